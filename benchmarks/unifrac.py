@@ -25,8 +25,7 @@ from aam.device.platform import prepare_device
 from aam.device.timing import seconds
 from aam.diversity.tables import unifrac_matrix
 from aam.diversity.unifrac import UnifracOptions
-from aam.io.newick import read_tree
-from aam.io.phylogeny import match_tips
+from aam.io.phylogeny import match_tips, read_tree
 from benchmarks.processes import time_unifrac_processes
 
 SCIKIT_BIO_METRICS: dict[UnifracMetric, dict[str, Any]] = {

@@ -99,8 +99,7 @@ def study_of() -> Callable[..., Any]:
     from aam.data.table import make_table
     from aam.data.targets import Labels
     from aam.data.tokens import encode
-    from aam.io.newick import parse_newick
-    from aam.io.phylogeny import match_tips
+    from aam.io.phylogeny import match_tips, parse_newick
 
     def make(counts, sequences, *, names=None, depth=40, seed=0, newick=None, **config) -> Study:
         names = [f"s{row}" for row in range(len(counts))] if names is None else names

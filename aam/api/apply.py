@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aam.config import DataConfig
 from aam.config_commands import ApplyConfig, EmbedConfig, PredictConfig
-from aam.data.primers import without_primers
+from aam.data.region import without_primers
 from aam.data.study import Inputs, MetadataColumns, Study, make_study, read_inputs
 from aam.device.attention import decide_execution
 from aam.device.options import RuntimeConfig

@@ -26,8 +26,7 @@ from aam.explain.results import HELD_OUT, TRAINING, Asvs, Explanation, explanati
 from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, read_metadata
-from aam.io.newick import matched_tree, read_tree
-from aam.io.phylogeny import Phylogeny
+from aam.io.phylogeny import Phylogeny, matched_tree, read_tree
 from aam.io.taxonomy import Taxonomy, read_taxonomy
 from aam.options import files_read, given, to_dict
 from aam.predict.baselines import truth_of

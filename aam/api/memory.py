@@ -23,8 +23,7 @@ from aam.data.table import SampleTable, table_of_counts
 from aam.errors import InputError, shown
 from aam.io.matrices import read_distances
 from aam.io.metadata import Metadata, make_metadata, read_metadata
-from aam.io.newick import read_tree, rooted_tree
-from aam.io.phylogeny import Phylogeny
+from aam.io.phylogeny import Phylogeny, read_tree, rooted_tree
 from aam.io.tables import RawTable, checked_table, whole_counts
 from aam.options import IN_MEMORY
 

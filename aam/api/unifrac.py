@@ -24,8 +24,7 @@ from aam.errors import InputError, import_extra, shown
 from aam.files.atomic import file_digest
 from aam.files.output_folder import check_output_file
 from aam.io.matrices import Tile, fill_tiles, ids_beside, write_distances, write_faith_pd
-from aam.io.newick import matched_tree, read_tree
-from aam.io.phylogeny import Floats, Ints, Phylogeny
+from aam.io.phylogeny import Floats, Ints, Phylogeny, matched_tree, read_tree
 from aam.options import configured, files_read, given, option_problems, to_dict
 
 log = logging.getLogger("aam")

@@ -42,8 +42,7 @@ from aam.engine.options import RunConfig
 from aam.errors import InputError, Problems
 from aam.files.atomic import write_text
 from aam.files.output_folder import check_output_file
-from aam.io.newick import read_tree
-from aam.io.phylogeny import match_tips
+from aam.io.phylogeny import match_tips, read_tree
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import files_read

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from aam.diversity.dissimilarity import bray_curtis, jaccard
+from aam.diversity.batch import bray_curtis, jaccard
 from aam.errors import InputError, Problems
 from aam.io.taxonomy import UNASSIGNED, Lineage, plain_name, rank_name, read_taxonomy
 
@@ -113,9 +113,6 @@ class Taxa:
                 "rank of --taxonomy; give a taxonomy that tells them apart, or leave the target out"
             )
         return cls(tuple(ranks), tuple(names), tuple(entropies), np.array(codes, np.int64).T)
-
-
-log = logging.getLogger("aam")
 
 
 NO_TAXA = Taxa((), (), (), np.zeros((0, 0), np.int64))

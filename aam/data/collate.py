@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,16 +24,6 @@ from aam.diversity.unifrac import UnifracOptions
 from aam.io.matrices import Matrix
 
 
-class InputDropout(NamedTuple):
-    """Shares that training leaves out: of a sample's ASVs, from the input alone, and of its covariates."""
-
-    asvs: float = 0.0
-    covariates: float = 0.0
-
-
-NO_DROPOUT = InputDropout()
-
-
 @dataclass(frozen=True)
 class Collation:
     """What batches carry, and how their samples are rarefied.
@@ -46,13 +36,15 @@ class Collation:
         Compute the UniFrac target.
     shallow : float
         Share of the samples that get fewer reads than the depth; which ones, and how many, depends on the rarefaction.
-    dropout : InputDropout
+    asv_dropout, covariate_dropout : float
+        Shares that training leaves out: of a sample's ASVs, from the input alone, and of its covariates.
     """
 
     tokens: bool = True
     distances: bool = True
     shallow: float = 0.0
-    dropout: InputDropout = NO_DROPOUT
+    asv_dropout: float = 0.0
+    covariate_dropout: float = 0.0
 
 
 EVERYTHING = Collation()
@@ -147,7 +139,7 @@ def collate(
         ASVs of all ranks stand in order of length, and each rank has the tokens of its stretch of them.
     """
     names = study.table.sample_ids
-    rows, read, full = _largest_first(study, parts, rarefied, epoch, how.dropout.asvs)
+    rows, read, full = _largest_first(study, parts, rarefied, epoch, how.asv_dropout)
     columns = np.unique(np.concatenate([columns for columns, _ in read]))
     columns = columns[np.argsort(study.lengths[columns], kind="stable")]
     ranks = Ranks(rank, tuple(map(len, parts)), _balanced(study.lengths[columns], len(parts)))
@@ -168,7 +160,7 @@ def collate(
         label=_columns(study.labels.label, rows[own]),
         sample_ids=tuple(names[row] for row in rows[own]),
         ranks=ranks,
-        **_conditions(study, rows[own], epoch, how.dropout.covariates),
+        **_conditions(study, rows[own], epoch, how.covariate_dropout),
         **_compared(study, full, rows, own, encoded, how.distances),
     )
 
@@ -271,14 +263,9 @@ def _unifrac(study: Study, metric: UnifracMetric, counts: sparse.csr_matrix, ori
             continue
         if len(rows) == len(origin):
             asked = slice(None) if len(origin[selected]) == len(origin) else selected
-            return batch_unifrac(tree.phylogeny, tree.tips, counts, options, asked, _inner)
-        distance[np.ix_(rows, rows)] = batch_unifrac(tree.phylogeny, tree.tips, counts[rows], options, multiply=_inner)
+            return batch_unifrac(tree.phylogeny, tree.tips, counts, options, asked)
+        distance[np.ix_(rows, rows)] = batch_unifrac(tree.phylogeny, tree.tips, counts[rows], options)
     return distance[selected]
-
-
-def _inner(a: Matrix, b: Matrix) -> Matrix:
-    """Return ``a.T @ b`` by torch: NumPy's own threads know nothing of --threads and wait on others' cores."""
-    return (torch.from_numpy(a).T @ torch.from_numpy(b)).numpy()
 
 
 def _diversity(study: Study, counts: sparse.csr_matrix, rows: Rows) -> npt.NDArray[np.float64]:

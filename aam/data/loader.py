@@ -7,7 +7,7 @@ import math
 import signal
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -90,31 +90,31 @@ class Loader:
     budget: Budget | None = None
 
     def __len__(self) -> int:
-        return (
-            len(self.order(0))
-            if self._mixes_studies
-            else math.ceil(len(self.rows) / (self.batch_size * self.world.size))
-        )
+        if len(self.study.parts) > 1:
+            return len(self.order(0))
+        return math.ceil(len(self.rows) / (self.batch_size * self.world.size))
 
-    @property
-    def _mixes_studies(self) -> bool:
-        return len(self.study.parts) > 1 and len(self.rows) > 0
+    def _by_id(self, rows: Iterable[int]) -> Rows:
+        """Return rows in the order of their sample ids."""
+        return np.array(sorted(rows, key=self.study.table.sample_ids.__getitem__), np.int64)
 
     def batch(self, rows: Rows, epoch: int) -> Batch:
         """Return the samples at `rows` as one batch."""
         return rarefied_batch(self.study, rows, epoch, self.how)
 
     def order(self, epoch: int) -> list[Rows]:
-        """Return the rows of each batch of an epoch; the order of the table changes nothing."""
-        names, origin = self.study.table.sample_ids, self.study.origin
-        size = self.batch_size * self.world.size
+        """Return the rows of each batch of an epoch, all of one study; the order of the table changes nothing."""
+        if not len(self.rows):
+            return []
+        size, origin = self.batch_size * self.world.size, self.study.origin[self.rows]
+        studies = {study: self._by_id(self.rows[origin == study].tolist()) for study in np.unique(origin).tolist()}
         if not self.shuffle:
-            return each_study(origin, names, self.rows, size)
-        if self._mixes_studies:
-            return batches_by_study(origin, names, self.rows, size, self.study.seed, epoch)
-        rows = np.array(sorted(self.rows.tolist(), key=names.__getitem__), np.int64)
-        rows = rows[generator(self.study.seed, "order", epoch).permutation(len(rows))]
-        return np.array_split(rows, len(self)) if len(rows) else []
+            parts = (np.array_split(rows, math.ceil(len(rows) / size)) for rows in studies.values())
+            return list(itertools.chain.from_iterable(parts))
+        if len(self.study.parts) > 1:
+            return batches_by_study(studies, size, self.study.seed, epoch)
+        (rows,) = studies.values()
+        return np.array_split(rows[generator(self.study.seed, "order", epoch).permutation(len(rows))], len(self))
 
     def parts(self, rows: Rows) -> list[Rows]:
         """Return the rows of a batch that each rank holds: equally many samples, with nearly equally many ASVs."""
@@ -127,7 +127,7 @@ class Loader:
             rank = min(free, key=loads.__getitem__)
             parts[rank].append(row)
             loads[rank] += self.study.richness[row]
-        return [np.array(sorted(part, key=self.study.table.sample_ids.__getitem__), np.int64) for part in parts]
+        return list(map(self._by_id, parts))
 
     def window(self, parts: Sequence[Rows], rarefied: Sequence[Sequence[Row]], epoch: int) -> list[Batch]:
         """Return this rank's share of a batch, in the fewest parts that `budget` allows on every rank.
@@ -235,36 +235,23 @@ def exchange_rows(
     return rows
 
 
-def each_study(origin: Rows, sample_ids: Sequence[str], rows: Rows, size: int) -> list[Rows]:
-    """Return all rows in batches of at most `size`, each of one study and in the order of their ids."""
-    batches = []
-    for study in np.unique(origin[rows]):
-        part = sorted(rows[origin[rows] == study].tolist(), key=sample_ids.__getitem__)
-        batches += np.array_split(np.array(part, np.int64), math.ceil(len(part) / size))
-    return batches
-
-
-def batches_by_study(
-    origin: Rows, sample_ids: Sequence[str], rows: Rows, size: int, seed: int, epoch: int
-) -> list[Rows]:
-    """Return the rows of each batch of an epoch of training, all samples of a batch from one study.
+def batches_by_study(studies: dict[int, Rows], size: int, seed: int, epoch: int) -> list[Rows]:
+    """Return the rows of each batch of an epoch of training, from the rows of each study in the order of their ids.
 
     There are as many batches as if all samples were dealt once. Studies share them by the square root of their sizes,
     one at least for each, so that a large study does not drown the small ones: some of its samples wait for a later
     epoch, and those of a small study come several times, rarefied anew.
     """
-    studies = np.unique(origin[rows])
-    by_study = {study: rows[origin[rows] == study] for study in studies.tolist()}
-    share = np.sqrt([len(part) for part in by_study.values()])
-    batches = max(len(studies), math.ceil(len(rows) / size))
+    sizes = [len(rows) for rows in studies.values()]
+    share = np.sqrt(sizes)
+    batches = max(len(studies), math.ceil(sum(sizes) / size))
     wanted = np.maximum(1, np.floor(share / share.sum() * batches)).astype(int)
     result = []
-    for (study, part), number in zip(by_study.items(), wanted.tolist(), strict=True):
-        ordered = np.array(sorted(part.tolist(), key=sample_ids.__getitem__), np.int64)
-        needed = number * min(size, len(part))
+    for (study, rows), number in zip(studies.items(), wanted.tolist(), strict=True):
+        needed = number * min(size, len(rows))
         dealt: list[Rows] = []
-        while len(dealt) * len(part) < needed:
-            dealt.append(ordered[generator(seed, "order", epoch, study, len(dealt)).permutation(len(ordered))])
+        while len(dealt) * len(rows) < needed:
+            dealt.append(rows[generator(seed, "order", epoch, study, len(dealt)).permutation(len(rows))])
         pool = np.concatenate(dealt)[:needed]
         result += [np.unique(batch) for batch in np.array_split(pool, number)]
     return [result[at] for at in generator(seed, "studies", epoch).permutation(len(result))]

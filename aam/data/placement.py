@@ -13,14 +13,13 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.data.primers import first_regions
+from aam.data.region import first_regions
 from aam.data.tokens import PAD, K, N, Tokens, encode, kmer_counts, kmer_words, reverse_complement
 from aam.device.threads import in_threads
 from aam.encoders import REFERENCE, shipped_encoders
 from aam.errors import InputError
 from aam.files.tensors import read_arrays
-from aam.io.newick import read_tree
-from aam.io.phylogeny import Phylogeny
+from aam.io.phylogeny import Phylogeny, read_tree
 
 WORDS: int = 4**K
 
@@ -184,8 +183,7 @@ class ReferenceTree:
         """
         tips = kmer_counts(self.tokens).sign()
         parts = []
-        for start in range(0, len(tokens), ASVS_AT_ONCE):
-            some = tokens[start : start + ASVS_AT_ONCE]
+        for some in _parts(tokens):
             words, present = kmer_words(torch.from_numpy(some), K).numpy(), kmer_counts(some).sign()
             shared = (present @ tips.T).toarray()
             either = np.diff(present.indptr)[:, None] + np.diff(tips.indptr) - shared
@@ -371,8 +369,3 @@ class Placement:
 
     reference: ReferenceTree
     features: torch.Tensor
-
-    @classmethod
-    def make(cls, reference: ReferenceTree, tokens: torch.Tensor) -> Placement:
-        """Place ASVs ``[F, L]``."""
-        return cls(reference, torch.from_numpy(reference.place(tokens.numpy())))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -200,13 +199,3 @@ def choose_depth(
             f"pass --rarefy-depth to use fewer{hint}"
         )
     return DepthChoice(max(keeping, LOWEST_DEPTH), decided_by, without_classes, keeping)
-
-
-def dropped_by_class(labels: Mapping[str, str | None], dropped: Collection[str]) -> dict[str, tuple[int, int]]:
-    """Return how many samples of each class are dropped, and how many it has; a missing class is the key ''.
-
-    `labels` maps sample ids to classes.
-    """
-    totals = Counter(label or "" for label in labels.values())
-    fewer = Counter(labels[sample] or "" for sample in dropped if sample in labels)
-    return {label: (fewer[label], totals[label]) for label in sorted(totals)}

@@ -21,10 +21,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from aam.config_commands import SimulateConfig
+from aam.data.rarefaction import matrix_of
 from aam.device.rng import generator
 from aam.errors import InputError
 from aam.files.output_folder import RUN, OutputFolder
-from aam.io.biom import write_hdf5
+from aam.io.tables import write_hdf5
 
 BIOMES = ("gut", "skin", "mouth", "gill")
 SEASONS = ("spring", "summer", "autumn", "winter")
@@ -33,7 +34,6 @@ CODED = {"biome": BIOMES, "season": SEASONS, "batch": BATCHES, "depth_confounded
 FOLDS = 5
 PH_RANGE = (4.5, 8.5)
 PH_WITHIN_SUBJECT_SD = 0.6
-SAMPLES_AT_ONCE = 512
 OUTPUTS = (RUN, "table.biom", "metadata.tsv", "traits.tsv", "tree.nwk", "truth.json")
 # With more ASVs than these a pool is sampled ASV by ASV: noise for every ASV took 0.1 s a subject.
 MOST_WITH_NOISE = 1 << 19
@@ -212,21 +212,14 @@ def _subject_counts(study: SimulatedStudy, subject: int, samples: Ints) -> list[
     return counts
 
 
-def communities(study: SimulatedStudy, samples_at_once: int = SAMPLES_AT_ONCE) -> Iterator[sparse.csr_matrix]:
-    """Sample the counts [samples, ASVs] in order, some subjects at a time; the cuts change no count."""
+def communities(study: SimulatedStudy) -> Iterator[sparse.csr_matrix]:
+    """Sample the counts [samples, ASVs] of one subject after the other, in order."""
     edges = np.flatnonzero(np.diff(study.design["subject"], prepend=-1, append=-1))
-    pending: list[tuple[Ints, Ints]] = []
     for subject, (start, stop) in enumerate(itertools.pairwise(edges)):
-        pending += _subject_counts(study, subject, np.arange(start, stop))
-        if len(pending) >= samples_at_once or stop == study.settings.samples:
-            columns, reads = zip(*pending, strict=True)
-            ends = np.cumsum([0, *map(len, columns)])
-            entries = (np.concatenate(reads), np.concatenate(columns), ends)
-            counts = sparse.csr_matrix(entries, shape=(len(pending), len(study.sequences)))
-            counts.sum_duplicates()
-            counts.eliminate_zeros()
-            yield counts
-            pending = []
+        counts = matrix_of(_subject_counts(study, subject, np.arange(start, stop)), len(study.sequences))
+        counts.sum_duplicates()
+        counts.eliminate_zeros()
+        yield counts
 
 
 def _oracle(study: SimulatedStudy, looks: dict[int, Floats]) -> dict[str, float | None]:
@@ -271,11 +264,11 @@ def _look(study: SimulatedStudy, sample: int, reads: Ints, columns: Ints) -> tup
     return int((rarefied > 0).sum()), means.ravel()
 
 
-def write_study(study: SimulatedStudy, folder: Path, samples_at_once: int = SAMPLES_AT_ONCE) -> dict[str, Any]:
+def write_study(study: SimulatedStudy, folder: Path) -> dict[str, Any]:
     """Write table.biom, tree.nwk, metadata.tsv, traits.tsv and truth.json into a folder that exists.
 
-    Returns the truth: what was written, so many samples at a time, which changes no byte, and what an oracle that
-    knows the traits reaches at 1,000 reads on folds of unseen subjects.
+    Returns the truth: what was written, and what an oracle that knows the traits reaches at 1,000 reads on folds of
+    unseen subjects.
     """
     settings = asdict(study.settings)
     looks = dict[int, Floats]()
@@ -283,7 +276,7 @@ def write_study(study: SimulatedStudy, folder: Path, samples_at_once: int = SAMP
     prevalence = np.zeros(len(study.sequences), np.int64)
 
     def seen() -> Iterator[sparse.csr_matrix]:
-        for counts in communities(study, samples_at_once):
+        for counts in communities(study):
             np.add(prevalence, np.bincount(counts.indices, minlength=len(prevalence)), out=prevalence)
             for start, stop in itertools.pairwise(counts.indptr):
                 reads, columns = counts.data[start:stop], counts.indices[start:stop]

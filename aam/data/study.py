@@ -20,10 +20,9 @@ from scipy import sparse
 from aam.config import NO_TREE, DataConfig, FurtherTarget, Missing
 from aam.data.auxiliary_targets import Auxiliary, Taxa, read_lineages
 from aam.data.placement import Placement, ReferenceTree
-from aam.data.primers import warn_of_primers
 from aam.data.rarefaction import Labels as ClassLabels
-from aam.data.rarefaction import choose_depth, dropped_by_class
-from aam.data.region import MOST_ELSEWHERE, MOST_REVERSED, RegionProfile
+from aam.data.rarefaction import choose_depth
+from aam.data.region import MOST_ELSEWHERE, MOST_REVERSED, RegionProfile, warn_of_primers
 from aam.data.splits import fold_column, split_samples
 from aam.data.table import SampleTable, check_length, deep_enough, make_table, read_table, select_samples, trim
 from aam.data.targets import Covariates, Labels
@@ -31,8 +30,7 @@ from aam.data.tokens import encode
 from aam.errors import InputError, Problems, shown
 from aam.io.matrices import DistanceMatrix, read_distances
 from aam.io.metadata import Metadata, align, is_number, read_metadata
-from aam.io.newick import matched_tree, read_tree
-from aam.io.phylogeny import Ints, Phylogeny
+from aam.io.phylogeny import Ints, Phylogeny, matched_tree, read_tree
 from aam.options import IN_MEMORY
 
 log = logging.getLogger("aam")
@@ -216,7 +214,8 @@ class Study:
         """Return the study with its ASVs placed on a tree; as it is where they stand there, or there is none."""
         if reference is None or reference is self.reference:
             return self
-        return replace(self, placement=Placement.make(reference, self.tokens))
+        features = torch.from_numpy(reference.place(self.tokens.numpy()))
+        return replace(self, placement=Placement(reference, features))
 
     def features(self, columns: torch.Tensor) -> torch.Tensor | None:
         """Return branches and words of some ASVs, int64 [U, P], where they are placed on a tree."""
@@ -486,8 +485,9 @@ def _chosen_depth(
 def _log_dropped(table: SampleTable, classes: dict[str, ClassLabels], dropped: Collection[str]) -> None:
     """Say how many samples of each class the depth drops, where it drops any."""
     for column, labels in classes.items() if dropped else ():
-        counts = dropped_by_class(dict(zip(table.sample_ids, labels, strict=True)), dropped)
-        lines = [f"{fewer} of {total} of {label or 'no class'!r}" for label, (fewer, total) in counts.items() if fewer]
+        label_of = dict(zip(table.sample_ids, labels, strict=True))
+        fewer, totals = Counter(label_of[name] or "" for name in dropped), Counter(label or "" for label in labels)
+        lines = [f"{fewer[label]} of {totals[label]} of {label or 'no class'!r}" for label in sorted(fewer)]
         log.warning("dropped for too few reads, by %r: %s", column, ", ".join(lines))
 
 

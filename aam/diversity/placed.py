@@ -16,7 +16,7 @@ from scipy import sparse
 
 from aam.diversity.batch import inner, mirror
 from aam.diversity.branches import Layout
-from aam.diversity.tables import TILE, tile_pairs
+from aam.diversity.tables import TILE, blocks_of, tile_pairs
 from aam.diversity.unifrac import MetricInput, UnifracOptions, between
 from aam.io.matrices import Tile
 
@@ -125,13 +125,13 @@ def placed_tiles(
     metric : str
     """
     probability, layout = _laid_out(probability, length, own_length)
-    parts = _slices(counts)
+    parts = blocks_of(counts.shape[0], TILE)
 
     @functools.lru_cache(maxsize=KEPT_TILES)
     def read(part: int) -> MetricInput:
         return _input(counts[parts[part]], probability, layout, metric)
 
-    for i, j in tile_pairs(counts.shape[0], TILE):
+    for i, j in tile_pairs(len(parts)):
         tile = _between(layout, read(i), read(j), metric)
         if i == j:
             mirror(tile)
@@ -153,22 +153,17 @@ def placed_between(
     that regions can be compared.
     """
     if distance == "cosine":
-        for rows in _slices(counts):
+        for rows in blocks_of(counts.shape[0], TILE):
             left = _composition(counts[rows], probability, length)
-            for columns in _slices(among):
+            for columns in blocks_of(among.shape[0], TILE):
                 yield rows, columns, 1 - left @ _composition(among[columns], probability, length).T
         return
     probability, layout = _laid_out(probability, length, own_length)
-    for rows in _slices(counts):
+    for rows in blocks_of(counts.shape[0], TILE):
         one = _input(counts[rows], probability, layout, distance)
-        for columns in _slices(among):
+        for columns in blocks_of(among.shape[0], TILE):
             other = _input(among[columns], probability, layout, distance)
             yield rows, columns, _between(layout, one, other, distance)
-
-
-def _slices(counts: sparse.csr_matrix) -> list[slice]:
-    samples = counts.shape[0]
-    return [slice(start, min(start + TILE, samples)) for start in range(0, samples, TILE)]
 
 
 def sample_vectors(
@@ -186,7 +181,7 @@ def sample_vectors(
     """
     common = _sketch([f"branch {at}" for at in range(len(length))], np.sqrt(length))
     own = _sketch(sequences, np.sqrt(own_length))
-    for rows in _slices(counts):
+    for rows in blocks_of(counts.shape[0], TILE):
         branches = sample_branches(counts[rows], probability, "unifrac")
         vectors = branches @ common + ((counts[rows] > 0).astype(np.float32) @ own).toarray()
         yield np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), np.float32)

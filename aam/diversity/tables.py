@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
+from itertools import combinations_with_replacement, islice
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from aam.diversity.batch import DEFAULTS, inner, mirror
@@ -37,58 +36,18 @@ FORMAT = "aam unifrac stripe 1"
 CHUNK = 1 << 18
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """The samples of a table in blocks, prepared when they are asked for and kept while they fit.
-
-    Attributes
-    ----------
-    layout : Layout
-    counts : CSR [N, U]
-        Counts by tip.
-    options : UnifracOptions
-    size : int
-        Samples in a block.
-    kept : int
-        Blocks that are kept.
-    dtype : type
-        Of shares and reads of common branches.
-    """
-
-    layout: Layout
-    counts: sparse.csr_matrix
-    options: UnifracOptions
-    size: int
-    kept: int
-    dtype: type[np.floating[Any]]
-    inputs: OrderedDict[int, MetricInput] = field(default_factory=OrderedDict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def rows(self, number: int) -> slice:
-        """Return the samples of a block."""
-        return slice(number * self.size, min((number + 1) * self.size, self.counts.shape[0]))
-
-    def input_of(self, number: int) -> MetricInput:
-        """Return a block as the metric reads it."""
-        with self.lock:
-            if number in self.inputs:
-                self.inputs.move_to_end(number)
-                return self.inputs[number]
-        block = make_block(self.layout, self.counts[self.rows(number)])
-        made = metric_of(self.options).read(self.layout, block, self.dtype)
-        with self.lock:
-            self.inputs[number] = made
-            while len(self.inputs) > self.kept:
-                self.inputs.popitem(last=False)
-        return made
+def blocks_of(samples: int, size: int) -> list[slice]:
+    """Return the samples of each block of at most `size`."""
+    return [slice(start, min(start + size, samples)) for start in range(0, samples, size)]
 
 
 def _make_blocks(
     phylogeny: Phylogeny, tips: Ints, counts: Counts, options: UnifracOptions, memory: tuple[int, int], fixed: bool
-) -> Blocks:
-    """Return the blocks of a table.
+) -> tuple[Layout, list[slice], Callable[[int], MetricInput]]:
+    """Return the layout of a table, its blocks, and what the metric reads of each: made when it is asked for.
 
-    Making and comparing them takes `memory` = (bytes, threads) at most; blocks are smaller for it, unless `fixed`.
+    Making, keeping and comparing blocks takes `memory` = (bytes, threads) at most; they are smaller for it, unless
+    `fixed`.
     """
     memory_limit, threads = memory
     branches, by_tip = on_tree(phylogeny, tips, counts, options.root_length)
@@ -103,13 +62,19 @@ def _make_blocks(
     kept = max(2 * threads, (memory_limit - needed * threads) // stored)
     # Variance-adjusted forms compare reads of two samples, of which differences must be exact.
     exact = not options.variance_adjusted or 2 * by_tip.sum(axis=1, dtype=np.int64).max() < EXACT_READS
-    return Blocks(layout, by_tip, options, size, kept, np.float32 if exact and not options.double else np.float64)
+    real = np.float32 if exact and not options.double else np.float64
+    blocks = blocks_of(by_tip.shape[0], size)
+
+    @functools.lru_cache(kept)
+    def read(number: int) -> MetricInput:
+        return metric_of(options).read(layout, make_block(layout, by_tip[blocks[number]]), real)
+
+    return layout, blocks, read
 
 
-def tile_pairs(samples: int, size: int, stripe: tuple[int, int] = (1, 1)) -> list[tuple[int, int]]:
+def tile_pairs(blocks: int, stripe: tuple[int, int] = (1, 1)) -> list[tuple[int, int]]:
     """Return the pairs of blocks on and above the diagonal that stripe `stripe` = (number from 1, count) computes."""
-    blocks = range(-(-samples // size))
-    pairs = [(i, j) for i in blocks for j in blocks[i:]]
+    pairs = list(combinations_with_replacement(range(blocks), 2))
     number, count = stripe
     return pairs[len(pairs) * (number - 1) // count : len(pairs) * number // count]
 
@@ -159,16 +124,16 @@ def unifrac_tiles(
         As `batch_unifrac`, and a memory limit too low for the table.
     """
     # Stripes of one matrix need the same blocks on every machine.
-    blocks = _make_blocks(phylogeny, tips, counts, options, (memory_limit, threads), fixed=stripe != (1, 1))
+    layout, blocks, read = _make_blocks(phylogeny, tips, counts, options, (memory_limit, threads), stripe != (1, 1))
 
     def tile(pair: tuple[int, int]) -> Tile:
         i, j = pair
-        distances: Matrix = between(blocks.layout, blocks.input_of(i), blocks.input_of(j), options, multiply)
+        distances: Matrix = between(layout, read(i), read(j), options, multiply)
         if i == j:
             mirror(distances)
-        return blocks.rows(i), blocks.rows(j), distances if options.double else distances.astype(np.float32)
+        return blocks[i], blocks[j], distances if options.double else distances.astype(np.float32)
 
-    pairs = tile_pairs(blocks.counts.shape[0], blocks.size, stripe)
+    pairs = tile_pairs(len(blocks), stripe)
     with threadpool_limits(1, user_api="blas"):
         if threads == 1:
             yield from map(tile, pairs)

@@ -223,10 +223,10 @@ def _reserve(file: IO[bytes]) -> None:
         os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
 
 
-def _write_npy(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt.DTypeLike) -> None:
+def _write_npy(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
     beside = ids_beside(path)
     with atomic_file(path) as temporary:
-        values = np.lib.format.open_memmap(temporary, "w+", np.dtype(dtype), (len(ids), len(ids)))
+        values = np.lib.format.open_memmap(temporary, "w+", np.dtype(np.float32), (len(ids), len(ids)))
         with temporary.open("r+b") as file:
             _reserve(file)
         fill_tiles(values, tiles)
@@ -236,13 +236,13 @@ def _write_npy(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt
     write_text(beside, "".join(f"{name}\n" for name in ids))
 
 
-def _write_h5(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt.DTypeLike) -> None:
+def _write_h5(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
     """Write the layout of unifrac-binaries, which scikit-bio reads as ``binary_dm``."""
     with create_hdf5(path) as file:
         file["format"] = np.array([b"BDSM"])
         file["version"] = np.array([b"2020.12"])
         file.create_dataset("order", data=list(ids), dtype=h5py.string_dtype())
-        fill_tiles(file.create_dataset("matrix", (len(ids), len(ids)), dtype), tiles)
+        fill_tiles(file.create_dataset("matrix", (len(ids), len(ids)), np.float32), tiles)
 
 
 def write_lines(
@@ -261,29 +261,25 @@ def write_lines(
         file.write(numbers % tuple(row.tolist()))
 
 
-def _write_lines(file: IO[str], ids: Sequence[str], values: Matrix, delimiter: str) -> None:
-    write_lines(file, ["", *ids], ids, values, ".9g" if values.dtype == np.float32 else ".17g", delimiter)
-
-
-def _write_rows(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt.DTypeLike) -> None:
+def _write_rows(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
     """Text needs whole rows, so the tiles are gathered in an unnamed file first."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=path.parent) as gathered:
-        values = np.memmap(gathered, dtype, "w+", shape=(len(ids), len(ids)))
+        values = np.memmap(gathered, np.float32, "w+", shape=(len(ids), len(ids)))
         _reserve(gathered)
         fill_tiles(values, tiles)
         if path.suffix == ".qza":
             text = io.StringIO()
-            _write_lines(text, ids, values, "\t")
+            write_lines(text, ["", *ids], ids, values, ".9g")
             data = {"distance-matrix.tsv": text.getvalue().encode()}
             write_artifact(path, "DistanceMatrix", "DistanceMatrixDirectoryFormat", data)
             return
         with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-            _write_lines(file, ids, values, DELIMITER[path.suffix])
+            write_lines(file, ["", *ids], ids, values, ".9g", DELIMITER[path.suffix])
 
 
-def write_distances(path: Path, ids: Sequence[str], tiles: Iterable[Tile], double: bool = False) -> None:
-    """Write a matrix tile by tile, whole or not at all; it is never held in memory as a whole.
+def write_distances(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
+    """Write a matrix as float32, tile by tile, whole or not at all; it is never held in memory as a whole.
 
     Parameters
     ----------
@@ -293,13 +289,11 @@ def write_distances(path: Path, ids: Sequence[str], tiles: Iterable[Tile], doubl
         N sample ids.
     tiles : iterable of (rows, columns, tile)
         Tiles on and above the diagonal, as `unifrac_tiles` yields them.
-    double : bool
-        Store float64 instead of float32.
     """
     suffix = _known_suffix(path, MATRIX_SUFFIXES)
     _check_ids(ids, path)
     writers = {".npy": _write_npy, ".h5": _write_h5}
-    writers.get(suffix, _write_rows)(path, ids, tiles, np.float64 if double else np.float32)
+    writers.get(suffix, _write_rows)(path, ids, tiles)
 
 
 def write_faith_pd(path: Path, ids: Sequence[str], values: npt.NDArray[np.float64]) -> None:

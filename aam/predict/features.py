@@ -17,7 +17,7 @@ from aam.data.rarefaction import Row, matrix_of, rarefied_rows
 from aam.data.study import Study
 from aam.data.tokens import kmer_counts
 from aam.device.rng import splitmix64
-from aam.diversity.dissimilarity import jaccard
+from aam.diversity.batch import jaccard
 from aam.diversity.placed import sample_branches
 
 Floats = npt.NDArray[np.float64]

@@ -21,7 +21,7 @@ from aam.data.splits import Split
 from aam.data.study import Study
 from aam.data.tokens import MASK, PAD, K, N, kmer_counts
 from aam.device.options import RuntimeConfig
-from aam.diversity.dissimilarity import jaccard
+from aam.diversity.batch import jaccard
 from aam.evaluate.metrics import Array, mantel, neighbours_recovered, partial_mantel, pearson, regression_metrics
 from aam.io.taxonomy import Lineage
 from aam.model.aam import Aam

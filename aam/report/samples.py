@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from aam.data.table import SampleTable
-from aam.diversity.dissimilarity import bray_curtis
+from aam.diversity.batch import bray_curtis
 from aam.evaluate.intervals import number
 from aam.evaluate.metrics import Array, sorted_levels
 from aam.evaluate.target_predictions import TargetPredictions

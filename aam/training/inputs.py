@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from aam.config import FineTuneConfig
-from aam.data.collate import Collation, InputDropout
+from aam.data.collate import Collation
 from aam.data.loader import Budget, Loader
 from aam.data.placement import read_reference
 from aam.data.rarefaction import choose_depth
@@ -349,10 +349,10 @@ def make_loaders(
     config = prepared.config
     # Fewer reads, more variety; a precomputed distance would no longer be that of the rarefaction.
     shallow = config.train.shallow_draws if study.has_tree or len(study.parts) > 1 else 0.0
-    dropout = InputDropout(config.train.asv_dropout, HIDDEN_COVARIATES)
     train = Loader(
         study, rows["train"], config.train.batch_size, True, config.runtime.num_workers,
-        Collation(tokens, distances, shallow, dropout), prepared.world, prepared.budget,
+        Collation(tokens, distances, shallow, config.train.asv_dropout, HIDDEN_COVARIATES),
+        prepared.world, prepared.budget,
     )  # fmt: skip
     how = Collation(tokens, distances)
     return train, dataclasses.replace(train, rows=rows["validation"], shuffle=False, how=how, budget=None)

@@ -26,7 +26,7 @@ from aam.data.table import SampleTable, read_table, write_biom
 from aam.encoders import ENCODERS
 from aam.errors import FINISHED, InputError
 from aam.files.atomic import atomic_file, remove
-from aam.io.newick import read_tree
+from aam.io.phylogeny import read_tree
 from aam.model.aam import Aam
 from aam.model.branches import BranchDistanceHead
 from aam.predict.saved_model import load_model, save_model

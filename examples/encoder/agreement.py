@@ -21,7 +21,7 @@ import aam
 from aam.data.rarefaction import rarefied_table
 from aam.data.table import make_table, write_biom
 from aam.data.tokens import kmer_counts
-from aam.diversity.dissimilarity import bray_curtis, jaccard
+from aam.diversity.batch import bray_curtis, jaccard
 from aam.diversity.tables import unifrac_matrix
 from aam.diversity.unifrac import UnifracOptions
 from aam.errors import FINISHED

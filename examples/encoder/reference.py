@@ -21,8 +21,7 @@ from aam.data.tokens import encode
 from aam.encoders import ENCODERS
 from aam.errors import FINISHED
 from aam.files.atomic import MANIFEST, write_manifest
-from aam.io.newick import parse_newick
-from aam.io.phylogeny import Phylogeny, prune
+from aam.io.phylogeny import Phylogeny, parse_newick, prune
 from aam.model.heads import HeadConfig
 from aam.predict.saved_model import SavedModel, save_model
 

@@ -98,11 +98,11 @@ def test_float64_runs_have_targets_of_float64(study):
     assert kinds == {**dict.fromkeys(ALL, torch.float64), "taxonomy": torch.int64}
 
 
-def test_moving_a_batch_moves_them(study):
+def test_moving_a_batch_moves_everything(study):
     batch = rarefied_batch(study, np.arange(4), 0)
     moved = batch.to(torch.device("meta"))
-    assert moved.auxiliary.keys() == batch.auxiliary.keys()
-    assert all(value.is_meta for value in moved.auxiliary.values())
+    assert all(value.is_meta for value in (*moved.auxiliary.values(), moved.counts, moved.distance))
+    assert (moved.auxiliary.keys(), moved.sample_ids) == (batch.auxiliary.keys(), batch.sample_ids)
 
 
 LINEAGES = (

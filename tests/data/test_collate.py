@@ -10,7 +10,7 @@ import torch
 from skbio import TreeNode
 from skbio.diversity import alpha_diversity, beta_diversity
 
-from aam.data.collate import Collation, InputDropout, rarefied_batch
+from aam.data.collate import Collation, rarefied_batch
 from aam.data.rarefaction import EVALUATION, rarefied_row
 from aam.data.study import Study
 from aam.diversity.batch import batch_unifrac
@@ -179,7 +179,7 @@ def test_covariates_follow_their_samples_and_are_hidden_by_name(study):
         assert batch.weight[at] == row
 
     def hidden(rows, draw):
-        hidden_batch = rarefied_batch(study, np.array(rows), draw, Collation(dropout=InputDropout(covariates=0.4)))
+        hidden_batch = rarefied_batch(study, np.array(rows), draw, Collation(covariate_dropout=0.4))
         together = torch.cat([hidden_batch.category == 0, hidden_batch.covariate.isnan()], dim=1)
         return {name: tuple(one.tolist()) for name, one in zip(hidden_batch.sample_ids, together, strict=True)}
 
@@ -196,7 +196,7 @@ def test_covariates_follow_their_samples_and_are_hidden_by_name(study):
 
 def test_asv_dropout_thins_the_input_by_name_and_leaves_unifrac(study_of, tiny):
     study, rows = study_of(**tiny()), np.arange(9)
-    full, thin = rarefied_batch(study, rows, 3), rarefied_batch(study, rows, 3, Collation(dropout=InputDropout(0.5)))
+    full, thin = rarefied_batch(study, rows, 3), rarefied_batch(study, rows, 3, Collation(asv_dropout=0.5))
 
     def read(batch):
         return {
@@ -208,12 +208,10 @@ def test_asv_dropout_thins_the_input_by_name_and_leaves_unifrac(study_of, tiny):
     assert all(part[name].items() <= whole[name].items() for name in whole)
     left = sum(map(len, part.values())) / sum(map(len, whole.values()))
     assert 0.4 < left < 0.7
-    alone = read(rarefied_batch(study, rows[[5, 2]], 3, Collation(dropout=InputDropout(0.5))))
+    alone = read(rarefied_batch(study, rows[[5, 2]], 3, Collation(asv_dropout=0.5)))
     assert alone == {name: part[name] for name in alone}
-    assert read(rarefied_batch(study, rows, 4, Collation(dropout=InputDropout(0.5)))) != part
-    assert all(
-        len(one) >= 1 for one in read(rarefied_batch(study, rows, 3, Collation(dropout=InputDropout(0.999)))).values()
-    )
+    assert read(rarefied_batch(study, rows, 4, Collation(asv_dropout=0.5))) != part
+    assert all(len(one) >= 1 for one in read(rarefied_batch(study, rows, 3, Collation(asv_dropout=0.999))).values())
     order = [full.sample_ids.index(name) for name in thin.sample_ids]
     assert torch.equal(thin.distance, full.distance[order][:, order])
 

@@ -128,9 +128,3 @@ def test_what_a_batch_carries(study):
     assert bare.tokens.shape == (len(with_all.tokens), 0)
     assert torch.equal(bare.column, with_all.column)
     assert torch.equal(study.tokens[with_all.column], with_all.tokens)
-
-
-def test_moving_a_batch_keeps_everything(study):
-    batch = next(Loader(study, np.arange(9), 4).epoch(0))
-    assert not different(batch.to(torch.device("cpu")), batch)
-    assert batch.to(torch.device("meta")).counts.is_meta

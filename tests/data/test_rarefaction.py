@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.stats import hypergeom
 
-from aam.data.rarefaction import LOWEST_DEPTH, choose_depth, dropped_by_class, rarefied_row, rarefy
+from aam.data.rarefaction import LOWEST_DEPTH, choose_depth, rarefied_row, rarefy
 from aam.data.table import make_table, read_table, select_samples
 from aam.device.rng import generator
 from aam.errors import InputError
@@ -102,8 +102,3 @@ def test_no_depth_below_the_lowest_is_chosen_unasked():
         choose_depth(np.array([499] * 20))
     with pytest.raises(InputError, match=r"pass --rarefy-depth to use fewer$"):
         choose_depth(np.array([0] * 20))
-
-
-def test_dropped_samples_are_counted_by_class():
-    labels = {"s1": "gut", "s2": "gut", "s3": "oral", "s4": None}
-    assert dropped_by_class(labels, {"s2": 3, "s4": 1}) == {"": (1, 1), "gut": (1, 2), "oral": (0, 1)}

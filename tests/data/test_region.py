@@ -1,6 +1,9 @@
-"""Tables and samples whose ASVs differ from those of training are named, others are not."""
+"""Tables, samples and reads that differ from those of training are named, others are not; primers of 16S in reads."""
 
 from __future__ import annotations
+
+import dataclasses
+import logging
 
 import numpy as np
 import pytest
@@ -8,8 +11,10 @@ import safetensors.numpy
 from scipy.sparse import csr_array
 from skbio import DNA
 
-from aam.data.region import RegionProfile
-from aam.data.table import make_table, read_table, select_samples
+import aam
+from aam.data.region import LETTERS, PRIMERS, RegionProfile, find_primers, without_primers
+from aam.data.table import make_table, read_table
+from aam.data.tokens import encode, reverse_complement
 from aam.errors import InputError
 
 
@@ -85,18 +90,6 @@ def test_each_sample_is_judged_by_its_own_reads(profile):
     )
 
 
-def test_real_samples_are_noted_only_where_they_differ(bench_data):
-    table = read_table(bench_data / "infant-age" / "table.biom")
-    half = select_samples(table, table.sample_ids[::2])
-    other = select_samples(table, table.sample_ids[1::2])
-    seen = np.asarray(half.counts.sum(axis=0)).ravel() > 0
-    profile = RegionProfile.fit([sequence for sequence, present in zip(half.sequences, seen, strict=True) if present])
-    assert set(profile.compare_samples(other)) == {""}
-    flipped = turned(table.sequences)
-    notes = profile.compare_samples(make_table(other.counts[:3], other.sample_ids[:3], flipped, flipped))
-    assert all("100% of its reads look reverse-complemented" in note for note in notes)
-
-
 def test_the_profile_travels_through_safetensors(profile, tmp_path):
     path = tmp_path / "profile.safetensors"
     safetensors.numpy.save_file(profile.to_arrays(), path)
@@ -127,3 +120,113 @@ def test_real_studies_of_one_region_fit_each_other(bench_data):
     assert "reverse-complemented" in RegionProfile.fit(ibd).compare(turned(ibd))[0]
     for shift in (1, 20):
         assert any("another region" in each for each in profile.compare([s[shift:] for s in mackerel]))
+
+
+def letters(tokens: np.ndarray) -> list[str]:
+    return ["".join(".ACGTN"[token] for token in row).rstrip(".") for row in tokens.tolist()]
+
+
+def written(primer: str, rng: np.random.Generator) -> str:
+    """One of the sequences that a primer of IUPAC letters means."""
+    return "".join(rng.choice([base for base in "ACGT" if LETTERS[base] & LETTERS[letter]]) for letter in primer)
+
+
+@pytest.mark.parametrize("name", list(PRIMERS))
+def test_a_primer_is_found_at_both_ends_and_strands_with_one_error_and_not_without_it(name):
+    rng = np.random.default_rng(1)
+    number, primer, own = list(PRIMERS).index(name), PRIMERS[name], "".join(rng.choice(list("ACGT"), 100))
+    exact = written(primer, rng)
+    error = exact[:9] + {"A": "C", "C": "A", "G": "T", "T": "G"}[exact[9]] + exact[10:]
+    begins = [exact + own, "ACG" + exact + own, error + own]
+    found = find_primers(encode(begins))
+    same = {number} if name not in ("806R", "785R/805R") else {list(PRIMERS).index("806R"), number}
+    assert set(found.first.tolist()) <= same
+    assert [len(read) - cut for read, cut in zip(begins, found.before.tolist(), strict=True)] == pytest.approx(
+        [100] * 3, abs=2
+    )
+    assert (find_primers(reverse_complement(encode(begins))).last >= 0).all()
+    assert not find_primers(encode([own, own[:30]])).any.any()
+    assert not find_primers(encode([own[:40] + exact + own[40:]])).any.any(), "in the middle it is no primer"
+
+
+def test_primers_of_many_sequences_are_found_in_parts(monkeypatch):
+    own, rng = "ACGTTGCA" * 12, np.random.default_rng(0)
+    tokens = encode([written(PRIMERS["515F"], rng) + own, own, written(PRIMERS["806R"], rng) + own, own, own])
+    whole = find_primers(tokens)
+    monkeypatch.setattr("aam.data.region.SEQUENCES_AT_ONCE", 2)
+    for one, other in zip(dataclasses.astuple(find_primers(tokens)), dataclasses.astuple(whole), strict=True):
+        assert one.tolist() == other.tolist()
+    assert whole.any.tolist() == [True, False, True, False, False]
+    assert not len(find_primers(tokens[:0]).any)
+
+
+def test_reads_of_real_16s_hold_no_primer_until_it_is_there():
+    tokens = aam.load("16s").models[0].reference.tokens[::50]
+    for start in (60, 400, 560, 850):
+        assert find_primers(tokens[:, start : start + 150]).any.mean() < 0.05
+
+
+def test_primers_are_cut_and_what_becomes_identical_is_merged():
+    rng = np.random.default_rng(0)
+    one, two = ("".join(rng.choice(list("ACGT"), 80)) for _ in range(2))
+    reads = [written(PRIMERS["515F"], rng) + one, one, two]
+    table = without_primers(make_table(csr_array(np.array([[5, 7, 1], [0, 2, 3]])), ["a", "b"], ["x", "y", "z"], reads))
+    assert set(table.sequences) == {one, two}
+    column = table.sequences.index(one)
+    assert table.counts.toarray()[:, column].tolist() == [12, 2]
+
+
+def test_a_table_of_taxa_is_called_that(tmp_path):
+    path = tmp_path / "genera.tsv"
+    path.write_text("#OTU ID\ts1\nk__Bacteria;p__Firmicutes;g__Blautia\t900\nk__Bacteria;__;__\t5\n")
+    with pytest.raises(
+        InputError, match=r"2 of 2 feature ids are names of taxa: .*expected the table of ASVs, before it"
+    ):
+        read_table(path)
+
+
+def table_of(reads: list[str], tmp_path, name: str = "table.tsv"):
+    rows = ["\t".join([read, "900", "300" if at % 2 else "1000"]) for at, read in enumerate(reads)]
+    (tmp_path / name).write_text("\n".join(["#OTU ID\ts1\ts2", *rows]) + "\n")
+    return tmp_path / name
+
+
+def test_placement_names_primers_and_several_regions(tmp_path, caplog):
+    model, rng = aam.load("16s"), np.random.default_rng(0)
+    tokens = model.models[0].reference.tokens[::400]
+    found = letters(tokens)
+    v4 = [read[525:675] for read in found]
+    primed = table_of([written(PRIMERS["515F"], rng) + read for read in v4], tmp_path)
+    with caplog.at_level(logging.WARNING, "aam"):
+        model.distances(primed)
+    (message,) = [record.message for record in caplog.records if "primer" in record.message]
+    assert "(100%) still hold a primer: 515F (GTGYCAGCMGCCGCGGTAA) in 25 ASVs" in message
+    assert "pass --trim-primers" in message
+    caplog.clear()
+    cut, plain = (
+        model.distances(path, trim_primers=path == primed) for path in (primed, table_of(v4, tmp_path, "v4.tsv"))
+    )
+    np.testing.assert_allclose(cut.data, plain.data, atol=1e-6)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    turned = letters(reverse_complement(encode([read[20:170] for read in found[:15]])))
+    model.distances(table_of([*v4, *turned], tmp_path, "mixed.tsv"))
+    (message,) = [record.message for record in caplog.records if "several regions" in record.message]
+    assert "begin before V4" in message
+    assert "begin before V1" in message
+
+
+YEAST_18S = (
+    "GTCTGGTGCCAGCAGCCGCGGTAATTCCAGCTCCAATAGCGTATATTAAAGTTGTTGCAGTTAAAAAGCTCGTAGTTGAACTTTGGGCCCGGTTGGCCGGTCCGATTTTTTCG"
+    "TGTACTGGATTTCCAACGGGGCCTTTCCTTCTGGCTAACCTTGAGTCCTTGTGGCTCTTGGCGAACCAGGACTTTTACTTTGAAAAAATTAGAGTGTTCAAAGCAGGCGTATT"
+)
+YEAST_ITS = (
+    "AACTTTCAACAACGGATCTCTTGGTTCTCGCATCGATGAAGAACGCAGCGAAATGCGATACGTAATGTGAATTGCAGAATTCCGTGAATCATCGAATCTTTGAACGCACATTG"
+    "CGCCCCTTGGTATTCCAGGGGGCATGCCTGTTTGAGCGTCATTTCCTTCTCAAACATTCTGTTTGGTAGTGAGTGATACTCTTTGGAGTTAACTTGAAATTGCTGGCCTTTTC"
+)
+
+
+@pytest.mark.parametrize(("gene", "length"), [(YEAST_18S, 100), (YEAST_ITS, 150)], ids=["18S", "ITS"])
+def test_tables_of_18s_and_its_are_refused(tmp_path, gene, length):
+    reads = sorted({gene[at : at + length] for at in range(0, 60, 3)})
+    with pytest.raises(InputError, match=r"of their 8-mers with any sequence of the reference"):
+        aam.load("16s").distances(table_of(reads, tmp_path))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections import Counter
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,15 +27,8 @@ from aam.data.splits import (
     restricted,
     write_split,
 )
-from aam.data.study import Study
 from aam.errors import InputError
 from aam.io.metadata import Metadata, read_metadata
-
-BENCH = os.environ.get("AAM_BENCH_DATA")
-
-
-needs_data = pytest.mark.skipif(BENCH is None, reason="AAM_BENCH_DATA is not set")
-
 
 IDS = [f"s{k}" for k in range(100)]
 
@@ -56,23 +47,22 @@ def shares(split: Split, groups: list[str] | None = None) -> dict[str, int]:
     return {subset: len(names) for subset, names in subsets.items()}
 
 
-def test_shares_of_samples():
-    assert shares(make_split(IDS, seed=0)) == {"train": 85, "validation": 15, "test": 0}
-    split = make_split(IDS, test_size=0.2, validation_size=0.25, seed=0)
-    assert shares(split) == {"train": 60, "validation": 20, "test": 20}
-    assert shares(make_split(IDS, validation_size=0.0, seed=0)) == {"train": 100, "validation": 0, "test": 0}
+@pytest.mark.parametrize(
+    ("groups", "options", "expected"),
+    [
+        (None, {}, (85, 15, 0)),
+        (None, {"test_size": 0.2, "validation_size": 0.25}, (60, 20, 20)),
+        (None, {"validation_size": 0.0}, (100, 0, 0)),
+        (None, {"test_size": 0.001, "validation_size": 0.001}, (98, 1, 1)),
+        (GROUPS, {"test_size": 0.2, "validation_size": 0.25}, (12, 4, 4)),
+    ],
+)
+def test_shares_are_of_groups_and_no_group_is_in_two_subsets(groups, options, expected):
+    split = make_split(IDS, groups=groups, **options, seed=0)
+    assert shares(split, groups) == dict(zip(SUBSETS, expected, strict=True))
     assert set(split.folds) == {""}
     assert split.test_fold == ""
-
-
-def test_shares_of_groups_and_no_group_in_two_subsets():
-    split = make_split(IDS, groups=GROUPS, test_size=0.2, validation_size=0.25, seed=0)
-    assert shares(split, GROUPS) == {"train": 12, "validation": 4, "test": 4}
-    check_groups(split, dict(zip(IDS, GROUPS, strict=True)))
-
-
-def test_a_small_share_still_holds_out_one():
-    assert shares(make_split(IDS, test_size=0.001, validation_size=0.001, seed=0))["test"] == 1
+    check_groups(split, dict(zip(IDS, groups or IDS, strict=True)))
 
 
 def test_the_test_subset_does_not_depend_on_the_size_of_validation():
@@ -221,41 +211,8 @@ def test_restricted_to_the_samples_of_a_table():
         restricted(split, split.ids("train"))
 
 
-@needs_data
-@pytest.mark.parametrize(
-    ("folder", "group", "target"),
-    [
-        ("infant-age", "host_subject_id", "month"),
-        ("mackerel-type", "fish", "sample_type"),
-        ("ibd", "host_subject_id", "ibd"),
-    ],
-)
-def test_published_folds_of_real_studies(folder, group, target):
-    metadata = read_metadata(Path(str(BENCH)) / folder / "metadata.tsv")
-    ids = metadata.ids
-    groups, folds = metadata.values(group, ids), metadata.values("fold", ids)
-    strata = metadata.numbers(target, ids) if metadata.kinds[target] == "numeric" else metadata.values(target, ids)
-    for fold in "01234":
-        split = from_column(ids, folds, fold, groups, strata=strata, seed=0)
-        check_groups(split, dict(zip(ids, groups, strict=True)))
-        assert set(split.ids("test")) == {sample for sample, at in zip(ids, folds, strict=True) if at == fold}
-        held = len(split.ids("validation")) / (len(ids) - len(split.ids("test")))
-        assert 0.08 < held < 0.25
-
-
-@needs_data
-def test_studies_that_cross_their_folds_are_refused():
-    metadata = read_metadata(Path(str(BENCH)) / "oral-age" / "metadata.tsv")
-    ids = metadata.ids
-    folds, studies = metadata.values("fold", ids), metadata.values("study", ids)
-    assert "9 of 9 groups lie in several folds" in refusal(from_column, ids, folds, "0", studies)
-    assert len(from_column(ids, folds, "0", seed=0).ids("test")) > 400
-    assert [len(split.ids("test")) > 0 for split in kfold(ids, 4, studies, seed=0)] == [True] * 4
-
-
-@needs_data
-def test_grouped_folds_are_as_even_as_those_of_scikit_learn():
-    metadata = read_metadata(Path(str(BENCH)) / "mackerel-type" / "metadata.tsv")
+def test_grouped_folds_are_as_even_as_those_of_scikit_learn(bench_data):
+    metadata = read_metadata(bench_data / "mackerel-type" / "metadata.tsv")
     ids = metadata.ids
     fish, kinds = metadata.values("fish", ids), metadata.values("sample_type", ids)
     of, total = dict(zip(ids, kinds, strict=True)), Counter(kinds)
@@ -333,14 +290,6 @@ def test_subsets_from_two_files_of_ids(tmp_path):
         read_subsets(one, other)
 
 
-DEPTH = 40
-
-
-@pytest.fixture
-def study(study_of, tiny) -> Study:
-    return study_of(**tiny(lengths=(20, 17)), depth=DEPTH)
-
-
 def test_strata_are_spread_over_what_is_drawn_and_not_over_columns_of_folds(study_of, tiny):
     ids = tuple(f"s{row}" for row in range(30))
     columns = {"site": tuple("abbbbc" * 5), "age": tuple(map(str, range(30))), "fold": tuple("012" * 10)}
@@ -375,36 +324,25 @@ def test_a_fifth_of_the_groups_is_held_out_where_there_are_thirty(study_of, tiny
     assert not everyone.ids("test")
 
 
-def test_the_same_reads_under_two_ids_on_two_sides_are_named(study_of, tiny):
-    given = tiny()
-    given["counts"][4] = given["counts"][1]
-    study = study_of(**given)
-    ids = study.table.sample_ids
-    apart = Split(ids, tuple("test" if name in ("s4", "s5") else "train" for name in ids), ("2",) * 9)
-    (message,) = duplicates_across_subsets(study.table, apart, "subject")
-    assert "--group-column" not in message
-    assert "the same value in column 'subject'" in message
-    (message,) = duplicates_across_subsets(study.table, apart, None)
-    assert message.endswith("--group-column keeps it together")
-    assert "1 held-out samples of fold 2 have the very reads of others" in message
-    assert "'s1', 's4'" in message
-    together = Split(ids, tuple("test" if name in ("s1", "s4") else "train" for name in ids), ("",) * 9)
-    assert duplicates_across_subsets(study.table, together, None) == ()
-
-
-def test_nearly_the_same_reads_on_two_sides_are_named(study_of, tiny):
-    draw = np.random.default_rng(0)
-    given = tiny(lengths=(20,) * 40)
+@pytest.mark.parametrize("what", ["the very reads", "nearly the reads"])
+def test_a_sample_under_two_ids_on_two_sides_is_named(study_of, tiny, what):
+    draw, given = np.random.default_rng(0), tiny(lengths=(20,) * 40)
     counts = draw.poisson(np.exp(draw.normal(3, 1, (9, given["counts"].shape[1])))).astype(np.int64)
     counts[4] = counts[1]
-    counts[4, :3] += 1
     counts[6] = counts[1] // 2
-    given["counts"] = counts
-    study = study_of(**given)
-    ids = study.table.sample_ids
-    apart = Split(ids, tuple("test" if name in ("s4", "s5") else "train" for name in ids), ("2",) * 9)
-    (message,) = duplicates_across_subsets(study.table, apart, None)
-    assert "1 held-out samples of fold 2 have nearly the reads of others" in message
+    if what == "nearly the reads":
+        counts[4, :3] += 1
+    table = study_of(**{**given, "counts": counts}).table
+
+    def warned(held_out: tuple[str, ...], group_column: str | None) -> tuple[str, ...]:
+        subsets = tuple("test" if name in held_out else "train" for name in table.sample_ids)
+        return duplicates_across_subsets(table, Split(table.sample_ids, subsets, ("2",) * 9), group_column)
+
+    (message,) = warned(("s4", "s5"), None)
+    assert f"1 held-out samples of fold 2 have {what} of others" in message
     assert "'s1', 's4'" in message
-    together = Split(ids, tuple("test" if name in ("s1", "s4") else "train" for name in ids), ("",) * 9)
-    assert duplicates_across_subsets(study.table, together, None) == ()
+    assert message.endswith("--group-column keeps it together")
+    (message,) = warned(("s4", "s5"), "subject")
+    assert "--group-column" not in message
+    assert "the same value in column 'subject'" in message
+    assert warned(("s1", "s4"), None) == ()

@@ -24,11 +24,6 @@ from aam.io.matrices import write_distances
 DEPTH = 40
 
 
-@pytest.fixture
-def study(study_of, tiny) -> Study:
-    return study_of(**tiny(lengths=(20, 17)), depth=DEPTH)
-
-
 SEQUENCES = ["ACGTA", "ACGTC", "CCGTAAG", "GGGTA"]
 
 
@@ -374,12 +369,6 @@ def test_problems_of_all_tables_come_together(folder, tmp_path):
         study_names([folder / "a.biom", tmp_path / "a.qza"])
     with pytest.raises(InputError, match="--study-names: 'x' is there twice"):
         study_names([folder / "a.biom", tmp_path / "b.qza"], ["x", "x"])
-
-
-def test_long_reads_are_refused_or_trimmed(folder):
-    with pytest.raises(InputError, match="longer than --max-bp 15"):
-        load_study(data(folder), 15, 0)
-    assert load_study(data(folder, trees=(), trim=True), 15, 0).longest == 15
 
 
 def test_another_region_is_told(study_of, caplog):

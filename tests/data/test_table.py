@@ -217,32 +217,12 @@ def test_what_is_written_is_what_biom_format_reads(tmp_path):
     assert biom.load_table(str(tmp_path / "c.biom")) == loaded
 
 
-@pytest.mark.parametrize(
-    ("study", "samples", "asvs", "length", "median_depth"),
-    [
-        ("infant-age", 699, 2085, 150, 14800),
-        ("mackerel-type", 639, 23253, 150, 5657),
-        ("oral-age", 2537, 5574, 100, 1000),
-        ("ibd", 449, 10074, 100, None),
-        ("unlabelled", 1635, 55474, 150, 21000),
-    ],
-)
-def test_real_tables(bench_data, study, samples, asvs, length, median_depth):
-    path = bench_data / study / "table.biom"
-    table = read_table(path)
-    assert table.counts.shape == (samples, asvs)
-    assert set(map(len, table.sequences)) == {length}
-    assert median_depth is None or np.median(table.depths) == pytest.approx(median_depth, rel=0.02)
-    if study == "infant-age":
-        oracle = biom.load_table(str(path))
-        order = np.argsort(oracle.ids("observation"))
-        assert (table.counts.astype(float) != oracle.matrix_data.T.tocsr()[:, order]).nnz == 0
-        assert table.sample_ids == tuple(oracle.ids())
-
-
-def test_real_ids_that_are_not_dna(bench_data):
-    path = bench_data / "unifrac-truth" / "moving_pictures_q2mlab" / "table.biom"
-    assert "533 of 533 feature ids are not DNA" in refused(path)
-    assert read_table(path, need_sequences=False).counts.shape == (31, 533)
-    classic = read_table(bench_data / "unifrac-truth" / "skbio_qiime191_tt" / "otu-table.tsv", need_sequences=False)
-    assert classic.sample_ids[:2] == ("f2", "f1")
+def test_a_real_table_is_that_of_biom_format(bench_data):
+    path = bench_data / "infant-age" / "table.biom"
+    table, oracle = read_table(path), biom.load_table(str(path))
+    order = np.argsort(oracle.ids("observation"))
+    assert (table.counts.astype(float) != oracle.matrix_data.T.tocsr()[:, order]).nnz == 0
+    assert table.sample_ids == tuple(oracle.ids())
+    assert "533 of 533 feature ids are not DNA" in refused(
+        bench_data / "unifrac-truth" / "moving_pictures_q2mlab" / "table.biom"
+    )

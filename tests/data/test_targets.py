@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,10 +26,7 @@ from aam.data.targets import (
 )
 from aam.errors import InputError
 from aam.io.metadata import Metadata, is_missing, is_number, read_metadata
-from aam.options import pairs
 from tests.data.small_metadata import COLUMNS, IDS, METADATA, TRAIN
-
-BENCH = os.environ.get("AAM_BENCH_DATA")
 
 
 def table(**columns: list[str]) -> Metadata:
@@ -304,21 +299,6 @@ def test_decode_undoes_encode(cells, transform):
     assert (np.abs(targets.decode(encoded)[:, 0] - numbers) <= allowed + 1e-12).all()
 
 
-@pytest.mark.skipif(BENCH is None, reason="AAM_BENCH_DATA is not set")
-def test_real_columns():
-    metadata = read_metadata(Path(str(BENCH)) / "infant-age" / "metadata.tsv")
-    train = [sample for sample, fold in zip(metadata.ids, metadata.column("fold"), strict=True) if fold != "0"]
-    targets = fit_targets(metadata, ["month", "delivery"], train)
-    target, label = targets.encode(metadata, train)
-    assert targets.classes[0].labels == ("Cesarean", "Vaginal")
-    assert abs(float(target.mean())) < 1e-6
-    assert abs(float(target.std()) - 1) < 1e-6
-    assert set(label[:, 0].tolist()) == {0, 1}
-    np.testing.assert_allclose(targets.decode(target)[:, 0], metadata.numbers("month", train), atol=1e-5)
-    fish = read_metadata(Path(str(BENCH)) / "mackerel-type" / "metadata.tsv")
-    assert len(fit_targets(fish, ["sample_type"], fish.ids).classes[0].labels) == 6
-
-
 def fitted(**columns) -> Covariates:
     return fit_covariates(METADATA, CovariateConfig(**columns), TRAIN)
 
@@ -395,18 +375,11 @@ def test_missing_values_of_covariates_follow_the_rules_of_qiime_2(tmp_path):
     covariates = fit_covariates(metadata, CovariateConfig(categorical_columns=("drug",)), metadata.ids)
     assert covariates.categorical == {"drug": ("NA", "None", "not applicable", "penicillin")}
     assert covariates.encode(metadata, metadata.ids)[0].ravel().tolist() == [2, 2, 1, 4, 3, 0]
-    stated = read_text(tmp_path, f"sample-id\tdrug\n#q2:missing\tINSDC:missing\n{rows}")
-    assert stated.categories("drug", stated.ids) == ("None", "None", "NA", "penicillin", None, None)
-
-
-def test_covariates_agree_with_scikit_bio_on_what_is_missing(tmp_path):
-    """scikit-bio's SampleMetadata has the rules of QIIME 2."""
-    rows = "".join(f"s{row}\t{cell}\n" for row, cell in enumerate(TREATMENTS))
     for directive in ("", "#q2:missing\tINSDC:missing\n"):
-        ours = read_text(tmp_path, f"sample-id\tdrug\n{directive}{rows}")
-        theirs = SampleMetadata.load(str(tmp_path / "m.tsv")).get_column("drug").to_series()
-        expected = [None if value != value else value for value in theirs.tolist()]
-        assert list(ours.categories("drug", ours.ids)) == expected
+        metadata = read_text(tmp_path, f"sample-id\tdrug\n{directive}{rows}")
+        rival = SampleMetadata.load(str(tmp_path / "m.tsv")).get_column("drug").to_series()
+        expected = [None if value != value else value for value in rival.tolist()]
+        assert list(metadata.categories("drug", metadata.ids)) == expected
 
 
 def test_an_empty_column_and_values_outside_the_training_range_are_said():
@@ -513,21 +486,3 @@ def test_metrics_and_links_must_fit_the_columns():
     with pytest.raises(InputError, match="--output-activation softplus gives no numbers below 0, but 'cold' has some"):
         specs("age", "cold", activation="softplus")
     assert specs("age", activation="softplus")
-
-
-def test_all_that_is_taught():
-    targets = TargetConfig(metadata_column=("age",), categorical_loss_weights=("balanced",))
-    covariates = CovariateConfig(categorical_columns=("diet",), numeric_columns=("bmi",))
-    taught, _, fitted_covariates = fit_labels(METADATA, IDS, TRAIN, targets, covariates, "none")
-    assert fitted_covariates.columns == ("diet", "bmi")
-    assert taught.category.shape == taught.covariate.shape == (9, 1)
-    assert taught.weight.tolist() == weights("balanced")
-
-
-def test_pairs():
-    assert pairs(("a=b=1", "c=2"), "--x") == {"a=b": "1", "c": "2"}
-    assert pairs(('{"a":', "1.5}"), "--x") == {"a": "1.5"}
-    assert pairs((), "--x") == {}
-    for wrong in (("=1",), ("[1]",), ("{1}",)):
-        with pytest.raises(InputError, match="--x is"):
-            pairs(wrong, "--x")

@@ -8,7 +8,7 @@ from scipy import sparse
 from scipy.spatial.distance import pdist, squareform
 from skbio.diversity import beta_diversity
 
-from aam.diversity.dissimilarity import bray_curtis, jaccard
+from aam.diversity.batch import bray_curtis, jaccard
 
 RNG = np.random.default_rng(0)
 COUNTS = np.stack([RNG.multinomial(200, RNG.dirichlet(np.full(60, 0.2))) for _ in range(12)])

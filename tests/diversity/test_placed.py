@@ -9,7 +9,7 @@ from scipy import sparse
 from aam.diversity.placed import placed_between, placed_tiles, sample_branches
 from aam.diversity.tables import unifrac_matrix
 from aam.diversity.unifrac import UnifracOptions
-from aam.io.newick import parse_newick
+from aam.io.phylogeny import parse_newick
 
 RNG = np.random.default_rng(0)
 TREE = parse_newick("(((a:.1,b:.2):.3,(c:.4,d:.1):.05):.2,(e:.3,f:.2):.4):0;", "tree")

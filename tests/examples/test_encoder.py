@@ -15,7 +15,7 @@ from aam.data.study import load_study
 from aam.data.table import read_table
 from aam.errors import FINISHED
 from aam.files.atomic import MANIFEST
-from aam.io.newick import parse_newick
+from aam.io.phylogeny import parse_newick
 from aam.predict.saved_model import load_model
 from examples.encoder import __main__ as encoder
 from examples.encoder.__main__ import ASVS_OF_A_SET, Source, prevalent, random_sets

@@ -22,7 +22,7 @@ from aam.explain.results import (
     taxa,
     write_explanation,
 )
-from aam.io.newick import parse_newick
+from aam.io.phylogeny import parse_newick
 from aam.io.qza import read_artifact
 from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, NEWICK, make_asvs, make_effects
 

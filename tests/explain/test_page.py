@@ -20,7 +20,7 @@ from aam.explain.page import (
     write_figures,
 )
 from aam.explain.results import Asvs, Explanation, explanation_of
-from aam.io.newick import parse_newick
+from aam.io.phylogeny import parse_newick
 from aam.report.charts import Figure
 from aam.report.report import ReportData
 from aam.report.report_html import report_html, with_importances

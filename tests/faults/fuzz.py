@@ -38,12 +38,11 @@ from aam.engine.checkpoint import State, load, save
 from aam.errors import InputError
 from aam.evaluate.predictions import read_predictions
 from aam.files.atomic import write_manifest
-from aam.io.biom import write_hdf5
-from aam.io.fasta import read_fasta
 from aam.io.matrices import read_distances
 from aam.io.metadata import read_metadata
-from aam.io.newick import read_tree
+from aam.io.phylogeny import read_tree
 from aam.io.qza import write_artifact
+from aam.io.tables import read_fasta, write_hdf5
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.predict.saved_model import SavedModel, load_model, save_model
@@ -304,7 +303,7 @@ def run(folder: Path, inputs: int, seed: int, study: Path | None) -> int:
 
 
 # Readers for the coverage-guided fuzzer, imported by it.
-GUIDED = {"nwk": "aam.io.newick:read_tree", "metadata.tsv": "aam.io.metadata:read_metadata"}
+GUIDED = {"nwk": "aam.io.phylogeny:read_tree", "metadata.tsv": "aam.io.metadata:read_metadata"}
 GUIDED |= dict.fromkeys(("table.tsv", "json", "biom"), "aam.data.table:read_table")
 
 

@@ -1,7 +1,8 @@
-"""Files and folders that appear whole, limits of what is read, manifests."""
+"""Files and folders that appear whole, limits of what is read, manifests, errors of a write that are raised late."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -18,6 +19,7 @@ import pytest
 from aam.errors import InputError
 from aam.files.atomic import (
     MANIFEST,
+    DeferredErrorFile,
     atomic_file,
     atomic_folder,
     check_writable,
@@ -309,3 +311,17 @@ def test_a_manifest_of_another_form_is_refused(tmp_path, content, message):
     (tmp_path / MANIFEST).write_text(content)
     with pytest.raises(InputError, match=message):
         verify_manifest(tmp_path)
+
+
+def test_the_first_error_is_raised_when_the_file_is_closed(tmp_path):
+    with contextlib.closing(DeferredErrorFile(tmp_path / "good")) as file:
+        assert file.write(b"abc") == 3
+        file.truncate(2)
+    assert (tmp_path / "good").read_bytes() == b"ab"
+    file = DeferredErrorFile(tmp_path / "bad")
+    os.close(file.fileno())
+    os.open(os.devnull, os.O_RDONLY)
+    assert file.write(b"abc") == 3
+    assert file.truncate(9) == 9
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.close()

@@ -1,8 +1,9 @@
-"""Damaged and hostile BIOM files are refused with the place of the fault."""
+"""BIOM files: damaged and hostile ones are refused with the place of the fault; written ones have equal bytes."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import biom
 import h5py
@@ -11,8 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from scipy import sparse
 
+import aam
 from aam.data.table import read_table
+from aam.errors import InputError
+from aam.io.tables import CREATED, write_hdf5
 from tests.data.small_tables import biom_table, dense, read_or_refused, refused, save_hdf5
 
 GOOD_JSON = {
@@ -184,3 +189,44 @@ def test_any_json_is_read_or_refused(tmp_path_factory, document, cut, need_seque
     text = json.dumps(GOOD_JSON | document)
     path = tmp_path_factory.getbasetemp() / "any.json"
     assert read_or_refused(path, text[: len(text) - cut].encode(), need_sequences) in ("read", "refused")
+
+
+# --- writing -------------------------------------------------------------------------------------------------
+
+
+def write(path: Path, counts: sparse.csr_matrix) -> Path:
+    names = ([f"{kind}{number}" for number in range(size)] for size, kind in zip(counts.shape, "sf", strict=True))
+    write_hdf5(path, [counts], *names)
+    return path
+
+
+def test_the_bytes_are_those_of_biom_format_on_every_day(tmp_path):
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(30, (500, 90)) * (rng.random((500, 90)) < 0.6)
+    counts[7], counts[:, 5] = 0, 0
+    table = biom_table(counts, [f"s{row}" for row in range(500)], [f"f{column}" for column in range(90)])
+    with (tmp_path / "biom").open("w+b") as target, h5py.File(target, "w") as file:
+        table.to_hdf5(file, f"aam {aam.__version__}", creation_date=CREATED)
+    path = write(tmp_path / "table.biom", sparse.csr_matrix(counts))
+    assert path.read_bytes() == (tmp_path / "biom").read_bytes()
+    times: list[int] = []
+    with h5py.File(path) as file:
+        file.visit(lambda name: times.append(h5py.h5g.get_objinfo(file.id, name.encode()).mtime))
+        assert file.attrs["creation-date"] == "1970-01-01T00:00:00"
+    assert set(times) == {0}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["biom", "table.biom"]
+
+
+def test_stored_zeros_and_duplicates_are_merged_without_changing_the_argument(tmp_path):
+    counts = sparse.csr_matrix((np.array([1, 0, 2, 5]), np.array([2, 0, 2, 1]), np.array([0, 3, 4])), shape=(2, 3))
+    path = write(tmp_path / "table.biom", counts)
+    assert counts.nnz == 4
+    table = biom.load_table(str(path))
+    assert table.nnz == 2
+    assert table.matrix_data.toarray().T.tolist() == [[0, 0, 3], [0, 5, 0]]
+    assert biom.load_table(str(write(tmp_path / "empty.biom", sparse.csr_matrix((0, 3))))).shape == (3, 0)
+
+
+def test_ids_occur_once(tmp_path):
+    with pytest.raises(InputError, match=r"table.biom: Duplicate"):
+        write_hdf5(tmp_path / "table.biom", [sparse.csr_matrix(np.eye(2))], ["s", "s"], ["a", "b"])

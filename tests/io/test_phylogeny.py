@@ -1,4 +1,4 @@
-"""Phylogenies: tips matched, pruning that changes no distance, rooting at the midpoint."""
+"""Phylogenies: Newick as scikit-bio reads it, faults with their place; tips matched, pruned, rooted at the midpoint."""
 
 from __future__ import annotations
 
@@ -7,9 +7,158 @@ import pytest
 from skbio import TreeNode
 
 from aam.errors import InputError
-from aam.io.newick import parse_newick, read_tree
-from aam.io.phylogeny import Phylogeny, match_tips, midpoint_root, prune
+from aam.io.phylogeny import Phylogeny, match_tips, midpoint_root, parse_newick, prune, read_tree
+from aam.io.qza import write_artifact
 from tests.data.small_trees import depths, random_newick, skbio_tree
+
+
+def assert_same(tree: Phylogeny, expected: TreeNode) -> None:
+    nodes = list(expected.postorder())
+    index = {id(node): place for place, node in enumerate(nodes)}
+    tips = [node.name for node in nodes if node.is_tip()]
+    assert list(tree.tips) == tips
+    assert tree.parent.tolist() == [index.get(id(node.parent), -1) for node in nodes]
+    np.testing.assert_array_equal(tree.length[:-1], [np.nan if n.length is None else n.length for n in nodes[:-1]])
+    assert tree.length[-1] == (nodes[-1].length or 0.0)
+    for node, lo, hi in zip(nodes, tree.lo, tree.hi, strict=True):
+        assert tips[lo:hi] == [tip.name for tip in node.tips(include_self=True)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_trees_equal_scikit_bio(seed):
+    text = random_newick(np.random.default_rng(seed), 2 + 3 * seed) + ";"
+    assert_same(parse_newick(text), skbio_tree(text))
+
+
+def test_labels_comments_and_blanks():
+    text = (
+        "\ufeff [&R] ( ( 'it''s (a, b);:[x]' :1e-3 ,\r\n\tACG_T_[c[nested]'s]:.5,é:2.)'in ner':+1E2"
+        "[end\n]\r\n,d:0)root:3 ;\r\n\n"
+    )
+    tree = parse_newick(text)
+    assert tree.tips == ("it's (a, b);:[x]", "ACG_T_", "é", "d")
+    assert tree.length.tolist() == [1e-3, 0.5, 2.0, 100.0, 0.0, 3.0]
+    assert tree.parent.tolist() == [3, 3, 3, 5, 5, -1]
+
+
+def test_missing_lengths_are_nan_but_for_the_root():
+    tree = parse_newick("((a,b:1):2,c:1);")
+    np.testing.assert_array_equal(tree.length, [np.nan, 1, 2, 1, 0])
+
+
+def test_one_tip_is_a_tree():
+    tree = parse_newick("a:2;")
+    assert (tree.tips, tree.parent.tolist(), tree.length.tolist()) == (("a",), [-1], [2.0])
+    assert midpoint_root(tree) is tree
+
+
+def test_a_hundred_thousand_levels():
+    levels = 100_000
+    tree = parse_newick("(" * levels + "a:1" + "".join(f",b{i}:1):1" for i in range(levels)) + ";")
+    assert len(tree.tips) == levels + 1
+    assert tree.parent[:4].tolist() == [2, 2, 4, 4]
+    assert tree.lo[tree.parent >= levels].max() <= levels
+    assert len(prune(tree, np.array([0, levels])).parent) == 3
+    rooted = midpoint_root(tree)
+    assert set(rooted.tips) == set(tree.tips)
+    assert abs(rooted.length[:-1].sum() - tree.length[:-1].sum()) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no ';'"),
+        ("(a:1,b:1)", "no ';' at the end"),
+        ("#NEXUS\nbegin trees;", "the format is NEXUS, expected Newick"),
+        ("(a:1,b:1);x", "text after ';' at character 11"),
+        ("(a:1,b:1);(c:1,d:1);", "text after ';' at character 11"),
+        ("((a:1,b:1);", "a '(' without its ')', at character 11"),
+        ("(a:1,b:1));", "a ')' outside all parentheses, at character 10"),
+        ("a:1,b:1;", "',' outside all parentheses, at character 4"),
+        ("(a:1,:1);", "1 tips have no name, the first before character 8"),
+        ("(a:1,);", "1 tips have no name, the first before character 6"),
+        ("();", "1 tips have no name, the first before character 2"),
+        (";", "1 tips have no name, the first before character 1"),
+        ("('':1,a:1);", "1 tips have no name, the first before character 6"),
+        ("(a b:1,c:1);", "'a b:1,c:1);' at character 2 cannot be read; a label that holds a blank"),
+        ("(a'b:1,c':1);", "at character 2 cannot be read"),
+        ("(a:1]:1,c:1);", "at character 2 cannot be read"),
+        ("(a(b:1,c:1):1);", "at character 2 cannot be read; a label that holds a blank"),
+        ("((b:1,c:1)(d:1,e:1):1);", "a '(' where none can be; is a ',' missing?, at character 11"),
+        ("(a:1:2,b:1);", "at character 2 cannot be read"),
+        ("(a:,b:1);", "1 branch lengths are no finite numbers of 0 or more, the first '' before character 4"),
+        ("(a:nan,b:1);", "the first 'nan' before character 7"),
+        ("(a:inf,b:1);", "the first 'inf' before character 7"),
+        ("(a:1_0,b:1);", "the first '1_0' before character 7"),
+        ("(a:٣,b:1);", "the first '٣' before character 5"),
+        (
+            "(a:1e999,b:-1);",
+            "2 branch lengths are no finite numbers of 0 or more, the first '1e999' before character 9",
+        ),
+        ("(a:-0.1,b:1);", "set lengths below 0, as neighbour joining gives them, to 0"),
+        ("(a:1,(b:1,a:1):1,b:2);", "2 tips are repeated ('a', 'b'); keep one of each"),
+        ("(a:1,[b:1);", "the comment that begins at character 6 is never closed"),
+        ("(a:1,'b:1);", "at character 6 cannot be read"),
+        ("(a:1," + " " * 100_000, "no ';' at the end"),
+        ("(a:1,b" + " " * 100_000 + "c;", "at character 6 cannot be read"),
+        ("(a:1,'" + "b" * 100_000 + ";", "at character 6 cannot be read"),
+    ],
+)
+def test_bad_trees_name_the_place(text, message):
+    with pytest.raises(InputError) as caught:
+        parse_newick(text, "T.nwk")
+    assert any(message in problem for problem in caught.value.problems), caught.value.problems
+    assert all(problem.startswith("T.nwk: ") for problem in caught.value.problems)
+
+
+def test_all_problems_of_a_tree_in_one_message():
+    with pytest.raises(InputError) as caught:
+        parse_newick("(a:x,(b:1,):1);")
+    assert len(caught.value.problems) == 2
+
+
+def test_files_with_byte_order_mark_and_archives(tmp_path):
+    plain, archive = tmp_path / "t.nwk", tmp_path / "t.qza"
+    plain.write_bytes(b"\xef\xbb\xbf(a:1,\r\nb:2)\r\n;\r\n")
+    write_artifact(archive, "Phylogeny[Rooted]", "NewickDirectoryFormat", {"tree.nwk": b"(a:1,b:2);\n"})
+    assert read_tree(plain).tips == read_tree(archive).tips == ("a", "b")
+
+
+def test_unrooted_archives_need_midpoint_rooting(tmp_path):
+    path = tmp_path / "t.qza"
+    write_artifact(path, "Phylogeny[Unrooted]", "NewickDirectoryFormat", {"tree.nwk": b"(a:1,b:2,c:3);"})
+    with pytest.raises(InputError, match="--midpoint-root"):
+        read_tree(path)
+    assert depths(read_tree(path, midpoint=True)) == {"a": 1.5, "b": 2.5, "c": 2.5}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"(a:1,b:1,c:1);", "the root has 3 children, .*--midpoint-root of aam train, pretrain and unifrac roots one"),
+        (b"((a,b:1):1,c);", "2 of 4 branches have no length, .*--midpoint-root"),
+        (b"((a:1e308,b:1):1,c:1);", r"branch lengths add up to 1e\+308, too much for distances"),
+        (b"((a:0,b:0):0,c:0);", "all branches have length 0"),
+        (b"((a:1e-320,b:0):0,c:0);", "all branches have length 0"),
+        (b"(a\xff:1,b:1);", "line 1: byte 0xff at byte position 2 is not UTF-8"),
+        (None, "no such file"),
+    ],
+)
+def test_bad_files(tmp_path, content, message):
+    path = tmp_path / "t.nwk"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_tree(path)
+
+
+def test_midpoint_rooting_mends_a_polytomy_but_not_missing_lengths(tmp_path):
+    path = tmp_path / "t.nwk"
+    path.write_text("(a:1,b:1,c:1);")
+    assert len(read_tree(path, midpoint=True).tips) == 3
+    path.write_text("(a,b:1,c:1);")
+    with pytest.raises(InputError, match="no length"):
+        read_tree(path, midpoint=True)
 
 
 def pair_depths(tree: Phylogeny) -> np.ndarray:
@@ -100,20 +249,4 @@ def test_coinciding_tips_have_no_midpoint():
 @pytest.mark.parametrize("study", ["infant-age", "ibd", "oral-age"])
 def test_real_trees_equal_scikit_bio(bench_data, study):
     path = bench_data / study / "tree.nwk"
-    expected = TreeNode.read(str(path), convert_underscores=False)
-    nodes = list(expected.postorder())
-    index = {id(node): place for place, node in enumerate(nodes)}
-    tree = read_tree(path)
-    assert list(tree.tips) == [node.name for node in nodes if node.is_tip()]
-    assert tree.parent.tolist() == [index.get(id(node.parent), -1) for node in nodes]
-    assert tree.length.tolist() == [node.length or 0.0 for node in nodes]
-
-
-def test_ibd_misses_128_tips(bench_data):
-    from aam.data.table import read_table
-
-    features = read_table(bench_data / "ibd" / "table.biom", need_sequences=False).feature_ids
-    tree = read_tree(bench_data / "ibd" / "tree.nwk")
-    with pytest.raises(InputError, match=r"128 of 10074 features .*--missing-tips drop"):
-        match_tips(tree, features)
-    assert (match_tips(tree, features, "drop") < 0).sum() == 128
+    assert_same(read_tree(path), TreeNode.read(str(path), convert_underscores=False))

@@ -11,7 +11,7 @@ import torch
 from aam.config import ModelConfig
 from aam.data.placement import ReferenceTree, reference_of
 from aam.data.tokens import count_sketch
-from aam.io.newick import parse_newick
+from aam.io.phylogeny import parse_newick
 from aam.model.aam import Aam
 from aam.model.branches import SKETCH, WORD_LENGTH, BranchDistanceHead, BranchPresence
 from aam.model.heads import HeadConfig

@@ -19,7 +19,7 @@ from scipy import sparse
 
 from aam.config import CovariateConfig, DataConfig, FineTuneConfig, ModelConfig, TargetConfig, TrainConfig
 from aam.data.auxiliary_targets import Auxiliary, Taxa
-from aam.data.collate import Collation, InputDropout
+from aam.data.collate import Collation
 from aam.data.loader import Loader
 from aam.data.study import MatchedTree, Study, StudyPart
 from aam.data.table import make_table
@@ -30,8 +30,7 @@ from aam.engine.checkpoint import State, broadcast_state, load, save
 from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer
 from aam.files.tensors import write_tensors
-from aam.io.newick import parse_newick
-from aam.io.phylogeny import match_tips
+from aam.io.phylogeny import match_tips, parse_newick
 from aam.model.aam import Aam
 from aam.model.heads import AuxiliaryConfig, HeadConfig
 from aam.training.task import AmpliconTask
@@ -142,7 +141,7 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
         np.arange(22),
         config.train.batch_size,
         True,
-        how=Collation(distances=heads.metric is not None, shallow=0.5, dropout=InputDropout(covariates=0.2)),
+        how=Collation(distances=heads.metric is not None, shallow=0.5, covariate_dropout=0.2),
         world=world,
     )
     how = Collation(distances=heads.metric is not None)

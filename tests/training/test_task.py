@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from aam.config import CovariateConfig, FineTuneConfig, ModelConfig, RegressorConfig, TargetConfig, TrainConfig
-from aam.data.collate import Collation, InputDropout, rarefied_batch
+from aam.data.collate import Collation, rarefied_batch
 from aam.data.loader import Loader
 from aam.data.rarefaction import EVALUATION
 from aam.device.distributed import SINGLE
@@ -296,7 +296,7 @@ def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(study, model_of, tmp
     def trainer(records: list[dict]) -> Trainer:
         torch.manual_seed(3)
         made = trainer_of(model_of(heads, noise=0.0, dropout=0.2), learned, config, report=records.append)
-        made.task.train = dataclasses.replace(made.task.train, how=Collation(dropout=InputDropout(0.3, 0.4)))
+        made.task.train = dataclasses.replace(made.task.train, how=Collation(asv_dropout=0.3, covariate_dropout=0.4))
         return made
 
     records: list[dict] = []
