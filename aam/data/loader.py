@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from aam.data.batch import Batch
 from aam.data.collate import EVERYTHING, Collation, collate, rarefied_batch
@@ -55,20 +55,6 @@ def _begun(ahead: DataLoader[Any]) -> Iterator[Any]:
         return iter(ahead)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@dataclass(frozen=True, eq=False)
-class _RarefiedBatches(Dataset[Any]):
-    """The batches of one epoch, rarefied when asked for, in this process or another."""
-
-    rows: list[Rows]
-    take: Callable[[Rows], Any]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.take(self.rows[index])
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,11 +154,11 @@ class Loader:
         """Yield the batches of an epoch after the first `skip`, each as the parts that `budget` makes of it."""
         order, world = self.order(epoch)[skip:], self.world
         if world.size == 1:
-            yield from self._ahead(_RarefiedBatches(order, partial(self.cut, epoch=epoch)))
+            yield from self._ahead(order, partial(self.cut, epoch=epoch))
             return
         parts_by_batch = [self.parts(rows) for rows in order]
         take = partial(rarefied_rows, self.study, epoch=epoch, shallow=self.how.shallow)
-        rarefied_here = self._ahead(_RarefiedBatches([parts[world.rank] for parts in parts_by_batch], take))
+        rarefied_here = self._ahead([parts[world.rank] for parts in parts_by_batch], take)
         richest = np.minimum(np.diff(self.study.table.counts.indptr), self.study.depth)
         waiting: deque[tuple[list[Rows], Callable[[], list[list[Row]]]]] = deque()
         for parts, rarefied in zip(parts_by_batch, rarefied_here, strict=True):
@@ -185,19 +171,20 @@ class Loader:
         for parts, arrived in waiting:
             yield self.window(parts, arrived(), epoch)
 
-    def _ahead(self, dataset: _RarefiedBatches) -> Iterator[Any]:
-        """Yield the items of a data set in order, made by `workers` where there are any."""
+    def _ahead(self, batches: list[Rows], take: Callable[[Any], Any]) -> Iterator[Any]:
+        """Yield what `take` makes of the rows of each batch, in order, in `workers` where there are any."""
         if not self.workers:
-            yield from map(dataset.__getitem__, range(len(dataset)))
+            yield from map(take, batches)
             return
         with warnings.catch_warnings():
             # torch warns when there are more workers than cores; the user asked for them.
             warnings.filterwarnings("ignore", message="This DataLoader will create")
             # Without a generator of its own it would advance the one that dropout uses.
             own_generator = torch.Generator()
-            ahead = DataLoader(
-                dataset,
+            ahead: DataLoader[Any] = DataLoader(
+                batches,  # type: ignore[arg-type]  # A list is a data set that has items and a length.
                 batch_size=None,
+                collate_fn=take,
                 num_workers=self.workers,
                 generator=own_generator,
                 worker_init_fn=_ignore_warnings,

@@ -14,7 +14,7 @@ import torch
 from scipy import sparse
 
 from aam.data.region import first_regions
-from aam.data.tokens import PAD, K, N, Tokens, encode, kmer_counts, kmer_words, reverse_complement
+from aam.data.tokens import PAD, K, N, Tokens, encode, in_parts, kmer_counts, kmer_words, reverse_complement
 from aam.device.threads import in_threads
 from aam.encoders import REFERENCE, shipped_encoders
 from aam.errors import InputError
@@ -183,7 +183,7 @@ class ReferenceTree:
         """
         tips = kmer_counts(self.tokens).sign()
         parts = []
-        for some in _parts(tokens):
+        for some in in_parts(tokens, ASVS_AT_ONCE):
             words, present = kmer_words(torch.from_numpy(some), K).numpy(), kmer_counts(some).sign()
             shared = (present @ tips.T).toarray()
             either = np.diff(present.indptr)[:, None] + np.diff(tips.indptr) - shared
@@ -198,7 +198,9 @@ class ReferenceTree:
     @functools.cached_property
     def _tip_words(self) -> sparse.csr_matrix:
         """Return which words tips hold, [4^8, T]."""
-        return sparse.vstack(in_threads(lambda some: kmer_counts(some).sign(), _parts(self.tokens))).T.tocsr()
+        return sparse.vstack(
+            in_threads(lambda some: kmer_counts(some).sign(), in_parts(self.tokens, ASVS_AT_ONCE))
+        ).T.tocsr()
 
     def _nearest(self, tokens: Tokens) -> tuple[Ints, Floats]:
         """Return the `TIPS` tips that hold most words of each ASV, int32 [F, K], and the share of its words."""
@@ -212,7 +214,7 @@ class ReferenceTree:
             best = np.take_along_axis(best, order, axis=1)
             return best.astype(np.int32), np.take_along_axis(shared, best, axis=1).astype(np.float32)
 
-        tips, similarity = zip(*in_threads(nearest, _parts(tokens)), strict=True)
+        tips, similarity = zip(*in_threads(nearest, in_parts(tokens, ASVS_AT_ONCE)), strict=True)
         return np.concatenate(tips), np.concatenate(similarity)
 
     def place_softly(self, tokens: Tokens) -> SoftPlacement:
@@ -323,11 +325,6 @@ class ReferenceTree:
 def shipped_reference() -> ReferenceTree:
     """Return the reference tree of the encoder 16s, which reads any region of 16S."""
     return ReferenceTree.from_arrays(read_arrays(shipped_encoders()["16s"] / REFERENCE))
-
-
-def _parts(tokens: Tokens) -> list[Tokens]:
-    """Return some hundred of the sequences each."""
-    return [tokens[start : start + ASVS_AT_ONCE] for start in range(0, max(len(tokens), 1), ASVS_AT_ONCE)]
 
 
 def least_share(tokens: Tokens, references: int) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.data.table import SampleTable, make_table
-from aam.data.tokens import A, C, G, T, Tokens, encode, reverse_complement
+from aam.data.tokens import A, C, G, T, Tokens, encode, in_parts, reverse_complement
 from aam.errors import InputError
 
 log = logging.getLogger("aam")
@@ -50,12 +50,6 @@ def _hashes(sequences: Sequence[str]) -> npt.NDArray[np.uint64]:
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
-def _parts(sequences: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the sequences, `AT_ONCE` at a time, so that memory does not grow with the table."""
-    for start in range(0, max(len(sequences), 1), AT_ONCE):
-        yield sequences[start : start + AT_ONCE]
-
-
 def _starts(sequences: Sequence[str]) -> Tokens:
     """Return the first `POSITIONS` bases of each sequence, uint8 [F, POSITIONS]."""
     tokens = encode([sequence[:POSITIONS] for sequence in sequences])
@@ -88,14 +82,15 @@ class RegionProfile:
         """Return the profile of at least one training sequence (clean DNA)."""
         seen = np.zeros((POSITIONS, 4), np.int64)
         lengths, hashes = [], []
-        for some in _parts(sequences):
+        for some in in_parts(sequences, AT_ONCE):
             starts = _starts(some)
             seen += np.stack([(starts == base).sum(axis=0) for base in (A, C, G, T)], axis=1)
             lengths += list(map(len, some))
             hashes.append(_hashes(some))
         total = seen.sum(axis=1, keepdims=True)
         frequencies = np.where(total > 0, seen / np.maximum(total, 1), 0.25)
-        likelihood = np.concatenate([_log_likelihood(_starts(some), frequencies) for some in _parts(sequences)])
+        parts = in_parts(sequences, AT_ONCE)
+        likelihood = np.concatenate([_log_likelihood(_starts(some), frequencies) for some in parts])
         return cls(
             length_quantiles=np.quantile(lengths, QUANTILES),
             frequencies=frequencies,
@@ -159,7 +154,7 @@ class RegionProfile:
 
     def _flags(self, sequences: Sequence[str]) -> dict[str, npt.NDArray[np.bool_]]:
         """Return which sequences, bool [F] each, have another length, strand or region, or were not seen."""
-        parts = [self._flags_of(some) for some in _parts(sequences)]
+        parts = [self._flags_of(some) for some in in_parts(sequences, AT_ONCE)]
         return {name: np.concatenate([part[name] for part in parts]) for name in SAMPLE_NOTES}
 
     def _flags_of(self, sequences: Sequence[str]) -> dict[str, npt.NDArray[np.bool_]]:
@@ -231,6 +226,9 @@ LETTERS = {
 # The same of tokens: none of padding, any of an unknown base.
 BITS = np.array([0, 1, 2, 4, 8, 15, 0], np.uint8)
 
+# The letters of the other strand: A for T, of several letters the one that means their complements.
+OTHER_STRAND = str.maketrans("ACGTRYKMBDHV", "TGCAYRMKVHDB")
+
 
 @dataclass(frozen=True, eq=False)
 class FoundPrimers:
@@ -272,7 +270,7 @@ def _at_start(tokens: Tokens) -> tuple[Ints, Ints]:
 
 def find_primers(tokens: Tokens) -> FoundPrimers:
     """Return the primers with which sequences ``[F, L]`` begin, and those whose complement ends them."""
-    parts = [tokens[start : start + SEQUENCES_AT_ONCE] for start in range(0, max(len(tokens), 1), SEQUENCES_AT_ONCE)]
+    parts = in_parts(tokens, SEQUENCES_AT_ONCE)
     first, before = map(np.concatenate, zip(*map(_at_start, parts), strict=True))
     last, after = map(np.concatenate, zip(*(_at_start(reverse_complement(part)) for part in parts), strict=True))
     return FoundPrimers(first, last, before, after)
@@ -318,7 +316,7 @@ def first_regions(references: Tokens, shift: Ints) -> list[str]:
     for name, place in SITES.items():
         primer = PRIMERS[name]
         if name.endswith("R"):
-            primer = "".join(reversed([_other(letter) for letter in primer]))
+            primer = primer[::-1].translate(OTHER_STRAND)
         misses = _misses(BITS[references], primer)
         at = misses.argmin(axis=1)
         known = misses[np.arange(len(at)), at] <= 2 * MISMATCHES
@@ -331,10 +329,3 @@ def first_regions(references: Tokens, shift: Ints) -> list[str]:
     names, middles = list(VARIABLE), np.array([*VARIABLE.values()])
     after = np.minimum(np.searchsorted(middles, chosen), len(names) - 1)
     return [names[at] if start >= -1000 else "" for at, start in zip(after.tolist(), chosen.tolist(), strict=True)]
-
-
-def _other(letter: str) -> str:
-    """Return the letter of the other strand: A for T, of several letters the one that means their complements."""
-    bits = LETTERS[letter]
-    turned = sum(1 << (3 - at) for at in range(4) if bits >> at & 1)
-    return next(name for name, value in LETTERS.items() if value == turned)

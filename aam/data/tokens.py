@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ N_TOKENS = 7
 PAD, A, C, G, T, N, MASK = range(N_TOKENS)
 
 Tokens = npt.NDArray[np.uint8]
+Some = TypeVar("Some", Tokens, Sequence[str])
 
 # Bases of the words by which sequences are compared.
 K = 8
@@ -53,6 +55,11 @@ def encode(sequences: Sequence[str]) -> Tokens:
     tokens = np.zeros((len(sequences), int(lengths.max(initial=0))), dtype=np.uint8)
     tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = flat
     return tokens
+
+
+def in_parts(items: Some, size: int) -> list[Some]:
+    """Return `size` of the items each, one part at least: memory for a part does not grow with a table."""
+    return [items[start : start + size] for start in range(0, max(len(items), 1), size)]
 
 
 def reverse_complement(tokens: Tokens) -> Tokens:

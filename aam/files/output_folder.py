@@ -296,13 +296,20 @@ class OutputFolder:
 # --- lock ----------------------------------------------------------------------------------------------------
 
 
-def _lock(file: IO[str], folder: Path, kind: int) -> None:
+def _is_locked(file: IO[str], folder: Path, kind: int) -> bool:
+    """Take a lock, and return whether no other process stood against it; a file system without locks is warned of."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise InputError(f"{folder}: another process is writing there; wait for it, or choose another") from None
+        return False
     except OSError as error:
         log.warning("%s: this file system has no locks (%s); start one process there at a time", folder, error)
+    return True
+
+
+def _lock(file: IO[str], folder: Path, kind: int) -> None:
+    if not _is_locked(file, folder, kind):
+        raise InputError(f"{folder}: another process is writing there; wait for it, or choose another")
 
 
 def check_unlocked(folder: Path) -> None:
@@ -333,16 +340,9 @@ def share_folder(folder: Path, prepare: Callable[[], object]) -> Iterator[None]:
     `prepare` is called where no other process shares the folder; those that come meanwhile wait for its end.
     """
     with (folder / LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            log.warning("%s: this file system has no locks (%s); start one process there at a time", folder, error)
+        if _is_locked(file, folder, fcntl.LOCK_EX):
             prepare()
-            yield
-            return
-        else:
-            prepare()
-        fcntl.flock(file, fcntl.LOCK_SH)
+        # Where the file system has no locks there is none to wait for, which is said above.
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_SH)
         yield

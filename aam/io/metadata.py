@@ -192,14 +192,6 @@ class Metadata:
         return np.array([math.nan if value is None else float(value) for value in values], dtype=np.float64)
 
 
-def _rows(path: Path) -> tuple[list[str], Iterator[Row]]:
-    """Return the cells of the header, that of the ids first, and the rows below it."""
-    header, rows = read_header(read_text(path, ARTIFACTS), path, ID_NAMES, EXPECTED)
-    return _checked_header([header[0] or "id", *header[1:]], path), (
-        (line, [cell.strip() for cell in cells]) for line, cells in rows
-    )
-
-
 def _checked_header(cells: list[str], path: Path) -> list[str]:
     while not cells[-1]:
         cells.pop()
@@ -249,6 +241,7 @@ def _body(rows: Iterator[Row], width: int, path: Path, problems: Problems) -> _B
     body = _Body()
     same: dict[str, str] = {}
     for line, cells in rows:
+        cells = [cell.strip() for cell in cells]
         # Equal cells share one string: real tables repeat few values very often.
         if any(cells) and (fault := body.take([same.setdefault(cell, cell) for cell in cells], width)):
             body.faults.setdefault(fault, []).append(str(line))
@@ -270,7 +263,8 @@ def read_metadata(path: Path, decimal: str = ".") -> Metadata:
 
     Raises `InputError`: with every problem of the file: encoding, quotes, header, rows, ids, directives.
     """
-    header, rows = _rows(path)
+    header, rows = read_header(read_text(path, ARTIFACTS), path, ID_NAMES, EXPECTED)
+    header = _checked_header([header[0] or "id", *header[1:]], path)
     problems = Problems()
     body = _body(rows, len(header), path, problems)
     ids, *columns = zip(*body.rows, strict=True) if body.rows else [()] * len(header)
