@@ -1,4 +1,4 @@
-"""Studies with labels and lineages that a test makes."""
+"""Studies with labels and lineages that a test makes, and the counts that the model reads of a batch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from aam.data.auxiliary_targets import Auxiliary
+from aam.data.batch import Batch
 from aam.data.study import Study
 from aam.data.targets import Labels
 
@@ -22,3 +25,12 @@ def with_auxiliary_targets(study: Study, lineages: Sequence[tuple[str, ...]], na
     """The study with the lineages of its ASVs and auxiliary targets, fitted on all samples."""
     study = replace(study, auxiliary=Auxiliary(lineages=tuple(lineages)))
     return study.with_auxiliary_targets(names, study.table.sample_ids)
+
+
+def counts_read(study: Study, batch: Batch) -> np.ndarray:
+    """Dense counts that the model reads, [B, F]."""
+    counts = np.zeros((len(batch.sample_ids), len(study.table.feature_ids)), np.int64)
+    rows, slots = np.nonzero(batch.counts.numpy())
+    columns = batch.column[batch.asv].numpy()
+    np.add.at(counts, (rows, columns[rows, slots]), batch.counts.numpy()[rows, slots].astype(int))
+    return counts

@@ -16,7 +16,7 @@ from aam.data.collate import Collation, collate, rarefied_batch
 from aam.data.rarefaction import rarefied_rows
 from aam.data.study import Study, StudyPart
 from aam.errors import InputError
-from tests.data.labels import with_auxiliary_targets
+from tests.data.labels import counts_read, with_auxiliary_targets
 
 ALL = ("bray-curtis", "jaccard", "faith-pd", "taxonomy")
 
@@ -28,20 +28,10 @@ def study(study_of, tiny) -> Study:
     return with_auxiliary_targets(study, lineages, ALL)
 
 
-def dense(study: Study, batch) -> np.ndarray:
-    """Counts that the model reads, [B, F]."""
-    counts = np.zeros((len(batch.sample_ids), len(study.table.feature_ids)), np.int64)
-    rows, slots = np.nonzero(batch.counts.numpy())
-    np.add.at(
-        counts, (rows, batch.column[batch.asv].numpy()[rows, slots]), batch.counts.numpy()[rows, slots].astype(int)
-    )
-    return counts
-
-
 @pytest.mark.parametrize("draw", [-1, 0, 3])
 def test_they_are_those_of_the_rarefied_reads(study, tiny, draw):
     batch = rarefied_batch(study, np.array([5, 2, 8, 0]), draw, Collation(distances=False))
-    counts = dense(study, batch)
+    counts = counts_read(study, batch)
     assert batch.distance is None
     for name, metric in {"bray-curtis": "braycurtis", "jaccard": "jaccard"}.items():
         expected = beta_diversity(metric, counts if metric == "braycurtis" else (counts > 0).astype(int)).data
@@ -54,15 +44,6 @@ def test_they_are_those_of_the_rarefied_reads(study, tiny, draw):
     for column, code in zip(batch.column.tolist(), batch.auxiliary["taxonomy"][:, 0].tolist(), strict=True):
         sequence = study.table.sequences[column]
         assert code == (-1 if sequence[1] == "A" else phyla.index(f"k__B; p__{sequence[0]}"))
-
-
-def test_the_token_limit_cuts_the_input_and_no_distance(study):
-    rows = np.array([5, 2, 8, 0])
-    full = rarefied_batch(study, rows, 2)
-    cut = rarefied_batch(replace(study, config=replace(study.config, token_limit=2)), rows, 2)
-    order = [cut.sample_ids.index(name) for name in full.sample_ids]
-    for name in ("bray-curtis", "jaccard"):
-        torch.testing.assert_close(cut.auxiliary[name][order][:, order], full.auxiliary[name])
 
 
 def test_ranks_hold_their_rows_and_their_asvs(study):

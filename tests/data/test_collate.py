@@ -11,10 +11,10 @@ from skbio import TreeNode
 from skbio.diversity import alpha_diversity, beta_diversity
 
 from aam.data.collate import Collation, rarefied_batch
-from aam.data.rarefaction import EVALUATION, rarefied_row
+from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_rows
 from aam.data.study import Study
 from aam.diversity.batch import batch_unifrac
-from tests.data.labels import labelled
+from tests.data.labels import counts_read, labelled
 
 DEPTH = 40
 
@@ -24,20 +24,7 @@ SKBIO = {"unifrac": "unweighted_unifrac", "weighted": "weighted_unifrac", "weigh
 
 def rarefied(study: Study, names: list[str], draw: int) -> np.ndarray:
     """Dense rarefied counts of the samples named, [B, F]."""
-    counts = np.zeros((len(names), len(study.table.feature_ids)), np.int64)
-    for place, row in enumerate(study.rows(names).tolist()):
-        columns, reads = rarefied_row(study.table, row, study.depth, study.seed, draw)
-        counts[place, columns] = reads
-    return counts
-
-
-def seen(study: Study, batch) -> np.ndarray:
-    """Dense counts that the model reads, [B, F]."""
-    counts = np.zeros((len(batch.sample_ids), len(study.table.feature_ids)))
-    columns = batch.column[batch.asv].numpy()
-    rows, slots = np.nonzero(batch.counts.numpy())
-    np.add.at(counts, (rows, columns[rows, slots]), batch.counts.numpy()[rows, slots])
-    return counts
+    return matrix_of(rarefied_rows(study, study.rows(names), draw), len(study.table.feature_ids)).toarray()
 
 
 @pytest.fixture
@@ -49,7 +36,7 @@ def test_a_batch_holds_the_rarefied_counts_of_its_samples(study):
     batch = rarefied_batch(study, np.array([5, 2, 8, 0]), 3)
     assert sorted(batch.sample_ids) == ["s0", "s2", "s5", "s8"]
     assert (batch.counts.sum(dim=1) == DEPTH).all()
-    np.testing.assert_array_equal(seen(study, batch), rarefied(study, list(batch.sample_ids), 3))
+    np.testing.assert_array_equal(counts_read(study, batch), rarefied(study, list(batch.sample_ids), 3))
     assert batch.sizes == tuple((batch.counts > 0).sum(1).tolist())
     assert list(batch.sizes) == sorted(batch.sizes, reverse=True)
     assert batch.counts.shape == (4, max(batch.sizes))
@@ -63,7 +50,7 @@ def test_a_batch_holds_the_rarefied_counts_of_its_samples(study):
 
 def test_epochs_are_shallow_differently_and_reproducibly(study, study_of, tiny):
     def draw(one: Study, epoch: int) -> np.ndarray:
-        return seen(one, rarefied_batch(one, np.array([4]), epoch))
+        return counts_read(one, rarefied_batch(one, np.array([4]), epoch))
 
     np.testing.assert_array_equal(draw(study, 0), draw(study, 0))
     assert (draw(study, 0) != draw(study, 1)).any()
@@ -71,7 +58,7 @@ def test_epochs_are_shallow_differently_and_reproducibly(study, study_of, tiny):
     assert (draw(study, 0) != draw(study_of(**tiny(lengths=(20, 17)), seed=1), 0)).any()
     alone = draw(study, 1)
     both = rarefied_batch(study, np.array([1, 4]), 1)
-    np.testing.assert_array_equal(seen(study, both)[both.sample_ids.index("s4")], alone[0])
+    np.testing.assert_array_equal(counts_read(study, both)[both.sample_ids.index("s4")], alone[0])
 
 
 @pytest.mark.parametrize("metric", [*SKBIO, "faith_pd"])
@@ -106,7 +93,7 @@ def test_the_token_limit_cuts_the_input_and_not_the_distance(study_of, tiny, sam
     assert max(whole.sizes) > 5
     place = [whole.sample_ids.index(name) for name in limited.sample_ids]
     assert torch.equal(limited.distance, whole.distance[place][:, place])
-    full, cut = seen(limited_study, whole)[place], seen(limited_study, limited)
+    full, cut = counts_read(limited_study, whole)[place], counts_read(limited_study, limited)
     assert ((cut == full) | (cut == 0)).all()
     for all_of_it, kept in zip(full, cut, strict=True):
         if sampling == "abundance":
@@ -115,10 +102,10 @@ def test_the_token_limit_cuts_the_input_and_not_the_distance(study_of, tiny, sam
             assert np.flatnonzero(kept).tolist() == np.flatnonzero(all_of_it)[:5].tolist()
     if sampling == "random":
         again, later = rarefied_batch(limited_study, rows, 0), rarefied_batch(limited_study, rows, 1)
-        np.testing.assert_array_equal(seen(limited_study, again), cut)
-        assert (seen(limited_study, later) != cut).any()
-        first = seen(limited_study, rarefied_batch(study_of(**made, token_limit=5, asv_sampling="first"), rows, 0))
-        assert (np.sort(first) != np.sort(cut)).any()
+        np.testing.assert_array_equal(counts_read(limited_study, again), cut)
+        assert (counts_read(limited_study, later) != cut).any()
+        first = rarefied_batch(study_of(**made, token_limit=5, asv_sampling="first"), rows, 0)
+        assert (np.sort(counts_read(limited_study, first)) != np.sort(cut)).any()
 
 
 def test_relative_abundance_is_of_the_rarefied_depth(study_of, tiny, model_of):

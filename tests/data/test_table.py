@@ -9,26 +9,13 @@ from pathlib import Path
 import biom
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from aam.data.rarefaction import rarefied_row
 from aam.data.table import check_length, make_table, read_table, select_samples, trim, write_biom
 from aam.errors import InputError
 from aam.io.qza import write_artifact
-from tests.data.small_tables import (
-    COUNTS,
-    ORDER,
-    SAMPLES,
-    SEQUENCES,
-    biom_table,
-    dense,
-    read_or_refused,
-    refused,
-    save_hdf5,
-)
+from tests.data.small_tables import COUNTS, ORDER, SAMPLES, SEQUENCES, biom_table, dense, refused, save_hdf5
 
 
 def save_dense_json(table: biom.Table, path: Path) -> Path:
@@ -166,12 +153,6 @@ def test_files_that_cannot_be_read(tmp_path):
     assert "cannot be read" in refused(tmp_path)
     path = save_hdf5(biom_table(), tmp_path / "t")
     assert "no such file" in refused(path, sequences=tmp_path / "missing.fasta")
-
-
-@hypothesis_settings(max_examples=200)
-@given(blob=st.binary(max_size=200), head=st.sampled_from([b"", b"{", b"PK\x03\x04", b"\x89HDF\r\n\x1a\n"]))
-def test_any_bytes_are_refused(tmp_path_factory, blob, head):
-    assert read_or_refused(tmp_path_factory.getbasetemp() / "any.bin", head + blob, False) == "refused"
 
 
 def test_trim_merges_and_adds(tmp_path):

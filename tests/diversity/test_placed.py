@@ -31,21 +31,22 @@ def sure_places() -> np.ndarray:
     return probability
 
 
+LENGTH, OWN, NO_OWN = TREE.length.astype(np.float32), RNG.random(6).astype(np.float32), np.zeros(6, np.float32)
+IN_DOUBT = sure_places() * RNG.random((6, len(TREE.parent))).astype(np.float32)
+
+
 @pytest.mark.parametrize("metric", METRICS)
 def test_where_nothing_is_in_doubt_it_is_unifrac_itself(metric, monkeypatch):
     monkeypatch.setattr("aam.diversity.placed.TILE", 4)
-    length = TREE.length.astype(np.float32)
-    found = matrix(COUNTS, sure_places(), length, np.zeros(6, np.float32), metric)
+    found = matrix(COUNTS, sure_places(), LENGTH, NO_OWN, metric)
     exact = unifrac_matrix(TREE, np.arange(6), COUNTS, UnifracOptions(metric))
     np.testing.assert_allclose(found, exact, atol=3e-6)
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_branches_in_doubt_and_own_ones_are_summed_as_written(metric):
-    probability = sure_places() * RNG.random((6, len(TREE.parent))).astype(np.float32)
-    own, length = RNG.random(6).astype(np.float32), TREE.length.astype(np.float32)
-    lengths, counts = np.r_[length, own], COUNTS.toarray()
-    above = np.c_[probability, np.eye(6)]
+    lengths, counts = np.r_[LENGTH, OWN], COUNTS.toarray()
+    above = np.c_[IN_DOUBT, np.eye(6)]
     expected = np.zeros((9, 9))
     for i, one in enumerate(counts):
         for j, other in enumerate(counts):
@@ -56,16 +57,14 @@ def test_branches_in_doubt_and_own_ones_are_summed_as_written(metric):
                 p, q = (reads / reads.sum() @ above for reads in (one, other))
                 part, whole = lengths * abs(p - q), lengths * (p + q)
             expected[i, j] = part.sum() / whole.sum()
-    np.testing.assert_allclose(matrix(COUNTS, probability, length, own, metric), expected, atol=2e-5)
+    np.testing.assert_allclose(matrix(COUNTS, IN_DOUBT, LENGTH, OWN, metric), expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_branch_counts_as_much_in_pieces(metric):
-    probability = sure_places() * RNG.random((6, len(TREE.parent))).astype(np.float32)
-    length, own = TREE.length.astype(np.float32), np.zeros(6, np.float32)
-    pieces = np.concatenate([probability, probability[:, ::-1]], axis=1), np.r_[length * 0.25, length[::-1] * 0.75]
-    whole = matrix(COUNTS, probability, length, own, metric)
-    np.testing.assert_allclose(matrix(COUNTS, *pieces, own, metric), whole, atol=1e-6)
+    pieces = np.concatenate([IN_DOUBT, IN_DOUBT[:, ::-1]], axis=1), np.r_[LENGTH * 0.25, LENGTH[::-1] * 0.75]
+    whole = matrix(COUNTS, IN_DOUBT, LENGTH, NO_OWN, metric)
+    np.testing.assert_allclose(matrix(COUNTS, *pieces, NO_OWN, metric), whole, atol=1e-6)
 
 
 def test_a_sample_without_reads_on_the_tree_has_no_branches():
@@ -78,24 +77,17 @@ def test_a_sample_without_reads_on_the_tree_has_no_branches():
 @pytest.mark.parametrize("metric", METRICS)
 def test_distances_to_other_samples_are_those_of_one_table(metric, monkeypatch):
     monkeypatch.setattr("aam.diversity.placed.TILE", 4)
-    probability = sure_places() * RNG.random((6, len(TREE.parent))).astype(np.float32)
-    length, own = TREE.length.astype(np.float32), RNG.random(6).astype(np.float32)
-    whole = matrix(COUNTS, probability, length, own, metric)
+    whole = matrix(COUNTS, IN_DOUBT, LENGTH, OWN, metric)
     found = np.full((5, 4), np.nan)
-    for rows, columns, tile in placed_between(
-        COUNTS[:5], COUNTS[5:], sparse.csr_matrix(probability), length, own, metric
-    ):
+    for rows, columns, tile in placed_between(COUNTS[:5], COUNTS[5:], sparse.csr_matrix(IN_DOUBT), LENGTH, OWN, metric):
         found[rows, columns] = tile
     np.testing.assert_allclose(found, whole[:5, 5:], atol=1e-6)
 
 
 def test_the_cosine_is_that_of_cube_roots_of_shares_and_fourth_roots_of_lengths():
-    probability = sure_places() * RNG.random((6, len(TREE.parent))).astype(np.float32)
-    own = np.zeros(6, np.float32)
-    arguments = sparse.csr_matrix(probability), TREE.length.astype(np.float32), own
-    ((_, _, tile),) = placed_between(COUNTS[:5], COUNTS[5:], *arguments, "cosine")
+    ((_, _, tile),) = placed_between(COUNTS[:5], COUNTS[5:], sparse.csr_matrix(IN_DOUBT), LENGTH, NO_OWN, "cosine")
     reads = COUNTS.toarray()
-    one, other = (np.cbrt(part @ probability / part.sum(axis=1, keepdims=True)) for part in (reads[:5], reads[5:]))
+    one, other = (np.cbrt(part @ IN_DOUBT / part.sum(axis=1, keepdims=True)) for part in (reads[:5], reads[5:]))
     one, other = (part * TREE.length**0.25 for part in (one, other))
     norms = np.outer(np.linalg.norm(one, axis=1), np.linalg.norm(other, axis=1))
     np.testing.assert_allclose(tile, 1 - one @ other.T / norms, atol=1e-6)

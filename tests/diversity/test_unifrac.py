@@ -1,20 +1,23 @@
+"""UniFrac, Faith PD, Bray-Curtis and Jaccard against their formulas, scikit-bio and published matrices."""
+
 from __future__ import annotations
 
 import dataclasses
 import math
 from typing import get_args
 
-import biom
 import numpy as np
 import pytest
 import torch
 from scipy import sparse
+from scipy.spatial.distance import pdist, squareform
 from skbio import DistanceMatrix
 from skbio.diversity import alpha_diversity, beta_diversity
 
 from aam.config import UnifracMetric
+from aam.data.table import read_table
 from aam.diversity import branches, tables, unifrac
-from aam.diversity.batch import batch_unifrac, faith_pd, multiply_on, samples_without_tips
+from aam.diversity.batch import batch_unifrac, bray_curtis, faith_pd, jaccard, multiply_on, samples_without_tips
 from aam.diversity.branches import exact_in_single, groups
 from aam.diversity.tables import unifrac_matrix, unifrac_tiles
 from aam.diversity.unifrac import UnifracOptions
@@ -76,8 +79,8 @@ def naive(
     return result
 
 
-def scikit_bio(text: str, counts: np.ndarray, metric: str, taxa: list[str] | None = None) -> np.ndarray:
-    taxa = taxa or [f"t{i}" for i in range(counts.shape[1])]
+def scikit_bio(text: str, counts: np.ndarray, metric: str) -> np.ndarray:
+    taxa = [f"t{i}" for i in range(counts.shape[1])]
     ids = [str(i) for i in range(len(counts))]
     return beta_diversity(counts=counts, ids=ids, taxa=taxa, tree=skbio_tree(text), **RIVALS[metric]).data
 
@@ -122,8 +125,10 @@ def test_variance_adjusted_forms_equal_the_formulas(metric, small_tiles):
 @pytest.mark.parametrize("seed", range(3))
 def test_batches_equal_scikit_bio(seed, metric):
     text, tree, tips, counts = case(seed, samples=20, features=60)
+    counts[[2, 5]] = 0
     distances = batch_unifrac(tree, tips, counts, double(metric))
     np.testing.assert_allclose(distances, scikit_bio(text, counts, metric), atol=1e-13)
+    assert distances[2, 5] == 0, "samples without reads"
 
 
 def test_faith_pd_equals_scikit_bio():
@@ -139,15 +144,6 @@ def test_single_precision_is_the_rounded_double(metric):
     single = batch_unifrac(tree, tips, counts, UnifracOptions(metric))
     assert single.dtype == np.float32
     np.testing.assert_array_equal(single, batch_unifrac(tree, tips, counts, double(metric)).astype(np.float32))
-
-
-@pytest.mark.parametrize("metric", RIVALS)
-def test_samples_without_reads_follow_scikit_bio(metric):
-    text, tree, tips, counts = case(8)
-    counts[[2, 5]] = 0
-    distances = batch_unifrac(tree, tips, counts, double(metric))
-    np.testing.assert_allclose(distances, scikit_bio(text, counts, metric), atol=1e-13)
-    assert distances[2, 5] == 0
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -325,60 +321,29 @@ def test_products_on_a_device_equal_those_of_numpy(device):
 # --- published matrices and real studies -------------------------------------------------------------------
 
 
-def check_published(tree, features, counts, samples, path, metric):
-    expected = DistanceMatrix.read(str(path))
-    kept = [name for name in samples if name in expected.ids]
-    assert len(kept) >= 8
-    rows = [samples.index(name) for name in kept]
-    distances = unifrac_matrix(tree, match_tips(tree, features), counts, UnifracOptions(metric))
-    np.testing.assert_allclose(distances[np.ix_(rows, rows)], expected.filter(kept).data, atol=1e-6)
+QIIME_1 = ("skbio_qiime191_tt", "otu-table.tsv", "{}_unifrac_dm.txt")
+QIIME_2 = ("moving_pictures_q2mlab", "table.biom", "expected_{}_unifrac.tsv")
 
 
 @pytest.mark.parametrize(
-    ("metric", "name"),
-    [("unifrac", "unweighted"), ("weighted", "weighted"), ("weighted-normalized", "weighted_normalized")],
-)
-def test_qiime_1_9_1(bench_data, metric, name):
-    folder = bench_data / "unifrac-truth" / "skbio_qiime191_tt"
-    lines = [line.split("\t") for line in (folder / "otu-table.tsv").read_text().splitlines()[1:]]
-    counts = np.array([[float(cell) for cell in line[1:]] for line in lines[1:]]).T
-    features = [line[0] for line in lines[1:]]
-    path = folder / f"{name}_unifrac_dm.txt"
-    check_published(read_tree(folder / "tree.nwk"), features, counts, lines[0][1:], path, metric)
-
-
-@pytest.mark.parametrize(("metric", "name"), [("unifrac", "unweighted"), ("weighted", "weighted")])
-def test_qiime_2_moving_pictures(bench_data, metric, name):
-    folder = bench_data / "unifrac-truth" / "moving_pictures_q2mlab"
-    table = biom.load_table(str(folder / "table.biom"))
-    counts, features = table.matrix_data.T.tocsr(), list(table.ids("observation"))
-    path = folder / f"expected_{name}_unifrac.tsv"
-    check_published(read_tree(folder / "tree.nwk"), features, counts, list(table.ids()), path, metric)
-
-
-@pytest.mark.parametrize(
-    ("study", "tree_name", "table_name"),
+    ("source", "metric", "name"),
     [
-        ("infant-age", "tree.nwk", "table.biom"),
-        ("ibd", "tree.nwk", "table.biom"),
-        ("oral-age", "tree.nwk", "table.biom"),
-        ("unifrac-truth/crawford", "crawford.tre", "crawford.biom"),
+        (QIIME_1, "unifrac", "unweighted"),
+        (QIIME_1, "weighted", "weighted"),
+        (QIIME_1, "weighted-normalized", "weighted_normalized"),
+        (QIIME_2, "unifrac", "unweighted"),
+        (QIIME_2, "weighted", "weighted"),
     ],
 )
-def test_real_studies_equal_scikit_bio(bench_data, study, tree_name, table_name):
-    folder = bench_data / study
-    table = biom.load_table(str(folder / table_name))
-    tree = read_tree(folder / tree_name)
-    tips = match_tips(tree, list(table.ids("observation")), "drop")
-    counts = table.matrix_data.T.tocsr()
-    rows = np.sort(np.random.default_rng(0).permutation(counts.shape[0])[:25])
-    columns = np.flatnonzero(tips >= 0)
-    dense = counts[rows][:, columns].toarray().astype(int)
-    dense, taxa = dense[:, dense.any(axis=0)], table.ids("observation")[columns[dense.any(axis=0)]]
-    text = (folder / tree_name).read_text()
-    for metric in RIVALS:
-        distances = unifrac_matrix(tree, tips, counts[rows], UnifracOptions(metric))
-        np.testing.assert_allclose(distances, scikit_bio(text, dense, metric, list(taxa)), atol=1e-6)
+def test_published_matrices(bench_data, source, metric, name):
+    folder, table, matrix = bench_data / "unifrac-truth" / source[0], source[1], source[2].format(name)
+    table, expected = read_table(folder / table, need_sequences=False), DistanceMatrix.read(str(folder / matrix))
+    tips = match_tips(tree := read_tree(folder / "tree.nwk"), table.feature_ids)
+    distances = unifrac_matrix(tree, tips, table.counts, UnifracOptions(metric))
+    kept = [name for name in table.sample_ids if name in expected.ids]
+    assert len(kept) >= 8
+    rows = [table.row_of[name] for name in kept]
+    np.testing.assert_allclose(distances[np.ix_(rows, rows)], expected.filter(kept).data, atol=1e-6)
 
 
 @pytest.mark.parametrize("metric", ["unifrac", "weighted", "weighted-normalized", "generalized"])
@@ -395,3 +360,30 @@ def test_a_large_tree_is_climbed_and_gives_the_same(metric, root_length, monkeyp
         monkeypatch.undo()
         for one, other in zip(searched, climbed, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+COUNTS = np.random.default_rng(0).multinomial(200, np.random.default_rng(1).dirichlet(np.full(60, 0.2), 12))
+TABLE = sparse.csr_matrix(COUNTS)
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "values"), [(bray_curtis, "braycurtis", COUNTS), (jaccard, "jaccard", COUNTS > 0)]
+)
+def test_both_are_those_of_scipy_and_scikit_bio(function, name, values):
+    expected = squareform(pdist(values, name))
+    np.testing.assert_allclose(function(TABLE), expected, atol=1e-15)
+    np.testing.assert_allclose(function(TABLE), beta_diversity(name, values.astype(int)).data, atol=1e-15)
+    np.testing.assert_array_equal(function(TABLE, slice(3, 7)), function(TABLE)[3:7])
+    assert (np.diag(function(TABLE)) == 0).all()
+
+
+def test_samples_of_other_depths_are_compared_by_their_shares():
+    deeper = COUNTS * np.arange(1, 13)[:, None]
+    np.testing.assert_allclose(bray_curtis(sparse.csr_matrix(deeper)), bray_curtis(TABLE), atol=1e-15)
+    np.testing.assert_array_equal(jaccard(sparse.csr_matrix(deeper)), jaccard(TABLE))
+
+
+def test_samples_without_a_common_feature_are_at_one():
+    apart = sparse.csr_matrix([[3, 0, 1], [0, 2, 0]])
+    np.testing.assert_array_equal(bray_curtis(apart), [[0, 1], [1, 0]])
+    np.testing.assert_array_equal(jaccard(apart), [[0, 1], [1, 0]])

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import tracemalloc
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -46,13 +45,6 @@ class StopError(Exception):
     pass
 
 
-def stopped(writing: AbstractContextManager[Path], name: str, error: type[BaseException]) -> None:
-    """Write half, then fail."""
-    with writing as temporary:
-        (temporary / name if name else temporary).write_text("half")
-        raise error
-
-
 def test_a_path_is_said_as_a_person_would_type_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert str(seen_from_here(tmp_path / "run" / "report.html")) == "run/report.html"
@@ -75,15 +67,23 @@ def test_a_file_appears_when_it_is_whole(tmp_path):
 
 
 @pytest.mark.parametrize("error", [StopError, KeyboardInterrupt])
-def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, error):
-    path = tmp_path / "a.txt"
-    for before in (None, "old"):
-        if before is not None:
-            path.write_text(before)
+@pytest.mark.parametrize(("writing", "name"), [(atomic_file, ""), (atomic_folder, "a")])
+def test_an_error_leaves_the_old_one_and_nothing_else(tmp_path, writing, name, error):
+    path = tmp_path / "new"
+
+    def stopped() -> None:
+        with writing(path) as temporary:
+            (temporary / name).write_text("half")
+            raise error
+
+    for text in (None, "old"):
+        if text is not None:
+            (path / name).parent.mkdir(exist_ok=True)
+            (path / name).write_text(text)
         with pytest.raises(error):
-            stopped(atomic_file(path), "", error)
-        assert names(tmp_path) == ([] if before is None else ["a.txt"])
-    assert path.read_text() == "old"
+            stopped()
+        assert names(tmp_path) == ([] if text is None else ["new"])
+    assert (path / name).read_text() == "old"
 
 
 @pytest.mark.parametrize("writing", [atomic_file, atomic_folder])
@@ -112,19 +112,6 @@ def test_a_folder_appears_when_it_is_whole(tmp_path):
         assert contents(path) == {"inner/a": "1"}
     assert contents(path) == {"b": "2"}
     assert names(path.parent) == ["model"]
-
-
-@pytest.mark.parametrize("error", [StopError, KeyboardInterrupt])
-def test_an_error_leaves_the_old_folder_and_nothing_else(tmp_path, error):
-    path = tmp_path / "model"
-    for before in ({}, {"a": "old"}):
-        if before:
-            path.mkdir()
-            (path / "a").write_text("old")
-        with pytest.raises(error):
-            stopped(atomic_folder(path), "a", error)
-        assert names(tmp_path) == (["model"] if before else [])
-    assert contents(path) == {"a": "old"}
 
 
 def test_the_old_folder_goes_after_the_new_one_stands(tmp_path, monkeypatch):

@@ -58,6 +58,7 @@ def test_a_folder_without_a_list_is_left_alone(tmp_path, record):
 @pytest.mark.parametrize(
     ("name", "named"),
     [
+        ("metrics.json", "'metrics.json'"),
         ("metrics.json/notes.txt", "'metrics.json'"),
         ("model/notes.txt", "'model/notes.txt'"),
         ("model", "'model'"),
@@ -74,13 +75,6 @@ def test_what_is_in_the_way_is_named_and_nothing_is_removed(tmp_path, name, name
     with pytest.raises(InputError, match=f"{named} would stand among the new results"):
         again(tmp_path, reserved=("explanation",)).begin({})
     assert files(tmp_path) == before
-
-
-def test_an_unlisted_file_with_the_name_of_a_result_is_in_the_way(tmp_path):
-    listing(tmp_path, [RUN])
-    write(tmp_path, "metrics.json")
-    with pytest.raises(InputError, match=r"'metrics\.json' would stand among"):
-        again(tmp_path).check()
 
 
 def test_all_problems_come_in_one_message(tmp_path):

@@ -10,9 +10,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 
 from aam.errors import InputError
 from aam.io import qza as artifact
@@ -82,11 +79,14 @@ def test_metadata_as_yaml_writes_it(tmp_path, metadata):
         (f"uuid: {ROOT}\n", f"expected uuid {ROOT}, type and format"),
         (METADATA.replace(ROOT, str(uuid.UUID(int=1))), f"expected uuid {ROOT}"),
         (b"uuid: \xff\n", "not a readable QIIME 2 archive"),
+        ("uuid: " + "y" * 60_000, "expected uuid"),
         ("x" * 70_000, "no usable metadata.yaml"),
     ],
 )
 def test_bad_metadata(tmp_path, metadata, expected):
-    assert expected in refused(save(tmp_path / "t.qza", GOOD | {f"{ROOT}/metadata.yaml": metadata}))
+    message = refused(save(tmp_path / "t.qza", GOOD | {f"{ROOT}/metadata.yaml": metadata}))
+    assert expected in message
+    assert len(message) < 600 + len(str(tmp_path)), "long metadata is shown in part"
 
 
 def test_another_type_is_named_with_the_reason(tmp_path):
@@ -97,21 +97,12 @@ def test_another_type_is_named_with_the_reason(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("extra", "expected"),
-    [
-        ("/etc/passwd", "2 folders at the top"),
-        ("../evil", "2 folders at the top"),
-        (f"{uuid.UUID(int=3)}/data/x", "2 folders at the top"),
-        ("stray", "2 folders at the top"),
-    ],
-)
-def test_several_roots(tmp_path, extra, expected):
-    assert expected in refused(save(tmp_path / "t.qza", GOOD | {extra: "x"}))
-
-
-@pytest.mark.parametrize(
     ("files", "expected"),
     [
+        (GOOD | {"/etc/passwd": "x"}, "2 folders at the top"),
+        (GOOD | {"../evil": "x"}, "2 folders at the top"),
+        (GOOD | {f"{uuid.UUID(int=3)}/data/x": "x"}, "2 folders at the top"),
+        (GOOD | {"stray": "x"}, "2 folders at the top"),
         ({"readme/x": "1"}, "'readme' of the archive is no UUID"),
         ({}, "0 folders at the top"),
         ({k: v for k, v in GOOD.items() if "VERSION" not in k}, "no usable VERSION"),
@@ -189,20 +180,6 @@ def test_a_directory_that_lies_about_sizes(tmp_path, claimed):
     assert re.search("archive says|not a readable", refused(path))
 
 
-@hypothesis_settings(max_examples=300)
-@given(changes=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), max_size=4), cut=st.integers(0, 40))
-def test_any_damage_is_an_input_error(tmp_path_factory, changes, cut):
-    blob = bytearray(packed())
-    for place, value in changes:
-        blob[int(place * (len(blob) - 1))] = value
-    path = tmp_path_factory.getbasetemp() / "damaged.qza"
-    path.write_bytes(blob[: len(blob) - cut])
-    try:
-        read(path)
-    except InputError as error:
-        assert str(path) in str(error)  # noqa: PT017
-
-
 def test_what_is_written_is_a_valid_archive(tmp_path):
     path = tmp_path / "new" / "t.qza"
     files = {"feature-table.biom": bytes(range(256)) * 10, "sub/x.txt": b""}
@@ -224,8 +201,3 @@ def test_what_is_written_is_a_valid_archive(tmp_path):
     assert {"provenance/citations.bib", "provenance/action/action.yaml"} < set(content)
     assert content["metadata.yaml"].decode().endswith("\nformat: BIOMV210DirFmt\n")
     assert [each.name for each in path.parent.iterdir()] == ["t.qza"]
-
-
-def test_long_metadata_is_shown_in_part(tmp_path):
-    path = save(tmp_path / "tree.qza", {**GOOD, f"{ROOT}/metadata.yaml": "uuid: " + "y" * 60_000})
-    assert len(refused(path)) < 600 + len(str(path))
