@@ -28,6 +28,17 @@ class InputError(ValueError):
         super().__init__("\n".join(problems))
 
 
+@contextlib.contextmanager
+def reworded(errors: tuple[type[Exception], ...], words: str, remedy: str = "") -> Iterator[None]:
+    """Raise errors of these kinds as an `InputError` of `words`, the error and its remedy; an `InputError` stays."""
+    try:
+        yield
+    except InputError:
+        raise
+    except errors as error:
+        raise InputError(f"{words} ({error}){remedy}") from error
+
+
 class RunError(Exception):
     """A run cannot go on, though nothing was wrong with its input; the message says what can be done."""
 

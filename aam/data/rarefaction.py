@@ -123,30 +123,15 @@ class DepthChoice:
     ----------
     depth : int
         Reads of each sample.
-    decided_by : str
-        The samples that allow no larger depth, as a message names them.
-    without_classes : int
-        The depth that all samples alone would allow, which is that of a run without class columns.
     keeping : int
         The largest depth that keeps 90 % everywhere; below `depth` where that is `LOWEST_DEPTH`.
+    message : str
+        A sentence for the log: the depth, what decides it, and what another choice would be.
     """
 
     depth: int
-    decided_by: str
-    without_classes: int
     keeping: int
-
-    def message(self) -> str:
-        """Return a sentence for the log: the depth, what decides it, and what another choice would be."""
-        if self.keeping < self.depth:
-            return (
-                f"rarefaction depth: {self.depth} reads, the least that is chosen unasked, though 90 % of "
-                f"{self.decided_by} reach only {self.keeping}; pass --rarefy-depth to choose another"
-            )
-        text = f"rarefaction depth: {self.depth} reads, the largest that keeps 90 % of {self.decided_by}"
-        if self.depth < self.without_classes:
-            text += f"; of all samples together it would be {self.without_classes}"
-        return text
+    message: str
 
 
 def _largest_kept(depths: Sequence[int]) -> int:
@@ -178,7 +163,6 @@ def choose_depth(
     """
     reads = depths.tolist()
     candidates = {"all samples": _largest_kept(reads)}
-    without_classes = max(candidates["all samples"], LOWEST_DEPTH)
     rows = range(len(reads)) if training is None else sorted(training)
     for column, labels in (classes or {}).items():
         members: dict[str, list[int]] = {}
@@ -198,4 +182,13 @@ def choose_depth(
             f"no sample has {LOWEST_DEPTH} reads, the least that is chosen unasked (the deepest has {max(reads)}); "
             f"pass --rarefy-depth to use fewer{hint}"
         )
-    return DepthChoice(max(keeping, LOWEST_DEPTH), decided_by, without_classes, keeping)
+    depth = max(keeping, LOWEST_DEPTH)
+    message = f"rarefaction depth: {depth} reads, the largest that keeps 90 % of {decided_by}"
+    if keeping < depth:
+        message = (
+            f"rarefaction depth: {depth} reads, the least that is chosen unasked, though 90 % of {decided_by} reach "
+            f"only {keeping}; pass --rarefy-depth to choose another"
+        )
+    elif depth < candidates["all samples"]:
+        message += f"; of all samples together it would be {candidates['all samples']}"
+    return DepthChoice(depth, keeping, message)

@@ -9,7 +9,7 @@ import itertools
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -24,7 +24,7 @@ from aam.device.rng import generator
 from aam.errors import InputError, Problems, shown
 from aam.files.atomic import write_text
 from aam.io.metadata import Metadata
-from aam.io.text import MAX_PROBLEMS, read_header, read_text
+from aam.io.text import read_header, read_text, until_full
 
 if TYPE_CHECKING:
     from aam.data.study import Study
@@ -204,6 +204,15 @@ def make_split(
     return _make_split(samples, test, {}, validation_size, seed)
 
 
+def _scattered(groups: Iterable[str | None], parts: Iterable[str]) -> tuple[dict[str, set[str]], list[str]]:
+    """Return the parts that samples of each group, where they have one, are in, and the groups that are in several."""
+    parts_of: dict[str, set[str]] = {}
+    for group, part in zip(groups, parts, strict=True):
+        if group is not None:
+            parts_of.setdefault(group, set()).add(part)
+    return parts_of, sorted(group for group, names in parts_of.items() if len(names) > 1)
+
+
 def from_column(
     ids: Sequence[str],
     fold_values: Sequence[str],
@@ -220,10 +229,8 @@ def from_column(
     """
     samples = _sorted(ids, groups, strata)
     fold_of = dict(zip(ids, fold_values, strict=True))
-    folds_of_group: dict[str, set[str]] = {}
-    for sample, group in zip(samples.ids, samples.groups, strict=True):
-        folds_of_group.setdefault(group, set()).add(fold_of[sample])
-    if crossing := sorted(group for group, folds in folds_of_group.items() if len(folds) > 1):
+    folds_of_group, crossing = _scattered(samples.groups, (fold_of[sample] for sample in samples.ids))
+    if crossing:
         raise InputError(
             f"split: {len(crossing)} of {len(folds_of_group)} groups lie in several folds and would be trained on and "
             f"tested: {shown(crossing)}, e.g. {crossing[0]!r} in folds {shown(sorted(folds_of_group[crossing[0]]))}; "
@@ -281,12 +288,8 @@ def complete_groups(metadata: Metadata, column: str, ids: Sequence[str], option:
 
 def check_groups(split: Split, groups: Mapping[str, str | None]) -> None:
     """Refuse a split that has samples of one group in two subsets; `groups` maps sample id to group."""
-    subsets: dict[str, set[str]] = {}
-    for sample, subset in zip(split.sample_ids, split.subsets, strict=True):
-        group = groups.get(sample)
-        if group is not None:
-            subsets.setdefault(group, set()).add(subset)
-    if leaking := sorted(group for group, names in subsets.items() if len(names) > 1):
+    subsets, leaking = _scattered(map(groups.get, split.sample_ids), split.subsets)
+    if leaking:
         raise InputError(
             f"split: {len(leaking)} of {len(subsets)} groups stand in two subsets: {shown(leaking)}, e.g. "
             f"{leaking[0]!r} in {shown(sorted(subsets[leaking[0]]))}; make the split with this --group-column"
@@ -340,9 +343,7 @@ def read_split(path: Path) -> Split:
     header, body = read_header(read_text(path), path, HEADER[:1], f"the header {HEADER}")
     if header != HEADER:
         raise InputError(f"{path}: the header is {header}, expected {HEADER}, separated by tabs")
-    for line, cells in body:
-        if len(problems.messages) == MAX_PROBLEMS:
-            break
+    for line, cells in until_full(body, problems):
         where = f"{path}: line {line}"
         if len(cells) != len(HEADER):
             problems.add(f"{where}: {len(cells)} cells, expected {len(HEADER)}")

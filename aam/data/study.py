@@ -478,7 +478,7 @@ def _chosen_depth(
         training = {name for split in splits for name in split.ids("train")}
     rows = None if training is None else [row for row, name in enumerate(table.sample_ids) if name in training]
     choice = choose_depth(table.depths, classes, rows)
-    log.log(logging.WARNING if choice.keeping < choice.depth else logging.INFO, "%s", choice.message())
+    log.log(logging.WARNING if choice.keeping < choice.depth else logging.INFO, "%s", choice.message)
     return choice.depth
 
 

@@ -134,36 +134,37 @@ def _place_of_errors(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _partial(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; what stands there at the end, because it was not renamed, is removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_partial(path.parent, path.name)
+    temporary = _temporary(path)
+    try:
+        with _place_of_errors(temporary):
+            yield temporary
+    finally:
+        remove(temporary)
+
+
+@contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success sync it and rename it to `path`.
 
     A file at `path` is replaced in one step; on an error it stays as it was and the temporary file is removed.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    remove_partial(path.parent, path.name)
-    temporary = _temporary(path)
-    try:
-        with _place_of_errors(temporary):
-            yield temporary
+    with _partial(path) as temporary:
+        yield temporary
         _sync(temporary)
         temporary.replace(path)
         _sync(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def partial_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder beside `path`; it is removed at the end, unless it was renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    remove_partial(path.parent, path.name)
-    temporary = _temporary(path)
-    try:
+    with _partial(path) as temporary:
         temporary.mkdir()
-        with _place_of_errors(temporary):
-            yield temporary
-    finally:
-        remove(temporary)
+        yield temporary
 
 
 def put_folder(temporary: Path, path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import h5py
 
-from aam.errors import InputError
+from aam.errors import InputError, reworded
 from aam.files.atomic import DeferredErrorFile, atomic_file
 
 # Deflate, the only filter of these files, reaches 1032:1; what claims more has no data behind it.
@@ -24,13 +24,9 @@ DAMAGED = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeErro
 @contextlib.contextmanager
 def open_hdf5(source: Path | bytes, damaged: str) -> Iterator[h5py.File]:
     """Open a file, or its bytes; what fails within is an `InputError` that begins with the words `damaged`."""
-    try:
-        with h5py.File(io.BytesIO(source) if isinstance(source, bytes) else source, "r") as file:
-            yield file
-    except InputError:
-        raise
-    except DAMAGED as error:
-        raise InputError(f"{damaged} ({error})") from error
+    content = io.BytesIO(source) if isinstance(source, bytes) else source
+    with reworded(DAMAGED, damaged), h5py.File(content, "r") as file:
+        yield file
 
 
 def dataset(file: h5py.File, name: str, kinds: str, where: str, dimensions: int = 1) -> h5py.Dataset:

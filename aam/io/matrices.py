@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.config import MATRIX_SUFFIXES
-from aam.errors import InputError, Problems, shown
+from aam.errors import InputError, Problems, reworded, shown
 from aam.files.atomic import atomic_file, write_text
 from aam.io.hdf5 import create_hdf5, dataset, open_hdf5
 from aam.io.qza import write_artifact
@@ -123,11 +123,9 @@ def _read_npy(path: Path) -> DistanceMatrix:
             "sample ids there, one per line in the order of the rows, or a matrix as .h5, .tsv, .csv or .qza"
         )
     ids = unix(read_text(beside)).removesuffix("\n").split("\n")
-    try:
+    with reworded(UNREADABLE, f"{path}: not a readable .npy array"):
         # Mapped first, so that a header that promises more than the file holds allocates nothing.
         values = np.load(path, mmap_mode="r", allow_pickle=False)
-    except UNREADABLE as error:
-        raise InputError(f"{path}: not a readable .npy array ({error})") from error
     if not isinstance(values, np.ndarray):
         raise InputError(f"{path}: holds several arrays (.npz), expected one square array")
     _check_shape(values.shape, values.dtype.kind, len(ids), path)

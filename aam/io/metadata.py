@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -208,49 +208,44 @@ def _repeated(names: Iterable[str]) -> list[str]:
     return sorted(name for name, times in Counter(names).items() if times > 1 and name)
 
 
-@dataclass
-class _Body:
-    """The content below the header: rows of cells, id first; directives; the lines of faulty rows."""
-
-    rows: list[list[str]] = field(default_factory=list)
-    directives: dict[str, list[str]] = field(default_factory=dict)
-    faults: dict[str, list[str]] = field(default_factory=dict)
-
-    def take(self, cells: list[str], width: int) -> str:
-        """Keep one row; return the fault of it, or ''."""
-        first = cells[0]
-        if first.lower() in ID_NAMES:
-            return "repeats the header; remove it"
-        directive = first.split(" ")[0].removeprefix("#q2:").removeprefix("#sk:")
-        if first.startswith(DIRECTIVE) and directive not in ("types", "missing"):
-            return "unknown directive, expected #q2:types or #q2:missing"
-        if first.startswith("#") and not first.startswith(DIRECTIVE):
-            return ""
-        if any(cells[width:]):
-            return f"more cells than the {width} of the header; is a delimiter inside a cell?"
-        cells = cells[:width] + [""] * (width - len(cells))
-        if first.startswith("#"):
-            late = directive in self.directives or self.rows
-            self.directives[directive] = cells[1:]
-            return "a directive that stands twice or below samples" if late else ""
-        self.rows.append(cells)
-        return "" if first else "no sample id"
+def _taken(cells: list[str], width: int, samples: list[list[str]], directives: dict[str, list[str]]) -> str:
+    """Put one row to those of samples or to the directives; return the fault of it, or ''."""
+    first = cells[0]
+    if first.lower() in ID_NAMES:
+        return "repeats the header; remove it"
+    directive = first.split(" ")[0].removeprefix("#q2:").removeprefix("#sk:")
+    if first.startswith(DIRECTIVE) and directive not in ("types", "missing"):
+        return "unknown directive, expected #q2:types or #q2:missing"
+    if first.startswith("#") and not first.startswith(DIRECTIVE):
+        return ""
+    if any(cells[width:]):
+        return f"more cells than the {width} of the header; is a delimiter inside a cell?"
+    cells = cells[:width] + [""] * (width - len(cells))
+    if first.startswith("#"):
+        late = directive in directives or samples
+        directives[directive] = cells[1:]
+        return "a directive that stands twice or below samples" if late else ""
+    samples.append(cells)
+    return "" if first else "no sample id"
 
 
-def _body(rows: Iterator[Row], width: int, path: Path, problems: Problems) -> _Body:
-    body = _Body()
-    same: dict[str, str] = {}
+def _body(
+    rows: Iterator[Row], width: int, path: Path, problems: Problems
+) -> tuple[list[list[str]], dict[str, list[str]]]:
+    """Return the cells of the samples below the header, id first, and the directives; add the faults of all rows."""
+    samples, directives = list[list[str]](), dict[str, list[str]]()
+    same, faults = dict[str, str](), dict[str, list[str]]()
     for line, cells in rows:
-        cells = [cell.strip() for cell in cells]
         # Equal cells share one string: real tables repeat few values very often.
-        if any(cells) and (fault := body.take([same.setdefault(cell, cell) for cell in cells], width)):
-            body.faults.setdefault(fault, []).append(str(line))
-    for fault, lines in body.faults.items():
+        cells = [same.setdefault(cell, cell) for cell in map(str.strip, cells)]
+        if any(cells) and (fault := _taken(cells, width, samples, directives)):
+            faults.setdefault(fault, []).append(str(line))
+    for fault, lines in faults.items():
         more = f" and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
         problems.add(f"{path}: line {', '.join(lines[:MOST_LINES])}{more}: {fault}")
-    if not body.rows and not problems.messages:
+    if not samples and not problems.messages:
         problems.add(f"{path}: a header but no samples below it")
-    return body
+    return samples, directives
 
 
 def read_metadata(path: Path, decimal: str = ".") -> Metadata:
@@ -266,11 +261,11 @@ def read_metadata(path: Path, decimal: str = ".") -> Metadata:
     header, rows = read_header(read_text(path, ARTIFACTS), path, ID_NAMES, EXPECTED)
     header = _checked_header([header[0] or "id", *header[1:]], path)
     problems = Problems()
-    body = _body(rows, len(header), path, problems)
-    ids, *columns = zip(*body.rows, strict=True) if body.rows else [()] * len(header)
+    samples, directives = _body(rows, len(header), path, problems)
+    ids, *columns = zip(*samples, strict=True) if samples else [()] * len(header)
     if decimal == ",":
         columns = [tuple(map(_with_point, cells)) for cells in columns]
-    types, schemes = (body.directives.get(name, [""] * len(columns)) for name in ("types", "missing"))
+    types, schemes = (directives.get(name, [""] * len(columns)) for name in ("types", "missing"))
     return make_metadata(ids, dict(zip(header[1:], columns, strict=True)), types, schemes, str(path), problems)
 
 

@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import aam
-from aam.errors import InputError, shown
+from aam.errors import InputError, reworded, shown
 from aam.files.atomic import atomic_file
 
 MAX_FILE = 4 << 30
@@ -121,30 +121,24 @@ def read_artifact(path: Path, inside: Mapping[str, str], reason: str = "") -> by
 
     Raises `InputError`: not a QIIME 2 archive, another semantic type, unsafe names, or too large.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-            root = _check_entries(entries, path)
-            files = {entry.filename.removeprefix(f"{root}/"): entry for entry in entries if not entry.is_dir()}
-            for name in ("VERSION", "metadata.yaml"):
-                if name not in files or files[name].file_size > MAX_METADATA:
-                    raise InputError(f"{path}: no usable {name} in the archive; not a QIIME 2 archive")
-            if not _content(archive, files["VERSION"], path).startswith(b"QIIME 2\n"):
-                raise InputError(f"{path}: VERSION does not begin with 'QIIME 2'; not a QIIME 2 archive")
-            semantic_type = _semantic_type(_content(archive, files["metadata.yaml"], path), root, path)
-            if semantic_type not in inside:
-                because = f"; {reason}" if reason else ""
-                raise InputError(f"{path}: holds {semantic_type}, expected {' or '.join(inside)}{because}")
-            wanted = f"data/{inside[semantic_type]}"
-            if wanted not in files:
-                raise InputError(f"{path}: no file {wanted!r} in {semantic_type}, found {shown(sorted(files))}")
-            return _content(archive, files[wanted], path)
-    except InputError:
-        raise
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file") from error
-    except DAMAGED as error:
-        raise InputError(f"{path}: not a readable QIIME 2 archive ({error}){EXCEL}") from error
+    damaged = f"{path}: not a readable QIIME 2 archive"
+    with reworded(DAMAGED, damaged, EXCEL), zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        root = _check_entries(entries, path)
+        files = {entry.filename.removeprefix(f"{root}/"): entry for entry in entries if not entry.is_dir()}
+        for name in ("VERSION", "metadata.yaml"):
+            if name not in files or files[name].file_size > MAX_METADATA:
+                raise InputError(f"{path}: no usable {name} in the archive; not a QIIME 2 archive")
+        if not _content(archive, files["VERSION"], path).startswith(b"QIIME 2\n"):
+            raise InputError(f"{path}: VERSION does not begin with 'QIIME 2'; not a QIIME 2 archive")
+        semantic_type = _semantic_type(_content(archive, files["metadata.yaml"], path), root, path)
+        if semantic_type not in inside:
+            because = f"; {reason}" if reason else ""
+            raise InputError(f"{path}: holds {semantic_type}, expected {' or '.join(inside)}{because}")
+        wanted = f"data/{inside[semantic_type]}"
+        if wanted not in files:
+            raise InputError(f"{path}: no file {wanted!r} in {semantic_type}, found {shown(sorted(files))}")
+        return _content(archive, files[wanted], path)
 
 
 def write_artifact(path: Path, semantic_type: str, format: str, files: Mapping[str, bytes]) -> None:

@@ -24,7 +24,7 @@ from scipy.sparse import coo_array, csr_array
 import aam
 from aam.errors import InputError, Problems, shown
 from aam.io.hdf5 import create_hdf5, dataset, open_hdf5
-from aam.io.text import MAX_PROBLEMS, decoded, read_header, read_text, unix
+from aam.io.text import decoded, read_header, read_text, unix, until_full
 
 MAX_COUNT = 2**32 - 1
 
@@ -132,9 +132,7 @@ def read_tsv(text: str, where: str, transpose: bool = False) -> RawTable:
     kind = "feature" if transpose else "sample"
     problems, row_names, lines = Problems(), list[str](), list[int]()
     rows, columns, values = array("i"), array("i"), array("d")
-    for line, cells in body:
-        if len(problems.messages) >= MAX_PROBLEMS:
-            break
+    for line, cells in until_full(body, problems):
         if len(cells) != len(header):
             problems.add(f"{where}: line {line} has {len(cells)} columns, expected {len(header)} as in the header")
             continue
@@ -365,7 +363,7 @@ def read_fasta(path: Path, wanted: Collection[str]) -> dict[str, str]:
     text = read_text(path, {"FeatureData[Sequence]": "dna-sequences.fasta"})
     keep, problems = frozenset(wanted), Problems()
     sequences: dict[str, str] = {}
-    for number, name, sequence in _records(unix(text), path):
+    for number, name, sequence in until_full(_records(unix(text), path), problems):
         if name not in keep:
             continue
         if name in sequences:
@@ -376,7 +374,5 @@ def read_fasta(path: Path, wanted: Collection[str]) -> dict[str, str]:
             hint = "; pass sequences that are not aligned" if letter in "-." else ""
             problems.add(f"{path}: line {number}: {name!r} holds {letter!r}, expected nucleotides{hint}")
         sequences[name] = sequence
-        if len(problems.messages) >= MAX_PROBLEMS:
-            break
     problems.raise_if_any()
     return dict(zip(sequences, clean(list(sequences.values())), strict=True))

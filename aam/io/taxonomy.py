@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aam.errors import InputError, Problems, shown
-from aam.io.text import MAX_PROBLEMS, read_header, read_text
+from aam.io.text import read_header, read_text, until_full
 
 # Names of the first column that QIIME 2 and older programs write.
 ID_NAMES = frozenset({"feature id", "feature-id", "featureid", "id", "#otuid", "#otu id", "asv", "otu"})
@@ -127,9 +127,7 @@ def read_taxonomy(path: Path) -> Taxonomy:
     header, rows = read_header(text, path, ID_NAMES, f"a header that begins with {EXPECTED}")
     if len(header) < 2 or header[1].lower() not in LINEAGE_NAMES:
         raise InputError(f"{path}: the header is {shown(header, 5)}, expected {EXPECTED}")
-    for number, cells in rows:
-        if len(problems.messages) == MAX_PROBLEMS:
-            break
+    for number, cells in until_full(rows, problems):
         feature = cells[0].strip()
         if feature.startswith("#"):
             continue

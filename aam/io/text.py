@@ -11,8 +11,9 @@ import stat
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
-from aam.errors import InputError
+from aam.errors import InputError, Problems, reworded
 from aam.io.qza import EXEMPT, MAX_RATIO, ZIP_MAGIC, read_artifact
 
 MAX_TEXT = 2 << 30
@@ -31,6 +32,7 @@ DIRECTIVE = ("#q2:", "#sk:")
 HEADER_WITHIN = 1_000
 
 Row = tuple[int, list[str]]
+Item = TypeVar("Item")
 
 
 def read_bytes(path: Path, head: int = -1) -> bytes:
@@ -51,11 +53,9 @@ def read_bytes(path: Path, head: int = -1) -> bytes:
 
 def _unpacked(blob: bytes, path: Path) -> bytes:
     limit = min(MAX_TEXT, EXEMPT + MAX_RATIO * len(blob))
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(blob)) as file:
-            content = file.read(limit + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: damaged gzip file ({error})") from error
+    damaged = (OSError, EOFError, zlib.error)
+    with reworded(damaged, f"{path}: damaged gzip file"), gzip.GzipFile(fileobj=io.BytesIO(blob)) as file:
+        content = file.read(limit + 1)
     if len(content) > limit:
         raise InputError(f"{path}: unpacks to more than {limit} bytes, is it damaged?")
     return content
@@ -95,6 +95,11 @@ def decoded(blob: bytes, where: Path | str) -> str:
             "text; save as UTF-8, or convert Latin-1 with `iconv -f latin1 -t utf-8`"
         )
     return text
+
+
+def until_full(rows: Iterator[Item], problems: Problems) -> Iterator[Item]:
+    """Return the rows until there are `MAX_PROBLEMS` problems with them."""
+    return itertools.takewhile(lambda _: len(problems.messages) < MAX_PROBLEMS, rows)
 
 
 def unix(text: str) -> str:

@@ -90,7 +90,7 @@ def test_ninety_percent_are_kept_of_all_and_of_every_class_of_ten(depths, classe
 def test_no_depth_below_the_lowest_is_chosen_unasked():
     choice = choose_depth(np.array([20] * 5 + [900] * 15))
     assert (choice.depth, choice.keeping) == (LOWEST_DEPTH, 20)
-    assert "90 % of all samples reach only 20; pass --rarefy-depth" in choice.message()
+    assert "90 % of all samples reach only 20; pass --rarefy-depth" in choice.message
     with pytest.raises(InputError, match=r"no sample has 500 reads.*deepest has 499.*--rarefy-depth.*have 499 or more"):
         choose_depth(np.array([499] * 20))
     with pytest.raises(InputError, match=r"pass --rarefy-depth to use fewer$"):

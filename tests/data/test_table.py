@@ -148,13 +148,6 @@ def test_other_artifacts_are_refused_with_the_reason(tmp_path):
     assert "rarefaction needs counts" in message
 
 
-def test_files_that_cannot_be_read(tmp_path):
-    assert "no such file" in refused(tmp_path / "missing.biom")
-    assert "cannot be read" in refused(tmp_path)
-    path = save_hdf5(biom_table(), tmp_path / "t")
-    assert "no such file" in refused(path, sequences=tmp_path / "missing.fasta")
-
-
 def test_trim_merges_and_adds(tmp_path):
     features = ["ACGTAA", "ACGTCC", "ACG", "TTTTTT", "ACGTAC"]
     table = read_table(save_hdf5(biom_table(features=features), tmp_path / "t"))

@@ -133,11 +133,6 @@ def test_the_old_folder_goes_after_the_new_one_stands(tmp_path, monkeypatch):
     assert contents(tmp_path) == {"model/a": "old"}
 
 
-def test_text_is_utf_8(tmp_path):
-    write_text(tmp_path / "a.txt", "Ünï\nx")
-    assert (tmp_path / "a.txt").read_bytes() == "Ünï\nx".encode()
-
-
 def test_digest(tmp_path):
     content = os.urandom(3_000_001)
     (tmp_path / "a").write_bytes(content)

@@ -116,7 +116,6 @@ def test_zip_files_that_are_no_archive(tmp_path, files, expected):
 
 def test_files_that_are_no_zip(tmp_path):
     path = tmp_path / "t.qza"
-    assert "no such file" in refused(path)
     path.write_bytes(b"(a,b);")
     assert "not a readable QIIME 2 archive" in refused(path)
     path.write_bytes(packed()[:-30])

@@ -63,6 +63,8 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     path = tmp_path / "t.qza"
     os.mkfifo(path)
     assert "a pipe or device, expected a file" in refused(path)
+    assert "cannot be read" in refused(tmp_path)
+    assert "no such file" in refused(tmp_path / "missing.biom")
 
 
 def test_whole_numbers_with_a_point_and_samples_without_reads_are_fine(tmp_path):
