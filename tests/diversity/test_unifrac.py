@@ -18,7 +18,6 @@ from aam.config import UnifracMetric
 from aam.data.table import read_table
 from aam.diversity import branches, tables, unifrac
 from aam.diversity.batch import batch_unifrac, bray_curtis, faith_pd, jaccard, multiply_on, samples_without_tips
-from aam.diversity.branches import exact_in_single, groups
 from aam.diversity.tables import unifrac_matrix, unifrac_tiles
 from aam.diversity.unifrac import UnifracOptions
 from aam.errors import InputError
@@ -288,18 +287,6 @@ def test_more_reads_than_single_precision_counts_are_compared_exactly(small_tile
     np.testing.assert_allclose(unifrac_matrix(tree, tips, counts, options), expected, atol=1e-6)
 
 
-def test_rounded_lengths_add_up_exactly_in_single_precision():
-    rng = np.random.default_rng(3)
-    length = np.sort(rng.exponential(size=1000))[::-1]
-    rounded = exact_in_single(length)
-    np.testing.assert_allclose(rounded, length, atol=length.sum() * 2**-24)
-    for rows in groups(1000):
-        group = rounded[rows]
-        shuffled = rng.permutation(group).astype(np.float32)
-        assert (shuffled == shuffled.astype(np.float64)).all()
-        assert float(np.add.accumulate(shuffled)[-1]) == group.sum()
-
-
 def test_a_memory_limit_makes_tiles_smaller_or_is_refused():
     _, tree, tips, counts = case(15, samples=40, features=80)
     sizes = [tile.shape[0] for _, _, tile in unifrac_tiles(tree, tips, counts, memory_limit=100_000)]
@@ -381,9 +368,3 @@ def test_samples_of_other_depths_are_compared_by_their_shares():
     deeper = COUNTS * np.arange(1, 13)[:, None]
     np.testing.assert_allclose(bray_curtis(sparse.csr_matrix(deeper)), bray_curtis(TABLE), atol=1e-15)
     np.testing.assert_array_equal(jaccard(sparse.csr_matrix(deeper)), jaccard(TABLE))
-
-
-def test_samples_without_a_common_feature_are_at_one():
-    apart = sparse.csr_matrix([[3, 0, 1], [0, 2, 0]])
-    np.testing.assert_array_equal(bray_curtis(apart), [[0, 1], [1, 0]])
-    np.testing.assert_array_equal(jaccard(apart), [[0, 1], [1, 0]])
