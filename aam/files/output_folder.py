@@ -296,7 +296,7 @@ class OutputFolder:
 # --- lock ----------------------------------------------------------------------------------------------------
 
 
-def _is_locked(file: IO[str], folder: Path, kind: int) -> bool:
+def _try_lock(file: IO[str], folder: Path, kind: int) -> bool:
     """Take a lock, and return whether no other process stood against it; a file system without locks is warned of."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
@@ -308,7 +308,7 @@ def _is_locked(file: IO[str], folder: Path, kind: int) -> bool:
 
 
 def _lock(file: IO[str], folder: Path, kind: int) -> None:
-    if not _is_locked(file, folder, kind):
+    if not _try_lock(file, folder, kind):
         raise InputError(f"{folder}: another process is writing there; wait for it, or choose another")
 
 
@@ -340,7 +340,7 @@ def share_folder(folder: Path, prepare: Callable[[], object]) -> Iterator[None]:
     `prepare` is called where no other process shares the folder; those that come meanwhile wait for its end.
     """
     with (folder / LOCK).open("a") as file:
-        if _is_locked(file, folder, fcntl.LOCK_EX):
+        if _try_lock(file, folder, fcntl.LOCK_EX):
             prepare()
         # Where the file system has no locks there is none to wait for, which is said above.
         with contextlib.suppress(OSError):
