@@ -25,7 +25,7 @@ from aam.data.rarefaction import matrix_of
 from aam.device.rng import generator
 from aam.errors import InputError
 from aam.files.output_folder import RUN, OutputFolder
-from aam.io.tables import write_hdf5
+from aam.io.biom import write_hdf5
 
 BIOMES = ("gut", "skin", "mouth", "gill")
 SEASONS = ("spring", "summer", "autumn", "winter")

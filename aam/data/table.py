@@ -14,18 +14,9 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from aam.errors import InputError, shown
-from aam.io.tables import (
-    MAX_COUNT,
-    RawTable,
-    checked_table,
-    clean,
-    first_not_dna,
-    read_fasta,
-    read_hdf5,
-    read_json,
-    read_tsv,
-    write_hdf5,
-)
+from aam.io.biom import read_hdf5, read_json, write_hdf5
+from aam.io.fasta import clean, first_not_dna, read_fasta
+from aam.io.tables import MAX_COUNT, RawTable, checked_table, read_tsv
 from aam.io.text import HDF5_MAGIC, decoded, read_bytes, read_content
 
 log = logging.getLogger("aam")

@@ -38,11 +38,12 @@ from aam.engine.checkpoint import State, load, save
 from aam.errors import InputError
 from aam.evaluate.predictions import read_predictions
 from aam.files.atomic import write_manifest
+from aam.io.biom import write_hdf5
+from aam.io.fasta import read_fasta
 from aam.io.matrices import read_distances
 from aam.io.metadata import read_metadata
 from aam.io.phylogeny import read_tree
 from aam.io.qza import write_artifact
-from aam.io.tables import read_fasta, write_hdf5
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.predict.saved_model import SavedModel, load_model, save_model

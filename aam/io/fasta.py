@@ -1,0 +1,73 @@
+"""DNA sequences from FASTA files and from ids: which text is DNA, and how it is cleaned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from aam.errors import InputError, Problems
+from aam.io.text import read_text, unix, until_full
+
+NOT_DNA = re.compile("[^ACGTUNRYSWKMBDHVacgtunryswkmbdhv]")
+
+# Sequences that are cleaned at a time.
+AT_ONCE = 1 << 14
+
+CLEAN = bytes.maketrans(b"URYSWKMBDHV", b"TNNNNNNNNNN")
+
+
+def first_not_dna(sequence: str) -> str:
+    """Return the first character that is no nucleotide letter, for a message; empty when there is none."""
+    match = NOT_DNA.search(sequence)
+    return match.group() if match else ""
+
+
+def clean(sequences: Sequence[str]) -> list[str]:
+    """Return upper-case DNA of valid sequences: U becomes T, IUPAC letters other than ACGTU become N.
+
+    What is clean already is returned as the object that it is, so that a large table holds it once.
+    """
+    result: list[str] = []
+    for start in range(0, len(sequences), AT_ONCE):
+        some = sequences[start : start + AT_ONCE]
+        joined = "\n".join(some).upper().encode("ascii").translate(CLEAN).decode("ascii")
+        result += [old if old == new else new for old, new in zip(some, joined.split("\n"), strict=True)]
+    return result
+
+
+def _records(text: str, path: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield line number, id and sequence of each FASTA record."""
+    before, *records = f"\n{text}".split("\n>")
+    if before.strip():
+        number, line = next((n, line) for n, line in enumerate(before.split("\n")) if line.strip())
+        raise InputError(f"{path}: line {number} is {line[:40]!r}, expected FASTA that begins with '>'")
+    number = before.count("\n") + 1
+    for record in records:
+        title, *parts = record.split("\n")
+        yield number, (title.split() or [""])[0], "".join(part.strip() for part in parts)
+        number += 1 + len(parts)
+
+
+def read_fasta(path: Path, wanted: Collection[str]) -> dict[str, str]:
+    """Return clean sequences of the `wanted` ids from FASTA (plain or gzip) or ``FeatureData[Sequence]`` (.qza).
+
+    Raises `InputError`: no FASTA, a duplicate id, or a wanted sequence that is empty or holds a gap or
+    another letter.
+    """
+    text = read_text(path, {"FeatureData[Sequence]": "dna-sequences.fasta"})
+    keep, problems = frozenset(wanted), Problems()
+    sequences: dict[str, str] = {}
+    for number, name, sequence in until_full(_records(unix(text), path), problems):
+        if name not in keep:
+            continue
+        if name in sequences:
+            problems.add(f"{path}: line {number}: the id {name!r} occurs a second time")
+        elif not sequence:
+            problems.add(f"{path}: line {number}: {name!r} has no sequence")
+        elif letter := first_not_dna(sequence):
+            hint = "; pass sequences that are not aligned" if letter in "-." else ""
+            problems.add(f"{path}: line {number}: {name!r} holds {letter!r}, expected nucleotides{hint}")
+        sequences[name] = sequence
+    problems.raise_if_any()
+    return dict(zip(sequences, clean(list(sequences.values())), strict=True))
