@@ -67,7 +67,7 @@ def test_a_run_is_replaced_and_what_is_of_others_stays(study, tmp_path, capsys):
     (folder / "raw").mkdir()
     (folder / "raw" / "reads.fastq").write_text("mine")
     (folder / "figures" / "old.svg").write_text("of an earlier run")
-    assert train(study, folder, "--members presence --overwrite") == 0
+    assert train(study, folder, "--members deep presence --overwrite") == 0
     assert unlisted(folder) == {"notes.txt", "raw/reads.fastq"}
     assert not (folder / "figures" / "old.svg").exists()
     (folder / "model" / "notes.txt").write_text("mine")
