@@ -157,9 +157,10 @@ def load_inputs(
 def _is_quick(config: FineTuneConfig, study: Study, folds: int) -> bool:
     """Return whether so many folds, learned baselines among them, take about two minutes on two cores, or less.
 
-    That is five folds of `MOST_ROWS` samples for each column to predict and `MOST_CELLS` samples times ASVs.
+    That is up to five folds of `MOST_ROWS` samples for each column to predict and `MOST_CELLS` samples times ASVs, or
+    more folds of fewer samples.
     """
-    rows = len(study.table.sample_ids) * len(config.targets.metadata_column) * folds / DEFAULT_FOLDS
+    rows = len(study.table.sample_ids) * len(config.targets.metadata_column) * max(1.0, folds / DEFAULT_FOLDS)
     return rows <= MOST_ROWS and rows * len(study.table.sequences) <= MOST_CELLS
 
 
