@@ -277,7 +277,7 @@ def write_study(study: SimulatedStudy, folder: Path) -> dict[str, Any]:
 
     def seen() -> Iterator[sparse.csr_matrix]:
         for counts in communities(study):
-            np.add(prevalence, np.bincount(counts.indices, minlength=len(prevalence)), out=prevalence)
+            np.add.at(prevalence, counts.indices, 1)
             for start, stop in itertools.pairwise(counts.indptr):
                 reads, columns = counts.data[start:stop], counts.indices[start:stop]
                 depths.append(int(reads.sum()))

@@ -98,8 +98,11 @@ def decoded(blob: bytes, where: Path | str) -> str:
 
 
 def until_full(rows: Iterator[Item], problems: Problems) -> Iterator[Item]:
-    """Return the rows until there are `MAX_PROBLEMS` problems with them."""
-    return itertools.takewhile(lambda _: len(problems.messages) < MAX_PROBLEMS, rows)
+    """Yield the rows until there are `MAX_PROBLEMS` problems with them."""
+    for row in rows:
+        yield row
+        if len(problems.messages) >= MAX_PROBLEMS:
+            return
 
 
 def unix(text: str) -> str:

@@ -117,7 +117,8 @@ def load_inputs(
 ) -> Prepared:
     """Read every input of a run from its files, unless there are `inputs` already, and split the samples.
 
-    With `folds` a study that is small enough is cross-validated where nothing else is asked for.
+    With `folds` a study that is small enough is cross-validated where nothing else is asked for, and, where it comes
+    from files, compared with learned baselines, which its report shows.
 
     Raises
     ------
@@ -131,7 +132,7 @@ def load_inputs(
         log.info("a network is trained too: %s asked for it; --members leaves it out", asked)
     config, pretrained = _with_encoder(config, device)
     columns = metadata_columns(config)
-    inputs = inputs or read_inputs(config.data, columns)
+    in_memory, inputs = inputs is not None, inputs or read_inputs(config.data, columns)
     if folds and pretrained is None and not config.targets.metadata_column:
         config, pretrained = _with_shipped(config, inputs, device, world)
     data = config.data
@@ -145,10 +146,10 @@ def load_inputs(
     _check_studies(study, data.study_column)
     for sentence in () if pretrained is None else pretrained.profile.compare(study.table.sequences):
         log.warning("warning: --pretrained-encoder: %s", sentence)
-    compares = folds and config.targets.metadata_column != () and not config.trains_network
-    config = _with_folds(config, study) if compares else config
+    learns_alone = folds and config.targets.metadata_column != () and not config.trains_network
+    config = _with_folds(config, study) if learns_alone else config
     splits = make_splits(study, config.data, config.runtime.seed)
-    config = _with_baselines(config, study, splits) if compares else config
+    config = _with_baselines(config, study, splits) if learns_alone and not in_memory else config
     if not config.targets.metadata_column:
         _check_size(study, splits)
     return Prepared(config, study, splits, device, world)
