@@ -11,7 +11,7 @@ from typing import Any
 
 import aam
 from aam.cli.command_line import METAVARS
-from aam.cli.commands import COMMAND_ALIASES, COMMANDS
+from aam.cli.main import COMMAND_ALIASES, COMMANDS
 from aam.options import Option, options_of, without_none
 
 MADE = "<!-- Made from the code by docs/make_reference.py; changes here are lost. -->\n"

@@ -20,8 +20,7 @@ from aam.device.distributed import World
 from aam.device.environment import is_rank
 from aam.device.platform import device_name
 from aam.encoders import model_folder
-from aam.engine.fit import RunPlan, run_command
-from aam.engine.run import RunDirectory, training_outputs
+from aam.engine.run import RunDirectory, RunPlan, run_command, training_outputs
 from aam.errors import CallAgain, InputError
 from aam.files.atomic import MANIFEST
 from aam.files.output_folder import FIGURES

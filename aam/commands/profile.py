@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from aam.commands.bench import WARM_UP, Measurements, describe_case, time_training
-from aam.commands.memory_profile import memory_profiled
 from aam.config import FineTuneConfig
 from aam.config_commands import ProfileConfig
-from aam.device.memory import memory_limit
+from aam.device.memory import memory_limit, memory_profiled
 from aam.device.platform import choose_device, device_name
 from aam.engine.finders import learning_rate_curve, suggested_learning_rate
 from aam.engine.options import RunConfig

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from aam.data.region import first_regions
 from aam.data.tokens import PAD, K, N, Tokens, encode, in_parts, kmer_counts, kmer_words, reverse_complement
-from aam.device.threads import in_threads
+from aam.device.platform import in_threads
 from aam.encoders import REFERENCE, shipped_encoders
 from aam.errors import InputError
 from aam.files.tensors import read_arrays

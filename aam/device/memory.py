@@ -1,19 +1,27 @@
-"""Memory of this process: how much it takes now, took at most, and may take."""
+"""Memory of this process: how much it takes now, took at most in each stage, and may take; ``--memory-profile``."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
+import logging
 import os
 import re
 import resource
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from aam.device.platform import choose_device
 from aam.device.timing import StageRecorder
+from aam.errors import InputError
+from aam.files.atomic import atomic_file, check_writable, write_text
+
+log = logging.getLogger("aam")
 
 # Share of the memory of a machine that a run may take by default.
 DEFAULT_SHARE = 0.8
@@ -112,3 +120,44 @@ def resident_memory() -> int:
     with contextlib.suppress(OSError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     return 0
+
+
+# --- what ``--memory-profile`` writes ---------------------------------------------------------------------------------
+
+PROFILED = ("model creation", "transfer", "forward", "backward", "step")
+
+
+def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
+    """Run a command, then write memory.json and memory.png to its output folder, also when memory was too little."""
+    runtime = getattr(config, "runtime", config)
+    device = choose_device(getattr(runtime, "device", "cpu"))
+    folder = getattr(runtime, "output_dir", None)
+    if folder is None:
+        output = getattr(config, "output", None) or Path("memory")
+        folder = output if output.suffix == "" else output.with_suffix(".memory")
+        check_writable(folder, getattr(runtime, "overwrite", False))
+    peaks: dict[str, dict[str, int]] = {}
+    try:
+        with StageMemory(device, PROFILED) as peaks:
+            return run(config)
+    except InputError:
+        # Nothing was computed, and the folder may be another's.
+        peaks.clear()
+        raise
+    finally:
+        if peaks:
+            _write_memory(folder, peaks, device)
+
+
+def _write_memory(folder: Path, peaks: dict[str, dict[str, int]], device: torch.device) -> None:
+    limit, largest = memory_limit(device, 1.0), max(peak["peak_bytes"] for peak in peaks.values())
+    report = {"stages": peaks, "limit_bytes": limit, "utilisation": largest / limit, "child_bytes": child_peak_memory()}
+    import altair as alt
+
+    rows = [{"stage": stage, "memory": peak["peak_bytes"] / 1e9} for stage, peak in peaks.items()]
+    chart = alt.Chart(alt.InlineData(values=rows), width=500).mark_bar()
+    chart = chart.encode(x=alt.X("memory:Q", title="most memory, GB"), y=alt.Y("stage:N", title=None, sort=None))
+    with atomic_file(folder / "memory.png") as temporary:
+        chart.save(temporary, format="png")
+    write_text(folder / "memory.json", json.dumps(report, indent=1) + "\n")
+    log.info("memory: %.2f of %.2f GB, %s", largest / 1e9, limit / 1e9, folder / "memory.json")

@@ -10,14 +10,16 @@ import logging
 import os
 import platform
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -27,6 +29,9 @@ from aam.errors import InputError, shown
 from aam.files.atomic import read_json, write_text
 
 log = logging.getLogger("aam")
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 # --- properties ----------------------------------------------------------------------------------------------
@@ -240,6 +245,15 @@ def prepare_device(config: RuntimeConfig) -> torch.device:
     if device.type == "cuda" and (share := platform_here(device).memory_share) is not None:
         torch.cuda.set_per_process_memory_fraction(share, device)
     return device
+
+
+def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Return what `function` gives of each item, in as many threads as torch has (``--threads``).
+
+    Each has one thread of BLAS: the bits do not depend on how many there are.
+    """
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        return list(pool.map(function, items))
 
 
 def device_name(device: torch.device) -> str:

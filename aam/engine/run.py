@@ -1,4 +1,4 @@
-"""The folder of a run and its run.json: described, compared, created, locked and resumed."""
+"""A run: its folder and run.json, described, compared, locked, resumed; a command that trains, start to results."""
 
 from __future__ import annotations
 
@@ -8,29 +8,32 @@ import logging
 import os
 import platform
 import subprocess
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
 import aam
-from aam.device.distributed import SINGLE, World
+from aam.device.distributed import SINGLE, World, launch, process_count, process_group
+from aam.device.environment import rank_of
 from aam.engine.checkpoint import FACTS, State, broadcast_state, load, load_latest, remove_later
 from aam.engine.options import RunConfig
 from aam.engine.signals import Signals
-from aam.errors import InputError
+from aam.errors import FINISHED, InputError
 from aam.files.atomic import MANIFEST, file_digest, read_json, remove, remove_partial, verify_manifest, write_text
-from aam.files.output_folder import LIST, RUN, OutputFolder, check_unlocked, lock_folder
+from aam.files.output_folder import LIST, MEMORY, RUN, OutputFolder, check_unlocked, lock_folder
 from aam.options import IN_MEMORY, given, names, spelled
 
 log = logging.getLogger("aam")
 
 
 Record = dict[str, Any]
+Saved = TypeVar("Saved")
 
 # Environment variable that names the container image.
 IMAGE = "AAM_IMAGE"
@@ -40,6 +43,12 @@ CHECKPOINTS = "checkpoints"
 
 # What is logged of each step and epoch.
 METRICS = "metrics.jsonl"
+
+# The results of a run, which are written last.
+RESULTS = "metrics.json"
+
+# Folders of the best and of the last weights of a task.
+MODEL, LAST = "model", "last"
 
 # What `aam explain` puts beside the report of a run; it explains that run and no later one.
 EXPLANATION = "explanation"
@@ -52,7 +61,7 @@ def training_outputs(folder: str = "", model: tuple[str, ...] = ("state.json",))
         f"{folder}{METRICS}",
         f"{folder}tensorboard/events.out.tfevents.*",
         f"{folder}{CHECKPOINTS}/*step-*/*",
-        *(f"{folder}{name}/{file}" for name in ("model", "last") for file in files),
+        *(f"{folder}{name}/{file}" for name in (MODEL, LAST) for file in files),
     ]
 
 
@@ -305,17 +314,17 @@ class RunDirectory:
         return self.world.any(self.world.is_main and self._is_complete())
 
     def _is_complete(self) -> bool:
-        folders = {path.parent for name in ("split.tsv", "last") for path in self.path.rglob(name)}
+        folders = {path.parent for name in ("split.tsv", LAST) for path in self.path.rglob(name)}
         trained = folders and all(self._has_models(folder) for folder in folders)
-        return bool(self.resumed and (self.path / "metrics.json").is_file() and trained)
+        return bool(self.resumed and (self.path / RESULTS).is_file() and trained)
 
     def _has_models(self, folder: Path) -> bool:
         """Return whether the models of a fold exist and are undamaged; what took no steps has no last weights."""
         try:
-            for name in ("last", "model") if (folder / METRICS).exists() else ("model",):
+            for name in (LAST, MODEL) if (folder / METRICS).exists() else (MODEL,):
                 verify_manifest(folder / name)
         except InputError as error:
-            if (folder / "model").exists():
+            if (folder / MODEL).exists():
                 log.warning("%s; trained again", "; ".join(error.problems))
             return False
         return True
@@ -337,3 +346,114 @@ class RunDirectory:
             return False
         remove(folder / CHECKPOINTS)
         return True
+
+
+# --- the run machine -------------------------------------------------------------------------------------------------
+
+
+class RunPlan(NamedTuple):
+    """What a command that trains is going to do, when all it reads is read and checked and nothing is written yet.
+
+    Attributes
+    ----------
+    options : dict
+        The options as values of JSON, for run.json.
+    files : mapping of str to Path
+        The files that the command reads, by option.
+    facts : dict
+        What else run.json holds.
+    outputs : sequence of str
+        Names that the command may write beside run.json and metrics.json.
+    work : callable
+        Trains in the run directory, and returns what metrics.json holds; None where it has written that itself.
+    describe : callable
+        Returns what ``--dry-run`` prints.
+    in_memory : mapping of str to str, optional
+        Checksums of the inputs that are no files, by option.
+    """
+
+    options: dict[str, Any]
+    files: Mapping[str, Path]
+    facts: dict[str, Any]
+    outputs: Sequence[str]
+    work: Callable[[RunDirectory], dict[str, Any] | None]
+    describe: Callable[[], Sequence[str]] = tuple
+    in_memory: Mapping[str, str] | None = None
+
+
+def run_command(
+    name: str, runtime: RunConfig, prepare: Callable[[World], RunPlan], program: str = "aam",
+    processes: int | None = None,
+) -> int:  # fmt: skip
+    """Run a command that trains, on one or several processes, in its run directory; return the exit status.
+
+    A run that is finished is left as it is.
+
+    Parameters
+    ----------
+    name : str
+        The command, as run.json names it.
+    runtime : RunConfig
+    prepare : callable
+        Reads and checks what the command needs, on each rank.
+    program : str
+        The module that ``python -m`` runs, where ``--data-parallel`` starts processes.
+    processes : int, optional
+        How many ``--data-parallel`` starts; unset: as many as this machine has room for.
+
+    Raises
+    ------
+    CallAgain
+        A signal came; what is trained is saved.
+    """
+    if runtime.data_parallel and rank_of(os.environ) is None:
+        return launch(processes or process_count(runtime), sys.argv[1:], program)
+    with Signals() as signals, process_group(runtime) as world:
+        plan = prepare(world)
+        facts = {**plan.facts, LIST: [RUN, RESULTS, *MEMORY, *plan.outputs]}
+        about = describe(name, plan.options, plan.files, facts, plan.in_memory)
+        if runtime.dry_run:
+            if world.is_main:
+                folder = runtime.output_dir
+                state = "not named" if folder is None else RunDirectory.check(about, runtime, signals).plan()
+                last = f"output folder {folder or '(--output-dir)'}: {state}; --dry-run has changed nothing"
+                print("\n".join([*plan.describe(), last]))
+            return FINISHED
+        world.barrier()
+        with RunDirectory.open(about, runtime, signals, world) as run:
+            if run.finished:
+                log.info("%s: finished already", run.path)
+                return FINISHED
+            results = plan.work(run)
+            if results is not None and world.is_main:
+                write_text(run.path / RESULTS, json.dumps(results, indent=1) + "\n")
+    return FINISHED
+
+
+def train_once(
+    run: RunDirectory, folder: Path, start: Callable[[State | None], Callable[[], Saved]],
+    load_saved: Callable[[], Saved],
+) -> Saved:  # fmt: skip
+    """Train in `folder`, from its newest checkpoint where there is one, and save what came of it.
+
+    Where that was done before the run was interrupted, it is loaded.
+
+    Parameters
+    ----------
+    run : RunDirectory
+    folder : Path
+        The run directory, or a fold below it.
+    start : callable
+        Prepares from a state where there is one, and returns what trains, and saves as ``model`` and ``last``.
+    load_saved : callable
+        Loads what was saved before.
+    """
+    if run.world.any(run.world.is_main and run.is_trained(folder)):
+        return load_saved()
+    train = start(run.state(folder))
+    with run.signals:
+        saved = train()
+        if run.world.is_main:
+            remove(folder / CHECKPOINTS)
+    run.signals.raise_if_requested(run.world)
+    return saved

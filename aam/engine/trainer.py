@@ -1,7 +1,8 @@
-"""The trainer: epochs of steps, validation, early stopping, the state to resume from, and a watchdog of the loop."""
+"""The trainer: epochs of steps, validation, early stopping, state for resume, a watchdog; a task trained in a run."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import itertools
@@ -23,9 +24,11 @@ from aam.device.memory import resident_memory
 from aam.device.precision import make_scaler
 from aam.device.rng import random_state, set_random_state
 from aam.device.sharding import full_tensor, is_sharded, parallelize, shard_like
-from aam.engine.checkpoint import State, save
+from aam.engine.checkpoint import CheckpointManager, State, save
+from aam.engine.logger import RunLogger, Tracking
 from aam.engine.optimizer import load_optimizer_state, optimizer_state
 from aam.engine.options import RunConfig, TrainingOptions
+from aam.engine.run import CHECKPOINTS, METRICS, RunDirectory
 from aam.engine.schedule import learning_rate
 from aam.engine.step import MicroBatch, RunningMeans, StepOutcome, train_step
 from aam.engine.task import Metrics, Task
@@ -398,3 +401,45 @@ class Trainer:
             progress.stale += 1
             progress.plateaus += progress.stale % (self.options.scheduler_patience + 1) == 0
         self.on_record({"event": "epoch", "epoch": progress.epoch, "best": int(is_better), **metrics})
+
+
+def fit(
+    task: Task, options: TrainingOptions, run: RunDirectory, folder: Path, state: State | None, title: str
+) -> Trainer:
+    """Train a task in `folder`, from `state` where there is one, with logs and checkpoints; return its trainer."""
+    world = run.world
+    manager = CheckpointManager(folder / CHECKPOINTS, run.runtime, run.signals, world)
+    logger_state = None if state is None else state.facts["logger"]
+    text = "" if state is None else state.texts.get(METRICS, "")
+    steps = total_steps(task, options)
+    logger = None
+    if world.is_main:
+        name = run.runtime.track
+        tracking = None if name is None else Tracking(name, folder, title, run.about["config"], text)
+        logger = RunLogger(folder, title, steps, options.epochs, logger_state, text, tracking)
+
+    def full_state(trainer: Trainer) -> State:
+        state = trainer.state()
+        facts = {**state.facts, "logger": logger.state() if logger else {}, "run": run.about}
+        return State(state.tensors, facts, {METRICS: logger.text} if logger else {})
+
+    trainer = Trainer(
+        task, options, run.runtime, world, folder,
+        on_record=logger.record if logger else dict,
+        after_step=lambda trainer: manager.maybe_save(trainer.progress.step, lambda: full_state(trainer)),
+    )  # fmt: skip
+    if state is not None:
+        trainer.restore(state)
+        log.info("%s: goes on after step %d", title, trainer.progress.step)
+    devices = world.size if task.splits_batches else 1
+    samples = options.gradient_accumulation_steps * options.batch_size * devices
+    per_device = f" ({options.gradient_accumulation_steps} x {options.batch_size} on each of {devices} devices)"
+    alone = samples == options.batch_size
+    log.info("%s: %d samples per step%s", title, samples, "" if alone else per_device)
+    with logger or contextlib.nullcontext():
+        trainer.fit()
+    best, epochs = trainer.progress.best_epoch, trainer.progress.epoch
+    start = "" if best else ", the start: no epoch made the network better on the validation samples"
+    if epochs:
+        log.info("%s: best epoch %d of %d%s", title, best, epochs, start)
+    return trainer

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.device.threads import in_threads
+from aam.device.platform import in_threads
 from aam.predict.features import Inputs, Matrix
 from aam.predict.learner import Floats, Folds, Learner, Truth, check_shape, error_of, subsample
 

@@ -12,7 +12,7 @@ import scipy.linalg
 from scipy import sparse
 from scipy.linalg import lapack
 
-from aam.device.threads import in_threads
+from aam.device.platform import in_threads
 from aam.errors import shown
 from aam.predict.features import Inputs, Matrix, Product
 from aam.predict.learner import (

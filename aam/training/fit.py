@@ -25,9 +25,8 @@ from aam.data.targets import Covariates, Targets
 from aam.device.memory import keep_freed_memory
 from aam.device.timing import stage
 from aam.engine.checkpoint import State
-from aam.engine.fit import LAST, MODEL, fit, train_once
-from aam.engine.run import RunDirectory
-from aam.engine.trainer import Trainer
+from aam.engine.run import LAST, MODEL, RunDirectory, train_once
+from aam.engine.trainer import Trainer, fit
 from aam.errors import InputError
 from aam.evaluate.predictions import write_predictions
 from aam.model.aam import Aam

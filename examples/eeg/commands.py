@@ -27,8 +27,7 @@ from aam.engine.finders import (
     learning_rate_curve,
     suggested_learning_rate,
 )
-from aam.engine.fit import run_command
-from aam.engine.run import RunDirectory, training_outputs
+from aam.engine.run import RunDirectory, run_command, training_outputs
 from aam.errors import InputError
 from aam.files.atomic import write_text
 from aam.options import given, to_dict

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from aam.cli.commands import COMMANDS, Command, Program
-from aam.cli.main import main
+from aam.cli.main import COMMANDS, Command, Program, main
 
 PACKAGE = "examples.htft"
 

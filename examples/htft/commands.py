@@ -16,8 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 from aam.device.distributed import World
 from aam.device.environment import rank_of
-from aam.engine.fit import run_command
-from aam.engine.run import RunDirectory, training_outputs
+from aam.engine.run import RunDirectory, run_command, training_outputs
 from aam.errors import InputError
 from aam.files.atomic import write_text
 from aam.options import given

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from aam.cli.command_line import parse
-from aam.cli.commands import COMMAND_ALIASES, COMMANDS
-from aam.cli.main import main
+from aam.cli.main import COMMAND_ALIASES, COMMANDS, main
 from aam.config import FineTuneConfig
 from aam.config_commands import PredictConfig
 from aam.options import options_of
@@ -62,7 +61,7 @@ def test_a_command_imports_only_what_it_uses(plain_python):
     }
     printed = plain_python(f"""
 import sys
-from aam.cli.commands import COMMANDS
+from aam.cli.main import COMMANDS
 for name, absent in {absent!r}.items():
     COMMANDS[name].load()
     print(name, [name for name in absent if name in sys.modules])

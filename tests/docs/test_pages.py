@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from aam.cli.commands import COMMANDS
+from aam.cli.main import COMMANDS
 from aam.options import options_of
 
 ROOT = Path(__file__).parents[2]

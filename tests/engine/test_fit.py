@@ -17,9 +17,8 @@ import pytest
 import torch
 
 from aam.engine.checkpoint import find_checkpoints, load
-from aam.engine.fit import run_command
 from aam.engine.options import RunConfig, TrainingOptions
-from aam.engine.run import check_same, training_outputs
+from aam.engine.run import check_same, run_command, training_outputs
 from aam.errors import FINISHED, InputError
 from aam.options import section
 from examples.runs import fit_and_save, plan_with_device

@@ -768,7 +768,7 @@ def test_options_that_aam_does_not_have(login, tmp_path):
 
 
 def test_all_options_of_aam_exist():
-    commands = importlib.import_module("aam.cli.commands").COMMANDS
+    commands = importlib.import_module("aam.cli.main").COMMANDS
     for command, page in options.COMMANDS.items():
         assert type(commands[command].default()) is page
         known_options = options.options_of(command, "run.sh")
