@@ -118,8 +118,8 @@ class TreeConfig(TableFormat):
 
 
 @dataclass(frozen=True)
-class StudyConfig(TreeConfig, MetadataFormat):
-    """Table, tree, metadata and splits"""
+class DataConfig(TreeConfig, MetadataFormat):
+    """Table, tree, metadata, splits and the ASVs that are read"""
 
     sequences: Path | None = option(
         None, "Sequences of the features (FASTA or .qza) when their ids are not DNA.", reads=True
@@ -181,47 +181,6 @@ class StudyConfig(TreeConfig, MetadataFormat):
     )
     validation_size: float = option(0.15, "Share of the training groups that early stopping looks at.", ge=0, le=1)
 
-    def problems(self) -> list[str]:
-        """Return which options that choose the split contradict each other."""
-        chosen = {"--split": self.split, "--split-column": self.split_column, "--cv": self.cv}
-        given = " and ".join(name for name, value in chosen.items() if value is not None)
-        rules = {
-            f"--cv is {self.cv}, expected 2 or more folds, or a metadata column": (
-                self.cv is not None and self.cv.isdigit() and int(self.cv) < 2
-            ),
-            f"{given} all choose the split; give one of them": " and " in given,
-            f"--test-size is {self.test_size}, and {given} chooses the test samples; leave it out": (
-                given != "" and bool(self.test_size)
-            ),
-            "--split-column and --test-fold need each other": (self.split_column is None) != (self.test_fold is None),
-            "--tree and --unifrac-matrix: both given; distances come from one of them": (
-                self.has_tree and self.unifrac_matrix is not None
-            ),
-        }
-        return broken(rules)
-
-    @property
-    def has_tree(self) -> bool:
-        """Whether a tree is named."""
-        return self.tree is not None
-
-    def divided_by_study(self) -> Self:
-        """Return the options with what --study-column decides: groups and batches are the studies, and folds too.
-
-        Each stays what it is where it is asked for, as does any other choice of the test samples.
-        """
-        study, chosen = self.study_column, (self.cv, self.split, self.split_column, self.test_size)
-        if study is None:
-            return self
-        folds = study if all(option is None for option in chosen) else self.cv
-        group, batch = self.group_column or study, self.batch_column or study
-        return replace(self, cv=folds, group_column=group, batch_column=batch)
-
-
-@dataclass(frozen=True)
-class DataConfig(StudyConfig):
-    """Table, tree, metadata, splits and the ASVs that are read"""
-
     tables: tuple[Path, ...] = option(
         (),
         "Feature table, or one for each of several studies: .biom, .qza or .tsv.",
@@ -280,13 +239,40 @@ class DataConfig(StudyConfig):
         folds = None if self.cv is None or self.cv.isdigit() else self.cv
         columns = (self.split_column, folds, self.group_column, self.study_column, self.batch_column, self.stratify)
         asked = shown(dict.fromkeys(column for column in columns if column is not None))
-        rule = {f"--metadata: not given, but columns {asked} are asked for": self.metadata is None and asked != ""}
-        return [*super().problems(), *broken(rule)]
+        chosen = {"--split": self.split, "--split-column": self.split_column, "--cv": self.cv}
+        given = " and ".join(name for name, value in chosen.items() if value is not None)
+        rules = {
+            f"--cv is {self.cv}, expected 2 or more folds, or a metadata column": (
+                self.cv is not None and self.cv.isdigit() and int(self.cv) < 2
+            ),
+            f"{given} all choose the split; give one of them": " and " in given,
+            f"--test-size is {self.test_size}, and {given} chooses the test samples; leave it out": (
+                given != "" and bool(self.test_size)
+            ),
+            "--split-column and --test-fold need each other": (self.split_column is None) != (self.test_fold is None),
+            "--tree and --unifrac-matrix: both given; distances come from one of them": (
+                self.has_tree and self.unifrac_matrix is not None
+            ),
+            f"--metadata: not given, but columns {asked} are asked for": self.metadata is None and asked != "",
+        }
+        return broken(rules)
 
     @property
     def has_tree(self) -> bool:
         """Whether a tree is named, of one table or of several."""
         return self.tree is not None or any(tree != NO_TREE for tree in self.trees)
+
+    def divided_by_study(self) -> Self:
+        """Return the options with what --study-column decides: groups and batches are the studies, and folds too.
+
+        Each stays what it is where it is asked for, as does any other choice of the test samples.
+        """
+        study, chosen = self.study_column, (self.cv, self.split, self.split_column, self.test_size)
+        if study is None:
+            return self
+        folds = study if all(option is None for option in chosen) else self.cv
+        group, batch = self.group_column or study, self.batch_column or study
+        return replace(self, cv=folds, group_column=group, batch_column=batch)
 
 
 @dataclass(frozen=True)

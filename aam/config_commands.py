@@ -14,7 +14,6 @@ from aam.config import (
     MetadataFormat,
     Missing,
     ModelConfig,
-    StudyConfig,
     TableFormat,
     TrainConfig,
     TreeConfig,
@@ -337,7 +336,11 @@ def _is_share(text: str) -> bool:
 class RfBaselineConfig(OutputConfig):
     """Predict held-out samples with forests, linear models, nearest neighbours and trivial baselines."""
 
-    data: StudyConfig = section(StudyConfig(), required=("table", "metadata"))
+    data: DataConfig = section(
+        DataConfig(),
+        required=("table", "metadata"),
+        omitted=(*names(DataConfig, of="studies"), "reference_tree", "trim", "token_limit", "asv_sampling"),
+    )
     metadata_column: tuple[str, ...] = option(
         (),
         "Metadata column or columns to predict.",

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from aam.config import DataConfig
 from aam.config_commands import RfBaselineConfig
 from aam.data.splits import (
     Split,
@@ -121,8 +120,7 @@ def rf_baseline(config: RfBaselineConfig) -> None:
     output, files = _check(config)
     if files is None:
         config = dataclasses.replace(config, data=config.data.divided_by_study())
-    data = DataConfig(**{item.name: getattr(config.data, item.name) for item in dataclasses.fields(config.data)})
-    names = config.metadata_column
+    data, names = config.data, config.metadata_column
     columns = _columns(config)
     study = load_study(
         data, sys.maxsize, config.seed,

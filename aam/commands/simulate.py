@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from aam.config_commands import SimulateConfig
 from aam.data.simulate import simulate
@@ -16,20 +14,17 @@ MEASURES = ("median_richness", "seen_in_one_sample", "ph_r2", "biome_accuracy", 
 def simulate_study(config: SimulateConfig) -> None:
     """Write a synthetic study and print its size, what can be predicted in it at best, and its files.
 
+    A measure that the study is too small for is a dash.
+
     Raises
     ------
     InputError
         As `aam.data.simulate.simulate`.
     """
     truth = simulate(config)
-    print(*summary_lines(truth, str(config.output_dir)), sep="\n")
-
-
-def summary_lines(truth: Mapping[str, Any], folder: str) -> list[str]:
-    """Return what truth.json holds, in words; a measure that the study is too small for is a dash."""
     measured = {name: number(math.nan if truth[name] is None else truth[name]) for name in MEASURES}
-    return [
-        f"{folder}: {truth['samples']} samples of {truth['subjects']} subjects, {truth['asvs']} ASVs",
+    print(
+        f"{config.output_dir}: {truth['samples']} samples of {truth['subjects']} subjects, {truth['asvs']} ASVs",
         f"  reads of a sample: median {truth['median_depth']:.0f}",
         f"  ASVs of a sample at {truth['oracle_depth']} reads: median {measured['median_richness']}",
         f"  share of the ASVs that occur in one sample only: {measured['seen_in_one_sample']}",
@@ -38,4 +33,5 @@ def summary_lines(truth: Mapping[str, Any], folder: str) -> list[str]:
         f"    biome: accuracy {measured['biome_accuracy']}, by chance {measured['biome_chance']}",
         "  the study: table.biom, metadata.tsv, tree.nwk",
         "  what is true in it: traits.tsv, truth.json",
-    ]
+        sep="\n",
+    )

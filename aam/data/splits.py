@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from aam.config import DataConfig, StudyConfig
+from aam.config import DataConfig
 from aam.data.table import SampleTable
 from aam.device.rng import generator
 from aam.errors import InputError, Problems, shown
@@ -388,18 +388,18 @@ LEAST_GROUPS_FOR_TEST = 30
 FOLD = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
 
 
-def fold_column(data: StudyConfig) -> str | None:
+def fold_column(data: DataConfig) -> str | None:
     """Return the metadata column that holds the folds, if one does."""
     return data.split_column if data.cv is None else None if data.cv.isdigit() else data.cv
 
 
-def split_columns(data: StudyConfig) -> list[str]:
+def split_columns(data: DataConfig) -> list[str]:
     """Return the metadata columns in which every sample needs a value for splits and reports."""
     columns = (data.group_column, data.study_column, data.batch_column, fold_column(data))
     return [name for name in columns if name is not None]
 
 
-def split_samples(metadata: Metadata | None, data: StudyConfig, ids: Sequence[str], seed: int) -> tuple[Split, ...]:
+def split_samples(metadata: Metadata | None, data: DataConfig, ids: Sequence[str], seed: int) -> tuple[Split, ...]:
     """Divide the samples `ids`: one split, or one for each fold. A split file is returned as it was written.
 
     Raises
@@ -437,7 +437,7 @@ def split_samples(metadata: Metadata | None, data: StudyConfig, ids: Sequence[st
     return (split,)
 
 
-def test_share(data: StudyConfig, groups: int) -> float:
+def test_share(data: DataConfig, groups: int) -> float:
     """Return the share of so many groups that is held out as the test subset: as asked, or a fifth where it can be."""
     if data.test_size is not None:
         return data.test_size
@@ -456,7 +456,7 @@ def _studies_held_out(study: Study, data: DataConfig, seed: int) -> Split:
     return _make_split(_sorted(ids, None, None), tested, {}, data.validation_size, seed)
 
 
-def make_splits(study: Study, data: StudyConfig, seed: int) -> tuple[Split, ...]:
+def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     """Return the split of the study's samples, or one for each fold.
 
     Samples are divided before those below the rarefaction depth are dropped, so that the depth may follow the
@@ -468,7 +468,7 @@ def make_splits(study: Study, data: StudyConfig, seed: int) -> tuple[Split, ...]
         The options cannot divide these samples, or the depth dropped a whole subset.
     """
     ids = study.table.sample_ids
-    if isinstance(data, DataConfig) and data.hold_out_study:
+    if data.hold_out_study:
         return (_studies_held_out(study, data, seed),)
     splits = split_samples(study.metadata, data, study.selection.aligned or ids, seed)
     if data.split is not None and (absent := sorted({*splits[0].sample_ids}.difference(study.selection.of_file))):

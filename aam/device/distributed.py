@@ -136,11 +136,7 @@ class World:
 
     def all_reduce_max(self, number: int) -> int:
         """Return the largest of the ranks' numbers."""
-        if self.size == 1:
-            return number
-        largest = torch.tensor(number)
-        dist.all_reduce(largest, dist.ReduceOp.MAX)
-        return int(largest)
+        return int(self.largest_values(torch.tensor(number)))
 
     def any(self, flag: bool) -> bool:
         """Return whether `flag` is true on any rank."""

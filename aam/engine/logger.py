@@ -9,7 +9,6 @@ import platform
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
@@ -213,16 +212,14 @@ class RunLogger:
         self.progress.update(self.steps)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.progress.__exit__(kind, error, trace)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.progress.__exit__()
         if self.failed:
             self._write("")
         if self.board is not None:
             self.board.file.close()
         if self.tracking is not None:
-            self.tracking.close(failed=error is not None)
+            self.tracking.close(failed=kind is not None)
 
     def state(self) -> Record:
         """Return what a checkpoint keeps of the clock and the step; `text` holds the records."""

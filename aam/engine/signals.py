@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from aam.errors import FAILED, WARNINGS, CallAgain
@@ -44,9 +44,7 @@ class Signals:
             self._handlers = {number: signal.signal(number, self._catch) for number in handled}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.depth -= 1
         if self.depth == 0:
             for number, handler in self._handlers.items():
