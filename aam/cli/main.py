@@ -143,31 +143,24 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
         print(f"{program.name}: unknown command {name!r}{hint}\n\n{_usage(program)}", file=sys.stderr)
         return BAD_INPUT
     _configure_log()
+    status = FAILED
     try:
         # Before a run handles signals itself, and after, a warning ends it with the status that calls it again.
         with Signals() if name in program.resumable else contextlib.nullcontext():
             status = run(name, words[1:], program)
     except (InputError, RunError, OSError, CallAgain, KeyboardInterrupt) as error:
         if "--debug" in words and not isinstance(error, (CallAgain, KeyboardInterrupt, BrokenPipeError)):
-            _end_rank(FAILED)
             raise
         status = _exit_status(f"{program.name} {name}", error)
     except SystemExit as end:
-        _end_rank(end.code if isinstance(end.code, int) else FAILED)
+        status = end.code if isinstance(end.code, int) else FAILED
         raise
-    except Exception:
-        _end_rank(FAILED)
-        raise
-    _end_rank(status)
+    finally:
+        if "aam.device.distributed" in sys.modules:
+            from aam.device.distributed import end_rank
+
+            end_rank(status)
     return status
-
-
-def _end_rank(status: int) -> None:
-    """End this process with `status` where it was one of several ranks; else return."""
-    if "aam.device.distributed" in sys.modules:
-        from aam.device.distributed import end_rank
-
-        end_rank(status)
 
 
 def run(name: str, words: Sequence[str], program: Program = AAM) -> int:

@@ -13,12 +13,8 @@ from aam.device.sharding import shard_like
 from aam.engine.options import TrainingOptions
 
 
-def _same_rate(name: str) -> float:
-    return 1.0
-
-
 def make_optimizer(
-    model: nn.Module, options: TrainingOptions, factor: Callable[[str], float] = _same_rate
+    model: nn.Module, options: TrainingOptions, factor: Callable[[str], float] = lambda name: 1.0
 ) -> Optimizer:
     """Return AdamW, Adam or SGD over the trainable parameters, fused; only weight matrices decay.
 

@@ -140,16 +140,6 @@ class PendingStep(NamedTuple):
     place: dict[str, int]
 
 
-def epoch_steps(task: Task, options: TrainingOptions) -> int:
-    """Return the steps of the optimizer in one epoch."""
-    return math.ceil(task.batches_per_epoch / options.gradient_accumulation_steps)
-
-
-def total_steps(task: Task, options: TrainingOptions) -> int:
-    """Return the steps of the optimizer in a run of all epochs."""
-    return epoch_steps(task, options) * options.epochs
-
-
 @dataclass(eq=False)
 class Trainer:
     """A task in training: its network on all ranks, optimizer, schedule, progress, and the best weights so far.
@@ -186,8 +176,9 @@ class Trainer:
         self.network = parallelize(self.task.network, self.runtime, self.step_world)
         self.scaler = make_scaler(self.runtime, self.device)
         self.optimizer = self.task.configure_optimizer(self.options)
-        self.epoch_steps = epoch_steps(self.task, self.options)
-        self.total_steps = total_steps(self.task, self.options)
+        # Of the optimizer, in an epoch and in a run of all epochs.
+        self.epoch_steps = math.ceil(self.task.batches_per_epoch / self.options.gradient_accumulation_steps)
+        self.total_steps = self.epoch_steps * self.options.epochs
         self.average = copy.deepcopy(self.model.state_dict()) if self.options.ema_decay > 0 else {}
         self.progress = Progress()
         self.resumed = False
@@ -407,27 +398,22 @@ def fit(
     task: Task, options: TrainingOptions, run: RunDirectory, folder: Path, state: State | None, title: str
 ) -> Trainer:
     """Train a task in `folder`, from `state` where there is one, with logs and checkpoints; return its trainer."""
-    world = run.world
+    world, name = run.world, run.runtime.track
     manager = CheckpointManager(folder / CHECKPOINTS, run.runtime, run.signals, world)
-    logger_state = None if state is None else state.facts["logger"]
-    text = "" if state is None else state.texts.get(METRICS, "")
-    steps = total_steps(task, options)
+    trainer = Trainer(task, options, run.runtime, world, folder)
     logger = None
     if world.is_main:
-        name = run.runtime.track
+        logger_state, text = (None, "") if state is None else (state.facts["logger"], state.texts.get(METRICS, ""))
         tracking = None if name is None else Tracking(name, folder, title, run.about["config"], text)
-        logger = RunLogger(folder, title, steps, options.epochs, logger_state, text, tracking)
+        logger = RunLogger(folder, title, trainer.total_steps, options.epochs, logger_state, text, tracking)
+        trainer.on_record = logger.record
 
     def full_state(trainer: Trainer) -> State:
         state = trainer.state()
         facts = {**state.facts, "logger": logger.state() if logger else {}, "run": run.about}
         return State(state.tensors, facts, {METRICS: logger.text} if logger else {})
 
-    trainer = Trainer(
-        task, options, run.runtime, world, folder,
-        on_record=logger.record if logger else dict,
-        after_step=lambda trainer: manager.maybe_save(trainer.progress.step, lambda: full_state(trainer)),
-    )  # fmt: skip
+    trainer.after_step = lambda trainer: manager.maybe_save(trainer.progress.step, lambda: full_state(trainer))
     if state is not None:
         trainer.restore(state)
         log.info("%s: goes on after step %d", title, trainer.progress.step)

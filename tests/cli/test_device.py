@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from aam.cli.main import main
 from aam.device import attention
 from aam.device.attention import use_backends
+from tests.device.test_attention import break_flash
 
 pytestmark = pytest.mark.slow
 
@@ -47,16 +47,6 @@ def pretrain(study: Path, output: Path, *words: str) -> int:
 
 def weights(run: Path) -> bytes:
     return (run / "model" / "weights.safetensors").read_bytes()
-
-
-def break_flash(monkeypatch) -> None:
-    """Plant a flash back end that ignores its mask."""
-    real = F.scaled_dot_product_attention
-
-    def faulty(query, key, value, attn_mask=None):
-        return real(query, key, value, attn_mask=None if torch.backends.cuda.flash_sdp_enabled() else attn_mask)
-
-    monkeypatch.setattr(F, "scaled_dot_product_attention", faulty)
 
 
 # --- the doctor ----------------------------------------------------------------------------------------------

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import csv
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from aam.cli.main import main
 from aam.data.table import read_table
-from aam.engine.logger import RunLogger
 from aam.files.atomic import read_json
+from tests.cli.test_resume import interrupted
 
 SIZES = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --rarefy-depth 400"
 SMALL = f"{SIZES} --batch-size 16 --device cpu --threads 1".split()
@@ -34,8 +32,12 @@ def taxonomy(study, second) -> Path:
     return path
 
 
+def words_of(output: Path, words: str) -> list[str]:
+    return ["pretrain", *words.split(), *SMALL, "--output-dir", str(output)]
+
+
 def pretrain(output: Path, words: str) -> int:
-    return main(["pretrain", *words.split(), *SMALL, "--output-dir", str(output)])
+    return main(words_of(output, words))
 
 
 def test_a_run_learns_all_reports_all_and_goes_on_bit_by_bit(study, taxonomy, tmp_path, monkeypatch, capsys):
@@ -46,19 +48,9 @@ def test_a_run_learns_all_reports_all_and_goes_on_bit_by_bit(study, taxonomy, tm
     assert "losses: unifrac, bray-curtis, jaccard, faith-pd, taxonomy, masked" in stderr
     for title in ("unifrac", "bray-curtis", "jaccard", "Faith PD"):
         assert f"Agreement with {title} on " in stderr
-    record, steps = RunLogger.record, []
-
-    def signalling(self, line) -> None:
-        record(self, line)
-        steps.append(line["event"])
-        if steps.count("step") == 1 and line["event"] == "step":
-            os.kill(os.getpid(), signal.SIGUSR2)
-
-    words += " --resume-from auto"
-    with monkeypatch.context() as patch:
-        patch.setattr(RunLogger, "record", signalling)
-        assert pretrain(tmp_path / "run", words) == 85
-    assert pretrain(tmp_path / "run", words) == 0
+    resumed = [*words_of(tmp_path / "run", words), "--resume-from", "auto"]
+    interrupted(monkeypatch, resumed, after=1)
+    assert main(resumed) == 0
     assert main(["compare", str(tmp_path / "whole"), str(tmp_path / "run")]) == 0
     assert "The runs are alike" in capsys.readouterr().out
 

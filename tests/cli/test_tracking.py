@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from aam.engine.logger import metrics_of
-from tests.engine.test_tracking import READ_WANDB, needs
+from tests.engine.test_logger import READ_WANDB, needs
 
 pytestmark = pytest.mark.slow
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from aam.device.distributed import SINGLE
+from aam.device.distributed import SINGLE, rank_environment
 from aam.device.options import ProcessConfig
 from aam.device.sharding import full_tensor, local_shards, no_sync, parallelize, shard_like
 
@@ -73,11 +71,9 @@ end_rank(3)
 """
 
 
-def check_two_ranks(kind: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
-    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCH_CPP_LOG_LEVEL": "ERROR"}
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_two_ranks_with_replicated_or_sharded_weights(kind):
+    environment = {**rank_environment(2), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", RANKS, kind],
@@ -92,14 +88,6 @@ def check_two_ranks(kind: str) -> None:
     # No teardown of the interpreter, which would abort, comes before the end with the status that was given.
     assert [rank.returncode for rank in ranks] == [3, 3], "\n".join(errors for _, errors in outputs)
     assert [printed for printed, _ in outputs] == ["written"] * 2
-
-
-def test_two_ranks_with_replicated_weights():
-    check_two_ranks("ddp")
-
-
-def test_two_ranks_with_sharded_weights():
-    check_two_ranks("fsdp")
 
 
 def test_one_rank_exchanges_nothing():

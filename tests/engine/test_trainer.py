@@ -1,21 +1,24 @@
-"""The engine on a task of ten lines, which knows no microbes: resume, several ranks, averages, early stopping."""
+"""The engine on a task of ten lines, which knows no microbes: resume, ranks, averages, parts, warnings of a loop."""
 
 from __future__ import annotations
 
 import json
-import os
-import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
+from aam.device.distributed import rank_environment
 from aam.engine.checkpoint import load, save
-from aam.engine.options import RunConfig
-from aam.engine.trainer import Trainer
+from aam.engine.options import RunConfig, TrainingOptions
+from aam.engine.step import clip_gradients
+from aam.engine.trainer import Trainer, Watchdog
 from tests.engine.conftest import Doubling, options, same
 
 
@@ -78,10 +81,7 @@ end_rank(0)
 def test_two_ranks_are_one_and_nothing_of_microbes_is_imported(tmp_path):
     path = tmp_path / "weights.safetensors"
     command = [sys.executable, "-c", RANKS, str(Path(__file__).parent), str(path)]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    shared = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    shared = rank_environment(2)
     ranks = [subprocess.Popen(command, env={**shared, "RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(2)]
     assert [rank.wait(120) for rank in ranks] == [0, 0]
     alone = Trainer(Doubling(), options(ema_decay=0.5), RunConfig())
@@ -90,3 +90,90 @@ def test_two_ranks_are_one_and_nothing_of_microbes_is_imported(tmp_path):
         torch.testing.assert_close(value, alone.last_weights[name], rtol=1e-5, atol=1e-6)
     modules = json.loads(path.with_suffix(".json").read_text())
     assert not [name for name in modules if name.startswith(("aam.data", "aam.model", "aam.training", "aam.config"))]
+
+
+# --- gradients clipped apart and changes after each step -------------------------------------------------------------
+
+
+def test_each_part_is_clipped_to_its_own_norm():
+    parts = [nn.Linear(2, 1, bias=False) for _ in range(2)]
+    for part, gradient in zip(parts, ([3.0, 4.0], [0.3, 0.4]), strict=True):
+        part.weight.grad = torch.tensor([gradient])
+    assert float(clip_gradients(parts, 1.0)) == pytest.approx(5.5)
+    torch.testing.assert_close(parts[0].weight.grad, torch.tensor([[0.6, 0.8]]))
+    torch.testing.assert_close(parts[1].weight.grad, torch.tensor([[0.3, 0.4]]))
+
+
+def test_a_task_may_change_the_model_after_each_step_before_the_state_is_saved():
+    events: list[str] = []
+
+    class Changing(Doubling):
+        def configure_optimizer(self, options: TrainingOptions) -> torch.optim.Optimizer:
+            optimizer = super().configure_optimizer(options)
+            optimizer.register_step_post_hook(lambda *_: self.change())
+            return optimizer
+
+        @torch.no_grad()
+        def change(self) -> None:
+            events.append("change")
+            self.model[0].bias.zero_()
+
+    trainer = Trainer(Changing(), options(epochs=1), RunConfig())
+
+    def after_step(trainer: Trainer) -> None:
+        events.append("save")
+        assert not trainer.model[0].bias.any()
+
+    trainer.after_step = after_step
+    trainer.fit()
+    assert events == ["change", "save"] * 5
+
+
+# --- the watchdog of a loop ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def warnings() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def watchdog(warnings: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Watchdog]:
+    monkeypatch.setattr(Watchdog, "PATIENCE", 0.2)
+    with Watchdog(lambda text, *values: warnings.append(text % values)) as watchdog:
+        yield watchdog
+
+
+def test_a_loop_that_stands_still_is_warned_of_each_time_that_it_took_twice_as_long(watchdog, warnings):
+    watchdog.heartbeat("the next batch")
+    time.sleep(0.55)
+    assert len(warnings) == 2
+    assert all(line.startswith("the next batch takes ") for line in warnings)
+    watchdog.heartbeat("a step")
+    time.sleep(0.05)
+    assert len(warnings) == 2
+
+
+def test_a_step_that_took_far_longer_than_others_is_warned_of(warnings, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("aam.engine.trainer.time.monotonic", lambda: now[0])
+    watchdog = Watchdog(lambda text, *values: warnings.append(text % values))
+    for epoch, longest in (("epoch 1", 30.0), ("epoch 2", 9.0), ("epoch 3", 30.0)):
+        for taken in (0.5, 0.5, longest, 0.5):
+            watchdog.heartbeat("a step")
+            now[0] += taken if epoch != "epoch 3" else 4 * taken if taken < 1 else taken
+            watchdog.heartbeat("the next batch")
+        watchdog.end_epoch(epoch)
+    assert warnings == ["epoch 1: a step took 30 s once, 0.5 s is usual"]
+
+
+def test_growing_memory_is_warned_of_once_for_each_growth(warnings, monkeypatch):
+    memory = iter([1.0, 1.4, 1.6, 1.7, 2.5])
+    monkeypatch.setattr("aam.engine.trainer.resident_memory", lambda: int(next(memory) * 2**30))
+    watchdog = Watchdog(lambda text, *values: warnings.append(text % values))
+    for epoch in range(5):
+        watchdog.end_epoch(f"epoch {epoch}")
+    assert warnings == [
+        "epoch 2: memory has grown from 1.0 to 1.6 GiB",
+        "epoch 4: memory has grown from 1.6 to 2.5 GiB",
+    ]
