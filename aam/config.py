@@ -587,8 +587,9 @@ class PretrainConfig:
 
     def problems(self) -> list[str]:
         """Return the contradictions between the studies and the targets that an encoder is to learn from."""
-        return [*run_problems(self.data, self.train, self.runtime), *trim_problems(self.data, self.model, self.train),
-                *self._study_problems(), *self._target_problems(), *self._loss_problems()]  # fmt: skip
+        return [
+            *self.training().problems(), *self._study_problems(), *self._target_problems(), *self._loss_problems()
+        ]  # fmt: skip
 
     def _study_problems(self) -> list[str]:
         """Return why several tables cannot be pretrained on together, if they cannot."""
@@ -685,7 +686,7 @@ class FineTuneConfig:
 
     def problems(self) -> list[str]:
         """Return which options contradict options of another section."""
-        data, targets, covariates, train = self.data, self.targets, self.covariates, self.train
+        data, targets, covariates, train, runtime = self.data, self.targets, self.covariates, self.train, self.runtime
         bounded = self.regressor.bounded_targets or self.regressor.output_activation != "none"
         predicted_too = shown({*covariates.columns, targets.normalize_by} & set(targets.metadata_column))
         columns = {data.group_column, data.study_column, data.split_column, data.cv}
@@ -710,12 +711,19 @@ class FineTuneConfig:
                 and not targets.count_prediction
                 and train.count_penalty not in (0, TrainConfig().count_penalty)
             ),
+            f"--resume-from is {runtime.resume_from}, expected auto with --cv": (
+                data.cv is not None and runtime.resume_from not in (None, "auto")
+            ),
+            "--fsdp and --optimizer sgd: torch has no fused SGD for weights in shards; take adamw or adam": (
+                runtime.fsdp and train.optimizer == "sgd"
+            ),
+            "--trim: cuts ASVs to --max-bp, which is not given; pass --max-bp, or leave out --trim": (
+                data.trim and self.model.max_bp is None and train.pretrained_encoder is None
+            ),
         }
         heads = covariates.cross_attn_heads
         return [
             *broken(rules),
-            *run_problems(data, train, self.runtime),
-            *trim_problems(data, self.model, train),
             *(head_problems(self.model.embedding_dim, heads, "--cross-attn-heads") if attends else []),
         ]
 
@@ -789,24 +797,6 @@ class FineTuneConfig:
             problem = f"{option} contradicts --pretrained-encoder, which has {has}; leave it out, or pretrain with it"
             rules[problem] = value not in (has, item.default)
         return broken(rules)
-
-
-def run_problems(data: DataConfig, train: TrainConfig, runtime: RunConfig) -> list[str]:
-    """Return that folds are to go on from other checkpoints than theirs, or shards to be trained by SGD."""
-    other = data.cv is not None and runtime.resume_from not in (None, "auto")
-    rules = {
-        f"--resume-from is {runtime.resume_from}, expected auto with --cv": other,
-        "--fsdp and --optimizer sgd: torch has no fused SGD for weights in shards; take adamw or adam": (
-            runtime.fsdp and train.optimizer == "sgd"
-        ),
-    }
-    return broken(rules)
-
-
-def trim_problems(data: DataConfig, model: ModelConfig, train: TrainConfig) -> list[str]:
-    """Return that ASVs are to be cut to no length, if they are."""
-    no_length = data.trim and model.max_bp is None and train.pretrained_encoder is None
-    return broken({"--trim: cuts ASVs to --max-bp, which is not given; pass --max-bp, or leave out --trim": no_length})
 
 
 @dataclass(frozen=True)

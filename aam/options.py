@@ -452,7 +452,13 @@ def check(config: Any) -> None:
         Required options that are not given, files that do not exist, an output that does, numbers out of range,
         and options that contradict each other.
     """
-    problems = [*missing(config), *option_problems(config)]
+    problems = [
+        f"{each.name}: not given, and it is required: {each.about.help}"
+        for each in options_of(config)
+        if each.required and each.value in (None, ())
+        if not (each.about.unless and getattr(each.section, each.about.unless, None))
+    ]
+    problems += option_problems(config)
     overwrite, inputs = getattr(getattr(config, "runtime", config), "overwrite", False), files_read(config).values()
     for each in options_of(config):
         if each.about.writes and each.value is not None:
@@ -462,16 +468,6 @@ def check(config: Any) -> None:
                 problems += error.problems
     if problems:
         raise InputError(*problems)
-
-
-def missing(config: Any) -> list[str]:
-    """Return a problem for each required option that is not given, with its help text."""
-    return [
-        f"{each.name}: not given, and it is required: {each.about.help}"
-        for each in options_of(config)
-        if each.required and each.value in (None, ())
-        if not (each.about.unless and getattr(each.section, each.about.unless, None))
-    ]
 
 
 def option_problems(config: Any) -> list[str]:

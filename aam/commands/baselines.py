@@ -48,16 +48,6 @@ from aam.report.tables import Table, plain_lines
 log = logging.getLogger("aam")
 
 
-def _check(config: RfBaselineConfig) -> tuple[Path, tuple[Path, Path] | None]:
-    """Return output and files of sample ids; `InputError` where an output exists."""
-    output = given(config.output)
-    for path in (output, output.with_suffix(".json")):
-        check_output_file(path, config.overwrite, files_read(config).values())
-    if config.train_samples is None or config.val_samples is None:
-        return output, None
-    return output, (config.train_samples, config.val_samples)
-
-
 def _split_of_files(study: Study, files: tuple[Path, Path], group_column: str | None) -> Split:
     """Return the split that two files of sample ids make; groups may not be in both."""
     named = read_subsets(*files)
@@ -117,7 +107,10 @@ def rf_baseline(config: RfBaselineConfig) -> None:
 
     Raises `InputError`: options, files, targets or splits that cannot be used, before any long work.
     """
-    output, files = _check(config)
+    output, files = given(config.output), None
+    check_output_file(output.with_suffix(".json"), config.overwrite, files_read(config).values())
+    if config.train_samples is not None and config.val_samples is not None:
+        files = config.train_samples, config.val_samples
     if files is None:
         config = dataclasses.replace(config, data=config.data.divided_by_study())
     data, names = config.data, config.metadata_column

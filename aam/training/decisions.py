@@ -32,6 +32,7 @@ from aam.device.platform import Facts, cached_verdict, device_name, prepare_devi
 from aam.device.precision import autocast, make_scaler, resolve_precision
 from aam.device.timing import StageTimer, forward_stage, seconds, stage
 from aam.engine.finders import StepRunner, batch_and_accumulation, largest_batch
+from aam.engine.options import RunConfig
 from aam.engine.run import earlier_decisions
 from aam.errors import InputError, RunError
 from aam.model.aam import Aam
@@ -290,7 +291,7 @@ def try_compiler() -> None:
     """
     request = json.load(sys.stdin)
     model = from_dict(ModelConfig(), request["model"], "")
-    runtime = from_dict(RuntimeConfig(), request["runtime"], "")
+    runtime = from_dict(RunConfig(), request["runtime"], "")
     device = prepare_device(runtime)
     network = fixed_network(model).to(device).train()
     batch = fixed_batch(model.positions).to(device)
@@ -310,9 +311,7 @@ def try_in_subprocess(compiler: str, model: ModelConfig, runtime: RuntimeConfig)
 
     It runs in a separate process for at most `COMPILE_SECONDS`, so that neither a crash nor a hang ends this one.
     """
-    names = [item.name for item in dataclasses.fields(RuntimeConfig)]
-    plain = RuntimeConfig(**{name: getattr(runtime, name) for name in names})
-    request = {"model": to_dict(model), "runtime": to_dict(plain), "compiler": compiler}
+    request = {"model": to_dict(model), "runtime": to_dict(runtime), "compiler": compiler}
     command = [sys.executable, "-c", "from aam.training.decisions import try_compiler; try_compiler()"]
     path = os.pathsep.join(filter(None, (str(Path(aam.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
     try:

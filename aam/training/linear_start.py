@@ -195,11 +195,8 @@ def _write_layer(layer: nn.Linear, rows: slice, model: Linear, inputs: HeadInput
 
 def _groups(study: Study, rows: Rows) -> Labels:
     """Return a number ``[n]`` for the group of each sample; without ``--group-column`` each is its own."""
-    column = study.config.group_column
-    if column is None or study.metadata is None:
-        return np.arange(len(rows))
-    names = study.metadata.values(column, [study.table.sample_ids[row] for row in rows])
-    return np.unique([str(name) for name in names], return_inverse=True)[1].astype(np.int64)
+    names = study.column(study.config.group_column, [study.table.sample_ids[row] for row in rows])
+    return np.arange(len(rows)) if names is None else np.unique(names, return_inverse=True)[1].astype(np.int64)
 
 
 def fit_heads(

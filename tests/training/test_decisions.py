@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from dataclasses import replace
@@ -18,7 +17,6 @@ from aam.config import DataConfig, FineTuneConfig, TrainConfig
 from aam.data.loader import Budget
 from aam.device import timing
 from aam.device.memory import memory_limit, resident_memory
-from aam.device.rng import random_state
 from aam.engine import finders
 from aam.engine.options import RunConfig
 from aam.errors import InputError, RunError
@@ -31,6 +29,8 @@ from aam.training.decisions import (
     largest_fitting_batch,
     make_steps,
 )
+from tests.engine.conftest import same
+from tests.engine.test_finders import snapshot
 
 CPU = torch.device("cpu")
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -44,18 +44,6 @@ def study(simulate_study) -> Path:
 @pytest.fixture
 def steps(study, small_pretraining) -> PretrainingSteps:
     return make_steps(small_pretraining(study, {"attention_layers": 1}, batch_size=8))
-
-
-def snapshot(steps: PretrainingSteps) -> dict[str, torch.Tensor]:
-    """Copies of weights, optimizer state and random numbers."""
-    tensors = {f"model.{name}": value for name, value in steps.model.state_dict().items()}
-    for number, values in steps.optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{number}.{name}": value for name, value in values.items()}
-    return copy.deepcopy(tensors | random_state(CPU))
-
-
-def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 # --- the largest batch ---------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ import safetensors.torch
 import torch
 
 from aam.commands.compare import TIMES
+from aam.device.distributed import rank_environment
 from tests.training.ranks import CASES
 
 pytestmark = pytest.mark.slow
@@ -33,11 +33,7 @@ EVERY = [(case, size) for size in (2, 4) for case in CASES]
 
 def started(size: int, *words: object) -> None:
     """Run the script on `size` ranks of this machine."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
-    shared["PYTHONPATH"] = os.pathsep.join((str(ROOT), os.environ["PYTHONPATH"]))
+    shared = {**rank_environment(size), "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ["PYTHONPATH"]))}
     ranks = [
         subprocess.Popen(
             [sys.executable, str(SCRIPT), *map(str, words)],

@@ -34,6 +34,7 @@ from aam.training.losses import loss_counts
 from aam.training.masking import make_masks
 from aam.training.task import AmpliconTask, MaskedBatch
 from tests.data.labels import labelled
+from tests.engine.conftest import same as same_weights
 
 CPU = torch.device("cpu")
 PRETRAIN = HeadConfig("unifrac", (0.5, 0.2), counts=True)
@@ -100,10 +101,6 @@ def one_step(model, study, batches, config, optimizer, first=0) -> StepOutcome:
 
 def weights_of(model) -> dict[str, Tensor]:
     return copy.deepcopy(model.state_dict())
-
-
-def same_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in other)
 
 
 # --- a step ------------------------------------------------------------------------------------------------
