@@ -47,7 +47,7 @@ from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import files_read
 from aam.predict.saved_model import SavedModel, save_model
-from aam.training.decisions import STAGES, make_steps
+from aam.training.decisions import STAGES, batch_of_most_asvs, make_steps
 from aam.training.task import AmpliconTask
 
 Measurements = dict[str, Any]
@@ -94,10 +94,7 @@ def time_training(config: FineTuneConfig, repeats: int, task_class: type[Amplico
     }
     if task_class is not AmpliconTask:
         return {**measurements, "peak_bytes": peak_memory(steps.device)}
-    order = steps.loader.order(0)
-    # Expected to have the most ASVs; to draw all batches of a large study would take longer than the steps.
-    largest = max(order, key=lambda rows: steps.loader.study.richness[rows].sum())
-    steps.step(steps.loader.batch(largest, 0))
+    steps.step(batch_of_most_asvs(steps.loader))
     measurements |= {"peak_bytes": peak_memory(steps.device), **steps.stages(max(repeats // 2, 1), 2)}
     product = (product + product_rate(steps.device)) / 2
     middle = int(np.argsort(taken)[(repeats - 1) // 2])

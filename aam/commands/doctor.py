@@ -29,6 +29,7 @@ from aam.device.environment import (
     CACHES,
     container_and_job,
     describe_change,
+    may_have_gpu,
     required_changes,
     watched_variables,
 )
@@ -47,7 +48,7 @@ from aam.device.platform import (
     routed_operations,
 )
 from aam.device.precision import resolve_precision
-from aam.device.timing import copy_rate, product_rate
+from aam.device.timing import copy_rate, product_rate, seconds
 from aam.errors import FAILED, FINISHED, InputError
 from aam.files.atomic import write_text
 from aam.files.output_folder import check_output_file
@@ -258,12 +259,11 @@ def _examined(config: DoctorConfig) -> tuple[Facts, Facts]:
     facts, gpu = read_facts(device), device.type == "cuda"
     model = ModelConfig(embedding_dim=config.embedding_dim, attention_heads=config.attention_heads)
     dtypes = tuple(dict.fromkeys((torch.float32, resolve_precision(runtime, device))))
-    there = Path("/dev/kfd").exists() or Path("/dev/nvidiactl").exists()
     rates = {"product": product_rate(device, 3), "copy": copy_rate(device, device)}
     return facts, {
         "first_tensor": failure,
         "devices": torch.cuda.device_count(),
-        "unseen": config.device == "auto" and device.type == "cpu" and there,
+        "unseen": config.device == "auto" and device.type == "cpu" and may_have_gpu(),
         "attention": _attention(check_backends(device, dtypes, model.head_width, refresh=True), gpu),
         "rates": {**rates, "to device": copy_rate(torch.device("cpu"), device)} if gpu else rates,
         "memory": {"free": torch.cuda.mem_get_info(device)[0] if gpu else None},
@@ -340,16 +340,13 @@ def bus_bandwidth(world: World, device: torch.device, size: int, repeats: int) -
     (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md).
     """
     values = torch.ones(size // 4, device=device)
-    seconds = 0.0
-    for i in range(WARM_UP_CALLS + repeats):
+    taken = []
+    for _ in range(WARM_UP_CALLS + repeats):
         world.barrier()
-        begin = time.perf_counter()
-        dist.all_reduce(values)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        seconds += time.perf_counter() - begin if i >= WARM_UP_CALLS else 0
+        taken.append(seconds(lambda: dist.all_reduce(values), device))
         values.fill_(1)
-    slowest = float(world.largest_values(torch.tensor([seconds / repeats], dtype=torch.float64)))
+    mean = torch.tensor([sum(taken[WARM_UP_CALLS:]) / repeats], dtype=torch.float64)
+    slowest = float(world.largest_values(mean))
     return 2 * (world.size - 1) / world.size * values.nbytes / slowest
 
 

@@ -127,12 +127,17 @@ def steps_of(
 ADVICE = "raise --max-memory-fraction, lower --asv-chunk-size or --token-limit, or pass --gradient-checkpointing"
 
 
+def batch_of_most_asvs(loader: Loader) -> Batch:
+    """Return the batch of an epoch that is expected to have the most ASVs, as no other is drawn for it.
+
+    Samples differ far more than rarefactions do; to draw all batches of a large study takes longer than steps.
+    """
+    return loader.batch(max(loader.order(0), key=lambda rows: loader.study.richness[rows].sum()), 0)
+
+
 def _epoch_peak(steps: PretrainingSteps, size: int) -> int:
     """Return the peak bytes of two steps on the batch of `size` samples that has the most ASVs in an epoch."""
-    loader = dataclasses.replace(steps.loader, batch_size=size)
-    # Samples differ far more than rarefactions do, so the expected number of ASVs says which batch is largest.
-    largest = max(loader.order(0), key=lambda rows: loader.study.richness[rows].sum())
-    return steps.peak_bytes(loader.batch(largest, 0))
+    return steps.peak_bytes(batch_of_most_asvs(replace(steps.loader, batch_size=size)))
 
 
 def largest_fitting_batch(steps: PretrainingSteps, limit: int, max_size: int | None = None) -> dict[int, int]:
