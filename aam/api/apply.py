@@ -91,7 +91,7 @@ def load_table(
     if config.trim_primers:
         inputs = replace(inputs, tables=tuple(map(without_primers, inputs.tables)))
     study = make_study(inputs, data, saved.model.max_bp, saved.seed, columns, of_model=True)
-    warnings = [] if saved.only_places else saved.profile.compare(study.table.sequences)
+    warnings = [] if saved.only_places else saved.profile.compare(study.table.sequences, study.table.reads_of_asvs)
     for column, scales in {spec.normalize_by: spec.categories for spec in specs}.items():
         if column is None or study.metadata is None:
             continue

@@ -225,14 +225,15 @@ def _named_asvs(table: SampleTable, taxonomy: Taxonomy | None) -> Asvs:
 def _summary(explanation: Explanation) -> list[str]:
     """Return the most important ASVs of a target for a terminal."""
     features = explanation.features.head(10)
+    number_name = "" if explanation.effects.spec.labels else f" {explanation.effects.spec.name}"
     raised = zip(features.index, features["raises"], strict=True)
     return [
         f"{explanation.effects.spec.name}: {explanation.verdict()}",
         *([f"  {of_taxa}"] if (of_taxa := explanation.taxa_verdict()) else []),
-        "  the first ASVs: importance (95 % interval of it alone), q of all that are tested, and what each raises",
+        "  the first ASVs: importance (95 % interval of it alone), q of all that are tested, and what it stands for",
         *(
             f"  {explanation.asvs.label(column)}: {with_limits(interval_in(features, column, 'importance'))}, q "
-            f"{number(features.loc[column, 'q'])}, raises {raises or 'nothing'}"
+            f"{number(features.loc[column, 'q'])}, {f'for {raises}{number_name}' if raises else 'for nothing'}"
             f"{'; stands out' if explanation.stands_out[column] else ''}"
             for column, raises in raised
         ),

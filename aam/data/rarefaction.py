@@ -172,7 +172,7 @@ def choose_depth(
                 members.setdefault(label, []).append(reads[row])
         for label, depths_of_class in members.items():
             if len(depths_of_class) >= SMALLEST_CLASS:
-                name = f"those samples of class {label!r} of {column!r} that a single split trains on"
+                name = f"the training samples of class {label!r} of {column!r}"
                 candidates[name] = _largest_kept(depths_of_class)
     decided_by = min(candidates, key=lambda name: candidates[name])
     keeping = candidates[decided_by]

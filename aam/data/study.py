@@ -365,7 +365,7 @@ def make_study(
     tables = _fitting(inputs.tables, max_bp, config.trim, of_model)
     full_table, origin = (tables[0], None) if len(tables) == 1 else _joined(tables, inputs.names)
     aligned = full_table if metadata is None else _with_metadata(full_table, metadata, columns, config.missing)
-    classes = {} if metadata is None else _classes(metadata, columns, config, aligned.sample_ids)
+    classes = {} if metadata is None else _classes(metadata, columns, config, full_table.sample_ids, aligned.sample_ids)
     depth = config.rarefy_depth
     if depth is None:
         depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
@@ -453,15 +453,20 @@ def warn_of_values(
 
 
 def _classes(
-    metadata: Metadata, columns: MetadataColumns, config: DataConfig, ids: Sequence[str]
+    metadata: Metadata, columns: MetadataColumns, config: DataConfig, every: Sequence[str], ids: Sequence[str]
 ) -> dict[str, ClassLabels]:
-    """Return the classes of the samples `ids` by target column, and warn of odd values.
+    """Return the classes of the samples `ids` by target column, and warn of odd values, and classes that these lack.
 
-    Numeric columns have none unless `classifier`.
+    Numeric columns have none unless `classifier`. `every` sample of the table may have had a class.
     """
     names = [name for name in columns.targets if columns.classifier or metadata.kinds[name] != "numeric"]
     warn_of_values(metadata, columns.targets, names, config.group_column, fold_column(config))
-    return {name: metadata.values(name, ids) for name in names}
+    classes: dict[str, ClassLabels] = {name: metadata.values(name, ids) for name in names}
+    for name, labels in classes.items():
+        of_every = Counter(metadata.values(name, [sample for sample in every if sample in metadata]))
+        for lost in sorted(filter(None, of_every.keys() - set(labels))):
+            log.warning("warning: no sample of %s %r is left: all %d lack other metadata", name, lost, of_every[lost])
+    return classes
 
 
 def _chosen_depth(

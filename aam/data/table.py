@@ -82,7 +82,15 @@ class SampleTable:
             present[block.indices] = True
         return np.flatnonzero(present)
 
-    @property
+    @cached_property
+    def reads_of_asvs(self) -> npt.NDArray[np.int64]:
+        """Reads of each ASV in all samples, [F]."""
+        reads = np.zeros(self.counts.shape[1], np.int64)
+        for _, block in self.blocks():
+            reads += np.bincount(block.indices, block.data, len(reads)).astype(np.int64)
+        return reads
+
+    @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
         """Nucleotides of each ASV, [F]."""
         return np.fromiter(map(len, self.sequences), np.int64, len(self.sequences))

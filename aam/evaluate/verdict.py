@@ -110,10 +110,11 @@ def _new_batches(complete: TargetPredictions, name: str) -> list[str]:
         return [f"Every {name} was held out whole: the metrics are those for a {name} never seen."]
     if complete.fold is None:
         return []
-    return [
-        f"Samples of one {name} are in several folds: the metrics do not hold for a {name} never seen; "
-        f"--cv {name} --rf-baseline would tell."
-    ]
+    text = f"Samples of one {name} are in several folds: the metrics do not hold for a {name} never seen"
+    for place, label in enumerate(complete.labels):
+        if len(np.unique(np.asarray(complete.batch)[complete.truth == place])) == 1:
+            return [f"{text}; {label} is of one {name} only, so that none can be held out whole."]
+    return [f"{text}; --cv {name} would tell."]
 
 
 # A trivial baseline with these metrics solves the task by itself. Where one class is frequent, plain accuracy says

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 TAXA_SHOWN = 10
 
+# ASVs that are listed of each class.
+ASVS_OF_CLASS = 3
+
 # Rows of the figure that stands at the start of a report.
 FIRST_SHOWN = 8
 
@@ -57,6 +60,9 @@ BLUE, RED, OTHER = 0, 1, 8
 # Samples stand in at most so many rows of a heatmap, each the mean of neighbours.
 MOST_ROWS = 80
 ROW_HEIGHT, COLUMN_WIDTH, NAMES_WIDTH = 4, 17, 120
+
+# Rows that a name needs.
+NAME_ROWS = 3
 
 # Shades of a heatmap; the share of its values that are told apart by them: larger ones have the deepest.
 SHADES, DEEPEST = 8, 0.98
@@ -125,7 +131,7 @@ def _rows_figure(
 
 
 def _loss(explanation: Explanation) -> str:
-    return "Brier score" if explanation.effects.spec.labels else "mean absolute error"
+    return "half Brier score" if explanation.effects.spec.labels else "mean absolute error"
 
 
 def importance_figures(explanation: Explanation, columns: Sequence[int]) -> list[Figure]:
@@ -144,6 +150,7 @@ def importance_figures(explanation: Explanation, columns: Sequence[int]) -> list
     if not explanation.has_truth:
         return [effects]
     title = f"Rise of the {loss} when the ASV is permuted"
+    as_it_is = f"As it is, the {loss} of these samples is {number(explanation.loss)}."
     of_importance = _rows_figure(
         explanation,
         features,
@@ -151,7 +158,7 @@ def importance_figures(explanation: Explanation, columns: Sequence[int]) -> list
         "importance",
         name="importance",
         title=title,
-        caption=f"{_test_words(features, 'ASVs')} {colours} {explanation.asvs.unnamed}".rstrip(),
+        caption=f"{as_it_is} {_test_words(features, 'ASVs')} {colours} {explanation.asvs.unnamed}".rstrip(),
     )
     return [of_importance, effects]
 
@@ -228,17 +235,30 @@ def tree_figure(explanation: Explanation) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _rows(order: Ints) -> list[Ints]:
-    """Return the samples of each row of a heatmap: neighbours in an order, where there are more than `MOST_ROWS`."""
-    return np.array_split(order, min(MOST_ROWS, len(order)))
+def _rows(order: Ints, by: Floats, classes: bool) -> list[Ints]:
+    """Return the samples of each row of a heatmap: neighbours in an order, where there are more than `MOST_ROWS`.
+
+    Of classes, numbered in `by` [N], none shares a row, and each has rows enough for its name.
+    """
+    parts = [order[by[order] == one] for one in np.unique(by)] if classes else [order]
+    share = MOST_ROWS / len(order)
+    return [
+        row for part in parts for row in np.array_split(part, min(len(part), max(NAME_ROWS, round(share * len(part)))))
+    ]
 
 
 def _named_rows(row_labels: Sequence[str], classes: bool) -> list[int]:
-    """Return the rows that are named: the middle of the rows of each class or, of numbers, some at equal distances."""
+    """Return the rows that are named: the middle of the rows of each class or, of numbers, some at equal distances.
+
+    Names have `NAME_ROWS` rows each: one that is nearer to that before it is left out.
+    """
     if not classes:
-        return list(range(0, len(row_labels), max(1, len(row_labels) // 8)))
-    places = {label: [row for row, other in enumerate(row_labels) if other == label] for label in row_labels}
-    return [rows[len(rows) // 2] for rows in places.values()]
+        return list(range(0, len(row_labels), max(NAME_ROWS, len(row_labels) // 8)))
+    named = [-NAME_ROWS]
+    for label in dict.fromkeys(row_labels):
+        rows = [row for row, other in enumerate(row_labels) if other == label]
+        named += [middle] if (middle := rows[len(rows) // 2]) - named[-1] >= NAME_ROWS else []
+    return named[1:]
 
 
 def _heatmap(
@@ -255,7 +275,9 @@ def _heatmap(
         for row, column in np.argwhere(shade > 0).tolist()
     ]  # fmt: skip
     label_of_row = f"{json.dumps(row_labels)}[datum.value]"
-    y_axis = alt.Axis(values=list(named), labelOverlap="greedy", labelExpr=label_of_row, domain=False)
+    y_axis = alt.Axis(
+        values=list(named), tickCount=len(named), labelOverlap=False, labelExpr=label_of_row, domain=False
+    )
     top = alt.Axis(orient="top", labelAngle=-90, labelAlign="left", labelLimit=LABEL_LIMIT, domain=False, ticks=False)
     signs = {"above 0": LIGHT[RED], "below 0": LIGHT[BLUE]}
     signs = {sign: colour for sign, colour in signs.items() if any(row["sign"] == sign for row in rows)}
@@ -280,7 +302,7 @@ def heatmap_figures(explanation: Explanation, columns: Sequence[int]) -> list[Fi
     by = effects.prediction[:, 1 if len(labels) == 2 else 0]
     by = by if len(labels) <= 2 else effects.prediction.argmax(axis=1).astype(float)
     order = np.argsort(by, kind="stable")
-    rows = _rows(order)
+    rows = _rows(order, by, len(labels) > 2)
     middle = [float(by[row[len(row) // 2]]) for row in rows]
     texts = [labels[int(value)] if len(labels) > 2 else f"{value:.3g}" for value in middle]
     what = "predicted class" if len(labels) > 2 else f"predicted {labels[1] if labels else effects.spec.name}"
@@ -387,6 +409,22 @@ def asv_table(explanation: Explanation, top: int) -> Table:
     return replace(_cells(table, columns), title="The most important ASVs", name="importance")
 
 
+def class_table(explanation: Explanation) -> list[Table]:
+    """Return the `ASVS_OF_CLASS` most important of the ASVs that raise each of three classes or more."""
+    import pandas as pd
+
+    outputs, table = explanation.effects.outputs, explanation.features
+    if len(outputs) < 2:
+        return []
+    table = pd.concat([table[table["raises"] == label].head(ASVS_OF_CLASS) for label in outputs])
+    table = table.assign(name=[explanation.asvs.label(column) for column in table.index])
+    columns = {
+        "raises": "class", "name": "ASV", "samples": "samples", "effect": "mean effect on its probability",
+        "importance": "importance, 95 % interval of it alone", "q": "q",
+    }  # fmt: skip
+    return [replace(_cells(table, columns), title="The most important ASVs of each class", name="importance")]
+
+
 def set_tables(explanation: Explanation) -> list[Table]:
     """Return the most important taxa of each rank, and clades."""
     titles = {
@@ -427,7 +465,12 @@ def _target(explanation: Explanation, top: int) -> dict[str, object]:
         "name": explanation.effects.spec.name,
         "opening": opening(explanation),
         "figures": explanation_figures(explanation, top),
-        "tables": [asv_table(explanation, top), *set_tables(explanation), *learner_table(explanation)],
+        "tables": [
+            asv_table(explanation, top),
+            *class_table(explanation),
+            *set_tables(explanation),
+            *learner_table(explanation),
+        ],
     }
 
 
@@ -455,7 +498,7 @@ def importances_html(explanations: Sequence[Explanation], notes: Sequence[str], 
         targets.append({
             "opening": opening(explanation),
             "figures": [figure for figure in figures if figure is not _first_figure(figures)],
-            "tables": [asv_table(explanation, top)],
+            "tables": [asv_table(explanation, top), *class_table(explanation)],
         })  # fmt: skip
     reading = entries(names)
     return template.render(notes=notes, targets=targets, folded_rows=FOLDED_ROWS, reading=reading)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from aam.evaluate.intervals import FEW_GROUPS, LEAST_GROUPS, too_few
-from aam.explain.effects import Ints, Matrix, TargetEffects
+from aam.explain.effects import Ints, Matrix, TargetEffects, losses
 from aam.explain.importance import FALSE_DISCOVERIES, importance_of
 from aam.files.atomic import write_text
 from aam.io.phylogeny import Phylogeny
@@ -166,6 +166,11 @@ class Explanation:
     def has_truth(self) -> bool:
         """Whether the truth of any sample is known, without which there is no importance."""
         return bool(np.isfinite(self.effects.truth).any())
+
+    @property
+    def loss(self) -> float:
+        """The mean loss of the samples whose truth is known, which importances are rises of."""
+        return float(np.nanmean(losses(self.effects.spec, self.effects.truth, self.effects.prediction)))
 
     @property
     def stands_out(self) -> pd.Series[bool]:

@@ -343,8 +343,8 @@ def align(
     if reasons and missing == "error":
         raise InputError(
             *reasons,
-            "Fill the gaps, or leave these samples out with --missing drop; where such a word is a class and no gap, "
-            "write blank for its column in a row #q2:missing",
+            "Fill the gaps, or leave these samples out with --missing drop; if a word such as none is a class of its "
+            "own, add a row #q2:missing below the header, with blank in that column",
         )
     for reason in reasons:
         log.warning("%s; left out", reason)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aam.errors import InputError, Problems, shown
+from aam.io.metadata import is_number
 from aam.io.text import read_header, read_text, until_full
 
 # Names of the first column that QIIME 2 and older programs write.
@@ -23,6 +24,9 @@ RANKS = {
 }  # fmt: skip
 # Those of SILVA's files of all levels go on below, where ranks differ.
 PREFIXES = frozenset({"", *RANKS, *(f"D_{level}" for level in range(7, 15))})
+
+# A rank of taxa.tsv of `aam embed` counts from this probability on, as with the classifier of QIIME 2 by default.
+CONFIDENT = 0.7
 
 UNASSIGNED = frozenset({"", "unassigned", "unclassified", "na", "nan", "none"})
 
@@ -117,6 +121,8 @@ class Taxonomy:
 def read_taxonomy(path: Path) -> Taxonomy:
     """Read a taxonomy: QIIME 2 ``FeatureData[Taxonomy]`` (.qza), or text with the columns Feature ID and Taxon.
 
+    Of taxa.tsv of ``aam embed``, an ASV has the taxon of the lowest rank whose probability is `CONFIDENT` or more.
+
     Raises
     ------
     InputError
@@ -125,17 +131,19 @@ def read_taxonomy(path: Path) -> Taxonomy:
     problems, lineages = Problems(), dict[str, Lineage]()
     text = read_text(path, {"FeatureData[Taxonomy]": "taxonomy.tsv"})
     header, rows = read_header(text, path, ID_NAMES, f"a header that begins with {EXPECTED}")
-    if len(header) < 2 or header[1].lower() not in LINEAGE_NAMES:
+    probabilities = [at for at, name in enumerate(header) if name.endswith(".probability")]
+    if not probabilities and (len(header) < 2 or header[1].lower() not in LINEAGE_NAMES):
         raise InputError(f"{path}: the header is {shown(header, 5)}, expected {EXPECTED}")
     for number, cells in until_full(rows, problems):
         feature = cells[0].strip()
         if feature.startswith("#"):
             continue
-        if len(cells) < 2 or not feature:
+        if len(cells) < (len(header) if probabilities else 2) or not feature:
             problems.add(f"{path}: line {number}: {shown(cells, 5)}, expected a feature id and its taxon")
         elif feature in lineages:
             problems.add(f"{path}: line {number}: feature {feature!r} stands there twice; keep one of its lines")
         else:
-            lineages[feature] = parse_lineage(cells[1])
+            likely = [cells[at - 1] for at in probabilities if is_number(cells[at]) and float(cells[at]) >= CONFIDENT]
+            lineages[feature] = parse_lineage(likely[-1] if likely else "" if probabilities else cells[1])
     problems.raise_if_any()
     return Taxonomy(lineages, path)

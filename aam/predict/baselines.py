@@ -355,7 +355,7 @@ def learned_baselines(
             distances[distance] = computed
             continue
         many = len(rows) > MAX_NEIGHBOUR_SAMPLES
-        why = f"they take at most {MAX_NEIGHBOUR_SAMPLES} samples" if many else "they need --tree"
+        why = f"they take at most {MAX_NEIGHBOUR_SAMPLES} samples" if many else "they need --tree, a tree of these ASVs"
         log.info("baseline %s: left out, as %s", name, why)
         del learners[name]
     alone = "; parts of the model, alone: " + ", ".join(sorted(known)) if known else ""

@@ -14,6 +14,7 @@ from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES
 from aam.evaluate.new_studies import InNewStudies
 from aam.evaluate.verdict import OPEN, p_text
 from aam.report.report import ReportData, TargetResult
+from aam.report.samples import worse_levels
 
 # The share of samples called one class from which on the report says so, of at least so many samples.
 ONE_CLASS, LEAST_SAMPLES = 0.95, 20
@@ -190,6 +191,10 @@ def keep_in_mind(result: TargetResult, transductive: bool = False) -> list[str]:
     if dropped:
         of = sum(n for n, _ in result.dropped.values())
         reasons.append(f"{dropped} of {of} samples have fewer reads than the depth and are left out.")
+    for worst in [one for one in worse_levels(result)[1] if one.stands_out][:1]:
+        where = f"for {worst.label}, " if worst.label else "for "
+        what = f"{worst.right} of {worst.samples} right" if worst.label else f"mean error {number(worst.error)}"
+        reasons.append(f"Errors are larger {where}{worst.column}: {worst.level} ({what}); a table below has more.")
     if transductive:
         reasons.append("Pretraining saw these samples, without labels.")
     return reasons

@@ -54,8 +54,8 @@ class TargetResult:
     `metrics` are those of all samples; `folds` and `batches` hold by level the number of samples and their metrics,
     `parts` the same for other columns; `coverage` is that of conformal intervals and `quantiles` that of predicted
     quantiles; `dropped` holds by class the number of samples in the metadata and of those whose depth sufficed;
-    `levels` [N] are other columns, and `subset` is what the samples were to the model; `new_studies` are there where
-    every batch was held out whole.
+    `levels` [N] are the metadata columns of few values, and `subset` is what the samples were to the model;
+    `new_studies` are there where every batch was held out whole.
     """
 
     names: Names
@@ -114,7 +114,7 @@ def target_result(
     Rows of baselines and `parts` [N] are those of `predictions`. Samples that training has seen are not compared.
     """
 
-    def by(levels: Array | None) -> Mapping[str, tuple[int, Metrics]]:
+    def by(levels: Array | None, repeats: int = repeats) -> Mapping[str, tuple[int, Metrics]]:
         return {} if levels is None else intervals.metrics_by_level(predictions, levels, seed, repeats)
 
     compared = () if subset == "training" else baselines
@@ -132,7 +132,7 @@ def target_result(
         names=names,
         predictions=predictions,
         metrics=intervals.metrics_with_intervals(predictions, seed, repeats),
-        folds=by(predictions.fold),
+        folds=by(predictions.fold, repeats=0),
         batches=by(predictions.batch),
         comparisons=comparisons,
         sentences=sentences,
@@ -203,7 +203,11 @@ def _baselines_table(result: TargetResult, brief: bool = False) -> Table:
         for one in result.comparisons
     ]
     tests = tests_corrected_for(result.comparisons)
-    corrected = f", p corrected for {tests} baselines (Holm); of guessing one-sided, not corrected" if tests > 1 else ""
+    corrected = (
+        f", differences and p corrected for {tests} baselines (Holm); of guessing one-sided, not corrected"
+        if tests > 1
+        else ""
+    )
     title = f"The model beside baselines{corrected}"
     if brief:
         return Table(title, ("", "samples", TITLES[key], "model minus it", "p"), tuple(rows))

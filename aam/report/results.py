@@ -36,10 +36,13 @@ from aam.io.metadata import Metadata
 from aam.predict.baselines import Columns, baselines_in, baselines_of, column_values, rows_for, truth_of
 from aam.report import report, report_html
 from aam.report.report import ReportData, TargetResult
-from aam.report.samples import sample_figures
+from aam.report.samples import sample_figures, worse_levels
 from aam.report.target_figures import target_figures
 
 log = logging.getLogger("aam")
+
+# Columns of the metadata of more values than this are not searched for levels with larger errors.
+MOST_VALUES = 20
 
 # Without folds, intervals of held-out samples come from the others of so many parts of whole groups.
 PARTS = 5
@@ -182,6 +185,8 @@ def evaluate_targets(
     """Return the metrics of each target beside those of its baselines; `subset` is what the samples were."""
     source = baselines or BaselineSource()
     ids = table.sample_ids
+    few = [name for name, cells in metadata.columns.items() if len(set(cells)) <= MOST_VALUES]
+    every = {name: values for name in few if (values := column_values(metadata, name, ids)) is not None}
     reported = [*columns.categories, *([] if columns.group is None else [columns.group])]
     parts = {name: values for name in reported if (values := column_values(metadata, name, ids)) is not None}
     results = []
@@ -189,8 +194,10 @@ def evaluate_targets(
         predictions = _predictions(table, spec, metadata, columns)
         names = report.Names(spec.name, columns.batch or "batch", columns.group or "sample")
         dropped = {} if source.study is None else _dropped_by_class(source.study, spec, metadata)
+        levels = {name: values for name, values in {**every, **parts}.items() if name != spec.name}
         of_target = () if subset == "training" else source.of(spec, metadata, columns, table)
-        results.append(report.target_result(names, predictions, of_target, dropped, parts, subset))
+        result = report.target_result(names, predictions, of_target, dropped, parts, subset)
+        results.append(dataclasses.replace(result, levels=levels))
     return tuple(results)
 
 
@@ -229,6 +236,7 @@ def _target_json(result: TargetResult) -> dict[str, object]:
         "quantiles": _with_limits(result.quantiles),
         "baselines": {one.name: _values(one.metrics) for one in result.comparisons},
         "tests": tests,
+        "larger_errors": [dataclasses.asdict(one) for one in worse_levels(result)[1]],
         "verdict": list(result.sentences),
     }
 

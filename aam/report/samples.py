@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -13,12 +14,12 @@ from scipy import sparse
 
 from aam.data.table import SampleTable
 from aam.diversity.batch import bray_curtis
-from aam.evaluate.intervals import number
+from aam.evaluate.intervals import LEAST_GROUPS, number
 from aam.evaluate.metrics import Array, sorted_levels
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.io.metadata import is_number
 from aam.report.charts import LIGHT, RAMP, Figure
-from aam.report.report import MOST_LEVELS, TargetResult
+from aam.report.report import TargetResult
 from aam.report.tables import Table
 from aam.report.training_figures import ordination_figure, pcoa
 
@@ -28,8 +29,11 @@ MOST_SAMPLES, LEAST_SAMPLES, MOST_ENTRIES = 500, 200, 6_000_000
 # So many samples are listed as the worst.
 WORST_SAMPLES = 15
 
-# The worst tenth shares a level that is this many times as frequent there as among all, in at least so many samples.
-ENRICHED, LEAST_SHARED = 1.5, 3
+# The level of the test of larger errors: levels are listed up to this p, and stand out up to this q.
+LARGER = 0.05
+
+# So many levels are listed.
+WORST_LEVELS = 8
 
 # Fewer samples are no picture.
 FEWEST = 10
@@ -265,33 +269,107 @@ def why_odd(result: TargetResult, around: Surroundings, rows: Sequence[int]) -> 
     return texts
 
 
-def shared_by_worst(complete: TargetPredictions, columns: Mapping[str, Array]) -> list[tuple[str, int, int]]:
-    """Return the levels of `columns` [N] that the worst tenth of the samples holds more often than all samples do.
+@dataclass(frozen=True)
+class WorseLevel:
+    """A level of a metadata column where errors are larger than elsewhere, of one true class or, if empty, of all.
 
-    Each is `COLUMN: LEVEL`, how many samples of the worst tenth have it, and how many of all.
+    `right` counts the samples there whose class is right; errors are means over samples, there and elsewhere.
     """
-    count = len(complete.truth) // 10
-    if count < LEAST_SHARED:
+
+    label: str
+    column: str
+    level: str
+    samples: int
+    right: int
+    error: float
+    elsewhere: float
+    p: float
+    q: float = math.nan
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether errors are larger beyond chance, for all levels that were tested."""
+        return self.q <= LARGER
+
+
+@lru_cache(maxsize=8)
+def worse_levels(result: TargetResult) -> tuple[int, list[WorseLevel]]:
+    """Return how many levels of metadata columns were tested, of each true class, and those of larger errors.
+
+    The test is that of Mann and Whitney, one-sided, of the mean errors of groups in a level against those elsewhere,
+    where both sides have `LEAST_GROUPS`; q is corrected for all tests by Benjamini and Hochberg (1995). Folds are no
+    levels. The least probable come first.
+    """
+    # The import takes a second.
+    from scipy.stats import false_discovery_control, mannwhitneyu
+
+    complete, has_both = result.predictions.complete(), result.predictions.has_both
+    columns = {name: values[has_both].astype(str) for name, values in result.levels.items()}
+    columns = {name: values for name, values in columns.items() if not _same_parts(values, complete.fold)}
+    errors, right = complete.errors, np.zeros(len(complete.truth), bool)
+    if complete.labels:
+        right = complete.predicted.argmax(axis=1) == complete.truth
+    _, units = np.unique(complete.resampling_units.astype(str), return_inverse=True)
+
+    def group_means(rows: Array) -> Array:
+        counts = np.bincount(units[rows])
+        return np.asarray(np.bincount(units[rows], errors[rows])[counts > 0] / counts[counts > 0])
+
+    found = list[WorseLevel]()
+    for place, label in enumerate(complete.labels or ("",)):
+        of_class = complete.truth == place if complete.labels else np.ones(len(errors), bool)
+        seen = set[bytes]()
+        for column, values in columns.items():
+            for level in sorted_levels(values[of_class]):
+                inside = of_class & (values == level)
+                here, others = group_means(inside), group_means(of_class & ~inside)
+                if not level or min(len(here), len(others)) < LEAST_GROUPS or inside.tobytes() in seen:
+                    continue
+                seen.add(inside.tobytes())
+                p = float(mannwhitneyu(here, others, alternative="greater", method="asymptotic").pvalue)
+                error, elsewhere = float(errors[inside].mean()), float(errors[of_class & ~inside].mean())
+                counts = int(inside.sum()), int(right[inside].sum())
+                found.append(WorseLevel(label, column, str(level), *counts, error, elsewhere, p))
+    q = false_discovery_control([one.p for one in found]).tolist() if found else []
+    worse = [replace(one, q=value) for one, value in zip(found, q, strict=True) if one.p <= LARGER]
+    return len(found), sorted(worse, key=lambda one: one.p)[:WORST_LEVELS]
+
+
+def _same_parts(values: Array, others: Array | None) -> bool:
+    """Return whether two columns [N] divide the samples alike."""
+    if others is None:
+        return False
+    return len(set(zip(values.tolist(), others.tolist(), strict=True))) == len(set(values)) == len(set(others))
+
+
+def _worse_table(result: TargetResult) -> list[Table]:
+    """Return the table of the `worse_levels`, with one row that says so where there are none; nothing untested."""
+    tested, worse = worse_levels(result)
+    if not tested:
         return []
-    worst = worst_rows(complete, count)
-    shared = []
-    for column, values in columns.items():
-        names, place = np.unique(values.astype(str), return_inverse=True)
-        all_of, worst_of = np.bincount(place), np.bincount(place[worst], minlength=len(names))
-        often = (worst_of >= LEAST_SHARED) & (worst_of / count >= ENRICHED * all_of / len(place))
-        shared += [
-            (f"{column}: {names[at]}", int(worst_of[at]), int(all_of[at])) for at in np.flatnonzero(often) if names[at]
-        ]
-    return sorted(shared, key=lambda one: -one[1])[:MOST_LEVELS]
+    labels = bool(result.predictions.labels)
+    error = "1 - probability of the true class" if labels else "absolute error"
+    header = ("metadata", "samples", *(["right"] if labels else []), f"mean {error}", "elsewhere", "q")
+    rows = [
+        (
+            f"{f'{one.label}, ' if labels else ''}{one.column}: {one.level}", str(one.samples),
+            *([str(one.right)] if labels else []), number(one.error), number(one.elsewhere), number(one.q),
+        )
+        for one in worse
+    ]  # fmt: skip
+    rows = rows or [("none", *["-"] * (len(header) - 1))]
+    of = "classes at levels" if labels else "levels"
+    title = f"Where errors are larger: {of} of the metadata; of {tested} tested, q above {LARGER:g} may be chance"
+    return [Table(title, header, tuple(rows), "worse")]
 
 
 def error_tables(result: TargetResult, around: Surroundings | None = None) -> list[Table]:
-    """Return the samples with the largest errors, what is unusual of them, and what the worst tenth shares."""
+    """Return the samples with the largest errors, what is unusual of them, and where errors are larger."""
     complete, names, has_both = result.predictions.complete(), result.names, result.predictions.has_both
     if not len(complete.truth):
         return []
     known = {names.group: complete.groups, names.batch: complete.batch, "fold of this run": complete.fold}
-    known |= {name: values[has_both] for name, values in result.levels.items()}
+    known |= {name: result.levels[name][has_both] for name in result.parts if name in result.levels}
     columns = {name: values for name, values in known.items() if values is not None}
     errors, rows = complete.errors, worst_rows(complete, WORST_SAMPLES)
     labels = complete.labels
@@ -311,13 +389,4 @@ def error_tables(result: TargetResult, around: Surroundings | None = None) -> li
         for row, at in enumerate(rows.tolist())
     ]
     tables = [Table(f"The {len(body)} samples predicted worst", header, tuple(body), "worst")]
-    shared = shared_by_worst(complete, columns)
-    if shared:
-        count, total = len(complete.truth) // 10, len(complete.truth)
-        cells = (
-            (name, str(worst), str(every), number(worst / count), number(every / total))
-            for name, worst, every in shared
-        )
-        header = ("", f"of the worst {count}", f"of all {total}", "share of the worst", "share of all")
-        tables.append(Table("What the worst tenth of the samples has in common", header, tuple(cells), "worst"))
-    return tables
+    return [*tables, *_worse_table(result)]

@@ -261,25 +261,26 @@ def confusion_figure(complete: TargetPredictions) -> Figure:
     labels = complete.labels
     counts = confusion_matrix(complete.truth, complete.predicted.argmax(axis=1), labels=range(len(labels)))
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    with_counts = len(labels) <= MOST_WITH_COUNTS
+    true = [label if with_counts else f"{label} ({n})" for label, n in zip(labels, counts.sum(axis=1), strict=True)]
     rows = []
     for row, column in np.ndindex(*counts.shape):
         share, count = float(shares[row, column]), int(counts[row, column])
         tip = f"{labels[row]} called {labels[column]}: {count} of {counts[row].sum()}, {100 * share:.0f} %"
         rows.append({
-            "true": labels[row], "predicted": labels[column], "share": share, "percent": f"{100 * share:.0f} %",
+            "true": true[row], "predicted": labels[column], "share": share, "percent": f"{100 * share:.0f} %",
             "count": f"n = {count}", "tip": tip,
         })  # fmt: skip
     axis: dict[str, Any] = {"ticks": False, "domain": False, "labelLimit": 110}
     angle = -60 if len(labels) > 2 else 0
     chart = alt.Chart(data(rows)).encode(
         alt.X("predicted:N", sort=list(labels), title="predicted class", axis=alt.Axis(labelAngle=angle, **axis)),
-        alt.Y("true:N", sort=list(labels), title="true class", axis=alt.Axis(**axis)),
+        alt.Y("true:N", sort=true, title="true class", axis=alt.Axis(**axis | {"labelLimit": 150})),
     )
     shade = alt.Opacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0, 0.75]), legend=None)
     if len(labels) > MOST_WITH_TEXT:
         shade = shade.legend(shades_legend("share of the true class", [0.1, 0.5, 1.0], ".0%", LIGHT[0]))
     layers = [chart.mark_rect(aria=True, color=LIGHT[0]).encode(alt.Description("tip:N"), opacity=shade)]
-    with_counts = len(labels) <= MOST_WITH_COUNTS
     if len(labels) <= MOST_WITH_TEXT:
         layers.append(chart.mark_text(yOffset=-8 if with_counts else 0).encode(alt.Text("percent:N")))
     if with_counts:

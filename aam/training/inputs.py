@@ -144,7 +144,9 @@ def load_inputs(
         reference = read_reference(data.reference_tree)
     study = study.placed_on(reference).with_lineages()
     _check_studies(study, data.study_column)
-    for sentence in () if pretrained is None else pretrained.profile.compare(study.table.sequences):
+    for sentence in (
+        () if pretrained is None else pretrained.profile.compare(study.table.sequences, study.table.reads_of_asvs)
+    ):
         log.warning("warning: --pretrained-encoder: %s", sentence)
     learns_alone = folds and config.targets.metadata_column != () and not config.trains_network
     config = _with_folds(config, study) if learns_alone else config

@@ -25,6 +25,7 @@ from aam.errors import InputError
 from aam.files.atomic import MANIFEST
 from aam.files.tensors import read_arrays
 from aam.io.matrices import read_distances
+from aam.io.taxonomy import read_taxonomy
 from aam.model.heads import HeadConfig
 from aam.predict.saved_model import SavedModel, load_model, load_models, save_model
 from aam.training.inputs import load_inputs
@@ -216,6 +217,7 @@ def test_taxa_of_reads_are_those_of_the_references_that_they_are_of(placing, tmp
     table = write_reads(tmp_path / "reads.tsv", reads)
     words = ["embed", "--model", "16s", "--table", str(table), "--device", "cpu", "--output-dir", str(tmp_path / "new")]
     assert main(words) == 0
+    named = read_taxonomy(tmp_path / "new" / "taxa.tsv").of(reads, reads)
     taxa = pd.read_csv(tmp_path / "new" / "taxa.tsv", sep="\t", index_col="asv")
     assert taxa.columns.tolist()[-4:] == ["genus", "genus.probability", "species", "species.probability"]
     found = taxa.genus[reads]
@@ -223,6 +225,8 @@ def test_taxa_of_reads_are_those_of_the_references_that_they_are_of(placing, tmp
     right = np.array(found == lineages)
     assert right.mean() > 0.95
     assert taxa["genus.probability"][reads][right].median() > 0.8
+    sure = taxa.columns[1::2][(taxa.loc[reads[0]].filter(like="probability") >= 0.7).to_numpy()][-1]
+    assert ";".join(named[0]) == taxa.loc[reads[0], sure.removesuffix(".probability")]
     assert taxa.filter(like="probability").to_numpy().max() <= 1 + 1e-4
 
 

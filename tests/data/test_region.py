@@ -49,12 +49,18 @@ def test_fit_counts_each_sequence_once():
     ("change", "expected"),
     [
         (lambda rows: rows[:100] + study(60, seed=1), []),
-        (lambda rows: turned(rows), ["reverse-complemented", "100% of the 400 ASVs were not in the training"]),
+        (
+            lambda rows: turned(rows),
+            ["reverse-complemented", "100% of the 400 ASVs, with 100% of the reads, were not in"],
+        ),
         (lambda rows: rows[:300] + turned(rows[300:]), ["25% of the ASVs look reverse-complemented"]),
         (lambda rows: [row[:100] for row in rows], ["median 100 nucleotides, 100% outside the 120 to 120", "not in"]),
         (lambda rows: rows[:360] + [row[:100] for row in rows[360:]], ["median 120 nucleotides, 10% outside"]),
         (lambda rows: [row[7:] + "ACGTACG" for row in rows], ["another region", "not in the training"]),
-        (lambda rows: study(400, seed=5), ["100% of the 400 ASVs were not in the training table"]),
+        (
+            lambda rows: study(400, seed=5),
+            ["100% of the 400 ASVs, with 100% of the reads, were not in the training table"],
+        ),
     ],
 )
 def test_what_differs_is_said(profile, change, expected):
@@ -63,6 +69,13 @@ def test_what_differs_is_said(profile, change, expected):
     assert len(warnings) == len(expected)
     for warning, part in zip(warnings, expected, strict=True):
         assert part in warning
+
+
+def test_rare_asvs_that_were_never_seen_are_no_news(profile):
+    rows = study()[:100] + study(300, seed=5)
+    assert profile.compare(rows, np.repeat([30, 1], [100, 300])) == []
+    (warning,) = profile.compare(rows, np.repeat([3, 1], [100, 300]))
+    assert "75% of the 400 ASVs, with 50% of the reads" in warning
 
 
 def test_each_sample_is_judged_by_its_own_reads(profile):
@@ -110,7 +123,7 @@ def test_real_studies_of_one_region_fit_each_other(bench_data):
     profile = RegionProfile.fit(infant)
     assert profile.compare(infant) == []
     (unseen,) = profile.compare(mackerel)
-    assert unseen.startswith("97% of the 23253 ASVs were not in the training table")
+    assert unseen.startswith("97% of the 23253 ASVs, with 97% of the reads, were not in the training table")
     length, _ = profile.compare(ibd)
     assert "median 100 nucleotides" in length
     assert "reverse-complemented" in RegionProfile.fit(ibd).compare(turned(ibd))[0]

@@ -145,7 +145,7 @@ def test_the_depth_keeps_nine_tenths_of_every_class(deep_files, caplog):
         assert load(deep_files).depth == 1003
         assert "rarefaction depth: 1003 reads, the largest that keeps 90 % of all samples" in caplog.text
         assert load(deep_files, "site", classes=("site",), **everything).depth == 1002
-    decided = "90 % of those samples of class 'gut' of 'site' that a single split trains on"
+    decided = "90 % of the training samples of class 'gut' of 'site'"
     assert f"{decided}; of all samples together" in caplog.text
     assert "dropped for too few reads, by 'site': 1 of 10 of 'gut'" in caplog.text
     assert load(deep_files, "age", classes=("age",), **everything).depth == 1003, "numbers are no classes"
@@ -220,6 +220,13 @@ def test_samples_are_aligned_with_their_metadata(files):
     assert "'a'" in str(caught.value)
     assert "'b'" in str(caught.value)
     assert load(files, "age", rarefy_depth=2, missing="drop").table.sample_ids == ("e", "d", "c")
+
+
+def test_a_class_that_is_gone_with_other_columns_is_named(files, caplog):
+    files["metadata"].write_text(METADATA.replace("a\t1\t", "a\t\t").replace("b\t2\t", "b\t\t"))
+    load(files, "age", classes=("site",), rarefy_depth=2, missing="drop")
+    assert "warning: no sample of site 'gut' is left: all 2 lack other metadata" in caplog.text
+    assert "'oral'" not in caplog.text
 
 
 def test_tree_and_table_are_matched_and_pruned(files):

@@ -13,6 +13,9 @@ import pytest
 from aam.evaluate.intervals import number
 from aam.explain.page import (
     _heatmap,
+    _named_rows,
+    _rows,
+    class_table,
     explanation_figures,
     explanation_html,
     features_html,
@@ -168,3 +171,30 @@ def test_a_heatmap_says_what_its_shades_mean_and_a_broad_one_has_the_room_of_two
     assert figure.wide
     narrow = _heatmap(values[:, :3], names[:3], ["a"] * 30, [0], "predicted age", "change")
     assert not Figure("heatmap", "Effects", "Effects of 3 ASVs.", narrow).wide
+
+
+def test_a_heatmap_names_every_class_that_has_rows_enough():
+    predicted = np.repeat([0.0, 1.0, 2.0, 3.0], [300, 20, 1, 279])
+    rows = _rows(np.arange(600), predicted, classes=True)
+    assert np.concatenate(rows).tolist() == list(range(600))
+    assert all(len(set(predicted[row])) == 1 for row in rows)
+    labels = ["abcd"[int(predicted[row[0]])] for row in rows]
+    assert [labels.count(label) for label in "abcd"] == [40, 3, 1, 37]
+    assert [labels[row] for row in _named_rows(labels, classes=True)] == ["a", "b", "d"], "one row is no room"
+    few = [label for label in "abcdef" for _ in range(10)]
+    chart = _heatmap(np.ones((60, 4)), list("wxyz"), few, _named_rows(few, classes=True), "predicted class", "change")
+    drawn = Figure("heatmap", "Effects", "Effects of 4 ASVs.", chart).svg
+    assert all(f">{label}</text>" in drawn for label in "abcdef")
+    assert _named_rows(["1.0"] * 10, classes=False) == [0, 3, 6, 9]
+
+
+def test_each_of_three_classes_has_asvs_of_its_own_in_the_tables():
+    (table,) = class_table(explained(3))
+    features, labels = explained(3).features, explained(3).effects.outputs
+    assert [row[0] for row in table.rows] == sorted((row[0] for row in table.rows), key=labels.index)
+    for label in {row[0] for row in table.rows}:
+        names = [row[1] for row in table.rows if row[0] == label]
+        expected = features.index[features["raises"] == label][:3]
+        assert names == [explained(3).asvs.label(column) for column in expected]
+    assert table.title in explanation_html([explained(3)], [], 4)
+    assert class_table(explained(1)) == []

@@ -150,7 +150,7 @@ def test_the_report_of_oral_age_says_that_the_median_of_the_study_ties(bench_dat
         in sentences
     )
     assert "Inside a study the model is not seen to do better than that study's mean." in sentences
-    assert "--cv study --rf-baseline would tell" in sentences
+    assert "--cv study would tell" in sentences
 
 
 def test_the_report_of_ibd_says_that_depth_separates_the_classes(bench_data: Path) -> None:

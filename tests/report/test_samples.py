@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
+import pytest
 from scipy.sparse import csr_array
 
 from aam.data.table import SampleTable, make_table
@@ -101,3 +103,49 @@ def test_known_words_say_what_they_mean_and_others_do_not():
     assert with_terms("balanced accuracy").count("<abbr") == 1
     assert "<abbr" not in with_terms("MAEs, pre-recall <q>")[:10]
     assert with_terms("<script>") == "&lt;script&gt;"
+
+
+def test_levels_of_the_metadata_where_a_class_is_missed_are_found_and_chance_is_not():
+    """Gut samples of winter are called skin; twenty columns of noise, an id, and a copy of season say nothing more."""
+    random = np.random.default_rng(1)
+    count = 240
+    truth, season = np.arange(count) % 2, np.array(["winter", "spring", "fall"])[np.arange(count) // 2 % 3]
+    missed = (truth == 0) & (season == "winter")
+    right = np.clip(random.normal(0.8, 0.1, count), 0.55, 1)
+    probability = np.where(missed, 0.3, right)
+    predicted = np.where(np.arange(2) == truth[:, None], probability[:, None], 1 - probability[:, None])
+    given = TargetPredictions(
+        tuple(map(str, range(count))), truth, predicted, ("gut", "skin"), groups=np.arange(count) // 4
+    )
+    noise = {f"noise{at}": random.integers(4, size=count).astype(str) for at in range(20)}
+    levels = {"season": season, "same": np.char.upper(season), **noise}
+    result = target_result(Names("site"), given, parts=levels, repeats=5)
+    tested, (worst, *others) = samples.worse_levels(result)
+    assert tested == 2 * (3 + 20 * 4)
+    assert (worst.label, worst.column, worst.level) == ("gut", "season", "winter")
+    assert (worst.samples, worst.right) == (40, 0)
+    assert worst.error == pytest.approx(0.7)
+    assert sum(one.stands_out for one in others) <= 2, "about 5 % of what stands out is chance"
+    table = error_tables(result)[-1]
+    assert table.rows[0][:3] == ("gut, season: winter", "40", "0")
+    assert "Errors are larger for gut, season: winter (0 of 40 right)" in report_html(
+        ReportData("aam train", {}, {}, {}, (result,))
+    )
+    good = replace(given, predicted=np.where(np.arange(2) == truth[:, None], right[:, None], 1 - right[:, None]))
+    even = target_result(Names("site"), good, parts=noise, repeats=5)
+    assert not [one for one in samples.worse_levels(even)[1] if one.stands_out]
+    assert "160 tested" in error_tables(even)[-1].title
+    alike = replace(given, fold=np.unique(season, return_inverse=True)[1])
+    assert samples.worse_levels(target_result(Names("site"), alike, parts={"season": season}, repeats=5)) == (0, [])
+
+
+def test_larger_errors_of_numbers_are_of_groups_not_of_samples():
+    """Five subjects with ten samples each are too few to say anything of a level; twenty are enough."""
+    for subjects, found in ((5, 0), (20, 1)):
+        subject = np.arange(10 * 2 * subjects) // 10
+        diet = np.where(subject < subjects, "breast", "formula")
+        truth = np.zeros(len(subject))
+        predicted = np.where(diet == "breast", 2.0, 1.0) + subject / 1000
+        given = TargetPredictions(tuple(map(str, range(len(subject)))), truth, predicted, groups=subject)
+        result = target_result(Names("age"), given, parts={"diet": diet}, repeats=5)
+        assert [one.level for one in samples.worse_levels(result)[1]] == ["breast"] * found
