@@ -99,7 +99,7 @@ docs: setup ## build the documentation site into docs/build/html, without the in
 	$(ENV) -c "import furo, myst_parser" 2>/dev/null || $(ENV) -m pip install -q -e ".[docs]"
 	$(ENV) -m sphinx -b html -W --keep-going -n docs docs/build/html $(ARGS)
 
-pictures: setup ## take the pictures of the docs anew from real runs, into demo/pictures (Chromium, AAM_BENCH_DATA; 15 minutes)
+pictures: setup ## take the pictures of the docs anew from real runs, into demo/pictures (Chromium, AAM_BENCH_DATA; 20 minutes)
 	$(ENV) docs/pictures.py demo/pictures
 
 results: setup ## print the first three tables of docs/results.md anew from real runs, in demo/results (AAM_BENCH_DATA; an hour of one processor)

@@ -18,7 +18,8 @@ project = "aam"
 author = "The aam developers"
 project_copyright = "the aam developers"
 release = version = aam.__version__
-extensions = ["myst_parser"]
+# The second writes .nojekyll, without which some hosts of pages leave _static out.
+extensions = ["myst_parser", "sphinx.ext.githubpages"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["build", "benchmarks"]
 html_theme = "furo"

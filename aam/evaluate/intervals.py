@@ -35,6 +35,10 @@ FOLD_INFLATION = math.sqrt(2)
 
 LEVEL = 0.95
 
+# A share that rests on fewer trials than this, as where one group has most samples of a class, has no interval: with
+# one degree of freedom it would be from 0 to 1.
+LEAST_UNITS = 3
+
 # Metrics between 0 and 1 that are shares, or means of shares: of samples, or of pairs of samples.
 SHARES = ("accuracy", "coverage", "balanced_accuracy", "macro_f1", "auroc", "auprc")
 
@@ -131,10 +135,10 @@ def share_interval(values: Array, units: float, samples: int, inflation: float =
     share (1 - share) / variance (Korn and Graubard 1998), with the variance of the resamples. Where all are right, the
     resamples do not vary: one right and one wrong trial are added to share and variance (Wilson 1927, Agresti and
     Coull 1998) as if there were `units` of them, so that without errors the effective number is `units`. Few units
-    count for less, as Student's t does beside that of the `samples`.
+    count for less, as Student's t does beside that of the `samples`; below `LEAST_UNITS` there is no interval.
     """
     share, drawn, tail = float(values[0]), _defined(values), (1 - LEVEL) / 2
-    if not len(drawn) or math.isnan(share):
+    if not len(drawn) or math.isnan(share) or units < LEAST_UNITS:
         return Interval(share)
     middle = (units * share + 1) / (units + 2)
     added = units * (share - middle) ** 2 + middle**2 + (1 - middle) ** 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -62,21 +63,59 @@ class Trees(NamedTuple):
     threshold: Floats
     value: Floats
 
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """What it takes to walk down trees, made once for all samples.
+
+    Attributes
+    ----------
+    columns : int [P]
+        The features that any tree compares, ascending; a walk reads these alone, so that no wide table becomes dense.
+    root : int [T]
+    children : int [2 nodes]
+        Of each node the right one, then the left one.
+    place : int [nodes]
+        Which of the `columns` is compared.
+    threshold, value : float64 [nodes], [nodes, W]
+    is_inner : bool [nodes]
+    """
+
+    columns: npt.NDArray[np.intp]
+    root: npt.NDArray[np.intp]
+    children: npt.NDArray[np.intp]
+    place: npt.NDArray[np.intp]
+    threshold: Floats
+    value: Floats
+    is_inner: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, trees: Trees) -> Walk:
+        """Return the walk of some trees."""
+        used = np.zeros(int(trees.feature.max(initial=0)) + 1, bool)
+        used[trees.feature] = True
+        return cls(
+            columns=np.flatnonzero(used),
+            root=trees.root.astype(np.intp),
+            children=np.stack([trees.right, trees.left], axis=1).astype(np.intp).ravel(),
+            place=(np.cumsum(used) - 1)[trees.feature],
+            threshold=trees.threshold,
+            value=trees.value,
+            is_inner=trees.left != np.arange(len(trees.left)),
+        )
+
     def leaves(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.intp]:
         """Return the leaf ``[n, T]`` of each tree that each sample ``[n, P]`` falls into."""
         # Tree by tree, so that neighbours read the same memory.
         n, by_feature = len(features), np.ascontiguousarray(features.T).ravel()
-        start = self.feature * np.intp(n)
-        children = np.stack([self.right, self.left], axis=1).astype(np.intp).ravel()
-        is_inner = self.left != np.arange(len(self.left))
-        node = np.repeat(self.root.astype(np.intp), n)
-        active = np.flatnonzero(is_inner[node])
+        node = np.repeat(self.root, n)
+        active = np.flatnonzero(self.is_inner[node])
         at, sample = node[active], active % n
         while len(active):
-            goes_left = by_feature.take(start.take(at) + sample) <= self.threshold.take(at)
-            at = children.take(2 * at + goes_left)
+            goes_left = by_feature.take(self.place.take(at) * n + sample) <= self.threshold.take(at)
+            at = self.children.take(2 * at + goes_left)
             node[active] = at
-            goes_on = np.flatnonzero(is_inner.take(at))
+            goes_on = np.flatnonzero(self.is_inner.take(at))
             active, at, sample = active.take(goes_on), at.take(goes_on), sample.take(goes_on)
         return node.reshape(-1, n).T
 
@@ -217,17 +256,24 @@ class Forest(Learner):
                     trees = self._grow_all(
                         inner[learn], truth.rows(learn), candidate, min(self.n_estimators, INNER_TREES)
                     )
-                    predicted[predict] = self._combined(trees, inner[predict])
+                    predicted[predict] = self._combined(Walk.of(trees), inner[predict])
             best = int(np.argmin([error_of(truth, predicted) for predicted in held_out]))
             chosen, self.out_of_fold_ = candidates[best], held_out[best]
         self.trees_ = self._grow_all(X, truth, chosen, self.n_estimators)._asdict()
+        vars(self).pop("walk", None)
 
     def outputs(self, X: Inputs) -> Floats:
         """Return the median or mean over trees of numbers ``[n, 1]``, or mean probabilities ``[n, n_classes]``."""
-        return self._combined(Trees(**self.trees_), X)
+        return self._combined(self.walk, X)
 
-    def _combined(self, trees: Trees, X: Inputs) -> Floats:
-        by_rarefaction = [self._of_trees(trees, stacked(self._blocks(X, number))) for number in range(X.rarefactions)]
+    @cached_property
+    def walk(self) -> Walk:
+        """The walk down all trees."""
+        return Walk.of(Trees(**self.trees_))
+
+    def _combined(self, walk: Walk, X: Inputs) -> Floats:
+        each = (stacked(self._blocks(X, number), walk.columns) for number in range(X.rarefactions))
+        by_rarefaction = [self._of_trees(walk, values) for values in each]
         if self.n_classes:
             return np.asarray(np.mean(by_rarefaction, axis=0))
         combine = np.median if self.median else np.mean
@@ -251,14 +297,14 @@ class Forest(Learner):
         if (trees.feature < 0).any() or (trees.feature[inner] >= columns).any():
             raise ValueError(f"a tree reads a feature that is none of {columns}")
 
-    def _of_trees(self, trees: Trees, values: Any) -> Floats:
+    def _of_trees(self, walk: Walk, values: Any) -> Floats:
         """Return what each tree says in one rarefaction, ``[n, T]``, or mean probabilities ``[n, n_classes]``."""
         at_once = min(SAMPLES_AT_ONCE, max(MAX_DENSE_PART // max(values.shape[1], 1), 1))
 
         def part(start: int) -> Floats:
             some = values[start : start + at_once]
-            leaf_values = trees.value[trees.leaves(some.toarray() if sparse.issparse(some) else some)]
+            leaf_values = walk.value[walk.leaves(some.toarray() if sparse.issparse(some) else some)]
             return np.asarray(leaf_values.mean(axis=1) if self.n_classes else leaf_values[:, :, 0])
 
-        nothing = np.zeros((0, self.n_classes or len(trees.root)))
+        nothing = np.zeros((0, self.n_classes or len(walk.root)))
         return np.concatenate([nothing, *in_threads(part, range(0, values.shape[0], at_once))])

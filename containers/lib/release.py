@@ -75,7 +75,7 @@ def make_sdist(folder: Path) -> Path:
 
 def make_pages(folder: Path) -> Path:
     """Build the documentation site in `folder`, and return the archive that a host of pages takes as it is."""
-    options = ["-b", "html", "-W", "--keep-going", "-n", "-q"]
+    options = ["-b", "html", "-W", "--keep-going", "-n", "-q", "-d", str(folder / "doctrees")]
     run("the pages", [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), str(folder / "pages")], folder)
     name = f"attention_all_microbes-{version()}-docs"
     return Path(shutil.make_archive(str(folder / name), "zip", folder / "pages"))

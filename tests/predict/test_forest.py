@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from aam.predict.forest import Forest, Trees, as_arrays, stacked, telling_columns
+from aam.predict.forest import Forest, Trees, Walk, as_arrays, stacked, telling_columns
 from aam.predict.learner import make_truth
 from tests.predict.samples import features_of, inputs_of
 
@@ -16,6 +16,12 @@ def values_of(seed=0):
     return stacked([features["presence"], features["covariates"]])
 
 
+def walked(trees: Trees, values):
+    """What each tree says of each sample, of all features."""
+    walk = Walk.of(trees)
+    return walk.value[walk.leaves(values[:, walk.columns])]
+
+
 @pytest.mark.parametrize("kind", ["extra", "random"])
 @pytest.mark.parametrize("as_sparse", [False, True])
 def test_trees_of_a_number_say_what_scikit_learn_says(kind, as_sparse):
@@ -23,7 +29,7 @@ def test_trees_of_a_number_say_what_scikit_learn_says(kind, as_sparse):
     learned = sparse.csr_matrix(values[:100]) if as_sparse else values[:100]
     forest = Forest(kind=kind).grow(learned, truth, 0.5, 20, 0)
     trees = as_arrays(forest.estimators_, (), 0)
-    leaf_values = trees.value[trees.leaves(values[100:])][:, :, 0]
+    leaf_values = walked(trees, values[100:])[:, :, 0]
     expected = np.stack([tree.predict(values[100:]) for tree in forest.estimators_], axis=1)
     np.testing.assert_array_equal(leaf_values, expected)
     assert np.ptp(leaf_values) > 0
@@ -35,7 +41,7 @@ def test_trees_of_classes_say_what_scikit_learn_says(labels):
     truth = make_truth(np.random.default_rng(1).choice(labels, 100).astype(float), number)
     forest = Forest(number).grow(values[:100], truth, "sqrt", 20, 0)
     trees = as_arrays(forest.estimators_, labels, number)
-    by_tree = trees.value[trees.leaves(values[100:])]
+    by_tree = walked(trees, values[100:])
     np.testing.assert_array_equal(by_tree[:, 0, list(labels)], forest.estimators_[0].predict_proba(values[100:]))
     np.testing.assert_allclose(by_tree.mean(axis=1)[:, list(labels)], forest.predict_proba(values[100:]), atol=1e-15)
 
@@ -48,14 +54,16 @@ def test_a_prediction_is_the_median_or_mean_of_all_trees_in_all_rarefactions():
     learner = Forest(n_estimators=20).fit(X, y)
     trees = Trees(**learner.trees_)
     assert len(trees.root) == 60
-    leaves = [trees.leaves(stacked([one["presence"], one["covariates"]])) for one in rarefactions]
-    of_trees = np.concatenate([trees.value[leaf][:, :, 0] for leaf in leaves], axis=1)
+    sides = [stacked([one["presence"], one["covariates"]]) for one in rarefactions]
+    of_trees = np.concatenate([walked(trees, values)[:, :, 0] for values in sides], axis=1)
     np.testing.assert_array_equal(learner.predict(X), np.median(of_trees, axis=1))
     np.testing.assert_allclose(learner.set_params(median=False).predict(X), of_trees.mean(axis=1), atol=1e-12)
     assert np.isfinite(learner.out_of_fold_).all()
     again = Forest(n_estimators=20, out_of_fold=False).fit(X, y)
     np.testing.assert_array_equal(again.trees_["threshold"], learner.trees_["threshold"])
     assert np.isnan(again.out_of_fold_).all()
+    anew = again.fit(X, -y).predict(X)
+    np.testing.assert_array_equal(anew, Forest(n_estimators=20, out_of_fold=False).fit(X, -y).predict(X))
 
 
 def test_forests_of_the_inner_folds_have_not_seen_what_they_predict(monkeypatch):
