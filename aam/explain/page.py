@@ -402,7 +402,8 @@ def asv_table(explanation: Explanation, top: int) -> Table:
     parts = {"presence-effect": "by presence", "abundance-effect": "by reads"}
     columns = {
         "short-id": "ASV", "taxon": "taxon", "samples": "samples",
-        "importance": "importance, 95 % interval of it alone", "q": "q", "raises": "raises", "effect": "mean effect",
+        "importance": "importance, 95 % interval of it alone", "q": "q", "raises": "speaks for",
+        "effect": "mean effect",
         **(parts if explanation.features["abundance-effect"].any() else {}),
         **{f"importance.{name}": f"importance to {name} alone" for name in explanation.effects.learners},
     }  # fmt: skip
@@ -428,7 +429,7 @@ def class_table(explanation: Explanation) -> list[Table]:
 def set_tables(explanation: Explanation) -> list[Table]:
     """Return the most important taxa of each rank, and clades."""
     titles = {
-        "ASVs": "ASVs", "importance": "importance, 95 % interval of it alone", "q": "q", "raises": "raises",
+        "ASVs": "ASVs", "importance": "importance, 95 % interval of it alone", "q": "q", "raises": "speaks for",
         "first": "one of its ASVs",
     }  # fmt: skip
     parts: dict[str, pd.DataFrame] = {}

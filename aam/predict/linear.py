@@ -234,19 +234,23 @@ class Linear(Learner):
             by_study, (_, chosen, self.out_of_fold_) = ways[best], results[best]
             penalties = None if tried is None else tried[[chosen]]
 
-        def final(number: int) -> tuple[float, list[Floats]]:
-            """Return the penalty in a rarefaction, then the weights of each term, the mean and the intercept."""
-            places, (gram, scales) = learned[number], kernels[number]
-            dual = _fit_indicators(gram, indicators[places], truth.rows(places), penalties, by_study)
+        def solved(number: int) -> Dual:
+            """Return the dual in a rarefaction."""
+            places, (gram, _) = learned[number], kernels[number]
+            return _fit_indicators(gram, indicators[places], truth.rows(places), penalties, by_study)
+
+        duals = in_threads(solved, range(X.rarefactions))
+        totals = list[Floats]()
+        # Summed one by one: weights of a wide table would take more than all else where those of each are kept.
+        for number, (places, dual, (_, scales)) in enumerate(zip(learned, duals, kernels, strict=True)):
             inputs = X[places]
             pairs = zip(self.terms, scales, strict=True)
-            primal = [_primal(inputs.read(name, number), scale, dual) for name, scale in pairs]
-            weights, offsets = zip(*primal, strict=True)
-            return float(dual.penalties[0]), [*weights, dual.mean, dual.mean - sum(offsets)]
-
-        alphas, by_rarefaction = zip(*in_threads(final, range(X.rarefactions)), strict=True)
-        *means, centre, self.intercept_ = (np.mean(values, axis=0) for values in zip(*by_rarefaction, strict=True))
-        self.coef_, self.alpha_ = dict(zip(self.terms, means, strict=True)), float(np.median(alphas))
+            weights, offsets = zip(*(_primal(inputs.read(n, number), scale, dual) for n, scale in pairs), strict=True)
+            parts = [*weights, dual.mean, dual.mean - sum(offsets)]
+            totals = [one + other for one, other in zip(totals, parts, strict=True)] if totals else parts
+        *means, centre, self.intercept_ = (total / X.rarefactions for total in totals)
+        self.coef_ = dict(zip(self.terms, means, strict=True))
+        self.alpha_ = float(np.median([dual.penalties[0] for dual in duals]))
         if by_study:
             self.centre_ = centre
 
