@@ -25,7 +25,9 @@ FOLDS = "--missing drop --cv fold --rarefy-depth 1000"
 # What is predicted and the metric that decides: the study, and the options beside `FOLDS`.
 ROWS = {
     "age of infants in months, MAE": ("infant-age", f"{CHILDREN} --metadata-column month"),
-    "delivery of infants (with their diet), AUROC": ("infant-age", f"{CHILDREN} --metadata-column delivery --categorical-columns diet"),
+    "delivery of infants (with their diet), AUROC": (
+        "infant-age", f"{CHILDREN} --metadata-column delivery --categorical-columns diet"
+    ),
     "diet of infants, AUROC": ("infant-age", f"{CHILDREN} --metadata-column diet"),
     "sex of infants, AUROC": ("infant-age", f"{CHILDREN} --metadata-column sex"),
     "body site of mackerel, accuracy": ("mackerel-type", f"{TABLE} --group-column fish --metadata-column sample_type"),
