@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from aam.api.apply import load_models_and_table
 from aam.config_commands import EvaluateConfig
 from aam.data.splits import Split, check_groups, complete_groups, read_split
 from aam.data.study import Study, warn_of_values
+from aam.data.targets import TargetSpec
 from aam.engine.run import describe
 from aam.errors import InputError, shown
 from aam.evaluate.metrics import has_prediction
@@ -109,13 +111,26 @@ def _without_fitted_limits(table: PredictionTable) -> tuple[PredictionTable, lis
     ]
 
 
+def _guesses(models: Sequence[SavedModel], specs: Sequence[TargetSpec]) -> dict[str, Any]:
+    """Return what guessing says of each target, the mean over the models, where all know it, of the same classes."""
+    guesses = {}
+    for spec in specs:
+        of_models = [saved.notes.get("guesses", {}).get(spec.name) for saved in models]
+        same = all(
+            one.labels == spec.labels for saved in models for one in saved.targets.specs if one.name == spec.name
+        )
+        if models and same and None not in of_models:
+            guesses[spec.name] = np.mean(of_models, axis=0)
+    return guesses
+
+
 def _baselines(
-    config: EvaluateConfig, study: Study | None, split: Split | None, columns: Columns
+    config: EvaluateConfig, study: Study | None, split: Split | None, columns: Columns, guesses: Mapping[str, Any]
 ) -> tuple[BaselineSource, list[str]]:
     """Return the baselines to compare with, and warnings about those of a file."""
     splits = () if split is None or study is None else (split,)
     if config.baselines is None:
-        return BaselineSource(study, splits), []
+        return BaselineSource(study, splits, guesses=guesses), []
     evaluated = Provenance(
         depth=None if study is None else study.depth,
         seed=None if study is None else study.seed,
@@ -199,7 +214,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
         )
     subset = _subset(table, split, bool(models))
     table, about_intervals = _without_fitted_limits(table)
-    baselines, about_baselines = _baselines(config, study, split, columns)
+    baselines, about_baselines = _baselines(config, study, split, columns, _guesses(models, table.specs))
     targets = evaluate_targets(table, metadata, columns, baselines, subset)
     results = ReportData(
         title="aam evaluate",

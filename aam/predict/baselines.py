@@ -164,11 +164,16 @@ class Task:
         return [(train, test) for train, test in folds if len(train)]
 
 
+def guess(truth: Array, classes: int) -> Array:
+    """Return the median of the known values [N], or all probability [K] on the most frequent of so many classes."""
+    if not classes:
+        return np.asarray(np.median(truth[np.isfinite(truth)]))
+    return np.asarray(np.eye(classes)[np.bincount(truth[truth >= 0]).argmax()])
+
+
 def _constant(task: Task, train: Array, test: Array) -> Array:
-    """Return the training median, or all probability [K] on the most frequent class."""
-    if not task.labels:
-        return np.asarray(np.median(task.truth[train]))
-    return np.asarray(np.eye(len(task.labels))[np.bincount(task.truth[train]).argmax()])
+    """Return the `guess` of the training samples."""
+    return guess(task.truth[train], len(task.labels))
 
 
 def _of_level(levels: Array, task: Task, train: Array, test: Array) -> Array:

@@ -184,7 +184,7 @@ def keep_in_mind(result: TargetResult, transductive: bool = False) -> list[str]:
     if not result.comparisons and result.subset != "training":
         reasons.append("There is no baseline beside it: how good this is cannot be judged from it alone.")
     elif result.comparisons and all(one.trivial for one in result.comparisons):
-        reasons.append("No learned baseline, such as a forest, stands beside it; --rf-baseline adds them.")
+        reasons.append("No learned baseline, such as a forest, stands beside it; aam train --rf-baseline adds them.")
     if complete.batch is not None and len(result.batches) > 1:
         reasons.append(f"What differs between values of {result.names.batch} may be what was learned.")
     dropped = sum(n - kept for n, kept in result.dropped.values())

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from aam.config_commands import ForestConfig
 from aam.data.splits import Split, kfold
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
-from aam.evaluate.comparison import Baseline
+from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
 from aam.evaluate.intervals import (
     CONFORMAL_GROUPS,
     CONFORMAL_LEVEL,
@@ -150,7 +151,8 @@ class BaselineSource:
     """Where the baselines of a report come from.
 
     Trivial ones are learned on the `splits` of a study, with `forest` learned ones too, but for learners of the model:
-    what each of these predicts alone is `in_blend`. `from_file` are those of a file of ``aam baselines``.
+    what each of these predicts alone is `in_blend`. `from_file` are those of a file of ``aam baselines``. `guesses` are
+    what a model's notes say of guessing, by target, where nothing is learned.
     """
 
     study: Study | None = None
@@ -158,6 +160,7 @@ class BaselineSource:
     forest: ForestConfig | None = None
     in_blend: Mapping[str, PredictionTable] = dataclasses.field(default_factory=dict)
     from_file: PredictionTable | None = None
+    guesses: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def of(
         self, spec: TargetSpec, metadata: Metadata, columns: Columns, table: PredictionTable
@@ -167,6 +170,11 @@ class BaselineSource:
         if self.study is not None and self.splits:
             ids, fitted = baselines_of(self.study, self.splits, spec, metadata, columns, self.forest, self.in_blend)
             baselines = {one.name: rows_for(one, ids, table.sample_ids) for one in fitted}
+        elif spec.name in self.guesses:
+            guessed = np.asarray(self.guesses[spec.name], np.float64)
+            shape = (len(table.sample_ids), *guessed.shape)
+            constant = MAJORITY if spec.labels else MEDIAN
+            baselines[constant] = Baseline(constant, np.broadcast_to(guessed, shape))
         for name, alone in self.in_blend.items():
             baseline = Baseline(name, alone.predicted(spec.name), trivial=False)
             baselines[name] = rows_for(baseline, alone.sample_ids, table.sample_ids)

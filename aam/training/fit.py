@@ -31,6 +31,7 @@ from aam.errors import InputError
 from aam.evaluate.predictions import write_predictions
 from aam.model.aam import Aam
 from aam.model.heads import AuxiliaryConfig, HeadConfig
+from aam.predict.baselines import guess, truth_of
 from aam.predict.blend import ELSEWHERE, NETWORK, Blend, fit_blend, specs_in_order
 from aam.predict.learner import subsample
 from aam.predict.linear import MAX_SAMPLES
@@ -319,8 +320,17 @@ def _load(prepared: Prepared, run: RunDirectory, folder: Path) -> SavedModel | N
     return load_model(folder / MODEL, prepared.device) if run.world.is_main else None
 
 
-def _notes(prepared: Prepared, run: RunDirectory, seen: Iterable[str], labelled: Iterable[str]) -> dict[str, Any]:
-    return {"seen_samples": sorted(seen), "labelled_samples": sorted(labelled), "command": run.about["command"]}
+def _notes(
+    prepared: Prepared, run: RunDirectory, targets: Targets, seen: Iterable[str], labelled: Iterable[str]
+) -> dict[str, Any]:
+    """Return what is known of the training: its samples, and what guessing would say of others like them."""
+    notes = {"seen_samples": sorted(seen), "labelled_samples": sorted(labelled), "command": run.about["command"]}
+    metadata, table = prepared.study.metadata, prepared.study.table
+    if metadata is not None and targets.specs:
+        known = [name for name in notes["labelled_samples"] if name in table.row_of]
+        truth = {spec.name: truth_of(metadata, spec, known) for spec in targets.specs}
+        notes["guesses"] = {spec.name: guess(truth[spec.name], len(spec.labels)).tolist() for spec in targets.specs}
+    return notes
 
 
 def _profile(study: Study, train_rows: npt.NDArray[np.int64]) -> RegionProfile:
@@ -334,7 +344,7 @@ def _fit_learners(prepared: Prepared, run: RunDirectory, split: Split, folder: P
     seen = {*train, *validation}
     saved = SavedModel(
         None, config.data, config.model, HeadConfig(), study.depth, study.seed, targets,
-        _profile(study, study.rows(train)), _notes(prepared, run, seen, seen), covariates,
+        _profile(study, study.rows(train)), _notes(prepared, run, targets, seen, seen), covariates,
     )  # fmt: skip
     if run.world.is_main:
         saved = with_learners(saved, prepared, study, split)
@@ -351,7 +361,7 @@ def save(
     `split` holds the samples whose labels are used.
     """
     config, study = prepared.config, built.study
-    notes = _notes(prepared, run, built.seen_samples, built.labelled_samples)
+    notes = _notes(prepared, run, built.targets, built.seen_samples, built.labelled_samples)
     # A new network: the trained one may be sharded.
     network = Aam(config.model, study.depth, built.heads, study.reference).to(prepared.device)
     saved = SavedModel(

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from aam.cli.main import main
 from aam.commands.evaluate import _saw_unlabelled
 from aam.data.splits import read_split
+from aam.evaluate.comparison import MAJORITY, MEDIAN
 from aam.evaluate.predictions import read_predictions
 from aam.predict.baselines import FOREST, LEARNED, TREES
 from aam.predict.saved_model import load_model
@@ -303,3 +305,24 @@ def test_predictions_of_another_table_are_counted(simulated, tmp_path):
     assert evaluate(simulated, tmp_path / "p.tsv", tmp_path / "e") == 0
     page = (tmp_path / "e" / "report.html").read_text()
     assert "30 of 40 predicted samples are in no metric" in page
+
+
+def test_new_samples_stand_beside_what_guessing_would_be_in_training(simulated, tmp_path):
+    """Twelve samples are called otherwise, as if they were new; of a number and of classes."""
+    words = f"train --table {simulated}/table.biom --metadata {simulated}/metadata.tsv --metadata-column ph biome "
+    words += "--rarefy-depth 200 --members presence --test-size 0.3 --validation-size 0 --threads 1 --output-dir"
+    assert main([*words.split(), str(tmp_path / "run")]) == 0
+    split = read_split(tmp_path / "run" / "split.tsv")
+    rows = columns(simulated / "metadata.tsv", "sample-id", "ph", "biome")
+    held_out = [row for row in rows if row[0] in split.ids("test")]
+    (tmp_path / "new.tsv").write_text("".join(["sample-id\tph\tbiome\n", *("\t".join(row) + "\n" for row in held_out)]))
+    words = f"evaluate --model {tmp_path}/run/model --table {simulated}/table.biom --metadata {tmp_path}/new.tsv "
+    assert main([*words.split(), "--threads", "1", "--output-dir", str(tmp_path / "e")]) == 0
+    targets = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]
+    trained = [row for row in rows if row[0] in split.ids("train")]
+    median = np.median([float(ph) for _, ph, _ in trained])
+    error = np.abs([float(ph) - median for _, ph, _ in held_out]).mean()
+    assert targets["ph"]["baselines"][MEDIAN]["mae"] == pytest.approx(error)
+    majority = Counter(biome for *_, biome in trained).most_common(1)[0][0]
+    share = np.mean([biome == majority for *_, biome in held_out])
+    assert targets["biome"]["baselines"][MAJORITY]["accuracy"] == pytest.approx(share)

@@ -44,7 +44,10 @@ def test_the_best_is_of_the_baselines_that_predict_all_samples():
     half = np.where(np.arange(200) % 2, given.truth, math.nan)
     result = target_result(Names("age"), given, (median(given), Baseline("the subject's median", half)), repeats=20)
     assert "The training median, the one baseline" in tiles(result)[1].sentence
-    assert "No learned baseline, such as a forest, stands beside it; --rf-baseline adds them." in keep_in_mind(result)
+    assert (
+        "No learned baseline, such as a forest, stands beside it; aam train --rf-baseline adds them."
+        in keep_in_mind(result)
+    )
     forest = target_result(
         Names("age"), given, (median(given), Baseline("forest", given.truth, trivial=False)), repeats=20
     )
