@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 
 from aam.errors import InputError, shown
 from aam.io.biom import read_hdf5, read_json, write_hdf5
-from aam.io.fasta import clean, first_not_dna, read_fasta
+from aam.io.fasta import clean, first_not_dna, not_dna, read_fasta
 from aam.io.tables import MAX_COUNT, RawTable, checked_table, read_tsv
 from aam.io.text import HDF5_MAGIC, decoded, read_bytes, read_content
 
@@ -137,7 +137,7 @@ def sequences_of(feature_ids: Sequence[str], source: str, fasta: Path | None) ->
                 f"{shown(missing)}; pass the --sequences that belong to this table"
             )
         return [sequence_of[name] for name in feature_ids]
-    if wrong := [name for name in feature_ids if first_not_dna(name)]:
+    if wrong := not_dna(feature_ids):
         if TAXON.match(wrong[0]):
             raise InputError(
                 f"{source}: {len(wrong)} of {len(feature_ids)} feature ids are names of taxa: {shown(wrong)}; expected "

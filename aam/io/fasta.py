@@ -23,6 +23,12 @@ def first_not_dna(sequence: str) -> str:
     return match.group() if match else ""
 
 
+def not_dna(names: Sequence[str]) -> list[str]:
+    """Return those of some names that are no DNA; looked for in many at once, as most tables have none."""
+    parts = (names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE))
+    return [name for some in parts if NOT_DNA.search("".join(some)) for name in some if NOT_DNA.search(name)]
+
+
 def clean(sequences: Sequence[str]) -> list[str]:
     """Return upper-case DNA of valid sequences: U becomes T, IUPAC letters other than ACGTU become N.
 

@@ -89,7 +89,8 @@ def checked_table(raw: RawTable, where: str) -> RawTable:
             problems.add(f"{where}: the table is empty, it has no {kind}s")
         if empty := [place for place, name in enumerate(ids, start=1) if not name.strip()]:
             problems.add(f"{where}: {len(empty)} {kind} ids are empty, the first is {kind} {empty[0]}")
-        if odd := [ascii(name) for name in ids if not name.isprintable()]:
+        if not "".join(ids).isprintable():
+            odd = [ascii(name) for name in ids if not name.isprintable()]
             problems.add(f"{where}: {kind} ids hold characters that cannot be printed: {shown(odd)}")
         if len(set(ids)) < len(ids):
             repeated = [name for name, times in Counter(ids).items() if times > 1]
