@@ -430,10 +430,10 @@ class TargetConfig:
     ensemble: bool = option(
         False, "With --cv: write OUTPUT-DIR/model too, which holds the models of all folds as one.", of="command"
     )
-    rf_baseline: bool = option(
-        False,
-        "Fit the baselines of `aam baselines` on the same splits for the report of a large study too, or of a network; "
-        "of a small study they are always fitted (docs/howto/cross-validation.md says which are small).",
+    rf_baseline: bool | None = option(
+        None,
+        "Fit the baselines of `aam baselines` on the same splits, for the report, or do not; unset: of a small study "
+        "where no network is trained (docs/howto/cross-validation.md says which are small).",
         of="command",
     )
     best_metric: Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"] = rare(

@@ -50,7 +50,7 @@ def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
         type(default),
         prog=command,
         default=default,
-        args=["--help" if word == "--help-all" else word for word in words],
+        args=["--help" if word == "--help-all" else word for word in _switched(words, options)],
         description=description,
         config=(tyro.conf.OmitArgPrefixes,),
         registry=_registry(default, show_all),
@@ -102,7 +102,7 @@ def _registry(default: Any, show_all: bool) -> ConstructorRegistry:
 def _annotated(each: Option, show_all: bool) -> Any:
     """Return the type of an option with what tyro's help shows of it."""
     about = each.about
-    metavar = about.metavar or METAVARS.get(each.kind)
+    metavar = about.metavar or METAVARS.get(each.kind) or (f"| --no-{each.name[2:]}" if _is_switch(each) else None)
     markers: list[Any] = [tyro.conf.arg(help=about.help, metavar=metavar, help_behavior_hint=_hint(each))]
     markers += [tyro.conf.Suppress] if about.rare and not show_all else []
     markers += [tyro.conf.Positional] if about.positional else []
@@ -127,6 +127,19 @@ def _standard_spelling(word: str, options: Mapping[str, Option]) -> str:
     name, equals, value = word.partition("=")
     name = name.replace("_", "-")
     return next((each.name for each in options.values() if name in each.about.aliases), name) + equals + value
+
+
+def _is_switch(each: Option) -> bool:
+    """Return whether an option is on, off, or decided by the command where neither is said."""
+    return each.kind is bool and each.hint is not bool
+
+
+def _switched(words: Sequence[str], options: Mapping[str, Option]) -> Iterator[str]:
+    """Yield the words with the value of each switch behind it: ``--no-NAME`` is NAME and False."""
+    switches = {each.name for each in options.values() if _is_switch(each)}
+    for word in words:
+        name = word.replace("--no-", "--", 1)
+        yield from [name, str(name == word)] if name in switches else [word]
 
 
 def _unknown_options(words: Sequence[str], options: Mapping[str, Option], default: Any) -> Iterator[str]:

@@ -192,10 +192,11 @@ def _with_folds(config: FineTuneConfig, study: Study) -> FineTuneConfig:
 
 
 def _with_baselines(config: FineTuneConfig, study: Study, splits: Sequence[Split]) -> FineTuneConfig:
-    """Return the options with learned baselines, where these are quick and samples are held out to compare on."""
+    """Return the options with learned baselines, where nothing is said, these are quick and samples are held out."""
+    if config.targets.rf_baseline is not None:
+        return config
     quick = any(split.held_out for split in splits) and _is_quick(config, study, len(splits))
-    targets = dataclasses.replace(config.targets, rf_baseline=config.targets.rf_baseline or quick)
-    return dataclasses.replace(config, targets=targets)
+    return dataclasses.replace(config, targets=dataclasses.replace(config.targets, rf_baseline=quick))
 
 
 def _check_studies(study: Study, column: str | None) -> None:

@@ -257,7 +257,9 @@ def test_attention_is_not_judged_where_there_is_no_network(study, tmp_path, monk
     monkeypatch.setattr(attention, "check_backends", lambda *_: pytest.fail("judged"))
     table = ["--table", str(study / "table.biom")]
     words = [*table, "--metadata", str(study / "metadata.tsv"), "--metadata-column", "ph", "--rarefy-depth", "200"]
-    assert main(["train", *words, "--members", "presence", "--output-dir", str(tmp_path / "run")]) == 0
+    assert (
+        main(["train", *words, "--members", "presence", "--no-rf-baseline", "--output-dir", str(tmp_path / "run")]) == 0
+    )
     assert json.loads((tmp_path / "run" / "run.json").read_text())["decisions"] == {}
     model = ["--model", str(tmp_path / "run" / "model")]
     assert main(["predict", *model, *table, "--output", str(tmp_path / "predictions.tsv")]) == 0

@@ -53,7 +53,9 @@ def test_pretrain_shows_its_samples_and_no_members(study, tmp_path, capsys):
 
 
 def test_without_the_network_no_epochs_are_announced(study, tmp_path, capsys):
-    words = words_of(study, *supervision(study), "--members", "presence", "--output-dir", tmp_path / "run")
+    words = words_of(
+        study, *supervision(study), "--members", "presence", "--no-rf-baseline", "--output-dir", tmp_path / "run"
+    )
     assert main(["train", *words]) == 0
     printed = capsys.readouterr()
     assert "models that predict together: presence (linear, of which ASVs are present)\n" in printed.err
@@ -63,7 +65,11 @@ def test_without_the_network_no_epochs_are_announced(study, tmp_path, capsys):
 
 def test_what_would_happen_to_an_earlier_run_is_said(study, tmp_path, capsys):
     run = tmp_path / "run"
-    words = [*words_of(study, *supervision(study), "--members", "presence"), "--output-dir", str(run)]
+    words = [
+        *words_of(study, *supervision(study), "--members", "presence", "--no-rf-baseline"),
+        "--output-dir",
+        str(run),
+    ]
     assert main(["train", *words[: words.index("--dry-run")], *words[words.index("--dry-run") + 1 :]]) == 0
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     for more, status, expected in (
@@ -90,7 +96,7 @@ def test_a_folder_without_a_list_of_results_is_refused_and_one_in_use_too(study,
     run.mkdir()
     for name in ("predictions.tsv", "mine.txt"):
         (run / name).write_text("x")
-    words = words_of(study, *supervision(study), "--members", "presence", "--output-dir", run)
+    words = words_of(study, *supervision(study), "--members", "presence", "--no-rf-baseline", "--output-dir", run)
     assert main(["train", *words, "--overwrite"]) == 2
     assert "is left alone" in capsys.readouterr().err
     (run / "run.json").write_text('{"command": "train", "outputs": ["predictions.tsv", "run.json"]}')

@@ -90,6 +90,19 @@ def test_a_cross_validation_says_how_far_it_is(study: Path, tmp_path: Path, capf
     assert "fold 1 (2 of 2)" in page
     assert "&#34;cv&#34;" in page
     assert "linear model of presence" in page, "a small study has learned baselines whoever chose the folds"
+    assert "nearest neighbours on 8-mers" in page
+    without = [
+        *words,
+        "--cv",
+        "2",
+        "--members",
+        "presence",
+        "--no-rf-baseline",
+        "--output-dir",
+        str(tmp_path / "without"),
+    ]
+    assert main(without) == 0
+    assert "nearest neighbours on 8-mers" not in (tmp_path / "without" / "report.html").read_text()
     for of_network in ("epochs", "attention_layers", "regressor_dropout", "quantiles", "perceiver_num_latents"):
         assert f"&#34;{of_network}&#34;" not in page, "no network was trained"
 

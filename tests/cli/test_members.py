@@ -30,7 +30,7 @@ ALL = "deep presence kernel forest"
 
 def train(study: Path, output: Path, more: str, members: str = ALL, metadata: Path | None = None) -> int:
     words = f"train --table {study}/table.biom --rarefy-depth 300 {SMALL} --output-dir {output} {more}"
-    words += f" --metadata {metadata or study / 'metadata.tsv'} --members {members}"
+    words += f" --metadata {metadata or study / 'metadata.tsv'} --members {members} --no-rf-baseline"
     return main(words.split())
 
 

@@ -22,6 +22,7 @@ MEMBERS = "--members deep presence"
 
 def train(study: Path, output: Path, more: str = "--members presence") -> int:
     words = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column biome --threads 1"
+    words += " --no-rf-baseline"
     words += " --rarefy-depth 200 --device cpu --epochs 1 --embedding-dim 8 --attention-layers 1 --attention-heads 2"
     return main([*words.split(), *more.split(), "--output-dir", str(output)])
 

@@ -310,7 +310,8 @@ def test_predictions_of_another_table_are_counted(simulated, tmp_path):
 def test_new_samples_stand_beside_what_guessing_would_be_in_training(simulated, tmp_path):
     """Twelve samples are called otherwise, as if they were new; of a number and of classes."""
     words = f"train --table {simulated}/table.biom --metadata {simulated}/metadata.tsv --metadata-column ph biome "
-    words += "--rarefy-depth 200 --members presence --test-size 0.3 --validation-size 0 --threads 1 --output-dir"
+    words += "--rarefy-depth 200 --members presence --no-rf-baseline --test-size 0.3 --validation-size 0 "
+    words += "--threads 1 --output-dir"
     assert main([*words.split(), str(tmp_path / "run")]) == 0
     split = read_split(tmp_path / "run" / "split.tsv")
     rows = columns(simulated / "metadata.tsv", "sample-id", "ph", "biome")
