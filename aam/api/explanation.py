@@ -21,7 +21,7 @@ from aam.engine.run import EXPLANATION, describe
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.intervals import number, with_limits
 from aam.explain.effects import Floats, explain_samples
-from aam.explain.page import explanation_html, features_html, importances_html, interval_in, write_figures
+from aam.explain.page import explanation_html, features_html, importances_html, interval_in, speaks_for, write_figures
 from aam.explain.results import HELD_OUT, TRAINING, Asvs, Explanation, explanation_of, folder_names, write_explanation
 from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
@@ -225,17 +225,16 @@ def _named_asvs(table: SampleTable, taxonomy: Taxonomy | None) -> Asvs:
 def _summary(explanation: Explanation) -> list[str]:
     """Return the most important ASVs of a target for a terminal."""
     features = explanation.features.head(10)
-    number_name = "" if explanation.effects.spec.labels else f" {explanation.effects.spec.name}"
-    raised = zip(features.index, features["raises"], strict=True)
+    what = "" if explanation.effects.spec.labels else f" {explanation.effects.spec.name}"
     return [
         f"{explanation.effects.spec.name}: {explanation.verdict()}",
         *([f"  {of_taxa}"] if (of_taxa := explanation.taxa_verdict()) else []),
         "  the first ASVs: importance (95 % interval of it alone), q of all that are tested, and what it stands for",
         *(
             f"  {explanation.asvs.label(column)}: {with_limits(interval_in(features, column, 'importance'))}, q "
-            f"{number(features.loc[column, 'q'])}, {f'for {raises}{number_name}' if raises else 'for nothing'}"
+            f"{number(features.loc[column, 'q'])}, for {speaks_for(features, column, what)}"
             f"{'; stands out' if explanation.stands_out[column] else ''}"
-            for column, raises in raised
+            for column in features.index
         ),
         *([f"  {unnamed}"] if (unnamed := explanation.asvs.unnamed) else []),
     ]

@@ -124,8 +124,9 @@ class RegionProfile:
             f"{share['elsewhere']:.0%} of the ASVs look like another region than the training ASVs, or begin at "
             "another base; were the same primers used and removed?": share["elsewhere"] > MOST_ELSEWHERE,
             f"{share['unseen']:.0%} of the {len(sequences)} ASVs, with {unseen_reads:.0%} of the reads, were not in "
-            "the training table, of which the model knows nothing; in new samples of one kind it is a tenth of the "
-            "reads at most": share["unseen"] > MOST_UNSEEN and unseen_reads > MOST_UNSEEN_READS,
+            "the training table; of samples of the same kind it is a tenth of the reads at most, so expect less": (
+                share["unseen"] > MOST_UNSEEN and unseen_reads > MOST_UNSEEN_READS
+            ),
         }
         return [sentence for sentence, holds in applies.items() if holds]
 

@@ -95,6 +95,12 @@ def interval_in(table: pd.DataFrame, place: int, name: str) -> Interval:
     return Interval(*table.loc[place, [name, f"{name}.low", f"{name}.high"]].astype(float))
 
 
+def speaks_for(table: pd.DataFrame, place: int, of: str = "") -> str:
+    """Return what an ASV or taxon speaks for, then `of`; a question mark where the interval of its effect holds 0."""
+    effect = interval_in(table, place, "effect")
+    return f"{table.loc[place, 'raises'] or '-'}{of}{'?' if effect.low <= 0 <= effect.high else ''}"
+
+
 def _corrected(table: pd.DataFrame, place: int) -> tuple[Interval, str]:
     """Return an importance with the limits of its test, and its text: where nothing is tested 95 % limits, and none."""
     if table["q"].isna().all():
@@ -150,7 +156,9 @@ def importance_figures(explanation: Explanation, columns: Sequence[int]) -> list
     if not explanation.has_truth:
         return [effects]
     title = f"Rise of the {loss} when the ASV is permuted"
-    as_it_is = f"As it is, the {loss} of these samples is {number(explanation.loss)}."
+    as_it_is = (
+        f"As it is, the {loss} of these samples is {number(explanation.loss)}, of the rarefactions explained here."
+    )
     of_importance = _rows_figure(
         explanation,
         features,
@@ -385,6 +393,8 @@ def _cells(table: pd.DataFrame, columns: Mapping[str, str]) -> Table:
         if f"{name}.low" in table:
             return with_limits(interval_in(table, row, name))
         value = table.loc[row, name]
+        if name == "raises":
+            return speaks_for(table, row)
         if isinstance(value, float):
             return f"{value:.0f}" if name == "samples" else number(value)
         return str(value) or "-"
@@ -418,10 +428,17 @@ def class_table(explanation: Explanation) -> list[Table]:
     if len(outputs) < 2:
         return []
     table = pd.concat([table[table["raises"] == label].head(ASVS_OF_CLASS) for label in outputs])
-    table = table.assign(name=[explanation.asvs.label(column) for column in table.index])
+    carriers, truth = explanation.effects.carriers.tocsc(), explanation.effects.truth
+    shares = {"with": list[str](), "without": list[str]()}
+    for column, raises in table["raises"].items():
+        is_class, has = truth == outputs.index(raises), carriers[:, [column]].toarray()[:, 0]
+        for name, rows in (("with", is_class), ("without", np.isfinite(truth) & ~is_class)):
+            shares[name].append(f"{has[rows].mean():.0%}" if rows.any() else "-")
+    names = [explanation.asvs.label(column) for column in table.index]
+    table = table.assign(name=names, label=table["raises"], **shares)
     columns = {
-        "raises": "class", "name": "ASV", "samples": "samples", "effect": "mean effect on its probability",
-        "importance": "importance, 95 % interval of it alone", "q": "q",
+        "label": "class", "name": "ASV", "with": "has it, of the class", "without": "of the others",
+        "effect": "mean effect on its probability", "importance": "importance, 95 % interval of it alone", "q": "q",
     }  # fmt: skip
     return [replace(_cells(table, columns), title="The most important ASVs of each class", name="importance")]
 

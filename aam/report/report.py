@@ -304,7 +304,8 @@ def summary_lines(results: ReportData) -> list[str]:
     """Return the verdict of each target first, then warnings, metrics and baselines, for a terminal of 80 columns."""
     lines = [results.title]
     for result in results.targets:
-        lines += [f"{result.names.target}:", *(f"* {sentence}" for sentence in result.sentences)]
+        lines += [f"{result.names.target}:" for _ in result.sentences[:1]]
+        lines += [f"* {sentence}" for sentence in result.sentences]
     lines += [f"warning: {warning}" for warning in warning_lines(results)]
     for table in results.tables:
         lines += ["", *plain_lines(table)]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -14,7 +13,8 @@ from scipy import sparse
 
 from aam.data.table import SampleTable
 from aam.diversity.batch import bray_curtis
-from aam.evaluate.intervals import LEAST_GROUPS, number
+from aam.evaluate.intervals import number
+from aam.evaluate.larger_errors import LARGER, WorseLevel, larger_errors
 from aam.evaluate.metrics import Array, sorted_levels
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.io.metadata import is_number
@@ -28,12 +28,6 @@ MOST_SAMPLES, LEAST_SAMPLES, MOST_ENTRIES = 500, 200, 6_000_000
 
 # So many samples are listed as the worst.
 WORST_SAMPLES = 15
-
-# The level of the test of larger errors: levels are listed up to this p, and stand out up to this q.
-LARGER = 0.05
-
-# So many levels are listed.
-WORST_LEVELS = 8
 
 # Fewer samples are no picture.
 FEWEST = 10
@@ -269,77 +263,10 @@ def why_odd(result: TargetResult, around: Surroundings, rows: Sequence[int]) -> 
     return texts
 
 
-@dataclass(frozen=True)
-class WorseLevel:
-    """A level of a metadata column where errors are larger than elsewhere, of one true class or, if empty, of all.
-
-    `right` counts the samples there whose class is right; errors are means over samples, there and elsewhere.
-    """
-
-    label: str
-    column: str
-    level: str
-    samples: int
-    right: int
-    error: float
-    elsewhere: float
-    p: float
-    q: float = math.nan
-
-    @property
-    def stands_out(self) -> bool:
-        """Whether errors are larger beyond chance, for all levels that were tested."""
-        return self.q <= LARGER
-
-
 @lru_cache(maxsize=8)
 def worse_levels(result: TargetResult) -> tuple[int, list[WorseLevel]]:
-    """Return how many levels of metadata columns were tested, of each true class, and those of larger errors.
-
-    The test is that of Mann and Whitney, one-sided, of the mean errors of groups in a level against those elsewhere,
-    where both sides have `LEAST_GROUPS`; q is corrected for all tests by Benjamini and Hochberg (1995). Folds are no
-    levels. The least probable come first.
-    """
-    # The import takes a second.
-    from scipy.stats import false_discovery_control, mannwhitneyu
-
-    complete, has_both = result.predictions.complete(), result.predictions.has_both
-    columns = {name: values[has_both].astype(str) for name, values in result.levels.items()}
-    columns = {name: values for name, values in columns.items() if not _same_parts(values, complete.fold)}
-    errors, right = complete.errors, np.zeros(len(complete.truth), bool)
-    if complete.labels:
-        right = complete.predicted.argmax(axis=1) == complete.truth
-    _, units = np.unique(complete.resampling_units.astype(str), return_inverse=True)
-
-    def group_means(rows: Array) -> Array:
-        counts = np.bincount(units[rows])
-        return np.asarray(np.bincount(units[rows], errors[rows])[counts > 0] / counts[counts > 0])
-
-    found = list[WorseLevel]()
-    for place, label in enumerate(complete.labels or ("",)):
-        of_class = complete.truth == place if complete.labels else np.ones(len(errors), bool)
-        seen = set[bytes]()
-        for column, values in columns.items():
-            for level in sorted_levels(values[of_class]):
-                inside = of_class & (values == level)
-                here, others = group_means(inside), group_means(of_class & ~inside)
-                if not level or min(len(here), len(others)) < LEAST_GROUPS or inside.tobytes() in seen:
-                    continue
-                seen.add(inside.tobytes())
-                p = float(mannwhitneyu(here, others, alternative="greater", method="asymptotic").pvalue)
-                error, elsewhere = float(errors[inside].mean()), float(errors[of_class & ~inside].mean())
-                counts = int(inside.sum()), int(right[inside].sum())
-                found.append(WorseLevel(label, column, str(level), *counts, error, elsewhere, p))
-    q = false_discovery_control([one.p for one in found]).tolist() if found else []
-    worse = [replace(one, q=value) for one, value in zip(found, q, strict=True) if one.p <= LARGER]
-    return len(found), sorted(worse, key=lambda one: one.p)[:WORST_LEVELS]
-
-
-def _same_parts(values: Array, others: Array | None) -> bool:
-    """Return whether two columns [N] divide the samples alike."""
-    if others is None:
-        return False
-    return len(set(zip(values.tolist(), others.tolist(), strict=True))) == len(set(values)) == len(set(others))
+    """Return the `larger_errors` of a target, computed once."""
+    return larger_errors(result.predictions, result.levels)
 
 
 def _worse_table(result: TargetResult) -> list[Table]:
@@ -359,7 +286,7 @@ def _worse_table(result: TargetResult) -> list[Table]:
     ]  # fmt: skip
     rows = rows or [("none", *["-"] * (len(header) - 1))]
     of = "classes at levels" if labels else "levels"
-    title = f"Where errors are larger: {of} of the metadata; of {tested} tested, q above {LARGER:g} may be chance"
+    title = f"Where errors are larger: {of} of the metadata, of {tested} tested those with p up to {LARGER:g}"
     return [Table(title, header, tuple(rows), "worse")]
 
 

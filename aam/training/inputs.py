@@ -135,6 +135,9 @@ def load_inputs(
     in_memory, inputs = inputs is not None, inputs or read_inputs(config.data, columns)
     if folds and pretrained is None and not config.targets.metadata_column:
         config, pretrained = _with_shipped(config, inputs, device, world)
+    learns_alone = folds and config.targets.metadata_column != () and not config.trains_network
+    # Before the depth is chosen, which keeps most training samples of each class: with folds those are all.
+    config = _with_folds(config, inputs, columns) if learns_alone else config
     data = config.data
     study = make_study(inputs, data, config.model.max_bp, config.runtime.seed, columns)
     if config.model.max_bp is None:
@@ -148,8 +151,6 @@ def load_inputs(
         () if pretrained is None else pretrained.profile.compare(study.table.sequences, study.table.reads_of_asvs)
     ):
         log.warning("warning: --pretrained-encoder: %s", sentence)
-    learns_alone = folds and config.targets.metadata_column != () and not config.trains_network
-    config = _with_folds(config, study) if learns_alone else config
     splits = make_splits(study, config.data, config.runtime.seed)
     config = _with_baselines(config, study, splits) if learns_alone and not in_memory else config
     if not config.targets.metadata_column:
@@ -157,35 +158,48 @@ def load_inputs(
     return Prepared(config, study, splits, device, world)
 
 
-def _is_quick(config: FineTuneConfig, study: Study, folds: int) -> bool:
+def _is_quick(config: FineTuneConfig, samples: int, asvs: int, folds: int) -> bool:
     """Return whether so many folds, learned baselines among them, take about two minutes on two cores, or less.
 
     That is up to five folds of `MOST_ROWS` samples for each column to predict and `MOST_CELLS` samples times ASVs, or
     more folds of fewer samples.
     """
-    rows = len(study.table.sample_ids) * len(config.targets.metadata_column) * max(1.0, folds / DEFAULT_FOLDS)
-    return rows <= MOST_ROWS and rows * len(study.table.sequences) <= MOST_CELLS
+    rows = samples * len(config.targets.metadata_column) * max(1.0, folds / DEFAULT_FOLDS)
+    return rows <= MOST_ROWS and rows * asvs <= MOST_CELLS
 
 
-def _with_folds(config: FineTuneConfig, study: Study) -> FineTuneConfig:
-    """Return the options with a cross-validation, where no split is asked for, it is quick, and there are groups."""
-    data, ids = config.data, study.table.sample_ids
+def _with_folds(config: FineTuneConfig, inputs: Inputs, columns: MetadataColumns) -> FineTuneConfig:
+    """Return the options with a cross-validation, where no split is asked for, it is quick, and there are groups.
+
+    Samples that have the metadata count, whatever their reads.
+    """
+    data, metadata = config.data, inputs.metadata
     asked = (data.cv, data.split, data.split_column, data.test_size)
-    if study.metadata is None or any(option is not None for option in asked):
+    if metadata is None or any(option is not None for option in asked):
         return config
-    named = None if data.group_column is None else study.metadata.values(data.group_column, ids)
-    groups, columns, asvs = len(set(named or ids)), config.targets.metadata_column, len(study.table.sequences)
-    if groups < LEAST_GROUPS_FOR_FOLDS or not _is_quick(config, study, DEFAULT_FOLDS):
+    every = [name for table in inputs.tables for name in table.sample_ids if name in metadata]
+    complete = zip(*(metadata.values(name, every) for name in columns.required), strict=True)
+    ids = (
+        [name for name, values in zip(every, complete, strict=True) if None not in values]
+        if columns.required
+        else every
+    )
+    named = None if data.group_column is None else metadata.values(data.group_column, ids)
+    groups, targets, asvs = (
+        len(set(named or ids)),
+        config.targets.metadata_column,
+        sum(len(t.sequences) for t in inputs.tables),
+    )
+    if groups < LEAST_GROUPS_FOR_FOLDS or not _is_quick(config, len(ids), asvs, DEFAULT_FOLDS):
         return config
-    divided = study.selection.aligned or ids
-    few_values = len(set(study.metadata.values(columns[0], divided))) <= MOST_CLASSES
-    even = columns[0] if few_values or study.metadata.kinds.get(columns[0]) == "numeric" else None
+    few_values = len(set(metadata.values(targets[0], ids))) <= MOST_CLASSES
+    even = targets[0] if few_values or metadata.kinds.get(targets[0]) == "numeric" else None
     whole = "samples" if data.group_column is None else f"{data.group_column} (whole groups)"
     log.info(
         "every sample is predicted by a model that has not seen it: %d folds of the %d %s, beside learned baselines, "
         "as %d samples and %d ASVs are few enough; --test-size holds out one subset instead%s",
         DEFAULT_FOLDS, groups, whole, len(ids), asvs,
-        "; --cv fold takes the folds of the metadata column fold" if "fold" in study.metadata.kinds else "",
+        "; --cv fold takes the folds of the metadata column fold" if "fold" in metadata.kinds else "",
     )  # fmt: skip
     data = dataclasses.replace(data, cv=str(DEFAULT_FOLDS), stratify=data.stratify or even)
     return dataclasses.replace(config, data=data)
@@ -195,7 +209,9 @@ def _with_baselines(config: FineTuneConfig, study: Study, splits: Sequence[Split
     """Return the options with learned baselines, where nothing is said, these are quick and samples are held out."""
     if config.targets.rf_baseline is not None:
         return config
-    quick = any(split.held_out for split in splits) and _is_quick(config, study, len(splits))
+    quick = any(split.held_out for split in splits) and _is_quick(
+        config, len(study.table.sample_ids), len(study.table.sequences), len(splits)
+    )
     return dataclasses.replace(config, targets=dataclasses.replace(config.targets, rf_baseline=quick))
 
 

@@ -196,5 +196,9 @@ def test_each_of_three_classes_has_asvs_of_its_own_in_the_tables():
         names = [row[1] for row in table.rows if row[0] == label]
         expected = features.index[features["raises"] == label][:3]
         assert names == [explained(3).asvs.label(column) for column in expected]
+    first = features.index[features["raises"] == labels[0]][0]
+    effects = explained(3).effects
+    has, of_class = effects.carriers.toarray()[:, first], effects.truth == 0
+    assert table.rows[0][2:4] == (f"{has[of_class].mean():.0%}", f"{has[~of_class].mean():.0%}")
     assert table.title in explanation_html([explained(3)], [], 4)
     assert class_table(explained(1)) == []

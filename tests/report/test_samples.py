@@ -14,7 +14,7 @@ from aam.evaluate.target_predictions import TargetPredictions
 from aam.report import samples
 from aam.report.report import Names, ReportData, TargetResult, target_result
 from aam.report.report_html import TERMS, report_html, with_terms
-from aam.report.samples import error_tables, sample_figures, surroundings
+from aam.report.samples import error_tables, sample_figures, surroundings, worse_levels
 
 SAMPLES, ASVS = 90, 30
 
@@ -120,7 +120,7 @@ def test_levels_of_the_metadata_where_a_class_is_missed_are_found_and_chance_is_
     noise = {f"noise{at}": random.integers(4, size=count).astype(str) for at in range(20)}
     levels = {"season": season, "same": np.char.upper(season), **noise}
     result = target_result(Names("site"), given, parts=levels, repeats=5)
-    tested, (worst, *others) = samples.worse_levels(result)
+    tested, (worst, *others) = worse_levels(result)
     assert tested == 2 * (3 + 20 * 4)
     assert (worst.label, worst.column, worst.level) == ("gut", "season", "winter")
     assert (worst.samples, worst.right) == (40, 0)
@@ -133,19 +133,7 @@ def test_levels_of_the_metadata_where_a_class_is_missed_are_found_and_chance_is_
     )
     good = replace(given, predicted=np.where(np.arange(2) == truth[:, None], right[:, None], 1 - right[:, None]))
     even = target_result(Names("site"), good, parts=noise, repeats=5)
-    assert not [one for one in samples.worse_levels(even)[1] if one.stands_out]
+    assert not [one for one in worse_levels(even)[1] if one.stands_out]
     assert "160 tested" in error_tables(even)[-1].title
     alike = replace(given, fold=np.unique(season, return_inverse=True)[1])
-    assert samples.worse_levels(target_result(Names("site"), alike, parts={"season": season}, repeats=5)) == (0, [])
-
-
-def test_larger_errors_of_numbers_are_of_groups_not_of_samples():
-    """Five subjects with ten samples each are too few to say anything of a level; twenty are enough."""
-    for subjects, found in ((5, 0), (20, 1)):
-        subject = np.arange(10 * 2 * subjects) // 10
-        diet = np.where(subject < subjects, "breast", "formula")
-        truth = np.zeros(len(subject))
-        predicted = np.where(diet == "breast", 2.0, 1.0) + subject / 1000
-        given = TargetPredictions(tuple(map(str, range(len(subject)))), truth, predicted, groups=subject)
-        result = target_result(Names("age"), given, parts={"diet": diet}, repeats=5)
-        assert [one.level for one in samples.worse_levels(result)[1]] == ["breast"] * found
+    assert worse_levels(target_result(Names("site"), alike, parts={"season": season}, repeats=5)) == (0, [])
