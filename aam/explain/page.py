@@ -246,7 +246,7 @@ def tree_figure(explanation: Explanation) -> list[Figure]:
 def _rows(order: Ints, by: Floats, classes: bool) -> list[Ints]:
     """Return the samples of each row of a heatmap: neighbours in an order, where there are more than `MOST_ROWS`.
 
-    Of classes, numbered in `by` [N], none shares a row, and each has rows enough for its name.
+    Of classes, numbered in `by` [N], none shares a row, and each of so many samples has rows enough for its name.
     """
     parts = [order[by[order] == one] for one in np.unique(by)] if classes else [order]
     share = MOST_ROWS / len(order)
@@ -315,7 +315,7 @@ def heatmap_figures(explanation: Explanation, columns: Sequence[int]) -> list[Fi
     texts = [labels[int(value)] if len(labels) > 2 else f"{value:.3g}" for value in middle]
     what = "predicted class" if len(labels) > 2 else f"predicted {labels[1] if labels else effects.spec.name}"
     notes = f" The largest {1 - DEEPEST:.0%} of the values all have the deepest shade; a pointer shows each value."
-    if len(rows) < len(order):
+    if len(order) >= 2 * len(rows):
         notes += f" Each row is the mean of about {len(order) / len(rows):.0f} samples."
 
     def heatmap(matrices: Sequence[Matrix], asvs: Sequence[int], of: str) -> Chart:

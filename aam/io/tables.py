@@ -51,6 +51,8 @@ def whole_counts(values: npt.NDArray[Any], where: str, place: Callable[[int], st
     Raises `InputError`: a value is not a whole number of reads from 0 to 2^32 - 1; one problem per kind of
     mistake.
     """
+    if values.dtype.kind not in "iu" and values.dtype != np.float32:
+        values = values.astype(np.float64, copy=False)
     if not values.size:
         return values.astype(np.uint32)
     # NaN is neither. A comparison with what was cast is several times as fast as looking for what is wrong.

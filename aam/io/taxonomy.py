@@ -131,19 +131,28 @@ def read_taxonomy(path: Path) -> Taxonomy:
     problems, lineages = Problems(), dict[str, Lineage]()
     text = read_text(path, {"FeatureData[Taxonomy]": "taxonomy.tsv"})
     header, rows = read_header(text, path, ID_NAMES, f"a header that begins with {EXPECTED}")
-    probabilities = [at for at, name in enumerate(header) if name.endswith(".probability")]
-    if not probabilities and (len(header) < 2 or header[1].lower() not in LINEAGE_NAMES):
+    of_embed = header[0].lower() == "asv" and header[1::2] == [
+        name.removesuffix(".probability") for name in header[2::2]
+    ]
+    if not of_embed and (len(header) < 2 or header[1].lower() not in LINEAGE_NAMES):
         raise InputError(f"{path}: the header is {shown(header, 5)}, expected {EXPECTED}")
     for number, cells in until_full(rows, problems):
         feature = cells[0].strip()
         if feature.startswith("#"):
             continue
-        if len(cells) < (len(header) if probabilities else 2) or not feature:
+        if len(cells) < (len(header) if of_embed else 2) or not feature:
             problems.add(f"{path}: line {number}: {shown(cells, 5)}, expected a feature id and its taxon")
+        elif of_embed and (wrong := [cell for cell in cells[2 : len(header) : 2] if not is_number(cell)]):
+            problems.add(f"{path}: line {number}: {shown(wrong)}, expected probabilities")
         elif feature in lineages:
             problems.add(f"{path}: line {number}: feature {feature!r} stands there twice; keep one of its lines")
         else:
-            likely = [cells[at - 1] for at in probabilities if is_number(cells[at]) and float(cells[at]) >= CONFIDENT]
-            lineages[feature] = parse_lineage(likely[-1] if likely else "" if probabilities else cells[1])
+            lineages[feature] = parse_lineage(_likely(cells, len(header)) if of_embed else cells[1])
     problems.raise_if_any()
     return Taxonomy(lineages, path)
+
+
+def _likely(cells: Sequence[str], width: int) -> str:
+    """Return the taxon of the lowest rank that is `CONFIDENT`, from pairs of taxon and probability; '' for none."""
+    sure = [taxon for taxon, share in zip(cells[1:width:2], cells[2:width:2], strict=True) if float(share) >= CONFIDENT]
+    return sure[-1] if sure else ""

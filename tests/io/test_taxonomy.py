@@ -110,3 +110,8 @@ def test_taxa_of_embed_name_an_asv_as_far_down_as_they_are_sure(tmp_path: Path):
     path.write_text(f"{header}ACGT\tk__B\t0.99\n")
     with pytest.raises(InputError, match="line 2: "):
         read_taxonomy(path)
+    path.write_text(f"{header}ACGT\tk__B\thigh\tk__B;g__X\t0.9\n")
+    with pytest.raises(InputError, match="line 2: 'high', expected probabilities"):
+        read_taxonomy(path)
+    path.write_text("Feature ID\tTaxon\tmy.probability\nACGT\tk__B; g__X\t0.1\n")
+    assert read_taxonomy(path).of(["a"], ["ACGT"]) == (("k__B", "g__X"),)
