@@ -128,7 +128,10 @@ def _verdict_tile(result: TargetResult, key: str) -> Tile:
         does = {"not shown": "not shown to do better than", "worse": "worse than"}[chance]
         sentence = f"The model is {does} {constant.name} ({p_text(constant, 1)})."
     elif chance in ("better", "close") and best is not constant:
-        sentence = f"Better than guessing ({constant.name}). {sentence}"
+        if state == "not shown":
+            words, sentence = "Better than guessing", f"Not shown to do better than {best.name}. {sentence}"
+        else:
+            sentence = f"Better than guessing ({constant.name}). {sentence}"
     caution = "" if result.subset == "held-out" else f" These are samples {JUDGED[result.subset]}."
     return Tile("Verdict", words, f"{sentence}{caution}", state=sign)
 

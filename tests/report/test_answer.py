@@ -105,7 +105,7 @@ def test_a_difference_that_is_not_shown_is_explained_and_baselines_are_counted_w
     result = target_result(Names("age"), given, (median(given), *others), repeats=200)
     _, baseline, verdict = tiles(result)
     assert baseline.sentence.endswith(", the best of 2 baselines and guessing.")
-    assert verdict.answer == "Not shown better"
+    assert verdict.answer == "Better than guessing"
     assert (
         "corrected for 2 baselines (Holm): chance alone may give such a difference on the same samples"
         in verdict.sentence
