@@ -203,11 +203,9 @@ def _baselines_table(result: TargetResult, brief: bool = False) -> Table:
         for one in result.comparisons
     ]
     tests = tests_corrected_for(result.comparisons)
-    corrected = (
-        f", differences and p corrected for {tests} baselines (Holm); of guessing one-sided, not corrected"
-        if tests > 1
-        else ""
-    )
+    corrected = ""
+    if tests > 1:
+        corrected = f", differences and p corrected for {tests} baselines (Holm); of guessing one-sided, not corrected"
     title = f"The model beside baselines{corrected}"
     if brief:
         return Table(title, ("", "samples", TITLES[key], "model minus it", "p"), tuple(rows))

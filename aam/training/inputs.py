@@ -147,9 +147,8 @@ def load_inputs(
         reference = read_reference(data.reference_tree)
     study = study.placed_on(reference).with_lineages()
     _check_studies(study, data.study_column)
-    for sentence in (
-        () if pretrained is None else pretrained.profile.compare(study.table.sequences, study.table.reads_of_asvs)
-    ):
+    table = study.table
+    for sentence in () if pretrained is None else pretrained.profile.compare(table.sequences, table.reads_of_asvs):
         log.warning("warning: --pretrained-encoder: %s", sentence)
     splits = make_splits(study, config.data, config.runtime.seed)
     config = _with_baselines(config, study, splits) if learns_alone and not in_memory else config
@@ -177,28 +176,22 @@ def _with_folds(config: FineTuneConfig, inputs: Inputs, columns: MetadataColumns
     asked = (data.cv, data.split, data.split_column, data.test_size)
     if metadata is None or any(option is not None for option in asked):
         return config
-    every = [name for table in inputs.tables for name in table.sample_ids if name in metadata]
-    complete = zip(*(metadata.values(name, every) for name in columns.required), strict=True)
-    ids = (
-        [name for name, values in zip(every, complete, strict=True) if None not in values]
-        if columns.required
-        else every
-    )
+    ids = [name for table in inputs.tables for name in table.sample_ids if name in metadata]
+    for column in columns.required:
+        ids = [name for name, value in zip(ids, metadata.values(column, ids), strict=True) if value is not None]
     named = None if data.group_column is None else metadata.values(data.group_column, ids)
-    groups, targets, asvs = (
-        len(set(named or ids)),
-        config.targets.metadata_column,
-        sum(len(t.sequences) for t in inputs.tables),
-    )
+    groups, asvs = len(set(named or ids)), sum(len(table.sequences) for table in inputs.tables)
+    targets = config.targets.metadata_column
     if groups < LEAST_GROUPS_FOR_FOLDS or not _is_quick(config, len(ids), asvs, DEFAULT_FOLDS):
         return config
     few_values = len(set(metadata.values(targets[0], ids))) <= MOST_CLASSES
     even = targets[0] if few_values or metadata.kinds.get(targets[0]) == "numeric" else None
     whole = "samples" if data.group_column is None else f"{data.group_column} (whole groups)"
     log.info(
-        "every sample is predicted by a model that has not seen it: %d folds of the %d %s, beside learned baselines, "
+        "every sample is predicted by a model that has not seen it: %d folds of the %d %s%s, "
         "as %d samples and %d ASVs are few enough; --test-size holds out one subset instead%s",
-        DEFAULT_FOLDS, groups, whole, len(ids), asvs,
+        DEFAULT_FOLDS, groups, whole, "" if config.targets.rf_baseline is False else ", beside learned baselines",
+        len(ids), asvs,
         "; --cv fold takes the folds of the metadata column fold" if "fold" in metadata.kinds else "",
     )  # fmt: skip
     data = dataclasses.replace(data, cv=str(DEFAULT_FOLDS), stratify=data.stratify or even)
