@@ -56,7 +56,11 @@ def whole_counts(values: npt.NDArray[Any], where: str, place: Callable[[int], st
     if not values.size:
         return values.astype(np.uint32)
     # NaN is neither. A comparison with what was cast is several times as fast as looking for what is wrong.
-    if values.min() >= 0 and values.max() <= MAX_COUNT and ((counts := values.astype(np.uint32)) == values).all():
+    if (
+        float(values.min()) >= 0
+        and float(values.max()) <= MAX_COUNT
+        and ((counts := values.astype(np.uint32)) == values).all()
+    ):
         return counts
     values = values.astype(np.float64, copy=False)
     finite = np.isfinite(values)
