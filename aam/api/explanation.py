@@ -229,7 +229,7 @@ def _summary(explanation: Explanation) -> list[str]:
     return [
         f"{explanation.effects.spec.name}: {explanation.verdict()}",
         *([f"  {of_taxa}"] if (of_taxa := explanation.taxa_verdict()) else []),
-        "  the first ASVs: importance (95 % interval of it alone), q of all that are tested, and what it stands for",
+        "  the first ASVs: importance (95 % interval of it alone), q of all that are tested, and what it speaks for",
         *(
             f"  {explanation.asvs.label(column)}: {with_limits(interval_in(features, column, 'importance'))}, q "
             f"{number(features.loc[column, 'q'])}, for {speaks_for(features, column, what)}"

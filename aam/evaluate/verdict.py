@@ -113,7 +113,7 @@ def _new_batches(complete: TargetPredictions, name: str) -> list[str]:
     text = f"Samples of one {name} are in several folds: the metrics do not hold for a {name} never seen"
     for place, label in enumerate(complete.labels):
         if len(np.unique(np.asarray(complete.batch)[complete.truth == place])) == 1:
-            return [f"{text}; {label} is of one {name} only, so that none can be held out whole."]
+            return [f"{text}; {label} is of one {name} only, so that --cv {name} cannot tell."]
     return [f"{text}; --cv {name} would tell."]
 
 

@@ -42,8 +42,8 @@ from aam.report.target_figures import target_figures
 
 log = logging.getLogger("aam")
 
-# Columns of the metadata of more values than this are not searched for levels with larger errors.
-MOST_VALUES = 20
+# Columns of the metadata of more values than this are not searched for levels with larger errors, nor folds of others.
+MOST_VALUES, FOLDS = 20, "fold"
 
 # Without folds, intervals of held-out samples come from the others of so many parts of whole groups.
 PARTS = 5
@@ -193,7 +193,7 @@ def evaluate_targets(
     """Return the metrics of each target beside those of its baselines; `subset` is what the samples were."""
     source = baselines or BaselineSource()
     ids = table.sample_ids
-    few = [name for name, cells in metadata.columns.items() if len(set(cells)) <= MOST_VALUES]
+    few = [name for name, cells in metadata.columns.items() if len(set(cells)) <= MOST_VALUES and name != FOLDS]
     every = {name: values for name in few if (values := column_values(metadata, name, ids)) is not None}
     reported = [*columns.categories, *([] if columns.group is None else [columns.group])]
     parts = {name: values for name in reported if (values := column_values(metadata, name, ids)) is not None}
