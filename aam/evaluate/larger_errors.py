@@ -60,7 +60,7 @@ def larger_errors(predictions: TargetPredictions, columns: Mapping[str, Array]) 
         Metadata columns.
     """
     # The import takes a second.
-    from scipy.stats import false_discovery_control
+    from scipy.stats import false_discovery_control, rankdata
 
     complete, has_both = predictions.complete(), predictions.has_both
     some = {name: values[has_both].astype(str) for name, values in columns.items()}
@@ -68,25 +68,25 @@ def larger_errors(predictions: TargetPredictions, columns: Mapping[str, Array]) 
     found = list[WorseLevel]()
     for place, label in enumerate(complete.labels or ("",)):
         of_class = complete.truth == place if complete.labels else np.ones(len(complete.truth), bool)
-        seen = set[bytes]()
+        samples, seen = complete.at(of_class), set[bytes]()
+        ranks = rankdata(samples.errors) / max(len(samples.errors), 1)
+        unit = np.unique(samples.resampling_units.astype(str), return_inverse=True)[1]
         for column, values in some.items():
-            found += _of_column(complete.at(of_class), label, column, values[of_class], seen)
+            for level, inside, p in _tests(ranks, unit, values[of_class]):
+                if inside.tobytes() not in seen:
+                    seen.add(inside.tobytes())
+                    found.append(_worse_level(samples, inside, (label, column, level), p))
     q = false_discovery_control([one.p for one in found]).tolist() if found else []
     worse = [replace(one, q=value) for one, value in zip(found, q, strict=True) if one.p <= LARGER]
     worse = [one for one in worse if one.error > one.elsewhere and one.right != one.samples]
     return len(found), sorted(worse, key=lambda one: one.p)[:WORST_LEVELS]
 
 
-def _of_column(
-    samples: TargetPredictions, label: str, column: str, values: Array, seen: set[bytes]
-) -> Iterator[WorseLevel]:
-    """Yield the test of each level of a column of samples of one class; those divided as was `seen` are left out."""
-    # The import takes half a second.
-    from scipy.stats import rankdata
+def _tests(ranks: Array, unit: Array, values: Array) -> Iterator[tuple[str, Array, float]]:
+    """Yield each level of a column `values` [n] that can be tested, which samples it has, and its p.
 
-    errors = samples.errors
-    ranks = rankdata(errors) / max(len(errors), 1)
-    unit = np.unique(samples.resampling_units.astype(str), return_inverse=True)[1]
+    `ranks` [n] are those of the errors, `unit` int [n] numbers the groups.
+    """
     of_unit, sums = np.bincount(unit), np.bincount(unit, ranks)
     levels, level = np.unique(values, return_inverse=True)
     pairs = np.unique(level * len(of_unit) + unit)
@@ -96,21 +96,22 @@ def _of_column(
         here, rank_here = (np.bincount(unit[inside], by, len(of_unit)) for by in (None, ranks[inside]))
         there = of_unit - here
         fewest = min(int((here > 0).sum()), int((there > 0).sum()))
-        if fewest < LEAST_GROUPS or inside.tobytes() in seen:
+        if fewest < LEAST_GROUPS:
             continue
-        seen.add(inside.tobytes())
         means = rank_here.sum() / here.sum(), (sums - rank_here).sum() / there.sum()
         parts = (rank_here - means[0] * here) / here.sum() - (sums - rank_here - means[1] * there) / there.sum()
         deviation = math.sqrt(len(of_unit) / (len(of_unit) - 1) * float(parts @ parts))
         difference = means[0] - means[1]
         p = float(stdtr(fewest - 1, -difference / deviation)) if deviation > 0 else float(difference <= 0)
-        right = None
-        if samples.labels:
-            right = int((samples.predicted[inside].argmax(axis=1) == samples.truth[inside]).sum())
-        yield WorseLevel(
-            label, column, str(levels[place]), int(inside.sum()), right,
-            float(errors[inside].mean()), float(errors[~inside].mean()), p,
-        )  # fmt: skip
+        yield str(levels[place]), inside, p
+
+
+def _worse_level(samples: TargetPredictions, inside: Array, names: tuple[str, str, str], p: float) -> WorseLevel:
+    """Return the label, column and level of these `names` with its errors, of the samples of its class."""
+    errors, right = samples.errors, None
+    if samples.labels:
+        right = int((samples.predicted[inside].argmax(axis=1) == samples.truth[inside]).sum())
+    return WorseLevel(*names, int(inside.sum()), right, float(errors[inside].mean()), float(errors[~inside].mean()), p)
 
 
 def _same_parts(values: Array, others: Array | None) -> bool:
