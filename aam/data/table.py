@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import operator
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -104,24 +106,30 @@ def make_table(
     `counts` are whole numbers from 0 to 2^32 - 1, each position stored once. Columns of one sequence (clean
     DNA) become one, under the smallest of their ids; `InputError` where the sum of reads exceeds 2^32 - 1.
     """
-    names = np.array(sequences or feature_ids, dtype=object)
-    keys, first, column_of = np.unique(names, return_index=True, return_inverse=True)
-    ids = [feature_ids[place] for place in first.tolist()]
-    merging = len(keys) < len(column_of)
+    # Python sorts text in a third of NumPy's time.
+    names = sequences or feature_ids
+    order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
+    ordered = [names[place] for place in order.tolist()]
+    is_first = np.array([True, *map(operator.ne, ordered[1:], ordered)])
+    column_of = np.empty(len(names), np.int32)
+    column_of[order] = np.cumsum(is_first) - 1
+    keys = tuple(itertools.compress(ordered, is_first))
+    ids = [feature_ids[place] for place in order[is_first].tolist()]
+    merging = len(keys) < len(names)
     if merging:
         log.info("merged %d ASVs of the same sequence as another", len(column_of) - len(keys))
         for column, name in zip(column_of.tolist(), feature_ids, strict=True):
             ids[column] = min(name, ids[column])
     data = counts.data.astype(np.uint64 if merging else counts.dtype)
     # SciPy widens the columns where the ends are wide, and a table has less than 2^31 entries.
-    ends, columns = counts.indptr.astype(np.int32), column_of.astype(np.int32)[counts.indices]
+    ends, columns = counts.indptr.astype(np.int32), column_of[counts.indices]
     merged = csr_array((data, columns, ends), shape=(counts.shape[0], len(ids)))
     merged.sum_duplicates()
     largest = int(merged.data.max(initial=0))
     if largest > MAX_COUNT:
         raise InputError(f"merged ASVs have {largest} reads in a sample, expected at most {MAX_COUNT}")
     stored = merged.astype(np.min_scalar_type(largest))
-    return SampleTable(stored, tuple(sample_ids), tuple(ids), tuple(keys) if sequences else ())
+    return SampleTable(stored, tuple(sample_ids), tuple(ids), keys if sequences else ())
 
 
 def sequences_of(feature_ids: Sequence[str], source: str, fasta: Path | None) -> list[str]:

@@ -42,12 +42,13 @@ def _ids(file: h5py.File, axis: str, where: str) -> list[str]:
     ids: list[str] = []
     left = MAX_ID_BYTES
     for start in range(0, stored.size, ID_SLAB):
-        for name in map(bytes, stored[start : start + ID_SLAB]):
-            left -= len(name)
-            try:
-                ids.append(name.decode("utf-8"))
-            except UnicodeDecodeError as error:
-                raise InputError(f"{where}: {axis}/ids[{len(ids)}] is not UTF-8: {name[:40]!r}") from error
+        names = stored[start : start + ID_SLAB].tolist()
+        left -= sum(map(len, names))
+        try:
+            ids += [name.decode() for name in names]
+        except UnicodeDecodeError as error:
+            place = start + names.index(error.object)
+            raise InputError(f"{where}: {axis}/ids[{place}] is not UTF-8: {error.object[:40]!r}") from error
         if left < 0:
             raise InputError(f"{where}: {axis}/ids are longer than {MAX_ID_BYTES} bytes together")
     return ids

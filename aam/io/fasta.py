@@ -9,7 +9,8 @@ from pathlib import Path
 from aam.errors import InputError, Problems
 from aam.io.text import read_text, unix, until_full
 
-NOT_DNA = re.compile("[^ACGTUNRYSWKMBDHVacgtunryswkmbdhv]")
+LETTERS = "ACGTUNRYSWKMBDHVacgtunryswkmbdhv"
+NOT_DNA = re.compile(f"[^{LETTERS}]")
 
 # Sequences that are cleaned at a time.
 AT_ONCE = 1 << 14
@@ -26,19 +27,21 @@ def first_not_dna(sequence: str) -> str:
 def not_dna(names: Sequence[str]) -> list[str]:
     """Return those of some names that are no DNA; looked for in many at once, as most tables have none."""
     parts = (names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE))
-    return [name for some in parts if NOT_DNA.search("".join(some)) for name in some if NOT_DNA.search(name)]
+    others = (some for some in parts if "".join(some).encode(errors="replace").translate(None, LETTERS.encode()))
+    return [name for some in others for name in some if NOT_DNA.search(name)]
 
 
 def clean(sequences: Sequence[str]) -> list[str]:
     """Return upper-case DNA of valid sequences: U becomes T, IUPAC letters other than ACGTU become N.
 
-    What is clean already is returned as the object that it is, so that a large table holds it once.
+    Where all of many are clean already they are returned as the objects that they are, so that a large table holds them once.
     """
     result: list[str] = []
     for start in range(0, len(sequences), AT_ONCE):
         some = sequences[start : start + AT_ONCE]
-        joined = "\n".join(some).upper().encode("ascii").translate(CLEAN).decode("ascii")
-        result += [old if old == new else new for old, new in zip(some, joined.split("\n"), strict=True)]
+        joined = "\n".join(some)
+        cleaned = joined.upper().encode("ascii").translate(CLEAN).decode("ascii")
+        result += some if cleaned == joined else cleaned.split("\n")
     return result
 
 

@@ -28,6 +28,8 @@ EXPECTED = (
 
 ZEROS = frozenset(("0", "0.0"))
 
+PRINTABLE = bytes(range(0x20, 0x7F))
+
 # A name that is a sequence; names of samples are not.
 SEQUENCE = re.compile("[ACGTUN]{20,}", re.IGNORECASE)
 
@@ -95,8 +97,10 @@ def checked_table(raw: RawTable, where: str) -> RawTable:
             problems.add(f"{where}: the table is empty, it has no {kind}s")
         if empty := [place for place, name in enumerate(ids, start=1) if not name.strip()]:
             problems.add(f"{where}: {len(empty)} {kind} ids are empty, the first is {kind} {empty[0]}")
-        if not "".join(ids).isprintable():
-            odd = [ascii(name) for name in ids if not name.isprintable()]
+        # Printable ASCII first, for which Python looks up each character otherwise.
+        if "".join(ids).encode(errors="surrogatepass").translate(None, PRINTABLE) and (
+            odd := [ascii(name) for name in ids if not name.isprintable()]
+        ):
             problems.add(f"{where}: {kind} ids hold characters that cannot be printed: {shown(odd)}")
         if len(set(ids)) < len(ids):
             repeated = [name for name, times in Counter(ids).items() if times > 1]
