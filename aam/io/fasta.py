@@ -34,7 +34,7 @@ def not_dna(names: Sequence[str]) -> list[str]:
 def clean(sequences: Sequence[str]) -> list[str]:
     """Return upper-case DNA of valid sequences: U becomes T, IUPAC letters other than ACGTU become N.
 
-    Where all of many are clean already they are returned as the objects that they are, so that a large table holds them once.
+    Many that are clean already are returned as the objects that they are, so that a large table holds them once.
     """
     result: list[str] = []
     for start in range(0, len(sequences), AT_ONCE):
