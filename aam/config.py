@@ -77,13 +77,6 @@ PREDICTION_PASSES = 4
 
 
 @dataclass(frozen=True)
-class TableFormat:
-    """How a table is written"""
-
-    transpose: bool = rare(False, "Samples are the rows of the table, as DADA2 writes it.")
-
-
-@dataclass(frozen=True)
 class MetadataFormat:
     """How metadata is written"""
 
@@ -91,7 +84,7 @@ class MetadataFormat:
 
 
 @dataclass(frozen=True)
-class TreeConfig(TableFormat):
+class TreeConfig:
     """Table, tree and the distance between samples"""
 
     table: Path | None = option(
@@ -853,6 +846,7 @@ REMOVED = {
     "--label-share": "leave samples out of the metadata, and pass --missing drop",
     "--memory-snapshot": "--memory-profile writes the most memory of each stage",
     "--pipeline": "--data-parallel and --distributed share the work among processes",
+    "--transpose": "tables that have samples in rows, as DADA2 writes them, are recognized",
     "--unfreeze-epochs": "--freeze-base trains the new heads alone",
 }
 

@@ -14,7 +14,6 @@ from aam.config import (
     MetadataFormat,
     Missing,
     ModelConfig,
-    TableFormat,
     TrainConfig,
     TreeConfig,
     head_problems,
@@ -86,7 +85,7 @@ class UnifracConfig(TreeConfig, DeviceConfig, OutputConfig):
 
 
 @dataclass(frozen=True)
-class ApplyConfig(TableFormat):
+class ApplyConfig:
     """A trained model and the table it is applied to"""
 
     model: tuple[Path, ...] = option(

@@ -41,7 +41,7 @@ BOTH = [
     "--pretrained-encoder", "--rarefy-depth", "--resume-from", "--scheduler", "--scheduler-eta-min",
     "--scheduler-factor", "--scheduler-min-lr", "--scheduler-patience", "--scheduler-t-mult", "--scheduler-t0",
     "--seed", "--sequences", "--split", "--split-column", "--stratify", "--target-effective-batch-size",
-    "--test-fold", "--test-size", "--tf32", "--threads", "--token-limit", "--track", "--transpose", "--trim",
+    "--test-fold", "--test-size", "--tf32", "--threads", "--token-limit", "--track", "--trim",
     "--unifrac-matrix", "--unifrac-metric", "--use-expandable-segments", "--validation-size", "--warmup-steps",
     "--weight-decay",
 ]  # fmt: skip

@@ -75,7 +75,6 @@ def load_table(
         table=config.table,
         sequences=config.sequences,
         trim=config.trim,
-        transpose=config.transpose,
         decimal=getattr(config, "decimal", "."),
         rarefy_depth=saved.depth,
         token_limit=saved.data.token_limit,

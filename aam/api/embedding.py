@@ -234,9 +234,7 @@ def search(config: NearestConfig) -> None:
         A model without a reference tree, bad tables, or an output that exists.
     """
     output, table, collection = given(config.output), given(config.table), given(config.among)
-    shared = {
-        name: getattr(config, name) for name in ("model", "sequences", "trim", "trim_primers", "transpose", "runtime")
-    }
+    shared = {name: getattr(config, name) for name in ("model", "sequences", "trim", "trim_primers", "runtime")}
     models = prepare_models(config.model, config.runtime)
     samples = placed_samples(models, EmbedConfig(table=table, **shared))
     itself = table.samefile(collection)

@@ -105,7 +105,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         self._forget()
         given = {name: value for name, value in self.get_params(deep=False).items() if name != "output_dir"}
         config = configured(FineTuneConfig(), given, type(self).__name__)
-        table = sample_table(X, config.data.sequences, transpose=config.data.transpose)
+        table = sample_table(X, config.data.sequences)
         name = getattr(y, "name", None)
         target = name if isinstance(name, str) and name and name not in RESERVED else "y"
         self._check_target(aligned(y, table.sample_ids, "y"))
@@ -187,7 +187,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
 
     def _of_table(self) -> dict[str, Any]:
         """Return how a table is read, in fitting, predictions and explanations alike."""
-        return {name: getattr(self, name) for name in ("sequences", "trim", "transpose")}
+        return {name: getattr(self, name) for name in ("sequences", "trim")}
 
     def _metadata(
         self, sample_ids: Sequence[str], target: str, y: Any = None, groups: Any = None, covariates: Any = None,
@@ -217,7 +217,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
 
     def _sample_ids(self, X: Any) -> tuple[str, ...]:
         """Return the samples of a table in its order."""
-        return sample_table(X, need_sequences=False, transpose=self.transpose).sample_ids
+        return sample_table(X, need_sequences=False).sample_ids
 
     def _check_target(self, values: list[Any]) -> None:
         """Raise `InputError` for values that cannot be learned, and remember the classes where there are some."""

@@ -253,7 +253,7 @@ class Model:
 
 def inputs_of_model(config: ApplyConfig, table: Any, metadata: Any = None, tree: Any = None) -> Inputs:
     """Return what a model is applied to, from files or from memory, read as `config` says."""
-    read = sample_table(table, config.sequences, transpose=config.transpose)
+    read = sample_table(table, config.sequences)
     decimal = getattr(config, "decimal", ".")
     return Inputs(
         (read,), trees=(phylogeny(tree),), metadata=None if metadata is None else metadata_from(metadata, decimal)

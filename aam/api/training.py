@@ -222,7 +222,7 @@ def pretrain(
     config = dataclasses.replace(config, data=named, runtime=runtime)
     check(config)
     described = None if metadata is None else metadata_from(metadata, data.decimal)
-    inputs = inputs_of(data, sample_table(table, data.sequences, transpose=data.transpose), tree, described)
+    inputs = inputs_of(data, sample_table(table, data.sequences), tree, described)
     with interrupts_as_in_python():
         run(config, inputs=inputs)
     machine = {name: getattr(runtime, name) for name in ("device", "threads", "mixed_precision")}

@@ -157,7 +157,7 @@ def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -
     rooted = phylogeny(tree, config.midpoint_root)
     if rooted is None:
         raise InputError("aam.unifrac: tree is None, expected a skbio.TreeNode or the path of a tree")
-    read = sample_table(table, need_sequences=False, transpose=config.transpose)
+    read = sample_table(table, need_sequences=False)
     samples = samples_on_tree(config, read, rooted)
     ids = samples.table.sample_ids
     if skbio is None:
@@ -220,7 +220,7 @@ def write_unifrac(config: UnifracConfig) -> None:
         write_distances(output, ids, _shown(stripe_tiles(stripes), len(ids)))
         log.info("%s: %d samples from %d parts", output, len(ids), len(stripes))
         return
-    table = read_table(given(config.table), need_sequences=False, transpose=config.transpose)
+    table = read_table(given(config.table), need_sequences=False)
     samples = samples_on_tree(config, table, read_tree(given(config.tree), config.midpoint_root))
     ids = samples.table.sample_ids
     if config.unifrac_metric == "faith_pd":

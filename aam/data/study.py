@@ -312,7 +312,7 @@ def read_inputs(config: DataConfig, columns: MetadataColumns) -> Inputs:
     metadata = matrix = None
     for path in paths:
         with problems.collected():
-            tables.append(read_table(path, sequences, transpose=config.transpose))
+            tables.append(read_table(path, sequences))
     with problems.collected():
         if config.metadata is not None:
             metadata = read_metadata(config.metadata, config.decimal)

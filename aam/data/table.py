@@ -158,50 +158,40 @@ def sequences_of(feature_ids: Sequence[str], source: str, fasta: Path | None) ->
     return clean(feature_ids)
 
 
-def read_table(
-    path: Path, sequences: Path | None = None, need_sequences: bool = True, transpose: bool = False
-) -> SampleTable:
+def read_table(path: Path, sequences: Path | None = None, need_sequences: bool = True) -> SampleTable:
     """Read a table of counts: BIOM 2.1 (HDF5), BIOM 1.0 (JSON), .qza or text, recognized by its content.
 
     `sequences` names FASTA (plain or gzip) or .qza; without it feature ids are the sequences. Without
-    `need_sequences` feature ids are tips of a tree and nothing else. With `transpose` the table has its samples where
-    others have features.
+    `need_sequences` feature ids are tips of a tree and nothing else. A table that has its samples where others have
+    features is turned, where its names or header tell.
 
     Raises `InputError`: the file cannot be read as such a table, counts are not whole, ids are empty or
     repeated, or a feature has no sequence.
     """
-    raw = checked_table(_read_raw(path, transpose), str(path))
+    raw = checked_table(_read_raw(path), str(path))
     return table_of_counts(raw, str(path), sequences, need_sequences)
 
 
-def _read_raw(path: Path, transpose: bool) -> RawTable:
-    """Return a table as its file holds it, unchecked; with `transpose` its features are the samples.
-
-    Raises `InputError`: the file cannot be read as a table.
-    """
+def _read_raw(path: Path) -> RawTable:
+    """Return a table as its file holds it, unchecked; `InputError` where the file cannot be read as a table."""
     if read_bytes(path, len(HDF5_MAGIC)) == HDF5_MAGIC:
-        table = read_hdf5(path, str(path))
-    else:
-        reason = "rarefaction needs counts of reads, pass the table as it was before it was normalised"
-        blob = read_content(path, {"FeatureTable[Frequency]": "feature-table.biom"}, reason)
-        if blob.startswith(HDF5_MAGIC):
-            table = read_hdf5(blob, str(path))
-        elif blob[:4096].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
-            table = read_json(blob, str(path))
-        else:
-            return read_tsv(decoded(blob, path), str(path), transpose)
-    return table.transposed() if transpose else table
+        return read_hdf5(path, str(path))
+    reason = "rarefaction needs counts of reads, pass the table as it was before it was normalised"
+    blob = read_content(path, {"FeatureTable[Frequency]": "feature-table.biom"}, reason)
+    if blob.startswith(HDF5_MAGIC):
+        return read_hdf5(blob, str(path))
+    if blob[:4096].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
+        return read_json(blob, str(path))
+    return read_tsv(decoded(blob, path), str(path))
 
 
 def table_of_counts(
     raw: RawTable, source: str, sequences: Path | None = None, need_sequences: bool = True
 ) -> SampleTable:
     """Return a table of checked counts; `source` is its name in messages, all else is as of `read_table`."""
-    if need_sequences and _is_transposed(raw):
-        raise InputError(
-            f"{source}: samples are called by DNA ({raw.sample_ids[0][:40]!r}), and features are not "
-            f"({raw.feature_ids[0][:40]!r}): it has samples where others have features; pass --transpose, or turn it"
-        )
+    if _is_transposed(raw):
+        log.info("%s: ASVs are where other tables have samples; it is turned", source)
+        raw = raw.transposed()
     sequences_of_features = sequences_of(raw.feature_ids, source, sequences) if need_sequences else ()
     try:
         return make_table(raw.counts, raw.sample_ids, raw.feature_ids, sequences_of_features)

@@ -119,22 +119,18 @@ def checked_table(raw: RawTable, where: str) -> RawTable:
     return raw
 
 
-def read_tsv(text: str, where: str, transpose: bool = False) -> RawTable:
+def read_tsv(text: str, where: str) -> RawTable:
     """Read a table of text: header ``#OTU ID``, a row per feature, a column per sample, at most a taxonomy column.
 
-    Tabs, commas or semicolons separate the cells. With `transpose` samples are in rows.
+    Tabs, commas or semicolons separate the cells. Where the header says that samples are in rows, as DADA2 writes
+    them, the table is turned.
 
-    Raises `InputError`: not UTF-8, no header, samples in rows, a row of another length, a cell that is no count.
+    Raises `InputError`: not UTF-8, no header, a row of another length, a cell that is no count.
     """
     header, body = read_header(text, where, FEATURE_HEADERS | SAMPLE_HEADERS, EXPECTED)
     names = header[1:-1] if header[-1].lower() in TAXONOMY_HEADERS else header[1:]
     by_sample = header[0].lower() in SAMPLE_HEADERS or (names and all(map(SEQUENCE.fullmatch, names)))
-    if by_sample and not transpose:
-        raise InputError(
-            f"{where}: samples are in rows and features in columns (the header begins {header[:2]!r:.60}), as DADA2 "
-            "has them; pass --transpose to read it so"
-        )
-    kind = "feature" if transpose else "sample"
+    kind = "feature" if by_sample else "sample"
     problems, row_names, lines = Problems(), list[str](), list[int]()
     rows, columns, values = array("i"), array("i"), array("d")
     for line, cells in until_full(body, problems):
@@ -158,4 +154,4 @@ def read_tsv(text: str, where: str, transpose: bool = False) -> RawTable:
     counts = whole_counts(np.array(values), where, lambda k: f"line {lines[rows[k]]}, {kind} {names[columns[k]]!r}")
     matrix = coo_array((counts, (columns, rows)), shape=(len(names), len(row_names)))
     table = RawTable(matrix.tocsr(), names, row_names)
-    return table.transposed() if transpose else table
+    return table.transposed() if by_sample else table

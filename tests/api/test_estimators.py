@@ -134,9 +134,7 @@ def test_explanations_are_those_of_the_command(study_folder, frame, metadata, re
     assert np.isfinite(effects["effect"]).any()
     with pytest.raises(InputError, match="holds results already"):
         regressor.explain(frame, output_dir=tmp_path / "ours", prediction_passes=1)
-    turned = copy.copy(regressor)
-    turned.transpose = True
-    again = turned.explain(few.T, output_dir=tmp_path / "ours", overwrite=True, prediction_passes=1)
+    again = regressor.explain(few.T, output_dir=tmp_path / "ours", overwrite=True, prediction_passes=1)
     pd.testing.assert_frame_equal(again, effects)
 
 
@@ -166,8 +164,6 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
         small.fit(frame, [1, 2, 3])
     with pytest.raises(InputError, match=r"^y: 'soil' is no finite number; correct it, or take AmpliconClassifier"):
         small.fit(frame, ["soil"] * 60)
-    with pytest.raises(InputError, match=r"^the table: samples are called by DNA .* pass --transpose, or turn it"):
-        small.fit(frame.T, np.zeros(80))
     for wrong in (None, 3, dict.fromkeys(frame.index, 1.0), (value for value in metadata["ph"])):
         with pytest.raises(InputError, match=f"^y is {type(wrong).__name__}, expected an array, a list, or a Series"):
             small.fit(frame, wrong)
@@ -304,7 +300,7 @@ def test_what_is_in_memory_is_written_to_no_file(frame, study_folder, regressor,
     pd.testing.assert_frame_equal(regressor.model_.predict(frame).sort_index(), expected.sort_index(), rtol=1e-5)
     assert regressor.model_.embed(frame).shape == (60, 16)
     assert len(regressor.model_.explain(frame, tree=tree, prediction_passes=1)) == 80
-    pd.testing.assert_frame_equal(regressor.model_.predict(frame.T, transpose=True), regressor.model_.predict(frame))
+    pd.testing.assert_frame_equal(regressor.model_.predict(frame.T), regressor.model_.predict(frame))
     options = {"metric": "weighted", "device": "cpu", "threads": 1}
     of_files = aam.unifrac(study_folder / "table.biom", study_folder / "tree.nwk", **options)
     assert aam.unifrac(frame, tree, **options) == of_files.filter(frame.index)

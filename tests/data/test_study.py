@@ -120,7 +120,7 @@ def test_a_table_with_samples_in_rows(files, tmp_path):
     cells = [",".join([name, *map(str, row)]) for name, row in zip(NAMES, COUNTS.tolist(), strict=True)]
     files["table"] = tmp_path / "dada2.csv"
     files["table"].write_text("\n".join([",".join(["sample-id", *SEQUENCES]), *cells]) + "\n")
-    assert load(files, rarefy_depth=14, transpose=True).table.sample_ids == ("d", "b", "a")
+    assert load(files, rarefy_depth=14).table.sample_ids == ("d", "b", "a")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from aam.data.table import read_table
 from aam.io.qza import write_artifact
-from tests.data.small_tables import COUNTS, ORDER, SAMPLES, biom_table, dense, read_or_refused, refused, save_hdf5
+from tests.data.small_tables import COUNTS, ORDER, biom_table, dense, read_or_refused, refused, save_hdf5
 from tests.data.small_tables import SEQUENCES as SEQUENCES_OF_TABLE
 
 TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
@@ -48,7 +48,6 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         ("name|ACGT\ns1|1\n", ["line 1 begins with 'name|ACGT'", "#OTU ID", "features in rows"]),
         ("name,s1\nACGT,1\n", ["line 1 begins with 'name' (cells separated by commas)"]),
         ("# nothing\n", ["nothing but comments"]),
-        ("sample\tACGT\ns1\t1\n", ["samples are in rows", "pass --transpose"]),
     ],
 )
 def test_bad_tsv(tmp_path, text, expected):
@@ -96,27 +95,23 @@ def test_delimiters_row_names_of_r_and_gzip(tmp_path, spelling):
 
 
 @pytest.mark.parametrize("text", DADA2)
-def test_samples_in_rows_need_transpose(tmp_path, text):
+def test_samples_in_rows_are_recognized(tmp_path, text):
     path = tmp_path / "t.csv"
     path.write_text(text.format(*SEQUENCES))
-    assert "samples are in rows and features in columns" in refused(path)
-    table = read_table(path, transpose=True)
+    table = read_table(path)
     assert (table.sample_ids, table.sequences) == (("s1", "s2"), SEQUENCES)
     assert dense(table).tolist() == [[1, 2], [0, 3]]
 
 
-def test_transpose_holds_for_every_format(tmp_path):
-    turned = biom_table(COUNTS.T, SEQUENCES_OF_TABLE, SAMPLES)
-    path = save_hdf5(turned, tmp_path / "t.biom")
-    table = read_table(path, transpose=True)
-    assert table.sample_ids == tuple(SAMPLES)
-    assert dense(table).tolist() == COUNTS[:, ORDER].tolist()
-
-
-def test_a_turned_biom_table_is_told(tmp_path):
-    asvs = ["ACGT" * 5, "TTGA" * 6]
+@pytest.mark.parametrize("need_sequences", [True, False])
+def test_a_turned_biom_table_is_recognized(tmp_path, caplog, need_sequences):
+    asvs = ("ACGT" * 5, "TTGA" * 6)
     turned = biom_table(COUNTS[:2, :2], asvs, ["s1", "s2"])
-    assert "pass --transpose, or turn it" in refused(save_hdf5(turned, tmp_path / "t.biom"))
+    with caplog.at_level("INFO"):
+        table = read_table(save_hdf5(turned, tmp_path / "t.biom"), need_sequences=need_sequences)
+    assert "ASVs are where other tables have samples; it is turned" in caplog.text
+    assert (table.sample_ids, table.feature_ids) == (("s1", "s2"), asvs)
+    assert dense(table).tolist() == COUNTS[:2, :2].T.tolist()
 
 
 cells = st.sampled_from(["0", "1", "2.0", "-1", "0.5", "nan", "1e400", "", "A", "ACGT", "GG", "#OTU ID", "taxonomy"])
