@@ -6,7 +6,7 @@ import itertools
 import logging
 import operator
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 
 from aam.errors import InputError, shown
 from aam.io.biom import read_hdf5, read_json, write_hdf5
-from aam.io.fasta import clean, first_not_dna, not_dna, read_fasta
+from aam.io.fasta import clean, first_not_dna, is_sequence, not_dna, read_fasta
 from aam.io.tables import MAX_COUNT, RawTable, checked_table, read_tsv
 from aam.io.text import HDF5_MAGIC, decoded, read_bytes, read_content
 
@@ -29,9 +29,6 @@ Integers = npt.NDArray[np.integer]
 
 # How names of taxa begin: d__Bacteria, k__..., of SILVA D_0__..., or a rank alone.
 TAXON = re.compile(r"\s*([dkpcofgs]__|D_\d__|(Bacteria|Archaea|Unassigned)\b)", re.IGNORECASE)
-
-# Nucleotides that no name of a sample has by chance.
-LEAST_DNA = 20
 
 # Entries of the matrix that are looked at together.
 ENTRIES = 1 << 20
@@ -132,13 +129,14 @@ def make_table(
     return SampleTable(stored, tuple(sample_ids), tuple(ids), keys if sequences else ())
 
 
-def sequences_of(feature_ids: Sequence[str], source: str, fasta: Path | None) -> list[str]:
+def _sequences(
+    feature_ids: Sequence[str], source: str, fasta: Path | None, sequence_of: Mapping[str, str]
+) -> list[str]:
     """Return the clean sequences of the features of the table `source`: those of a FASTA file, or their ids.
 
     Raises `InputError`: a feature has no sequence, or its id is none.
     """
     if fasta is not None:
-        sequence_of = read_fasta(fasta, feature_ids)
         if missing := [name for name in feature_ids if name not in sequence_of]:
             raise InputError(
                 f"{fasta}: no sequence for {len(missing)} of the {len(feature_ids)} features of {source}: "
@@ -189,21 +187,16 @@ def table_of_counts(
     raw: RawTable, source: str, sequences: Path | None = None, need_sequences: bool = True
 ) -> SampleTable:
     """Return a table of checked counts; `source` is its name in messages, all else is as of `read_table`."""
-    if _is_transposed(raw):
+    of_name = {} if sequences is None else read_fasta(sequences, (*raw.sample_ids, *raw.feature_ids))
+    is_asv = is_sequence if sequences is None else of_name.__contains__
+    if all(map(is_asv, raw.sample_ids)) and not any(map(is_asv, raw.feature_ids)):
         log.info("%s: ASVs are where other tables have samples; it is turned", source)
         raw = raw.transposed()
-    sequences_of_features = sequences_of(raw.feature_ids, source, sequences) if need_sequences else ()
+    sequences_of_features = _sequences(raw.feature_ids, source, sequences, of_name) if need_sequences else ()
     try:
         return make_table(raw.counts, raw.sample_ids, raw.feature_ids, sequences_of_features)
     except InputError as error:
         raise InputError(*(f"{source}: {problem}" for problem in error.problems)) from error
-
-
-def _is_transposed(raw: RawTable) -> bool:
-    """Return whether all samples are called by DNA of a length that no name has, and no feature is."""
-    return all(len(name) >= LEAST_DNA and not first_not_dna(name) for name in raw.sample_ids) and all(
-        map(first_not_dna, raw.feature_ids)
-    )
 
 
 def check_length(table: SampleTable, max_bp: int, of_model: bool = False) -> None:

@@ -12,6 +12,9 @@ from aam.io.text import read_text, unix, until_full
 LETTERS = "ACGTUNRYSWKMBDHVacgtunryswkmbdhv"
 NOT_DNA = re.compile(f"[^{LETTERS}]")
 
+# Nucleotides that no name of a sample has, as a pair of barcodes of ten each.
+LEAST_DNA = 30
+
 # Sequences that are cleaned at a time.
 AT_ONCE = 1 << 14
 
@@ -22,6 +25,11 @@ def first_not_dna(sequence: str) -> str:
     """Return the first character that is no nucleotide letter, for a message; empty when there is none."""
     match = NOT_DNA.search(sequence)
     return match.group() if match else ""
+
+
+def is_sequence(name: str) -> bool:
+    """Return whether a name is DNA, longer than what a sample is called by."""
+    return len(name) >= LEAST_DNA and not first_not_dna(name)
 
 
 def not_dna(names: Sequence[str]) -> list[str]:

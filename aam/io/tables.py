@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array
 
 from aam.errors import InputError, Problems, shown
+from aam.io.fasta import is_sequence
 from aam.io.text import read_header, until_full
 
 MAX_COUNT = 2**32 - 1
@@ -29,9 +29,6 @@ EXPECTED = (
 ZEROS = frozenset(("0", "0.0"))
 
 PRINTABLE = bytes(range(0x20, 0x7F))
-
-# A name that is a sequence; names of samples are not.
-SEQUENCE = re.compile("[ACGTUN]{20,}", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +126,7 @@ def read_tsv(text: str, where: str) -> RawTable:
     """
     header, body = read_header(text, where, FEATURE_HEADERS | SAMPLE_HEADERS, EXPECTED)
     names = header[1:-1] if header[-1].lower() in TAXONOMY_HEADERS else header[1:]
-    by_sample = header[0].lower() in SAMPLE_HEADERS or (names and all(map(SEQUENCE.fullmatch, names)))
+    by_sample = header[0].lower() in SAMPLE_HEADERS or (names and all(map(is_sequence, names)))
     kind = "feature" if by_sample else "sample"
     problems, row_names, lines = Problems(), list[str](), list[int]()
     rows, columns, values = array("i"), array("i"), array("d")

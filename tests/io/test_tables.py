@@ -72,7 +72,7 @@ def test_whole_numbers_with_a_point_and_samples_without_reads_are_fine(tmp_path)
     assert dense(read_table(path)).tolist() == [[1, 0], [0, 0], [2000, 5]]
 
 
-SEQUENCES = ("ACGT" * 5, "CCGT" * 5)
+SEQUENCES = ("ACGT" * 8, "CCGT" * 8)
 # The same table as spreadsheets, R's write.table and write.csv, and DADA2 write it.
 SPELLINGS = {
     "commas": "#OTU ID,s1,s2\n{0},1,0\n{1},2,3\n",
@@ -105,13 +105,23 @@ def test_samples_in_rows_are_recognized(tmp_path, text):
 
 @pytest.mark.parametrize("need_sequences", [True, False])
 def test_a_turned_biom_table_is_recognized(tmp_path, caplog, need_sequences):
-    asvs = ("ACGT" * 5, "TTGA" * 6)
+    asvs = ("ACGT" * 8, "TTGA" * 8)
     turned = biom_table(COUNTS[:2, :2], asvs, ["s1", "s2"])
     with caplog.at_level("INFO"):
         table = read_table(save_hdf5(turned, tmp_path / "t.biom"), need_sequences=need_sequences)
     assert "ASVs are where other tables have samples; it is turned" in caplog.text
     assert (table.sample_ids, table.feature_ids) == (("s1", "s2"), asvs)
     assert dense(table).tolist() == COUNTS[:2, :2].T.tolist()
+
+
+def test_sequences_tell_which_names_are_asvs(tmp_path):
+    fasta = tmp_path / "seqs.fasta"
+    fasta.write_text(">f2\nTTGA\n>f1\nACGT\n")
+    barcodes = ["ACGTACGTAC" * 2, "TTGATTGATT" * 2]
+    for asvs, samples in (["f1", "f2"], barcodes), (barcodes, ["f1", "f2"]):
+        path = save_hdf5(biom_table(COUNTS[:2, :2], asvs, samples), tmp_path / "t.biom")
+        table = read_table(path, fasta)
+        assert (set(table.sample_ids), table.sequences) == (set(barcodes), ("ACGT", "TTGA"))
 
 
 cells = st.sampled_from(["0", "1", "2.0", "-1", "0.5", "nan", "1e400", "", "A", "ACGT", "GG", "#OTU ID", "taxonomy"])
