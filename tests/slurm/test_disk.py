@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import write_program
+
 ROOT = Path(__file__).parents[2]
 HOSTILE = "a b'c\"d\na[$(touch x)]`y`;*\\"
 
@@ -33,6 +35,12 @@ def bash(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
+@pytest.fixture
+def other_cp(tmp_path: Path) -> Callable[[str], str]:
+    """Puts another `cp` first on the path, and returns that path."""
+    return lambda text: f"{write_program(tmp_path / 'tools' / 'cp', text).parent}:{os.environ['PATH']}"
+
+
 def write(folder: Path, **files: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
@@ -44,8 +52,7 @@ def names(folder: Path) -> set[str]:
 
 
 def test_stage_out(bash, tmp_path):
-    run = tmp_path / "local" / "run"
-    shared = tmp_path / "shared"
+    run, shared = tmp_path / "local" / "run", tmp_path / "shared"
     for step in ("step-1", "step-2"):
         write(run / "checkpoints" / step, **{"manifest.json": step, "tensors": step})
     write(run / "checkpoints" / ".partial~step-3", tensors="incomplete")
@@ -61,51 +68,35 @@ def test_stage_out(bash, tmp_path):
     write(run / "model", **{"manifest.json": "m", "weights": "w"})
     write(run, **{"metrics.jsonl": "2", "metrics.json": "{}"})
     assert bash("stage_out").returncode == 0
-    assert names(shared) == {
-        "model/manifest.json",
-        "model/weights",
-        "run.json",
-        "metrics.jsonl",
-        "metrics.json",
-        HOSTILE,
-    }
+    whole = {"model/manifest.json", "model/weights"}
+    assert names(shared) == {*whole, "run.json", "metrics.jsonl", "metrics.json", HOSTILE}
     assert (shared / "metrics.jsonl").read_text() == "2"
-    assert ((shared / "run.json").stat().st_mtime_ns, (shared / "run.json").stat().st_ino) == before, (
-        "an equal file is kept"
-    )
+    now = (shared / "run.json").stat().st_mtime_ns, (shared / "run.json").stat().st_ino
+    assert now == before, "an equal file is kept"
     write(run / "model", **{"manifest.json": "n", "weights": "v"})
     assert bash("stage_out").returncode == 0
     assert (shared / "model" / "weights").read_text() == "v"
     assert not (tmp_path / "x").exists()
 
 
-def test_metrics_json_comes_last_and_nothing_is_removed_before(bash, tmp_path):
+def test_metrics_json_comes_last_and_nothing_is_removed_before(bash, other_cp, tmp_path):
     """When a model cannot be copied, shared storage keeps the checkpoint, and the run does not look finished."""
-    run = tmp_path / "local" / "run"
-    shared = tmp_path / "shared"
+    run, shared = tmp_path / "local" / "run", tmp_path / "shared"
     write(shared / "checkpoints" / "step-1", **{"manifest.json": "1", "tensors": "1"})
     write(run / "model", **{"manifest.json": "m", "weights": "w"})
     write(run, **{"run.json": "1", "metrics.json": "{}"})
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "cp").write_text('#!/bin/sh\ncase "$*" in *model*) echo full >&2; exit 1;; esac\nexec /bin/cp "$@"\n')
-    (tools / "cp").chmod(0o755)
-    done = bash("stage_out", path=f"{tools}:{os.environ['PATH']}")
+    path = other_cp('case "$*" in *model*) echo full >&2; exit 1;; esac\nexec /bin/cp "$@"')
+    done = bash("stage_out", path=path)
     assert done.returncode == 1
     assert "shared/model could not be written" in done.stderr
     assert names(shared) == {"checkpoints/step-1/manifest.json", "checkpoints/step-1/tensors", "run.json"}
 
 
-def test_a_kill_during_a_copy_leaves_nothing_incomplete(bash, tmp_path):
-    run = tmp_path / "local" / "run"
-    shared = tmp_path / "shared"
+def test_a_kill_during_a_copy_leaves_nothing_incomplete(bash, other_cp, tmp_path):
+    run, shared = tmp_path / "local" / "run", tmp_path / "shared"
     write(run / "checkpoints" / "step-1", **{"manifest.json": "1", "tensors": "x" * 1000})
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "cp").write_text('#!/bin/sh\nmkdir "$3"; echo incomplete > "$3/tensors"; touch here; sleep 60\n')
-    (tools / "cp").chmod(0o755)
     command = ["bash", "-c", f". {tmp_path}/functions; stage_out"]
-    environment = {"PATH": f"{tools}:{os.environ['PATH']}"}
+    environment = {"PATH": other_cp('mkdir "$3"; echo incomplete > "$3/tensors"; touch here; sleep 60')}
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True)
     while not (run / "here").exists():
         assert process.poll() is None
@@ -118,15 +109,10 @@ def test_a_kill_during_a_copy_leaves_nothing_incomplete(bash, tmp_path):
     assert names(shared) == {"checkpoints/step-1/manifest.json", "checkpoints/step-1/tensors"}
 
 
-def test_a_checkpoint_that_is_removed_while_it_is_copied_is_left_out(bash, tmp_path):
-    run = tmp_path / "local" / "run"
-    shared = tmp_path / "shared"
+def test_a_checkpoint_that_is_removed_while_it_is_copied_is_left_out(bash, other_cp, tmp_path):
+    run, shared = tmp_path / "local" / "run", tmp_path / "shared"
     write(run / "checkpoints" / "step-1", **{"manifest.json": "1", "tensors": "1"})
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "cp").write_text('#!/bin/sh\nrm -r "$2"; mkdir "$3"\n')
-    (tools / "cp").chmod(0o755)
-    assert bash("stage_out", path=f"{tools}:{os.environ['PATH']}").returncode == 0
+    assert bash("stage_out", path=other_cp('rm -r "$2"; mkdir "$3"')).returncode == 0
     assert names(shared) == set()
 
 
@@ -150,13 +136,10 @@ def test_stage_in(bash, tmp_path):
     assert "are needed" in done.stderr
 
 
-def test_a_copy_that_differs_is_refused(bash, tmp_path):
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "cp").write_text('#!/bin/sh\necho changed > "$3"\n')
-    (tools / "cp").chmod(0o755)
+def test_a_copy_that_differs_is_refused(bash, other_cp, tmp_path):
     write(tmp_path, table="x")
-    done = bash('copy_in "$1" "$WORK/in/table"', tmp_path / "table", path=f"{tools}:{os.environ['PATH']}")
+    path = other_cp('echo changed > "$3"')
+    done = bash('copy_in "$1" "$WORK/in/table"', tmp_path / "table", path=path)
     assert done.returncode == 1
     assert "differs from it" in done.stderr
     assert not (tmp_path / "local" / "in" / "table").exists()
