@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
@@ -90,51 +89,24 @@ def bench_data() -> Path:
 
 @pytest.fixture(scope="session")
 def study_of() -> Callable[..., Any]:
-    """Makes a `Study` in memory from dense counts [N, F], whose rows are called s0, s1, ... unless named."""
-    import torch
-    from scipy.sparse import csr_array
+    """Makes a `Study` in memory from dense counts [N, F]."""
+    from tests.data.studies import make_study
 
-    from aam.config import DataConfig
-    from aam.data.study import MatchedTree, Study, StudyPart
-    from aam.data.table import make_table
-    from aam.data.targets import Labels
-    from aam.data.tokens import encode
-    from aam.io.phylogeny import match_tips, parse_newick
-
-    def make(counts, sequences, *, names=None, depth=40, seed=0, newick=None, **config) -> Study:
-        names = [f"s{row}" for row in range(len(counts))] if names is None else names
-        table = make_table(csr_array(np.asarray(counts, np.uint32)), names, sequences, sequences)
-        tree = None if newick is None else parse_newick(newick)
-        return Study(
-            table=table,
-            tokens=torch.from_numpy(encode(table.sequences)),
-            depth=depth,
-            seed=seed,
-            config=DataConfig(**config),
-            labels=Labels.none(len(names)),
-            parts=(StudyPart("", None if tree is None else MatchedTree(tree, match_tips(tree, table.feature_ids))),),
-            origin=np.zeros(len(names), np.int64),
-        )
-
-    return make
+    return make_study
 
 
 @pytest.fixture(scope="session")
 def tiny() -> Callable[..., dict[str, Any]]:
     """Makes the arguments of `study_of`: sparse counts of at least 40 reads a sample, random ASVs, a tree."""
+    from tests.data.studies import random_counts
 
-    def make(samples=9, asvs=24, lengths=(20,), seed=1, tree=True) -> dict[str, Any]:
-        rng = np.random.default_rng(seed)
-        sequences = ["".join(rng.choice(list("ACGT"), lengths[each % len(lengths)])) for each in range(asvs)]
-        counts = rng.poisson(30, (samples, asvs)) * (rng.random((samples, asvs)) < 0.4)
-        counts[:, 0] += 50
-        nodes = [f"{name}:{length:.3f}" for name, length in zip(sequences, rng.random(asvs), strict=True)]
-        while len(nodes) > 2:
-            left, right = (nodes.pop(rng.integers(len(nodes))) for _ in range(2))
-            nodes.append(f"({left},{right}):{rng.random():.3f}")
-        return {"counts": counts, "sequences": sequences, "newick": f"({','.join(nodes)});" if tree else None}
+    return random_counts
 
-    return make
+
+@pytest.fixture
+def study(study_of, tiny) -> Any:
+    """Nine samples of 24 ASVs, with a tree, where a test module has no study of its own."""
+    return study_of(**tiny())
 
 
 @pytest.fixture(scope="session")
@@ -191,6 +163,18 @@ def small_pretraining() -> Callable[..., Any]:
 
 
 @pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Gives what is said by a command, or by a function that calls one, which must end with status 2."""
+
+    def said(command: Callable[..., int], *arguments: Any, **options: Any) -> str:
+        capsys.readouterr()
+        assert command(*arguments, **options) == 2
+        return capsys.readouterr().err
+
+    return said
+
+
+@pytest.fixture
 def plain_python(tmp_path: Path) -> Callable[[str], str]:
     """Run source text in a fresh interpreter without the type-checking hook; returns what it printed.
 
@@ -205,6 +189,25 @@ def plain_python(tmp_path: Path) -> Callable[[str], str]:
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def run_ranks() -> Callable[..., list[str]]:
+    """Runs ``python WORDS`` on ranks of one thread each, which must end with a status; returns what each printed."""
+    from aam.device.distributed import rank_environment
+
+    def run(size: int, *words: object, status: int = 0) -> list[str]:
+        path = os.pathsep.join((str(ROOT), os.environ["PYTHONPATH"]))
+        shared = {**rank_environment(size), "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+        command, pipes = [sys.executable, *map(str, words)], {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        environments = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
+        ranks = [subprocess.Popen(command, env=environment, text=True, **pipes) for environment in environments]
+        printed = [rank.communicate(timeout=300) for rank in ranks]
+        errors = "".join(error[-3000:] for _, error in printed)
+        assert [rank.returncode for rank in ranks] == [status] * size, errors
+        return [output for output, _ in printed]
 
     return run
 

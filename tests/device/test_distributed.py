@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
-from aam.device.distributed import SINGLE, rank_environment
+from aam.device.distributed import SINGLE
 from aam.device.options import ProcessConfig
 from aam.device.sharding import full_tensor, local_shards, no_sync, parallelize, shard_like
 
 pytestmark = pytest.mark.slow
 
-
-ROOT = Path(__file__).parents[2]
 
 RANKS = """
 import atexit, contextlib, os, sys, threading
@@ -72,22 +66,9 @@ end_rank(3)
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_two_ranks_with_replicated_or_sharded_weights(kind):
-    environment = {**rank_environment(2), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANKS, kind],
-            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    outputs = [rank.communicate(timeout=120) for rank in ranks]
+def test_two_ranks_with_replicated_or_sharded_weights(kind, run_ranks):
     # No teardown of the interpreter, which would abort, comes before the end with the status that was given.
-    assert [rank.returncode for rank in ranks] == [3, 3], "\n".join(errors for _, errors in outputs)
-    assert [printed for printed, _ in outputs] == ["written"] * 2
+    assert run_ranks(2, "-c", RANKS, kind, status=3) == ["written"] * 2
 
 
 def test_one_rank_exchanges_nothing():

@@ -108,11 +108,10 @@ while place < len(data):
 """
 
 
-def needs(module: str):
+def needs(module: str, extra: str = ""):
     absent = importlib.util.find_spec(module) is None
-    return pytest.mark.skipif(
-        absent, reason=f"{module} is not installed: pip install 'attention-all-microbes[{module}]'"
-    )
+    remedy = f"pip install 'attention-all-microbes[{extra or module}]'"
+    return pytest.mark.skipif(absent, reason=f"{module} is not installed: {remedy}")
 
 
 def run_apart(folder: Path, name: str, reader: str, later: str = "") -> dict[tuple[str, int], float]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +12,6 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from aam.device.distributed import rank_environment
 from aam.engine.checkpoint import load, save
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.step import clip_gradients
@@ -78,12 +75,9 @@ end_rank(0)
 
 
 @pytest.mark.slow
-def test_two_ranks_are_one_and_nothing_of_microbes_is_imported(tmp_path):
+def test_two_ranks_are_one_and_nothing_of_microbes_is_imported(run_ranks, tmp_path):
     path = tmp_path / "weights.safetensors"
-    command = [sys.executable, "-c", RANKS, str(Path(__file__).parent), str(path)]
-    shared = rank_environment(2)
-    ranks = [subprocess.Popen(command, env={**shared, "RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(2)]
-    assert [rank.wait(120) for rank in ranks] == [0, 0]
+    run_ranks(2, "-c", RANKS, Path(__file__).parent, path)
     alone = Trainer(Doubling(), options(ema_decay=0.5), RunConfig())
     alone.fit()
     for name, value in load_file(path).items():

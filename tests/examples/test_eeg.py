@@ -132,13 +132,12 @@ def test_few_windows_are_predicted_and_labels_that_cannot_be_learned_are_refused
         check_splits(data, [sex], [alike])
 
 
-def test_options_that_aam_has_no_more_are_read_and_wrong_ones_are_named_together(tmp_path, capsys):
+def test_options_that_aam_has_no_more_are_read_and_wrong_ones_are_named_together(tmp_path, refused):
     (tmp_path / "run.toml").write_text("unfreeze_epochs = 2\n[labels]\nlabel_share = 0.5\n")
     config = read_config(tmp_path / "run.toml", TrainConfig())
     assert (config.labels.label_share, config.unfreeze_epochs) == (0.5, 2)
     words = train_words(tmp_path, tmp_path / "bad", "--width", "15", "--low-hz", "40", "--high-hz", "5")
-    assert main(words, PROGRAM) == 2
-    shown = capsys.readouterr().err
+    shown = refused(main, words, PROGRAM)
     assert "--width 15 is not divisible by --heads 2" in shown
     assert "--low-hz 40 is not below --high-hz 5" in shown
 
@@ -288,20 +287,7 @@ def test_pretraining_training_and_a_challenge_file(cohort, tmp_path):
 
 
 def test_learning_rate_and_batch_are_found_and_a_card_sets_the_sizes(cohort, tmp_path, capsys):
-    small = [
-        "--cohort",
-        str(cohort),
-        "--width",
-        "16",
-        "--layers",
-        "1",
-        "--heads",
-        "2",
-        "--threads",
-        "1",
-        "--device",
-        "cpu",
-    ]
+    small = f"--cohort {cohort} --width 16 --layers 1 --heads 2 --threads 1 --device cpu".split()
     assert main(["find", "batch-size", *small, "--max-size", "50"], PROGRAM) == 0
     assert "largest batch: 50" in capsys.readouterr().out
     assert main(["find", "lr", *small, "--steps", "12"], PROGRAM) == 0

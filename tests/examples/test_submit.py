@@ -39,6 +39,5 @@ def test_a_job_script_runs_the_command_and_asks_to_be_queued_again(program, tmp_
     assert subprocess.run(["bash", "-n"], input=script, text=True).returncode == 0
 
 
-def test_what_is_not_given_is_named(capsys):
-    assert main(["submit"], EEG) == 2
-    assert "--words: not given" in capsys.readouterr().err
+def test_what_is_not_given_is_named(refused):
+    assert "--words: not given" in refused(main, ["submit"], EEG)

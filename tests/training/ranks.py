@@ -15,26 +15,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import sparse
 
-from aam.config import CovariateConfig, DataConfig, FineTuneConfig, ModelConfig, TargetConfig, TrainConfig
+from aam.config import CovariateConfig, FineTuneConfig, ModelConfig, TargetConfig, TrainConfig
 from aam.data.auxiliary_targets import Auxiliary, Taxa
 from aam.data.collate import Collation
 from aam.data.loader import Loader
-from aam.data.study import MatchedTree, Study, StudyPart
-from aam.data.table import make_table
-from aam.data.targets import Labels
-from aam.data.tokens import encode
+from aam.data.study import Study
 from aam.device.distributed import World, end_rank, process_group
 from aam.engine.checkpoint import State, broadcast_state, load, save
 from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer
 from aam.files.tensors import write_tensors
-from aam.io.phylogeny import match_tips, parse_newick
 from aam.model.aam import Aam
 from aam.model.heads import AuxiliaryConfig, HeadConfig
 from aam.training.task import AmpliconTask
 from tests.data.labels import labelled
+from tests.data.studies import make_study, random_tree
 
 SAMPLES, ASVS, WHOLE_BATCH = 28, 60, 8
 UNIFRAC = HeadConfig("unifrac", (0.5, 0.2), counts=True)
@@ -78,35 +74,15 @@ def study_of(metric: str | None) -> Study:
     sequences = ["".join(rng.choice(list("ACGT"), (30, 17, 24)[each % 3])) for each in range(ASVS)]
     counts = rng.poisson(30, (SAMPLES, ASVS)) * (rng.random((SAMPLES, ASVS)) < rng.random((SAMPLES, 1)))
     counts[:, 0] += 50
-    nodes = [f"{name}:{length:.3f}" for name, length in zip(sequences, rng.random(ASVS), strict=True)]
-    while len(nodes) > 2:
-        left, right = (nodes.pop(rng.integers(len(nodes))) for _ in range(2))
-        nodes.append(f"({left},{right}):{rng.random():.3f}")
-    table = make_table(
-        sparse.csr_array(counts.astype(np.uint32)),
-        [f"s{row}" for row in range(SAMPLES)], sequences, sequences,
-    )  # fmt: skip
-    tree = parse_newick(f"({','.join(nodes)});")
+    study = make_study(counts, sequences, newick=random_tree(rng, sequences), unifrac_metric=metric or "unifrac")
     target = rng.normal(size=(SAMPLES, 2)).astype(np.float32)
     target[rng.random((SAMPLES, 2)) < 0.2] = np.nan
     covariate = rng.normal(size=(SAMPLES, 1)).astype(np.float32)
     covariate[5] = np.nan
-    return Study(
-        table=table,
-        tokens=torch.from_numpy(encode(table.sequences)),
-        depth=40,
-        seed=0,
-        config=DataConfig(unifrac_metric=metric or "unifrac"),
-        labels=Labels(
-            target=target,
-            label=rng.integers(-1, 3, (SAMPLES, 1)),
-            category=np.stack([rng.integers(0, 4, SAMPLES), rng.integers(0, 3, SAMPLES)], axis=1),
-            covariate=covariate,
-            weight=rng.random(SAMPLES).astype(np.float32),
-        ),
-        parts=(StudyPart("", MatchedTree(tree, match_tips(tree, table.feature_ids))),),
-        origin=np.zeros(SAMPLES, np.int64),
-    )
+    label = rng.integers(-1, 3, (SAMPLES, 1))
+    category = np.stack([rng.integers(0, 4, SAMPLES), rng.integers(0, 3, SAMPLES)], axis=1)
+    weight = rng.random(SAMPLES).astype(np.float32)
+    return labelled(study, target=target, label=label, category=category, covariate=covariate, weight=weight)
 
 
 def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
@@ -136,15 +112,9 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
         study = labelled(study, label=None)
     if not heads.levels:
         study = labelled(study, category=None, covariate=None, weight=None)
-    train_side = Loader(
-        study,
-        np.arange(22),
-        config.train.batch_size,
-        True,
-        how=Collation(distances=heads.metric is not None, shallow=0.5, covariate_dropout=0.2),
-        world=world,
-    )
     how = Collation(distances=heads.metric is not None)
+    drawn = dataclasses.replace(how, shallow=0.5, covariate_dropout=0.2)
+    train_side = Loader(study, np.arange(22), config.train.batch_size, True, how=drawn, world=world)
     held_out = dataclasses.replace(train_side, rows=np.arange(22, SAMPLES), shuffle=False, how=how)
     task = AmpliconTask(model, config, train_side, held_out, torch.device("cpu"), world=world)
     return Trainer(task, config.train, config.runtime, world)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,13 +11,11 @@ import safetensors.torch
 import torch
 
 from aam.commands.compare import TIMES
-from aam.device.distributed import rank_environment
 from tests.training.ranks import CASES
 
 pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parent / "ranks.py"
-ROOT = SCRIPT.parents[2]
 ON = ("pretraining", "both, accumulated", "classes, average", "sharded", "sharded, accumulated")
 # Relative distance of the weights, and of what every step and epoch says. Ranks multiply batches of other sizes, so
 # results differ by rounding, and by how much depends on the processor: records by 5 to 10 rounding errors in either
@@ -31,28 +26,12 @@ OF_RANKS = ("sent_", "imbalance")
 EVERY = [(case, size) for size in (2, 4) for case in CASES]
 
 
-def started(size: int, *words: object) -> None:
-    """Run the script on `size` ranks of this machine."""
-    shared = {**rank_environment(size), "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ["PYTHONPATH"]))}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), *map(str, words)],
-            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(size)
-    ]
-    stderr = [rank.communicate(timeout=300)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * size, stderr[0][-3000:] + stderr[-1][-3000:]
-
-
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+def runs(run_ranks, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """What 1, 2 and 4 ranks made of every case."""
     folder = tmp_path_factory.mktemp("ranks")
     for size in (1, 2, 4):
-        started(size, folder / str(size))
+        run_ranks(size, SCRIPT, folder / str(size))
     return {size: folder / str(size) for size in (1, 2, 4)}
 
 
@@ -102,19 +81,19 @@ def test_training_moved_the_weights(runs):
 
 
 @pytest.fixture(scope="module")
-def interrupted(runs, tmp_path_factory) -> Path:
+def interrupted(runs, run_ranks, tmp_path_factory) -> Path:
     """States after four steps on 4 ranks, from runs that then went on to their end."""
     folder = tmp_path_factory.mktemp("states")
-    started(4, folder / "ran", ";".join(ON), folder / "states")
+    run_ranks(4, SCRIPT, folder / "ran", ";".join(ON), folder / "states")
     for case in ON:
         assert apart(folder / "ran" / case, runs[4] / case) == 0, "to save changes nothing"
     return folder / "states"
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_a_run_on_four_goes_on_on_any_number(runs, interrupted, tmp_path, size):
+def test_a_run_on_four_goes_on_on_any_number(runs, run_ranks, interrupted, tmp_path, size):
     """Bit by bit on as many, within the tolerances on fewer."""
-    started(size, tmp_path / "ran", ";".join(ON), interrupted)
+    run_ranks(size, SCRIPT, tmp_path / "ran", ";".join(ON), interrupted)
     for case in ON:
         difference = apart(tmp_path / "ran" / case, runs[4] / case)
         assert difference == 0 if size == 4 else difference < CLOSE[CASES[case][3]][0], case

@@ -36,12 +36,11 @@ def encoder(study, tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-def test_an_encoder_that_saw_held_out_labels_is_refused(study, tmp_path, capsys):
+def test_an_encoder_that_saw_held_out_labels_is_refused(study, tmp_path, capsys, refused):
     assert train(study, tmp_path / "labelled", f"--metadata-column null --test-size 0 {SIZES}") == 0
     capsys.readouterr()
     words = f"--metadata-column null --pretrained-encoder {tmp_path}/labelled --test-size 0.3 --seed 5"
-    assert train(study, tmp_path / "run", words) == 2
-    message = capsys.readouterr().err
+    message = refused(train, study, tmp_path / "run", words)
     assert f"--pretrained-encoder {tmp_path}/labelled/model learned " in message
     assert "null" in message
     assert "of the held-out samples" in message
@@ -63,7 +62,7 @@ def test_sizes_that_contradict_the_encoder_are_refused_together(study, encoder, 
 
 
 @pytest.mark.parametrize("metric", ["auroc", "val_loss"])
-def test_names_and_validation_subsets_that_cannot_be_used(simulate_study, tmp_path, capsys, metric):
+def test_names_and_validation_subsets_that_cannot_be_used(simulate_study, tmp_path, refused, metric):
     """Two columns of predictions of one name, and a validation subset of one class, whose AUROC is not defined."""
     study = simulate_study(samples=40, asvs=50, depth=900)
     ids = read_metadata(study / "metadata.tsv").ids
@@ -75,8 +74,7 @@ def test_names_and_validation_subsets_that_cannot_be_used(simulate_study, tmp_pa
     (tmp_path / "split.tsv").write_text("\n".join(["sample-id\tside\tfold", *rows]) + "\n")
     words = f"train --table {study}/table.biom --metadata {tmp_path}/m.tsv --metadata-column site site=a "
     words += f"--split {tmp_path}/split.tsv --rarefy-depth 200 --threads 1 --members deep --best-metric {metric} "
-    assert main([*words.split(), "--output-dir", str(tmp_path / "run")]) == 2
-    message = capsys.readouterr().err
+    message = refused(main, [*words.split(), "--output-dir", str(tmp_path / "run")])
     assert "two columns of predictions would be called 'site=a'" in message
     undefined = "--best-metric auroc: the validation subset holds one value of 'site' only"
     assert (undefined in message) == (metric == "auroc")

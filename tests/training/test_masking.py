@@ -75,15 +75,8 @@ def large_batch(lengths: tuple[int, ...] = (150,), letters: str = "ACGT") -> Bat
     sequences = ["".join(rng.choice(list(letters), lengths[each % len(lengths)])) for each in range(600)]
     asv = torch.arange(600).view(10, 60)
     tokens, names = torch.from_numpy(encode(sequences)), tuple(f"s{each}" for each in range(10))
-    return Batch(
-        tokens,
-        asv,
-        torch.ones(10, 60),
-        sizes=(60,) * 10,
-        padded=len(lengths) > 1,
-        sample_ids=names,
-        key=asv_keys(tokens),
-    )
+    batch = Batch(tokens, asv, torch.ones(10, 60), sizes=(60,) * 10, sample_ids=names, key=asv_keys(tokens))
+    return dataclasses.replace(batch, padded=len(lengths) > 1)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -155,17 +148,9 @@ def test_counts_are_withheld_where_there_are_counts(study):
 
 
 def test_one_asv_is_withheld_in_some_samples_only():
-    rows = 200
-    tokens = torch.tensor([[1, 2, 3, 4]], dtype=torch.uint8)
-    names = tuple(f"s{each}" for each in range(rows))
-    batch = Batch(
-        tokens,
-        torch.zeros(rows, 1).long(),
-        torch.ones(rows, 1),
-        sizes=(1,) * rows,
-        sample_ids=names,
-        key=asv_keys(tokens),
-    )
+    rows, tokens = 200, torch.tensor([[1, 2, 3, 4]], dtype=torch.uint8)
+    asv, names = torch.zeros(rows, 1).long(), tuple(f"s{each}" for each in range(rows))
+    batch = Batch(tokens, asv, torch.ones(rows, 1), sizes=(1,) * rows, sample_ids=names, key=asv_keys(tokens))
     masks = make_masks(batch, TrainConfig(count_mask_ratio=0.3), PATCH, 0, 0)
     assert masks.counts.double().mean() == pytest.approx(0.3, abs=0.1)
 

@@ -72,11 +72,6 @@ def conditioned(study):
     return labelled(supervised(study), category=category, covariate=covariate, weight=weight)
 
 
-@pytest.fixture
-def study(study_of, tiny):
-    return study_of(**tiny())
-
-
 def trainer_of(model, study, config, validation=range(6, 9), report=None, asvs=None) -> Trainer:
     size, workers = config.train.batch_size, config.runtime.num_workers
     loaders = [
@@ -85,6 +80,14 @@ def trainer_of(model, study, config, validation=range(6, 9), report=None, asvs=N
     ]
     task = AmpliconTask(model, config, *loaders, CPU, asvs)
     return Trainer(task, config.train, config.runtime, on_record=report or dict)
+
+
+def fit(*arguments, **options) -> tuple[Trainer, list[dict], list[dict]]:
+    """A run to its end, and what it recorded of its steps and of its epochs."""
+    records: list[dict] = []
+    trainer = trainer_of(*arguments, **options, report=records.append)
+    trainer.fit()
+    return trainer, *([record for record in records if record["event"] == event] for event in ("step", "epoch"))
 
 
 def task_of(model, study, config) -> AmpliconTask:
@@ -138,11 +141,8 @@ def test_steps_of_a_small_model_reduce_every_loss(study_of, tiny, model_of, stem
 def test_a_seed_fixes_every_weight(study, model_of):
     def fitted(runtime: RunConfig, dropout: float = 0.1) -> dict[str, Tensor]:
         torch.manual_seed(runtime.seed)
-        trainer = trainer_of(
-            model_of(PRETRAIN, noise=0.0, dropout=dropout),
-            dataclasses.replace(study, seed=runtime.seed),
-            config_of(runtime=runtime),
-        )
+        model, seeded = model_of(PRETRAIN, noise=0.0, dropout=dropout), dataclasses.replace(study, seed=runtime.seed)
+        trainer = trainer_of(model, seeded, config_of(runtime=runtime))
         trainer.fit()
         return weights_of(trainer.model)
 
@@ -153,14 +153,10 @@ def test_a_seed_fixes_every_weight(study, model_of):
 
 
 def test_the_learning_rate_follows_its_course(study, model_of):
-    records: list[dict] = []
     config = config_of(epochs=5, batch_size=2, warmup_steps=3)
-    trainer = trainer_of(model_of(PRETRAIN), study, config, report=records.append)
-    trainer.fit()
-    steps = [record for record in records if record["event"] == "step"]
+    _, steps, epochs = fit(model_of(PRETRAIN), study, config)
     assert [record["step"] for record in steps] == list(range(1, 16))
     assert [record["lr"] for record in steps] == [learning_rate(config.train, step, 15) for step in range(15)]
-    epochs = [record for record in records if record["event"] == "epoch"]
     assert np.diff([record["epoch"] for record in epochs]).tolist() == [1, 1, 1, 1]
     assert all(record["samples_per_s"] > 0 for record in epochs)
     assert {"train_loss", "train_unifrac", "val_loss", "val_nucleotide", "val_count"} <= epochs[0].keys()
@@ -198,19 +194,13 @@ def test_the_best_weights_are_taken_back(study, model_of):
 
 def test_a_run_stops_when_patience_ends(study, model_of):
     """A learning rate of 0 improves on the first epoch never again."""
-    records: list[dict] = []
-    trainer = trainer_of(model_of(PRETRAIN), study, config_of(20, lr=0.0, patience=3), report=records.append)
-    trainer.fit()
-    epochs = [record for record in records if record["event"] == "epoch"]
+    _, _, epochs = fit(model_of(PRETRAIN), study, config_of(20, lr=0.0, patience=3))
     assert [record["best"] for record in epochs] == [1, 0, 0, 0]
     assert len({record["val_loss"] for record in epochs}) == 1, "validation draws and masks are fixed"
 
 
 def test_without_validation_the_last_weights_stay(study, model_of):
-    records: list[dict] = []
-    trainer = trainer_of(model_of(PRETRAIN), study, config_of(4, patience=1), (), records.append)
-    trainer.fit()
-    epochs = [record for record in records if record["event"] == "epoch"]
+    _, _, epochs = fit(model_of(PRETRAIN), study, config_of(4, patience=1), validation=())
     assert [record["best"] for record in epochs] == [1, 1, 1, 1]
     assert not any(name.startswith("val_") for name in epochs[0])
 
@@ -359,11 +349,8 @@ def test_batches_of_a_step_weigh_as_one(study, model_of, sizes, heads):
 
 def test_the_last_step_of_an_epoch_takes_what_is_left(study, model_of):
     """Failure 8 of the predecessor: five batches, two a step."""
-    records: list[dict] = []
     config = config_of(3, batch_size=1, gradient_accumulation_steps=4, scheduler="onecycle")
-    trainer = trainer_of(model_of(PRETRAIN), study, config, report=records.append)
-    trainer.fit()
-    steps = [record for record in records if record["event"] == "step"]
+    trainer, steps, _ = fit(model_of(PRETRAIN), study, config)
     assert [record["step"] for record in steps] == list(range(1, 7)), "six samples: a step of four, one of two"
     expected = [learning_rate(config.train, step, 6, 2) for step in range(6)]
     assert [record["lr"] for record in steps] == expected
@@ -394,19 +381,12 @@ def test_the_average_is_that_of_torch_and_is_what_is_validated_and_kept(study, m
 # --- validation --------------------------------------------------------------------------------------------
 
 
-def last_epoch(trainer_arguments, **rest) -> dict:
-    records: list[dict] = []
-    trainer = trainer_of(*trainer_arguments, report=records.append, **rest)
-    trainer.fit()
-    return records[-1]
-
-
 def test_validation_is_on_masked_input(study, model_of):
     """Failure 4 of the predecessor. Each term is computed here, sample by sample and base by base."""
     weights = {"unifrac": 0.5, "nucleotide": 2.0, "count": 3.0}
     config = config_of(1, lr=0.0, nuc_mask_asvs=1.0, penalty=0.5, nuc_penalty=2.0, count_penalty=3.0)
     model = model_of(PRETRAIN)
-    metrics = last_epoch((model, study, config))
+    (metrics,) = fit(model, study, config)[2]
     sums: dict[str, float] = dict.fromkeys(("nucleotide", "count", "unifrac"), 0.0)
     counts: dict[str, int] = dict.fromkeys(sums, 0)
     batch = rarefied_batch(study, np.array([6, 7, 8]), EVALUATION)
@@ -439,7 +419,7 @@ def test_validation_is_on_masked_input(study, model_of):
 def test_scores_are_those_of_the_predictions(study, model_of):
     """On whole input, some targets missing; the loss that decides is that of these predictions too."""
     learned, model = supervised(study), model_of(HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)))
-    metrics = last_epoch((model, learned, config_of(1, 64, lr=0.0)), validation=range(2, 9))
+    (metrics,) = fit(model, learned, config_of(1, 64, lr=0.0), validation=range(2, 9))[2]
     predicted = run_model(model, learned, np.arange(2, 9), CPU, RunConfig())
     truth, label = learned.labels.target[2:], learned.labels.label[2:, 0]
     errors = np.abs(predicted.target - truth)
@@ -449,19 +429,15 @@ def test_scores_are_those_of_the_predictions(study, model_of):
     hits = predicted.probabilities[0].argmax(1) == label
     assert metrics["val_accuracy"] == pytest.approx(hits[label >= 0].mean())
     assert metrics["val_loss"] == pytest.approx(metrics["val_target"] + metrics["val_label0"])
-    assert metrics["val_target"] == pytest.approx(
-        np.nanmean(np.where(errors > 1, errors - 0.5, errors**2 / 2)), rel=1e-5
-    )
+    huber = np.nanmean(np.where(errors > 1, errors - 0.5, errors**2 / 2))
+    assert metrics["val_target"] == pytest.approx(huber, rel=1e-5)
 
 
 @pytest.mark.parametrize(("metric", "sign"), [("r2", -1), ("mae", 1), ("accuracy", -1), ("val_loss", 1)])
 def test_the_metric_that_was_asked_for_decides(study, model_of, metric, sign):
-    records: list[dict] = []
     config = config_of(5, patience=0, lr=0.01, targets=TargetConfig(best_metric=metric))
-    trainer = trainer_of(model_of(SUPERVISED), supervised(study), config, range(3, 9), records.append)
-    trainer.fit()
+    trainer, _, epochs = fit(model_of(SUPERVISED), supervised(study), config, range(3, 9))
     key = metric if metric == "val_loss" else f"val_{metric}"
-    epochs = [record for record in records if record["event"] == "epoch"]
     scores = [sign * record[key] for record in epochs]
     assert len(set(scores)) > 1 or metric == "accuracy"
     assert trainer.progress.best_epoch == epochs[int(np.argmin(scores))]["epoch"]
@@ -545,19 +521,17 @@ def test_covariates_have_a_rate_of_their_own(study, model_of):
 # --- half precision: the scale of the loss in fp16 is searched, and kept in checkpoints ------------------------
 
 
-def half_trainer_of(study, model_of, precision: str, epochs: int = 3) -> Trainer:
+def half_trainer_of(study, model_of, precision: str, epochs: int = 3, made=trainer_of):
     config = config_of(epochs, 3, patience=0, runtime=RunConfig(device="cpu", mixed_precision=precision))
-    return trainer_of(model_of(PRETRAIN, noise=0.0), study, config)
+    return made(model_of(PRETRAIN, noise=0.0), study, config)
 
 
 @pytest.mark.parametrize("half", ["bf16", "fp16"])
 def test_training_in_half_precision_learns_what_float32_learns(study, model_of, half):
     losses = {}
     for precision in ("none", half):
-        trainer, records = half_trainer_of(study, model_of, precision, epochs=3), []
-        trainer.on_record = records.append
-        trainer.fit()
-        losses[precision] = [record["val_loss"] for record in records if record["event"] == "epoch"]
+        _, _, epochs = half_trainer_of(study, model_of, precision, made=fit)
+        losses[precision] = [record["val_loss"] for record in epochs]
     assert losses[half] == pytest.approx(losses["none"], rel=0.05)
     assert losses[half] != losses["none"]
 

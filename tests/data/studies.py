@@ -1,0 +1,52 @@
+"""Studies in memory, from dense counts, and the counts, ASVs and trees of small ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+
+from aam.config import DataConfig
+from aam.data.study import MatchedTree, Study, StudyPart
+from aam.data.table import make_table
+from aam.data.targets import Labels
+from aam.data.tokens import encode
+from aam.io.phylogeny import match_tips, parse_newick
+
+
+def make_study(counts, sequences, *, names=None, depth=40, seed=0, newick=None, **config) -> Study:
+    """The study of dense counts [N, F], whose rows are called s0, s1, ... unless named."""
+    names = [f"s{row}" for row in range(len(counts))] if names is None else names
+    table = make_table(csr_array(np.asarray(counts, np.uint32)), names, sequences, sequences)
+    tree = None if newick is None else parse_newick(newick)
+    return Study(
+        table=table,
+        tokens=torch.from_numpy(encode(table.sequences)),
+        depth=depth,
+        seed=seed,
+        config=DataConfig(**config),
+        labels=Labels.none(len(names)),
+        parts=(StudyPart("", None if tree is None else MatchedTree(tree, match_tips(tree, table.feature_ids))),),
+        origin=np.zeros(len(names), np.int64),
+    )
+
+
+def random_counts(samples=9, asvs=24, lengths=(20,), seed=1, tree=True) -> dict[str, Any]:
+    """Arguments of `make_study`: sparse counts of at least 40 reads a sample, random ASVs, a tree."""
+    rng = np.random.default_rng(seed)
+    sequences = ["".join(rng.choice(list("ACGT"), lengths[each % len(lengths)])) for each in range(asvs)]
+    counts = rng.poisson(30, (samples, asvs)) * (rng.random((samples, asvs)) < 0.4)
+    counts[:, 0] += 50
+    return {"counts": counts, "sequences": sequences, "newick": random_tree(rng, sequences) if tree else None}
+
+
+def random_tree(rng: np.random.Generator, names: Sequence[str]) -> str:
+    """A tree of these tips, in which every node has two children, as Newick text."""
+    nodes = [f"{name}:{length:.3f}" for name, length in zip(names, rng.random(len(names)), strict=True)]
+    while len(nodes) > 2:
+        left, right = (nodes.pop(rng.integers(len(nodes))) for _ in range(2))
+        nodes.append(f"({left},{right}):{rng.random():.3f}")
+    return f"({','.join(nodes)});"
