@@ -7,10 +7,10 @@ from pathlib import Path
 import biom
 import h5py
 import numpy as np
-import pytest
 
 from aam.data.table import SampleTable, read_table
 from aam.errors import InputError
+from tests.refusals import refusal
 
 SEQUENCES = ["GGTA", "ACGT", "TTTT", "ACGA", "CCCC"]
 SAMPLES = ["s10", "007", "s1"]
@@ -33,10 +33,9 @@ def dense(table: SampleTable) -> np.ndarray:
 
 
 def refused(path: Path, **options) -> str:
-    with pytest.raises(InputError) as caught:
-        read_table(path, **options)
-    assert str(path) in str(caught.value) or "sequences" in options
-    return str(caught.value)
+    message = refusal(read_table, path, **options)
+    assert str(path) in message or "sequences" in options
+    return message
 
 
 def read_or_refused(path: Path, blob: bytes, need_sequences: bool) -> str:

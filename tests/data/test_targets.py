@@ -24,6 +24,7 @@ from aam.data.targets import (
 )
 from aam.errors import InputError
 from aam.io.metadata import Metadata, is_missing, is_number, read_metadata
+from tests.refusals import refusal
 
 
 def table(**columns: list[str]) -> Metadata:
@@ -121,8 +122,7 @@ def test_numbers_with_units_and_dates_are_named_as_such(values, says):
     with pytest.raises(InputError, match=f"column 'when' holds .*{re.escape(says)}"):
         fit_targets(metadata, ["when"], metadata.ids)
     declared = Metadata(metadata.ids, metadata.columns, metadata.kinds, frozenset(["when"]))
-    with pytest.raises(InputError, match="classes of one training sample"):
-        fit_targets(declared, ["when"], metadata.ids)
+    assert "classes of one training sample" in refusal(fit_targets, declared, ["when"], metadata.ids)
 
 
 BY_STUDY = table(age=["1", "3", "10", "30", "7", "5", "5", "40"], study=["A", "A", "B", "B", "C", "D", "D", "NA"])
@@ -142,8 +142,7 @@ def test_zscore_by_category_and_where_it_falls_back():
     np.testing.assert_allclose(decoded[:, 0], BY_STUDY.numbers("age", BY_STUDY.ids), rtol=1e-6)
     other = table(age=["1"], study=["Z"])
     np.testing.assert_allclose(targets.decode(np.zeros((1, 1)), other, ["s0"]), whole.mean()[None, None])
-    with pytest.raises(InputError, match="pass --metadata"):
-        targets.decode(encoded)
+    assert "pass --metadata" in refusal(targets.decode, encoded)
 
 
 def test_no_category_has_a_tiny_spread():
@@ -154,9 +153,7 @@ def test_no_category_has_a_tiny_spread():
 
 
 def refused(metadata, columns, ids=None, **options):
-    with pytest.raises(InputError) as error:
-        fit_targets(metadata, columns, ids or metadata.ids, **options)
-    return "\n".join(error.value.problems)
+    return refusal(fit_targets, metadata, columns, ids or metadata.ids, **options)
 
 
 @pytest.mark.parametrize(
@@ -207,10 +204,8 @@ def test_other_samples_may_hold_values_that_training_did_not():
     with pytest.raises(InputError, match=r"1 samples \('s4'\) have labels that no training .* other groups"):
         targets.encode(metadata, metadata.ids)
     numbers = fit_targets(metadata, ["x"], ["s0", "s1"], transform="log-minmax")
-    with pytest.raises(InputError, match="-1 or less"):
-        numbers.encode(metadata, ["s2"])
-    with pytest.raises(InputError, match="no finite numbers"):
-        numbers.encode(metadata, ["s4"])
+    assert "-1 or less" in refusal(numbers.encode, metadata, ["s2"])
+    assert "no finite numbers" in refusal(numbers.encode, metadata, ["s4"])
     with pytest.raises(InputError, match="too large"):
         fit_targets(table(x=["0", "1e-9", "1e308"]), ["x"], ["s0", "s1"]).encode(
             table(x=["0", "1e-9", "1e308"]), ["s2"]
@@ -268,8 +263,7 @@ def damaged(path, value):
     ],
 )
 def test_damaged_json_is_refused(value):
-    with pytest.raises(InputError, match="damaged description"):
-        Targets.from_json(value)
+    assert "damaged description" in refusal(Targets.from_json, value)
 
 
 IDS = tuple(f"s{row}" for row in range(9))
@@ -348,8 +342,7 @@ def test_covariates_that_tell_nothing_are_refused_together():
     ]
     with pytest.raises(InputError, match="column 'words' has 1 of 6 values that are no finite numbers: 'x'"):
         fitted(numeric_columns=("words",))
-    with pytest.raises(InputError, match=r"no column 'diett'. Did you mean 'diet'\?"):
-        fitted(categorical_columns=("diett",))
+    assert "no column 'diett'. Did you mean 'diet'?" in refusal(fitted, categorical_columns=("diett",))
 
 
 def read_text(tmp_path, text: str) -> Metadata:
@@ -436,8 +429,7 @@ def test_the_column_of_weights():
     named = dataclasses.replace(targets, categorical_loss_weight_column="c")
     assert weight_column(named, CovariateConfig(categorical_columns=("a", "b"))) == "c"
     assert weight_column(TargetConfig(), CovariateConfig(categorical_columns=("a",))) is None
-    with pytest.raises(InputError, match="--categorical-loss-weight-column"):
-        weight_column(targets, CovariateConfig())
+    assert "--categorical-loss-weight-column" in refusal(weight_column, targets, CovariateConfig())
 
 
 def specs(*columns: str, activation: str = "none", **options):
@@ -447,11 +439,8 @@ def specs(*columns: str, activation: str = "none", **options):
 
 def test_losses_of_columns():
     column_specs = specs("age", "site", "cold", loss_type="mse", loss_config=("cold=quantile",), quantiles=(0.1, 0.5))
-    assert [(spec.loss, spec.quantiles) for spec in column_specs] == [
-        ("mse", ()),
-        ("mse", ()),
-        ("quantile", (0.1, 0.5)),
-    ]
+    losses = [(spec.loss, spec.quantiles) for spec in column_specs]
+    assert losses == [("mse", ()), ("mse", ()), ("quantile", (0.1, 0.5))]
     for words in ((json.dumps({"age": "mae"}),), (json.dumps({"0": "mae"}),), ("0=mae",)):
         assert [spec.loss for spec in specs("age", "cold", loss_config=words)] == ["mae", "huber"]
 

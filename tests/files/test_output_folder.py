@@ -10,6 +10,7 @@ import pytest
 
 from aam.errors import InputError
 from aam.files.output_folder import LOCK, RUN, OutputFolder, check_output_file, check_unlocked, lock_folder
+from tests.refusals import refusal
 
 NAMES = (RUN, "metrics.json", "figures/*.svg", "model/manifest.json", "model/*.safetensors", "trials/*/**")
 
@@ -50,8 +51,7 @@ def test_a_folder_without_a_list_is_left_alone(tmp_path, record):
     write(tmp_path, "samples.tsv", "thesis.docx", "raw/reads.fastq", *([RUN] if record else []))
     if record:
         (tmp_path / RUN).write_text(record)
-    with pytest.raises(InputError, match=r"left alone; choose another folder, or remove by hand"):
-        again(tmp_path).begin({})
+    assert "left alone; choose another folder, or remove by hand" in refusal(again(tmp_path).begin, {})
     assert "raw/reads.fastq" in files(tmp_path)
 
 
@@ -80,9 +80,7 @@ def test_what_is_in_the_way_is_named_and_nothing_is_removed(tmp_path, name, name
 def test_all_problems_come_in_one_message(tmp_path):
     listing(tmp_path, command="evaluate")
     write(tmp_path, "metrics.json", "model/notes.txt")
-    with pytest.raises(InputError) as error:
-        again(tmp_path, inputs=[tmp_path / "metrics.json"]).check()
-    text = str(error.value)
+    text = refusal(again(tmp_path, inputs=[tmp_path / "metrics.json"]).check)
     assert "holds results of `aam evaluate`" in text
     assert "would delete what is read" in text
     assert "model/notes.txt" in text
@@ -94,11 +92,9 @@ def test_inputs_are_not_removed(tmp_path, inside):
     listing(run)
     write(run, "model/manifest.json")
     (run / "link").symlink_to(run / "model")
-    with pytest.raises(InputError, match="would delete what is read"):
-        again(run, inputs=[run / inside]).check()
+    assert "would delete what is read" in refusal(again(run, inputs=[run / inside]).check)
     (tmp_path / "to").symlink_to(run)
-    with pytest.raises(InputError, match="would delete what is read"):
-        again(tmp_path / "to", inputs=[run / inside]).check()
+    assert "would delete what is read" in refusal(again(tmp_path / "to", inputs=[run / inside]).check)
 
 
 def test_an_input_that_stays_is_no_problem(tmp_path):
@@ -155,8 +151,7 @@ def test_the_folder_in_which_a_user_works_is_not_moved_away(tmp_path, monkeypatc
         assert Path().stat().st_ino == tmp_path.stat().st_ino
         assert Path("metrics.json").read_text() == text
     assert files(tmp_path) == ["metrics.json", RUN]
-    with pytest.raises(InputError, match="is the root of all folders"):
-        again(Path("/")).check()
+    assert "is the root of all folders" in refusal(again(Path("/")).check)
 
 
 def test_a_file_replaces_neither_an_input_nor_what_a_run_lists(tmp_path):
@@ -164,10 +159,8 @@ def test_a_file_replaces_neither_an_input_nor_what_a_run_lists(tmp_path):
     listing(run)
     write(run, "metrics.json", "mine.json")
     check_output_file(run / "mine.json", overwrite=True)
-    with pytest.raises(InputError, match="is a folder, expected a file"):
-        check_output_file(run, overwrite=True)
-    with pytest.raises(InputError, match="belongs to the results of `aam train`"):
-        check_output_file(run / "metrics.json", overwrite=True)
+    assert "is a folder, expected a file" in refusal(check_output_file, run, overwrite=True)
+    assert "belongs to the results of `aam train`" in refusal(check_output_file, run / "metrics.json", overwrite=True)
     (tmp_path / "link").symlink_to(run / "mine.json")
     for path in (run / "mine.json", tmp_path / "link"):
         with pytest.raises(InputError, match="is read by the same command"):

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from aam.errors import InputError
 from aam.files.tensors import AllocationLimit, count_numbers, read_tensors, write_shards, write_tensors
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(5, dtype=torch.int64), "c": torch.tensor(2.0)}
@@ -27,13 +26,6 @@ def test_what_the_system_refuses_has_its_number_so_that_the_message_has_a_remedy
     with pytest.raises(FileNotFoundError) as error:
         write_tensors(TENSORS, tmp_path / "nowhere" / "w.safetensors")
     assert error.value.filename == str(tmp_path / "nowhere" / "w.safetensors")
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_numbers_that_are_not_finite_are_refused_by_name(tmp_path, value):
-    write_tensors({**TENSORS, "d": torch.tensor([1.0, value])}, tmp_path / "w.safetensors")
-    with pytest.raises(InputError, match="d holds numbers that are not finite"):
-        read_tensors(tmp_path / "w.safetensors")
 
 
 def test_a_module_of_more_numbers_than_allowed_is_refused_before_memory_is_taken():

@@ -12,6 +12,7 @@ from aam.errors import InputError
 from aam.io import matrices as distances
 from aam.io.matrices import DistanceMatrix, read_distances, write_distances, write_faith_pd
 from aam.io.qza import read_artifact, write_artifact
+from tests.refusals import refusal
 
 IDS = ("s1", "007", "a b", "é,x")
 VALUES = np.array([[0, 0.1, 1 / 3, 1], [0.1, 0, 2e-9, 0.7], [1 / 3, 2e-9, 0, 12.5], [1, 0.7, 12.5, 0]])
@@ -155,8 +156,7 @@ def test_a_type_of_number_that_numpy_lacks(tmp_path):
     with h5py.File(tmp_path / "D.h5", "w") as file:
         file.create_dataset("order", data=IDS, dtype=h5py.string_dtype())
         h5py.h5d.create(file.id, b"matrix", odd, h5py.h5s.create_simple((len(IDS), len(IDS))))
-    with pytest.raises(InputError, match=r"D\.h5: not a readable HDF5 file of distances"):
-        read_distances(tmp_path / "D.h5")
+    assert "D.h5: not a readable HDF5 file of distances" in refusal(read_distances, tmp_path / "D.h5")
 
 
 def test_rounding_between_the_halves_is_tolerated(tmp_path):
@@ -167,8 +167,7 @@ def test_rounding_between_the_halves_is_tolerated(tmp_path):
 def test_a_matrix_without_ids_is_refused(tmp_path):
     path = tmp_path / "D.npy"
     np.save(path, VALUES)
-    with pytest.raises(InputError, match=r"no D\.ids\.txt beside it"):
-        read_distances(path)
+    assert "no D.ids.txt beside it" in refusal(read_distances, path)
 
 
 @pytest.mark.parametrize(
@@ -195,16 +194,13 @@ def test_a_header_that_promises_more_than_the_file_allocates_nothing(tmp_path):
     with (tmp_path / "D.npy").open("wb") as file:
         header = {"descr": "<f8", "fortran_order": False, "shape": (len(ids), len(ids))}
         np.lib.format.write_array_header_1_0(file, header)
-    with pytest.raises(InputError, match="not a readable"):
-        read_distances(tmp_path / "D.npy")
+    assert "not a readable" in refusal(read_distances, tmp_path / "D.npy")
     with h5py.File(tmp_path / "D.h5", "w") as file:
         file.create_dataset("order", data=ids, dtype=h5py.string_dtype())
         file.create_dataset("matrix", (len(ids), len(ids)), np.float64, chunks=(1000, 1000))
-    with pytest.raises(InputError, match="matrix claims 320000000000 bytes and stores 0"):
-        read_distances(tmp_path / "D.h5")
+    assert "matrix claims 320000000000 bytes and stores 0" in refusal(read_distances, tmp_path / "D.h5")
     (tmp_path / "D.tsv").write_text("\t" + "\t".join(ids) + "\n0\t0\n")
-    with pytest.raises(InputError, match="200000 sample ids in the first line"):
-        read_distances(tmp_path / "D.tsv")
+    assert "200000 sample ids in the first line" in refusal(read_distances, tmp_path / "D.tsv")
 
 
 @pytest.mark.parametrize(
@@ -255,49 +251,41 @@ def test_data_of_another_file_is_not_followed(tmp_path):
                 file.create_virtual_dataset("matrix", layout)
             else:
                 file["matrix"] = link
-        with pytest.raises(InputError, match="matrix lies in another file; copy it into this one"):
-            read_distances(path)
+        assert "matrix lies in another file; copy it into this one" in refusal(read_distances, path)
 
 
 def test_broken_hdf5_files(tmp_path):
     path = tmp_path / "D.h5"
     path.write_bytes(b"nothing of the kind")
-    with pytest.raises(InputError, match="not a readable HDF5 file"):
-        read_distances(path)
+    assert "not a readable HDF5 file" in refusal(read_distances, path)
     with h5py.File(path, "w") as file:
         file["matrix:0"] = VALUES
         file.create_group("matrix")
-    with pytest.raises(InputError, match="expected what ssu writes with --format hdf5: no dataset 'order'"):
-        read_distances(path)
+    assert "expected what ssu writes with --format hdf5: no dataset 'order'" in refusal(read_distances, path)
     for ids, values in ((IDS[:3], VALUES), (IDS, VALUES.astype(int)), (IDS, VALUES[:, :3])):
         write_h5(path, ids, values)
         with pytest.raises(InputError, match=r"sample ids; expected floating-point numbers|of kind 'f'"):
             read_distances(path)
     with h5py.File(path, "w") as file:
         file["order"], file["matrix"] = np.arange(4), VALUES
-    with pytest.raises(InputError, match="order is int64"):
-        read_distances(path)
+    assert "order is int64" in refusal(read_distances, path)
 
 
 def test_other_archives_endings_and_absent_files(tmp_path):
     write_artifact(tmp_path / "D.qza", "Phylogeny[Rooted]", "NewickDirectoryFormat", {"tree.nwk": b"(a:1,b:1);"})
-    with pytest.raises(InputError, match="expected DistanceMatrix"):
-        read_distances(tmp_path / "D.qza")
+    assert "expected DistanceMatrix" in refusal(read_distances, tmp_path / "D.qza")
     with zipfile.ZipFile(tmp_path / "D.npz", "w"):
         pass
-    with pytest.raises(InputError, match=r"ends in '.npz', expected one of .npy, .h5"):
-        read_distances(tmp_path / "D.npz")
+    assert "ends in '.npz', expected one of .npy, .h5" in refusal(read_distances, tmp_path / "D.npz")
     for suffix in MATRIX_SUFFIXES:
-        with pytest.raises(InputError, match="no such file"):
-            read_distances(tmp_path / f"absent{suffix}")
+        assert "no such file" in refusal(read_distances, tmp_path / f"absent{suffix}")
 
 
 def test_a_zip_under_the_name_of_an_array(tmp_path):
     (tmp_path / "D.ids.txt").write_text("a")
     with (tmp_path / "D.npy").open("wb") as file:
         np.savez(file, np.zeros((1, 1)))
-    with pytest.raises(InputError, match="holds several arrays"):
-        read_distances(tmp_path / "D.npy")
+    assert "holds several arrays" in refusal(read_distances, tmp_path / "D.npy")
 
 
 def test_symmetry_is_checked_across_blocks(tmp_path, monkeypatch):
@@ -310,5 +298,4 @@ def test_symmetry_is_checked_across_blocks(tmp_path, monkeypatch):
     np.testing.assert_array_equal(read_distances(tmp_path / "D.h5").values, values)
     values[9, 0] += 0.25
     write_h5(tmp_path / "D.h5", names, values)
-    with pytest.raises(InputError, match=r"by up to 0\.25"):
-        read_distances(tmp_path / "D.h5")
+    assert "by up to 0.25" in refusal(read_distances, tmp_path / "D.h5")

@@ -16,6 +16,7 @@ from skbio.metadata import NumericMetadataColumn, SampleMetadata
 from aam.errors import InputError
 from aam.io.metadata import MISSING, Metadata, align, is_missing, is_number, read_metadata
 from aam.io.qza import write_artifact
+from tests.refusals import refusal
 
 QIIME2_FILES = Path(skbio.metadata.__file__).parent / "tests" / "data"
 # Files that QIIME 2 refuses and that are read here: nothing in them is ambiguous.
@@ -37,12 +38,6 @@ def read(tmp_path):
 @pytest.fixture
 def table(read):
     return read(TABLE)
-
-
-def problems(read, content, name="metadata.tsv"):
-    with pytest.raises(InputError) as error:
-        read(content, name)
-    return "\n".join(error.value.problems)
 
 
 def test_a_small_table(table):
@@ -130,16 +125,16 @@ def test_types_directive(read):
     metadata = read(head + "s1\t1\t2\t3\n")
     assert metadata.kinds == {"plate": "categorical", "age": "numeric", "free": "numeric"}
     assert metadata.declared == {"plate", "age"}
-    assert "'s2' has 'old'" in problems(read, head + "s1\t1\tNA\t3\ns2\t1\told\t3\n")
-    assert "'number', expected numeric or categorical" in problems(read, "id\ta\n#q2:types\tnumber\ns1\t1\n")
+    assert "'s2' has 'old'" in refusal(read, head + "s1\t1\tNA\t3\ns2\t1\told\t3\n")
+    assert "'number', expected numeric or categorical" in refusal(read, "id\ta\n#q2:types\tnumber\ns1\t1\n")
 
 
 def test_missing_directive_makes_none_a_class(read):
     text = "id\tdrug\n{}s1\tnone\ns2\t\ns3\tyes\n"
     assert read(text.format("")).values("drug", ["s1", "s2", "s3"]) == (None, None, "yes")
     assert read(text.format("#q2:missing\tblank\n")).values("drug", ["s1", "s2"]) == ("none", None)
-    assert "'s2' is empty" in problems(read, text.format("#q2:missing\tno-missing\n"))
-    assert "'empty', expected INSDC:missing" in problems(read, text.format("#q2:missing\tempty\n"))
+    assert "'s2' is empty" in refusal(read, text.format("#q2:missing\tno-missing\n"))
+    assert "'empty', expected INSDC:missing" in refusal(read, text.format("#q2:missing\tempty\n"))
 
 
 @pytest.mark.parametrize(
@@ -170,20 +165,18 @@ def test_missing_directive_makes_none_a_class(read):
     ],
 )
 def test_damaged_files_say_what_is_wrong(read, content, expected):
-    assert expected in problems(read, content)
+    assert expected in refusal(read, content)
 
 
 def test_all_problems_at_once(read):
-    messages = problems(read, "id\ta\n#q2:types\tnumeric\ns1\tx\ns1\t1\n\t2\ns2\t1\t2\n")
+    messages = refusal(read, "id\ta\n#q2:types\tnumeric\ns1\tx\ns1\t1\n\t2\ns2\t1\t2\n")
     for expected in ("'s1' has 'x'", "several rows", "line 5: no sample id", "line 6: more cells"):
         assert expected in messages
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
-        read_metadata(tmp_path / "none.tsv")
-    with pytest.raises(InputError, match="cannot be read"):
-        read_metadata(tmp_path)
+    assert "no such file" in refusal(read_metadata, tmp_path / "none.tsv")
+    assert "cannot be read" in refusal(read_metadata, tmp_path)
 
 
 def test_artifacts(tmp_path, read):
@@ -195,8 +188,7 @@ def test_artifacts(tmp_path, read):
     )
     assert read_metadata(path).columns == {"pd": ("2",)}
     write_artifact(path, "FeatureTable[Frequency]", "BIOMV210DirFmt", {"feature-table.biom": b""})
-    with pytest.raises(InputError, match="expected ImmutableMetadata or SampleData"):
-        read_metadata(path)
+    assert "expected ImmutableMetadata or SampleData" in refusal(read_metadata, path)
 
 
 @pytest.mark.skipif(not QIIME2_FILES.is_dir(), reason="scikit-bio is installed without its test data")
@@ -243,16 +235,14 @@ def test_only_input_errors_come_out(read, content):
 
 
 def test_unknown_columns_list_what_there_is(table):
-    with pytest.raises(InputError, match=r"no column 'Agee'\. Did you mean 'age'\? Columns: 'age', 'site'"):
-        table.column("Agee")
+    assert "no column 'Agee'. Did you mean 'age'? Columns: 'age', 'site'" in refusal(table.column, "Agee")
     with pytest.raises(InputError) as error:
         table.require(["x", "age", "y"])
     assert len(error.value.problems) == 2
 
 
 def test_values_name_samples_without_a_row_and_text(table):
-    with pytest.raises(InputError, match=r"1 samples have no row: 's9'"):
-        table.values("age", ["s1", "s9"])
+    assert "1 samples have no row: 's9'" in refusal(table.values, "age", ["s1", "s9"])
     with pytest.raises(InputError, match=r"2 of 2 values that are no finite numbers: 'gut' \(sample 's1'\)"):
         table.numbers("site", ["s1", "s2"])
 
@@ -308,7 +298,5 @@ def test_align_is_content_with_one_of_several_columns(table, caplog):
 
 @pytest.mark.parametrize("missing", ["error", "drop"])
 def test_align_never_keeps_nothing(table, missing):
-    with pytest.raises(InputError, match=r"its own ids look like 's1', 's2', 's3'"):
-        align(table, ["x1", "x2"], ["age"], missing=missing)
-    with pytest.raises(InputError, match="no column 'ag'"):
-        align(table, ["s1"], ["ag"], missing=missing)
+    assert "its own ids look like 's1', 's2', 's3'" in refusal(align, table, ["x1", "x2"], ["age"], missing=missing)
+    assert "no column 'ag'" in refusal(align, table, ["s1"], ["ag"], missing=missing)

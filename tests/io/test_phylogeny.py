@@ -10,6 +10,7 @@ from aam.errors import InputError
 from aam.io.phylogeny import Phylogeny, match_tips, midpoint_root, parse_newick, prune, read_tree
 from aam.io.qza import write_artifact
 from tests.data.small_trees import depths, random_newick, skbio_tree
+from tests.refusals import refusal
 
 
 def assert_same(tree: Phylogeny, expected: TreeNode) -> None:
@@ -127,8 +128,7 @@ def test_files_with_byte_order_mark_and_archives(tmp_path):
 def test_unrooted_archives_need_midpoint_rooting(tmp_path):
     path = tmp_path / "t.qza"
     write_artifact(path, "Phylogeny[Unrooted]", "NewickDirectoryFormat", {"tree.nwk": b"(a:1,b:2,c:3);"})
-    with pytest.raises(InputError, match="--midpoint-root"):
-        read_tree(path)
+    assert "--midpoint-root" in refusal(read_tree, path)
     assert depths(read_tree(path, midpoint=True)) == {"a": 1.5, "b": 2.5, "c": 2.5}
 
 
@@ -157,8 +157,7 @@ def test_midpoint_rooting_mends_a_polytomy_but_not_missing_lengths(tmp_path):
     path.write_text("(a:1,b:1,c:1);")
     assert len(read_tree(path, midpoint=True).tips) == 3
     path.write_text("(a,b:1,c:1);")
-    with pytest.raises(InputError, match="no length"):
-        read_tree(path, midpoint=True)
+    assert "no length" in refusal(read_tree, path, midpoint=True)
 
 
 def pair_depths(tree: Phylogeny) -> np.ndarray:
@@ -173,13 +172,12 @@ def test_tips_are_matched_missing_ones_refused_or_dropped():
     tree = parse_newick("((a:1,b:1):1,c:1);")
     assert match_tips(tree, ("c", "a")).tolist() == [2, 0]
     assert match_tips(tree, ("c", "x", "a"), "drop").tolist() == [2, -1, 0]
-    with pytest.raises(InputError, match=r"like 'a' \(2 differ in case, quotes or blanks only\)"):
-        match_tips(tree, ("A", '"b"', "c"))
+    assert "like 'a' (2 differ in case, quotes or blanks only)" in refusal(match_tips, tree, ("A", '"b"', "c"))
     with pytest.raises(InputError, match=r"2 of 3 features .* 'x', 'y'; .*--missing-tips drop"):
         match_tips(tree, ("c", "x", "y"))
-    with pytest.raises(InputError, match="2 of 2 features") as caught:
-        match_tips(tree, ("x", "y"), "drop")
-    assert "--missing-tips" not in str(caught.value)
+    message = refusal(match_tips, tree, ("x", "y"), "drop")
+    assert "2 of 2 features" in message
+    assert "--missing-tips" not in message
 
 
 @pytest.mark.parametrize("seed", range(10))

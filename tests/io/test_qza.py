@@ -14,6 +14,7 @@ import pytest
 from aam.errors import InputError
 from aam.io import qza as artifact
 from aam.io.qza import read_artifact, write_artifact
+from tests.refusals import refusal
 
 ROOT = "45c12936-4b60-484d-bbe1-98ff96bad145"
 TYPE = "Phylogeny[Rooted]"
@@ -44,10 +45,9 @@ def read(path: Path, *types: str, name: str = "tree.nwk") -> bytes:
 
 
 def refused(path: Path, *accepted: str) -> str:
-    with pytest.raises(InputError) as caught:
-        read(path, *accepted)
-    assert str(path) in str(caught.value)
-    return str(caught.value)
+    message = refusal(read, path, *accepted)
+    assert str(path) in message
+    return message
 
 
 def test_reads_the_file_of_the_type(tmp_path):

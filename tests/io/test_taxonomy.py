@@ -10,6 +10,7 @@ import pytest
 from aam.errors import InputError
 from aam.io.qza import write_artifact
 from aam.io.taxonomy import display_name, parse_lineage, rank_name, read_taxonomy, short_ids
+from tests.refusals import refusal
 
 TEXT = "Feature ID\tTaxon\tConfidence\na\tk__Bacteria; p__Firmicutes; g__; s__\t0.9\nACGT\tk__Bacteria\t1\n"
 
@@ -30,8 +31,7 @@ def test_lineages_are_read_and_matched(tmp_path: Path, suffix: str):
     assert taxonomy.of(["a", "x", "TTTT", "GGGG"], ["CCCC", "ACGT", "TTTT", "GGGG"]) == (
         ("k__Bacteria", "p__Firmicutes"), ("k__Bacteria",), ("k__Archaea", "p__X"), (),
     )  # fmt: skip
-    with pytest.raises(InputError, match="names none of the 1 ASVs"):
-        taxonomy.of(["z"], ["GGGG"])
+    assert "names none of the 1 ASVs" in refusal(taxonomy.of, ["z"], ["GGGG"])
 
 
 def test_every_fault_is_named(tmp_path: Path):
@@ -41,14 +41,11 @@ def test_every_fault_is_named(tmp_path: Path):
         read_taxonomy(path)
     assert [problem.split(": ", 1)[1][:6] for problem in caught.value.problems] == ["line 3", "line 4"]
     path.write_text("sample\tph\n")
-    with pytest.raises(InputError, match="expected a header that begins with 'Feature ID' and 'Taxon'"):
-        read_taxonomy(path)
+    assert "expected a header that begins with 'Feature ID' and 'Taxon'" in refusal(read_taxonomy, path)
     path.write_text("")
-    with pytest.raises(InputError, match="empty or nothing but comments, expected a header that begins with"):
-        read_taxonomy(path)
+    assert "empty or nothing but comments, expected a header that begins with" in refusal(read_taxonomy, path)
     path.write_text("Feature ID\tph\n")
-    with pytest.raises(InputError, match="the header is 'Feature ID', 'ph', expected 'Feature ID' and 'Taxon'"):
-        read_taxonomy(path)
+    assert "the header is 'Feature ID', 'ph', expected 'Feature ID' and 'Taxon'" in refusal(read_taxonomy, path)
     for text, message in {"": "names no feature", "a\tUnassigned\n": "gives no taxon to any of the 1 ASVs"}.items():
         path.write_text(f"Feature ID\tTaxon\n{text}")
         with pytest.raises(InputError, match=message):
@@ -57,8 +54,7 @@ def test_every_fault_is_named(tmp_path: Path):
 
 def test_a_table_is_no_taxonomy(tmp_path: Path):
     (tmp_path / "table.biom").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
-    with pytest.raises(InputError, match=r"table\.biom: is HDF5, as BIOM tables are, expected text"):
-        read_taxonomy(tmp_path / "table.biom")
+    assert "table.biom: is HDF5, as BIOM tables are, expected text" in refusal(read_taxonomy, tmp_path / "table.biom")
 
 
 def test_spaces_around_cells_mean_nothing(tmp_path: Path):
@@ -108,10 +104,8 @@ def test_taxa_of_embed_name_an_asv_as_far_down_as_they_are_sure(tmp_path: Path):
     )
     assert read_taxonomy(path).of(["a", "b", "c"], ["ACGT", "CCCC", "GGGG"]) == (("k__B", "g__X"), ("k__B",), ())
     path.write_text(f"{header}ACGT\tk__B\t0.99\n")
-    with pytest.raises(InputError, match="line 2: "):
-        read_taxonomy(path)
+    assert "line 2: " in refusal(read_taxonomy, path)
     path.write_text(f"{header}ACGT\tk__B\thigh\tk__B;g__X\t0.9\n")
-    with pytest.raises(InputError, match="line 2: 'high', expected probabilities"):
-        read_taxonomy(path)
+    assert "line 2: 'high', expected probabilities" in refusal(read_taxonomy, path)
     path.write_text("Feature ID\tTaxon\tmy.probability\nACGT\tk__B; g__X\t0.1\n")
     assert read_taxonomy(path).of(["a"], ["ACGT"]) == (("k__B", "g__X"),)
