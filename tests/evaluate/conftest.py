@@ -28,18 +28,13 @@ def table(ids=("a", "007"), notes=("", ""), folds=("", ""), deviations=True, spe
     )
 
 
-def different(actual: PredictionTable, expected: PredictionTable, tolerance: float = 1e-6) -> list[str]:
-    """What of two tables differs, numbers by more than the relative tolerance."""
-    names = [name for name in ("sample_ids", "notes", "folds") if getattr(actual, name) != getattr(expected, name)]
-    if [(s.name, s.kind, s.labels) for s in actual.specs] != [(s.name, s.kind, s.labels) for s in expected.specs]:
-        names.append("specs")
+def assert_same(actual: PredictionTable, expected: PredictionTable, tolerance: float = 1e-6) -> None:
+    for name in ("sample_ids", "notes", "folds"):
+        assert getattr(actual, name) == getattr(expected, name)
+    specs = [[(spec.name, spec.kind, spec.labels) for spec in table.specs] for table in (actual, expected)]
+    assert specs[0] == specs[1]
     for part in ("values", "deviations", "probabilities", "derived"):
         one, other = getattr(actual, part), getattr(expected, part)
-        names += [f"{part} of {name}" for name in one.keys() ^ other.keys()]
-        names += [
-            f"{part} of {name}"
-            for name in one.keys() & other.keys()
-            if one[name].shape != other[name].shape
-            or not np.allclose(one[name], other[name], rtol=tolerance, atol=0, equal_nan=True)
-        ]
-    return names
+        assert one.keys() == other.keys()
+        for name, values in one.items():
+            np.testing.assert_allclose(values, other[name], rtol=tolerance, atol=0, err_msg=f"{part} of {name}")

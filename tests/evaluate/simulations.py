@@ -14,6 +14,7 @@ from scipy.stats import norm
 from aam.evaluate import comparison, intervals, metrics
 from aam.evaluate.comparison import SIGNIFICANT, paired_p
 from aam.evaluate.target_predictions import TargetPredictions
+from tests.evaluate.simulated import predictions_of, scored
 
 LABELS = {0: (), 2: ("no", "yes")}
 # Metric, its value, samples, positives.
@@ -37,14 +38,13 @@ def paired_false_positives(studies: int, key: str, groups: int, dominant: bool =
         unit = np.repeat(np.arange(groups), sizes)
         size = len(unit)
         shared, model, other = draw.normal(size=(3, groups))[:, unit] * (1 + dominant) + draw.normal(size=(3, size))
-        ids, labels = tuple(map(str, range(size))), LABELS[0 if key == "mae" else 2]
         if key == "mae":
             truth, values = np.zeros(size), (shared + model, shared + other)
         else:
             truth = draw.integers(2, size=groups)[unit]
             scores = [1 / (1 + np.exp(-(2 * truth - 1) - shared - values)) for values in (model, other)]
             values = tuple(np.stack([1 - score, score], axis=1) for score in scores)
-        given = TargetPredictions(ids, truth, values[0], labels, groups=unit)
+        given = predictions_of(truth, values[0], LABELS[0 if key == "mae" else 2], groups=unit)
         called += paired_p(given, values[1], key, study) <= SIGNIFICANT
     return called / studies
 
@@ -56,7 +56,7 @@ def edge_study(draw: np.random.Generator, key: str, value: float, samples: int, 
         score = np.where(draw.random(samples) < value, truth, 1 - truth).astype(np.float64)
     else:
         score = norm.cdf(draw.normal(size=samples) + np.sqrt(2) * norm.ppf(value) * truth)
-    return TargetPredictions(tuple(map(str, range(samples))), truth, np.stack([1 - score, score], axis=1), LABELS[2])
+    return scored(truth, score)
 
 
 def edge_coverage(studies: int, key: str, value: float, samples: int, positives: int) -> tuple[float, float]:
@@ -94,10 +94,7 @@ def labelled_study(
     if groups:
         inputs += 0.7 * draw.normal(size=(units, 30))[unit]
     fold, truth = (draw.permutation(units) % 5)[unit], case[unit].astype(np.int64)
-    given = TargetPredictions(
-        tuple(map(str, range(samples))), truth, np.full((samples, 2), 0.5), LABELS[2], fold=fold,
-        groups=unit if groups else None,
-    )  # fmt: skip
+    given = scored(truth, np.full(samples, 0.5), fold=fold, groups=unit if groups else None)
     return given, inputs
 
 
@@ -144,9 +141,8 @@ def two_learners(
     for test in (fold == number for number in range(5)):
         for view, values in zip(views, predicted, strict=True):
             values[test] = _ridge(view[~test], truth[~test], view[test])
-    ids = tuple(map(str, range(size)))
     model, other = np.stack([1 - predicted, predicted], axis=2) if classes else predicted
-    return TargetPredictions(ids, truth, model, LABELS[2 if classes else 0], fold=fold, groups=unit), other
+    return predictions_of(truth, model, LABELS[2 if classes else 0], fold=fold, groups=unit), other
 
 
 def learners_false_positives(studies: int, groups: int, signal: float, key: str = "mae") -> tuple[float, float]:
@@ -171,8 +167,7 @@ def study_with_errors(draw: np.random.Generator, groups: int, dominant: bool) ->
     shared, mean = draw.normal(size=(2, groups))[:, group]
     predicted = mean + draw.normal(size=len(group))
     error = 0.7 * shared + 0.7 * draw.standard_t(5, size=len(group))
-    ids = tuple(map(str, range(len(group))))
-    return TargetPredictions(ids, predicted + np.exp(predicted / 2) * error, predicted, groups=group)
+    return predictions_of(predicted + np.exp(predicted / 2) * error, predicted, groups=group)
 
 
 def conformal_coverage(studies: int, groups: int, dominant: bool) -> float:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from aam.evaluate.target_predictions import TargetPredictions
 from aam.evaluate.verdict import batch_sentences, within_batches
+from tests.evaluate.simulated import predictions_of, scored
 
 
 def test_a_prediction_of_the_batch_alone_is_worth_nothing_within_it():
@@ -19,13 +19,12 @@ def test_a_prediction_of_the_batch_alone_is_worth_nothing_within_it():
     centre = np.repeat([0.0, 30.0, 60.0], 50)
     truth = centre + draw.normal(size=150)
     means = np.repeat([truth[batch == one].mean() for one in "abc"], 50)
-    ids = tuple(map(str, range(150)))
-    result = within_batches(TargetPredictions(ids, truth, means, batch=batch))
+    result = within_batches(predictions_of(truth, means, batch=batch))
     assert sklearn.metrics.r2_score(truth, means) > 0.99
     assert result["r2"] == pytest.approx(0, abs=1e-12)
-    half = TargetPredictions(ids, truth, means + (truth - means) / 2, batch=batch)
+    half = predictions_of(truth, means + (truth - means) / 2, batch=batch)
     assert within_batches(half)["r2"] == pytest.approx(0.75)
-    shifted = TargetPredictions(ids, truth, truth + centre, batch=batch)
+    shifted = predictions_of(truth, truth + centre, batch=batch)
     assert within_batches(shifted)["pearson"] == pytest.approx(1.0)
     assert within_batches(shifted)["r2"] < 0
 
@@ -36,8 +35,7 @@ def test_auroc_within_batches_counts_pairs_of_one_batch(number: int):
     truth, weight = draw.integers(number, size=60), draw.integers(1, 6, size=(60, number))
     probabilities = weight / weight.sum(axis=1, keepdims=True)
     batch = np.arange(60) % 4
-    labels = tuple("abc"[:number])
-    predictions = TargetPredictions(tuple(map(str, range(60))), truth, probabilities, labels=labels, batch=batch)
+    predictions = predictions_of(truth, probabilities, tuple("abc"[:number]), batch=batch)
     expected = []
     for k in [1] if number == 2 else range(number):
         pairs = [
@@ -54,8 +52,7 @@ def test_scores_of_different_folds_are_not_ordered_within_a_batch():
     place = np.arange(40)
     truth, fold, batch = place % 2, place // 20, place // 4 % 2
     score = 0.1 + 0.6 * fold + 0.1 * truth
-    ids, labels = tuple(map(str, place)), ("no", "yes")
-    given = TargetPredictions(ids, truth, np.stack([1 - score, score], axis=1), labels, fold=fold, batch=batch)
+    given = scored(truth, score, fold=fold, batch=batch)
     assert within_batches(given)["auroc"] == 1
     assert batch_sentences(given, "run")[0] == "Within a run the AUROC is 1.00; over all batches it is 1.00."
     parted = dataclasses.replace(given, fold=truth, batch=batch)
@@ -64,13 +61,13 @@ def test_scores_of_different_folds_are_not_ordered_within_a_batch():
 
 def test_a_target_that_differs_between_batches_only_is_said_to_be_one():
     """It read `Within a run the AUROC is -`, with not a word of why."""
-    ids, batch = tuple(map(str, range(40))), np.repeat(["a", "b"], 20)
+    batch = np.repeat(["a", "b"], 20)
     truth = (batch == "b").astype(np.int64)
     score = np.where(truth == 1, 0.8, 0.2)
-    classes = TargetPredictions(ids, truth, np.stack([1 - score, score], axis=1), ("no", "yes"), batch=batch)
+    classes = scored(truth, score, batch=batch)
     expected = ["No run holds samples of two classes: the target cannot be told from the run."]
     assert batch_sentences(classes, "run") == expected
-    numbers = TargetPredictions(ids, truth * 4.0, score, batch=batch)
+    numbers = predictions_of(truth * 4.0, score, batch=batch)
     assert batch_sentences(numbers, "run")[0].startswith("No run holds two values of the target:")
 
 
@@ -78,7 +75,7 @@ def test_samples_without_a_batch_are_no_batch():
     draw = np.random.default_rng(0)
     truth, batch = draw.normal(size=60), np.repeat(["a", "b", ""], 20)
     truth[:40] += np.where(batch[:40] == "a", 5, 0)
-    given = TargetPredictions(tuple(map(str, range(60))), truth, truth.copy(), batch=batch)
+    given = predictions_of(truth, truth.copy(), batch=batch)
     result = batch_sentences(given, "run")
     assert result[0] == "20 of 60 samples have no run: what is said of one leaves them out."
     assert result[1:] == batch_sentences(given.at(np.arange(40)), "run")
@@ -88,5 +85,5 @@ def test_samples_without_a_batch_are_no_batch():
 def test_worse_than_the_mean_of_the_batch_is_not_hardly_better():
     draw = np.random.default_rng(0)
     truth, batch = draw.normal(size=60), np.repeat(["a", "b"], 30)
-    given = TargetPredictions(tuple(map(str, range(60))), truth, draw.normal(size=60), batch=batch)
+    given = predictions_of(truth, draw.normal(size=60), batch=batch)
     assert batch_sentences(given, "run")[1] == "Inside a run the model is not seen to do better than that run's mean."

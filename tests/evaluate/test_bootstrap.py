@@ -12,14 +12,14 @@ from scipy.stats import binomtest
 from aam.evaluate import intervals, metrics
 from aam.evaluate.metrics import regression_metrics
 from aam.evaluate.target_predictions import TargetPredictions
-from tests.evaluate.simulated import measured, two_classes
+from tests.evaluate.simulated import measured, predictions_of, scored, two_classes
 from tests.evaluate.simulations import EDGES, edge_coverage
 
 
 def test_metrics_by_level_are_those_of_its_samples():
     truth, predicted = measured(0)
     level = np.array(["10", "9", "x", "-1.5"])[np.arange(len(truth)) % 4]
-    predictions = TargetPredictions(tuple(map(str, range(len(truth)))), truth, predicted)
+    predictions = predictions_of(truth, predicted)
     by_level = intervals.metrics_by_level(predictions, level, seed=0, repeats=5)
     assert list(by_level) == ["-1.5", "9", "10", "x"]
     for name, (samples, values) in by_level.items():
@@ -57,7 +57,7 @@ def test_limits_of_the_calibration_error_hold_it():
     draw = np.random.default_rng(0)
     share = draw.uniform(size=300)
     truth, probabilities = (draw.uniform(size=300) < share).astype(int), np.stack([1 - share, share], axis=1)
-    given = TargetPredictions(tuple(map(str, range(300))), truth, probabilities, ("no", "yes"))
+    given = predictions_of(truth, probabilities, ("no", "yes"))
     resampled = intervals.resample_metrics(given.measure, truth, probabilities, given.resampling_units, 0)["ece"]
     error = intervals.metrics_with_intervals(given, seed=0)["ece"]
     assert np.percentile(resampled[1:], 20) > error.value
@@ -130,11 +130,9 @@ def null_study(seed: int, numeric: bool) -> TargetPredictions:
             centred.T @ centred + 20 * np.eye(20), centred.T @ (truth[train] - truth[train].mean())
         )
         predicted[~train] = (inputs[~train] - inputs[train].mean(axis=0)) @ weights + truth[train].mean()
-    ids = tuple(map(str, range(100)))
     if numeric:
-        return TargetPredictions(ids, truth, predicted, fold=fold)
-    score = np.clip(predicted, -1, 2) / 3 + 1 / 3
-    return TargetPredictions(ids, truth, np.stack([1 - score, score], axis=1), ("a", "b"), fold=fold)
+        return predictions_of(truth, predicted, fold=fold)
+    return scored(truth, np.clip(predicted, -1, 2) / 3 + 1 / 3, fold=fold)
 
 
 @pytest.mark.parametrize(("numeric", "key", "chance"), [(False, "auroc", 0.5), (True, "pearson", 0.0)])
@@ -176,9 +174,7 @@ def test_point_7_below_six_groups_there_is_no_interval():
 def test_a_draw_without_one_of_the_classes_has_no_balanced_accuracy():
     """Such draws gave a model that finds one of three classes an interval from 0.33 up to 0.50."""
     truth = np.append(np.zeros(95, np.int64), [1, 2, 1, 2, 1])
-    predictions = TargetPredictions(
-        tuple(map(str, range(100))), truth, np.tile([0.8, 0.1, 0.1], (100, 1)), tuple("abc")
-    )
+    predictions = predictions_of(truth, np.tile([0.8, 0.1, 0.1], (100, 1)), tuple("abc"))
     interval = intervals.metrics_with_intervals(predictions, 0, repeats=200)["balanced_accuracy"]
     assert interval.value == pytest.approx(1 / 3)
     assert 0 < interval.low < 1 / 3 < interval.high < 0.5
@@ -191,7 +187,7 @@ def test_a_draw_without_one_of_the_classes_has_no_balanced_accuracy():
 def test_the_interval_of_an_accuracy_of_single_samples_is_the_exact_one_of_a_binomial(right: int, samples: int):
     truth = np.zeros(samples, np.int64)
     predicted = np.eye(2)[(np.arange(samples) >= right).astype(int)]
-    given = TargetPredictions(tuple(map(str, range(samples))), truth, predicted, ("a", "b"))
+    given = predictions_of(truth, predicted, ("a", "b"))
     found = intervals.metrics_with_intervals(given, 0, repeats=20000)["accuracy"]
     exact = binomtest(right, samples).proportion_ci()
     assert (found.low, found.high) == pytest.approx((exact.low, exact.high), abs=0.005)
@@ -203,9 +199,7 @@ def test_the_interval_of_a_share_counts_groups_where_their_samples_are_alike_and
     widths = {}
     for kind, wrong in (("groups", unit % 5 == 0), ("samples", np.arange(400) % 5 == 0), ("none", unit < 0)):
         predicted = np.eye(2)[wrong.astype(int)]
-        given = TargetPredictions(
-            tuple(map(str, range(400))), np.zeros(400, np.int64), predicted, ("a", "b"), groups=unit
-        )
+        given = predictions_of(np.zeros(400, np.int64), predicted, ("a", "b"), groups=unit)
         found = intervals.metrics_with_intervals(given, 0)["accuracy"]
         widths[kind] = found.high - found.low
     exact = {n: binomtest(round(0.8 * n), n).proportion_ci() for n in (40, 400)}
@@ -217,12 +211,12 @@ def test_the_interval_of_a_share_counts_groups_where_their_samples_are_alike_and
 def test_no_interval_is_without_width():
     """A run printed `AUROC 1.00 (1.00, 1.00)` for four positives, which could well be 0.8 of new ones."""
     truth = (np.arange(40) < 4).astype(np.int64)
-    given = TargetPredictions(tuple(map(str, range(40))), truth, np.eye(2)[truth] * 0.8 + 0.1, ("a", "b"))
+    given = predictions_of(truth, np.eye(2)[truth] * 0.8 + 0.1, ("a", "b"))
     found = intervals.metrics_with_intervals(given, 0)
     assert found["auroc"].value == found["auroc"].high == 1
     assert 0.6 < found["auroc"].low < 0.85
     assert all(math.isnan(one.low) or one.low < one.high for one in found.values())
-    exact = intervals.metrics_with_intervals(TargetPredictions(given.sample_ids, truth * 1.0, truth * 1.0), 0)
+    exact = intervals.metrics_with_intervals(predictions_of(truth * 1.0, truth * 1.0), 0)
     assert math.isnan(exact["mae"].low)
 
 

@@ -12,16 +12,10 @@ from scipy.stats import mannwhitneyu, norm
 
 from aam.evaluate import comparison
 from aam.evaluate.comparison import permutation_p
-from aam.evaluate.target_predictions import TargetPredictions
-from tests.evaluate.simulated import two_classes
+from tests.evaluate.simulated import scored, two_classes
 from tests.evaluate.simulations import CHANCE_STUDIES, called_better
 
 AUROC_75 = float(np.sqrt(2) * norm.ppf(0.75))
-
-
-def of(truth: list[int], score: np.ndarray, **columns: np.ndarray) -> TargetPredictions:
-    probabilities = np.stack([1 - score, score], axis=1)
-    return TargetPredictions(tuple(map(str, range(len(truth)))), np.array(truth), probabilities, ("a", "b"), **columns)
 
 
 def test_without_groups_and_folds_p_is_that_of_the_rank_sum_test():
@@ -33,7 +27,7 @@ def test_without_groups_and_folds_p_is_that_of_the_rank_sum_test():
 def test_groups_of_one_label_exchange_it_whole():
     """Eight groups of ten equal samples: p is that of eight samples, not of eighty."""
     score, label = np.array([0.9, 0.7, 0.8, 0.4, 0.5, 0.3, 0.2, 0.1]), [1, 1, 0, 1, 0, 0, 0, 0]
-    given = of(np.repeat(label, 10).tolist(), np.repeat(score, 10), groups=np.repeat(np.arange(8), 10))
+    given = scored(np.repeat(label, 10), np.repeat(score, 10), groups=np.repeat(np.arange(8), 10))
     sums = [score.argsort().argsort()[list(three)].sum() for three in itertools.combinations(range(8), 3)]
     seen = score.argsort().argsort()[np.array(label) == 1].sum()
     assert permutation_p(given, 0, 20000) == pytest.approx(np.mean(np.array(sums) >= seen), abs=0.01)
@@ -43,9 +37,9 @@ def test_labels_stay_in_their_fold_and_in_groups_that_have_several():
     """Scores that only tell folds, or groups of several labels, apart say nothing about the samples in them."""
     groups = np.arange(80) // 10
     truth = (np.arange(80) % 10 < groups + 1).astype(int)
-    assert permutation_p(of(truth.tolist(), groups / 10, groups=groups), 0) == 1
+    assert permutation_p(scored(truth, groups / 10, groups=groups), 0) == 1
     fold = np.arange(80) % 2
-    told = of((np.arange(80) % 7 < 2 + 3 * fold).astype(int).tolist(), fold * 0.5 + 0.2)
+    told = scored((np.arange(80) % 7 < 2 + 3 * fold).astype(int), fold * 0.5 + 0.2)
     assert permutation_p(told, 0) < 0.01
     assert permutation_p(replace(told, fold=fold), 0) == 1
 

@@ -11,6 +11,7 @@ import pytest
 
 from aam.evaluate import intervals, metrics
 from aam.evaluate.target_predictions import TargetPredictions
+from tests.evaluate.simulated import predictions_of
 from tests.evaluate.simulations import conformal_coverage
 
 
@@ -18,9 +19,7 @@ def spreading(seed: int, samples: int = 600) -> TargetPredictions:
     """Errors that grow with the prediction, three samples of a group."""
     draw = np.random.default_rng(seed)
     predicted = draw.uniform(1, 10, samples)
-    ids = tuple(f"s{row}" for row in range(samples))
-    truth = predicted + draw.normal(0, 0.3 * predicted)
-    return TargetPredictions(ids, truth, predicted, groups=np.arange(samples) // 3)
+    return predictions_of(predicted + draw.normal(0, 0.3 * predicted), predicted, groups=np.arange(samples) // 3)
 
 
 def test_one_width_of_single_samples_is_a_rank_of_the_residuals():

@@ -7,16 +7,15 @@ import pytest
 
 from aam.evaluate.larger_errors import larger_errors
 from aam.evaluate.target_predictions import TargetPredictions
+from tests.evaluate.simulated import predictions_of, scored
 
 REPEATS = 200
 
 
 def predictions(errors, groups, labels=()) -> TargetPredictions:
-    ids = tuple(map(str, range(len(errors))))
     if not labels:
-        return TargetPredictions(ids, np.zeros(len(errors)), errors, groups=groups)
-    right = np.exp(-errors)
-    return TargetPredictions(ids, np.zeros(len(errors), int), np.stack([right, 1 - right], 1), labels, groups=groups)
+        return predictions_of(np.zeros(len(errors)), errors, groups=groups)
+    return scored(np.zeros(len(errors), int), 1 - np.exp(-errors), labels, groups=groups)
 
 
 @pytest.mark.parametrize("labels", [(), ("gut", "skin")])

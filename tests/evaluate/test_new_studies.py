@@ -15,6 +15,7 @@ from aam.evaluate.target_predictions import TargetPredictions
 from aam.report.answer import tiles
 from aam.report.report import Names, result_tables, target_result
 from aam.report.target_figures import target_figures
+from tests.evaluate.simulated import scored
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.1])
@@ -53,10 +54,7 @@ def studies(sizes=(40, 30, 50, 8), by_study: bool = True) -> TargetPredictions:
     truth[batch == batch[-1]] = 0
     second = 1 / (1 + np.exp(-(truth + rng.normal(size=len(batch)))))
     fold = batch if by_study else np.array([str(number % 4) for number in range(len(batch))])
-    return TargetPredictions(
-        tuple(f"s{n}" for n in range(len(batch))), truth, np.stack([1 - second, second], axis=1), ("control", "case"),
-        fold, batch, batch,
-    )  # fmt: skip
+    return scored(truth, second, ("control", "case"), fold=fold, groups=batch, batch=batch)
 
 
 def test_each_study_has_its_own_interval_and_weighs_alike_in_the_mean():

@@ -12,17 +12,8 @@ import pytest
 from aam.evaluate import comparison
 from aam.evaluate.comparison import holm, paired_p, smallest_p
 from aam.evaluate.intervals import FOLD_INFLATION
-from aam.evaluate.target_predictions import TargetPredictions
+from tests.evaluate.simulated import predictions_of, scored
 from tests.evaluate.simulations import learners_false_positives, paired_false_positives
-
-
-def numbers(truth: np.ndarray, predicted: np.ndarray, groups: np.ndarray | None = None) -> TargetPredictions:
-    return TargetPredictions(tuple(map(str, range(len(truth)))), truth, predicted, groups=groups)
-
-
-def classes(truth: np.ndarray, score: np.ndarray, **columns: np.ndarray) -> TargetPredictions:
-    probabilities = np.stack([1 - score, score], axis=1)
-    return TargetPredictions(tuple(map(str, range(len(truth)))), truth, probabilities, ("no", "yes"), **columns)
 
 
 def test_p_is_the_share_of_all_swaps_of_groups():
@@ -36,24 +27,24 @@ def test_p_is_the_share_of_all_swaps_of_groups():
         first, second = np.where(rows, other, model), np.where(rows, model, other)
         difference = np.abs(first - truth).sum() - np.abs(second - truth).sum()
         at_least.append(abs(difference) >= seen - 1e-9)
-    assert paired_p(numbers(truth, model, groups), other, "mae", 0) == pytest.approx(np.mean(at_least))
+    assert paired_p(predictions_of(truth, model, groups=groups), other, "mae", 0) == pytest.approx(np.mean(at_least))
 
 
 def test_point_7_below_six_groups_there_is_no_p_and_from_there_its_true_floor():
     """Two subjects gave p .002, four cages too."""
     for groups in range(1, 9):
         units = np.arange(80) % groups
-        p = paired_p(numbers(np.zeros(80), np.zeros(80), units), np.ones(80), "mae", 0)
+        p = paired_p(predictions_of(np.zeros(80), np.zeros(80), groups=units), np.ones(80), "mae", 0)
         if groups < 6:
             assert math.isnan(p)
             assert math.isnan(smallest_p(groups))
         else:
             assert p == smallest_p(groups) == 2 / 2**groups
-    assert paired_p(numbers(np.zeros(80), np.zeros(80)), np.ones(80), "mae", 0) == smallest_p(80) == 1 / 2000
+    assert paired_p(predictions_of(np.zeros(80), np.zeros(80)), np.ones(80), "mae", 0) == smallest_p(80) == 1 / 2000
 
 
 def test_point_7_an_undefined_swap_is_no_evidence(monkeypatch: pytest.MonkeyPatch):
-    given = classes(np.arange(40) % 2, np.linspace(0.1, 0.9, 40), groups=np.arange(40) % 8)
+    given = scored(np.arange(40) % 2, np.linspace(0.1, 0.9, 40), groups=np.arange(40) % 8)
     other = np.full((40, 2), 0.5)
     differences = np.full(128, 0.01)
     differences[0] = 0.2
@@ -85,7 +76,7 @@ def test_scores_on_other_scales_are_ranked_before_they_are_swapped():
     model, other = (1 / (1 + np.exp(-draw.normal(size=60) - truth)) for _ in range(2))
     changed = other**5 / 10
     pair = [np.stack([1 - score, score], axis=1) for score in (other, changed)]
-    assert paired_p(classes(truth, model), pair[0], "auroc", 0) == paired_p(classes(truth, model), pair[1], "auroc", 0)
+    assert paired_p(scored(truth, model), pair[0], "auroc", 0) == paired_p(scored(truth, model), pair[1], "auroc", 0)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +97,7 @@ def test_point_7_learners_of_classes_that_are_equally_good_are_not_told_apart(ke
 def test_point_7_the_floor_of_p_is_higher_under_cross_validation():
     """Six groups of one difference and two of none give the smallest p; one swap of eight equal ones is no evidence."""
     truth, units = np.zeros(16), np.arange(16) % 8
-    given = replace(numbers(truth, truth, units), fold=np.arange(16) % 8 % 2)
+    given = replace(predictions_of(truth, truth, groups=units), fold=np.arange(16) % 8 % 2)
     six = np.where(units < 6, 1.0, 0.0)
     assert paired_p(given, six, "mae", 0) == smallest_p(8, FOLD_INFLATION) == 2 / 2**6
     assert paired_p(given, np.ones(16), "mae", 0) == (2 + 2 * 8) / 2**8

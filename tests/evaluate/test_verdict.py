@@ -12,7 +12,7 @@ from aam.evaluate.comparison import DEPTH, DEPTH_AND_RICHNESS, Baseline, compare
 from aam.evaluate.intervals import number, too_few
 from aam.evaluate.target_predictions import UNKNOWN_CLASS, TargetPredictions
 from aam.evaluate.verdict import verdict
-from tests.evaluate.simulated import majority, median, numeric, two_classes
+from tests.evaluate.simulated import majority, median, numeric, predictions_of, two_classes
 
 
 def said(predictions: TargetPredictions, *baselines: Baseline, batch: str = "batch") -> tuple[str, ...]:
@@ -48,9 +48,7 @@ def test_the_median_of_the_study_that_ties_is_named():
     truth = centre + draw.normal(0, 3, 240)
     medians = np.repeat([np.median(truth[study == one]) for one in "abcd"], 60)
     fold = np.arange(240) % 4
-    given = TargetPredictions(
-        tuple(map(str, range(240))), truth, medians + draw.normal(0, 0.2, 240), fold=fold, batch=study
-    )
+    given = predictions_of(truth, medians + draw.normal(0, 0.2, 240), fold=fold, batch=study)
     sentences = said(given, median(given), Baseline("the study's median", medians), batch="study")
     text = "\n".join(sentences)
     assert "The model is not shown to do better than the study's median (MAE 2." in text
@@ -150,7 +148,7 @@ def test_a_frequent_class_is_no_separation_of_the_classes():
     """95 of 100 samples are of one of three classes, which depth alone predicts for all."""
     truth = np.append(np.zeros(95, np.int64), [1, 2, 1, 2, 1])
     frequent = np.tile([0.9, 0.06, 0.04], (100, 1))
-    given = TargetPredictions(tuple(map(str, range(100))), truth, frequent, ("a", "b", "c"))
+    given = predictions_of(truth, frequent, ("a", "b", "c"))
     assert not any("separate" in one for one in said(given, majority(given, 3), Baseline(DEPTH, frequent)))
     exact = np.eye(3)[truth]
     assert any(

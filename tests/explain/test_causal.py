@@ -9,21 +9,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from aam.config import DataConfig, ModelConfig
+from aam.config import DataConfig
 from aam.config_commands import SimulateConfig
 from aam.data.simulate import simulate
 from aam.data.splits import kfold
 from aam.data.study import load_study
-from aam.data.targets import Covariates, Targets, TargetSpec
+from aam.data.targets import Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.evaluate.metrics import auroc
 from aam.explain.effects import explain_samples
 from aam.explain.importance import FALSE_DISCOVERIES, importance_of
 from aam.io.metadata import read_metadata
-from aam.model.heads import HeadConfig
 from aam.predict.blend import LEARNERS, fit_blend
-from aam.predict.saved_model import SavedModel
 from tests.data.labels import labelled
+from tests.predict.samples import saved_model
 
 pytestmark = pytest.mark.slow
 
@@ -61,11 +60,7 @@ def explained(study, values) -> pd.DataFrame:
     for split in kfold(ids, FOLDS, subjects, values, 0.0, seed=0):
         rows = study.rows(split.ids("train"))
         blend = fit_blend(with_target, targets, rows, [subjects[row] for row in rows], 0, tuple(LEARNERS))
-        saved = SavedModel(
-            None, DataConfig(), ModelConfig(), HeadConfig(), study.depth, 0, targets, None, {"seen_samples": []},
-            Covariates(), blend,
-        )  # fmt: skip
-        models.append(saved)
+        models.append(saved_model(targets=targets, depth=study.depth, blend=blend))
         samples.append(split.ids("test"))
     (effects,) = explain_samples(models, with_target, samples, ids, [values], RuntimeConfig(), PASSES)
     return importance_of(effects, np.array(subjects, object))

@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from aam.config import DataConfig, ModelConfig
 from aam.data.rarefaction import rarefied_rows
-from aam.data.targets import Covariates, Scale, Targets, TargetSpec
+from aam.data.targets import Scale, Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.errors import InputError
 from aam.explain.effects import BLEND, explain_samples, make_variants
 from aam.model.heads import HeadConfig
 from aam.predict.blend import ELSEWHERE, LEARNERS, NETWORK, fit_blend
 from aam.predict.prediction import predict_rows
-from aam.predict.saved_model import SavedModel
 from tests.data.labels import labelled
+from tests.predict.samples import saved_model
 
 SAMPLES, ASVS, DEPTH = 40, 30, 60
 TARGETS = Targets(
@@ -58,8 +57,7 @@ def saved(study, model_of):
     names = (NETWORK, *MEMBERS)
     equal = [dataclasses.replace(one, weights=dict.fromkeys(names, 0.25)) for one in blend.fitted]
     blend = dataclasses.replace(blend, fitted=tuple(equal))
-    notes = {"seen_samples": []}
-    return SavedModel(network, DataConfig(), ModelConfig(), HEADS, DEPTH, 0, TARGETS, None, notes, Covariates(), blend)
+    return saved_model(network, HEADS, TARGETS, depth=DEPTH, blend=blend)
 
 
 IDS = [f"s{row}" for row in ROWS]

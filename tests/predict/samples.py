@@ -1,14 +1,26 @@
-"""Features of samples that stand in no table."""
+"""Features of samples that stand in no table, and models that are not trained."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from aam.config import DataConfig, ModelConfig
+from aam.data.targets import Targets
 from aam.data.tokens import encode
+from aam.model.heads import HeadConfig
 from aam.predict.features import Inputs, Product, kmer_sketch
+from aam.predict.saved_model import SavedModel
+
+
+def saved_model(network=None, heads=HeadConfig(), targets=Targets(()), **more: Any) -> SavedModel:  # noqa: B008
+    """A model that is not trained, of depth 40."""
+    usual = {"data": DataConfig(), "model": ModelConfig(), "depth": 40, "seed": 0, "profile": None}
+    given = {"network": network, "heads": heads, "targets": targets, "notes": {"seen_samples": []}}
+    return SavedModel(**{**usual, **given, **more})
 
 
 def inputs_of(*rarefactions: dict) -> Inputs:

@@ -11,7 +11,6 @@ from scipy import sparse
 from scipy.stats import multivariate_normal
 from sklearn.linear_model import Ridge
 
-from aam.config import DataConfig, ModelConfig
 from aam.data.rarefaction import EVALUATION
 from aam.data.region import RegionProfile
 from aam.data.targets import Targets, TargetSpec
@@ -24,29 +23,16 @@ from aam.predict.features import Samples
 from aam.predict.network import run_model
 from aam.predict.prediction import adapt, predict_rows, study_kernel
 from aam.predict.saved_model import SavedModel
-from tests.evaluate.conftest import AGE, READS, SITE, different, table
+from tests.evaluate.conftest import AGE, READS, SITE, assert_same, table
+from tests.predict.samples import saved_model
 
 CPU, PLAIN = torch.device("cpu"), RuntimeConfig()
 
 
 @pytest.fixture
-def study(study_of, tiny):
-    return study_of(**tiny())
-
-
-@pytest.fixture
 def saved(model_of, study) -> SavedModel:
-    return SavedModel(
-        network=model_of(HeadConfig(n_targets=2, n_classes=(3,))),
-        data=DataConfig(),
-        model=ModelConfig(),
-        heads=HeadConfig(n_targets=2, n_classes=(3,)),
-        depth=40,
-        seed=0,
-        targets=Targets((AGE, SITE, READS)),
-        profile=RegionProfile.fit(study.table.sequences),
-        notes={},
-    )
+    heads, profile = HeadConfig(n_targets=2, n_classes=(3,)), RegionProfile.fit(study.table.sequences)
+    return saved_model(model_of(heads), heads, Targets((AGE, SITE, READS)), profile=profile)
 
 
 def test_predictions_are_in_own_units(saved, study):
@@ -73,7 +59,7 @@ def test_passes_are_averaged_in_own_units(saved, study):
     expected = np.mean([draw.probabilities[0] for draw in rarefactions], axis=0)
     np.testing.assert_allclose(predictions.probabilities["site"], expected)
     np.testing.assert_allclose(predictions.probabilities["site"].sum(axis=1), 1, atol=1e-6)
-    assert not different(predict_rows(saved, study, names, PLAIN, 3), predictions, 0)
+    assert_same(predict_rows(saved, study, names, PLAIN, 3), predictions, 0)
 
 
 def test_rows_without_a_prediction_say_why():
@@ -101,7 +87,7 @@ def test_folds_are_joined_and_an_unseen_label_has_probability_0():
     one, other = first.probabilities["site"], second.probabilities["site"]
     np.testing.assert_array_equal(predictions.probabilities["site"][:2], np.c_[[0, 0], one])
     np.testing.assert_array_equal(predictions.probabilities["site"][2], [other[0, 0], other[0, 1], 0, other[0, 2]])
-    assert not different(joined([first]), first, 0)
+    assert_same(joined([first]), first, 0)
 
 
 def test_members_are_averaged_over_the_labels_of_all():

@@ -17,7 +17,7 @@ import aam
 from aam.config import DataConfig, ModelConfig
 from aam.data.region import RegionProfile
 from aam.data.study import Study
-from aam.data.targets import Covariates, Scale, Targets, TargetSpec
+from aam.data.targets import Scale, Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.errors import InputError
 from aam.files.atomic import MANIFEST, write_manifest
@@ -27,6 +27,8 @@ from aam.predict.features import Samples
 from aam.predict.network import run_model
 from aam.predict.saved_model import SavedModel, load_model, load_models, save_model
 from tests.data.labels import labelled
+from tests.predict.samples import saved_model
+from tests.refusals import refusal
 
 CPU = torch.device("cpu")
 HEADS = HeadConfig("unifrac", (0.71, 0.13), counts=True, n_targets=1, n_classes=(2,))
@@ -40,24 +42,12 @@ FILES = ["manifest.json", "model.json", "profile.safetensors", "weights.safetens
 
 
 @pytest.fixture
-def study(study_of, tiny):
-    return study_of(**tiny())
-
-
-@pytest.fixture
 def saved(study, model_of) -> SavedModel:
     sizes = {"embedding_dim": 16, "attention_heads": 2, "max_bp": 30, "asv_stem": "nucleotide"}
-    return SavedModel(
-        network=model_of(HEADS, **sizes),
-        data=DataConfig(table=Path("some") / "täble.biom", token_limit=77, cv="fold"),
-        model=ModelConfig(**sizes),
-        heads=HEADS,
-        depth=40,
-        seed=12,
-        targets=TARGETS,
-        profile=RegionProfile.fit(study.table.sequences),
-        notes={"seen_samples": ["s1", "日本"], "best_epoch": 3},
-    )
+    data = DataConfig(table=Path("some") / "täble.biom", token_limit=77, cv="fold")
+    more = {"data": data, "model": ModelConfig(**sizes), "profile": RegionProfile.fit(study.table.sequences)}
+    notes = {"seen_samples": ["s1", "日本"], "best_epoch": 3}
+    return saved_model(model_of(HEADS, **sizes), HEADS, TARGETS, **more, seed=12, notes=notes)
 
 
 @pytest.fixture
@@ -180,12 +170,7 @@ def blended(study_of, tiny) -> tuple[Study, SavedModel]:
         covariate=rng.normal(size=(40, 1)).astype(np.float32),
     )
     blend = fit_blend(study, targets, np.arange(40), None, 0, tuple(LEARNERS))
-    profile = RegionProfile.fit(study.table.sequences)
-    notes = {"seen_samples": []}
-    saved = SavedModel(
-        None, DataConfig(), ModelConfig(), HeadConfig(), 40, 0, targets, profile, notes, Covariates(), blend
-    )
-    return study, saved
+    return study, saved_model(targets=targets, profile=RegionProfile.fit(study.table.sequences), blend=blend)
 
 
 def outputs(study, saved) -> list[np.ndarray]:
@@ -217,9 +202,9 @@ def test_a_network_of_format_1_is_read_and_its_learners_are_refused(saved, study
     np.testing.assert_array_equal(predicted.target, expected.target)
     (tmp_path / "alone" / "members.json").write_text("{}")
     rewrite(tmp_path / "alone", format=1)
-    with pytest.raises(InputError, match="learners of model format 1, this aam reads those of 2") as refused:
-        load_model(tmp_path / "alone", CPU)
-    assert "install the one that wrote it (see run.json), or train again" in str(refused.value)
+    message = refusal(load_model, tmp_path / "alone", CPU)
+    assert "learners of model format 1, this aam reads those of 2" in message
+    assert "install the one that wrote it (see run.json), or train again" in message
 
 
 # --- a model folder from a stranger: whole, and wrong --------------------------------------------------------

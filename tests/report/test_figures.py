@@ -33,7 +33,7 @@ from aam.report.target_figures import (
     target_figures,
 )
 from aam.report.training_figures import loss_figures, ordination_figures, pcoa, read_epochs
-from tests.evaluate.simulated import majority, median
+from tests.evaluate.simulated import majority, median, predictions_of
 
 
 @functools.cache
@@ -125,7 +125,7 @@ def test_files_have_one_place_for_each_figure(tmp_path):
 
 def test_a_scatter_of_many_samples_draws_some_and_says_so():
     truth = np.random.default_rng(0).normal(size=5000)
-    given = TargetPredictions(tuple(map(str, range(5000))), truth, truth)
+    given = predictions_of(truth, truth)
     result = target_result(Names("ph"), given, repeats=2)
     figure = scatter_figure(given, result)
     assert figure.svg.count("data-tip=") == MOST_POINTS
@@ -157,7 +157,7 @@ def test_classes_whose_names_differ_in_the_middle_have_curves_of_their_own():
     one, other = (f"colorectal cancer of a stage {stage} that was found early before any surgery" for stage in "AB")
     labels = (one, other, "healthy")
     truth = np.repeat(np.arange(3), 8)
-    given = TargetPredictions(tuple(f"s{at}" for at in range(24)), truth, np.eye(3)[truth], labels)
+    given = predictions_of(truth, np.eye(3)[truth], labels)
     _, _, recall = target_figures(target_result(Names("status"), given, repeats=20))[:3]
     assert len(set(re.findall("colorectal[^<]*: 1[^<]*</text>", recall.svg))) == 2
 
@@ -316,19 +316,15 @@ def test_what_to_keep_in_mind_and_the_lead_of_a_report_without_targets():
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_plain_tables_fit_the_terminal(width: int):
-    header = (
-        "",
-        "samples",
-        "share of the 10 nearest neighbours",
-        "partial Mantel given 8-mers and richness",
-        *"abcdef",
-    )
+    header = ("", "samples", "share of the 10 nearest neighbours", "partial Mantel given 8-mers and richness")
     cells = ("0.123 (-0.100 to 0.456)",) * 7
     rows = (
         ("nearest neighbours on presence of 8-mers and richness", "138", *cells, "0.5"),
         ("the model", "9", *cells, "1"),
     )
-    lines = plain_lines(Table("A title that is much longer than the terminal is wide, " * 2, header, rows), width)
+    lines = plain_lines(
+        Table("A title that is much longer than the terminal is wide, " * 2, (*header, *"abcdef"), rows), width
+    )
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
     assert text.count("0.123 (-0.100, 0.456)") == 14

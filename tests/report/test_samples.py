@@ -15,6 +15,7 @@ from aam.report import samples
 from aam.report.report import Names, ReportData, TargetResult, target_result
 from aam.report.report_html import TERMS, report_html, with_terms
 from aam.report.samples import error_tables, sample_figures, surroundings, worse_levels
+from tests.evaluate.simulated import predictions_of
 
 SAMPLES, ASVS = 90, 30
 
@@ -114,9 +115,7 @@ def test_levels_of_the_metadata_where_a_class_is_missed_are_found_and_chance_is_
     right = np.clip(random.normal(0.8, 0.1, count), 0.55, 1)
     probability = np.where(missed, 0.3, right)
     predicted = np.where(np.arange(2) == truth[:, None], probability[:, None], 1 - probability[:, None])
-    given = TargetPredictions(
-        tuple(map(str, range(count))), truth, predicted, ("gut", "skin"), groups=np.arange(count) // 4
-    )
+    given = predictions_of(truth, predicted, ("gut", "skin"), groups=np.arange(count) // 4)
     noise = {f"noise{at}": random.integers(4, size=count).astype(str) for at in range(20)}
     levels = {"season": season, "same": np.char.upper(season), **noise}
     result = target_result(Names("site"), given, parts=levels, repeats=5)
