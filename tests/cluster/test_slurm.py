@@ -76,18 +76,8 @@ class Site:
 
     def submit(self, job: str, *words: object, before: tuple[object, ...] = (), **variables: str) -> str:
         """Submit a job and return its id."""
-        done = self.login(
-            "python3",
-            ROOT / "slurm" / "generate",
-            job,
-            "--data",
-            self.study,
-            "--submit",
-            *before,
-            "--",
-            *words,
-            **variables,
-        )
+        generate = ("python3", ROOT / "slurm" / "generate", job, "--data", self.study, "--submit")
+        done = self.login(*generate, *before, "--", *words, **variables)
         return done.stdout.split()[-1]
 
     def facts(self, job: str) -> dict[str, str]:
@@ -409,18 +399,8 @@ def test_folds_as_an_array_and_what_depends_on_them(site):
     data = ["--table", "table.biom", "--metadata", "halves.tsv", "--group-column", "subject", "--threads", "1"]
     data += ["--rarefy-depth", "300", "--device", "cpu"]
     words = [*data, "--cv", "half", "--output-dir", "flow", "pretrain:", *SMALL[2:8], "--tree", "tree.nwk"]
-    words += [
-        "--epochs",
-        "2",
-        "train:",
-        "--metadata-column",
-        "ph",
-        "--epochs",
-        "2",
-        "predict:",
-        "--table",
-        "table.biom",
-    ]
+    words += ["--epochs", "2", "train:", "--metadata-column", "ph", "--epochs", "2"]
+    words += ["predict:", "--table", "table.biom"]
     generate = ("python3", ROOT / "slurm" / "generate", "workflow", "--data", site.study)
     done = site.login(*generate, "--", *words)
     assert "after pretrain" in done.stderr

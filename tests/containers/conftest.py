@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import write_program
+
 ROOT = Path(__file__).parents[2]
 CONTAINERS = ROOT / "containers"
 
@@ -55,11 +57,7 @@ else:
 @pytest.fixture
 def engine(tmp_path: Path) -> Path:
     """A folder with a simulated `apptainer`."""
-    program = tmp_path / "engine" / "apptainer"
-    program.parent.mkdir()
-    program.write_text(ENGINE.format(python=sys.executable))
-    program.chmod(0o755)
-    return program.parent
+    return write_program(tmp_path / "engine" / "apptainer", ENGINE.format(python=sys.executable)).parent
 
 
 @pytest.fixture(scope="session")
@@ -78,16 +76,24 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def script(tmp_path: Path, engine: Path, tree: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs containers/build or containers/run with the simulated engine, disk and a scratch folder of this test."""
+    """Runs containers/build or containers/run with the simulated engine and disk; `status` is how it must end."""
 
     def run(
-        name: str, *words: object, cwd: Path = tmp_path, root: Path = tree, umask: int = -1, **variables: str
+        name: str,
+        *words: object,
+        status: int | None = None,
+        cwd: Path = tmp_path,
+        root: Path = tree,
+        umask: int = -1,
+        **variables: str,
     ) -> subprocess.CompletedProcess[str]:
         inherited = {key: os.environ[key] for key in ("HOME", "PYTHONPATH", "LANG", "USER") if key in os.environ}
         path = f"{engine}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
         environment = {**inherited, "PATH": path, "AAM_SCRATCH": str(tmp_path / "scratch"), "TMPDIR": str(tmp_path)}
         command = [sys.executable, str(root / "containers" / name), *map(str, words)]
         environment |= variables
-        return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, umask=umask)
+        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, umask=umask)
+        assert status in (None, done.returncode), done.stdout + done.stderr
+        return done
 
     return run

@@ -32,9 +32,8 @@ def test_the_copy_holds_the_tests_and_no_images(tmp_path):
     assert not (tmp_path / ".venv").exists()
 
 
-def test_a_missing_image(tmp_path, capsys):
-    assert image_tests.main(["cpu", "--image", str(tmp_path / "no.sif")]) == 2
-    assert "make container-cpu builds it" in capsys.readouterr().err
+def test_a_missing_image(tmp_path, refused):
+    assert "make container-cpu builds it" in refused(image_tests.main, ["cpu", "--image", str(tmp_path / "no.sif")])
 
 
 def test_other_words_go_to_pytest():

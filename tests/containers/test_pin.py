@@ -10,6 +10,7 @@ import pytest
 
 from containers.lib import pins, registry
 from containers.lib.errors import FailedError, InputError
+from tests.programs import write_program
 
 ROOT = Path(__file__).parents[2]
 DIGEST = "sha256:" + "5" * 64
@@ -29,12 +30,10 @@ def pinned(tmp_path, monkeypatch) -> Path:
 def skopeo(tmp_path, monkeypatch) -> Callable[[str], Path]:
     """Puts a skopeo on PATH that runs shell lines and writes its arguments to a file, which is returned."""
     folder = tmp_path / "bin"
-    folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
     def install(lines: str) -> Path:
-        (folder / "skopeo").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/arguments\n{lines}\n')
-        (folder / "skopeo").chmod(0o755)
+        write_program(folder / "skopeo", f'echo "$@" >> {tmp_path}/arguments\n{lines}')
         return tmp_path / "arguments"
 
     return install

@@ -32,8 +32,7 @@ def enter(script, image):
     """Returns the words and the environment that the engine is called with."""
 
     def run(*words, **variables):
-        done = script("run", *words, image, "tool", "--x", "a b", FAKE_SHOW="1", **variables)
-        assert done.returncode == 0, done.stderr
+        done = script("run", *words, image, "tool", "--x", "a b", FAKE_SHOW="1", **variables, status=0)
         return json.loads(done.stdout)
 
     return run
@@ -100,8 +99,7 @@ def test_contained(enter):
 
 
 def test_all_problems_are_in_one_message(script, tmp_path):
-    done = script("run", "--bind", "/no/such", "--env", "X", tmp_path / "no.sif", AAM_DATA="/no/data")
-    assert done.returncode == 2
+    done = script("run", "--bind", "/no/such", "--env", "X", tmp_path / "no.sif", AAM_DATA="/no/data", status=2)
     for part in ("COMMAND", "--bind /no/such", "--env X", "AAM_DATA=/no/data", "no such image"):
         assert part in done.stderr
 
@@ -110,8 +108,7 @@ def test_all_problems_are_in_one_message(script, tmp_path):
 def test_a_folder_that_no_engine_can_bind(script, image, tmp_path, name):
     folder = tmp_path / name
     folder.mkdir()
-    done = script("run", image, "true", cwd=folder)
-    assert done.returncode == 2
+    done = script("run", image, "true", cwd=folder, status=2)
     assert "comma or a colon" in done.stderr
 
 
@@ -156,8 +153,7 @@ def test_without_a_container(script, image):
 
 
 def test_print_shows_and_runs_nothing(script, image, tmp_path):
-    done = script("run", "--print", image, "touch", "made", OMP_NUM_THREADS="2")
-    assert done.returncode == 0
+    done = script("run", "--print", image, "touch", "made", OMP_NUM_THREADS="2", status=0)
     assert "APPTAINERENV_OMP_NUM_THREADS=2" in done.stdout
     assert done.stdout.strip().endswith("touch made")
     assert not (tmp_path / "made").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import os
 import re
@@ -10,11 +11,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from aam.cli.main import COMMANDS
 from aam.options import options_of
+from tests.programs import write_program
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -46,9 +49,7 @@ def commands_of(page: Path) -> list[str]:
 def run_page(page: Path, folder: Path, program: str = SHIM) -> str:
     """Run the commands of a page one after the other in a copy of what it needs; return what they print."""
     programs = folder / "bin"
-    programs.mkdir()
-    (programs / "aam").write_text(program)
-    (programs / "aam").chmod(0o755)
+    write_program(programs / "aam", program)
     for study in ("docs/tutorial/qiime2-crc", "examples/infant-age"):
         shutil.copytree(ROOT / study, folder / study)
     path = os.pathsep.join((str(programs), os.environ["PATH"]))
@@ -173,14 +174,17 @@ def test_every_file_and_column_is_described(second):
     assert not missing, missing
 
 
+def of_docs(name: str) -> ModuleType:
+    """A module of docs, which is no package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS)
+        return importlib.import_module(name)
+
+
 def test_results_has_every_row_that_make_results_prints():
-    sys.path.insert(0, str(DOCS))
-    try:
-        from results import COHORTS, ROWS
-    finally:
-        sys.path.remove(str(DOCS))
+    results = of_docs("results")
     page = (DOCS / "results.md").read_text(encoding="utf-8")
-    missing = [name for name in (*ROWS, *COHORTS) if f"\n| {name}" not in page]
+    missing = [name for name in (*results.ROWS, *results.COHORTS) if f"\n| {name}" not in page]
     assert not missing, missing
 
 
@@ -199,12 +203,8 @@ def test_make_has_every_target_and_variable_that_a_page_names():
 
 
 def test_the_reference_names_every_option():
-    sys.path.insert(0, str(DOCS))
-    try:
-        from make_reference import options_page
-    finally:
-        sys.path.remove(str(DOCS))
-    sections = dict(re.findall(r"(?ms)^## aam ([\w-]+)\n(.*?)(?=^## |\Z)", options_page()))
+    page = of_docs("make_reference").options_page()
+    sections = dict(re.findall(r"(?ms)^## aam ([\w-]+)\n(.*?)(?=^## |\Z)", page))
     assert set(sections) == set(COMMANDS)
     for name, command in COMMANDS.items():
         for option in options_of(command.default()):
@@ -222,18 +222,8 @@ def test_the_site_builds_without_a_warning(tmp_path):
     # Pages name files of the examples.
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-b",
-        "html",
-        "-W",
-        "--keep-going",
-        "-q",
-        str(source),
-        str(tmp_path / "html"),
-    ]
+    options = ["-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q"]
+    command = [sys.executable, *options, str(source), str(tmp_path / "html")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     home = (tmp_path / "html" / "index.html").read_text()
