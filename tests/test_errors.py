@@ -40,11 +40,6 @@ def test_listings_are_short():
     assert shown({"x": 1}, 1) == "'x'"
 
 
-def test_exit_statuses():
-    statuses = (errors.FINISHED, errors.FAILED, errors.BAD_INPUT, errors.CALL_AGAIN)
-    assert statuses == (0, 1, 2, 85)
-
-
 @pytest.mark.parametrize(
     ("code", "is_new", "status"),
     [

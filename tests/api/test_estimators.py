@@ -25,6 +25,7 @@ import aam
 from aam.api.memory import is_numeric
 from aam.cli.main import main
 from aam.errors import InputError
+from tests.refusals import refusal
 
 
 @pytest.fixture(scope="module")
@@ -144,24 +145,20 @@ def test_a_copy_of_a_fitted_estimator_holds_verified_files(frame, classifier):
     state = classifier.__getstate__()
     weights = state["model files"]["weights.safetensors"]
     state["model files"]["weights.safetensors"] = weights[:-1] + bytes([weights[-1] ^ 1])
-    with pytest.raises(InputError, match="weights"):
-        aam.AmpliconClassifier().__setstate__(state)
-    with pytest.raises(InputError, match="unsafe file name"):
-        aam.AmpliconClassifier().__setstate__({"model files": {"../../x": b""}})
+    assert "weights" in refusal(aam.AmpliconClassifier().__setstate__, state)
+    assert "unsafe file name" in refusal(aam.AmpliconClassifier().__setstate__, {"model files": {"../../x": b""}})
 
 
 def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
     small = aam.AmpliconRegressor()
     with pytest.raises(NotFittedError, match="call fit first"):
         small.predict(frame)
-    with pytest.raises(InputError, match="which has no sequences"):
-        small.fit(frame.to_numpy(), metadata["ph"])
+    assert "which has no sequences" in refusal(small.fit, frame.to_numpy(), metadata["ph"])
     with pytest.raises(InputError, match=r"y has the shape \(60, 2\), expected \(60,\): a value for each sample"):
         small.fit(frame, metadata[["ph", "null"]])
     with pytest.raises(InputError, match=r"^y, groups and covariates: column 'ph' is 1\.0 for all"):
         aam.AmpliconRegressor(rarefy_depth=300).fit(frame, metadata["ph"] * 0 + 1)
-    with pytest.raises(InputError, match="y has 3 values, and the table has 60 samples"):
-        small.fit(frame, [1, 2, 3])
+    assert "y has 3 values, and the table has 60 samples" in refusal(small.fit, frame, [1, 2, 3])
     with pytest.raises(InputError, match=r"^y: 'soil' is no finite number; correct it, or take AmpliconClassifier"):
         small.fit(frame, ["soil"] * 60)
     for wrong in (None, 3, dict.fromkeys(frame.index, 1.0), (value for value in metadata["ph"])):
@@ -172,29 +169,22 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
     twice = metadata[["batch", "batch"]]
     with pytest.raises(InputError, match=r"^covariates: columns of the same name: 'batch'"):
         small.fit(frame, metadata["ph"], covariates=twice)
-    with pytest.raises(InputError, match="10 of 60 samples are not in its index"):
-        small.fit(frame, metadata["ph"].iloc[10:])
+    assert "10 of 60 samples are not in its index" in refusal(small.fit, frame, metadata["ph"].iloc[10:])
     with pytest.raises(InputError, match="2 of 60 sample ids cannot stand in metadata: '#a', 'b '"):
         small.fit(frame.set_axis(["#a", "b ", *frame.index[2:]]), metadata["ph"].to_list())
-    with pytest.raises(InputError, match="is fractional"):
-        small.fit(frame * 0.5 + 0.5, metadata["ph"])
+    assert "is fractional" in refusal(small.fit, frame * 0.5 + 0.5, metadata["ph"])
     with pytest.raises(InputError, match="'epochs' is 'many', expected int"):
         aam.AmpliconRegressor(epochs="many").fit(frame, metadata["ph"])
     with pytest.raises(TypeError, match="epoch"):
         aam.AmpliconRegressor(epoch=3)
-    with pytest.raises(InputError, match="unknown option 'thread'; did you mean 'threads'"):
-        aam.load("x", thread=1)
-    with pytest.raises(InputError, match="'output': of the command"):
-        aam.load("x", output="y")
-    with pytest.raises(InputError, match="'new_study': not of the machine; give it to predict"):
-        aam.load("x", new_study=True)
-    with pytest.raises(InputError, match=r"no manifest\.json"):
-        aam.load("nowhere")
+    assert "unknown option 'thread'; did you mean 'threads'" in refusal(aam.load, "x", thread=1)
+    assert "'output': of the command" in refusal(aam.load, "x", output="y")
+    assert "'new_study': not of the machine; give it to predict" in refusal(aam.load, "x", new_study=True)
+    assert "no manifest.json" in refusal(aam.load, "nowhere")
     for nothing in (None, []):
         with pytest.raises(InputError, match=r"^aam\.load: no path is given"):
             aam.load(nothing)
-    with pytest.raises(InputError, match="intervals are fitted on at least 20"):
-        regressor.predict_interval(frame.iloc[:5])
+    assert "intervals are fitted on at least 20" in refusal(regressor.predict_interval, frame.iloc[:5])
     shallow = frame.iloc[:20].copy()
     shallow.iloc[2] = (shallow.iloc[2] > 0).astype(int)
     with pytest.raises(InputError, match=r"1 of 20 samples cannot be predicted, such as 'sample-03' \(.*below"):
@@ -236,8 +226,7 @@ def test_covariates_and_intervals(frame, metadata, small, tmp_path):
     low, high = one.predict_interval(frame, covariates).T
     predicted = one.predict(frame, covariates)
     assert np.all((low < predicted) & (predicted < high))
-    with pytest.raises(InputError, match="covariates: not given, and the model reads"):
-        one.predict(frame)
+    assert "covariates: not given, and the model reads" in refusal(one.predict, frame)
     config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
     assert config["covariates"]["categorical_columns"] == ["season"]
     assert config["covariates"]["numeric_columns"] == ["null"]
@@ -255,8 +244,7 @@ def test_tables_of_any_numbers_are_read_and_others_named(frame):
     nullable.iloc[2, 3] = pd.NA
     with pytest.raises(InputError, match=r"sample 'sample-03', .* pass 0 where there are none$"):
         aam.read_table(nullable)
-    with pytest.raises(InputError, match="the DataFrame holds complex128, expected whole reads"):
-        aam.read_table(frame.astype(complex))
+    assert "the DataFrame holds complex128, expected whole reads" in refusal(aam.read_table, frame.astype(complex))
     for missing in (None, np.nan):
         with pytest.raises(InputError, match="1 sample ids are missing, the first is sample 1"):
             aam.read_table(frame.set_axis([missing, *frame.index[1:]]))
@@ -281,8 +269,7 @@ def test_pretrain_and_unifrac(frame, study_folder, pretrained):
     tree, (encoder, folder) = study_folder / "tree.nwk", pretrained
     assert encoder.targets == ()
     assert encoder.embed(frame).shape == (60, 16)
-    with pytest.raises(InputError, match="holds results already"):
-        aam.pretrain(frame, tree, output_dir=folder)
+    assert "holds results already" in refusal(aam.pretrain, frame, tree, output_dir=folder)
     distances = aam.unifrac(frame, skbio.TreeNode.read(str(tree)), device="cpu", threads=1)
     expected = skbio.diversity.beta_diversity(
         "unweighted_unifrac", frame.to_numpy(), list(frame.index), taxa=list(frame.columns),
@@ -315,8 +302,7 @@ def test_a_run_is_resumed_with_the_same_data_in_memory_alone(frame, study_folder
         again = aam.pretrain(frame, resume_from="auto", **options)
     assert "finished already" in caplog.text
     pd.testing.assert_frame_equal(first.embed(frame), again.embed(frame))
-    with pytest.raises(InputError, match=r"inputs\.table\.sha256 was"):
-        aam.pretrain(frame + 1, resume_from="auto", **options)
+    assert "inputs.table.sha256 was" in refusal(aam.pretrain, frame + 1, resume_from="auto", **options)
 
 
 def test_studies_are_learned_from_and_a_new_one_is_read_relative_to_itself(frame, metadata):
@@ -340,12 +326,9 @@ def test_studies_are_learned_from_and_a_new_one_is_read_relative_to_itself(frame
         model.predict(frame[new], new_study=True, labels=[True, False])
     with pytest.raises(InputError, match="labels is Series, expected a DataFrame by sample id"):
         model.model_.predict(frame[new], labels=few, new_study=True)
-    with pytest.raises(InputError, match="'debug', 'output': of the command"):
-        model.model_.predict(frame[new], output="x.tsv", debug=True)
-    with pytest.raises(InputError, match="'overwrite': of the command"):
-        model.model_.explain(frame[new], overwrite=True)
-    with pytest.raises(InputError, match="pass --new-study too"):
-        model.predict(frame[new], labels=few)
+    assert "'debug', 'output': of the command" in refusal(model.model_.predict, frame[new], output="x.tsv", debug=True)
+    assert "'overwrite': of the command" in refusal(model.model_.explain, frame[new], overwrite=True)
+    assert "pass --new-study too" in refusal(model.predict, frame[new], labels=few)
     with pytest.raises(InputError, match="all samples are of 'first', expected two studies"):
         aam.AmpliconClassifier(**options).fit(frame[:20], metadata["biome"][:20], studies=studies[:20])
 

@@ -1,7 +1,8 @@
-"""What several tests of the command line learn from."""
+"""What several tests of the command line learn from, and what a model predicts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,3 +11,17 @@ import pytest
 @pytest.fixture(scope="module")
 def study(simulate_study) -> Path:
     return simulate_study()
+
+
+@pytest.fixture(scope="session")
+def predict_study() -> Callable[..., object]:
+    """Applies a model, or several, to the table of a study by `aam predict`; returns the predictions of the file."""
+    from aam.cli.main import main
+    from aam.evaluate.predictions import read_predictions
+
+    def apply(study: Path, output: Path, *models: Path, more: str = "") -> object:
+        words = f"predict --table {study}/table.biom --output {output} --threads 1 {more} --model"
+        assert main([*words.split(), *map(str, models)]) == 0
+        return read_predictions(output)
+
+    return apply

@@ -95,10 +95,9 @@ def test_a_new_study_is_read_by_its_own_principal_components(study, second, tmp_
     torch.testing.assert_close(covariance, torch.diag(covariance.diagonal()), atol=1e-3, rtol=0)
 
 
-def test_what_cannot_go_together_is_refused_at_once(study, second, tmp_path, capsys):
+def test_what_cannot_go_together_is_refused_at_once(study, second, tmp_path, capsys, refused):
     words = ("--table", study / "table.biom", second / "table.biom", "--tree", study / "tree.nwk", "--cv", 3)
-    assert pretrain(tmp_path / "run", *words) == 2
-    stderr = capsys.readouterr().err
+    stderr = refused(pretrain, tmp_path / "run", *words)
     assert "--trees: 1 for 2 tables; give one for each, or none in its place" in stderr
     assert "'--cv': for one table only" in stderr
     assert pretrain(tmp_path / "run", *words[:2], "--hold-out-study", "second") == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import importlib.util
 import os
 import re
 import signal
@@ -21,11 +20,9 @@ from aam.commands.tune import DEFAULT_SPACE, search_space, start_values
 from aam.config import FineTuneConfig, read_config
 from aam.data.splits import read_split
 from aam.errors import InputError
+from tests.engine.test_logger import needs
 
-needs_optuna = pytest.mark.skipif(
-    importlib.util.find_spec("optuna") is None,
-    reason="optuna is not installed: pip install 'attention-all-microbes[tune]'",
-)
+needs_optuna = needs("optuna", "tune")
 
 SPACE = """
 [targets]
@@ -35,15 +32,16 @@ val_prediction_passes = { low = 1, high = 3 }
 lr = { low = 1e-5, high = 1e-2, log = true }
 """
 TRIALS, RANDOM_TRIALS = 5, 2
+OF_STUDY = "--table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph --rarefy-depth 300"
+OF_STUDY += " --threads 1 --inner-folds 2"
 
 
 def options_of(study: Path, output: Path) -> list[str]:
     space = output.parent / "space.toml"
     space.write_text(SPACE)
-    words = f"--table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph --rarefy-depth 300"
-    words += " --group-column subject --embedding-dim 16 --attention-layers 1 --attention-heads 2 --threads 1"
-    words += f" --inner-folds 2 --test-size 0.25 --trials {TRIALS} --search-space {space} --output-dir {output}"
-    return ["tune", *words.split()]
+    words = f"tune {OF_STUDY.format(study=study)} --group-column subject --test-size 0.25 --trials {TRIALS}"
+    words += " --embedding-dim 16 --attention-layers 1 --attention-heads 2"
+    return f"{words} --search-space {space} --output-dir {output}".split()
 
 
 def trials(folder: Path) -> list[dict[str, str]]:
@@ -126,13 +124,10 @@ def test_more_inner_folds_than_groups_are_refused_by_their_name(study, tmp_path,
     assert not (tmp_path / "out").exists()
 
 
-def test_a_missing_library_is_said_before_anything_is_written(study, tmp_path, capsys, monkeypatch):
+def test_a_missing_library_is_said_before_anything_is_written(study, tmp_path, refused, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    assert main(options_of(study, tmp_path / "out")) == 2
-    assert (
-        "aam tune needs optuna, which is not installed: pip install 'attention-all-microbes[tune]'"
-        in capsys.readouterr().err
-    )
+    message = refused(main, options_of(study, tmp_path / "out"))
+    assert "aam tune needs optuna, which is not installed: pip install 'attention-all-microbes[tune]'" in message
     assert not (tmp_path / "out").exists()
 
 
@@ -204,10 +199,9 @@ def test_a_search_that_was_killed_goes_on(study, search, tmp_path):
 
 @needs_optuna
 @pytest.mark.slow
-def test_a_search_whose_trials_are_lost_starts_as_it_was_asked_and_damage_is_named(study, tmp_path, capsys):
+def test_a_search_whose_trials_are_lost_starts_as_it_was_asked_and_damage_is_named(study, tmp_path, capsys, refused):
     folder = tmp_path / "out"
-    words = f"--table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph --rarefy-depth 300"
-    words += f" --threads 1 --inner-folds 2 --trials 2 --search-space {tmp_path}/space.toml --resume-from auto"
+    words = f"{OF_STUDY.format(study=study)} --trials 2 --search-space {tmp_path}/space.toml --resume-from auto"
     (tmp_path / "space.toml").write_text('[targets]\nmembers = [["kernel"], ["presence"]]\n')
     # Neither is what is used as these options stand.
     assert main(["tune", *words.split(), "--output-dir", str(tmp_path / "other")]) == 0
@@ -222,8 +216,7 @@ def test_a_search_whose_trials_are_lost_starts_as_it_was_asked_and_damage_is_nam
     assert main(search) == 0
     assert (trials(folder), (folder / "split.tsv").read_bytes()) == (before, split)
     (folder / "trials.db").write_bytes((folder / "trials.db").read_bytes()[:3000])
-    assert main(search) == 2
-    assert "trials.db is damaged" in capsys.readouterr().err
+    assert "trials.db is damaged" in refused(main, search)
     assert trials(folder) == before
 
 

@@ -38,20 +38,14 @@ def run(study: Path) -> Path:
     return folder
 
 
-def predict(study: Path, output: Path, *models: Path) -> Path:
-    words = ["predict", "--table", str(study / "table.biom"), "--output", str(output), "--threads", "1"]
-    assert main([*words, "--model", *map(str, models)]) == 0
-    return output
-
-
 # --- ensembles ---------------------------------------------------------------------------------------------
 
 
-def test_an_ensemble_predicts_the_mean_of_its_members(study: Path, run: Path, tmp_path: Path) -> None:
+def test_an_ensemble_predicts_the_mean_of_its_members(study: Path, run: Path, tmp_path: Path, predict_study) -> None:
     members = [run / f"fold-{fold}" / "model" for fold in range(3)]
-    alone = [read_predictions(predict(study, tmp_path / f"{at}.tsv", one)) for at, one in enumerate(members)]
-    together = predict(study, tmp_path / "together.tsv", run / "model")
-    table = read_predictions(together)
+    alone = [predict_study(study, tmp_path / f"{at}.tsv", one) for at, one in enumerate(members)]
+    together, listed = tmp_path / "together.tsv", tmp_path / "listed.tsv"
+    table = predict_study(study, together, run / "model")
     values = np.stack([one.values["ph"] for one in alone])
     np.testing.assert_allclose(table.values["ph"], values.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(table.derived["ph.member-sd"], values.std(axis=0), atol=1e-5)
@@ -62,34 +56,30 @@ def test_an_ensemble_predicts_the_mean_of_its_members(study: Path, run: Path, tm
     np.testing.assert_allclose(table.limits("ph"), np.mean([one.limits("ph") for one in alone], axis=0), rtol=1e-5)
     biomes = np.mean([one.probabilities["biome"] for one in alone], axis=0)
     np.testing.assert_allclose(table.probabilities["biome"], biomes, atol=1e-6)
-    listed = predict(study, tmp_path / "listed.tsv", *members)
+    predict_study(study, listed, *members)
     assert listed.read_bytes() == together.read_bytes()
 
 
-def test_an_ensemble_is_whole_or_refused(study: Path, run: Path, tmp_path: Path, capsys) -> None:
+def test_an_ensemble_is_whole_or_refused(study: Path, run: Path, tmp_path: Path, refused) -> None:
     copy = tmp_path / "model"
     shutil.copytree(run / "model", copy)
     assert len(load_models([copy, run / "fold-0" / "model"], CPU)) == 4
     shutil.rmtree(copy / "fold-1")
     words = ["predict", "--table", str(study / "table.biom"), "--output", str(tmp_path / "p.tsv")]
-    assert main([*words, "--model", str(copy)]) == 2
-    assert "fold-1/weights.safetensors: missing or damaged" in capsys.readouterr().err
+    assert "fold-1/weights.safetensors: missing or damaged" in refused(main, [*words, "--model", str(copy)])
     embed = ["embed", "--table", str(study / "table.biom"), "--output-dir", str(tmp_path / "e")]
-    assert main([*embed, "--model", str(run / "model")]) == 2
-    assert "3 models, each with vectors of its own" in capsys.readouterr().err
+    assert "3 models, each with vectors of its own" in refused(main, [*embed, "--model", str(run / "model")])
     tune = train(study, tmp_path / "t", f"--metadata-column ph --pretrained-encoder {run / 'model'}")
-    assert main(tune) == 2
-    assert "holds 3 models, expected one; name one of them" in capsys.readouterr().err
-    assert main(train(study, tmp_path / "t", "--metadata-column ph --ensemble")) == 2
-    assert "--ensemble needs --cv" in capsys.readouterr().err
+    assert "holds 3 models, expected one; name one of them" in refused(main, tune)
+    assert "--ensemble needs --cv" in refused(main, train(study, tmp_path / "t", "--metadata-column ph --ensemble"))
     assert not (tmp_path / "t").exists()
 
 
-def test_models_of_other_seeds_predict_together_and_of_other_depths_not(study: Path, tmp_path: Path, capsys) -> None:
+def test_models_of_other_seeds_predict_together_and_of_other_depths_not(study, tmp_path, capsys, predict_study) -> None:
     for name, more in (("a", "--seed 1"), ("b", "--seed 2"), ("c", "--rarefy-depth 400")):
         assert main(train(study, tmp_path / name, f"--metadata-column ph {more}")) == 0
-    alone = [read_predictions(predict(study, tmp_path / f"{x}.tsv", tmp_path / x / "model")) for x in "ab"]
-    both = read_predictions(predict(study, tmp_path / "ab.tsv", *(tmp_path / x / "model" for x in "ab")))
+    alone = [predict_study(study, tmp_path / f"{x}.tsv", tmp_path / x / "model") for x in "ab"]
+    both = predict_study(study, tmp_path / "ab.tsv", *(tmp_path / x / "model" for x in "ab"))
     np.testing.assert_allclose(both.values["ph"], np.mean([one.values["ph"] for one in alone], 0), rtol=1e-5)
     words = ["predict", "--table", str(study / "table.biom"), "--output", str(tmp_path / "x.tsv")]
     assert main([*words, "--model", *(str(tmp_path / x / "model") for x in "ac")]) == 2
@@ -121,11 +111,11 @@ def test_intervals_of_a_fold_come_from_the_other_folds(study: Path, run: Path, t
         assert title in page
 
 
-def test_the_models_hold_the_intervals_and_evaluate_reports_them(study: Path, run: Path, tmp_path: Path) -> None:
+def test_the_models_hold_the_intervals_and_evaluate_reports_them(study, run: Path, tmp_path, predict_study) -> None:
     fitted = load_model(run / "fold-1" / "model", CPU).notes["intervals"]["ph"]
     assert (fitted["samples"], fitted["groups"], len(fitted["knots"])) == (60, 60, 5)
     assert "intervals" not in load_model(run / "fold-1" / "last", CPU).notes
-    table = read_predictions(predict(study, tmp_path / "p.tsv", run / "model"))
+    table = predict_study(study, tmp_path / "p.tsv", run / "model")
     assert (table.limits("ph")[:, 0] < table.values["ph"]).all()
     assert (table.values["ph"] < table.limits("ph")[:, 1]).all()
     words = f"evaluate --model {run}/model --table {study}/table.biom --metadata {study}/metadata.tsv"
@@ -182,12 +172,11 @@ def test_forests_stand_in_the_report_of_train(study: Path, tmp_path: Path) -> No
     assert {"random forest", "extra trees", "nearest neighbours on UniFrac", "the majority class"} < set(baselines)
 
 
-def test_groups_in_two_subsets_are_refused(study: Path, tmp_path: Path, capsys) -> None:
+def test_groups_in_two_subsets_are_refused(study: Path, tmp_path: Path, refused) -> None:
     metadata = read_metadata(study / "metadata.tsv")
     rows = [f"{name}\t{'test' if at % 2 else 'train'}\t" for at, name in enumerate(metadata.ids)]
     split = tmp_path / "split.tsv"
     split.write_text("\n".join(["sample-id\tside\tfold", *rows]) + "\n")
     leak = train(study, tmp_path / "a", f"--metadata-column ph --split {split} --group-column subject")
-    assert main(leak) == 2
-    assert "groups stand in two subsets" in capsys.readouterr().err
+    assert "groups stand in two subsets" in refused(main, leak)
     assert not (tmp_path / "a").exists()

@@ -61,16 +61,8 @@ def test_prediction_is_timed_as_a_user_would_run_it(study):
 
 def test_results_are_printed_and_written(study, tmp_path, capsys):
     output = tmp_path / "benchmarks" / "here.json"
-    bench(
-        BenchConfig(
-            table=study / "table.biom",
-            tree=study / "tree.nwk",
-            cases=("unifrac",),
-            output=output,
-            device="cpu",
-            threads=1,
-        )
-    )
+    files = {"table": study / "table.biom", "tree": study / "tree.nwk", "output": output}
+    bench(BenchConfig(**files, cases=("unifrac",), device="cpu", threads=1))
     written = json.loads(output.read_text())
     assert written["torch"] == torch.__version__
     assert list(written["cases"]) == ["unifrac"]

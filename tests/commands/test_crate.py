@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -19,11 +18,9 @@ import aam
 from aam.cli.main import main
 from aam.files.atomic import file_digest
 from aam.report.crate import AUTHORS, TITLE
+from tests.engine.test_logger import needs
 
-needs_rocrate = pytest.mark.skipif(
-    importlib.util.find_spec("rocrate") is None,
-    reason="rocrate is not installed: pip install 'attention-all-microbes[crate]'",
-)
+needs_rocrate = needs("rocrate", "crate")
 RESULTS = ["metrics.json", "metrics.jsonl", "predictions.tsv", "report.html", "run.json", "split.tsv"]
 
 
@@ -95,10 +92,9 @@ def test_the_crate_holds_the_files_of_the_run_with_their_checksums(run, tmp_path
 
 
 @needs_rocrate
-def test_a_crate_is_replaced_only_when_asked(run, tmp_path, capsys):
+def test_a_crate_is_replaced_only_when_asked(run, tmp_path, refused):
     (tmp_path / "run.zip").write_text("mine")
-    assert call(run, "--crate", tmp_path / "run.zip") == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "exists already" in refused(call, run, "--crate", tmp_path / "run.zip")
     assert (tmp_path / "run.zip").read_text() == "mine"
     assert call(run, "--crate", tmp_path / "run.zip", "--overwrite") == 0
     assert zipfile.is_zipfile(tmp_path / "run.zip")
@@ -133,24 +129,21 @@ def _changed(**values: object) -> Any:
         (_changed(inputs={"table": 3}), "run.json: damaged, expected what aam writes there"),
     ],
 )
-def test_what_is_no_finished_run_is_refused(run, tmp_path, capsys, change, message):
+def test_what_is_no_finished_run_is_refused(run, tmp_path, refused, change, message):
     shutil.copytree(run, tmp_path / "copy")
     change(tmp_path / "copy")
-    assert call(tmp_path / "copy", "--crate", tmp_path / "run.zip") == 2
-    error = capsys.readouterr().err
+    error = refused(call, tmp_path / "copy", "--crate", tmp_path / "run.zip")
     assert message in error
     assert "Traceback" not in error
     assert [path.name for path in tmp_path.iterdir()] == ["copy"]
 
 
-def test_options_of_the_page_are_refused_all_at_once(run, tmp_path, capsys):
-    assert call(run, run, "--crate", tmp_path / "x.tar", "--output", tmp_path / "x.html") == 2
-    error = capsys.readouterr().err
+def test_options_of_the_page_are_refused_all_at_once(run, tmp_path, refused):
+    error = refused(call, run, run, "--crate", tmp_path / "x.tar", "--output", tmp_path / "x.html")
     assert "2 runs are given; a crate is of one run" in error
     assert "leave out --output, --metadata and --group-column" in error
     assert "expected .zip" in error
-    assert call(run) == 2
-    assert "--output" in capsys.readouterr().err
+    assert "--output" in refused(call, run)
     assert list(tmp_path.iterdir()) == []
 
 

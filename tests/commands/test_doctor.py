@@ -28,16 +28,8 @@ def platform(facts) -> Platform:
 
 
 def report(**changes: Any) -> dict[str, Any]:
-    healthy = {
-        "attention": {"results": {}, "chosen": {}},
-        "operations": {},
-        "cpu_operations": (),
-        "compile": {},
-        "unseen": False,
-        "first_tensor": "",
-        "memory": {},
-    }
-    return {**healthy, **changes}
+    healthy = {"attention": {"results": {}, "chosen": {}}, "operations": {}, "cpu_operations": (), "compile": {}}
+    return {**healthy, "unseen": False, "first_tensor": "", "memory": {}, **changes}
 
 
 def test_a_healthy_machine_has_no_findings(platform, facts):
@@ -57,15 +49,9 @@ def test_an_operation_that_is_wrong_names_the_rule_that_routes_it(platform, fact
 
 def test_attention_compilers_and_devices_that_fail_are_findings(platform, facts):
     results = {"float32, masked": {"flash": {"wrong": True, "forward": 2.0, "backward": 1.0, "seconds": 1.0}}}
-    findings = collect_findings(
-        platform,
-        facts,
-        report(
-            attention={"results": results, "chosen": {"float32, masked": "math"}},
-            compile={"backend": "eager", "tried": {"inductor": "no compiler"}},
-            unseen=True,
-        ),
-    )
+    attention = {"results": results, "chosen": {"float32, masked": "math"}}
+    compiled = {"backend": "eager", "tried": {"inductor": "no compiler"}}
+    findings = collect_findings(platform, facts, report(attention=attention, compile=compiled, unseen=True))
     assert [finding.level for finding in findings] == ["wrong", "note", "wrong"]
     assert findings[0].what == "attention flash, float32, masked: off by 2 against float64"
     assert "aam takes math" in findings[0].mend
@@ -155,10 +141,9 @@ def test_two_ranks_measure_an_all_reduce(tmp_path):
     assert "2 ranks on 1 nodes, gloo, between nodes TCP\nall-reduce of 67 MB: " in printed
 
 
-def test_one_rank_has_nothing_to_measure(capsys, monkeypatch):
+def test_one_rank_has_nothing_to_measure(refused, monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
-    assert main(["doctor", "--ranks"]) == 2
-    assert "no rank stands in the environment" in capsys.readouterr().err
+    assert "no rank stands in the environment" in refused(main, ["doctor", "--ranks"])
 
 
 def test_line_rates_are_those_of_the_interfaces_that_are_used(tmp_path, monkeypatch):

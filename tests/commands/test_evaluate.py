@@ -7,6 +7,7 @@ import dataclasses
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ def words(folder: Path, output: Path, more: str = "") -> list[str]:
     return f"{text} --rarefy-depth 200 --n-estimators 5 --n-jobs 1 --output {output} {more}".split()
 
 
-def test_its_file_is_compared_with_a_model_of_the_same_folds(simulated, tmp_path, capsys):
+def test_its_file_is_compared_with_a_model_of_the_same_folds(simulated, tmp_path, refused):
     more = f"--tree {simulated}/tree.nwk --cv 2 --group-column subject --random-seed 3 --max-features sqrt"
     more += " --metadata-column ph biome"
     assert main(words(simulated, tmp_path / "rf.tsv", more)) == 0
@@ -46,13 +47,10 @@ def test_its_file_is_compared_with_a_model_of_the_same_folds(simulated, tmp_path
     truth = dict(row[:2] for row in columns(simulated / "metadata.tsv", "sample-id", "ph"))
     error = [abs(v - float(truth[n])) for n, v in zip(table.sample_ids, table.values[f"ph: {TREES}"], strict=True)]
     assert metrics["ph"][TREES]["mae"]["value"] == pytest.approx(np.mean(error), rel=1e-5)
-    assert main(words(simulated, tmp_path / "rf.tsv", more)) == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "exists already" in refused(main, words(simulated, tmp_path / "rf.tsv", more))
     # As a model, the forest itself: it ties with itself and stands beside the others.
-    rows = [["sample-id", "ph", "fold", "note"]]
-    rows += [[n, str(v), f, ""] for n, v, f in zip(table.sample_ids, table.values[f"ph: {FOREST}"], table.folds,
-                                                  strict=True)]  # fmt: skip
-    (tmp_path / "p.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    of_forest = zip(table.sample_ids, table.values[f"ph: {FOREST}"], table.folds, strict=True)
+    write_rows(tmp_path / "p.tsv", "sample-id ph fold note", ((*row, "") for row in of_forest))
     evaluate = f"evaluate --predictions {tmp_path}/p.tsv --metadata {simulated}/metadata.tsv --group-column subject"
     evaluate += f" --baselines {tmp_path}/rf.tsv --output-dir"
     assert main([*evaluate.split(), str(tmp_path / "e")]) == 0
@@ -65,8 +63,13 @@ def test_its_file_is_compared_with_a_model_of_the_same_folds(simulated, tmp_path
     assert any(tie.search(sentence) for sentence in result["verdict"])
     moved = (tmp_path / "p.tsv").read_text().replace("\t0\t\n", "\t9\t\n")
     (tmp_path / "p.tsv").write_text(moved)
-    assert main([*evaluate.split(), str(tmp_path / "f")]) == 2
-    assert "were held out in another fold" in capsys.readouterr().err
+    assert "were held out in another fold" in refused(main, [*evaluate.split(), str(tmp_path / "f")])
+
+
+def write_rows(path: Path, header: str, rows: Iterable[Iterable[object]]) -> Path:
+    """Write a table of tab-separated values; the names of its columns stand between spaces."""
+    path.write_text("".join("\t".join(map(str, row)) + "\n" for row in [header.split(), *rows]))
+    return path
 
 
 def columns(path: Path, *names: str) -> list[list[str]]:
@@ -88,9 +91,10 @@ def test_files_of_sample_ids_divide_too(simulated, tmp_path, capsys):
 
 
 def test_a_split_of_a_run_is_used_as_it_is(simulated, tmp_path):
-    rows = [[name, "test" if at % 4 == 0 else "validation" if at % 4 == 1 else "train", ""]
-            for at, (name,) in enumerate(columns(simulated / "metadata.tsv", "sample-id"))]  # fmt: skip
-    (tmp_path / "split.tsv").write_text("".join("\t".join(r) + "\n" for r in [["sample-id", "side", "fold"], *rows]))
+    subsets = ("test", "validation", "train", "train") * 10
+    ids = columns(simulated / "metadata.tsv", "sample-id")
+    rows = ((*name, subset, "") for name, subset in zip(ids, subsets, strict=True))
+    write_rows(tmp_path / "split.tsv", "sample-id side fold", rows)
     assert main(words(simulated, tmp_path / "rf.tsv", f"--split {tmp_path}/split.tsv")) == 0
     table = read_predictions(tmp_path / "rf.tsv")
     assert sorted(table.sample_ids) == sorted(read_split(tmp_path / "split.tsv").ids("test"))
@@ -109,9 +113,8 @@ def test_a_split_of_a_run_is_used_as_it_is(simulated, tmp_path):
         ("--group-column same --cv 2", ["no column 'same'"]),
     ],
 )
-def test_wrong_options(simulated, tmp_path, capsys, more, named):
-    assert main(words(simulated, tmp_path / "rf.tsv", more)) == 2
-    stderr = capsys.readouterr().err
+def test_wrong_options(simulated, tmp_path, refused, more, named):
+    stderr = refused(main, words(simulated, tmp_path / "rf.tsv", more))
     assert all(one in stderr for one in named), stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -119,10 +122,8 @@ def test_wrong_options(simulated, tmp_path, capsys, more, named):
 def predictions_of(simulated: Path, path: Path, subset: str = "") -> Path:
     """A file of predictions that are right to within 0.1, with its column `subset` where there is one."""
     rows = columns(simulated / "metadata.tsv", "sample-id", "ph")
-    more = "\tsubset" if subset else ""
-    lines = [f"{name}\t{float(ph) + 0.1}" + (f"\t{subset}" if subset else "") + "\t" for name, ph in rows]
-    path.write_text("\n".join([f"sample-id\tph{more}\tnote", *lines]) + "\n")
-    return path
+    header = "sample-id ph subset note" if subset else "sample-id ph note"
+    return write_rows(path, header, ((name, float(ph) + 0.1, *filter(None, [subset]), "") for name, ph in rows))
 
 
 def evaluate(simulated: Path, predictions: Path, output: Path, more: str = "") -> int:
@@ -145,27 +146,23 @@ def test_point_11_the_title_says_what_the_samples_were(simulated, tmp_path, subs
 
 
 def test_point_11_intervals_are_not_scored_on_samples_that_fitted_them(simulated, tmp_path):
-    rows = columns(simulated / "metadata.tsv", "sample-id", "ph")
-    lines = [
-        f"{name}\t{ph}\t{float(ph) - 1}\t{float(ph) + 1}\t{'calibration' if at < 30 else ''}\t"
-        for at, (name, ph) in enumerate(rows)
-    ]
-    path = tmp_path / "p.tsv"
-    path.write_text("\n".join(["sample-id\tph\tph.low\tph.high\tsubset\tnote", *lines]) + "\n")
+    subsets = ["calibration"] * 30 + [""] * 10
+    cells = zip(columns(simulated / "metadata.tsv", "sample-id", "ph"), subsets, strict=True)
+    rows = ((name, ph, float(ph) - 1, float(ph) + 1, subset, "") for (name, ph), subset in cells)
+    path = write_rows(tmp_path / "p.tsv", "sample-id ph ph.low ph.high subset note", rows)
     assert evaluate(simulated, path, tmp_path / "e") == 0
     page = (tmp_path / "e" / "report.html").read_text()
     assert "no interval is scored on 30 of 40 samples" in page
     assert '<th scope="row">all</th><td>10</td><td>1.00' in page
 
 
-def test_point_5_samples_without_a_group_are_refused(simulated, tmp_path, capsys):
+def test_point_5_samples_without_a_group_are_refused(simulated, tmp_path, refused):
     rows = columns(simulated / "metadata.tsv", "sample-id", "ph", "subject")
-    lines = ["\t".join([name, ph, subject if at > 2 else ""]) for at, (name, ph, subject) in enumerate(rows)]
-    (tmp_path / "m.tsv").write_text("\n".join(["sample-id\tph\tsubject", *lines]) + "\n")
+    rows = [(name, ph, subject if at > 2 else "") for at, (name, ph, subject) in enumerate(rows)]
+    write_rows(tmp_path / "m.tsv", "sample-id ph subject", rows)
     predictions = predictions_of(simulated, tmp_path / "p.tsv")
     text = f"evaluate --predictions {predictions} --metadata {tmp_path}/m.tsv --group-column subject"
-    assert main([*text.split(), "--output-dir", str(tmp_path / "e")]) == 2
-    message = capsys.readouterr().err
+    message = refused(main, [*text.split(), "--output-dir", str(tmp_path / "e")])
     assert "3 of 40 samples have no value in --group-column" in message
     assert "--missing" not in message
     assert not (tmp_path / "e").exists()
@@ -173,9 +170,8 @@ def test_point_5_samples_without_a_group_are_refused(simulated, tmp_path, capsys
 
 def test_two_spellings_of_a_group_are_warned_of(simulated, tmp_path, capsys):
     rows = columns(simulated / "metadata.tsv", "sample-id", "ph", "subject")
-    groups = ["P1", "p1", *(row[2] for row in rows[2:])]
-    lines = ["\t".join([name, ph, group]) for (name, ph, _), group in zip(rows, groups, strict=True)]
-    (tmp_path / "m.tsv").write_text("\n".join(["sample-id\tph\tsubject", *lines]) + "\n")
+    rows[0][2], rows[1][2] = "P1", "p1"
+    write_rows(tmp_path / "m.tsv", "sample-id ph subject", rows)
     predictions = predictions_of(simulated, tmp_path / "p.tsv")
     text = f"evaluate --predictions {predictions} --metadata {tmp_path}/m.tsv --group-column subject"
     assert main([*text.split(), "--output-dir", str(tmp_path / "e")]) == 0
@@ -184,30 +180,27 @@ def test_two_spellings_of_a_group_are_warned_of(simulated, tmp_path, capsys):
 
 @pytest.mark.parametrize("cell", ["", "nan"])
 def test_a_file_without_a_prediction_is_refused(simulated, tmp_path, capsys, cell):
-    predictions = predictions_of(simulated, tmp_path / "p.tsv")
-    header, *lines = predictions.read_text().splitlines()
-    predictions.write_text("\n".join([header, *(f"{line.split()[0]}\t{cell}\t" for line in lines)]) + "\n")
+    rows = ((*name, cell, "") for name in columns(simulated / "metadata.tsv", "sample-id"))
+    predictions = write_rows(tmp_path / "p.tsv", "sample-id ph note", rows)
     assert evaluate(simulated, predictions, tmp_path / "e") == 2
     message = "--predictions: none of 40 samples with a value of 'ph' has a prediction: all are empty or nan"
     assert message in capsys.readouterr().err
     assert not (tmp_path / "e").exists()
 
 
-def test_point_5_files_of_sample_ids_may_not_part_a_group(simulated, tmp_path, capsys):
+def test_point_5_files_of_sample_ids_may_not_part_a_group(simulated, tmp_path, refused):
     ids = [name for (name,) in columns(simulated / "metadata.tsv", "sample-id")]
     (tmp_path / "train.txt").write_text("\n".join(ids[::2]))
     (tmp_path / "val.txt").write_text("\n".join(ids[1::2]))
     more = f"--train-samples {tmp_path}/train.txt --val-samples {tmp_path}/val.txt --group-column subject"
-    assert main(words(simulated, tmp_path / "rf.tsv", more)) == 2
-    assert "make the split with this --group-column" in capsys.readouterr().err
+    assert "make the split with this --group-column" in refused(main, words(simulated, tmp_path / "rf.tsv", more))
 
 
 def test_point_14_baselines_of_another_split_are_refused(simulated, tmp_path, capsys):
     ids = [name for (name,) in columns(simulated / "metadata.tsv", "sample-id")]
     for name, first in (("a", 0), ("b", 1)):
-        rows = [[one, "test" if at % 4 == first else "train", ""] for at, one in enumerate(ids)]
-        text = "".join("\t".join(row) + "\n" for row in [["sample-id", "side", "fold"], *rows])
-        (tmp_path / f"{name}.tsv").write_text(text)
+        rows = ((one, "test" if at % 4 == first else "train", "") for at, one in enumerate(ids))
+        write_rows(tmp_path / f"{name}.tsv", "sample-id side fold", rows)
     assert main(words(simulated, tmp_path / "rf.tsv", f"--split {tmp_path}/a.tsv")) == 0
     predictions = predictions_of(simulated, tmp_path / "p.tsv")
     baselines = f"--baselines {tmp_path}/rf.tsv"
@@ -218,9 +211,8 @@ def test_point_14_baselines_of_another_split_are_refused(simulated, tmp_path, ca
 
 def test_point_15_evaluate_keeps_a_target_named_like_a_derived_column(simulated, tmp_path):
     rows = columns(simulated / "metadata.tsv", "sample-id", "ph")
-    lines = [f"{name}\t{ph}\t{ph}" for name, ph in rows]
-    (tmp_path / "m.tsv").write_text("\n".join(["sample-id\tbmi\tbmi_q4", *lines]) + "\n")
-    (tmp_path / "p.tsv").write_text("\n".join(["sample-id\tbmi\tbmi_q4", *lines]) + "\n")
+    for file in ("m.tsv", "p.tsv"):
+        write_rows(tmp_path / file, "sample-id bmi bmi_q4", ((name, ph, ph) for name, ph in rows))
     text = f"evaluate --predictions {tmp_path}/p.tsv --metadata {tmp_path}/m.tsv --output-dir {tmp_path}/e"
     assert main(text.split()) == 0
     assert set(json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]) == {"bmi", "bmi_q4"}
@@ -230,18 +222,12 @@ def test_groups_in_several_folds_of_the_predictions_are_warned_of(simulated, tmp
     """Two folds that part subjects: intervals over subjects do not make the predictions held out."""
     rows = columns(simulated / "metadata.tsv", "sample-id", "ph", "subject")
     for name, whole in (("parted", False), ("whole", True)):
-        lines = ["sample-id\tph\tfold\tnote"]
-        lines += [f"{s}\t{float(ph) + 0.1}\t{hash_of(g) if whole else at % 2}\t" for at, (s, ph, g) in enumerate(rows)]
-        (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
-        more = "--group-column subject"
-        assert evaluate(simulated, tmp_path / f"{name}.tsv", tmp_path / name, more) == 0
+        folds = [int(group.rpartition("-")[2]) % 2 if whole else at % 2 for at, (*_, group) in enumerate(rows)]
+        cells = ((sample, float(ph) + 0.1, fold, "") for (sample, ph, _), fold in zip(rows, folds, strict=True))
+        path = write_rows(tmp_path / f"{name}.tsv", "sample-id ph fold note", cells)
+        assert evaluate(simulated, path, tmp_path / name, "--group-column subject") == 0
         report = (tmp_path / name / "report.html").read_text()
         assert ("groups of subject lie in several folds" in report) == (not whole)
-
-
-def hash_of(group: str) -> int:
-    """One of two folds for each group."""
-    return int(group.rpartition("-")[2]) % 2
 
 
 def test_what_is_left_out_of_the_metrics_is_said(simulated, tmp_path):
@@ -249,9 +235,8 @@ def test_what_is_left_out_of_the_metrics_is_said(simulated, tmp_path):
     rows = columns(simulated / "metadata.tsv", "sample-id", "ph", "biome")
     first, second = sorted({biome for *_, biome in rows})[:2]
     shared_biomes = sum(biome in (first, second) for *_, biome in rows)
-    lines = [f"sample-id\tph\tbiome\tbiome={first}\tbiome={second}\tnote"]
-    lines += [f"{name}\t{ph if at % 2 else ''}\t{first}\t0.7\t0.3\t" for at, (name, ph, _) in enumerate(rows)]
-    (tmp_path / "p.tsv").write_text("\n".join(lines) + "\n")
+    cells = ((name, ph if at % 2 else "", first, 0.7, 0.3, "") for at, (name, ph, _) in enumerate(rows))
+    write_rows(tmp_path / "p.tsv", f"sample-id ph biome biome={first} biome={second} note", cells)
     assert evaluate(simulated, tmp_path / "p.tsv", tmp_path / "e") == 0
     targets = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]
     assert "20 of 40 samples have no prediction and are in no metric." in targets["ph"]["verdict"]
@@ -300,8 +285,8 @@ def test_samples_that_pretraining_saw_are_said_to_be(without_test_subset):
 
 def test_predictions_of_another_table_are_counted(simulated, tmp_path):
     rows = columns(simulated / "metadata.tsv", "sample-id", "ph")
-    lines = [f"{name if at < 10 else f'other-{at}'}\t{ph}\t" for at, (name, ph) in enumerate(rows)]
-    (tmp_path / "p.tsv").write_text("\n".join(["sample-id\tph\tnote", *lines]) + "\n")
+    renamed = ((name if at < 10 else f"other-{at}", ph, "") for at, (name, ph) in enumerate(rows))
+    write_rows(tmp_path / "p.tsv", "sample-id ph note", renamed)
     assert evaluate(simulated, tmp_path / "p.tsv", tmp_path / "e") == 0
     page = (tmp_path / "e" / "report.html").read_text()
     assert "30 of 40 predicted samples are in no metric" in page
@@ -316,7 +301,7 @@ def test_new_samples_stand_beside_what_guessing_would_be_in_training(simulated, 
     split = read_split(tmp_path / "run" / "split.tsv")
     rows = columns(simulated / "metadata.tsv", "sample-id", "ph", "biome")
     held_out = [row for row in rows if row[0] in split.ids("test")]
-    (tmp_path / "new.tsv").write_text("".join(["sample-id\tph\tbiome\n", *("\t".join(row) + "\n" for row in held_out)]))
+    write_rows(tmp_path / "new.tsv", "sample-id ph biome", held_out)
     words = f"evaluate --model {tmp_path}/run/model --table {simulated}/table.biom --metadata {tmp_path}/new.tsv "
     assert main([*words.split(), "--threads", "1", "--output-dir", str(tmp_path / "e")]) == 0
     targets = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]

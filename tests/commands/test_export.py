@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from aam.config import CovariateConfig, DataConfig, ModelConfig, RegressorConfig
+from aam.config import CovariateConfig, ModelConfig, RegressorConfig
 from aam.data.region import RegionProfile
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.errors import InputError
@@ -27,7 +27,8 @@ from aam.predict.exported import (
     learner_outputs,
     output_names,
 )
-from aam.predict.saved_model import SavedModel, load_model, save_model
+from aam.predict.saved_model import load_model, save_model
+from tests.predict.samples import saved_model
 
 MISSING = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
 needs_onnx = pytest.mark.skipif(bool(MISSING), reason=f"the extra onnx is not installed: {', '.join(MISSING)}")
@@ -55,8 +56,8 @@ def model(model_of, tmp_path_factory: pytest.TempPathFactory) -> Path:
     profile = RegionProfile.fit(["ACGT" * 7, "TTGA" * 7])
     notes = {"seen_samples": [], "labelled_samples": []}
     path = tmp_path_factory.mktemp("saved") / "model"
-    saved = SavedModel(network, DataConfig(), config, heads, 40, 0, TARGETS, profile, notes, covariates)
-    save_model(path, saved)
+    more = {"model": config, "profile": profile, "notes": notes, "covariates": covariates}
+    save_model(path, saved_model(network, heads, TARGETS, **more))
     return path
 
 
@@ -118,8 +119,7 @@ def learners(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("learners")
     study = folder / "study"
-    sizes = "--samples 60 --asvs 80 --length 60 --depth 600 --seed 0"
-    assert main(["simulate", "--output-dir", str(study), *sizes.split()]) == 0
+    assert main(f"simulate --output-dir {study} --samples 60 --asvs 80 --length 60 --depth 600 --seed 0".split()) == 0
     files = ["--table", str(study / "table.biom"), "--metadata", str(study / "metadata.tsv")]
     columns = (
         "--metadata-column ph biome null --categorical-columns batch --rarefy-depth 300 --test-size 0.2 --threads 1"

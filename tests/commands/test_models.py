@@ -71,13 +71,12 @@ def test_half_precision_in_shards_is_read_as_single(encoders):
     assert named.network.reference.tokens.shape == (2, 12)
 
 
-def test_models_lists_and_shows_cards(encoders, capsys):
+def test_models_lists_and_shows_cards(encoders, capsys, refused):
     assert main(["models"]) == 0
     assert capsys.readouterr().out.startswith("tiny  ")
     assert main(["models", "tiny"]) == 0
     assert "Limits: all." in capsys.readouterr().out
-    assert main(["models", "huge"]) == 2
-    assert "huge: no encoder that comes with aam, expected one of 'tiny'" in capsys.readouterr().err
+    assert "huge: no encoder that comes with aam, expected one of 'tiny'" in refused(main, ["models", "huge"])
 
 
 def test_a_name_stands_for_its_folder(encoders, tmp_path, capsys):
@@ -241,7 +240,7 @@ def test_a_taxonomy_of_other_tips_is_refused(placing, tmp_path):
 
 
 @pytest.mark.parametrize("column", ["month", "site"])
-def test_embed_draws_the_samples_in_the_colours_of_a_metadata_column(placing, tmp_path, capsys, column):
+def test_embed_draws_the_samples_in_the_colours_of_a_metadata_column(placing, tmp_path, capsys, refused, column):
     rng, samples = np.random.default_rng(0), 40
     reads = letters(placing.models[0].reference.tokens[::200, 500:650])
     counts = pd.DataFrame((rng.random((samples, len(reads))) < 0.3) * 200, [f"s{at}" for at in range(samples)], reads)
@@ -253,14 +252,7 @@ def test_embed_draws_the_samples_in_the_colours_of_a_metadata_column(placing, tm
     cells[column][3] = ""
     pd.DataFrame({"id": counts.index, **cells}).to_csv(tmp_path / "metadata.tsv", sep="\t", index=False)
     words = ["embed", "--model", "16s", "--table", str(tmp_path / "table.tsv"), "--device", "cpu", "--color-by"]
-    files = [
-        "--metadata",
-        str(tmp_path / "metadata.tsv"),
-        "--distances",
-        "unifrac",
-        "--output-dir",
-        str(tmp_path / "new"),
-    ]
+    files = f"--metadata {tmp_path}/metadata.tsv --distances unifrac --output-dir {tmp_path}/new".split()
     assert main([*words, column, *files]) == 0
     names = {path.name for path in (tmp_path / "new").iterdir()}
     assert names == {
@@ -277,14 +269,13 @@ def test_embed_draws_the_samples_in_the_colours_of_a_metadata_column(placing, tm
     two = [word.replace("table.tsv", "two.tsv") for word in words]
     assert main([*two, column, *files[:-1], str(tmp_path / "no")]) == 2
     assert "--color-by: 2 samples, an ordination needs 3; leave it out" in capsys.readouterr().err
-    assert main([*words, "planet", *files, "--overwrite"]) == 2
-    assert "planet" in capsys.readouterr().err
+    assert "planet" in refused(main, [*words, "planet", *files, "--overwrite"])
     assert main([*words, column, "--output-dir", str(tmp_path / "no")]) == 2
     assert "--color-by: pass '--distances', '--metadata' too" in capsys.readouterr().err
     assert not (tmp_path / "no").exists()
 
 
-def test_the_nearest_samples_are_found_among_another_region_and_in_one_table(placing, tmp_path, capsys):
+def test_the_nearest_samples_are_found_among_another_region_and_in_one_table(placing, tmp_path, refused):
     tokens = placing.models[0].reference.tokens[::1000]
     v1, v4 = (
         write_reads(tmp_path / f"{name}.tsv", letters(tokens[:, part]))
@@ -315,8 +306,7 @@ def test_the_nearest_samples_are_found_among_another_region_and_in_one_table(pla
         placing.search(aam.read_table(v1)[:1])
     with pytest.raises(InputError, match="metric is 'jaccard', expected unifrac or weighted-normalized or cosine"):
         placing.search(v1, distance="jaccard")
-    assert main([*words, str(tmp_path / "itself.tsv"), "--among", str(v1)]) == 2
-    assert "exists" in capsys.readouterr().err
+    assert "exists" in refused(main, [*words, str(tmp_path / "itself.tsv"), "--among", str(v1)])
 
 
 @pytest.mark.slow
