@@ -12,7 +12,16 @@ import pytest
 
 from aam import config, config_commands
 from aam.cli.command_line import parse
-from aam.config import DataConfig, FineTuneConfig, ModelConfig, PretrainConfig, TargetConfig, TuneConfig, read_config
+from aam.config import (
+    DataConfig,
+    FineTuneConfig,
+    ModelConfig,
+    PretrainConfig,
+    TargetConfig,
+    TrainConfig,
+    TuneConfig,
+    read_config,
+)
 from aam.device import options as runtime_options
 from aam.engine import options as engine_options
 from aam.errors import InputError
@@ -221,6 +230,16 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_tokens_of_each_stem():
     assert ModelConfig(asv_stem="nucleotide", patch_size=5).patch == 1
     assert ModelConfig(asv_stem="patch", patch_size=5).patch == 5
+
+
+def test_defaults_that_users_rely_on():
+    data, train = DataConfig(), TrainConfig()
+    assert (data.token_limit, data.asv_sampling, data.unifrac_metric) == (1024, "abundance", "unifrac")
+    assert (data.test_size, data.validation_size, data.rarefy_depth) == (None, 0.15, None)
+    assert (data.missing, data.missing_tips, data.root_length, data.alpha) == ("error", "error", "include", 0.5)
+    assert (train.patience, train.weight_decay, train.nuc_mask_ratio) == (10, 0.01, 0.15)
+    assert (train.penalty, train.nuc_penalty, train.count_penalty, train.max_grad_norm) == (1.0,) * 4
+    assert (ModelConfig().dropout, ModelConfig().max_bp, ModelConfig().positions) == (0.0, None, 150)
 
 
 def test_a_network_is_trained_where_an_option_asks_for_it():
