@@ -115,9 +115,10 @@ def _test_words(table: pd.DataFrame, what: str) -> str:
     tested = int(table["q"].notna().sum())
     if not tested:
         return "Bars are 95 % intervals."
+    file = "features.tsv" if what == "ASVs" else "ASVs of no taxon are not tested. taxa.tsv"
     return (
         f"Bars are corrected for the {tested} {what} that are tested: one that holds 0 does not stand out. "
-        f"{'features' if what == 'ASVs' else 'taxa'}.tsv has the 95 % interval of each alone."
+        f"{file} has the 95 % interval of each alone."
     )
 
 
@@ -150,8 +151,8 @@ def importance_figures(explanation: Explanation, columns: Sequence[int]) -> list
     effects = _rows_figure(
         explanation, features, labels, "effect", name="effects", axis=f"effect on {unit}",
         title=f"Mean effect of the ASV, where it is present, on {unit}",
-        caption="The prediction minus that of the same sample without the ASV. Bars are 95 % intervals over "
-        f"{units}.",
+        caption="The prediction minus that of the same sample without the ASV: what the model does with it. Whether "
+        f"predictions are better for it is its importance. Bars are 95 % intervals over {units}.",
     )  # fmt: skip
     if not explanation.has_truth:
         return [effects]

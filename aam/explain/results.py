@@ -106,7 +106,7 @@ def taxa(lineages: Sequence[Lineage], columns: Ints) -> list[AsvSet]:
             lineage = lineages[column]
             members.setdefault((lineage[: level + 1], len(lineage) > level), []).append(column)
         for (lineage, named), of_taxon in sorted(members.items()):
-            name = "; ".join(lineage) if named else "; ".join((*lineage, f"no {kind} given"))
+            name = "; ".join(lineage if named else (*lineage, f"no {kind} given")) if lineage else display_name(lineage)
             asv_sets.append(AsvSet(kind, name, lineage, tuple(of_taxon)))
     return asv_sets
 

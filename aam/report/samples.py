@@ -258,7 +258,8 @@ def why_odd(result: TargetResult, around: Surroundings, rows: Sequence[int]) -> 
             if side := _edge_of(around.richness, at):
                 reasons.append(f"{'many' if side > 0 else 'few'} ASVs ({around.richness[at]})")
             if _edge_of(around.nearest, at) > 0:
-                reasons.append(f"unlike all others (the nearest is at {number(float(around.nearest[at]))})")
+                own, usual = (number(float(value)) for value in (around.nearest[at], np.median(around.nearest)))
+                reasons.append(f"unlike all others (Bray-Curtis distance to the nearest {own}, median of all {usual})")
         texts.append("; ".join(reasons) or "-")
     return texts
 

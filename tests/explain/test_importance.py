@@ -134,7 +134,7 @@ def test_taxa_and_clades_are_sums_of_their_asvs():
     effects = make_effects()
     taxon_sets = taxa(LINEAGES, np.arange(ASVS))
     assert [(one.kind, one.name, one.columns) for one in taxon_sets if one.kind == "genus"] == [
-        ("genus", "no genus given", (4,)),
+        ("genus", "unassigned", (4,)),
         ("genus", "k__A; no genus given", (3,)),
         ("genus", "k__B; p__F; no genus given", (2,)),
         ("genus", "k__B; p__F; g__X", (0, 1)),
