@@ -304,12 +304,12 @@ def error_tables(result: TargetResult, around: Surroundings | None = None) -> li
 
     def value(at: int) -> tuple[str, str, str]:
         if labels:
-            chosen = int(np.argmax(complete.predicted[at]))
-            return labels[int(complete.truth[at])], labels[chosen], number(float(complete.predicted[at, chosen]))
+            true, probabilities = int(complete.truth[at]), complete.predicted[at]
+            return labels[true], labels[int(np.argmax(probabilities))], number(float(probabilities[true]))
         return number(float(complete.truth[at])), number(float(complete.predicted[at])), number(float(errors[at]))
 
     odd = {} if around is None else {"what may be odd": why_odd(result, around, rows.tolist())}
-    third = "probability of it" if labels else f"absolute error of {names.target}"
+    third = "probability of the true one" if labels else f"absolute error of {names.target}"
     of = names.target
     header = ("sample-id", f"true {of}", f"predicted {of}", third, *columns, *odd)
     body = [

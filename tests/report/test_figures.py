@@ -233,7 +233,10 @@ def test_errors_of_classes_are_what_the_true_class_lacks():
     picked = [complete.predicted[at, k] for at, k in enumerate(complete.truth)]
     assert np.allclose(complete.errors, 1 - np.array(picked))
     (table,) = error_tables(classes())[:1]
-    assert table.header[3] == "probability of it"
+    assert table.header[3] == "probability of the true one"
+    shown = [float(row[3]) for row in table.rows]
+    assert shown == sorted(shown)
+    assert shown[0] == pytest.approx(min(picked), rel=0.01)
 
 
 # --- pretraining -------------------------------------------------------------------------------------------
