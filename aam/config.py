@@ -167,8 +167,8 @@ class DataConfig(TreeConfig, MetadataFormat):
     )
     test_size: float | None = option(
         None,
-        "Share of the groups (samples without --group-column) held out as the test subset; unset: 0.2 where "
-        "`aam train` has at least 30 groups, else 0, which learns from all.",
+        "Share of the groups (samples without --group-column) held out as the test subset; unset: small studies are "
+        "cross-validated, in others `aam train` takes 0.2 where there are at least 30 groups, else 0 (learn from all).",
         ge=0,
         lt=1,
     )

@@ -178,6 +178,7 @@ def explained(config: ExplainConfig, models: Sequence[SavedModel] = (), inputs: 
     column = config.group_column or models[0].data.group_column
     groups = _groups(column, metadata, ids)
     of_groups = (groups, "" if column is None or groups is None else column)
+    log.info("testing which ASVs, taxa and clades predictions rest on")
     of_targets = [explanation_of(one, asvs, tree, *of_groups, subset, config.runtime.seed) for one in effects]
     return Explained(tuple(of_targets), config, tuple(notes), {} if inputs is None else inputs.checksums(config))
 

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from aam.config_commands import EvaluateConfig
 from aam.data.splits import Split, check_groups, complete_groups, read_split
 from aam.data.study import Study, warn_of_values
 from aam.data.targets import TargetSpec
-from aam.engine.run import describe
+from aam.engine.run import describe, read_record
 from aam.errors import InputError, shown
 from aam.evaluate.metrics import has_prediction
 from aam.evaluate.predictions import HIGH, LOW, PredictionTable, read_predictions, write_predictions
@@ -145,13 +146,22 @@ def _baselines(
 def _group_column(
     config: EvaluateConfig, models: Sequence[SavedModel], metadata: Metadata, ids: Sequence[str]
 ) -> str | None:
-    """Return the column of groups: what is asked for, else that of the models where all these samples have a group."""
-    column = config.group_column or (models[0].data.group_column if models else None)
+    """Return the column of groups: what is asked for, else that of the training if all these samples have a group."""
+    column = config.group_column or (models[0].data.group_column if models else _grouped_by(config.predictions))
     if config.group_column is None and column is not None:
         if column not in metadata.columns or None in metadata.values(column, ids):
             return None
         log.info("groups are those of %r, as in training; --group-column names another column", column)
     return column
+
+
+def _grouped_by(predictions: Path | None) -> str | None:
+    """Return the column of groups of the run in whose folder a file of predictions lies, if it lies in one."""
+    if predictions is None or not (predictions.parent / RUN).is_file():
+        return None
+    options = read_record(predictions.parent / RUN)["config"]
+    column = options.get("group_column") or options.get("data", {}).get("group_column")
+    return None if column is None else str(column)
 
 
 def _saw_unlabelled(models: Sequence[SavedModel], ids: Sequence[str]) -> bool:
@@ -205,7 +215,10 @@ def evaluate_table(config: EvaluateConfig) -> None:
     warn_of_values(metadata, (), (), columns.group, None)
     warnings += left_out + _check_groups(table, metadata, columns.group, split)
     if seen := table.subsets.count("train"):
-        what_helps = "--split RUN/split.tsv leaves the test samples only"
+        what_helps = (
+            "RUN/predictions.tsv of a cross-validation is of held-out samples; of a run without folds --split "
+            "RUN/split.tsv leaves the test samples only"
+        )
         if split is not None:
             what_helps = "--test-size or --cv of aam train holds samples out"
         warnings.append(

@@ -234,7 +234,8 @@ def from_column(
         raise InputError(
             f"split: {len(crossing)} of {len(folds_of_group)} groups lie in several folds and would be trained on and "
             f"tested: {shown(crossing)}, e.g. {crossing[0]!r} in folds {shown(sorted(folds_of_group[crossing[0]]))}; "
-            "give each group one fold, or choose another --group-column (unset, it is --study-column)"
+            "give each group one fold, or name the column of the folds as --group-column (unset, it is --study-column) "
+            "too: intervals and tests then count folds"
         )
     folds = {group: min(values) for group, values in folds_of_group.items()}
     present = sorted(set(folds.values()))

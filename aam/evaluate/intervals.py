@@ -117,15 +117,16 @@ def effective_units(name: str, truth: Array, groups: Array) -> float:
     """Return the number of right-or-wrong trials that say as much as the groups do of a metric that is a share.
 
     For accuracy and coverage that is the number of groups. Means over K classes, and AUROC near 1 (Newcombe 2006,
-    whose variance is that of 4 m n / (m + n + 2) trials), rest on the groups n_k of each class, K^2 / sum(1 / n_k);
-    AUPRC rests on the rarest class.
+    whose variance is that of 4 m n / (m + n + 2) trials), rest on the groups n_k of each class, K^2 / sum(1 / n_k), as
+    AUPRC of more than two classes does; that of two rests on the rarer one.
     """
     if name not in (*CLASS_MEANS, "auroc", "auprc"):
         return effective_groups(groups)
     of_classes = np.array([effective_groups(groups[truth == level]) for level in np.unique(truth)])
     if not len(of_classes):
         return 0.0
-    return float(of_classes.min() if name == "auprc" else len(of_classes) ** 2 / (1 / of_classes).sum())
+    rests_on_one = name == "auprc" and len(of_classes) <= 2
+    return float(of_classes.min() if rests_on_one else len(of_classes) ** 2 / (1 / of_classes).sum())
 
 
 def share_interval(values: Array, units: float, samples: int, inflation: float = 1.0) -> Interval:

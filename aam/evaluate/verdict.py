@@ -87,8 +87,10 @@ def batch_sentences(complete: TargetPredictions, name: str) -> list[str]:
         return [*sentences, sentence, *_new_batches(complete, name)]
     overall = unweighted_metrics(complete.measure, complete.truth, complete.predicted)
     if complete.labels:
+        mean = ", averaged over the classes" if len(complete.labels) > 2 else ""
         sentences += [
-            f"Within a {name} the AUROC is {number(within[key])}; over all batches it is {number(overall[key])}."
+            f"Within a {name}, of pairs of samples of one {name} and of different classes{mean}, the AUROC is "
+            f"{number(within[key])}; over all batches it is {number(overall[key])}."
         ]
         nothing = f"Inside a {name} the model {{}} samples better than chance."
         verbs = ("hardly orders", "is not seen to order")

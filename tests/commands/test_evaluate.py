@@ -272,6 +272,11 @@ def test_validation_samples_that_members_learned_from_are_samples_of_training(si
     assert "Held-out metrics" not in page
     assert "--test-size or --cv of aam train holds samples out" in re.sub("</?span[^>]*>", "", page)
     assert "values of subject" in page, "groups are those of the model, unless another column is named"
+    words = (
+        f"evaluate --predictions {run}/predictions.tsv --metadata {simulated}/metadata.tsv --output-dir {tmp_path}/p"
+    )
+    assert main(words.split()) == 0
+    assert "values of subject" in (tmp_path / "p" / "report.html").read_text()
 
 
 def test_samples_that_pretraining_saw_are_said_to_be(without_test_subset):

@@ -54,7 +54,10 @@ def test_scores_of_different_folds_are_not_ordered_within_a_batch():
     score = 0.1 + 0.6 * fold + 0.1 * truth
     given = scored(truth, score, fold=fold, batch=batch)
     assert within_batches(given)["auroc"] == 1
-    assert batch_sentences(given, "run")[0] == "Within a run the AUROC is 1.00; over all batches it is 1.00."
+    assert batch_sentences(given, "run")[0] == (
+        "Within a run, of pairs of samples of one run and of different classes, the AUROC is 1.00; over all batches it "
+        "is 1.00."
+    )
     parted = dataclasses.replace(given, fold=truth, batch=batch)
     assert batch_sentences(parted, "run")[0].startswith("No run holds samples of two classes in one fold:")
 
