@@ -1,4 +1,4 @@
-"""Checkpoints: saved all or nothing, verified when loaded, found, and removed when they are old."""
+"""Checkpoints: saved all or nothing (`files/atomic.py: put_folder`), verified when loaded, found, removed when old."""
 
 from __future__ import annotations
 

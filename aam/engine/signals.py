@@ -1,6 +1,7 @@
 """Signals of a scheduler or a user: training saves its state after the step and ends with exit status 85.
 
-Whatever ends that way raises `CallAgain` here; torch is not imported, as any command may be warned before it is.
+Whatever ends that way raises `CallAgain` here, of which `cli/main.py` makes the status. Torch is not
+imported, as any command may be warned before it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""All figures of one target: predictions against the truth, baselines beside the model, and where the model errs."""
+"""All figures of one target: predictions against the truth, baselines beside the model, and where the model errs.
+
+Its tables stand in report.py and samples.py, its first screen in answer.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The old name of `aam doctor`: ``python -m aam.tools.rocm_attention_diagnostic``."""
+"""The old name of `aam doctor`: ``python -m aam.tools.rocm_attention_diagnostic``.
+
+What is judged stands in `device/attention.py`.
+"""
 
 from __future__ import annotations
 
