@@ -124,9 +124,11 @@ class Site:
 
 
 @pytest.fixture(scope="session")
-def site(workshop: Path) -> Iterator[Site]:
+def site(workshop: Path, once: Callable) -> Iterator[Site]:
     module = local_slurm()
-    module.install()
+    # Two workers that install packages at once stop each other.
+    with once():
+        module.install()
     cluster = module.Cluster(workshop / "cluster")
     cluster.folder.mkdir()
     try:
