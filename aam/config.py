@@ -846,7 +846,7 @@ REMOVED = {
     "--label-share": "leave samples out of the metadata, and pass --missing drop",
     "--memory-snapshot": "--memory-profile writes the most memory of each stage",
     "--pipeline": "--data-parallel and --distributed share the work among processes",
-    "--transpose": "tables that have samples in rows, as DADA2 writes them, are recognized",
+    "--transpose": "samples in rows are told by ASVs called by DNA, by --sequences, or by a first column sample-id",
     "--unfreeze-epochs": "--freeze-base trains the new heads alone",
 }
 

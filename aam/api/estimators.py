@@ -217,7 +217,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
 
     def _sample_ids(self, X: Any) -> tuple[str, ...]:
         """Return the samples of a table in its order."""
-        return sample_table(X, need_sequences=False).sample_ids
+        return sample_table(X, option_of(self.sequences), need_sequences=False).sample_ids
 
     def _check_target(self, values: list[Any]) -> None:
         """Raise `InputError` for values that cannot be learned, and remember the classes where there are some."""

@@ -159,9 +159,13 @@ def _grouped_by(predictions: Path | None) -> str | None:
     """Return the column of groups of the run in whose folder a file of predictions lies, if it lies in one."""
     if predictions is None or not (predictions.parent / RUN).is_file():
         return None
-    options = read_record(predictions.parent / RUN)["config"]
-    column = options.get("group_column") or options.get("data", {}).get("group_column")
-    return None if column is None else str(column)
+    try:
+        options = read_record(predictions.parent / RUN)["config"]
+    except InputError:
+        return None
+    data = options.get("data")
+    column = options.get("group_column") or (data.get("group_column") if isinstance(data, dict) else None)
+    return column if isinstance(column, str) else None
 
 
 def _saw_unlabelled(models: Sequence[SavedModel], ids: Sequence[str]) -> bool:

@@ -107,7 +107,7 @@ def make_table(
     names = sequences or feature_ids
     order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
     ordered = [names[place] for place in order.tolist()]
-    is_first = np.array([True, *map(operator.ne, ordered[1:], ordered)])
+    is_first = np.array([True, *map(operator.ne, ordered[1:], ordered)])[: len(names)]
     column_of = np.empty(len(names), np.int32)
     column_of[order] = np.cumsum(is_first) - 1
     keys = tuple(itertools.compress(ordered, is_first))
@@ -151,7 +151,8 @@ def _sequences(
             )
         raise InputError(
             f"{source}: {len(wrong)} of {len(feature_ids)} feature ids are not DNA: {shown(wrong)}, the "
-            f"first holds {first_not_dna(wrong[0])!r}; pass sequences with --sequences rep-seqs.fasta|.qza"
+            f"first holds {first_not_dna(wrong[0])!r}; pass sequences with --sequences rep-seqs.fasta|.qza; where "
+            "samples are in rows, head their column sample-id"
         )
     return clean(feature_ids)
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array
 
 from aam.errors import InputError, Problems, shown
-from aam.io.fasta import is_sequence
 from aam.io.text import read_header, until_full
 
 MAX_COUNT = 2**32 - 1
@@ -126,7 +125,7 @@ def read_tsv(text: str, where: str) -> RawTable:
     """
     header, body = read_header(text, where, FEATURE_HEADERS | SAMPLE_HEADERS, EXPECTED)
     names = header[1:-1] if header[-1].lower() in TAXONOMY_HEADERS else header[1:]
-    by_sample = header[0].lower() in SAMPLE_HEADERS or (names and all(map(is_sequence, names)))
+    by_sample = header[0].lower() in SAMPLE_HEADERS
     kind = "feature" if by_sample else "sample"
     problems, row_names, lines = Problems(), list[str](), list[int]()
     rows, columns, values = array("i"), array("i"), array("d")

@@ -149,6 +149,14 @@ def test_a_copy_of_a_fitted_estimator_holds_verified_files(frame, classifier):
     assert "unsafe file name" in refusal(aam.AmpliconClassifier().__setstate__, {"model files": {"../../x": b""}})
 
 
+def test_samples_are_the_same_in_a_turned_table(tmp_path):
+    """Of hashed names the sequences say which are ASVs; without them the ASVs were taken for the samples."""
+    (tmp_path / "s.fasta").write_text(">h1\nACGT\n>h2\nTTGA\n")
+    table = pd.DataFrame([[1, 2, 3], [4, 5, 6]], ["h1", "h2"], ["s1", "s2", "s3"])
+    regressor = aam.AmpliconRegressor(sequences=str(tmp_path / "s.fasta"))
+    assert regressor._sample_ids(table) == regressor._sample_ids(table.T) == ("s1", "s2", "s3")
+
+
 def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
     small = aam.AmpliconRegressor()
     with pytest.raises(NotFittedError, match="call fit first"):

@@ -114,6 +114,15 @@ def test_a_turned_biom_table_is_recognized(tmp_path, caplog, need_sequences):
     assert dense(table).tolist() == COUNTS[:2, :2].T.tolist()
 
 
+def test_what_both_have_is_not_turned(tmp_path):
+    """Samples called by DNA too were taken for ASVs in a table of text."""
+    path, asvs, samples = tmp_path / "t.tsv", ("ACGT" * 10, "CCGT" * 10), ("TTGA" * 8, "GGAA" * 8)
+    rows = ["\t".join(("#OTU ID", *samples)), *(f"{asv}\t1\t2" for asv in asvs)]
+    path.write_text("\n".join(rows) + "\n")
+    table = read_table(path)
+    assert (table.sample_ids, table.sequences) == (samples, asvs)
+
+
 def test_sequences_tell_which_names_are_asvs(tmp_path):
     fasta = tmp_path / "seqs.fasta"
     fasta.write_text(">f2\nTTGA\n>f1\nACGT\n")
