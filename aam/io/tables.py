@@ -118,8 +118,7 @@ def checked_table(raw: RawTable, where: str) -> RawTable:
 def read_tsv(text: str, where: str) -> RawTable:
     """Read a table of text: header ``#OTU ID``, a row per feature, a column per sample, at most a taxonomy column.
 
-    Tabs, commas or semicolons separate the cells. Where the header says that samples are in rows, as DADA2 writes
-    them, the table is turned.
+    Tabs, commas or semicolons separate the cells. Where the first column is called after samples, it is turned.
 
     Raises `InputError`: not UTF-8, no header, a row of another length, a cell that is no count.
     """
