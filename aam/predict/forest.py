@@ -65,62 +65,63 @@ class Trees(NamedTuple):
     value: Floats
 
 
+# A feature above the threshold leads to the child after this one; a leaf is its own, below a threshold of infinity.
+NODE = np.dtype([("column", np.int32), ("child", np.int32), ("threshold", np.float64)])
+
+
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """What it takes to walk down trees, made once for all samples.
+    """Trees laid out so that each step of a walk reads one piece of memory; made once for all samples.
 
     Attributes
     ----------
-    columns : int [P]
-        The features that any tree compares, ascending; a walk reads these alone, so that no wide table becomes dense.
-    root : int [T]
-    children : int [2 nodes]
-        Of each node the right one, then the left one.
-    place : int [nodes]
-        Which of the `columns` is compared.
-    threshold, value : float64 [nodes], [nodes, W]
-    is_inner : bool [nodes]
+    features : int [P]
+        Those that any tree compares, ascending; a walk reads these alone, so that no wide table becomes dense.
+    roots : int
+        The first so many nodes are roots.
+    nodes : NODE [nodes]
+        The two children of a node side by side.
+    value : float64 [nodes, W]
     """
 
-    columns: npt.NDArray[np.intp]
-    root: npt.NDArray[np.intp]
-    children: npt.NDArray[np.intp]
-    place: npt.NDArray[np.intp]
-    threshold: Floats
+    features: npt.NDArray[np.intp]
+    roots: int
+    nodes: npt.NDArray[np.void]
     value: Floats
-    is_inner: npt.NDArray[np.bool_]
 
     @classmethod
     def of(cls, trees: Trees) -> Walk:
         """Return the walk of some trees."""
+        number, roots = len(trees.left), len(trees.root)
         used = np.zeros(int(trees.feature.max(initial=0)) + 1, bool)
         used[trees.feature] = True
-        return cls(
-            columns=np.flatnonzero(used),
-            root=trees.root.astype(np.intp),
-            children=np.stack([trees.right, trees.left], axis=1).astype(np.intp).ravel(),
-            place=(np.cumsum(used) - 1)[trees.feature],
-            threshold=trees.threshold,
-            value=trees.value,
-            is_inner=trees.left != np.arange(len(trees.left)),
-        )
+        inner = np.flatnonzero(trees.left != np.arange(number))
+        child = np.arange(roots, number, 2)
+        place = np.empty(number, np.intp)
+        place[trees.root] = np.arange(roots)
+        place[trees.left[inner]], place[trees.right[inner]] = child, child + 1
+        nodes, value = np.empty(number, NODE), np.empty_like(trees.value)
+        nodes["column"][place] = (np.cumsum(used) - 1)[trees.feature]
+        nodes["child"], nodes["threshold"] = np.arange(number), np.inf
+        nodes["child"][place[inner]], nodes["threshold"][place[inner]] = child, trees.threshold[inner]
+        value[place] = trees.value
+        return cls(np.flatnonzero(used), roots, nodes, value)
 
     def leaves(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.intp]:
         """Return the leaf ``[n, T]`` of each tree that each sample ``[n, P]`` falls into."""
         # Tree by tree, so that neighbours read the same memory.
         n, by_feature = len(features), np.ascontiguousarray(features.T).ravel()
-        node = np.repeat(self.root, n)
-        active = np.flatnonzero(self.is_inner[node])
-        at, sample = node[active], active % n
-        while len(active):
-            # Only after some levels it is looked up who is there: a leaf is its own child.
+        leaf = np.repeat(np.arange(self.roots), n)
+        walks, sample, node = np.arange(len(leaf)), np.tile(np.arange(n), self.roots), self.nodes.take(leaf)
+        while len(walks):
+            # Only after some levels it is looked up who is there.
             for _ in range(LEVELS_AT_ONCE):
-                goes_left = by_feature.take(self.place.take(at) * n + sample) <= self.threshold.take(at)
-                at = self.children.take(2 * at + goes_left)
-            node[active] = at
-            goes_on = np.flatnonzero(self.is_inner.take(at))
-            active, at, sample = active.take(goes_on), at.take(goes_on), sample.take(goes_on)
-        return node.reshape(-1, n).T
+                at = node["child"] + (by_feature.take(node["column"] * n + sample) > node["threshold"])
+                node = self.nodes.take(at)
+            leaf[walks] = at
+            goes_on = np.flatnonzero(node["child"] != at)
+            walks, sample, node = walks.take(goes_on), sample.take(goes_on), node.take(goes_on)
+        return leaf.reshape(-1, n).T
 
 
 def telling_columns(blocks: Sequence[Floats | sparse.csr_matrix]) -> npt.NDArray[np.intp]:
@@ -275,7 +276,7 @@ class Forest(Learner):
         return Walk.of(Trees(**self.trees_))
 
     def _combined(self, walk: Walk, X: Inputs) -> Floats:
-        each = (stacked(self._blocks(X, number), walk.columns) for number in range(X.rarefactions))
+        each = (stacked(self._blocks(X, number), walk.features) for number in range(X.rarefactions))
         by_rarefaction = [self._of_trees(walk, values) for values in each]
         if self.n_classes:
             return np.asarray(np.mean(by_rarefaction, axis=0))
@@ -293,10 +294,13 @@ class Forest(Learner):
         if any(one.dtype.kind != "i" for one in trees[:4]):
             raise ValueError("nodes of trees are no integers")
         inner = (trees.left != nodes) | (trees.right != nodes)
-        # A child after its parent: no path through a tree goes on for ever.
+        # A child after its one parent: no path through a tree goes on for ever.
         after = all(((one > nodes) | ~inner).all() and (one < len(nodes)).all() for one in (trees.left, trees.right))
         if not after or not trees.root.size or trees.root.min() < 0 or trees.root.max() >= len(nodes):
             raise ValueError("a node of a tree is out of range")
+        reached = np.concatenate([trees.root, trees.left[inner], trees.right[inner]])
+        if len(reached) != len(nodes) or not np.bincount(reached, minlength=len(nodes)).all():
+            raise ValueError("a node of the trees has two parents, or none")
         if (trees.feature < 0).any() or (trees.feature[inner] >= columns).any():
             raise ValueError(f"a tree reads a feature that is none of {columns}")
 
@@ -309,5 +313,5 @@ class Forest(Learner):
             leaf_values = walk.value[walk.leaves(some.toarray() if sparse.issparse(some) else some)]
             return np.asarray(leaf_values.mean(axis=1) if self.n_classes else leaf_values[:, :, 0])
 
-        nothing = np.zeros((0, self.n_classes or len(walk.root)))
+        nothing = np.zeros((0, self.n_classes or walk.roots))
         return np.concatenate([nothing, *in_threads(part, range(0, values.shape[0], at_once))])

@@ -19,7 +19,7 @@ def values_of(seed=0):
 def walked(trees: Trees, values):
     """What each tree says of each sample, of all features."""
     walk = Walk.of(trees)
-    return walk.value[walk.leaves(values[:, walk.columns])]
+    return walk.value[walk.leaves(values[:, walk.features])]
 
 
 @pytest.mark.parametrize("kind", ["extra", "random"])

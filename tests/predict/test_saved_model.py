@@ -284,6 +284,7 @@ def test_a_description_of_other_kinds_is_refused(folder, changes, message):
         # The last node goes back to the first: a walk through the tree would not end.
         ("trees_.left", put(0, -1), "a node of a tree is out of range"),
         ("trees_.root", put(10**6), "a node of a tree is out of range"),
+        ("trees_.root", put(0, -1), "a node of the trees has two parents, or none"),
         ("trees_.root", lambda values: values[:0], "a node of a tree is out of range"),
         ("trees_.threshold", lambda values: values[:-1], "threshold of trees has shape"),
         ("trees_.value", lambda values: values[:, :0], "value of trees has shape"),
