@@ -238,18 +238,22 @@ def _quantile_table(result: TargetResult) -> Table:
     return Table("Coverage of the predicted quantiles", header, tuple(rows), "coverage")
 
 
-def _plain_table(title: str, kind: str, parts: Mapping[str, tuple[int, Mapping[str, float]]]) -> Table:
-    """Return number of samples and metrics, without intervals, at each level."""
+def _plain_table(title: str, kind: str, parts: Mapping[str, tuple[int, Mapping[str, Interval | float]]]) -> Table:
+    """Return number of samples and metrics at each level, with intervals where they have some."""
     names = list(dict.fromkeys(name for _, values in parts.values() for name in values))
+
+    def cell(value: Interval | float) -> str:
+        return with_limits(value) if isinstance(value, Interval) else number(value)
+
     rows = (
-        (level, str(count), *(number(values.get(name, math.nan)) for name in names))
+        (level, str(count), *(cell(values.get(name, math.nan)) for name in names))
         for level, (count, values) in parts.items()
     )
     name = "coverage" if "coverage" in names else "levels"
     return Table(title, (kind, "samples", *(TITLES[one] for one in names)), tuple(rows), name)
 
 
-def _level_table(title: str, kind: str, parts: Mapping[str, tuple[int, Mapping[str, float]]]) -> list[Table]:
+def _level_table(title: str, kind: str, parts: Mapping[str, tuple[int, Mapping[str, Interval | float]]]) -> list[Table]:
     """Return the table of the levels that have samples enough to say anything; none where there are not two."""
     large = {level: part for level, part in parts.items() if part[0] >= LEAST_IN_LEVEL}
     few = "" if len(large) == len(parts) else f", where there are {LEAST_IN_LEVEL} samples or more"
@@ -269,10 +273,7 @@ def result_tables(result: TargetResult) -> list[Table]:
     for name, parts in result.parts.items():
         # A figure shows errors by group.
         if name != result.names.group:
-            values = {
-                level: (count, {key: one.value for key, one in part.items()}) for level, (count, part) in parts.items()
-            }
-            tables += _level_table(f"By {name}", name, values)
+            tables += _level_table(f"By {name}", name, parts)
     tables += _coverage_tables(result)
     tables += [_quantile_table(result)] if result.quantiles else []
     if result.dropped:
