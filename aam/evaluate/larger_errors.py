@@ -24,8 +24,8 @@ WORST_LEVELS = 8
 class WorseLevel:
     """A level of a metadata column where errors are larger than elsewhere, of one true class or, if empty, of all.
 
-    `right` counts the samples there whose class is right, none of numbers; errors are means over samples, there and
-    elsewhere.
+    `right` counts the samples whose class is right, none of numbers; errors are means over samples. Both are of the
+    `samples` there, and of the `others`: those of the class that are elsewhere.
     """
 
     label: str
@@ -34,7 +34,9 @@ class WorseLevel:
     samples: int
     right: int | None
     error: float
-    elsewhere: float
+    others: int
+    others_right: int | None
+    others_error: float
     p: float
     q: float = math.nan
 
@@ -78,7 +80,7 @@ def larger_errors(predictions: TargetPredictions, columns: Mapping[str, Array]) 
                     found.append(_worse_level(samples, inside, (label, column, level), p))
     q = false_discovery_control([one.p for one in found]).tolist() if found else []
     worse = [replace(one, q=value) for one, value in zip(found, q, strict=True) if one.p <= LARGER]
-    worse = [one for one in worse if one.error > one.elsewhere and one.right != one.samples]
+    worse = [one for one in worse if one.error > one.others_error and one.right != one.samples]
     return len(found), sorted(worse, key=lambda one: one.p)[:WORST_LEVELS]
 
 
@@ -108,10 +110,12 @@ def _tests(ranks: Array, unit: Array, values: Array) -> Iterator[tuple[str, Arra
 
 def _worse_level(samples: TargetPredictions, inside: Array, names: tuple[str, str, str], p: float) -> WorseLevel:
     """Return the label, column and level of these `names` with its errors, of the samples of its class."""
-    errors, right = samples.errors, None
-    if samples.labels:
-        right = int((samples.predicted[inside].argmax(axis=1) == samples.truth[inside]).sum())
-    return WorseLevel(*names, int(inside.sum()), right, float(errors[inside].mean()), float(errors[~inside].mean()), p)
+    right = samples.predicted.argmax(axis=1) == samples.truth if samples.labels else None
+
+    def of(rows: Array) -> tuple[int, int | None, float]:
+        return int(rows.sum()), None if right is None else int(right[rows].sum()), float(samples.errors[rows].mean())
+
+    return WorseLevel(*names, *of(inside), *of(~inside), p)
 
 
 def _same_parts(values: Array, others: Array | None) -> bool:

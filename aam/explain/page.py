@@ -96,9 +96,15 @@ def interval_in(table: pd.DataFrame, place: int, name: str) -> Interval:
 
 
 def speaks_for(table: pd.DataFrame, place: int, of: str = "") -> str:
-    """Return what an ASV or taxon speaks for, then `of`; a question mark where the interval of its effect holds 0."""
+    """Return what an ASV or taxon speaks for, then `of`; a question mark where the interval of its effect holds 0.
+
+    Of several classes, one that it lowers more than it raises any is named too.
+    """
     effect = interval_in(table, place, "effect")
-    return f"{table.loc[place, 'raises'] or '-'}{of}{'?' if effect.low <= 0 <= effect.high else ''}"
+    text = f"{table.loc[place, 'raises'] or '-'}{of}{'?' if effect.low <= 0 <= effect.high else ''}"
+    means = {name.removeprefix("effect="): table.loc[place, name] for name in table if name.startswith("effect=")}
+    lowered = min(means, key=lambda name: means[name], default="")
+    return f"{text}; more against {lowered}" if means and -means[lowered] > effect.value else text
 
 
 def _corrected(table: pd.DataFrame, place: int) -> tuple[Interval, str]:
@@ -182,7 +188,8 @@ def taxa_figure(explanation: Explanation, top: int) -> list[Figure]:
         _rows_figure(
             explanation, table, labels, "importance", name="taxa", title=f"Importance by {rank}: sums over ASVs",
             axis=f"rise of the {_loss(explanation)}, summed over ASVs",
-            caption=f"The sum of the importances of the ASVs of each taxon. {_test_words(table, 'taxa')}",
+            caption=f"The sum of the importances of the ASVs of each taxon, or of all that have no known {rank}. "
+            f"{_test_words(table, 'taxa')}",
         )
     ]  # fmt: skip
 
@@ -416,7 +423,6 @@ def asv_table(explanation: Explanation, top: int) -> Table:
         "importance": "importance, 95 % interval of it alone", "q": "q", "raises": "speaks for",
         "effect": "mean effect",
         **(parts if explanation.features["abundance-effect"].any() else {}),
-        **{f"importance.{name}": f"importance to {name} alone" for name in explanation.effects.learners},
     }  # fmt: skip
     return replace(_cells(table, columns), title="The most important ASVs", name="importance")
 
@@ -448,7 +454,7 @@ def set_tables(explanation: Explanation) -> list[Table]:
     """Return the most important taxa of each rank, and clades."""
     titles = {
         "ASVs": "ASVs", "importance": "importance, 95 % interval of it alone", "q": "q", "raises": "speaks for",
-        "first": "one of its ASVs",
+        "first": "its most important ASV",
     }  # fmt: skip
     parts: dict[str, pd.DataFrame] = {}
     if explanation.taxa is not None:
@@ -460,7 +466,8 @@ def set_tables(explanation: Explanation) -> list[Table]:
         sets, table = [explanation.sets[place] for place in part.index[:TAXA_SHOWN]], part.head(TAXA_SHOWN)
         of_clade = [f": {display_name(one.lineage)}" if kind == CLADE and one.lineage else "" for one in sets]
         names = [f"{one.name}{lowest}" for one, lowest in zip(sets, of_clade, strict=True)]
-        table = table.assign(name=names, first=[explanation.asvs.short_ids[one.columns[0]] for one in sets])
+        first = [min(one.columns, key=lambda column: explanation.features.loc[column, "rank"]) for one in sets]
+        table = table.assign(name=names, first=[explanation.asvs.short_ids[column] for column in first])
         of = f"clades of at most {LARGEST_CLADE} ASVs" if kind == CLADE else f"taxa, {kind}"
         title = f"The most important {of}: sums over ASVs"
         tables.append(replace(_cells(table, {"name": kind, **titles}), title=title, name="taxa"))
@@ -475,7 +482,7 @@ def learner_table(explanation: Explanation) -> list[Table]:
         return []
     ranks = used.rank()
     rows = ((name, number(ranks["importance"].corr(ranks[f"importance.{name}"]))) for name in learners)
-    title = f"Rank correlation of importances with those of the whole model, {len(used)} ASVs"
+    title = f"Whether each member ranks the ASVs as the whole model does: rank correlation over {len(used)} ASVs"
     return [Table(title, ("member", "rank correlation"), tuple(rows), "importance")]
 
 

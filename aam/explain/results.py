@@ -86,10 +86,11 @@ class AsvSet:
 
     @property
     def label(self) -> str:
-        """What a figure calls a taxon: its name, or, of ASVs without one at its rank, the lowest that they have."""
+        """What a figure calls a taxon: its name or, of ASVs without one at its rank, their lowest and their number."""
         if not self.lineage or self.name == "; ".join(self.lineage):
             return display_name(self.lineage)
-        return f"{plain_name(self.lineage[-1])}, no {self.kind}"
+        number = f" ({len(self.columns)} ASVs)" if len(self.columns) > 1 else ""
+        return f"{plain_name(self.lineage[-1])}, no {self.kind}{number}"
 
 
 def taxa(lineages: Sequence[Lineage], columns: Ints) -> list[AsvSet]:
@@ -197,7 +198,7 @@ class Explanation:
     def verdict(self) -> str:
         """Return in one sentence how many ASVs matter to predictions of these samples, beyond chance."""
         samples, with_truth = len(self.effects.sample_ids), int(np.isfinite(self.effects.truth).sum())
-        of_what = f"{samples} {self.subset} samples with {len(self.features)} ASVs"
+        of_what = f"{samples} {self.subset} samples with {len(self.features)} ASVs after rarefaction"
         if 0 < with_truth < samples:
             of_what += f", {with_truth} of them with a truth"
         unit, of = ("value", f" of {self.group_column}") if self.group_column else ("sample", "")

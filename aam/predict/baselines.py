@@ -70,7 +70,7 @@ class Columns:
     """Metadata columns of a report: they group samples, or are read beside the ASVs by model and baselines.
 
     `categories` are reported by category. `categorical` and `numeric` are the covariates, also the column of
-    ``--normalize-by``; learners are to hold in a `study` that is none of training.
+    ``--normalize-by``; learners are to hold in a `study` that is none of training. Each value of `fold` was held out.
     """
 
     group: str | None = None
@@ -79,6 +79,7 @@ class Columns:
     categorical: tuple[str, ...] = ()
     numeric: tuple[str, ...] = ()
     study: str | None = None
+    fold: str | None = None
 
     @property
     def covariates(self) -> tuple[str, ...]:

@@ -96,8 +96,9 @@ def _baseline_tile(result: TargetResult, key: str) -> Tile:
         return Tile("Best baseline", "none", "How good this is cannot be judged from it alone.")
     best, value = full[0], full[0].metrics[key]
     others = sum(not one.constant for one in full)
-    which = f"the best of {others} baseline{'s' if others > 1 else ''} and guessing" if others else "the one baseline"
-    sentence = f"{best.name[0].upper()}{best.name[1:]}, {which}."
+    which = f", the best of {others} baseline{'s' if others > 1 else ''} and guessing"
+    which = which if others else " (guessing), the only one of all samples"
+    sentence = f"{best.name[0].upper()}{best.name[1:]}{which}."
     return Tile("Best baseline", number(value.value), sentence, limits_text(value))
 
 
@@ -110,7 +111,9 @@ def _verdict_tile(result: TargetResult, key: str) -> Tile:
     best = full[0]
     state = outcome(best, constant, key)
     words, sign = VERDICTS[state]
-    if state == "better" and all(one.trivial for one in full):
+    if state == "better" and all(one.constant for one in full):
+        words, sign = "Better than guessing", "open"
+    elif state == "better" and all(one.trivial for one in full):
         words = "Beats trivial baselines"
     difference = f"The {TITLES[key]} of the model minus that of {best.name}: {with_limits(best.tested_difference)}"
     sentence = f"{difference}; {p_text(best, tests_corrected_for(result.comparisons))}."
@@ -190,13 +193,23 @@ def keep_in_mind(result: TargetResult, transductive: bool = False) -> list[str]:
         reasons.append("No learned baseline, such as a forest, stands beside it; aam train --rf-baseline adds them.")
     if complete.batch is not None and len(result.batches) > 1:
         reasons.append(f"What differs between values of {result.names.batch} may be what was learned.")
+    if result.names.fold and result.new_studies is None and len(result.folds) > 1:
+        key = headline(complete.labels)
+        of_folds = sorted(values[key].value for _, values in result.folds.values())
+        reasons.append(
+            f"Each of {len(of_folds)} values of {result.names.fold} was held out whole: {TITLES[key]} "
+            f"{number(of_folds[0])} to {number(of_folds[-1])}. This spread, not the interval, speaks of a further one."
+        )
     dropped = sum(n - kept for n, kept in result.dropped.values())
     if dropped:
         of = sum(n for n, _ in result.dropped.values())
         reasons.append(f"{dropped} of {of} samples have fewer reads than the depth and are left out.")
-    for worst in [one for one in worse_levels(result)[1] if one.stands_out][:1]:
+    if larger := [one for one in worse_levels(result)[1] if one.stands_out]:
+        worst = max(larger, key=lambda one: one.error - one.others_error)
         where = f"for {worst.label}, " if worst.label else "for "
-        what = f"{worst.right} of {worst.samples} right" if worst.label else f"mean error {number(worst.error)}"
+        what = f"mean error {number(worst.error)}, elsewhere {number(worst.others_error)}"
+        if worst.label:
+            what = f"{worst.right} of {worst.samples} right, elsewhere {worst.others_right} of {worst.others}"
         reasons.append(f"Errors are larger {where}{worst.column}: {worst.level} ({what}); a table below has more.")
     if transductive:
         reasons.append("Pretraining saw these samples, without labels.")

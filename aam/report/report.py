@@ -40,11 +40,15 @@ SUBSET_TITLES: dict[Subset, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Names:
-    """What the report calls a target, and the batches and groups of its samples."""
+    """What the report calls a target, the batches and groups of its samples, and what divides them into folds.
+
+    `fold` is the metadata column whose values were held out whole, empty where folds were drawn.
+    """
 
     target: str
     batch: str = "batch"
     group: str = "group"
+    fold: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,7 +42,8 @@ from aam.report.target_figures import target_figures
 
 log = logging.getLogger("aam")
 
-# Columns of the metadata of more values than this are not searched for levels with larger errors, nor folds of others.
+# Columns of the metadata of more values than this are not searched for levels with larger errors, nor folds of others,
+# which no user asks about.
 MOST_VALUES, FOLDS = 20, "fold"
 
 # Without folds, intervals of held-out samples come from the others of so many parts of whole groups.
@@ -200,7 +201,8 @@ def evaluate_targets(
     results = []
     for spec in table.specs:
         predictions = _predictions(table, spec, metadata, columns)
-        names = report.Names(spec.name, columns.batch or "batch", columns.group or "sample")
+        fold = columns.fold if columns.fold != FOLDS else None
+        names = report.Names(spec.name, columns.batch or "batch", columns.group or "sample", fold or "")
         dropped = {} if source.study is None else _dropped_by_class(source.study, spec, metadata)
         levels = {name: values for name, values in {**every, **parts}.items() if name != spec.name}
         of_target = () if subset == "training" else source.of(spec, metadata, columns, table)

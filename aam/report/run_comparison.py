@@ -218,6 +218,12 @@ def _target_part(runs: Sequence[Run], target: str, metadata: Metadata | None, gr
         for run in having
         if run not in unseen and len(having) > 1
     ]
+    sentences += [
+        f"{run.name} is not compared with {having[0].name}: "
+        + ("it has other classes." if run.predictions is not None else "its folder has no predictions.tsv.")
+        for run in compared[1:]
+        if paired is not None and run.name not in {one.name for one in pairs}
+    ]
     if paired is None and len(compared) > 1:
         sentences.append("Runs are not compared in pairs: --metadata names the file that holds the true values.")
     names = list(dict.fromkeys(name for run in having for name in run.targets[target]["metrics"]))

@@ -277,15 +277,15 @@ def _worse_table(result: TargetResult) -> list[Table]:
         return []
     labels = bool(result.predictions.labels)
     error = "1 - probability of the true class" if labels else "absolute error"
-    header = ("metadata", "samples", *(["right"] if labels else []), f"mean {error}", "elsewhere", "q")
-    rows = [
-        (
-            f"{f'{one.label}, ' if labels else ''}{one.column}: {one.level}", str(one.samples),
-            *([str(one.right)] if labels else []), number(one.error), number(one.elsewhere), number(one.q),
-        )
-        for one in worse
-    ]  # fmt: skip
-    rows = rows or [("none", *["-"] * (len(header) - 1))]
+    right = ("right", "right elsewhere") if labels else ("samples",)
+    header = ("metadata", *right, f"mean {error}", "elsewhere", "q")
+
+    def cells(one: WorseLevel) -> tuple[str, ...]:
+        where = f"{one.label}, {one.column}: {one.level}" if labels else f"{one.column}: {one.level}"
+        counts = (f"{one.right} of {one.samples}", f"{one.others_right} of {one.others}") if labels else (one.samples,)
+        return (where, *map(str, counts), number(one.error), number(one.others_error), number(one.q))
+
+    rows = [cells(one) for one in worse] or [("none", *["-"] * (len(header) - 1))]
     of = "classes at levels" if labels else "levels"
     title = f"Where errors are larger: {of} of the metadata, of {tested} tested those with p up to {LARGER:g}"
     return [Table(title, header, tuple(rows), "worse")]

@@ -84,7 +84,7 @@ def scatter_figure(complete: TargetPredictions, result: TargetResult) -> Figure:
         )
     ]  # fmt: skip
     colours = levels("batch", {name: at for at, name in enumerate(batches)}) if coloured else {}
-    layers = [diagonal(*_shared_range(complete))]
+    layers = [diagonal(float(complete.truth.min()), float(complete.truth.max()))]
     bounded = np.empty(0, int) if part.limits is None else np.flatnonzero(np.isfinite(part.limits).all(axis=1))
     if part.limits is not None and len(bounded):
         limits = zip(part.truth[bounded].tolist(), *part.limits[bounded].T.tolist(), strict=True)
@@ -108,14 +108,6 @@ def scatter_figure(complete: TargetPredictions, result: TargetResult) -> Figure:
         f"{error} on average.{by}",
         sized(*layers), caption,
     )  # fmt: skip
-
-
-def _shared_range(complete: TargetPredictions) -> tuple[float, float]:
-    """Return the range that true and predicted values share, or that of both where they share none."""
-    low, high = (float(pick(complete.truth)) for pick in (np.min, np.max))
-    ends = float(complete.predicted.min()), float(complete.predicted.max())
-    shared = max(low, ends[0]), min(high, ends[1])
-    return shared if shared[0] < shared[1] else (min(low, ends[0]), max(high, ends[1]))
 
 
 def tenths_figure(complete: TargetPredictions, target: str) -> list[Figure]:

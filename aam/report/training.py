@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import logging
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from aam.config import FineTuneConfig
 from aam.config_commands import ForestConfig
-from aam.data.splits import Split
+from aam.data.splits import Split, fold_column
+from aam.data.study import Study
 from aam.engine.options import RunConfig
 from aam.errors import shown
 from aam.evaluate.predictions import PredictionTable, joined, read_predictions, write_predictions
@@ -138,7 +140,7 @@ class TrainingReport:
             encoder_figures=tuple(self.encoder_figures),
             curves=tuple(loss_figures(epochs, names)),
             around=surroundings(study.table, [result.predictions for result in targets]),
-            warnings=tuple(self.warnings),
+            warnings=(*self.warnings, *_left_out(study, [spec.name for spec in specs if spec.kind == "class"])),
             transductive=self.transductive,
             explain_command=_explain_command(config) if targets else "",
             configuration=_with_effect(config),
@@ -195,7 +197,20 @@ def _columns(config: FineTuneConfig) -> Columns:
     covariates = config.covariates
     categorical = tuple(dict.fromkeys((*covariates.categorical_columns, *by)))
     data, numeric = config.data, covariates.numeric_columns
-    return Columns(data.group_column, data.batch_column, by, categorical, numeric, data.study_column)
+    return Columns(data.group_column, data.batch_column, by, categorical, numeric, data.study_column, fold_column(data))
+
+
+def _left_out(study: Study, classes: Sequence[str]) -> list[str]:
+    """Return how many samples lack metadata, and which `classes`, columns of targets, lose a class with them."""
+    every, kept, metadata = study.selection.of_file, study.selection.aligned, study.metadata
+    if metadata is None or len(kept) == len(every):
+        return []
+    text = f"{len(every) - len(kept)} of {len(every)} samples of the table lack metadata and are left out"
+    for name in classes:
+        values = set(metadata.values(name, [sample for sample in every if sample in metadata])) - {None}
+        if lost := values - set(metadata.values(name, kept)):
+            text += f", among them all of {name} {shown(sorted(map(str, lost)))}"
+    return [text]
 
 
 def _explain_command(config: FineTuneConfig) -> str:

@@ -161,7 +161,23 @@ def test_cross_validation_pools_every_sample_once(study: Path, tmp_path: Path) -
     pooled = read_predictions(tune / "predictions.tsv")
     assert sorted(pooled.sample_ids) == sorted(read_table(study / "table.biom").sample_ids)
     assert set(pooled.folds) == {"case", "control"}
-    assert "Transductive" not in (tune / "report.html").read_text()
+    page = (tune / "report.html").read_text()
+    assert "Transductive" not in page
+    assert "Each of 2 values of depth_confounded was held out whole: " in page
+
+
+def test_samples_without_metadata_are_named_in_the_report_with_the_class_that_they_take_along(study, tmp_path) -> None:
+    lines = [line.split("\t") for line in (study / "metadata.tsv").read_text().splitlines()]
+    biome, season = (lines[0].index(name) for name in ("biome", "season"))
+    gone = {row[biome]: row.__setitem__(season, "") for row in lines if row[biome] == lines[1][biome]}
+    (tmp_path / "gaps.tsv").write_text("\n".join("\t".join(row) for row in lines) + "\n")
+    words = ["train", *inputs(study), "--metadata", str(tmp_path / "gaps.tsv"), "--metadata-column", "biome"]
+    words += ["--cv", "season", "--missing", "drop", "--members", "presence", "--no-rf-baseline"]
+    assert main([*words, "--threads", "1", "--output-dir", str(tmp_path / "run")]) == 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    number = sum(row[biome] in gone for row in lines)
+    expected = f"{number} of 60 samples of the table lack metadata and are left out, among them all of biome "
+    assert expected + "&#x27;" + "".join(gone) in page
 
 
 def test_embed_writes_vectors_with_ids(study: Path, tuned: Path, tmp_path: Path) -> None:

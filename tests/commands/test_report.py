@@ -165,6 +165,15 @@ def test_runs_of_cross_validations_share_samples_and_p_counts_for_less(case, tmp
     assert p["folds"] > p["fixed"]
 
 
+def test_a_run_of_other_classes_is_not_compared_and_named(case, tmp_path, capsys):
+    random = np.random.default_rng(0)
+    runs = [two_classes(tmp_path / name, random.random(40), np.zeros(40, int)) for name in ("first", "second")]
+    path = runs[1] / "predictions.tsv"
+    path.write_text(path.read_text().replace("yes", "maybe"))
+    assert call(*runs, "--metadata", case, "--output", tmp_path / "x.html") == 0
+    assert "second is not compared with first: it has other classes" in capsys.readouterr().err
+
+
 def test_samples_that_training_has_seen_are_compared_with_nothing(case, tmp_path, capsys):
     place = np.arange(40)
     fold = np.zeros(40, int)

@@ -8,6 +8,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from aam.evaluate.intervals import number
@@ -20,9 +21,11 @@ from aam.explain.page import (
     explanation_html,
     features_html,
     importances_html,
+    set_tables,
+    speaks_for,
     write_figures,
 )
-from aam.explain.results import Asvs, Explanation, explanation_of
+from aam.explain.results import Asvs, AsvSet, Explanation, explanation_of
 from aam.io.phylogeny import parse_newick
 from aam.report.charts import Figure
 from aam.report.report import ReportData
@@ -138,6 +141,21 @@ def test_taxa_that_stand_out_are_named_in_words():
     assert "1 of 1 tested taxa (family)" in explanation_html([explanation], [], 4)
     labels = {row["name"] for row in _drawn(explained(1), "taxa")}
     assert labels == {"X", "F, no genus", "A, no genus", "G, no genus", "unassigned"}
+    pooled = AsvSet("genus", "d__B; no genus given", ("d__B",), (0, 1))
+    assert pooled.label == "B, no genus (2 ASVs)"
+
+
+def test_a_taxon_is_shown_with_its_most_important_asv():
+    explanation = explained(lineages=(LONG,) * ASVS)
+    family = next(table for table in set_tables(explanation) if "family" in table.title)
+    assert family.rows[0][-1] == explanation.asvs.short_ids[explanation.features.index[0]]
+
+
+def test_a_class_that_an_asv_lowers_more_than_it_raises_any_is_named():
+    columns = {"raises": "gut", "effect": 0.02, "effect.low": 0.01, "effect.high": 0.03}
+    table = pd.DataFrame([columns | {"effect=gut": 0.02, "effect=caeca": -0.03, "effect=skin": 0.01}])
+    assert speaks_for(table, 0) == "gut; more against caeca"
+    assert speaks_for(table.assign(**{"effect=caeca": -0.01}), 0) == "gut"
 
 
 def test_names_of_asvs_are_whole_in_every_figure():

@@ -32,9 +32,12 @@ def test_the_tiles_hold_the_metric_the_best_baseline_and_the_verdict():
     mae = result.metrics["mae"]
     assert (metric.answer, metric.limits) == (number(mae.value), f"{number(mae.low)} to {number(mae.high)}")
     assert f"miss age by {metric.answer} on average" in metric.sentence
-    assert baseline.sentence == "The training median, the one baseline."
-    assert (verdict.answer, verdict.state) == ("Beats trivial baselines", "better")
+    assert baseline.sentence == "The training median (guessing), the only one of all samples."
+    assert (verdict.answer, verdict.state) == ("Better than guessing", "open"), "nothing but guessing was beaten"
     assert len(verdict.answer.split()) == 3
+    trivial = Baseline("richness", np.random.default_rng(1).permutation(given.truth))
+    beaten = target_result(Names("age"), given, (median(given), trivial), repeats=20)
+    assert (tiles(beaten)[2].answer, tiles(beaten)[2].state) == ("Beats trivial baselines", "better")
     assert judged_samples(result).startswith("Predicted for 200 samples from 40 groups")
 
 
@@ -43,7 +46,7 @@ def test_the_best_is_of_the_baselines_that_predict_all_samples():
     given = numeric(0.5)
     half = np.where(np.arange(200) % 2, given.truth, math.nan)
     result = target_result(Names("age"), given, (median(given), Baseline("the subject's median", half)), repeats=20)
-    assert "The training median, the one baseline" in tiles(result)[1].sentence
+    assert "The training median (guessing)" in tiles(result)[1].sentence
     assert (
         "No learned baseline, such as a forest, stands beside it; aam train --rf-baseline adds them."
         in keep_in_mind(result)

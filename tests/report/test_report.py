@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from aam.evaluate.comparison import MEDIAN, Baseline
-from aam.evaluate.intervals import number, with_limits
+from aam.evaluate.intervals import limits_text, number
 from aam.evaluate.metrics import regression_metrics
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.report.report import Names, ReportData, Table, TargetResult, summary_lines, target_result
@@ -302,7 +302,7 @@ def test_the_page_of_a_large_study_is_small():
     levels = {f"plate {at}": (6, result.metrics) for at in range(1500)}
     results = data(*[replace(result, parts={"plate": levels}, batches={}) for _ in range(2)])
     page = report_html(results)
-    assert with_limits(result.metrics["mae"]) in page.split("By plate")[-1], "levels have intervals as all samples have"
+    assert limits_text(result.metrics["mae"]) in page.split("By plate")[-1], "levels have intervals as all samples have"
     assert "By plate (the first 500 of 1500; metrics.json has all)" in page
     assert len(page.encode()) < 2_000_000
 

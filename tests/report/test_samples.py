@@ -122,14 +122,13 @@ def test_levels_of_the_metadata_where_a_class_is_missed_are_found_and_chance_is_
     tested, (worst, *others) = worse_levels(result)
     assert tested == 2 * (3 + 20 * 4)
     assert (worst.label, worst.column, worst.level) == ("gut", "season", "winter")
-    assert (worst.samples, worst.right) == (40, 0)
+    assert (worst.samples, worst.right, worst.others, worst.others_right) == (40, 0, 80, 80)
     assert worst.error == pytest.approx(0.7)
     assert sum(one.stands_out for one in others) <= 2, "about 5 % of what stands out is chance"
     table = error_tables(result)[-1]
-    assert table.rows[0][:3] == ("gut, season: winter", "40", "0")
-    assert "Errors are larger for gut, season: winter (0 of 40 right)" in report_html(
-        ReportData("aam train", {}, {}, {}, (result,))
-    )
+    assert table.rows[0][:3] == ("gut, season: winter", "0 of 40", "80 of 80")
+    page = report_html(ReportData("aam train", {}, {}, {}, (result,)))
+    assert "Errors are larger for gut, season: winter (0 of 40 right, elsewhere 80 of 80)" in page
     good = replace(given, predicted=np.where(np.arange(2) == truth[:, None], right[:, None], 1 - right[:, None]))
     even = target_result(Names("site"), good, parts=noise, repeats=5)
     assert not [one for one in worse_levels(even)[1] if one.stands_out]
