@@ -32,6 +32,8 @@ BUCKETS = 8192
 
 ASVS_AT_ONCE = 4096
 
+ROWS_AT_ONCE = 256
+
 
 def kmer_sketch(tokens: Bytes) -> sparse.csr_matrix:
     """Return a sketch of the 8-mers of each sequence ``[F, L]`` of tokens, float64 ``[F, BUCKETS]``.
@@ -68,8 +70,12 @@ class Product:
         return Product(self.right.T, self.left.T)
 
     def toarray(self) -> Floats:
-        """Return the matrix itself."""
-        return np.asarray((self.left @ self.right).toarray())
+        """Return the matrix itself, made of some rows at a time: sparse, a full one takes more than dense."""
+        whole = np.zeros((self.left.shape[0], self.right.shape[1]))
+        for start in range(0, len(whole), ROWS_AT_ONCE):
+            some = slice(start, start + ROWS_AT_ONCE)
+            (self.left[some] @ self.right).toarray(out=whole[some])
+        return whole
 
 
 def stack_rows(parts: Iterable[sparse.csr_matrix]) -> sparse.csr_matrix:

@@ -158,6 +158,20 @@ def as_arrays(estimators: Sequence[Any], classes: Sequence[int], width: int) -> 
     return Trees(root, left, right, feature, threshold.astype(np.float64), value.astype(np.float64))
 
 
+def joined(parts: list[Trees]) -> Trees:
+    """Return trees one after the other. The list is emptied, field by field: large trees are not held twice."""
+    starts = np.cumsum([0, *(len(one.left) for one in parts)]).astype(np.int32)
+    fields, whole = [list(values) for values in zip(*parts, strict=True)], list[Any]()
+    parts.clear()
+    while fields:
+        values = fields.pop(0)
+        # The first three fields are places of nodes.
+        if len(whole) < 3:
+            values = [one + start for one, start in zip(values, starts, strict=False)]
+        whole.append(np.concatenate(values))
+    return Trees(*whole)
+
+
 def stacked(blocks: Sequence[Matrix], columns: npt.NDArray[np.intp] | None = None) -> Any:
     """Return features of the same samples side by side, or some of them, float32 ``[n, P]``; dense where small."""
     joined = sparse.hstack(blocks, format="csr", dtype=np.float32)
@@ -230,7 +244,7 @@ class Forest(Learner):
 
     def _grow_all(self, X: Inputs, truth: Truth, max_features: float | str, trees: int) -> Trees:
         """Return the trees of all rarefactions."""
-        parts = []
+        parts = list[Trees]()
         for number in range(X.rarefactions):
             places = subsample(len(truth.values), number, MAX_SAMPLES)
             blocks = self._blocks(X[places], number)
@@ -239,12 +253,7 @@ class Forest(Learner):
             classes = [int(label) for label in forest.classes_] if self.n_classes else []
             grown = as_arrays(forest.estimators_, classes, self.n_classes)
             parts.append(grown._replace(feature=columns[grown.feature].astype(np.int32)))
-        starts = np.cumsum([0, *(len(one.left) for one in parts)]).astype(np.int32)
-        moved = (
-            [one + start for one, start in zip(column, starts, strict=False)] if at < 3 else column
-            for at, column in enumerate(zip(*parts, strict=True))
-        )
-        return Trees(*map(np.concatenate, moved))
+        return joined(parts)
 
     def _blocks(self, X: Inputs, number: int) -> list[Matrix]:
         return [X.read(name, number) for name in self.reads]

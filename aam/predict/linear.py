@@ -70,6 +70,8 @@ class Dual:
     ----------
     share : float64 [n]
         Weights of the training samples, of sum 1.
+    centre : float64 [n]
+        The kernel of their weighted mean to each of them.
     mean : float64 [C]
         Weighted mean of the targets.
     penalties : float64 [L]
@@ -78,17 +80,18 @@ class Dual:
     """
 
     share: Floats
+    centre: Floats
     mean: Floats
     penalties: Floats
     coefficients: Floats
 
-    def predict(self, gram: Floats, cross: Floats, studies: Names | None = None) -> Floats:
-        """Return predictions ``[L, m, C]`` of samples with the kernel `cross` ``[m, n]`` to those of `gram`.
+    def predict(self, cross: Floats, studies: Names | None = None) -> Floats:
+        """Return predictions ``[L, m, C]`` of samples with the kernel `cross` ``[m, n]`` to those of training.
 
         Samples of `studies` [m] with at least `LEAST_TO_CENTRE` of them are read relative to the mean of their study,
         others relative to that of training.
         """
-        centre = np.broadcast_to(self.share @ gram, cross.shape).copy()
+        centre = np.broadcast_to(self.centre, cross.shape).copy()
         for study in () if studies is None else np.unique(studies):
             if (rows := studies == study).sum() >= LEAST_TO_CENTRE:
                 centre[rows] = cross[rows].mean(axis=0)
@@ -107,31 +110,38 @@ def fit_dual(
     study = np.zeros(len(share), np.int64) if studies is None else np.unique(studies, return_inverse=True)[1]
     of_study = (np.arange(study.max() + 1)[:, None] == study).astype(np.float64)
     within = of_study * share / (of_study @ share)[:, None]
-    root, row = np.sqrt(share * len(share))[:, None], (within @ gram)[study]
-    kernel = (gram - row - row.T + (row @ within.T)[:, study]) * root * root.T
-    target = root * (indicators - (within @ indicators)[study])
+    # One copy, changed in place: it is the largest thing here. The mean of a single study is a row for all.
+    each = slice(None) if studies is None else study
+    root, kernel = np.sqrt(share * len(share))[:, None], np.array(gram, np.float64)
+    centre, row = share @ kernel, (within @ kernel)[each]
+    kernel -= row
+    kernel -= row.T
+    kernel += (row @ within.T)[:, each]
+    kernel *= root
+    kernel *= root.T
+    target = root * (indicators - (within @ indicators)[each])
     if penalties is None:
         penalties = np.array([max(STUDY_PENALTY * float(np.trace(kernel)), SMALLEST)])
     if len(penalties) == 1:
         kernel[np.diag_indices_from(kernel)] += penalties[0]
-        solved = scipy.linalg.solve(kernel, target, assume_a="pos", check_finite=False)[None]
+        solved = scipy.linalg.solve(kernel.T, target, assume_a="pos", overwrite_a=True, check_finite=False)[None]
     else:
         solved = solve_shifted(kernel, target, penalties)
     coefficients = root * solved
-    return Dual(share, share @ indicators, penalties, coefficients - within.T @ (of_study @ coefficients))
+    return Dual(share, centre, share @ indicators, penalties, coefficients - within.T @ (of_study @ coefficients))
 
 
 def solve_shifted(matrix: Floats, target: Floats, shifts: Floats) -> Floats:
     """Return ``inv(matrix + shift) @ target`` [L, n, C] for each of `shifts` [L] above 0; `matrix` is positive [n, n].
 
     The matrix is reduced to a tridiagonal one once (LAPACK's sytrd), in which a shift costs n steps: 2.5 to 3 times as
-    fast as its eigenvectors.
+    fast as its eigenvectors. It is overwritten.
     """
     n, wide = len(matrix), target.shape[1] * len(shifts)
     if n == 1:
         return target / (matrix + shifts[:, None])[:, :, None]
     reduced, diagonal, off, tau, _ = lapack.dsytrd(
-        np.asfortranarray(matrix), lower=1, lwork=int(lapack.dsytrd_lwork(n, lower=1)[0])
+        matrix.T, lower=1, lwork=int(lapack.dsytrd_lwork(n, lower=1)[0]), overwrite_a=1
     )
     vectors = np.asfortranarray(reduced[1:, :-1])
 
@@ -274,7 +284,7 @@ class Linear(Learner):
             rows = truth.rows(places[learn])
             dual = _fit_indicators(inner_gram, indicators[places[learn]], rows, penalties, by_study)
             studies = truth.studies[places[predict]] if truth.studies is not None and by_study else None
-            return places[predict], dual.predict(inner_gram, cross, studies)
+            return places[predict], dual.predict(cross, studies)
 
         cases = [(*pair, fold) for pair in zip(learned, kernels, strict=True) for fold in folds]
         for held_out, values in in_threads(predicted, cases):

@@ -40,7 +40,7 @@ def test_weights_of_features_predict_as_the_kernel_does(classes, covariates, ter
     dual = fit_dual(gram[:50, :50], indicators, np.ones(50), np.array([learner.alpha_]))
     if classes == 2:
         dual = dataclasses.replace(dual, mean=np.full(2, 0.5))
-    expected = dual.predict(gram[:50, :50], gram[50:, :50])[0]
+    expected = dual.predict(gram[50:, :50])[0]
     np.testing.assert_allclose(learner.indicators(X[new]), expected, rtol=0, atol=1e-9)
     np.testing.assert_array_equal(learner.out_of_fold_, np.full((50, classes or 1), np.nan))
 
@@ -51,11 +51,11 @@ def test_the_dual_is_ridge_regression():
     weights /= weights.mean()
     new = rng.normal(size=(5, 7))
     penalties = np.array([0.1, 3.0, 100.0])
-    together = fit_dual(x @ x.T, y, weights, penalties).predict(x @ x.T, new @ x.T)
+    together = fit_dual(x @ x.T, y, weights, penalties).predict(new @ x.T)
     for penalty, one_of_several in zip(penalties, together, strict=True):
         expected = Ridge(alpha=penalty).fit(x, y, weights).predict(new)
         np.testing.assert_allclose(one_of_several, expected, atol=1e-9)
-        alone = fit_dual(x @ x.T, y, weights, np.array([penalty])).predict(x @ x.T, new @ x.T)[0]
+        alone = fit_dual(x @ x.T, y, weights, np.array([penalty])).predict(new @ x.T)[0]
         np.testing.assert_allclose(alone, expected, atol=1e-9)
 
 
@@ -204,10 +204,10 @@ def test_centring_by_study_is_ridge_regression_of_what_differs_within_studies():
     dual, new = fit_dual(x @ x.T, y, weights, np.array([3.0]), studies), rng.normal(size=(30, 12))
     expected = Ridge(alpha=3.0, fit_intercept=False).fit(within(x), within(y), weights)
     mean = np.average(y, 0, weights)
-    predicted = dual.predict(x @ x.T, new @ x.T)[0]
+    predicted = dual.predict(new @ x.T)[0]
     origin = np.average(x, 0, weights)
     np.testing.assert_allclose(predicted, expected.predict(new - origin) + mean, atol=1e-9)
-    predicted = dual.predict(x @ x.T, new @ x.T, np.repeat(["new", "small"], [25, 5]))[0]
+    predicted = dual.predict(new @ x.T, np.repeat(["new", "small"], [25, 5]))[0]
     np.testing.assert_allclose(predicted[:25], expected.predict(new[:25] - new[:25].mean(axis=0)) + mean, atol=1e-9)
     np.testing.assert_allclose(predicted[25:], expected.predict(new[25:] - origin) + mean, atol=1e-9)
 
