@@ -69,12 +69,12 @@ class Product:
         """The transposed matrix."""
         return Product(self.right.T, self.left.T)
 
-    def toarray(self) -> Floats:
-        """Return the matrix itself, made of some rows at a time: sparse, a full one takes more than dense."""
-        whole = np.zeros((self.left.shape[0], self.right.shape[1]))
+    def toarray(self, kind: type[np.floating[Any]] = np.float64) -> Floats:
+        """Return the matrix as numbers of a `kind`, made of some rows at a time: a full one is larger while sparse."""
+        whole = np.empty((self.left.shape[0], self.right.shape[1]), kind)
         for start in range(0, len(whole), ROWS_AT_ONCE):
             some = slice(start, start + ROWS_AT_ONCE)
-            (self.left[some] @ self.right).toarray(out=whole[some])
+            whole[some] = (self.left[some] @ self.right).toarray()
         return whole
 
 

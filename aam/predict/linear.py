@@ -48,17 +48,18 @@ SMALLEST = 1e-3
 MAX_SAMPLES = 4000
 
 
-def inner_products(features: Any) -> Floats:
-    """Return the inner products ``[n, n]`` of the rows of a matrix."""
+def inner_products(features: Any, kind: type[np.floating[Any]] = np.float64) -> Floats:
+    """Return the inner products ``[n, n]`` of the rows of a matrix, computed as numbers of a `kind`."""
     if sparse.issparse(features):
-        return np.asarray((features @ features.T).toarray())
-    values = features.toarray() if isinstance(features, Product) else features
+        values = features.astype(kind, copy=False)
+        return np.asarray((values @ values.T).toarray())
+    values = features.toarray(kind) if isinstance(features, Product) else features.astype(kind, copy=False)
     return np.asarray(values @ values.T)
 
 
 def scale_of(gram: Floats, weight: float) -> float:
     """Return the factor that gives a centred kernel the mean diagonal `weight`; 0 for constant features."""
-    trace = float(np.diag(gram).mean() - gram.mean())
+    trace = float(np.diag(gram).mean(dtype=np.float64) - gram.mean(dtype=np.float64))
     return weight / trace if trace > 1e-9 * max(float(np.diag(gram).mean()), 1e-300) else 0.0
 
 
@@ -208,14 +209,15 @@ class Linear(Learner):
 
     def _kernel(self, X: Inputs, number: int) -> tuple[Floats, list[float]]:
         """Return the kernel ``[n, n]``, not centred: what is centred is decided by who learns; and its scales."""
-        total, scales = np.zeros((len(X), len(X))), []
+        # Of many samples single precision, in which six kernels take .4 GB.
+        kind = np.float32 if len(X) == MAX_SAMPLES else np.float64
+        total, scales = np.zeros((len(X), len(X)), kind), []
         for name, weight in self.terms.items():
-            gram = inner_products(X.read(name, number))
+            gram = inner_products(X.read(name, number), kind)
             scales.append(scale_of(gram, weight))
             gram *= scales[-1]
             total += gram
-        # Of many samples single precision, in which six kernels take .4 GB.
-        return total.astype(np.float32) if len(X) == MAX_SAMPLES else total, scales
+        return total, scales
 
     def _fit(self, X: Inputs, truth: Truth, folds: Folds) -> None:
         if self.n_classes:

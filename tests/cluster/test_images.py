@@ -79,7 +79,7 @@ def test_run_keeps_values_statuses_and_signals(image, shell, tmp_path):
 
 
 def test_the_tests_run_inside(image, checkout, shell):
-    words = ["-s", "test_cpu", "--", "-q", "-n", "2", "tests/model", "tests/containers"]
+    words = ["-s", "test_cpu", "--", "-q", "-n", "2", "tests/model"]
     done = shell(sys.executable, "-m", "nox", *words, cwd=checkout)
     assert " passed" in done.stdout
     assert "failed" not in done.stdout
@@ -88,16 +88,15 @@ def test_the_tests_run_inside(image, checkout, shell):
     assert "<testcase" in (results / "junit.xml").read_text()
 
 
-@pytest.mark.parametrize("flavour", ["rocm", "cuda"])
-def test_a_gpu_session_without_a_gpu_fails(image, checkout, shell, monkeypatch, flavour):
-    """The CPU image stands in for that of the vendor: only the GPU is missing."""
+def test_a_gpu_session_without_a_gpu_fails(image, checkout, shell, monkeypatch):
+    """The CPU image stands in for that of the vendor: only the GPU is missing. That for CUDA differs in a flag."""
     # As on a compute node; on a login node the session would ask SLURM for a node.
     monkeypatch.setenv("SLURM_JOB_ID", "1")
-    gpu = image.with_name(f"aam-{flavour}.sif")
+    gpu = image.with_name("aam-rocm.sif")
     gpu.symlink_to(image.name)
     shutil.copy(image.with_name(image.name + ".json"), gpu.with_name(gpu.name + ".json"))
     try:
-        done = shell(sys.executable, "-m", "nox", "-s", f"test_{flavour}", cwd=checkout, status=None)
+        done = shell(sys.executable, "-m", "nox", "-s", "test_rocm", cwd=checkout, status=None)
         assert done.returncode == 1
         assert "no GPU is visible to torch" in done.stdout + done.stderr
         assert "--no-gpu" in done.stdout + done.stderr
