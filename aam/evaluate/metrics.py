@@ -135,7 +135,7 @@ def _by_class(truth: Array, probabilities: Array, weights: Array) -> dict[str, A
     return {
         "precision": _share(hits, predicted),
         "recall": _share(hits, members),
-        "f1": _share(2 * hits, members + predicted),
+        "f1": _share(2 * hits, np.where(members > 0, members + predicted, 0.0)),
         "auroc": areas[:, 0].T,
         "auprc": areas[:, 1].T,
     }
@@ -146,7 +146,8 @@ def weighted_classification_metrics(truth: Array, probabilities: Array, weights:
 
     Classes are int [N]. With two classes AUROC and AUPRC are those of the second; with more, the mean over the
     classes present, each against all others. Balanced accuracy is the mean recall of the classes present, as in
-    scikit-learn. ECE is how far accuracy and the probability of the chosen class are apart, on average over tenths
+    scikit-learn; macro F1 is a mean over the same classes, where scikit-learn's counts those that are only predicted
+    too. ECE is how far accuracy and the probability of the chosen class are apart, on average over tenths
     of that probability (Guo et al. 2017).
     """
     by_class, total = _by_class(truth, probabilities, weights), weights.sum(axis=1)

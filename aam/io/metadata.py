@@ -320,7 +320,7 @@ def align(
     metadata.require(columns)
     absent = [sample for sample in sample_ids if sample not in metadata]
     present = [sample for sample in sample_ids if sample in metadata]
-    gaps, reasons, of = set(absent), [], f"of {len(sample_ids)} samples"
+    gaps, reasons, words, of = set(absent), [], set[str](), f"of {len(sample_ids)} samples"
     if absent:
         others = "" if present else f" (its own ids look like {shown(metadata.ids, 3)})"
         reasons.append(f"{len(absent)} {of} of the table have no row{others}: {shown(absent)}")
@@ -328,8 +328,9 @@ def align(
         values = dict(zip(present, metadata.values(name, present), strict=True))
         if lacking := [sample for sample, value in values.items() if value is None]:
             cells = dict(zip(metadata.ids, metadata.columns[name], strict=True))
-            written = shown(sorted({cells[sample] for sample in lacking}))
-            gap = f"have no value in {name!r} (written {written})"
+            written = {cells[sample] for sample in lacking}
+            words |= written - {""}
+            gap = f"have no value in {name!r} (written {shown(sorted(written))})"
             reasons.append(f"{len(lacking)} {of} {gap}: {shown(lacking)}")
             gaps.update(lacking)
     cells_of = [metadata.values(name, present) for name in any_of]
@@ -341,11 +342,9 @@ def align(
     if not kept:
         raise InputError(*reasons, f"{metadata.source}: no sample of the table has all that is needed")
     if reasons and missing == "error":
-        raise InputError(
-            *reasons,
-            "Fill the gaps, or leave these samples out with --missing drop; if a word such as none is a class of its "
-            "own, add a row #q2:missing below the header, with blank in that column",
-        )
+        is_class = "; if {} is a class of its own, add a row #q2:missing below the header, with blank in that column"
+        remedy = "Fill the gaps, or leave these samples out with --missing drop"
+        raise InputError(*reasons, remedy + (is_class.format(shown(sorted(words))) if words else ""))
     for reason in reasons:
         log.warning("%s; left out", reason)
     in_part = sum(None in row for name, *row in zip(present, *cells_of, strict=True) if name not in gaps)

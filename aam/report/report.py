@@ -162,7 +162,7 @@ def _metrics_table(result: TargetResult, brief: bool = False) -> Table:
     if complete.group_count < intervals.LEAST_GROUPS:
         over = f"without intervals, {too_few(complete.group_count, unit, of)}"
     ranking = "; AUROC, AUPRC" if complete.labels else "; Pearson, Spearman"
-    mean = f"{ranking}: weighted mean over folds" if complete.cross_validated and not brief else ""
+    mean = f"{ranking}: mean over folds, weighted by samples" if complete.cross_validated and not brief else ""
     none = Interval(math.nan)
     shown = [headline(complete.labels), SECOND[bool(complete.labels)]] if brief else list(result.metrics)
     return Table(
@@ -250,7 +250,7 @@ def _plain_table(title: str, kind: str, parts: Mapping[str, tuple[int, Mapping[s
         return with_limits(value) if isinstance(value, Interval) else number(value)
 
     rows = (
-        (level, str(count), *(cell(values.get(name, math.nan)) for name in names))
+        (level or "no value", str(count), *(cell(values.get(name, math.nan)) for name in names))
         for level, (count, values) in parts.items()
     )
     name = "coverage" if "coverage" in names else "levels"

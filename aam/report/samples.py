@@ -128,11 +128,11 @@ def _chosen(table: SampleTable, names: Sequence[str], kept: Collection[str]) -> 
 def _fifths(values: Array) -> tuple[list[str], dict[str, int]]:
     """Return the fifth that each value [N] is in, named by its ends, and the colour of each from low to high."""
     edges = np.unique(np.quantile(values, np.linspace(0, 1, len(RAMP) + 1)))
-    ends = list(itertools.pairwise(edges.tolist()))
-    names = [f"{number(low)} to {number(high)}" for low, high in ends]
-    if len(set(names)) < len(names):
-        names = [f"{low:.9g} to {high:.9g}" for low, high in ends]
-    names = names or [number(float(edges[0]))]
+    texts = [number(edge) for edge in edges.tolist()]
+    if len(set(texts)) < len(texts):
+        texts = [f"{edge:.9g}" for edge in edges.tolist()]
+    names = [f"{low} to below {high}" for low, high in itertools.pairwise(texts[:-1])]
+    names.append(" to ".join(texts[-2:]))
     place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(names) - 1)
     first = len(LIGHT) + (len(RAMP) - len(names)) // 2
     return [names[at] for at in place.tolist()], {name: first + at for at, name in enumerate(names)}

@@ -137,9 +137,11 @@ def load_inputs(
         config, pretrained = _with_shipped(config, inputs, device, world)
     learns_alone = folds and config.targets.metadata_column != () and not config.trains_network
     # Before the depth is chosen, which keeps most training samples of each class: with folds those are all.
-    config = _with_folds(config, inputs, columns) if learns_alone else config
+    config, why_folds = _with_folds(config, inputs, columns) if learns_alone else (config, "")
     data = config.data
     study = make_study(inputs, data, config.model.max_bp, config.runtime.seed, columns)
+    if why_folds:
+        log.info("%s", why_folds)
     if config.model.max_bp is None:
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, max_bp=study.longest))
     reference = None if pretrained is None else pretrained.reference
@@ -167,15 +169,16 @@ def _is_quick(config: FineTuneConfig, samples: int, asvs: int, folds: int) -> bo
     return rows <= MOST_ROWS and rows * asvs <= MOST_CELLS
 
 
-def _with_folds(config: FineTuneConfig, inputs: Inputs, columns: MetadataColumns) -> FineTuneConfig:
+def _with_folds(config: FineTuneConfig, inputs: Inputs, columns: MetadataColumns) -> tuple[FineTuneConfig, str]:
     """Return the options with a cross-validation, where no split is asked for, it is quick, and there are groups.
 
-    Samples that have the metadata count, whatever their reads.
+    And why there is one, for the log; nothing where there is none. Samples that have the metadata count, whatever their
+    reads.
     """
     data, metadata = config.data, inputs.metadata
     asked = (data.cv, data.split, data.split_column, data.test_size)
     if metadata is None or any(option is not None for option in asked):
-        return config
+        return config, ""
     ids = [name for table in inputs.tables for name in table.sample_ids if name in metadata]
     for column in columns.required:
         ids = [name for name, value in zip(ids, metadata.values(column, ids), strict=True) if value is not None]
@@ -183,19 +186,18 @@ def _with_folds(config: FineTuneConfig, inputs: Inputs, columns: MetadataColumns
     groups, asvs = len(set(named or ids)), sum(len(table.sequences) for table in inputs.tables)
     targets = config.targets.metadata_column
     if groups < LEAST_GROUPS_FOR_FOLDS or not _is_quick(config, len(ids), asvs, DEFAULT_FOLDS):
-        return config
+        return config, ""
     few_values = len(set(metadata.values(targets[0], ids))) <= MOST_CLASSES
     even = targets[0] if few_values or metadata.kinds.get(targets[0]) == "numeric" else None
     whole = "samples" if data.group_column is None else f"{data.group_column} (whole groups)"
-    log.info(
-        "every sample is predicted by a model that has not seen it: %d folds of the %d %s%s, "
-        "as %d samples and %d ASVs are few enough; --test-size holds out one subset instead%s",
-        DEFAULT_FOLDS, groups, whole, "" if config.targets.rf_baseline is False else ", beside learned baselines",
-        len(ids), asvs,
-        "; --cv fold takes the folds of the metadata column fold" if "fold" in metadata.kinds else "",
-    )  # fmt: skip
+    beside = "" if config.targets.rf_baseline is False else ", beside learned baselines"
+    own = "; --cv fold takes the folds of the metadata column fold" if "fold" in metadata.kinds else ""
+    why = (
+        f"every sample is predicted by a model that has not seen it: {DEFAULT_FOLDS} folds of the {groups} {whole}"
+        f"{beside}, as {len(ids)} samples and {asvs} ASVs are few enough; --test-size holds out one subset instead{own}"
+    )
     data = dataclasses.replace(data, cv=str(DEFAULT_FOLDS), stratify=data.stratify or even)
-    return dataclasses.replace(config, data=data)
+    return dataclasses.replace(config, data=data), why
 
 
 def _with_baselines(config: FineTuneConfig, study: Study, splits: Sequence[Split]) -> FineTuneConfig:

@@ -109,6 +109,8 @@ def test_constant_and_empty_inputs_are_nan():
     assert all(map(math.isnan, regression_metrics(ramp[:0], ramp[:0]).values()))
     single = metrics.classification_metrics(np.zeros(3, dtype=int), np.tile([0.9, 0.1], (3, 1)))
     assert single["accuracy"] == single["balanced_accuracy"] == single["macro_f1"] == 1.0
+    called = metrics.classification_metrics(np.array([0, 0, 0, 0]), np.eye(3)[[0, 0, 0, 2]])
+    assert called["macro_f1"] == pytest.approx(2 * 3 / 7), "a class that no sample is of does not count"
     assert math.isnan(single["auroc"])
     assert math.isnan(single["auprc"])
     empty = metrics.classification_metrics(np.zeros(0, dtype=int), np.zeros((0, 2)))

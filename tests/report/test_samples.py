@@ -56,6 +56,10 @@ def test_samples_of_one_site_lie_together():
 def test_fifths_of_values_that_are_nearly_alike_have_names_of_their_own():
     names, colours = samples._fifths(1 + np.arange(1, 7) / 10_000)
     assert len(set(names)) == len(colours) == len(set(colours.values())) == 5
+    _, colours = samples._fifths(np.arange(11.0))
+    assert [*colours] == [
+        "0.00 to below 2.00", "2.00 to below 4.00", "4.00 to below 6.00", "6.00 to below 8.00", "8.00 to 10.0"
+    ]  # fmt: skip
 
 
 def test_the_worst_samples_say_what_may_be_odd():
