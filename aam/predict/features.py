@@ -32,7 +32,7 @@ BUCKETS = 8192
 
 ASVS_AT_ONCE = 4096
 
-ROWS_AT_ONCE = 256
+ROWS_AT_ONCE, COLUMNS_AT_ONCE = 256, 16
 
 
 def kmer_sketch(tokens: Bytes) -> sparse.csr_matrix:
@@ -57,8 +57,10 @@ class Product:
     right: sparse.csr_matrix
 
     def __matmul__(self, other: Floats) -> Floats:
-        """Return the product with a dense matrix."""
-        return np.asarray(self.left @ (self.right @ other))
+        """Return the product with a dense matrix, some columns at a time: between the factors stand all ASVs."""
+        starts = range(0, max(other.shape[1], 1), COLUMNS_AT_ONCE)
+        parts = (self.left @ (self.right @ other[:, start : start + COLUMNS_AT_ONCE]) for start in starts)
+        return np.concatenate(list(parts), axis=1)
 
     def __getitem__(self, rows: Rows) -> Product:
         """Return some rows."""
