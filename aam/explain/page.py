@@ -95,6 +95,13 @@ def interval_in(table: pd.DataFrame, place: int, name: str) -> Interval:
     return Interval(*table.loc[place, [name, f"{name}.low", f"{name}.high"]].astype(float))
 
 
+def lowered_more(table: pd.DataFrame, place: int) -> str:
+    """Return the class that an ASV or taxon lowers by more than it raises any, if there is one."""
+    means = {name.removeprefix("effect="): table.loc[place, name] for name in table if name.startswith("effect=")}
+    lowered = min(means, key=lambda name: means[name], default="")
+    return lowered if means and -means[lowered] > max(means.values()) else ""
+
+
 def speaks_for(table: pd.DataFrame, place: int, of: str = "") -> str:
     """Return what an ASV or taxon speaks for, then `of`; a question mark where the interval of its effect holds 0.
 
@@ -102,9 +109,8 @@ def speaks_for(table: pd.DataFrame, place: int, of: str = "") -> str:
     """
     effect = interval_in(table, place, "effect")
     text = f"{table.loc[place, 'raises'] or '-'}{of}{'?' if effect.low <= 0 <= effect.high else ''}"
-    means = {name.removeprefix("effect="): table.loc[place, name] for name in table if name.startswith("effect=")}
-    lowered = min(means, key=lambda name: means[name], default="")
-    return f"{text}; more against {lowered}" if means and -means[lowered] > effect.value else text
+    lowered = lowered_more(table, place)
+    return f"{text}; more against {lowered}" if lowered else text
 
 
 def _corrected(table: pd.DataFrame, place: int) -> tuple[Interval, str]:
@@ -152,7 +158,8 @@ def importance_figures(explanation: Explanation, columns: Sequence[int]) -> list
     spec, features = explanation.effects.spec, explanation.features
     labels = {column: explanation.asvs.label(column) for column in columns}
     units = explanation.group_column or "samples"
-    colours = "Colours say what the presence of the ASV does to the prediction."
+    colours = "Colours say what the presence of the ASV does to the prediction"
+    colours += ": which class it raises most, though it may lower another by more." if len(spec.labels) > 2 else "."
     loss, unit = _loss(explanation), "probability" if spec.labels else spec.name
     effects = _rows_figure(
         explanation, features, labels, "effect", name="effects", axis=f"effect on {unit}",
@@ -428,12 +435,16 @@ def asv_table(explanation: Explanation, top: int) -> Table:
 
 
 def class_table(explanation: Explanation) -> list[Table]:
-    """Return the `ASVS_OF_CLASS` most important of the ASVs that raise each of three classes or more."""
+    """Return the `ASVS_OF_CLASS` most important of the ASVs that raise each of three classes or more.
+
+    Those that lower another class by more mark no class.
+    """
     import pandas as pd
 
     outputs, table = explanation.effects.outputs, explanation.features
     if len(outputs) < 2:
         return []
+    table = table[[not lowered_more(table, column) for column in table.index]]
     table = pd.concat([table[table["raises"] == label].head(ASVS_OF_CLASS) for label in outputs])
     carriers, truth = explanation.effects.carriers.tocsc(), explanation.effects.truth
     shares = {"with": list[str](), "without": list[str]()}
