@@ -452,6 +452,12 @@ def warn_of_values(
             log.warning("warning: %r holds %s only and is predicted as a number; --classifier makes classes", name, two)
 
 
+def lost_classes(metadata: Metadata, name: str, every: Sequence[str], kept: Sequence[str]) -> dict[str, int]:
+    """Return the classes of a column that samples of `every` have and none of `kept`, and how many samples had them."""
+    counts = Counter(metadata.values(name, [sample for sample in every if sample in metadata]))
+    return {str(lost): counts[lost] for lost in sorted(filter(None, counts.keys() - set(metadata.values(name, kept))))}
+
+
 def _classes(
     metadata: Metadata, columns: MetadataColumns, config: DataConfig, every: Sequence[str], ids: Sequence[str]
 ) -> dict[str, ClassLabels]:
@@ -462,10 +468,9 @@ def _classes(
     names = [name for name in columns.targets if columns.classifier or metadata.kinds[name] != "numeric"]
     warn_of_values(metadata, columns.targets, names, config.group_column, fold_column(config))
     classes: dict[str, ClassLabels] = {name: metadata.values(name, ids) for name in names}
-    for name, labels in classes.items():
-        of_every = Counter(metadata.values(name, [sample for sample in every if sample in metadata]))
-        for lost in sorted(filter(None, of_every.keys() - set(labels))):
-            log.warning("warning: no sample of %s %r is left: all %d lack other metadata", name, lost, of_every[lost])
+    for name in names:
+        for lost, samples in lost_classes(metadata, name, every, ids).items():
+            log.warning("warning: no sample of %s %r is left: all %d lack other metadata", name, lost, samples)
     return classes
 
 

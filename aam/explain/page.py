@@ -95,11 +95,15 @@ def interval_in(table: pd.DataFrame, place: int, name: str) -> Interval:
     return Interval(*table.loc[place, [name, f"{name}.low", f"{name}.high"]].astype(float))
 
 
-def lowered_more(table: pd.DataFrame, place: int) -> str:
-    """Return the class that an ASV or taxon lowers by more than it raises any, if there is one."""
-    means = {name.removeprefix("effect="): table.loc[place, name] for name in table if name.startswith("effect=")}
-    lowered = min(means, key=lambda name: means[name], default="")
-    return lowered if means and -means[lowered] > max(means.values()) else ""
+def lowered_more(table: pd.DataFrame) -> list[str]:
+    """Return the class that each ASV or taxon of a table lowers by more than it raises any, empty where none is."""
+    names = [name for name in table if name.startswith("effect=")]
+    if not names:
+        return [""] * len(table)
+    effects = table[names].to_numpy()
+    by_more = (-effects.min(axis=1) > effects.max(axis=1)).tolist()
+    lowest = effects.argmin(axis=1).tolist()
+    return [names[at].removeprefix("effect=") if more else "" for at, more in zip(lowest, by_more, strict=True)]
 
 
 def speaks_for(table: pd.DataFrame, place: int, of: str = "") -> str:
@@ -109,7 +113,7 @@ def speaks_for(table: pd.DataFrame, place: int, of: str = "") -> str:
     """
     effect = interval_in(table, place, "effect")
     text = f"{table.loc[place, 'raises'] or '-'}{of}{'?' if effect.low <= 0 <= effect.high else ''}"
-    lowered = lowered_more(table, place)
+    (lowered,) = lowered_more(table.loc[[place]])
     return f"{text}; more against {lowered}" if lowered else text
 
 
@@ -444,7 +448,7 @@ def class_table(explanation: Explanation) -> list[Table]:
     outputs, table = explanation.effects.outputs, explanation.features
     if len(outputs) < 2:
         return []
-    table = table[[not lowered_more(table, column) for column in table.index]]
+    table = table[[not lowered for lowered in lowered_more(table)]]
     table = pd.concat([table[table["raises"] == label].head(ASVS_OF_CLASS) for label in outputs])
     carriers, truth = explanation.effects.carriers.tocsc(), explanation.effects.truth
     shares = {"with": list[str](), "without": list[str]()}
@@ -468,6 +472,7 @@ def set_tables(explanation: Explanation) -> list[Table]:
         "first": "its most important ASV",
     }  # fmt: skip
     parts: dict[str, pd.DataFrame] = {}
+    rank = explanation.features["rank"].to_dict()
     if explanation.taxa is not None:
         parts |= dict(iter(explanation.taxa.groupby("rank", sort=False)))
     if explanation.clades is not None:
@@ -477,7 +482,7 @@ def set_tables(explanation: Explanation) -> list[Table]:
         sets, table = [explanation.sets[place] for place in part.index[:TAXA_SHOWN]], part.head(TAXA_SHOWN)
         of_clade = [f": {display_name(one.lineage)}" if kind == CLADE and one.lineage else "" for one in sets]
         names = [f"{one.name}{lowest}" for one, lowest in zip(sets, of_clade, strict=True)]
-        first = [min(one.columns, key=lambda column: explanation.features.loc[column, "rank"]) for one in sets]
+        first = [min(one.columns, key=rank.__getitem__) for one in sets]
         table = table.assign(name=names, first=[explanation.asvs.short_ids[column] for column in first])
         of = f"clades of at most {LARGEST_CLADE} ASVs" if kind == CLADE else f"taxa, {kind}"
         title = f"The most important {of}: sums over ASVs"

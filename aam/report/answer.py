@@ -96,8 +96,9 @@ def _baseline_tile(result: TargetResult, key: str) -> Tile:
         return Tile("Best baseline", "none", "How good this is cannot be judged from it alone.")
     best, value = full[0], full[0].metrics[key]
     others = sum(not one.constant for one in full)
-    which = f", the best of {others} baseline{'s' if others > 1 else ''} and guessing"
-    which = which if others else " (guessing), the only one of all samples"
+    which = " (guessing), the only one of all samples"
+    if others:
+        which = f", the best of {others} baseline{'s' if others > 1 else ''} and guessing"
     sentence = f"{best.name[0].upper()}{best.name[1:]}{which}."
     return Tile("Best baseline", number(value.value), sentence, limits_text(value))
 

@@ -201,8 +201,8 @@ def evaluate_targets(
     results = []
     for spec in table.specs:
         predictions = _predictions(table, spec, metadata, columns)
-        fold = columns.fold if columns.fold != FOLDS else None
-        names = report.Names(spec.name, columns.batch or "batch", columns.group or "sample", fold or "")
+        fold = "" if columns.fold in (None, FOLDS) else str(columns.fold)
+        names = report.Names(spec.name, columns.batch or "batch", columns.group or "sample", fold)
         dropped = {} if source.study is None else _dropped_by_class(source.study, spec, metadata)
         levels = {name: values for name, values in {**every, **parts}.items() if name != spec.name}
         of_target = () if subset == "training" else source.of(spec, metadata, columns, table)

@@ -13,7 +13,7 @@ from typing import Any
 from aam.config import FineTuneConfig
 from aam.config_commands import ForestConfig
 from aam.data.splits import Split, fold_column
-from aam.data.study import Study
+from aam.data.study import Study, lost_classes
 from aam.engine.options import RunConfig
 from aam.errors import shown
 from aam.evaluate.predictions import PredictionTable, joined, read_predictions, write_predictions
@@ -207,9 +207,8 @@ def _left_out(study: Study, classes: Sequence[str]) -> list[str]:
         return []
     text = f"{len(every) - len(kept)} of {len(every)} samples of the table lack metadata and are left out"
     for name in classes:
-        values = set(metadata.values(name, [sample for sample in every if sample in metadata])) - {None}
-        if lost := values - set(metadata.values(name, kept)):
-            text += f", among them all of {name} {shown(sorted(map(str, lost)))}"
+        if lost := lost_classes(metadata, name, every, kept):
+            text += f", among them all of {name} {shown(lost)}"
     return [text]
 
 

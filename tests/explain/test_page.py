@@ -213,10 +213,11 @@ def test_each_of_three_classes_has_asvs_of_its_own_in_the_tables():
     assert [row[0] for row in table.rows] == sorted((row[0] for row in table.rows), key=labels.index)
     for label in {row[0] for row in table.rows}:
         names = [row[1] for row in table.rows if row[0] == label]
-        marks = np.array([not lowered_more(features, column) for column in features.index])
+        marks = np.array([not lowered for lowered in lowered_more(features)])
         expected = features.index[(features["raises"] == label) & marks][:3]
         assert names == [explained(3).asvs.label(column) for column in expected]
-    first = next(c for c in features.index if features.loc[c, "raises"] == labels[0] and not lowered_more(features, c))
+    marks = np.array([not lowered for lowered in lowered_more(features)])
+    first = features.index[(features["raises"] == labels[0]) & marks][0]
     effects = explained(3).effects
     has, of_class = effects.carriers.toarray()[:, first], effects.truth == 0
     assert table.rows[0][2:4] == (f"{has[of_class].mean():.0%}", f"{has[~of_class].mean():.0%}")
