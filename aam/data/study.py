@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -88,6 +89,11 @@ def _checksum(*parts: Any) -> str:
 
 # Of more pairs of values that are probably one, a warning gives the number.
 MOST_PAIRS = 3
+
+# Names of columns that say who gave a sample, such as `host_subject_id` of the MIxS checklists.
+DONOR = re.compile(
+    r"\b(host_?)?(subject|patient|participant|person|individual|animal|donor|mouse)(_?id)?$|^host_?id$", re.I
+)
 
 
 @dataclass(frozen=True)
@@ -366,6 +372,8 @@ def make_study(
     full_table, origin = (tables[0], None) if len(tables) == 1 else _joined(tables, inputs.names)
     aligned = full_table if metadata is None else _with_metadata(full_table, metadata, columns, config.missing)
     classes = {} if metadata is None else _classes(metadata, columns, config, full_table.sample_ids, aligned.sample_ids)
+    if metadata is not None and columns.targets and not of_model:
+        warn_of_donors(metadata, columns.targets, config, aligned.sample_ids)
     depth = config.rarefy_depth
     if depth is None:
         depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
@@ -450,6 +458,20 @@ def warn_of_values(
         if name not in classes and len(numbers) == 2:
             two = " and ".join(f"{value:g}" for value in numbers)
             log.warning("warning: %r holds %s only and is predicted as a number; --classifier makes classes", name, two)
+
+
+def warn_of_donors(metadata: Metadata, targets: Collection[str], config: DataConfig, ids: Sequence[str]) -> None:
+    """Warn where no column keeps samples together and one has the name of a donor's, who gave several samples."""
+    if config.group_column or config.study_column or config.split or fold_column(config):
+        return
+    for name in sorted(metadata.columns.keys() - set(targets)):
+        values = set(metadata.values(name, ids))
+        if DONOR.search(name) and 1 < len(values) < len(ids):
+            log.warning(
+                "warning: %d samples have %d values in %r and no --group-column is named: if it says who gave them, "
+                "the model is tested on donors that it knows; --group-column %s keeps the samples of each together",
+                len(ids), len(values), name, name,
+            )  # fmt: skip
 
 
 def lost_classes(metadata: Metadata, name: str, every: Sequence[str], kept: Sequence[str]) -> dict[str, int]:

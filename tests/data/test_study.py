@@ -90,6 +90,22 @@ def test_values_that_are_probably_meant_otherwise_are_warned_of(files, caplog):
     assert "'ill' holds 0 and 1 only and is predicted as a number; --classifier makes classes" in caplog.text
 
 
+@pytest.mark.parametrize("column", ["subject", "host_subject_id", "PatientID", "host_id"])
+def test_a_column_of_donors_that_keeps_nothing_together_is_warned_of(files, caplog, column):
+    rows = [f"{name}\tP{number // 2}\t{number}" for number, name in enumerate("abcde")]
+    files["metadata"].write_text("\n".join([f"sample-id\t{column}\tage", *rows]) + "\n")
+    said = f"warning: 5 samples have 3 values in '{column}' and no --group-column is named"
+    with caplog.at_level(logging.WARNING, "aam"):
+        load(files, "age", column, classes=("age",), rarefy_depth=2, group_column=column)
+        assert said not in caplog.text
+        load(files, "age", classes=("age",), rarefy_depth=2)
+        assert said in caplog.text
+        assert f"--group-column {column} keeps the samples of each together" in caplog.text
+        caplog.clear()
+        load(files, column, classes=(column,), rarefy_depth=2)
+    assert said not in caplog.text
+
+
 def test_folds_and_many_groups_under_two_names_are_warned_of_in_one_line(files, caplog):
     rows = [
         f"{name}\t{fold}\tP{number}\t{2 - number % 2}"
