@@ -144,7 +144,11 @@ def solve_shifted(matrix: Floats, target: Floats, shifts: Floats) -> Floats:
     reduced, diagonal, off, tau, _ = lapack.dsytrd(
         matrix.T, lower=1, lwork=int(lapack.dsytrd_lwork(n, lower=1)[0]), overwrite_a=1
     )
-    vectors = np.asfortranarray(reduced[1:, :-1])
+    # All but the first row and the last column, moved together where they lie: it is the largest thing here.
+    columns = reduced.ravel(order="K")
+    for column in range(n - 1):
+        columns[column * (n - 1) : (column + 1) * (n - 1)] = columns[column * n + 1 : (column + 1) * n]
+    vectors = columns[: (n - 1) ** 2].reshape((n - 1, n - 1), order="F")
 
     def turned(values: Floats, transposed: str) -> Floats:
         """Return the product with the orthogonal matrix of the reduction; its first row and column are those of 1."""
