@@ -1,4 +1,4 @@
-"""Errors that carry their problems, the exit statuses, and libraries that may not be installed."""
+"""Errors with their problems, the exit statuses (`cli/main.py` decides which), and libraries that may be missing."""
 
 from __future__ import annotations
 
