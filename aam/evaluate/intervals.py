@@ -116,27 +116,29 @@ def effective_groups(groups: Array) -> float:
 def effective_units(name: str, truth: Array, groups: Array) -> float:
     """Return the number of right-or-wrong trials that say as much as the groups do of a metric that is a share.
 
-    For accuracy and coverage that is the number of groups. Means over K classes, and AUROC near 1 (Newcombe 2006,
-    whose variance is that of 4 m n / (m + n + 2) trials), rest on the groups n_k of each class, K^2 / sum(1 / n_k), as
-    AUPRC of more than two classes does; that of two rests on the rarer one.
+    For coverage that is the number of groups. Metrics of classes, of which each has a weight w_k (its share of the samples
+    in accuracy, 1 / K in means over K classes and in AUROC near 1, Newcombe 2006, whose variance is that of
+    4 m n / (m + n + 2) trials), rest on the groups n_k of each class, 1 / sum(w_k^2 / n_k), as AUPRC of more than two
+    classes does; that of two rests on the rarer one.
     """
-    if name not in (*CLASS_MEANS, "auroc", "auprc"):
+    if name == "coverage" or not len(truth):
         return effective_groups(groups)
-    of_classes = np.array([effective_groups(groups[truth == level]) for level in np.unique(truth)])
-    if not len(of_classes):
-        return 0.0
-    rests_on_one = name == "auprc" and len(of_classes) <= 2
-    return float(of_classes.min() if rests_on_one else len(of_classes) ** 2 / (1 / of_classes).sum())
+    levels, counts = np.unique(truth, return_counts=True)
+    of_classes = np.array([effective_groups(groups[truth == level]) for level in levels])
+    if name == "auprc" and len(levels) <= 2:
+        return float(of_classes.min())
+    weights = counts / len(truth) if name == "accuracy" else np.full(len(levels), 1 / len(levels))
+    return float(1 / (weights**2 / of_classes).sum())
 
 
-def share_interval(values: Array, units: float, samples: int, inflation: float = 1.0) -> Interval:
+def share_interval(values: Array, units: float, groups: float, samples: int, inflation: float = 1.0) -> Interval:
     """Return the first of the resampled `values` of a share with limits that hold near 0 and 1 too.
 
     The exact interval of a binomial share (Clopper and Pearson 1934) for the effective number of samples, which is
     share (1 - share) / variance (Korn and Graubard 1998), with the variance of the resamples. Where all are right, the
     resamples do not vary: one right and one wrong trial are added to share and variance (Wilson 1927, Agresti and
-    Coull 1998) as if there were `units` of them, so that without errors the effective number is `units`. Few units
-    count for less, as Student's t does beside that of the `samples`; below `LEAST_UNITS` there is no interval.
+    Coull 1998) as if there were `units` of them, so that without errors the effective number is `units`. Few units or
+    `groups` count for less, as Student's t does beside that of the `samples`; below `LEAST_UNITS` there is no interval.
     """
     share, drawn, tail = float(values[0]), _defined(values), (1 - LEVEL) / 2
     if not len(drawn) or math.isnan(share) or units < LEAST_UNITS:
@@ -146,7 +148,7 @@ def share_interval(values: Array, units: float, samples: int, inflation: float =
     variance = (units**2 * float(np.var(drawn)) + added) / (units + 2) ** 2
     size = float(np.clip(middle * (1 - middle) / variance - 2, 1, samples)) / inflation**2
     if samples > 1:
-        size *= float(stdtrit(samples - 1, tail) / stdtrit(max(units - 1, 1), tail)) ** 2
+        size *= float(stdtrit(samples - 1, tail) / stdtrit(max(min(units, groups) - 1, 1), tail)) ** 2
     right, wrong = share * size, (1 - share) * size
     low = float(betaincinv(right, wrong + 1, tail)) if right > 0 else 0.0
     return Interval(share, low, float(betaincinv(right + 1, wrong, 1 - tail)) if wrong > 0 else 1.0)
@@ -180,7 +182,8 @@ def intervals(predictions: TargetPredictions, resampled: dict[str, Array]) -> di
         kind = name.removesuffix(POOLED)
         inflation = inflation_of_difference(predictions) if kind in RANKING else 1.0
         if kind in SHARES:
-            result[name] = share_interval(values, effective_units(kind, truth, units), len(truth), inflation)
+            trials, groups = effective_units(kind, truth, units), effective_groups(units)
+            result[name] = share_interval(values, trials, groups, len(truth), inflation)
             continue
         if name == "ece" and len(values) > 1:
             # Resampling scatters the tenths once more, which raises it: its limits are without that rise.
@@ -373,7 +376,7 @@ def _interval_metrics(truth: Array, limits: Array, groups: Array, seed: int, rep
     resampled = resample_metrics(metrics.weighted_interval_metrics, truth, limits, groups, seed, repeats)
     units = effective_groups(groups)
     return {
-        "coverage": share_interval(resampled["coverage"], units, len(truth)),
+        "coverage": share_interval(resampled["coverage"], units, units, len(truth)),
         "width": interval(resampled["width"], len(np.unique(groups))),
     }
 
