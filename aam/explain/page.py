@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -422,18 +422,34 @@ def _cells(table: pd.DataFrame, columns: Mapping[str, str]) -> Table:
     return Table("", tuple(columns.values()), rows)
 
 
+def _means_of_truth(explanation: Explanation, columns: Iterable[int]) -> dict[str, list[float]]:
+    """Return the mean true number of the samples that have each ASV, and of those that have not; NaN without any."""
+    truth, carriers = explanation.effects.truth, explanation.effects.carriers.tocsc()
+    known = np.isfinite(truth)
+    has = [np.asarray(carriers[:, [column]].todense())[known, 0] for column in columns]
+    shares = {"with": has, "without": [1 - one for one in has]}
+    return {
+        name: [float(np.average(truth[known], weights=one)) if one.any() else math.nan for one in weights]
+        for name, weights in shares.items()
+    }
+
+
 def asv_table(explanation: Explanation, top: int) -> Table:
     """Return the most important ASVs."""
     table = explanation.features.head(top)
     lineages = [explanation.asvs.lineage(column) for column in table.index]
     table = table.assign(taxon=[display_name(lineage) if lineage else "" for lineage in lineages])
+    observed = {"with": f"mean {explanation.effects.spec.name} of samples with it", "without": "without it"}
+    numeric = not explanation.effects.spec.labels
+    if numeric:
+        table = table.assign(**_means_of_truth(explanation, table.index))
     # Models of presence alone have nothing to divide.
     parts = {"presence-effect": "by presence", "abundance-effect": "by reads"}
     columns = {
         "short-id": "ASV", "taxon": "taxon", "samples": "samples",
         "importance": "importance, 95 % interval of it alone", "q": "q", "raises": "speaks for",
         "effect": "mean effect",
-        **(parts if explanation.features["abundance-effect"].any() else {}),
+        **(observed if numeric else {}), **(parts if explanation.features["abundance-effect"].any() else {}),
     }  # fmt: skip
     return replace(_cells(table, columns), title="The most important ASVs", name="importance")
 

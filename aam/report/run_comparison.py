@@ -270,7 +270,8 @@ def compare_runs_html(runs: Sequence[Run], metadata: Metadata | None, group: str
     listed = shown([run.name for run in runs], 20)
     opening = [
         f"{len(runs)} runs side by side: {listed}. The first one is held against each of the others, on the samples "
-        "that both predict. What each of them is beside its baselines stands in its own report."
+        f"that both predict{f', over values of {group}' if group else ''}. What each of them is beside its baselines "
+        "stands in its own report."
     ]
     text = page(
         title=f"{len(runs)} runs of aam" if len(runs) > 1 else f"A run of aam: {runs[0].name}",

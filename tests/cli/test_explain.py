@@ -89,6 +89,13 @@ def test_samples_without_metadata_are_left_out(study, run, tmp_path):
     assert explain(study, run, tmp_path / "nothing", f"--metadata {tmp_path}/none.tsv") == 2
 
 
+def test_metadata_without_the_target_is_told(study, run, tmp_path, capsys):
+    text = (study / "metadata.tsv").read_text()
+    (tmp_path / "metadata.tsv").write_text(text.replace("\tph\t", "\tacid\t", 1))
+    assert explain(study, run, tmp_path / "out", f"--metadata {tmp_path}/metadata.tsv") == 0
+    assert "metadata.tsv: no column 'ph', which the model predicts: no importance" in capsys.readouterr().err
+
+
 def test_bad_inputs_come_in_one_message(study, run, tmp_path, refused):
     for name in ("taxonomy.tsv", "split.tsv"):
         (tmp_path / name).write_text("nothing\n")

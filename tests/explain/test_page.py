@@ -16,6 +16,7 @@ from aam.explain.page import (
     _heatmap,
     _named_rows,
     _rows,
+    asv_table,
     class_table,
     explanation_figures,
     explanation_html,
@@ -150,6 +151,16 @@ def test_a_taxon_is_shown_with_its_most_important_asv():
     explanation = explained(lineages=(LONG,) * ASVS)
     family = next(table for table in set_tables(explanation) if "family" in table.title)
     assert family.rows[0][-1] == explanation.asvs.short_ids[explanation.features.index[0]]
+
+
+def test_the_mean_number_of_samples_with_an_asv_stands_beside_that_of_others():
+    explanation = explained()
+    table = asv_table(explanation, 4)
+    place, first = table.header.index("mean age of samples with it"), explanation.features.index[0]
+    has, truth = explanation.effects.carriers.toarray()[:, first] > 0, explanation.effects.truth
+    assert table.rows[0][place : place + 2] == (number(truth[has].mean()), number(truth[~has].mean()))
+    assert asv_table(explained(truth=False), 4).rows[0][place] == "-"
+    assert "without it" not in asv_table(explained(3), 4).header
 
 
 def test_a_class_that_an_asv_lowers_more_than_it_raises_any_is_named():
