@@ -413,7 +413,8 @@ def tenths(truth: Array) -> Array:
     """Return in which tenth of the values each lies, equal values in one, [N] of text."""
     edges = np.unique(np.quantile(truth, np.arange(1, 10) / 10))
     tenth = np.searchsorted(edges, truth, side="right")
-    ends = {part: f"{number(truth[tenth == part].min())} to {number(truth[tenth == part].max())}" for part in tenth}
+    in_tenths = {part: truth[tenth == part] for part in np.unique(tenth)}
+    ends = {part: f"{number(values.min())} to {number(values.max())}" for part, values in in_tenths.items()}
     return np.array([ends[part] for part in tenth], dtype=object)
 
 

@@ -189,6 +189,11 @@ def as_sequences(letters: Bytes) -> tuple[str, ...]:
     return tuple(row.tobytes().rstrip(b"\0").decode("ascii") for row in np.ascontiguousarray(letters))
 
 
+def present(counts: sparse.csr_matrix) -> sparse.csr_matrix:
+    """Return 1 for each entry, all above 0, float32, in the places of `counts` themselves: no copy of large ones."""
+    return sparse.csr_matrix((np.ones(counts.nnz, np.float32), counts.indices, counts.indptr), counts.shape)
+
+
 class Presence(Feature):
     """0 or 1 for each ASV that `LEAST_SAMPLES` training samples had, on average over their rarefactions.
 
@@ -219,14 +224,14 @@ class Presence(Feature):
 
     def value(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
         """Return what is read of the reads ``[n, F]`` of one rarefaction."""
-        return counts.sign()
+        return present(counts)
 
     def transform(self, samples: Samples) -> tuple[Matrix, ...]:
-        """Return float64 ``[n, V]`` for each rarefaction, in the order in which the ASVs were learned."""
+        """Return ``[n, V]`` for each rarefaction, in the order in which the ASVs were learned."""
         places = self.places(samples)
         known = np.flatnonzero(places >= 0)
         shape = (len(samples.columns), len(self.sequences_))
-        select = sparse.csr_matrix((np.ones(len(known)), (known, places[known])), shape=shape)
+        select = sparse.csr_matrix((np.ones(len(known), np.float32), (known, places[known])), shape=shape)
         return tuple(sparse.csr_matrix(self.value(counts) @ select) for counts in samples.counts)
 
 
@@ -247,7 +252,7 @@ class Kmers(Feature):
     def transform(self, samples: Samples) -> tuple[Matrix, ...]:
         """Return products of presence and sketches, one for each rarefaction."""
         sketch = self.of_asvs(samples, kmer_sketch)
-        return tuple(Product(counts.sign(), sketch) for counts in samples.counts)
+        return tuple(Product(present(counts), sketch) for counts in samples.counts)
 
     def checked_width(self) -> int:
         """Return the number of buckets of a sketch."""

@@ -52,7 +52,7 @@ def inner_products(features: Any, kind: type[np.floating[Any]] = np.float64) -> 
     """Return the inner products ``[n, n]`` of the rows of a matrix, computed as numbers of a `kind`."""
     if sparse.issparse(features):
         values = features.astype(kind, copy=False)
-        return np.asarray((values @ values.T).toarray())
+        return Product(values, values.T.tocsr()).toarray(kind)
     values = features.toarray(kind) if isinstance(features, Product) else features.astype(kind, copy=False)
     return np.asarray(values @ values.T)
 
