@@ -100,20 +100,21 @@ class Dual:
 
 
 def fit_dual(
-    gram: Floats, indicators: Floats, weights: Floats, penalties: Floats | None = None, studies: Names | None = None
+    kernel: Floats, indicators: Floats, weights: Floats, penalties: Floats | None = None, studies: Names | None = None
 ) -> Dual:
     """Fit ridge regression of `indicators` ``[n, C]`` on a kernel ``[n, n]``, samples weighted by `weights`.
 
     Both are taken relative to their weighted mean or, with `studies` [n], to that of the sample's study. Several
     penalties cost one tridiagonal form, one a quarter of it; without any it is `STUDY_PENALTY` of the variance.
+    The kernel, float64, is overwritten: it is the largest thing here.
     """
     share = weights / weights.sum()
     study = np.zeros(len(share), np.int64) if studies is None else np.unique(studies, return_inverse=True)[1]
     of_study = (np.arange(study.max() + 1)[:, None] == study).astype(np.float64)
     within = of_study * share / (of_study @ share)[:, None]
-    # One copy, changed in place: it is the largest thing here. The mean of a single study is a row for all.
+    # The mean of a single study is a row for all.
     each = slice(None) if studies is None else study
-    root, kernel = np.sqrt(share * len(share))[:, None], np.array(gram, np.float64)
+    root = np.sqrt(share * len(share))[:, None]
     centre, row = share @ kernel, (within @ kernel)[each]
     kernel -= row
     kernel -= row.T
@@ -253,7 +254,8 @@ class Linear(Learner):
         def solved(number: int) -> Dual:
             """Return the dual in a rarefaction."""
             places, (gram, _) = learned[number], kernels[number]
-            return _fit_indicators(gram, indicators[places], truth.rows(places), penalties, by_study)
+            own = np.array(gram, np.float64)
+            return _fit_indicators(own, indicators[places], truth.rows(places), penalties, by_study)
 
         duals = in_threads(solved, range(X.rarefactions))
         totals = list[Floats]()
@@ -286,7 +288,7 @@ class Linear(Learner):
             """Return the held-out samples of a fold in one rarefaction, and what is predicted of them."""
             places, gram, fold = case
             learn, predict = (np.flatnonzero(np.isin(places, side)) for side in fold)
-            inner_gram, cross = gram[np.ix_(learn, learn)], gram[np.ix_(predict, learn)]
+            inner_gram, cross = gram[np.ix_(learn, learn)].astype(np.float64), gram[np.ix_(predict, learn)]
             rows = truth.rows(places[learn])
             dual = _fit_indicators(inner_gram, indicators[places[learn]], rows, penalties, by_study)
             studies = truth.studies[places[predict]] if truth.studies is not None and by_study else None

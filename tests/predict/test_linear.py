@@ -37,7 +37,7 @@ def test_weights_of_features_predict_as_the_kernel_does(classes, covariates, ter
         products = inner_products(X.read(name))
         gram += scale_of(products[:50, :50], weight) * products
     indicators = np.eye(classes)[y.astype(int)] if classes else (y[:, None] <= learner.thresholds_).astype(float)
-    dual = fit_dual(gram[:50, :50], indicators, np.ones(50), np.array([learner.alpha_]))
+    dual = fit_dual(gram[:50, :50].copy(), indicators, np.ones(50), np.array([learner.alpha_]))
     if classes == 2:
         dual = dataclasses.replace(dual, mean=np.full(2, 0.5))
     expected = dual.predict(gram[50:, :50])[0]
