@@ -152,14 +152,15 @@ class RegionProfile:
     def compare_samples(self, table: SampleTable) -> tuple[str, ...]:
         """Return a note for each sample of a table, by its reads: how its ASVs differ from the training ones, or ''.
 
-        A table of good samples hides a bad one, so each is judged by itself, by the thresholds of `compare`.
+        A table of good samples hides a bad one, so each is judged by itself, by the thresholds of `compare`; one that
+        has training ASVs alone is not unlike them.
         """
         share = self.shares_of_samples(table)
         notes = []
         for row in range(len(table.sample_ids)):
-            reasons = [
-                text.format(share[name][row]) for name, (most, text) in SAMPLE_NOTES.items() if share[name][row] > most
-            ]
+            new = share["unseen"][row] > 0
+            shares = ((share[name][row], most, text) for name, (most, text) in SAMPLE_NOTES.items())
+            reasons = [text.format(value) for value, most, text in shares if new and value > most]
             notes.append("; ".join(reasons))
         return tuple(notes)
 

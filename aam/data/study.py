@@ -90,10 +90,15 @@ def _checksum(*parts: Any) -> str:
 # Of more pairs of values that are probably one, a warning gives the number.
 MOST_PAIRS = 3
 
-# Names of columns that say who gave a sample, such as `host_subject_id` of the MIxS checklists.
+# What a column is called that says who gave a sample, as `host_subject_id` of the MIxS checklists; and what is not.
 DONOR = re.compile(
-    r"\b(host_?)?(subject|patient|participant|person|individual|animal|donor|mouse)(_?id)?$|^host_?id$", re.I
+    r"([a-z0-9]+ )*(subjects?|patients?|participants?|persons?|individuals?|animals?|donors?|volunteers?|mouse|infant"
+    r"|child) ?(id|no|number|code|name)?( [0-9]+)?|host ?id|anonymized ?name"
 )
+NOT_DONOR = re.compile(r"\b(is|has|of|type|age|sex)\b")
+
+# Fewer values are kinds of donors, such as cow and pig, or too few to be divided.
+LEAST_DONORS = 6
 
 
 @dataclass(frozen=True)
@@ -372,7 +377,7 @@ def make_study(
     full_table, origin = (tables[0], None) if len(tables) == 1 else _joined(tables, inputs.names)
     aligned = full_table if metadata is None else _with_metadata(full_table, metadata, columns, config.missing)
     classes = {} if metadata is None else _classes(metadata, columns, config, full_table.sample_ids, aligned.sample_ids)
-    if metadata is not None and columns.targets and not of_model:
+    if metadata is not None and columns.targets and training is None and not of_model:
         warn_of_donors(metadata, columns.targets, config, aligned.sample_ids)
     depth = config.rarefy_depth
     if depth is None:
@@ -460,17 +465,26 @@ def warn_of_values(
             log.warning("warning: %r holds %s only and is predicted as a number; --classifier makes classes", name, two)
 
 
+def is_donor(name: str) -> bool:
+    """Return whether a metadata column is called as one that says who gave the samples."""
+    words = re.sub(r"[^a-z0-9]+", " ", name.casefold()).strip()
+    return DONOR.fullmatch(words) is not None and NOT_DONOR.search(words) is None
+
+
 def warn_of_donors(metadata: Metadata, targets: Collection[str], config: DataConfig, ids: Sequence[str]) -> None:
-    """Warn where no column keeps samples together and one has the name of a donor's, who gave several samples."""
-    if config.group_column or config.study_column or config.split or fold_column(config):
+    """Warn where no column keeps samples together and that of donors says that folds or subsets divide those of one."""
+    if config.group_column or config.split or (config.test_size == 0 and not config.cv):
         return
-    for name in sorted(metadata.columns.keys() - set(targets)):
-        values = set(metadata.values(name, ids))
-        if DONOR.search(name) and 1 < len(values) < len(ids):
+    folds = fold_column(config)
+    places = ids if folds is None else metadata.values(folds, ids)
+    for name in sorted(filter(is_donor, metadata.columns.keys() - set(targets))):
+        pairs = {pair for pair in zip(metadata.values(name, ids), places, strict=True) if pair[0] is not None}
+        donors = {donor for donor, _ in pairs}
+        if LEAST_DONORS <= len(donors) < len(pairs):
             log.warning(
                 "warning: %d samples have %d values in %r and no --group-column is named: if it says who gave them, "
                 "the model is tested on donors that it knows; --group-column %s keeps the samples of each together",
-                len(ids), len(values), name, name,
+                len(ids), len(donors), name, name,
             )  # fmt: skip
 
 

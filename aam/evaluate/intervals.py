@@ -119,16 +119,19 @@ def effective_units(name: str, truth: Array, groups: Array) -> float:
     For coverage that is the number of groups. Metrics of classes, of which each has a weight w_k (its share of the
     samples in accuracy, 1 / K in means over K classes and in AUROC near 1, Newcombe 2006, whose variance is that of
     4 m n / (m + n + 2) trials), rest on the groups n_k of each class, 1 / sum(w_k^2 / n_k), as AUPRC of more than two
-    classes does; that of two rests on the rarer one.
+    classes does; that of two rests on the rarer one. Groups of several classes may be right or wrong as a whole, which
+    few errors do not show: what is more than the number of groups counts by its root.
     """
+    whole = effective_groups(groups)
     if name == "coverage" or not len(truth):
-        return effective_groups(groups)
+        return whole
     levels, counts = np.unique(truth, return_counts=True)
     of_classes = np.array([effective_groups(groups[truth == level]) for level in levels])
     if name == "auprc" and len(levels) <= 2:
         return float(of_classes.min())
     weights = counts / len(truth) if name == "accuracy" else np.full(len(levels), 1 / len(levels))
-    return float(1 / (weights**2 / of_classes).sum())
+    trials = float(1 / (weights**2 / of_classes).sum())
+    return min(trials, math.sqrt(trials * whole))
 
 
 def share_interval(values: Array, units: float, groups: float, samples: int, inflation: float = 1.0) -> Interval:
@@ -141,14 +144,15 @@ def share_interval(values: Array, units: float, groups: float, samples: int, inf
     `groups` count for less, as Student's t does beside that of the `samples`; below `LEAST_UNITS` there is no interval.
     """
     share, drawn, tail = float(values[0]), _defined(values), (1 - LEVEL) / 2
-    if not len(drawn) or math.isnan(share) or units < LEAST_UNITS:
+    few = min(units, groups)
+    if not len(drawn) or math.isnan(share) or few < LEAST_UNITS:
         return Interval(share)
     middle = (units * share + 1) / (units + 2)
     added = units * (share - middle) ** 2 + middle**2 + (1 - middle) ** 2
     variance = (units**2 * float(np.var(drawn)) + added) / (units + 2) ** 2
     size = float(np.clip(middle * (1 - middle) / variance - 2, 1, samples)) / inflation**2
     if samples > 1:
-        size *= float(stdtrit(samples - 1, tail) / stdtrit(max(min(units, groups) - 1, 1), tail)) ** 2
+        size *= float(stdtrit(samples - 1, tail) / stdtrit(few - 1, tail)) ** 2
     right, wrong = share * size, (1 - share) * size
     low = float(betaincinv(right, wrong + 1, tail)) if right > 0 else 0.0
     return Interval(share, low, float(betaincinv(right + 1, wrong, 1 - tail)) if wrong > 0 else 1.0)

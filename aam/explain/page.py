@@ -426,7 +426,8 @@ def _means_of_truth(explanation: Explanation, columns: Iterable[int]) -> dict[st
     """Return the mean true number of the samples that have each ASV, and of those that have not; NaN without any."""
     truth, carriers = explanation.effects.truth, explanation.effects.carriers.tocsc()
     known = np.isfinite(truth)
-    has = [np.asarray(carriers[:, [column]].todense())[known, 0] for column in columns]
+    # Shares of rarefactions; sums of 1 / k are 1 but for rounding.
+    has = [np.asarray(carriers[:, [column]].todense())[known, 0].round(9) for column in columns]
     shares = {"with": has, "without": [1 - one for one in has]}
     return {
         name: [float(np.average(truth[known], weights=one)) if one.any() else math.nan for one in weights]

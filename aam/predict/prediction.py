@@ -65,16 +65,13 @@ def predict_samples(
         samples = samples_to_predict(replace(study, seed=models[0].seed), ids, passes)
         table = adapt_table(table, samples, few)
     notes = dict.fromkeys(study.selection.of_file, "no metadata, which the model reads")
-    subsets = {name: "calibration" for saved in models for name in saved.notes.get("interval_samples", ())}
-    subsets |= {name: "train" for saved in models for name in samples_with_labels(saved)}
-    # What training knew is not unlike training.
-    known = {name for name, subset in subsets.items() if subset == "train"}
-    of_reads = zip(ids, models[0].profile.compare_samples(study.table), strict=True)
-    notes |= {name: "" if name in known else note for name, note in of_reads}
+    notes |= dict(zip(ids, models[0].profile.compare_samples(study.table), strict=True))
     notes |= {
         name: f"{reads} reads, below the model's depth of {study.depth}"
         for name, reads in study.selection.dropped.items()
     }
+    subsets = {name: "calibration" for saved in models for name in saved.notes.get("interval_samples", ())}
+    subsets |= {name: "train" for saved in models for name in samples_with_labels(saved)}
     subsets |= {name: "train" for classes in few.values() for name in classes}
     table = replace(table, subsets=tuple(subsets.get(name, "") for name in table.sample_ids))
     return table.with_rows(study.selection.of_file, notes)

@@ -13,7 +13,6 @@ import torch
 from scipy.sparse import csr_array
 
 from aam.cli.main import main
-from aam.data.region import RegionProfile
 from aam.data.table import make_table, read_table, write_biom
 from aam.evaluate.predictions import read_predictions
 from aam.predict.saved_model import load_model
@@ -121,14 +120,6 @@ def test_held_out_predictions_are_repeated_by_predict(study: Path, tuned: Path, 
     rows = [again.sample_ids.index(name) for name in held_out.sample_ids]
     np.testing.assert_allclose(again.values["ph"][rows], held_out.values["ph"], atol=1e-5)
     np.testing.assert_allclose(again.probabilities["biome"][rows], held_out.probabilities["biome"], atol=1e-5)
-
-
-def test_what_training_knew_is_not_called_unlike_training(study, tuned, tmp_path, predict_study, monkeypatch) -> None:
-    monkeypatch.setattr(RegionProfile, "compare_samples", lambda self, table: ("odd",) * len(table.sample_ids))
-    predicted = predict_study(study, tmp_path / "p.tsv", tuned / "model")
-    notes = set(zip(predicted.subsets, predicted.notes, strict=True))
-    assert {note for subset, note in notes if subset == "train"} == {""}
-    assert {note for subset, note in notes if subset != "train"} == {"odd"}
 
 
 def test_frozen_base_moves_heads_only(study: Path, encoder: Path, tmp_path: Path) -> None:

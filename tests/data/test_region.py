@@ -99,6 +99,16 @@ def test_each_sample_is_judged_by_its_own_reads(profile):
     )
 
 
+def test_a_sample_of_training_asvs_alone_is_not_unlike_training():
+    """A training sample with a quarter of its reads in one odd ASV was said to look like another region."""
+    odd, new = turned(study())[:2]
+    profile, sequences = RegionProfile.fit([*study(), odd]), [*study()[:8], odd, new]
+    counts = np.ones((2, 10), np.uint32)
+    counts[0, 8:], counts[1, 8:] = (8, 0), (4, 4)
+    table = make_table(csr_array(counts), ["of training", "new"], sequences, sequences)
+    assert profile.compare_samples(table) == ("", "50% of its reads look reverse-complemented")
+
+
 def test_the_profile_travels_through_safetensors(profile, tmp_path):
     path = tmp_path / "profile.safetensors"
     safetensors.numpy.save_file(profile.to_arrays(), path)
