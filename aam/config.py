@@ -161,7 +161,8 @@ class DataConfig(TreeConfig, MetadataFormat):
     )
     stratify: str | None = rare(
         None,
-        "Metadata column whose classes (numbers: quintiles) are spread evenly over the subsets and folds.",
+        "Metadata column whose classes (numbers: quintiles) are spread evenly over the subsets and folds; unset: of "
+        "folds that nobody asked for, the first column to predict.",
         "COLUMN",
         of="command",
     )

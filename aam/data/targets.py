@@ -192,8 +192,8 @@ def _labelled(spec: TargetSpec, metadata: Metadata, ids: Sequence[str]) -> npt.N
         raise InputError(
             f"{metadata.source}: column {spec.name!r}: {len(samples)} samples ({shown(samples)}) have labels "
             f"that no training sample has: {shown(sorted(unseen))}; expected {shown(spec.labels, 10)}; "
-            "correct them, leave these cells empty and pass --missing drop, or divide the samples by other groups or "
-            "folds, so that training has each label"
+            "correct them; where all of a label are in one group or fold, which is held out whole, give them several; "
+            "or leave these cells empty and pass --missing drop"
         )
     return np.array([index.get(value or "", -1) for value in values], dtype=np.int64)
 

@@ -188,7 +188,7 @@ def _run_figures(runs: Sequence[Run], target: str, key: str, pairs: Sequence[Com
         side = "Left" if key in LOWER_IS_BETTER else "Right"
         plots.append(
             Figure(
-                f"differences-{key}", f"Paired differences to {runs[0].name}",
+                f"paired-{key}", f"Paired differences to {runs[0].name}",
                 f"The first minus each: {listed(paired)}.",
                 interval_chart(paired, f"{TITLES[key]} of {runs[0].name} minus that of the run", 0.0),
                 f"{side} of the line {runs[0].name} is better. Bars are paired 95 % intervals on the samples that both "

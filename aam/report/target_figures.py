@@ -244,8 +244,9 @@ def reliability_figure(complete: TargetPredictions) -> Figure:
     return Figure(
         "reliability", "Reliability of the probabilities", f"Share that is right by probability. {shares}.",
         sized(samples, diagonal(0, 1), intervals, marks),
-        "On the dashed line probabilities are what they say; below it the model is too sure of itself. Bars are 95 % "
-        "intervals of single samples; grey columns show how many samples there are.",
+        "On the dashed line probabilities are what they say; below it the model is too sure of itself. Each point is "
+        "the samples of one tenth; its bar, a 95 % interval, counts them as independent, also those of one group. "
+        "Grey columns show how many samples there are.",
     )  # fmt: skip
 
 

@@ -201,7 +201,7 @@ def test_other_samples_may_hold_values_that_training_did_not():
     metadata = table(x=["1", "2", "-1", "1e300", "old"], c=["a", "b", "a", "b", "z"], d=["a", "b", "a", "b", "a"])
     train = ["s0", "s1", "s2", "s3"]
     targets = fit_targets(metadata, ["c", "d"], train)
-    with pytest.raises(InputError, match=r"1 samples \('s4'\) have labels that no training .* other groups"):
+    with pytest.raises(InputError, match=r"1 samples \('s4'\) have labels that no training .* in one group or fold"):
         targets.encode(metadata, metadata.ids)
     numbers = fit_targets(metadata, ["x"], ["s0", "s1"], transform="log-minmax")
     assert "-1 or less" in refusal(numbers.encode, metadata, ["s2"])
