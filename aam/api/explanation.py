@@ -171,16 +171,12 @@ def explained(config: ExplainConfig, models: Sequence[SavedModel] = (), inputs: 
     asked = {name for some in samples for name in some}
     ids = [name for name in table.sample_ids if name in asked]
     notes = [*warnings, *_notes(models, candidates, len(ids), subset, metadata is not None)]
-    absent = (
-        [] if metadata is None else [spec.name for spec in models[0].targets.specs if spec.name not in metadata.columns]
-    )
-    if metadata is not None and absent:
-        notes.append(
-            f"{metadata.source}: no column {shown(absent)}, which the model predicts: no importance without it"
-        )
+    specs = specs_in_order(models[0].targets)
+    if metadata is not None and (absent := [spec.name for spec in specs if spec.name not in metadata.columns]):
+        lacks = f"no column {shown(absent)}, which the model predicts: no importance without it"
+        notes.append(f"{metadata.source}: {lacks}")
     for note in notes:
         log.warning("note: %s", note)
-    specs = specs_in_order(models[0].targets)
     truth = [_truth(spec, metadata, ids) for spec in specs]
     effects = explain_samples(models, study, samples, ids, truth, config.runtime, config.prediction_passes)
     column = config.group_column or models[0].data.group_column
