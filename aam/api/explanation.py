@@ -116,7 +116,7 @@ def _groups(column: str | None, metadata: Metadata | None, ids: Sequence[str]) -
 
 
 def _notes(
-    models: Sequence[SavedModel], candidates: Sequence[str], explained: int, subset: str, has_metadata: bool
+    models: Sequence[SavedModel], candidates: Sequence[str], explained: int, subset: str, metadata: Metadata | None
 ) -> list[str]:
     """Return what a reader must know of the samples."""
     notes = []
@@ -133,8 +133,11 @@ def _notes(
     labelled = set().union(*map(samples_with_labels, models))
     if set(candidates) & {name for saved in models for name in saved.notes["seen_samples"]} - labelled:
         notes.append("Pretraining saw some of these samples, though not their labels.")
-    if not has_metadata:
+    if metadata is None:
         notes.append("Without --metadata nothing is known of the truth: effects are given, and no importance.")
+    elif absent := [spec.name for spec in models[0].targets.specs if spec.name not in metadata.columns]:
+        lacks = f"no column {shown(absent)}, which the model predicts: no importance without it"
+        notes.append(f"{metadata.source}: {lacks}")
     return notes
 
 
@@ -170,14 +173,10 @@ def explained(config: ExplainConfig, models: Sequence[SavedModel] = (), inputs: 
     samples, subset = _samples_of_models(models, candidates)
     asked = {name for some in samples for name in some}
     ids = [name for name in table.sample_ids if name in asked]
-    notes = [*warnings, *_notes(models, candidates, len(ids), subset, metadata is not None)]
-    specs = specs_in_order(models[0].targets)
-    if metadata is not None and (absent := [spec.name for spec in specs if spec.name not in metadata.columns]):
-        lacks = f"no column {shown(absent)}, which the model predicts: no importance without it"
-        notes.append(f"{metadata.source}: {lacks}")
+    notes = [*warnings, *_notes(models, candidates, len(ids), subset, metadata)]
     for note in notes:
         log.warning("note: %s", note)
-    truth = [_truth(spec, metadata, ids) for spec in specs]
+    truth = [_truth(spec, metadata, ids) for spec in specs_in_order(models[0].targets)]
     effects = explain_samples(models, study, samples, ids, truth, config.runtime, config.prediction_passes)
     column = config.group_column or models[0].data.group_column
     groups = _groups(column, metadata, ids)

@@ -90,12 +90,11 @@ def _checksum(*parts: Any) -> str:
 # Of more pairs of values that are probably one, a warning gives the number.
 MOST_PAIRS = 3
 
-# What a column is called that says who gave a sample, as `host_subject_id` of the MIxS checklists; and what is not.
+# What a column is called that says who gave a sample, as `host_subject_id` of the MIxS checklists; "is donor" is none.
 DONOR = re.compile(
-    r"([a-z0-9]+ )*(subjects?|patients?|participants?|persons?|individuals?|animals?|donors?|volunteers?|mouse|infant"
-    r"|child) ?(id|no|number|code|name)?( [0-9]+)?|host ?id|anonymized ?name"
+    r"(?!.*\b(is|has|of)\b)([a-z0-9]+ )*(subjects?|patients?|participants?|persons?|individuals?|animals?|donors?"
+    r"|volunteers?|mouse|infant|child) ?(id|no|number|code|name)?( [0-9]+)?|host ?id|anonymized ?name"
 )
-NOT_DONOR = re.compile(r"\b(is|has|of|type|age|sex)\b")
 
 # Fewer values are kinds of donors, such as cow and pig, or too few to be divided.
 LEAST_DONORS = 6
@@ -467,8 +466,7 @@ def warn_of_values(
 
 def is_donor(name: str) -> bool:
     """Return whether a metadata column is called as one that says who gave the samples."""
-    words = re.sub(r"[^a-z0-9]+", " ", name.casefold()).strip()
-    return DONOR.fullmatch(words) is not None and NOT_DONOR.search(words) is None
+    return DONOR.fullmatch(re.sub(r"[^a-z0-9]+", " ", name.casefold()).strip()) is not None
 
 
 def warn_of_donors(metadata: Metadata, targets: Collection[str], config: DataConfig, ids: Sequence[str]) -> None:
