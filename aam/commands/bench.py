@@ -32,9 +32,10 @@ from aam.data.simulate import simulate
 from aam.data.study import load_study
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
-from aam.device.memory import peak_memory
+from aam.device.memory import peak_memory, reset_peak
 from aam.device.options import RuntimeConfig
 from aam.device.platform import device_name, prepare_device, slug
+from aam.device.precision import resolve_precision
 from aam.device.timing import count_operations, product_rate, seconds
 from aam.diversity.tables import unifrac_matrix
 from aam.diversity.unifrac import UnifracOptions
@@ -72,10 +73,12 @@ def time_training(config: FineTuneConfig, repeats: int, task_class: type[Amplico
         ``samples_per_s`` and ``step_s`` (p50 and p95 over `repeats` steps, no timer inside), ``peak_bytes``
         (after those steps and one on the epoch's largest batch), ``losses`` of every step, ``operations`` of the
         step at the p50, ``rate`` and ``share`` of the product's rate (measured before and after): of the operations
-        executed, and of those needed, without what is recomputed.
+        executed, and of those needed, without what is recomputed. The product is in the precision of the training.
     """
     steps = make_steps(config, task_class)
-    product = product_rate(steps.device)
+    precision = resolve_precision(config.runtime, steps.device)
+    product = product_rate(steps.device, dtype=precision)
+    reset_peak(steps.device)
     steps.take(WARM_UP, 0)
     taken, batches = steps.take(repeats, 1)
     speeds = [len(batch.counts) / second for second, batch in zip(taken, batches, strict=True)]
@@ -96,7 +99,7 @@ def time_training(config: FineTuneConfig, repeats: int, task_class: type[Amplico
         return {**measurements, "peak_bytes": peak_memory(steps.device)}
     steps.step(batch_of_most_asvs(steps.loader))
     measurements |= {"peak_bytes": peak_memory(steps.device), **steps.stages(max(repeats // 2, 1), 2)}
-    product = (product + product_rate(steps.device)) / 2
+    product = (product + product_rate(steps.device, dtype=precision)) / 2
     middle = int(np.argsort(taken)[(repeats - 1) // 2])
     executed = count_operations(lambda: steps.step(batches[middle]))
     steps.model.bound_memory(config.runtime.asv_chunk_size, False)
@@ -219,8 +222,8 @@ def describe_case(measurements: Measurements) -> tuple[str, str, str]:
     if "share" in measurements:
         rate, product = measurements["rate"]["executed"] / 1e9, measurements["product_rate"] / 1e9
         executed, needed = measurements["share"]["executed"], measurements["share"]["needed"]
-        again = "" if needed == executed else f" ({needed:.0%} without what is recomputed)"
-        notes = f"{rate:.0f} GFLOP/s, {executed:.0%} of the product's {product:.0f}{again}"
+        again = "" if needed == executed else f" ({100 * needed:.2g} % without what is recomputed)"
+        notes = f"{rate:.0f} GFLOP/s, {100 * executed:.2g} % of the product's {product:.0f}{again}"
     return f"{measurements['samples_per_s']['p50']:.1f} samples/s at B={measurements['batch_size']}", memory, notes
 
 

@@ -259,7 +259,8 @@ def _examined(config: DoctorConfig) -> tuple[Facts, Facts]:
     facts, gpu = read_facts(device), device.type == "cuda"
     model = ModelConfig(embedding_dim=config.embedding_dim, attention_heads=config.attention_heads)
     dtypes = tuple(dict.fromkeys((torch.float32, resolve_precision(runtime, device))))
-    rates = {"product": product_rate(device, 3), "copy": copy_rate(device, device)}
+    rates = {f"product, {str(dtype).removeprefix('torch.')}": product_rate(device, 3, dtype) for dtype in dtypes}
+    rates["copy"] = copy_rate(device, device)
     return facts, {
         "first_tensor": failure,
         "devices": torch.cuda.device_count(),

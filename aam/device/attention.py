@@ -38,8 +38,9 @@ SDPA = "sdpa"
 # kernel (docs/decisions.md).
 SHORT = {torch.float32: 50, torch.bfloat16: 150}
 
-# The back end of each kind of call, (precision, masked); for a kind that is absent torch chooses.
-_backends: dict[tuple[torch.dtype, bool], SDPBackend] = {}
+# The back end of each kind of call, (type of device, precision, masked); for a kind that is absent torch chooses.
+# A run on a GPU computes on the CPU too, which lacks the GPU's back ends.
+_backends: dict[tuple[str, torch.dtype, bool], SDPBackend] = {}
 
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -49,7 +50,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, mask
     a call that is recomputed in backward takes the same one. Where torch chooses, short sequences of a CPU are computed
     by the formula.
     """
-    backend = _backends.get((query.dtype, mask is not None))
+    backend = _backends.get((query.device.type, query.dtype, mask is not None))
     if backend is None:
         if query.device.type == "cpu" and key.shape[-2] <= SHORT.get(query.dtype, 0):
             return attention_formula(query, key, value, mask)
@@ -76,24 +77,24 @@ def call_kind(dtype: torch.dtype, masked: bool) -> str:
     return f"{str(dtype).removeprefix('torch.')}, {'masked' if masked else 'unmasked'}"
 
 
-def use_backends(names: dict[str, str]) -> None:
-    """Let `scaled_dot_product_attention` use these back ends from now on, one for each kind of call."""
+def use_backends(names: dict[str, str], on: str = "cpu") -> None:
+    """Let `scaled_dot_product_attention` use these back ends from now on, one for each kind of call `on` a device."""
     _backends.clear()
     for kind, name in names.items():
         dtype, _, masked = kind.partition(", ")
         if name != SDPA:
-            _backends[getattr(torch, dtype), masked == "masked"] = BACKENDS[name]
+            _backends[on, getattr(torch, dtype), masked == "masked"] = BACKENDS[name]
 
 
 def backends_in_use() -> dict[str, str]:
     """Return the back ends of `use_backends`, by kind of call; torch chooses for all others."""
     names = {backend: name for name, backend in BACKENDS.items()}
-    return {call_kind(*kind): names[backend] for kind, backend in _backends.items()}
+    return {call_kind(dtype, masked): names[backend] for (_, dtype, masked), backend in _backends.items()}
 
 
-def is_valid_choice(names: Any, dtype: torch.dtype) -> bool:
-    """Return whether `names`, read from a file, holds a back end for each kind of call in this precision."""
-    kinds = {call_kind(dtype, True), call_kind(dtype, False)}
+def is_valid_choice(names: Any, dtypes: Sequence[torch.dtype]) -> bool:
+    """Return whether `names`, read from a file, holds a back end for each kind of call in these precisions."""
+    kinds = {call_kind(*kind) for kind in itertools.product(dtypes, (True, False))}
     return isinstance(names, dict) and names.keys() == kinds and set(map(str, names.values())) <= {SDPA, *BACKENDS}
 
 
@@ -163,7 +164,7 @@ def _check_current(device: torch.device, dtype: torch.dtype, masked: bool, lengt
 
 def _check_backend(name: str, device: torch.device, dtype: torch.dtype, masked: bool, width: int) -> Check:
     """Return the largest errors of one back end over all lengths, and the seconds of the last, or why it refuses."""
-    use_backends({call_kind(dtype, masked): name})
+    use_backends({call_kind(dtype, masked): name}, device.type)
     try:
         with warnings.catch_warnings():
             # torch explains by warnings why a back end does not serve a call.
@@ -177,14 +178,15 @@ def _check_backend(name: str, device: torch.device, dtype: torch.dtype, masked: 
 
 def check_call_kind(device: torch.device, dtype: torch.dtype, masked: bool, width: int) -> dict[str, Check]:
     """Check every back end for one kind of call with heads of `width`; back ends in use stay as they are."""
-    backends, threads = backends_in_use(), torch.get_num_threads()
+    backends, threads = dict(_backends), torch.get_num_threads()
     # So little work that a second thread, on a busy machine, costs seconds.
     torch.set_num_threads(1)
     try:
         return {name: _check_backend(name, device, dtype, masked, width) for name in (SDPA, *BACKENDS)}
     finally:
         torch.set_num_threads(threads)
-        use_backends(backends)
+        _backends.clear()
+        _backends.update(backends)
 
 
 def _is_valid(checks: Any) -> bool:
@@ -279,7 +281,12 @@ def _decide_for(facts: Facts, config: RuntimeConfig) -> dict[str, Any]:
 
 
 def decide_execution(
-    config: RuntimeConfig, device: torch.device, width: int, earlier: dict[str, Any] | None = None
+    config: RuntimeConfig,
+    device: torch.device,
+    width: int,
+    earlier: dict[str, Any] | None = None,
+    *,
+    learns: bool = True,
 ) -> dict[str, Any]:
     """Decide what this process computes with, and let attention with heads of `width` use it from now on.
 
@@ -293,6 +300,8 @@ def decide_execution(
         Width of an attention head.
     earlier : dict, optional
         What an earlier call of the same run, or rank 0, decided; taken over where it answers the same question.
+    learns : bool
+        The network is trained too, perhaps in another precision than that of predictions.
 
     Returns
     -------
@@ -311,23 +320,24 @@ def decide_execution(
         log.info(text, decision["recorded"], decision["attention"])
         use_backends({})
         return decision
-    dtype = resolve_precision(config, device)
+    precisions = (resolve_precision(config, device, learns), resolve_precision(config, device, learns=False))
+    dtypes = tuple(dict.fromkeys(precisions))
     question = {
         "asked": config.attn_implementation,
         "on": device_name(device),
         "torch": torch.__version__,
-        "precision": str(dtype),
+        "precision": str(dtypes[0]),
         "width": width,
         "tf32": config.tf32,
     }
     earlier = earlier or {}
-    if earlier.get("question") == question and is_valid_choice(earlier.get("attention"), dtype):
+    if earlier.get("question") == question and is_valid_choice(earlier.get("attention"), dtypes):
         backends = earlier["attention"]
     else:
-        checks, timed = check_backends(device, (dtype,), width), device.type == "cuda"
+        checks, timed = check_backends(device, dtypes, width), device.type == "cuda"
         backends = choose_backends(checks, config.attn_implementation, timed)
     before = backends_in_use()
-    use_backends(backends)
+    use_backends(backends, device.type)
     if backends_in_use() not in ({}, before):
         log.info("attention: %s", backends)
     return {"question": question, "attention": backends}

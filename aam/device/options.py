@@ -53,7 +53,9 @@ class RuntimeConfig(DeviceConfig, OutputConfig):
     seed: int = option(0, "Seed of every random draw.", ge=0, le=2**32 - 1, aliases=("--random-seed",))
     num_workers: int = rare(0, "Processes that prepare batches beside the main one.", ge=0, changes="nothing")
     mixed_precision: Literal["auto", "none", "bf16", "fp16"] = rare(
-        "auto", "auto: bf16 where the device has it in hardware (not on CPU), else float32; fp16 scales the loss."
+        "auto",
+        "auto: training in bf16 where the device has it in hardware (not on CPU), all else in float32; fp16 scales "
+        "the loss.",
     )
     attn_implementation: Literal["auto", "math", "mem_efficient", "flash", "sdpa"] = rare(
         "auto",

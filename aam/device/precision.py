@@ -14,10 +14,13 @@ from aam.device.platform import platform_here
 INITIAL_SCALE = 1024.0
 
 
-def resolve_precision(config: RuntimeConfig, device: torch.device) -> torch.dtype:
-    """Return the precision of the network on `device`."""
+def resolve_precision(config: RuntimeConfig, device: torch.device, learns: bool = True) -> torch.dtype:
+    """Return the precision of the network on `device`, where it `learns` or only predicts.
+
+    Unless another is asked for, predictions are float32, so that they are the same on every device.
+    """
     # Asked in each step; only a GPU needs its properties for the answer.
-    return select_precision(config, device.type == "cuda" and platform_here(device).bf16)
+    return select_precision(config, learns and device.type == "cuda" and platform_here(device).bf16)
 
 
 def select_precision(config: RuntimeConfig, has_bf16: bool) -> torch.dtype:
@@ -31,9 +34,9 @@ def select_precision(config: RuntimeConfig, has_bf16: bool) -> torch.dtype:
     return torch.bfloat16 if bf16 else torch.float32
 
 
-def autocast(config: RuntimeConfig, device: torch.device) -> AbstractContextManager[object]:
+def autocast(config: RuntimeConfig, device: torch.device, learns: bool = True) -> AbstractContextManager[object]:
     """Return the context in which the network runs in the precision of `resolve_precision`."""
-    dtype = resolve_precision(config, device)
+    dtype = resolve_precision(config, device, learns)
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype)
 
 

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-PRODUCT_SIZE = 2048
+# Rows of the matrices whose product is timed: a GPU is not busy with fewer.
+PRODUCT_SIZE = {"cpu": 2048, "cuda": 8192, "mps": 2048}
 
 Shape = Sequence[int]
 
@@ -144,12 +145,13 @@ def forward_stage(module: nn.Module, name: str) -> Iterator[None]:
 # --- rates -------------------------------------------------------------------------------------------------
 
 
-def product_rate(device: torch.device, repeats: int = 7) -> float:
-    """Return operations per second of torch's product of two float32 matrices of 2,048 rows (median of `repeats`)."""
-    left, right = torch.randn(2, PRODUCT_SIZE, PRODUCT_SIZE, device=device)
+def product_rate(device: torch.device, repeats: int = 7, dtype: torch.dtype = torch.float32) -> float:
+    """Return operations per second of torch's product of two square matrices in `dtype` (median of `repeats`)."""
+    size = PRODUCT_SIZE[device.type]
+    left, right = torch.randn(2, size, size, device=device, dtype=dtype)
     torch.mm(left, right)
     runs = [seconds(lambda: torch.mm(left, right), device) for _ in range(repeats)]
-    return 2 * float(PRODUCT_SIZE) ** 3 / median(runs)
+    return 2 * float(size) ** 3 / median(runs)
 
 
 def copy_rate(source: torch.device, target: torch.device, repeats: int = 3) -> float:

@@ -120,7 +120,7 @@ def test_a_back_end_chosen_inside_is_the_same_when_recomputed():
     ],
 )
 def test_a_choice_names_a_back_end_for_each_kind_of_call(names, expected):
-    assert is_valid_choice(names, torch.float32) is expected
+    assert is_valid_choice(names, [torch.float32]) is expected
 
 
 # --- the check -----------------------------------------------------------------------------------------------
@@ -265,6 +265,36 @@ def test_a_decision_is_used_from_then_on():
     assert backends_in_use() == {}
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_on_a_gpu_leaves_the_cpu_its_own():
+    """Where the GPU's back ends have no CPU version, its runs still compute their first batch there."""
+    query = torch.randn(1, 1, 60, 8)
+    expected = scaled_dot_product_attention(query, query, query)
+    use_backends({UNMASKED: "mem_efficient"}, "cuda")
+    assert torch.equal(scaled_dot_product_attention(query, query, query), expected)
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION), pytest.raises(RuntimeError):
+        F.scaled_dot_product_attention(query, query, query)
+
+
+def test_a_run_that_trains_in_bf16_has_back_ends_for_predictions_in_float32(monkeypatch):
+    facts = json.loads((PLATFORMS / "sm_90-torch2.7-cuda12.6.json").read_text())
+    kinds = {torch.float32: [MASKED, UNMASKED], torch.bfloat16: ["bfloat16, masked", "bfloat16, unmasked"]}
+    monkeypatch.setattr(attention, "device_name", lambda device: facts["device"]["name"])
+    monkeypatch.setattr(
+        attention, "resolve_precision", lambda config, device, learns: torch.bfloat16 if learns else torch.float32
+    )
+
+    def recorded(device, dtypes, width):
+        return {kind: facts["gates"][kind] for dtype in dtypes for kind in kinds[dtype]}
+
+    monkeypatch.setattr(attention, "check_backends", recorded)
+    config, device = RuntimeConfig(), torch.device("cuda")
+    first = decide_execution(config, device, 8)
+    assert first["attention"].keys() == {*kinds[torch.bfloat16], MASKED, UNMASKED}
+    assert decide_execution(config, device, 8, first) == first
+    assert decide_execution(config, device, 8, learns=False)["attention"].keys() == {MASKED, UNMASKED}
+
+
 def test_an_earlier_decision_is_taken_over_where_the_question_is_the_same():
     first = decide_execution(RuntimeConfig(), CPU, 8)
     earlier = {**first, "attention": {MASKED: "math", UNMASKED: "sdpa"}}
@@ -290,7 +320,7 @@ def test_the_back_end_of_a_gpu_is_printed_once(monkeypatch, caplog):
     facts = json.loads((PLATFORMS / "gfx942-torch2.7-rocm6.3.json").read_text())
     gates = {kind: facts["gates"][kind] for kind in (MASKED, UNMASKED)}
     monkeypatch.setattr(attention, "device_name", lambda device: facts["device"]["name"])
-    monkeypatch.setattr(attention, "resolve_precision", lambda config, device: torch.float32)
+    monkeypatch.setattr(attention, "resolve_precision", lambda config, device, learns: torch.float32)
     monkeypatch.setattr(attention, "check_backends", lambda device, dtypes, width: gates)
     with caplog.at_level("INFO", "aam"):
         first, second = (decide_execution(RuntimeConfig(), torch.device("cuda"), 8) for _ in range(2))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from aam.device import precision
 from aam.device.options import RuntimeConfig
 from aam.device.precision import UNSCALED, autocast, make_scaler, resolve_precision, select_precision
 
@@ -25,6 +28,14 @@ def test_auto_takes_bf16_where_it_is_in_hardware(asked, with_bf16, without):
     assert select_precision(config, True) == with_bf16
     assert select_precision(config, False) == without
     assert resolve_precision(config, CPU) == without
+
+
+def test_unasked_only_training_is_in_bf16(monkeypatch):
+    monkeypatch.setattr(precision, "platform_here", lambda device: SimpleNamespace(bf16=True))
+    gpu = torch.device("cuda")
+    assert resolve_precision(RuntimeConfig(), gpu) == torch.bfloat16
+    assert resolve_precision(RuntimeConfig(), gpu, learns=False) == torch.float32
+    assert resolve_precision(RuntimeConfig(mixed_precision="bf16"), gpu, learns=False) == torch.bfloat16
 
 
 @pytest.mark.parametrize("asked", ["auto", "none", "bf16", "fp16"])

@@ -160,7 +160,7 @@ def test_memory_of_steps(study, tmp_path):
 
 @pytest.mark.parametrize("what", ["step", "batch-size", "lr"])
 def test_profiles(study, tmp_path, what, capsys, monkeypatch):
-    monkeypatch.setattr(timing, "PRODUCT_SIZE", 256)
+    monkeypatch.setitem(timing.PRODUCT_SIZE, "cpu", 256)
     words = ["profile", what, "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--steps", "2"]
     words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2", "--threads=1", "--batch-size=8"]
     assert main([*words, "--device", "cpu", "--output-dir", str(tmp_path / "out")]) == 0
