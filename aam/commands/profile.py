@@ -35,7 +35,7 @@ def _operations(steps: PretrainingSteps, folder: Path) -> Measurements:
     gpu = steps.device.type == "cuda"
     kinds = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if gpu else [])]
     start, cpu = time.perf_counter(), time.process_time()
-    with torch.profiler.profile(activities=kinds) as profiler:
+    with torch.profiler.profile(activities=kinds, acc_events=True) as profiler:
         batches = steps.take(3, 1)[1]
     wall, cpu = time.perf_counter() - start, time.process_time() - cpu
     taken = {event.key: (event.self_device_time_total if gpu else event.self_cpu_time_total) / 1e6 for event in

@@ -281,12 +281,7 @@ def _decide_for(facts: Facts, config: RuntimeConfig) -> dict[str, Any]:
 
 
 def decide_execution(
-    config: RuntimeConfig,
-    device: torch.device,
-    width: int,
-    earlier: dict[str, Any] | None = None,
-    *,
-    learns: bool = True,
+    config: RuntimeConfig, device: torch.device, width: int, earlier: dict[str, Any] | None = None, learns: bool = True
 ) -> dict[str, Any]:
     """Decide what this process computes with, and let attention with heads of `width` use it from now on.
 

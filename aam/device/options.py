@@ -54,8 +54,8 @@ class RuntimeConfig(DeviceConfig, OutputConfig):
     num_workers: int = rare(0, "Processes that prepare batches beside the main one.", ge=0, changes="nothing")
     mixed_precision: Literal["auto", "none", "bf16", "fp16"] = rare(
         "auto",
-        "auto: training in bf16 where the device has it in hardware (not on CPU), all else in float32; fp16 scales "
-        "the loss.",
+        "auto: networks of width 256 and more are trained in bf16 where the device has it in hardware (not on CPU), "
+        "all else is float32; fp16 scales the loss.",
     )
     attn_implementation: Literal["auto", "math", "mem_efficient", "flash", "sdpa"] = rare(
         "auto",

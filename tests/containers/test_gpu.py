@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from aam.cli.main import main
 from aam.data.collate import rarefied_batch
 from aam.model.heads import HeadConfig
 
@@ -29,3 +31,20 @@ def test_the_network_agrees_with_the_cpu(study_of, tiny, model_of):
     outputs = model.to("cuda")(batch.to(torch.device("cuda")))
     torch.testing.assert_close(outputs.samples.cpu(), expected.samples, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(outputs.distance.cpu(), expected.distance, rtol=1e-4, atol=1e-4)
+
+
+def test_a_run_and_its_vectors_are_those_of_the_cpu(simulate_study, tmp_path):
+    study, losses = simulate_study(), []
+    sizes = ["--embedding-dim", "16", "--attention-layers", "1", "--attention-heads", "2", "--epochs", "2"]
+    inputs = ["--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--rarefy-depth", "500"]
+    for device in ("cpu", "cuda"):
+        on_device = ["--device", device, "--output-dir"]
+        assert main(["pretrain", *inputs, *sizes, *on_device, str(tmp_path / device)]) == 0
+        records = map(json.loads, (tmp_path / device / "metrics.jsonl").read_text().splitlines())
+        losses.append([record["val_loss"] for record in records if record["event"] == "epoch"])
+        embedded = ["embed", "--model", str(tmp_path / "cpu" / "model"), "--table", inputs[1], "--format", "npy"]
+        assert main([*embedded, *on_device, str(tmp_path / f"vectors-{device}")]) == 0
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    for name in ("asvs.npy", "samples.npy"):
+        on_cpu, on_gpu = (np.load(tmp_path / f"vectors-{device}" / name) for device in ("cpu", "cuda"))
+        np.testing.assert_allclose(on_gpu, on_cpu, atol=1e-4)

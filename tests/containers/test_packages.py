@@ -34,7 +34,7 @@ def packages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("packages")
     archive = make_sdist(folder)
     # Not by tarfile, whose filters the first releases of Python 3.11, as in Debian 12, do not know.
-    shutil.unpack_archive(archive, folder / "sdist")
+    shutil.unpack_archive(archive, folder / "sdist", filter="data")
     zipfile.ZipFile(build_wheel(archive, folder)).extractall(folder / "installed")
     return folder
 
