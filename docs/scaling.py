@@ -39,8 +39,8 @@ class Machine:
 # Published values of AMD and NVIDIA: dense bf16; Infinity Fabric 128 GB/s to each of three neighbours, NVLink 450 GB/s
 # each way; one 200 Gb/s Slingshot port per APU, one 400 Gb/s InfiniBand port per GPU. Rings use all ports of a node.
 MACHINES = (Machine("MI300A", 4, 980.6e12, 384e9, 4 * 25e9), Machine("H200", 8, 989.5e12, 450e9, 8 * 50e9))
-# Share of the peak that the network reaches: about a third on a CPU (docs/benchmarks); assumed for GPUs too.
-PEAK_SHARE = 0.3
+# Share of the peak that a network of width 768 reached on one H200 (docs/decisions.md); assumed for MI300A too.
+PEAK_SHARE = 0.18
 # The study oral-age, rarefied to 1,000 reads.
 ASVS_IN_64_SAMPLES = 452.0
 # Distinct ASVs grow with this power of the samples; it fits 64 to 2,048 samples within 8 %.

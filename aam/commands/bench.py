@@ -76,7 +76,7 @@ def time_training(config: FineTuneConfig, repeats: int, task_class: type[Amplico
         executed, and of those needed, without what is recomputed. The product is in the precision of the training.
     """
     steps = make_steps(config, task_class)
-    precision = resolve_precision(config.runtime, steps.device)
+    precision = resolve_precision(steps.task.config.runtime, steps.device)
     product = product_rate(steps.device, dtype=precision)
     reset_peak(steps.device)
     steps.take(WARM_UP, 0)

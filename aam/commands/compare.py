@@ -86,7 +86,7 @@ def compare_runs(config: CompareConfig) -> int:
 
 
 # Measurements of which more is better or worse, by how their dotted names end; and those that must be alike.
-MORE = re.compile(r"(samples_per_s\.p50|rates?\.[\w ]+|product_rate)$")
+MORE = re.compile(r"(samples_per_s\.p50|rates?\.[\w, ]+|product_rate)$")
 
 LESS = re.compile(r"(step_s\.p50|seconds(\.p50)?|peak_bytes|\.error)$")
 

@@ -186,7 +186,7 @@ def _facts_table(report: Facts) -> Table:
     rows = {
         **{name: value for name, value in platform.items() if name not in ("versions", "cpu_operations")},
         **platform["versions"],
-        "tested with": f"torch {' to '.join(TESTED)} on CPU; not yet on a GPU",
+        "tested with": f"torch {' to '.join(TESTED)} on CPU, 2.11 on NVIDIA H100 and H200; not yet on AMD",
         "devices": report["devices"],
         "runs on the CPU": report["cpu_operations"],
         **report["memory"],

@@ -84,16 +84,15 @@ def stack_rows(parts: Iterable[sparse.csr_matrix]) -> sparse.csr_matrix:
     """Return matrices below each other, at least one, holding no more than one of them beside the whole."""
     rest = iter(parts)
     whole = next(rest)
-    data, columns, widths = whole.data.copy(), whole.indices.copy(), [np.diff(whole.indptr)]
+    # They grow in place, as arrays of numpy 2.5 do not: the whole is not copied.
+    data, columns, widths = bytearray(whole.data), bytearray(whole.indices), [np.diff(whole.indptr)]
     for part in rest:
-        start = len(data)
-        for old, new in ((data, part.data), (columns, part.indices)):
-            # In place: the whole is not copied.
-            old.resize(start + len(new), refcheck=False)
-            old[start:] = new
+        data.extend(part.data)
+        columns.extend(part.indices)
         widths.append(np.diff(part.indptr))
     ends = np.concatenate([np.zeros(1, np.int64), *widths]).cumsum()
-    return sparse.csr_matrix((data, columns, ends), shape=(len(ends) - 1, whole.shape[1]))
+    stacked = (np.frombuffer(data, whole.data.dtype), np.frombuffer(columns, whole.indices.dtype), ends)
+    return sparse.csr_matrix(stacked, shape=(len(ends) - 1, whole.shape[1]))
 
 
 Matrix: TypeAlias = Floats | sparse.csr_matrix | Product

@@ -129,7 +129,7 @@ def test_recorded_machines_are_examined_like_any_other(path, tmp_path, monkeypat
             "mended TORCH_BLAS_PREFER_HIPBLASLT: hipBLASLt has no kernels for gfx1010",
             "wrong operation fft: off by inf aam runs it on the CPU",
         ],
-        "sm_90-torch2.7-cuda12.6": [],
+        "sm_90-torch2.11-cuda13.0": [],
     }[path.stem]
     assert all(line in findings for line in expected), findings
     assert len(findings.splitlines()) == len(expected) + 3 * (path.stem == "gfx942-torch2.5-rocm6.2")
@@ -284,7 +284,7 @@ def test_training_says_what_a_recorded_machine_would_take(study, tmp_path, monke
         ("gfx942-torch2.7-rocm6.3", {"bfloat16, masked": "mem_efficient", "bfloat16, unmasked": "flash"}),
         ("gfx1010-torch2.7-rocm6.3", {"float32, masked": "math", "float32, unmasked": "math"}),
         ("gfx1100-torch2.7-rocm6.3", {"bfloat16, masked": "math", "bfloat16, unmasked": "math"}),
-        ("sm_90-torch2.7-cuda12.6", {"bfloat16, masked": "mem_efficient", "bfloat16, unmasked": "flash"}),
+        ("sm_90-torch2.11-cuda13.0", {"bfloat16, masked": "mem_efficient", "bfloat16, unmasked": "mem_efficient"}),
     ):
         monkeypatch.setenv("AAM_PLATFORM", str(PLATFORMS / f"{name}.json"))
         assert pretrain(study, tmp_path / name) == 0

@@ -277,7 +277,7 @@ def test_a_run_on_a_gpu_leaves_the_cpu_its_own():
 
 
 def test_a_run_that_trains_in_bf16_has_back_ends_for_predictions_in_float32(monkeypatch):
-    facts = json.loads((PLATFORMS / "sm_90-torch2.7-cuda12.6.json").read_text())
+    facts = json.loads((PLATFORMS / "sm_90-torch2.11-cuda13.0.json").read_text())
     kinds = {torch.float32: [MASKED, UNMASKED], torch.bfloat16: ["bfloat16, masked", "bfloat16, unmasked"]}
     monkeypatch.setattr(attention, "device_name", lambda device: facts["device"]["name"])
     monkeypatch.setattr(

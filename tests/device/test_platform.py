@@ -46,9 +46,9 @@ DECISIONS = {
         ("math", "math", "math", "math"),
         {"TORCH_BLAS_PREFER_HIPBLASLT": "0"},
     ),
-    "sm_90-torch2.7-cuda12.6": (
+    "sm_90-torch2.11-cuda13.0": (
         ("NVIDIA", "sm_90", False, True, None, ()),
-        ("mem_efficient", "mem_efficient", "mem_efficient", "flash"),
+        ("mem_efficient", "mem_efficient", "mem_efficient", "mem_efficient"),
         {},
     ),
 }
@@ -97,7 +97,7 @@ CAPABILITIES = {(7, 0): False, (7, 5): False, (8, 0): True, (12, 0): True}
 @pytest.mark.parametrize("chip", [*CHIPS, *CAPABILITIES], ids=str)
 def test_bf16_in_hardware_by_chip_and_capability(chip):
     nvidia = chip in CAPABILITIES
-    name = "sm_90-torch2.7-cuda12.6" if nvidia else "gfx1100-torch2.7-rocm6.3"
+    name = "sm_90-torch2.11-cuda13.0" if nvidia else "gfx1100-torch2.7-rocm6.3"
     facts = json.loads((PLATFORMS / f"{name}.json").read_text())
     facts["device"] |= {"major": chip[0], "minor": chip[1]} if nvidia else {"gcnArchName": chip}
     assert platform_of(facts).bf16 is (CAPABILITIES[chip] if nvidia else CHIPS[chip])
@@ -159,7 +159,7 @@ def test_a_rank_takes_its_device_of_those_that_it_sees(monkeypatch, visible, exp
 
 
 def test_a_device_that_cannot_be_divided_has_no_mode():
-    facts = json.loads((PLATFORMS / "sm_90-torch2.7-cuda12.6.json").read_text())
+    facts = json.loads((PLATFORMS / "sm_90-torch2.11-cuda13.0.json").read_text())
     assert platform_of(facts).partition == ""
     assert platform_of(facts).memory_share is None
 
