@@ -143,8 +143,6 @@ def load_inputs(
     config, why_folds = _with_folds(config, inputs, columns) if learns_alone else (config, "")
     data = config.data
     study = make_study(inputs, data, config.model.max_bp, config.runtime.seed, columns)
-    if why_folds:
-        log.info("%s", why_folds)
     if config.model.max_bp is None:
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, max_bp=study.longest))
     reference = None if pretrained is None else pretrained.reference
@@ -156,6 +154,8 @@ def load_inputs(
     for sentence in () if pretrained is None else pretrained.profile.compare(table.sequences, table.reads_of_asvs):
         log.warning("warning: --pretrained-encoder: %s", sentence)
     splits = make_splits(study, config.data, config.runtime.seed)
+    if why_folds:
+        log.info("%s", why_folds)
     config = _with_baselines(config, study, splits) if learns_alone and not in_memory else config
     if not config.targets.metadata_column:
         _check_size(study, splits)
