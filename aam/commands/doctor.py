@@ -180,17 +180,23 @@ def _format(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
+def _rate(name: str, rate: float) -> str:
+    return f"{rate / 1e9:.3g} {'GFLOP' if name.startswith('product') else 'GB'}/s"
+
+
 def _facts_table(report: Facts) -> Table:
     platform = report["platform"]
+    memory = {name: value and f"{value / 1e9:.1f} GB" for name, value in report["memory"].items()}
     table = Table(title=f"aam doctor: {platform['name']}", show_header=False, title_justify="left")
     rows = {
         **{name: value for name, value in platform.items() if name not in ("versions", "cpu_operations")},
+        "memory": platform["memory"] and f"{platform['memory'] / 1e9:.1f} GB",
         **platform["versions"],
         "tested with": f"torch {' to '.join(TESTED)} on CPU, 2.11 on NVIDIA H100 and H200; not yet on AMD",
         "devices": report["devices"],
         "runs on the CPU": report["cpu_operations"],
-        **report["memory"],
-        **{name: f"{rate / 1e9:.3g} G/s" for name, rate in report["rates"].items()},
+        **memory,
+        **{name: _rate(name, rate) for name, rate in report["rates"].items()},
         **report["environment"],
         **report["caches"],
         **report["slurm"],
@@ -210,7 +216,7 @@ def _attention_table(attention: Facts) -> Table:
     for kind, results in attention["results"].items():
         for name, result in results.items():
             if "refused" in result:
-                table.add_row(kind, name, "", "", "", "does not serve")
+                table.add_row(kind, name, "", "", "", "refused")
                 continue
             status = "wrong" if result["wrong"] else "taken" if attention["chosen"].get(kind) == name else ""
             errors = [f"{result['forward']:.2g}", f"{result['backward']:.2g}"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -101,7 +102,8 @@ def test_this_machine(tmp_path, capsys):
     assert not any(results["wrong"] for results in report["operations"].values())
     assert max(layer["error"] for layer in report["activations"].values()) < 1e-4
     stdout = capsys.readouterr().out
-    assert "float32, masked" in stdout
+    assert "float32, masked   │ mem_efficient │" in stdout, "whole words on 80 columns"
+    assert re.search(r"memory +│ [\d.]+ GB", stdout)
     assert "Nothing is wrong." in stdout
 
 
