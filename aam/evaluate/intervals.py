@@ -209,9 +209,17 @@ def metrics_with_intervals(predictions: TargetPredictions, seed: int, repeats: i
 def metrics_by_level(
     predictions: TargetPredictions, levels: Array, seed: int, repeats: int = 1000
 ) -> dict[str, tuple[int, dict[str, Interval]]]:
-    """Return number of samples and metrics at each level of `levels` [N]: fold, batch, category, true class."""
+    """Return number of samples and metrics at each level of `levels` [N]: fold, batch, category, true class.
+
+    There are no limits where one group or two have nearly all samples of a level, as if there were fewer than
+    `LEAST_GROUPS` of one size.
+    """
     parts = {str(level): predictions.at(levels == level).complete() for level in sorted_levels(levels)}
-    return {level: (len(part.truth), metrics_with_intervals(part, seed, repeats)) for level, part in parts.items()}
+    result = {}
+    for level, part in parts.items():
+        few = effective_groups(part.resampling_units) < LEAST_GROUPS
+        result[level] = len(part.truth), metrics_with_intervals(part, seed, 0 if few else repeats)
+    return result
 
 
 def number(value: float) -> str:

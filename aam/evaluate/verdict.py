@@ -28,6 +28,9 @@ from aam.evaluate.target_predictions import UNKNOWN_CLASS, Subset, TargetPredict
 # At most these metrics inside the batches are next to nothing.
 NOTHING = {"auroc": 0.55, "r2": 0.05}
 
+# Within batches the metric is as good as over all where it is not lower by more than this.
+AS_GOOD = 0.02
+
 # At most these, nothing.
 CHANCE = {"auroc": 0.5, "r2": 0.0}
 
@@ -64,6 +67,22 @@ def within_batches(complete: TargetPredictions) -> dict[str, float]:
     squares = float(np.square(complete.predicted - complete.truth).sum())
     spread = float(truth @ truth)
     return {"r2": 1 - squares / spread if spread else math.nan, "pearson": pearson(truth, predicted)}
+
+
+def between_batches(complete: TargetPredictions, name: str) -> str:
+    """Return that differences between batches may be what was learned, unless it is as good within one."""
+    complete = complete.at(np.asarray(complete.batch).astype(str) != "")
+    if len(np.unique(np.asarray(complete.batch))) < 2:
+        return ""
+    key = "auroc" if complete.labels else "r2"
+    within = within_batches(complete)[key]
+    overall = unweighted_metrics(complete.measure, complete.truth, complete.predicted)[key]
+    if math.isnan(within):
+        return f"What differs between values of {name} may be what was learned."
+    if within >= overall - AS_GOOD:
+        return ""
+    metric = f"{key.upper()} is {number(within)} within one, {number(overall)} over all"
+    return f"Part of what was learned may be what differs between values of {name}: {metric}."
 
 
 def batch_sentences(complete: TargetPredictions, name: str) -> list[str]:

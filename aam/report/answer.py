@@ -12,7 +12,7 @@ from aam.evaluate.comparison import Comparison, Outcome, headline, outcome, shar
 from aam.evaluate.intervals import Interval, limits_text, number, too_few, with_limits
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES
 from aam.evaluate.new_studies import InNewStudies
-from aam.evaluate.verdict import OPEN, p_text
+from aam.evaluate.verdict import OPEN, between_batches, p_text
 from aam.report.report import ReportData, TargetResult
 from aam.report.samples import worse_levels
 
@@ -192,8 +192,8 @@ def keep_in_mind(result: TargetResult, transductive: bool = False) -> list[str]:
         reasons.append("There is no baseline beside it: how good this is cannot be judged from it alone.")
     elif result.comparisons and all(one.trivial for one in result.comparisons):
         reasons.append("No learned baseline, such as a forest, stands beside it; aam train --rf-baseline adds them.")
-    if complete.batch is not None and len(result.batches) > 1:
-        reasons.append(f"What differs between values of {result.names.batch} may be what was learned.")
+    if complete.batch is not None:
+        reasons.extend(filter(None, [between_batches(complete, result.names.batch)]))
     if result.names.fold and result.new_studies is None and len(result.folds) > 1:
         key = headline(complete.labels)
         of_folds = sorted(values[key].value for _, values in result.folds.values())

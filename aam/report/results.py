@@ -106,8 +106,9 @@ def with_conformal_intervals(
             )  # fmt: skip
             continue
         log.info(
-            "%s: %.0f %% intervals fitted to the errors in %d groups", spec.name, 100 * CONFORMAL_LEVEL, fit.groups
-        )
+            "%s: %.0f %% intervals fitted to the errors in %d groups, those of a sample without its own",
+            spec.name, 100 * CONFORMAL_LEVEL, fit.groups,
+        )  # fmt: skip
         of_all = np.full((len(table.sample_ids), 2), math.nan)
         of_all[predictions.has_both] = limits
         table, fitted[spec.name] = table.with_limits(spec.name, of_all), fit

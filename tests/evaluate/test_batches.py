@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 
 import numpy as np
 import pytest
 import sklearn.metrics
 
-from aam.evaluate.verdict import batch_sentences, within_batches
+from aam.evaluate.verdict import batch_sentences, between_batches, within_batches
 from tests.evaluate.simulated import predictions_of, scored
 
 
@@ -27,6 +28,20 @@ def test_a_prediction_of_the_batch_alone_is_worth_nothing_within_it():
     shifted = predictions_of(truth, truth + centre, batch=batch)
     assert within_batches(shifted)["pearson"] == pytest.approx(1.0)
     assert within_batches(shifted)["r2"] < 0
+
+
+def test_what_batches_explain_is_said_where_it_is_less_within_one():
+    draw = np.random.default_rng(0)
+    batch, centre = np.repeat(["a", "b", ""], 50), np.repeat([0.0, 3.0, 9.0], 50)
+    truth = centre + draw.normal(size=150)
+    said = between_batches(predictions_of(truth, centre, batch=batch), "run")
+    start = "Part of what was learned may be what differs between values of run: R2 is "
+    assert re.fullmatch(r"-?0\.\d+ within one, 0\.\d+ over all\.", said.removeprefix(start))
+    assert between_batches(predictions_of(truth, truth + draw.normal(0, 0.01, 150), batch=batch), "run") == ""
+    assert between_batches(predictions_of(truth, centre, batch=np.repeat(["a", ""], 75)), "run") == "", "one batch"
+    labels = (batch == "b").astype(int)
+    certain = predictions_of(labels, np.stack([1 - labels, labels], axis=1) * 1.0, ("no", "yes"), batch=batch)
+    assert between_batches(certain, "run") == "What differs between values of run may be what was learned."
 
 
 @pytest.mark.parametrize("number", [2, 3])

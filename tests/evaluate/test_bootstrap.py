@@ -29,6 +29,17 @@ def test_metrics_by_level_are_those_of_its_samples():
         assert {key: one.value for key, one in values.items()} == expected
 
 
+def test_a_level_that_is_mostly_one_group_has_no_interval():
+    truth, predicted = measured(0)
+    truth, predicted = truth[:30], predicted[:30]
+    alike = np.arange(30) // 3
+    mostly = np.where(np.arange(30) < 20, 0, np.arange(30))
+    for groups, given in ((alike, True), (mostly, False)):
+        predictions = predictions_of(truth, predicted, groups=groups.astype(str))
+        _, values = intervals.metrics_by_level(predictions, np.full(30, "x"), seed=0, repeats=50)["x"]
+        assert np.isfinite(values["mae"].low) == given
+
+
 # --- intervals and tests -----------------------------------------------------------------------------------
 
 
