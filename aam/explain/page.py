@@ -443,7 +443,12 @@ def asv_table(explanation: Explanation, top: int) -> Table:
     observed = {"with": f"mean {explanation.effects.spec.name} of samples with it", "without": "without it"}
     numeric = not explanation.effects.spec.labels
     if numeric:
-        table = table.assign(**_means_of_truth(explanation, table.index))
+        means = _means_of_truth(explanation, table.index)
+        apart = np.subtract(means["with"], means["without"]) * table["effect"].to_numpy()
+        raises = [
+            f"{word} given the others" if one < 0 else word for word, one in zip(table["raises"], apart, strict=True)
+        ]
+        table = table.assign(raises=raises, **means)
     # Models of presence alone have nothing to divide.
     parts = {"presence-effect": "by presence", "abundance-effect": "by reads"}
     columns = {

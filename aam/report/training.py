@@ -205,7 +205,7 @@ def _left_out(study: Study, classes: Sequence[str]) -> list[str]:
     every, kept, metadata = study.selection.of_file, study.selection.aligned, study.metadata
     if metadata is None or len(kept) == len(every):
         return []
-    text = f"{len(every) - len(kept)} of {len(every)} samples of the table lack metadata and are left out"
+    text = f"{len(every) - len(kept)} of {len(every)} samples of the table lack needed metadata and are left out"
     for name in classes:
         if lost := lost_classes(metadata, name, every, kept):
             text += f", among them all of {name} {shown(lost)}"

@@ -176,7 +176,7 @@ def test_samples_without_metadata_are_named_in_the_report_with_the_class_that_th
     assert main([*words, "--threads", "1", "--output-dir", str(tmp_path / "run")]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
     number = sum(row[biome] in gone for row in lines)
-    expected = f"{number} of 60 samples of the table lack metadata and are left out, among them all of biome "
+    expected = f"{number} of 60 samples of the table lack needed metadata and are left out, among them all of biome "
     assert expected + "&#x27;" + "".join(gone) in page
 
 

@@ -159,6 +159,8 @@ def test_the_mean_number_of_samples_with_an_asv_stands_beside_that_of_others():
     place, first = table.header.index("mean age of samples with it"), explanation.features.index[0]
     has, truth = explanation.effects.carriers.toarray()[:, first] > 0, explanation.effects.truth
     assert table.rows[0][place : place + 2] == (number(truth[has].mean()), number(truth[~has].mean()))
+    effect = explanation.features["effect"].iloc[0] * (truth[has].mean() - truth[~has].mean())
+    assert ("given the others" in table.rows[0][table.header.index("speaks for")]) == (effect < 0)
     assert asv_table(explained(truth=False), 4).rows[0][place] == "-"
     assert "without it" not in asv_table(explained(3), 4).header
 
