@@ -269,6 +269,10 @@ class DataConfig(TreeConfig, MetadataFormat):
         return replace(self, cv=folds, group_column=group, batch_column=batch)
 
 
+# Narrower networks train no faster in bf16 on a GPU that waits for the host (docs/decisions.md, "First runs on a GPU").
+LEAST_BF16_WIDTH = 256
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """Sizes of the network; everything else is derived from them"""
@@ -298,6 +302,11 @@ class ModelConfig:
     def positions(self) -> int:
         """Nucleotides that the ASV encoder has positions for; before a table is known, those of common reads."""
         return COMMON_LENGTH if self.max_bp is None else self.max_bp
+
+    @property
+    def trains_in_bf16(self) -> bool:
+        """Whether training in bf16 is worth its rounding on a GPU, which waits for the host with a narrow network."""
+        return self.embedding_dim >= LEAST_BF16_WIDTH
 
     @property
     def head_width(self) -> int:

@@ -76,7 +76,9 @@ def time_training(config: FineTuneConfig, repeats: int, task_class: type[Amplico
         executed, and of those needed, without what is recomputed. The product is in the precision of the training.
     """
     steps = make_steps(config, task_class)
-    precision = resolve_precision(steps.task.config.runtime, steps.device)
+    # On a CPU float32, as a product in fp16 takes minutes there.
+    precision = resolve_precision(config.runtime, steps.device, config.model.trains_in_bf16)
+    precision = torch.float32 if steps.device.type == "cpu" else precision
     product = product_rate(steps.device, dtype=precision)
     reset_peak(steps.device)
     steps.take(WARM_UP, 0)
@@ -210,6 +212,10 @@ def device_cases(config: BenchConfig, table: Path, tree: Path | None) -> dict[st
     }
 
 
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.1 else f"{100 * share:.2g}%"
+
+
 def describe_case(measurements: Measurements) -> tuple[str, str, str]:
     """Return speed, memory and what else is to be known of a case, for people."""
     memory = f"{measurements['peak_bytes'] / 1e9:.2f} GB" if "peak_bytes" in measurements else ""
@@ -222,8 +228,8 @@ def describe_case(measurements: Measurements) -> tuple[str, str, str]:
     if "share" in measurements:
         rate, product = measurements["rate"]["executed"] / 1e9, measurements["product_rate"] / 1e9
         executed, needed = measurements["share"]["executed"], measurements["share"]["needed"]
-        again = "" if needed == executed else f" ({100 * needed:.2g} % without what is recomputed)"
-        notes = f"{rate:.0f} GFLOP/s, {100 * executed:.2g} % of the product's {product:.0f}{again}"
+        again = "" if needed == executed else f" ({_percent(needed)} without what is recomputed)"
+        notes = f"{rate:.0f} GFLOP/s, {_percent(executed)} of the product's {product:.0f}{again}"
     return f"{measurements['samples_per_s']['p50']:.1f} samples/s at B={measurements['batch_size']}", memory, notes
 
 

@@ -219,7 +219,8 @@ def _trial_error(trial: Any, prepared: Prepared, folder: Path) -> float:
 
     config = resolved(from_dict(prepared.config, _sections(trial.params), "search space"))
     prepared = dataclasses.replace(prepared, config=config)
-    decide_execution(config.runtime, prepared.device, config.model.head_width)
+    model = config.model
+    decide_execution(config.runtime, prepared.device, model.head_width, in_bf16=model.trains_in_bf16)
     about = {"command": "tune", "config": to_dict(config), "decisions": {}, "inputs": {}}
     run, study = RunDirectory(folder, about, config.runtime, Signals(), resumed=False), prepared.study
     errors: list[float] = []

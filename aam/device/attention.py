@@ -269,11 +269,12 @@ def choose_backends(checks: Checks, requested: str, timed: bool) -> dict[str, st
     return chosen
 
 
-def _decide_for(facts: Facts, config: RuntimeConfig) -> dict[str, Any]:
+def _decide_for(facts: Facts, config: RuntimeConfig, in_bf16: bool) -> dict[str, Any]:
     """Return what would be decided on a recorded machine."""
     platform = platform_of(facts)
-    dtype = select_precision(config, platform.bf16 and platform.vendor != "Apple")
-    kinds = [call_kind(dtype, masked) for masked in (True, False)]
+    has_bf16 = platform.bf16 and platform.vendor != "Apple"
+    dtypes = dict.fromkeys(select_precision(config, has_bf16 and one) for one in (in_bf16, False))
+    kinds = [call_kind(*kind) for kind in itertools.product(dtypes, (True, False))]
     checks = {kind: facts["gates"][kind] for kind in kinds if kind in facts["gates"]}
     timed = platform.vendor in ("AMD", "NVIDIA")
     backends = choose_backends(checks, config.attn_implementation, timed)
@@ -281,7 +282,7 @@ def _decide_for(facts: Facts, config: RuntimeConfig) -> dict[str, Any]:
 
 
 def decide_execution(
-    config: RuntimeConfig, device: torch.device, width: int, earlier: dict[str, Any] | None = None, learns: bool = True
+    config: RuntimeConfig, device: torch.device, width: int, earlier: dict[str, Any] | None = None, in_bf16: bool = True
 ) -> dict[str, Any]:
     """Decide what this process computes with, and let attention with heads of `width` use it from now on.
 
@@ -295,8 +296,8 @@ def decide_execution(
         Width of an attention head.
     earlier : dict, optional
         What an earlier call of the same run, or rank 0, decided; taken over where it answers the same question.
-    learns : bool
-        The network is trained too, perhaps in another precision than that of predictions.
+    in_bf16 : bool
+        As for `resolve_precision`; what only predicts is decided too.
 
     Returns
     -------
@@ -310,13 +311,12 @@ def decide_execution(
     """
     facts = recorded_platform()
     if facts is not None:
-        decision = _decide_for(facts, config)
+        decision = _decide_for(facts, config, in_bf16)
         text = "recorded: %s would take attention %s; this machine computes with its own"
         log.info(text, decision["recorded"], decision["attention"])
         use_backends({})
         return decision
-    precisions = (resolve_precision(config, device, learns), resolve_precision(config, device, learns=False))
-    dtypes = tuple(dict.fromkeys(precisions))
+    dtypes = tuple(dict.fromkeys(resolve_precision(config, device, one) for one in (in_bf16, False)))
     question = {
         "asked": config.attn_implementation,
         "on": device_name(device),

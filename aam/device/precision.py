@@ -14,19 +14,19 @@ from aam.device.platform import platform_here
 INITIAL_SCALE = 1024.0
 
 
-def resolve_precision(config: RuntimeConfig, device: torch.device, learns: bool = True) -> torch.dtype:
-    """Return the precision of the network on `device`, where it `learns` or only predicts.
+def resolve_precision(config: RuntimeConfig, device: torch.device, in_bf16: bool = True) -> torch.dtype:
+    """Return the precision of the network on `device`; `in_bf16`: whether it is worth its rounding.
 
-    Unless another is asked for, predictions are float32, so that they are the same on every device.
+    It is for the training of wide networks. Predictions are float32, so that they are the same on every device.
     """
     # Asked in each step; only a GPU needs its properties for the answer.
-    return select_precision(config, learns and device.type == "cuda" and platform_here(device).bf16)
+    return select_precision(config, in_bf16 and device.type == "cuda" and platform_here(device).bf16)
 
 
 def select_precision(config: RuntimeConfig, has_bf16: bool) -> torch.dtype:
     """Return the precision that ``--mixed-precision`` means where bf16 is in hardware or not.
 
-    ``auto`` means bf16 where it is in hardware, else float32.
+    ``auto`` means bf16 where it is in hardware and worth it, else float32.
     """
     if config.mixed_precision == "fp16":
         return torch.float16
@@ -34,9 +34,9 @@ def select_precision(config: RuntimeConfig, has_bf16: bool) -> torch.dtype:
     return torch.bfloat16 if bf16 else torch.float32
 
 
-def autocast(config: RuntimeConfig, device: torch.device, learns: bool = True) -> AbstractContextManager[object]:
+def autocast(config: RuntimeConfig, device: torch.device, in_bf16: bool = True) -> AbstractContextManager[object]:
     """Return the context in which the network runs in the precision of `resolve_precision`."""
-    dtype = resolve_precision(config, device, learns)
+    dtype = resolve_precision(config, device, in_bf16)
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype)
 
 
@@ -61,7 +61,7 @@ UNSCALED = Scaler("cpu", enabled=False)
 
 def make_scaler(config: RuntimeConfig, device: torch.device) -> Scaler:
     """Return a scaler for fp16, a disabled one for every other precision."""
-    return Scaler(device.type, INITIAL_SCALE, enabled=resolve_precision(config, device) == torch.float16)
+    return Scaler(device.type, INITIAL_SCALE, enabled=config.mixed_precision == "fp16")
 
 
 def full_precision_product(rows: Tensor, columns: Tensor) -> Tensor:

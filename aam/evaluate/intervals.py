@@ -211,8 +211,7 @@ def metrics_by_level(
 ) -> dict[str, tuple[int, dict[str, Interval]]]:
     """Return number of samples and metrics at each level of `levels` [N]: fold, batch, category, true class.
 
-    There are no limits where one group or two have nearly all samples of a level, as if there were fewer than
-    `LEAST_GROUPS` of one size.
+    There are no limits where the groups of a level say less than `LEAST_GROUPS` of one size would.
     """
     parts = {str(level): predictions.at(levels == level).complete() for level in sorted_levels(levels)}
     result = {}

@@ -40,6 +40,11 @@ def _levels(values: Array) -> list[Array]:
     return [values == level for level in np.unique(values)]
 
 
+def _varies(complete: TargetPredictions, batch: Array) -> bool:
+    """Return whether the samples of a batch have two classes or values."""
+    return len(np.unique(complete.truth[batch])) > 1
+
+
 def within_batches(complete: TargetPredictions) -> dict[str, float]:
     """Return what is predicted beyond the batch itself: differences among samples of one batch.
 
@@ -65,19 +70,27 @@ def within_batches(complete: TargetPredictions) -> dict[str, float]:
         truth[batch] -= truth[batch].mean()
         predicted[batch] -= predicted[batch].mean()
     squares = float(np.square(complete.predicted - complete.truth).sum())
-    spread = float(truth @ truth)
-    return {"r2": 1 - squares / spread if spread else math.nan, "pearson": pearson(truth, predicted)}
+    varies = any(_varies(complete, batch) for batch in batches)
+    return {"r2": 1 - squares / float(truth @ truth) if varies else math.nan, "pearson": pearson(truth, predicted)}
 
 
 def between_batches(complete: TargetPredictions, name: str) -> str:
-    """Return that differences between batches may be what was learned, unless it is as good within one."""
+    """Return that differences between batches may be what was learned, unless it is as good within one.
+
+    Whether it is as good is known where half of the samples, and some of each class, are in batches that vary.
+    """
     complete = complete.at(np.asarray(complete.batch).astype(str) != "")
     if len(np.unique(np.asarray(complete.batch))) < 2:
         return ""
     key = "auroc" if complete.labels else "r2"
     within = within_batches(complete)[key]
     overall = unweighted_metrics(complete.measure, complete.truth, complete.predicted)[key]
-    if math.isnan(within):
+    if not overall > CHANCE[key]:
+        return ""
+    varying = np.any([batch for batch in _levels(np.asarray(complete.batch)) if _varies(complete, batch)], axis=0)
+    varying = np.broadcast_to(varying, complete.truth.shape)
+    some_of_each = not complete.labels or set(complete.truth[varying]) == set(complete.truth)
+    if math.isnan(within) or varying.mean() < 1 / 2 or not some_of_each:
         return f"What differs between values of {name} may be what was learned."
     if within >= overall - AS_GOOD:
         return ""
@@ -101,7 +114,7 @@ def batch_sentences(complete: TargetPredictions, name: str) -> list[str]:
     if math.isnan(within[key]):
         what = "samples of two classes" if complete.labels else "two values of the target"
         sentence = f"No {name} holds {what}: the target cannot be told from the {name}."
-        if any(len(np.unique(complete.truth[batch])) > 1 for batch in _levels(np.asarray(complete.batch))):
+        if any(_varies(complete, batch) for batch in _levels(np.asarray(complete.batch))):
             sentence = f"No {name} holds {what} in one fold: there is no AUROC within a {name}."
         return [*sentences, sentence, *_new_batches(complete, name)]
     overall = unweighted_metrics(complete.measure, complete.truth, complete.predicted)

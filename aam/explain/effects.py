@@ -220,7 +220,7 @@ class Predictor:
         order = np.argsort([-len(columns) for columns, _ in samples.limited], kind="stable")
         device = self.asvs.vectors.device
         self.saved.required_network.eval()
-        with torch.inference_mode(), autocast(self.config, device, learns=False), routed(device):
+        with torch.inference_mode(), autocast(self.config, device, in_bf16=False), routed(device):
             for start in range(0, len(order), SAMPLES_AT_ONCE):
                 places = order[start : start + SAMPLES_AT_ONCE]
                 reads = [samples.limited[place] for place in places]

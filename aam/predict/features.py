@@ -87,8 +87,8 @@ def stack_rows(parts: Iterable[sparse.csr_matrix]) -> sparse.csr_matrix:
     # They grow in place, as arrays of numpy 2.5 do not: the whole is not copied.
     data, columns, widths = bytearray(whole.data), bytearray(whole.indices), [np.diff(whole.indptr)]
     for part in rest:
-        data.extend(part.data)
-        columns.extend(part.indices)
+        data.extend(part.data.astype(whole.data.dtype, copy=False))
+        columns.extend(part.indices.astype(whole.indices.dtype, copy=False))
         widths.append(np.diff(part.indptr))
     ends = np.concatenate([np.zeros(1, np.int64), *widths]).cumsum()
     stacked = (np.frombuffer(data, whole.data.dtype), np.frombuffer(columns, whole.indices.dtype), ends)

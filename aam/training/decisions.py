@@ -93,7 +93,8 @@ class PretrainingSteps(StepRunner):
 def make_steps(config: FineTuneConfig, task_class: type[AmpliconTask] = AmpliconTask) -> PretrainingSteps:
     """Return everything that a step needs, as `aam pretrain` makes it, or for another class of task."""
     prepared = load_inputs(config)
-    decide_execution(config.runtime, prepared.device, config.model.head_width)
+    model = prepared.config.model
+    decide_execution(config.runtime, prepared.device, model.head_width, in_bf16=model.trains_in_bf16)
     return steps_of(prepared.config, prepared.study, prepared.device, task_class)
 
 
@@ -300,7 +301,7 @@ def try_compiler() -> None:
     device = prepare_device(runtime)
     network = fixed_network(model).to(device).train()
     batch = fixed_batch(model.positions).to(device)
-    with autocast(runtime, device), routed(device):
+    with autocast(runtime, device, model.trains_in_bf16), routed(device):
         expected = network(batch).samples.double()
         network.bound_memory(runtime.asv_chunk_size, runtime.gradient_checkpointing)
         network.compile_encoders(request["compiler"])
@@ -349,7 +350,7 @@ def compile_verdict(model: ModelConfig, runtime: RuntimeConfig, device: torch.de
     key: Facts = {
         "device": device_name(device),
         "torch": torch.__version__,
-        "precision": str(resolve_precision(runtime, device)),
+        "precision": str(resolve_precision(runtime, device, model.trains_in_bf16)),
     }
     key["model"] = to_dict(model)
     return cached_verdict("compile", key, try_all, _is_verdict, anew)
@@ -390,7 +391,7 @@ def decide(prepared: Prepared) -> tuple[Prepared, Facts]:
         return prepared, {}
     runtime, model, world = prepared.config.runtime, prepared.config.model, prepared.world
     earlier = earlier_decisions(runtime) if world.is_main else json.loads(world.broadcast(b""))
-    decisions = decide_execution(runtime, prepared.device, model.head_width, earlier)
+    decisions = decide_execution(runtime, prepared.device, model.head_width, earlier, model.trains_in_bf16)
     decisions["batch"] = choose_batch_size(prepared.config, prepared.study, prepared.device, earlier)
     train = dataclasses.replace(prepared.config.train, **decisions["batch"])
     config = dataclasses.replace(prepared.config, train=train)

@@ -45,9 +45,6 @@ MOST_ROWS, MOST_CELLS, MOST_CLASSES = 1_500, 20_000_000, 100
 # The network that comes with aam, and the share of ASVs of its region from which pretraining starts from it.
 SHIPPED, LEAST_FITTING = "16s-v4", 0.75
 
-# Narrower networks train no faster in bf16, on a GPU that waits for the host (docs/decisions.md).
-LEAST_BF16_WIDTH = 256
-
 # Share of the covariates that training hides, so that the category unknown is learned.
 HIDDEN_COVARIATES = 0.1
 
@@ -159,15 +156,7 @@ def load_inputs(
     config = _with_baselines(config, study, splits) if learns_alone and not in_memory else config
     if not config.targets.metadata_column:
         _check_size(study, splits)
-    return Prepared(with_precision(config, device), study, splits, device, world)
-
-
-def with_precision(config: FineTuneConfig, device: torch.device) -> FineTuneConfig:
-    """Return the options of a run on a GPU with float32 for a narrow network, where no precision is asked for."""
-    runtime = config.runtime
-    if device.type == "cuda" and runtime.mixed_precision == "auto" and config.model.embedding_dim < LEAST_BF16_WIDTH:
-        runtime = dataclasses.replace(runtime, mixed_precision="none")
-    return dataclasses.replace(config, runtime=runtime)
+    return Prepared(config, study, splits, device, world)
 
 
 def _is_quick(config: FineTuneConfig, samples: int, asvs: int, folds: int) -> bool:

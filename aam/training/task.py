@@ -105,7 +105,8 @@ class AmpliconTask(Task):
 
     def run(self, network: nn.Module, prepared: MaskedBatch) -> tuple[Outputs, Terms]:
         """Return the outputs of one batch, and every loss of them as ``name -> (sum, count)``."""
-        with autocast(self.config.runtime, self.device), routed(self.device), stage("forward"):
+        precision = autocast(self.config.runtime, self.device, self.config.model.trains_in_bf16)
+        with precision, routed(self.device), stage("forward"):
             outputs = network(*prepared).full()
         terms = loss_terms(
             outputs, prepared.batch, prepared.masks, self.config.targets, self.train.study.depth, self.class_weights,

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -33,8 +34,8 @@ def packages(tmp_path_factory):
         pytest.skip("this environment has no setuptools that builds the package; make setup installs one")
     folder = tmp_path_factory.mktemp("packages")
     archive = make_sdist(folder)
-    # Not by tarfile, whose filters the first releases of Python 3.11, as in Debian 12, do not know.
-    shutil.unpack_archive(archive, folder / "sdist", filter="data")
+    # The first releases of Python 3.11, as in Debian 12, know no filters.
+    shutil.unpack_archive(archive, folder / "sdist", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     zipfile.ZipFile(build_wheel(archive, folder)).extractall(folder / "installed")
     return folder
 

@@ -281,7 +281,7 @@ def test_a_run_that_trains_in_bf16_has_back_ends_for_predictions_in_float32(monk
     kinds = {torch.float32: [MASKED, UNMASKED], torch.bfloat16: ["bfloat16, masked", "bfloat16, unmasked"]}
     monkeypatch.setattr(attention, "device_name", lambda device: facts["device"]["name"])
     monkeypatch.setattr(
-        attention, "resolve_precision", lambda config, device, learns: torch.bfloat16 if learns else torch.float32
+        attention, "resolve_precision", lambda config, device, in_bf16: torch.bfloat16 if in_bf16 else torch.float32
     )
 
     def recorded(device, dtypes, width):
@@ -292,7 +292,7 @@ def test_a_run_that_trains_in_bf16_has_back_ends_for_predictions_in_float32(monk
     first = decide_execution(config, device, 8)
     assert first["attention"].keys() == {*kinds[torch.bfloat16], MASKED, UNMASKED}
     assert decide_execution(config, device, 8, first) == first
-    assert decide_execution(config, device, 8, learns=False)["attention"].keys() == {MASKED, UNMASKED}
+    assert decide_execution(config, device, 8, in_bf16=False)["attention"].keys() == {MASKED, UNMASKED}
 
 
 def test_an_earlier_decision_is_taken_over_where_the_question_is_the_same():
@@ -310,7 +310,11 @@ def test_a_recorded_machine_is_shown_and_changes_nothing_here(monkeypatch, caplo
     use_backends({MASKED: "math"})
     with caplog.at_level("INFO", "aam"):
         decision = decide_execution(RuntimeConfig(), CPU, 8)
-    assert decision["attention"] == {"bfloat16, masked": "mem_efficient", "bfloat16, unmasked": "flash"}
+    assert decision["attention"] == {
+        "bfloat16, masked": "mem_efficient", "bfloat16, unmasked": "flash", MASKED: "mem_efficient",
+        UNMASKED: "mem_efficient",
+    }  # fmt: skip
+    assert decide_execution(RuntimeConfig(), CPU, 8, in_bf16=False)["attention"].keys() == {MASKED, UNMASKED}
     assert f"{decision['recorded']} would take attention" in caplog.text
     assert backends_in_use() == {}
 
@@ -320,7 +324,7 @@ def test_the_back_end_of_a_gpu_is_printed_once(monkeypatch, caplog):
     facts = json.loads((PLATFORMS / "gfx942-torch2.7-rocm6.3.json").read_text())
     gates = {kind: facts["gates"][kind] for kind in (MASKED, UNMASKED)}
     monkeypatch.setattr(attention, "device_name", lambda device: facts["device"]["name"])
-    monkeypatch.setattr(attention, "resolve_precision", lambda config, device, learns: torch.float32)
+    monkeypatch.setattr(attention, "resolve_precision", lambda config, device, in_bf16: torch.float32)
     monkeypatch.setattr(attention, "check_backends", lambda device, dtypes, width: gates)
     with caplog.at_level("INFO", "aam"):
         first, second = (decide_execution(RuntimeConfig(), torch.device("cuda"), 8) for _ in range(2))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from aam.config import ModelConfig
 from aam.device import precision
 from aam.device.options import RuntimeConfig
 from aam.device.precision import UNSCALED, autocast, make_scaler, resolve_precision, select_precision
@@ -30,12 +31,13 @@ def test_auto_takes_bf16_where_it_is_in_hardware(asked, with_bf16, without):
     assert resolve_precision(config, CPU) == without
 
 
-def test_unasked_only_training_is_in_bf16(monkeypatch):
+def test_unasked_only_the_training_of_wide_networks_is_in_bf16(monkeypatch):
+    assert [ModelConfig(embedding_dim=width).trains_in_bf16 for width in (96, 255, 256)] == [False, False, True]
     monkeypatch.setattr(precision, "platform_here", lambda device: SimpleNamespace(bf16=True))
     gpu = torch.device("cuda")
     assert resolve_precision(RuntimeConfig(), gpu) == torch.bfloat16
-    assert resolve_precision(RuntimeConfig(), gpu, learns=False) == torch.float32
-    assert resolve_precision(RuntimeConfig(mixed_precision="bf16"), gpu, learns=False) == torch.bfloat16
+    assert resolve_precision(RuntimeConfig(), gpu, in_bf16=False) == torch.float32
+    assert resolve_precision(RuntimeConfig(mixed_precision="bf16"), gpu, in_bf16=False) == torch.bfloat16
 
 
 @pytest.mark.parametrize("asked", ["auto", "none", "bf16", "fp16"])

@@ -41,7 +41,22 @@ def test_what_batches_explain_is_said_where_it_is_less_within_one():
     assert between_batches(predictions_of(truth, centre, batch=np.repeat(["a", ""], 75)), "run") == "", "one batch"
     labels = (batch == "b").astype(int)
     certain = predictions_of(labels, np.stack([1 - labels, labels], axis=1) * 1.0, ("no", "yes"), batch=batch)
-    assert between_batches(certain, "run") == "What differs between values of run may be what was learned."
+    generic = "What differs between values of run may be what was learned."
+    assert between_batches(certain, "run") == generic
+    # Perfect within the one batch that tells, which holds two of a hundred samples.
+    batch, labels = np.repeat(["a", "b", "c"], [50, 50, 2]), np.repeat([0, 1, 0, 1], [50, 50, 1, 1])
+    confounded = predictions_of(labels, np.eye(2)[labels], ("no", "yes"), batch=batch)
+    assert between_batches(confounded, "run") == generic
+    batch, labels = np.repeat(["a", "b"], [60, 20]), np.r_[np.arange(60) % 2, np.full(20, 2)]
+    alone = predictions_of(labels, np.eye(3)[labels], ("no", "yes", "other"), batch=batch)
+    assert between_batches(alone, "run") == generic
+
+
+def test_batches_of_one_value_and_models_no_better_than_chance_are_not_said_to_have_learned():
+    batch, truth = np.repeat(["a", "b", "c"], 3), np.repeat([0.1, 0.7, 1.3], 3)
+    assert np.isnan(within_batches(predictions_of(truth, truth, batch=batch))["r2"])
+    random = predictions_of(truth, truth[::-1], batch=batch)
+    assert between_batches(random, "run") == ""
 
 
 @pytest.mark.parametrize("number", [2, 3])

@@ -199,5 +199,7 @@ def test_what_is_read_of_many_asvs_is_held_once_while_it_is_put_together():
     assert (whole != expected).nnz == 0
     assert whole.indices.dtype == expected.indices.dtype
     assert peak < 1.3 * size, "sparse.vstack holds every part beside the whole: 2.1 times"
+    mixed = [parts[0].astype(np.float32), parts[1], parts[2].astype(bool)]
+    assert (stack_rows(iter(mixed)) != sparse.vstack(mixed).astype(np.float32)).nnz == 0
     alone = stack_rows(iter(parts[:1]))
     assert (alone != parts[0]).nnz == 0

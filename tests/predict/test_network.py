@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from aam.data.collate import rarefied_batch
 from aam.data.rarefaction import EVALUATION
 from aam.device.options import RuntimeConfig
 from aam.model.heads import HeadConfig
+from aam.predict import network
 from aam.predict.network import AsvVectors, EncodedAsvs, Predicted, encode_table, run_model
 
 CPU, PLAIN = torch.device("cpu"), RuntimeConfig()
@@ -127,6 +129,19 @@ def test_one_more_worker_changes_no_bit(study, model_of):
     model = model_of(HEADS)
     one, other = (run_model(model, study, np.arange(9), CPU, RuntimeConfig(num_workers=workers)) for workers in (0, 1))
     assert_same(one, other, 0)
+
+
+def test_predictions_are_not_in_bf16_unless_asked(study, model_of, monkeypatch):
+    """A GPU with bf16 in hardware is simulated; the CPU computes."""
+    asked = []
+
+    def recorded(config, device, in_bf16=True):
+        asked.append(in_bf16)
+        return nullcontext()
+
+    monkeypatch.setattr(network, "autocast", recorded)
+    run_model(model_of(), study, np.arange(9), CPU, PLAIN)
+    assert asked == [False, False], "of ASVs, then of samples"
 
 
 def test_draws_differ_and_repeat(study, model_of):

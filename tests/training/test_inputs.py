@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from aam.cli.main import main
-from aam.config import FineTuneConfig, ModelConfig
-from aam.engine.options import RunConfig
 from aam.io.metadata import read_metadata
-from aam.training.inputs import with_precision
 
 SIZES = "--embedding-dim 16 --attention-layers 1 --attention-heads 2"
 SMALL = "--epochs 1 --batch-size 16 --rarefy-depth 300 --threads 1 --device cpu"
@@ -84,18 +79,3 @@ def test_names_and_validation_subsets_that_cannot_be_used(simulate_study, tmp_pa
     undefined = "--best-metric auroc: the validation subset holds one value of 'site' only"
     assert (undefined in message) == (metric == "auroc")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("width", "device", "asked", "expected"),
-    [
-        (96, "cuda", "auto", "none"),
-        (256, "cuda", "auto", "auto"),
-        (96, "cuda", "bf16", "bf16"),
-        (96, "cpu", "auto", "auto"),
-    ],
-)
-def test_a_narrow_network_is_float32_on_a_gpu_unless_asked(width, device, asked, expected):
-    model, runtime = ModelConfig(embedding_dim=width), RunConfig(mixed_precision=asked)
-    config = replace(FineTuneConfig(), model=model, runtime=runtime)
-    assert with_precision(config, torch.device(device)).runtime.mixed_precision == expected
