@@ -74,6 +74,12 @@ def within_batches(complete: TargetPredictions) -> dict[str, float]:
     return {"r2": 1 - squares / float(truth @ truth) if varies else math.nan, "pearson": pearson(truth, predicted)}
 
 
+def _in_varying_batches(complete: TargetPredictions) -> TargetPredictions:
+    """Return the samples of batches that have two classes or values; within others nothing is told of classes."""
+    varying = [batch for batch in _levels(np.asarray(complete.batch)) if _varies(complete, batch)]
+    return complete.at(np.any([np.zeros(len(complete.truth), bool), *varying], axis=0))
+
+
 def between_batches(complete: TargetPredictions, name: str) -> str:
     """Return that differences between batches may be what was learned, unless it is as good within one.
 
@@ -84,14 +90,14 @@ def between_batches(complete: TargetPredictions, name: str) -> str:
         return ""
     key = "auroc" if complete.labels else "r2"
     within = within_batches(complete)[key]
-    overall = unweighted_metrics(complete.measure, complete.truth, complete.predicted)[key]
-    if not overall > CHANCE[key]:
+    if not unweighted_metrics(complete.measure, complete.truth, complete.predicted)[key] > CHANCE[key]:
         return ""
-    varying = np.any([batch for batch in _levels(np.asarray(complete.batch)) if _varies(complete, batch)], axis=0)
-    varying = np.broadcast_to(varying, complete.truth.shape)
-    some_of_each = not complete.labels or set(complete.truth[varying]) == set(complete.truth)
-    if math.isnan(within) or varying.mean() < 1 / 2 or not some_of_each:
+    told = _in_varying_batches(complete)
+    some_of_each = not complete.labels or set(told.truth) == set(complete.truth)
+    if math.isnan(within) or 2 * len(told.truth) < len(complete.truth) or not some_of_each:
         return f"What differs between values of {name} may be what was learned."
+    told = told if complete.labels else complete
+    overall = unweighted_metrics(told.measure, told.truth, told.predicted)[key]
     if within >= overall - AS_GOOD:
         return ""
     metric = f"{key.upper()} is {number(within)} within one, {number(overall)} over all"
@@ -117,12 +123,13 @@ def batch_sentences(complete: TargetPredictions, name: str) -> list[str]:
         if any(_varies(complete, batch) for batch in _levels(np.asarray(complete.batch))):
             sentence = f"No {name} holds {what} in one fold: there is no AUROC within a {name}."
         return [*sentences, sentence, *_new_batches(complete, name)]
-    overall = unweighted_metrics(complete.measure, complete.truth, complete.predicted)
+    told = _in_varying_batches(complete) if complete.labels else complete
+    overall = unweighted_metrics(told.measure, told.truth, told.predicted)
     if complete.labels:
         mean = ", averaged over the classes" if len(complete.labels) > 2 else ""
         sentences += [
             f"Within a {name}, of pairs of samples of one {name} and of different classes{mean}, the AUROC is "
-            f"{number(within[key])}; over all batches it is {number(overall[key])}."
+            f"{number(within[key])}; over all of these samples it is {number(overall[key])}."
         ]
         nothing = f"Inside a {name} the model {{}} samples better than chance."
         verbs = ("hardly orders", "is not seen to order")

@@ -52,6 +52,19 @@ def test_what_batches_explain_is_said_where_it_is_less_within_one():
     assert between_batches(alone, "run") == generic
 
 
+def test_a_class_that_has_a_batch_of_its_own_counts_on_neither_side():
+    """Sea water, all of which is in one level, is told from fish perfectly; fish are not told apart."""
+    draw = np.random.default_rng(0)
+    truth, batch = np.r_[np.arange(80) % 2, np.full(20, 2)], np.repeat(["spring", "fall", "none"], [40, 40, 20])
+    probabilities = (
+        np.eye(3)[truth] * (truth == 2)[:, None]
+        + np.c_[draw.dirichlet([1, 1], 100), np.zeros(100)] * (truth < 2)[:, None]
+    )
+    first = batch_sentences(predictions_of(truth, probabilities, ("gut", "skin", "water"), batch=batch), "season")[0]
+    within, over = map(float, re.findall(r"is (0?\.\d+)", first))
+    assert abs(within - over) < 0.05, first
+
+
 def test_batches_of_one_value_and_models_no_better_than_chance_are_not_said_to_have_learned():
     batch, truth = np.repeat(["a", "b", "c"], 3), np.repeat([0.1, 0.7, 1.3], 3)
     assert np.isnan(within_batches(predictions_of(truth, truth, batch=batch))["r2"])
@@ -85,8 +98,8 @@ def test_scores_of_different_folds_are_not_ordered_within_a_batch():
     given = scored(truth, score, fold=fold, batch=batch)
     assert within_batches(given)["auroc"] == 1
     assert batch_sentences(given, "run")[0] == (
-        "Within a run, of pairs of samples of one run and of different classes, the AUROC is 1.00; over all batches it "
-        "is 1.00."
+        "Within a run, of pairs of samples of one run and of different classes, the AUROC is 1.00; over all of these "
+        "samples it is 1.00."
     )
     parted = dataclasses.replace(given, fold=truth, batch=batch)
     assert batch_sentences(parted, "run")[0].startswith("No run holds samples of two classes in one fold:")
