@@ -77,7 +77,7 @@ def time_training(config: FineTuneConfig, repeats: int, task_class: type[Amplico
     """
     steps = make_steps(config, task_class)
     # On a CPU float32, as a product in fp16 takes minutes there.
-    precision = resolve_precision(config.runtime, steps.device, config.model.trains_in_bf16)
+    precision = resolve_precision(config.runtime, steps.device, steps.task.config.model.trains_in_bf16)
     precision = torch.float32 if steps.device.type == "cpu" else precision
     product = product_rate(steps.device, dtype=precision)
     reset_peak(steps.device)

@@ -80,6 +80,12 @@ def _in_varying_batches(complete: TargetPredictions) -> TargetPredictions:
     return complete.at(np.any([np.zeros(len(complete.truth), bool), *varying], axis=0))
 
 
+def _over_batches(complete: TargetPredictions) -> dict[str, float]:
+    """Return the metrics of all samples that `within_batches` is of, without regard to their batch."""
+    told = _in_varying_batches(complete) if complete.labels else complete
+    return unweighted_metrics(told.measure, told.truth, told.predicted)
+
+
 def between_batches(complete: TargetPredictions, name: str) -> str:
     """Return that differences between batches may be what was learned, unless it is as good within one.
 
@@ -96,8 +102,7 @@ def between_batches(complete: TargetPredictions, name: str) -> str:
     some_of_each = not complete.labels or set(told.truth) == set(complete.truth)
     if math.isnan(within) or 2 * len(told.truth) < len(complete.truth) or not some_of_each:
         return f"What differs between values of {name} may be what was learned."
-    told = told if complete.labels else complete
-    overall = unweighted_metrics(told.measure, told.truth, told.predicted)[key]
+    overall = _over_batches(complete)[key]
     if within >= overall - AS_GOOD:
         return ""
     metric = f"{key.upper()} is {number(within)} within one, {number(overall)} over all"
@@ -123,8 +128,7 @@ def batch_sentences(complete: TargetPredictions, name: str) -> list[str]:
         if any(_varies(complete, batch) for batch in _levels(np.asarray(complete.batch))):
             sentence = f"No {name} holds {what} in one fold: there is no AUROC within a {name}."
         return [*sentences, sentence, *_new_batches(complete, name)]
-    told = _in_varying_batches(complete) if complete.labels else complete
-    overall = unweighted_metrics(told.measure, told.truth, told.predicted)
+    overall = _over_batches(complete)
     if complete.labels:
         mean = ", averaged over the classes" if len(complete.labels) > 2 else ""
         sentences += [
