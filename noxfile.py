@@ -1,7 +1,9 @@
-"""Sessions that need an environment or an image of their own: Python versions, lowest versions, containers, SLURM.
+"""Sessions that need an environment or an image of their own: Python versions, lowest versions,
+containers, SLURM.
 
-``nox -l`` lists them. Words after ``--`` go to the tool that a session calls. Python versions, groups and lower
-bounds are read from pyproject.toml. The variables TORCH and TORCH_INDEX choose another PyTorch than the lock's.
+``nox -l`` lists them. Words after ``--`` go to the tool that a session calls. Python versions,
+groups and lower bounds are read from pyproject.toml. The variables TORCH and TORCH_INDEX choose
+another PyTorch than the lock's.
 """
 
 from __future__ import annotations
@@ -28,11 +30,13 @@ nox.options.sessions = ["lint", "types", "test"]
 nox.options.reuse_venv = "yes"
 
 
-# --- environments --------------------------------------------------------------------------------------------
+# --- environments ------------------------------------------------------------------------------
 
 
 def is_python(program: str, version: str) -> bool:
-    """Return whether a program is a Python of this version; a shim of pyenv may be on PATH and not run."""
+    """Return whether a program is a Python of this version; a shim of pyenv may be on PATH and not
+    run.
+    """
     show_version = "import sys; print('%d.%d' % sys.version_info[:2])"
     try:
         done = subprocess.run([program, "-c", show_version], capture_output=True, text=True)
@@ -44,38 +48,62 @@ def is_python(program: str, version: str) -> bool:
 def find_python(version: str) -> str | None:
     """Return a Python of this version: the one that runs nox, one on PATH, or one of pyenv."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    programs = [sys.executable, f"python{version}", *map(str, sorted(pyenv.glob(f"versions/{version}.*/bin/python")))]
+    programs = [
+        sys.executable,
+        f"python{version}",
+        *map(str, sorted(pyenv.glob(f"versions/{version}.*/bin/python"))),
+    ]
     return next((program for program in programs if is_python(program, version)), None)
 
 
 def is_locked(version: str) -> bool:
     """Return whether the lock is for this Python."""
-    line = next(line for line in (ROOT / LOCK).read_text().splitlines() if line.startswith("# python:"))
+    line = next(
+        line for line in (ROOT / LOCK).read_text().splitlines() if line.startswith("# python:")
+    )
     first, _, last = line.removeprefix("# python: ").partition(" to ")
     low, this, high = (tuple(map(int, text.split("."))) for text in (first, version, last))
     return low <= this <= high
 
 
 def environment(session: nox.Session, version: str = CURRENT) -> str:
-    """Make .nox/aam-VERSION as `make setup` makes .venv, and return its Python; skip the session without a Python."""
+    """Make .nox/aam-VERSION as `make setup` makes .venv, and return its Python; skip the session
+    without a Python.
+    """
     program = find_python(version)
     if program is None:
-        session.skip(f"no Python {version} runs here: install python{version}, or pyenv install {version}")
+        session.skip(
+            f"no Python {version} runs here: install python{version}, or pyenv install {version}"
+        )
     torch = os.environ.get("TORCH", "")
     if not torch and not is_locked(version):
-        session.skip(f"{LOCK} is not for Python {version}: TORCH=torch TORCH_INDEX=URL chooses a PyTorch for it")
+        session.skip(
+            f"{LOCK} is not for Python {version}: TORCH=torch TORCH_INDEX=URL chooses a PyTorch "
+            "for it"
+        )
     venv = ROOT / ".nox" / f"aam-{version}"
     words = ["--torch", torch, "--index", os.environ.get("TORCH_INDEX", "")]
-    session.run(program, "containers/inside/environment.py", str(venv), LOCK, "--editable", ".", *words, external=True)
+    session.run(
+        program,
+        "containers/inside/environment.py",
+        str(venv),
+        LOCK,
+        "--editable",
+        ".",
+        *words,
+        external=True,
+    )
     return str(venv / "bin" / "python")
 
 
 def run_pytest(session: nox.Session, *words: str, version: str = CURRENT) -> None:
     """Run pytest in an environment of this Python."""
-    session.run(environment(session, version), "-m", "pytest", *words, *session.posargs, external=True)
+    session.run(
+        environment(session, version), "-m", "pytest", *words, *session.posargs, external=True
+    )
 
 
-# --- tests and checks ----------------------------------------------------------------------------------------
+# --- tests and checks --------------------------------------------------------------------------
 
 
 @nox.session(venv_backend="none")
@@ -111,7 +139,9 @@ def minimums(session: nox.Session) -> None:
     pins = []
     for requirement in map(Requirement, PROJECT["project"]["dependencies"]):
         if requirement.marker is None or requirement.marker.evaluate():
-            lowest = next(bound.version for bound in requirement.specifier if bound.operator == ">=")
+            lowest = next(
+                bound.version for bound in requirement.specifier if bound.operator == ">="
+            )
             pins.append(f"{requirement.name}=={lowest}")
     session.install(*pins, "--editable", ".[test]")
     session.run("python", "-m", "pytest", *session.posargs)
@@ -121,7 +151,8 @@ def minimums(session: nox.Session) -> None:
 def qiime2(session: nox.Session) -> None:
     """Run the tests of plugins/q2-aam in the framework of QIIME 2; ``-- FOLDER`` holds its wheels.
 
-    What aam needs is taken from the environment that runs nox where aam is installed, such as .venv.
+    What aam needs is taken from the environment that runs nox where aam is installed, such as
+    .venv.
     """
     wheels = sorted(map(str, Path(session.posargs[0] if session.posargs else ".").glob("*.whl")))
     if not wheels:
@@ -129,9 +160,19 @@ def qiime2(session: nox.Session) -> None:
     python = sys.executable if importlib.util.find_spec("aam") else environment(session)
     (purelib,) = Path(python).parents[1].glob("lib/python*/site-packages")
     (site_packages,) = Path(session.virtualenv.location).glob("lib/python*/site-packages")
-    (site_packages / "aam.pth").write_text(f"{purelib}\n{ROOT}\n{ROOT / 'plugins' / 'q2-aam'}\n", encoding="utf-8")
+    (site_packages / "aam.pth").write_text(
+        f"{purelib}\n{ROOT}\n{ROOT / 'plugins' / 'q2-aam'}\n", encoding="utf-8"
+    )
     session.install(
-        "rachis", "decorator", "ijson", "tqdm", "pyhmmer", "scikit-bio", "pandas<3", "setuptools<81", "pytest"
+        "rachis",
+        "decorator",
+        "ijson",
+        "tqdm",
+        "pyhmmer",
+        "scikit-bio",
+        "pandas<3",
+        "setuptools<81",
+        "pytest",
     )
     session.install("--no-deps", *wheels)
     session.chdir("plugins/q2-aam")
@@ -146,10 +187,20 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def audit(session: nox.Session) -> None:
-    """Check every locked version against the security advisories of the package index; needs a network."""
+    """Check every locked version against the security advisories of the package index; needs a
+    network.
+    """
     session.install("pip-audit>=2.9")
     for lock in sorted(Path("containers/lock").glob("*.txt")):
-        session.run("pip-audit", "--disable-pip", "--require-hashes", "--strict", "-r", str(lock), *session.posargs)
+        session.run(
+            "pip-audit",
+            "--disable-pip",
+            "--require-hashes",
+            "--strict",
+            "-r",
+            str(lock),
+            *session.posargs,
+        )
 
 
 @nox.session(venv_backend="none")
@@ -158,33 +209,41 @@ def bench(session: nox.Session) -> None:
     session.run(environment(session), "-m", "benchmarks", "rivals", *session.posargs, external=True)
 
 
-# --- SLURM ---------------------------------------------------------------------------------------------------
+# --- SLURM -------------------------------------------------------------------------------------
 
 
 @nox.session(venv_backend="none")
 def slurm_scripts(session: nox.Session) -> None:
-    """Write all job scripts of a site for an example user; ``-- --site generic --output FOLDER``."""
+    """Write all job scripts of a site for an example user; ``-- --site generic --output
+    FOLDER``.
+    """
     session.run(sys.executable, "slurm/generate", "examples", *session.posargs, external=True)
 
 
 @nox.session(venv_backend="none")
 def slurm(session: nox.Session) -> None:
-    """Run job scripts on a simulated cluster, two in an image: root on Debian 12, 17 minutes, 8 GB of disk."""
+    """Run job scripts on a simulated cluster, two in an image: root on Debian 12, 17 minutes, 8 GB
+    of disk.
+    """
     run_pytest(session, "-m", "cluster", "tests/cluster/test_slurm.py")
 
 
-# --- images --------------------------------------------------------------------------------------------------
+# --- images ------------------------------------------------------------------------------------
 
 
 @nox.session(venv_backend="none")
 def images(session: nox.Session) -> None:
-    """Build, check and damage images, the slow tests too: root on Debian 12, 10 minutes, 8 GB of disk."""
+    """Build, check and damage images, the slow tests too: root on Debian 12, 10 minutes, 8 GB of
+    disk.
+    """
     run_pytest(session, "-m", "cluster", "tests/cluster/test_images.py")
 
 
 def build_image(session: nox.Session, flavour: str) -> None:
     """Build an image through make."""
-    session.run("make", f"container-{flavour}", f"PYTHON={sys.executable}", *session.posargs, external=True)
+    session.run(
+        "make", f"container-{flavour}", f"PYTHON={sys.executable}", *session.posargs, external=True
+    )
 
 
 @nox.session(venv_backend="none")
@@ -205,14 +264,18 @@ def container_cpu(session: nox.Session) -> None:
     build_image(session, "cpu")
 
 
-def run_image_tests(session: nox.Session, flavour: str, *options: str, launcher: tuple[str, ...] = ()) -> None:
+def run_image_tests(
+    session: nox.Session, flavour: str, *options: str, launcher: tuple[str, ...] = ()
+) -> None:
     """Run the tests inside an image."""
     command = [*launcher, sys.executable, "containers/test", flavour, *options]
     session.run(*command, *session.posargs, external=True)
 
 
 def gpu_node_launcher() -> tuple[str, ...]:
-    """Return the command that runs another one on a GPU node; empty on a machine with a GPU or without SLURM."""
+    """Return the command that runs another one on a GPU node; empty on a machine with a GPU or
+    without SLURM.
+    """
     if Path("/dev/kfd").exists() or "SLURM_JOB_ID" in os.environ or shutil.which("srun") is None:
         return ()
     return (sys.executable, "slurm/generate", "reach", "--")
@@ -220,16 +283,21 @@ def gpu_node_launcher() -> tuple[str, ...]:
 
 @nox.session(venv_backend="none")
 def test_rocm(session: nox.Session) -> None:
-    """Run the tests inside the ROCm image, GPU tests too; ``-- --no-gpu``, ``-- --rocm``, ``-- --bind=PATH``.
+    """Run the tests inside the ROCm image, GPU tests too; ``-- --no-gpu``, ``-- --rocm``, ``--
+    --bind=PATH``.
 
     On a login node they run on a GPU node of AAM_SITE (cosmos), through srun.
     """
-    run_image_tests(session, "rocm", launcher=() if "--no-gpu" in session.posargs else gpu_node_launcher())
+    run_image_tests(
+        session, "rocm", launcher=() if "--no-gpu" in session.posargs else gpu_node_launcher()
+    )
 
 
 @nox.session(venv_backend="none")
 def test_cuda(session: nox.Session) -> None:
-    """Run the tests inside the CUDA image with the host's driver; without a GPU: ``-- --no-gpu``."""
+    """Run the tests inside the CUDA image with the host's driver; without a GPU: ``--
+    --no-gpu``.
+    """
     run_image_tests(session, "cuda", *([] if "--no-gpu" in session.posargs else ["--nv"]))
 
 

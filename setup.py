@@ -1,4 +1,6 @@
-"""Puts the programs of containers/ and slurm/ into the wheel: aam/bundled, where `aam slurm` and `aam image` look."""
+"""Puts the programs of containers/ and slurm/ into the wheel: aam/bundled, where `aam slurm` and
+`aam image` look.
+"""
 
 from pathlib import Path
 
@@ -6,7 +8,15 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 # What MANIFEST.in takes of these; with them an installed aam can build its own wheel for an image.
-BUNDLED = ("containers", "slurm", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+BUNDLED = (
+    "containers",
+    "slurm",
+    "pyproject.toml",
+    "setup.py",
+    "MANIFEST.in",
+    "README.md",
+    "LICENSE",
+)
 
 
 class BuildWithPrograms(build_py):

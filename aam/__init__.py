@@ -1,11 +1,13 @@
 """Attention All Microbes: transformers for amplicon tables that run right everywhere.
 
-The public names are those of ``__all__``; each is imported when it is first used, so that ``import aam`` is instant.
+The public names are those of ``__all__``; each is imported when it is first used, so that ``import
+aam`` is instant.
 """
 
 import importlib
 
-# The module of each public name. `__init__.pyi` tells type checkers the same; a test compares the two.
+# The module of each public name. `__init__.pyi` tells type checkers the same; a test compares the
+# two.
 _PUBLIC = {
     "AmpliconClassifier": "aam.api.estimators",
     "AmpliconRegressor": "aam.api.estimators",

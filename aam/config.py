@@ -1,4 +1,6 @@
-"""The options of pretraining, training and tuning, the rules beside each section, and how a file of them is read."""
+"""The options of pretraining, training and tuning, the rules beside each section, and how a file of
+them is read.
+"""
 
 from __future__ import annotations
 
@@ -61,13 +63,26 @@ NO_TREE = "none"
 # Options of targets and of covariates that serve the network alone.
 NETWORK_SECTIONS = ("model", "train", "regressor")
 NETWORK_TARGETS = (
-    "loss_type", "loss_config", "quantiles", "over_penalty", "under_penalty", "target_penalty", "out_dim",
-    "count_prediction", "freeze_base", "best_metric",
-)  # fmt: skip
+    "loss_type",
+    "loss_config",
+    "quantiles",
+    "over_penalty",
+    "under_penalty",
+    "target_penalty",
+    "out_dim",
+    "count_prediction",
+    "freeze_base",
+    "best_metric",
+)
 NETWORK_COVARIATES = (
-    "categorical_embed_dim", "categorical_fusion", "cross_attn_heads", "perceiver_num_latents", "perceiver_num_layers",
-    "conditional_output_scaling", "categorical_lr",
-)  # fmt: skip
+    "categorical_embed_dim",
+    "categorical_fusion",
+    "cross_attn_heads",
+    "perceiver_num_latents",
+    "perceiver_num_layers",
+    "conditional_output_scaling",
+    "categorical_lr",
+)
 
 # Nucleotides of the most common reads, 2 x 150 trimmed to their forward half.
 COMMON_LENGTH = 150
@@ -103,9 +118,13 @@ class TreeConfig:
     )
     unifrac_metric: Metric = option("unifrac", "UniFrac distance, or Faith PD (faith_pd).")
     alpha: float = rare(0.5, "Exponent of generalized UniFrac.", ge=0, le=1)
-    root_length: RootLength = rare("include", "Count the root's own branch, as scikit-bio does and ssu does not.")
+    root_length: RootLength = rare(
+        "include", "Count the root's own branch, as scikit-bio does and ssu does not."
+    )
     missing_tips: Missing = option(
-        "error", "Features without a tip: refuse, or leave them out of UniFrac (they remain inputs of the model)."
+        "error",
+        "Features without a tip: refuse, or leave them out of UniFrac (they remain inputs of the "
+        "model).",
     )
     midpoint_root: bool = rare(False, "Root the tree at its midpoint first.")
 
@@ -119,17 +138,26 @@ class DataConfig(TreeConfig, MetadataFormat):
     )
     metadata: Path | None = option(None, "Sample metadata (QIIME 2 TSV).", reads=True, of="command")
     unifrac_matrix: Path | None = rare(
-        None, "Precomputed distances with ids (.h5, .npy, .tsv, .csv, .qza) instead of a tree.", reads=True
+        None,
+        "Precomputed distances with ids (.h5, .npy, .tsv, .csv, .qza) instead of a tree.",
+        reads=True,
     )
     rarefy_depth: int | None = option(
         None,
-        "Reads per sample; unset: the largest, from 500 on, that keeps 90 % of all samples and of each class.",
+        "Reads per sample; unset: the largest, from 500 on, that keeps 90 % of all samples and "
+        "of each class.",
         ge=1,
         aliases=("--rarefaction-depth", "--sampling-depth"),
     )
-    missing: Missing = option("error", "Samples without metadata or with a missing target: refuse or leave out.")
-    split: Path | None = option(None, "The split.tsv of an earlier run, to use again.", reads=True, of="command")
-    split_column: str | None = option(None, "Metadata column that holds the folds.", "COLUMN", of="command")
+    missing: Missing = option(
+        "error", "Samples without metadata or with a missing target: refuse or leave out."
+    )
+    split: Path | None = option(
+        None, "The split.tsv of an earlier run, to use again.", reads=True, of="command"
+    )
+    split_column: str | None = option(
+        None, "Metadata column that holds the folds.", "COLUMN", of="command"
+    )
     test_fold: str | None = option(
         None, "Value of --split-column whose samples are the test subset.", "FOLD", of="command"
     )
@@ -141,14 +169,17 @@ class DataConfig(TreeConfig, MetadataFormat):
     )
     group_column: str | None = option(
         None,
-        "Metadata column (subject, study); the samples of each of its groups stay in one subset of every split.",
+        "Metadata column (subject, study); the samples of each of its groups stay in one subset "
+        "of every split.",
         "COLUMN",
         of="command",
     )
     study_column: str | None = option(
         None,
-        "Metadata column of studies, for a model that is to hold in a study never seen: whole studies are held out, "
-        "and samples are read relative to the mean of their study; of several columns to predict a sample needs a "
+        "Metadata column of studies, for a model that is to hold in a study never seen: whole "
+        "studies are held out, "
+        "and samples are read relative to the mean of their study; of several columns to predict "
+        "a sample needs a "
         "value in one.",
         "COLUMN",
         of="command",
@@ -161,19 +192,24 @@ class DataConfig(TreeConfig, MetadataFormat):
     )
     stratify: str | None = rare(
         None,
-        "Metadata column whose classes (numbers: quintiles) are spread evenly over the subsets and folds; unset: of "
+        "Metadata column whose classes (numbers: quintiles) are spread evenly over the subsets "
+        "and folds; unset: of "
         "folds that nobody asked for, the first column to predict.",
         "COLUMN",
         of="command",
     )
     test_size: float | None = option(
         None,
-        "Share of the groups (samples without --group-column) held out as the test subset; unset: small studies are "
-        "cross-validated, in others `aam train` takes 0.2 where there are at least 30 groups, else 0 (learn from all).",
+        "Share of the groups (samples without --group-column) held out as the test subset; "
+        "unset: small studies are "
+        "cross-validated, in others `aam train` takes 0.2 where there are at least 30 groups, "
+        "else 0 (learn from all).",
         ge=0,
         lt=1,
     )
-    validation_size: float = option(0.15, "Share of the training groups that early stopping looks at.", ge=0, le=1)
+    validation_size: float = option(
+        0.15, "Share of the training groups that early stopping looks at.", ge=0, le=1
+    )
 
     tables: tuple[Path, ...] = option(
         (),
@@ -186,7 +222,8 @@ class DataConfig(TreeConfig, MetadataFormat):
     )
     trees: tuple[str, ...] = option(
         (),
-        "Rooted phylogeny (Newick or .qza) of each table in its order, or none; without any, no UniFrac is learned.",
+        "Rooted phylogeny (Newick or .qza) of each table in its order, or none; without any, no "
+        "UniFrac is learned.",
         "TREE ...",
         aliases=("--tree",),
         selects_samples=True,
@@ -194,36 +231,45 @@ class DataConfig(TreeConfig, MetadataFormat):
     )
     hold_out_study: tuple[str, ...] = option(
         (),
-        "Of several studies, those held out as the test subset: their --study-names, or names of files or folders.",
+        "Of several studies, those held out as the test subset: their --study-names, or names of "
+        "files or folders.",
         "NAME ...",
         selects_samples=True,
         of="studies",
     )
     study_names: tuple[str, ...] = rare(
-        (), "Name of each of several studies; unset: that of its table or folder.", "NAME ...", of="studies"
+        (),
+        "Name of each of several studies; unset: that of its table or folder.",
+        "NAME ...",
+        of="studies",
     )
     targets: tuple[FurtherTarget, ...] = option(
         (),
-        "What is learned beside UniFrac (--penalty 0: instead of it): distances of shares or presence of ASVs, Faith "
+        "What is learned beside UniFrac (--penalty 0: instead of it): distances of shares or "
+        "presence of ASVs, Faith "
         "PD of a sample on its tree, taxa of ASVs.",
         of="studies",
     )
     taxonomy: tuple[Path, ...] = option(
         (),
-        "Taxonomy of the ASVs for --targets taxonomy: .qza, or TSV with Feature ID and Taxon; one file or several.",
+        "Taxonomy of the ASVs for --targets taxonomy: .qza, or TSV with Feature ID and Taxon; "
+        "one file or several.",
         "PATH ...",
         reads=True,
         of="studies",
     )
     reference_tree: Path | None = rare(
         None,
-        "Tree whose tips are sequences: samples are read by their branches on it, and by their 8-mers, too.",
+        "Tree whose tips are sequences: samples are read by their branches on it, and by their "
+        "8-mers, too.",
         "TREE",
         reads=True,
         of="pretraining",
     )
     trim: bool = option(False, "Cut ASVs to --max-bp and merge those that become identical.")
-    token_limit: int = rare(1024, "Most ASVs of a sample that the model reads.", ge=1, memory="lower")
+    token_limit: int = rare(
+        1024, "Most ASVs of a sample that the model reads.", ge=1, memory="lower"
+    )
     asv_sampling: Literal["abundance", "random", "first"] = rare(
         "abundance", "Which ASVs are read when a sample has more than --token-limit."
     )
@@ -231,7 +277,14 @@ class DataConfig(TreeConfig, MetadataFormat):
     def problems(self) -> list[str]:
         """Return contradictions of the split, and columns that are asked for without metadata."""
         folds = None if self.cv is None or self.cv.isdigit() else self.cv
-        columns = (self.split_column, folds, self.group_column, self.study_column, self.batch_column, self.stratify)
+        columns = (
+            self.split_column,
+            folds,
+            self.group_column,
+            self.study_column,
+            self.batch_column,
+            self.stratify,
+        )
         asked = shown(dict.fromkeys(column for column in columns if column is not None))
         chosen = {"--split": self.split, "--split-column": self.split_column, "--cv": self.cv}
         given = " and ".join(name for name, value in chosen.items() if value is not None)
@@ -240,14 +293,16 @@ class DataConfig(TreeConfig, MetadataFormat):
                 self.cv is not None and self.cv.isdigit() and int(self.cv) < 2
             ),
             f"{given} all choose the split; give one of them": " and " in given,
-            f"--test-size is {self.test_size}, and {given} chooses the test samples; leave it out": (
+            f"--test-size is {self.test_size}, and {given} chooses the test samples; leave it out": (  # noqa: E501
                 given != "" and bool(self.test_size)
             ),
-            "--split-column and --test-fold need each other": (self.split_column is None) != (self.test_fold is None),
+            "--split-column and --test-fold need each other": (self.split_column is None)
+            != (self.test_fold is None),
             "--tree and --unifrac-matrix: both given; distances come from one of them": (
                 self.has_tree and self.unifrac_matrix is not None
             ),
-            f"--metadata: not given, but columns {asked} are asked for": self.metadata is None and asked != "",
+            f"--metadata: not given, but columns {asked} are asked for": self.metadata is None
+            and asked != "",
         }
         return broken(rules)
 
@@ -257,7 +312,8 @@ class DataConfig(TreeConfig, MetadataFormat):
         return self.tree is not None or any(tree != NO_TREE for tree in self.trees)
 
     def divided_by_study(self) -> Self:
-        """Return the options with what --study-column decides: groups and batches are the studies, and folds too.
+        """Return the options with what --study-column decides: groups and batches are the studies,
+        and folds too.
 
         Each stays what it is where it is asked for, as does any other choice of the test samples.
         """
@@ -269,7 +325,8 @@ class DataConfig(TreeConfig, MetadataFormat):
         return replace(self, cv=folds, group_column=group, batch_column=batch)
 
 
-# Narrower networks train no faster in bf16 on a GPU that waits for the host (docs/decisions.md, "First runs on a GPU").
+# Narrower networks train no faster in bf16 on a GPU that waits for the host (docs/decisions.md,
+# "First runs on a GPU").
 LEAST_BF16_WIDTH = 256
 
 
@@ -282,11 +339,16 @@ class ModelConfig:
     )
     patch_size: int = rare(5, "Bases per token of the patch stem.", ge=1, of="pretraining")
     embedding_dim: int = option(96, "Width of every vector.", ge=1)
-    attention_layers: int = option(2, "Transformer layers of the ASV encoder, and again of the sample encoder.", ge=1)
+    attention_layers: int = option(
+        2, "Transformer layers of the ASV encoder, and again of the sample encoder.", ge=1
+    )
     attention_heads: int = option(4, "Attention heads per layer; divides --embedding-dim.", ge=1)
     dropout: float = rare(0.0, "Dropout after attention and feed-forward layers.", ge=0, le=1)
     max_bp: int | None = option(
-        None, "Longest ASV in nucleotides; a longer one is an error unless --trim; unset: that of the table.", ge=1
+        None,
+        "Longest ASV in nucleotides; a longer one is an error unless --trim; unset: that of the "
+        "table.",
+        ge=1,
     )
     count_embedding: bool = rare(True, "Read abundances; without it only presence is read.")
     count_embedding_method: Literal["add", "concat", "film"] = rare(
@@ -300,12 +362,16 @@ class ModelConfig:
 
     @property
     def positions(self) -> int:
-        """Nucleotides that the ASV encoder has positions for; before a table is known, those of common reads."""
+        """Nucleotides that the ASV encoder has positions for; before a table is known, those of
+        common reads.
+        """
         return COMMON_LENGTH if self.max_bp is None else self.max_bp
 
     @property
     def trains_in_bf16(self) -> bool:
-        """Whether training in bf16 is worth its rounding on a GPU, which waits for the host with a narrow network."""
+        """Whether training in bf16 is worth its rounding on a GPU, which waits for the host with a
+        narrow network.
+        """
         return self.embedding_dim >= LEAST_BF16_WIDTH
 
     @property
@@ -320,7 +386,12 @@ class ModelConfig:
 
 def head_problems(width: int, heads: int, option: str = "--attention-heads") -> list[str]:
     """Return why vectors of this width cannot be divided among attention heads, if they cannot."""
-    return broken({f"--embedding-dim {width} is not divisible by {option} {heads}": heads > 0 and width % heads > 0})
+    return broken(
+        {
+            f"--embedding-dim {width} is not divisible by {option} {heads}": heads > 0
+            and width % heads > 0
+        }
+    )
 
 
 @dataclass(frozen=True)
@@ -329,14 +400,17 @@ class TrainConfig(TrainingOptions):
 
     pretrained_encoder: Path | None = option(
         None,
-        "Encoder to start from: model folder of `aam pretrain`, the folder of its folds, or a name of `aam models`.",
+        "Encoder to start from: model folder of `aam pretrain`, the folder of its folds, or a "
+        "name of `aam models`.",
         reads=True,
         shipped=shipped_encoders,
     )
     from_scratch: bool = rare(
         False,
-        "Start with random weights also where most ASVs are of the region of 16s-v4, the network that comes with aam, "
-        "from which pretraining then starts unless an option of the network or another UniFrac is given.",
+        "Start with random weights also where most ASVs are of the region of 16s-v4, the network "
+        "that comes with aam, "
+        "from which pretraining then starts unless an option of the network or another UniFrac "
+        "is given.",
         of="pretraining",
     )
     freeze_asvs: bool = rare(
@@ -346,7 +420,8 @@ class TrainConfig(TrainingOptions):
     )
     shallow_draws: float = rare(
         0.5,
-        "Share of the training draws of fewer reads than the depth, down to a quarter (needs a tree).",
+        "Share of the training draws of fewer reads than the depth, down to a quarter (needs a "
+        "tree).",
         ge=0,
         le=1,
         of="pretraining",
@@ -359,20 +434,29 @@ class TrainConfig(TrainingOptions):
         of="pretraining",
     )
     penalty: float = rare(1.0, "Weight of the UniFrac loss.", ge=0)
-    targets_penalty: float = option(1.0, "Weight of the loss of each of --targets.", ge=0, of="pretraining")
+    targets_penalty: float = option(
+        1.0, "Weight of the loss of each of --targets.", ge=0, of="pretraining"
+    )
     nuc_penalty: float = rare(1.0, "Weight of the masked-nucleotide loss.", ge=0)
     count_penalty: float = rare(1.0, "Weight of the masked-count loss.", ge=0)
     nuc_mask_ratio: float = rare(0.15, "Share of an ASV's bases that are masked.", ge=0, le=1)
-    nuc_mask_strategy: Literal["random", "span", "patch"] = rare("random", "Mask single bases, spans, or patches.")
+    nuc_mask_strategy: Literal["random", "span", "patch"] = rare(
+        "random", "Mask single bases, spans, or patches."
+    )
     nuc_mask_asvs: float = rare(
         0.25,
-        "Share of a batch's ASVs of which a masked copy is read; the UniFrac loss reads whole sequences.",
+        "Share of a batch's ASVs of which a masked copy is read; the UniFrac loss reads whole "
+        "sequences.",
         ge=0,
         le=1,
         of="pretraining",
     )
     count_mask_ratio: float = rare(
-        0.15, "Share of a sample's ASVs whose count is withheld and predicted.", ge=0, le=1, of="pretraining"
+        0.15,
+        "Share of a sample's ASVs whose count is withheld and predicted.",
+        ge=0,
+        le=1,
+        of="pretraining",
     )
 
 
@@ -389,10 +473,14 @@ class TargetConfig:
     )
     classifier: bool = option(False, "Treat a numeric column as classes.", of="command")
     class_weights: tuple[str, ...] = rare(
-        (), "Weights of the classes in the loss: balanced, or one for each in the order of their names.", "W ..."
+        (),
+        "Weights of the classes in the loss: balanced, or one for each in the order of their "
+        "names.",
+        "W ...",
     )
     target_transform: Transform = option(
-        "zscore", "Scale on which a numeric target is learned; outputs are in the column's own units."
+        "zscore",
+        "Scale on which a numeric target is learned; outputs are in the column's own units.",
     )
     normalize_by: str | None = rare(
         None,
@@ -401,41 +489,66 @@ class TargetConfig:
         of="command",
     )
     loss_type: Loss = option("huber", "Loss of numeric targets.")
-    loss_config: tuple[str, ...] = rare((), "Losses of single numeric columns; or as JSON.", "COLUMN=TYPE ...")
+    loss_config: tuple[str, ...] = rare(
+        (), "Losses of single numeric columns; or as JSON.", "COLUMN=TYPE ..."
+    )
     quantiles: tuple[float, ...] = rare(
         (0.05, 0.5, 0.95),
         "Levels of the quantile loss, ascending; 0.5, the median, is the prediction.",
         "Q ...",
         commas=True,
     )
-    over_penalty: float = rare(1.0, "Weight of what is predicted too high, by the asymmetric loss.", ge=0)
-    under_penalty: float = rare(1.0, "Weight of what is predicted too low, by the asymmetric loss.", ge=0)
+    over_penalty: float = rare(
+        1.0, "Weight of what is predicted too high, by the asymmetric loss.", ge=0
+    )
+    under_penalty: float = rare(
+        1.0, "Weight of what is predicted too low, by the asymmetric loss.", ge=0
+    )
     target_penalty: float = rare(1.0, "Weight of the target loss.", ge=0)
     categorical_loss_weights: tuple[str, ...] = rare(
-        (), "Weights of samples in the target loss: balanced, or one for each category; or as JSON.", "CATEGORY=W ..."
+        (),
+        "Weights of samples in the target loss: balanced, or one for each category; or as JSON.",
+        "CATEGORY=W ...",
     )
     categorical_loss_weight_column: str | None = rare(
-        None, "Metadata column of these categories; unset: the first of --categorical-columns.", "COLUMN"
+        None,
+        "Metadata column of these categories; unset: the first of --categorical-columns.",
+        "COLUMN",
     )
     out_dim: int | None = rare(
-        None, "Numbers that the target heads give: derived, and checked where given.", ge=1, searched=False
+        None,
+        "Numbers that the target heads give: derived, and checked where given.",
+        ge=1,
+        searched=False,
     )
-    count_prediction: bool = rare(False, "Predict withheld counts too, with the weight --count-penalty.")
-    freeze_base: bool = option(False, "Train only the new heads; ASV vectors are then computed once.")
-    val_prediction_passes: int = rare(PREDICTION_PASSES, "Rarefactions averaged for each held-out prediction.", ge=1)
+    count_prediction: bool = rare(
+        False, "Predict withheld counts too, with the weight --count-penalty."
+    )
+    freeze_base: bool = option(
+        False, "Train only the new heads; ASV vectors are then computed once."
+    )
+    val_prediction_passes: int = rare(
+        PREDICTION_PASSES, "Rarefactions averaged for each held-out prediction.", ge=1
+    )
     members: tuple[Member, ...] = option(
         (),
-        "What predicts together: the network (deep), linear models of which ASVs are present (presence) and of their "
-        "sequences too (kernel), extra trees (forest); unset: the last three (presence and forest by --study-column), "
-        "with deep where an encoder or another option of the network is given, and deep alone where a loss or class "
+        "What predicts together: the network (deep), linear models of which ASVs are present "
+        "(presence) and of their "
+        "sequences too (kernel), extra trees (forest); unset: the last three (presence and "
+        "forest by --study-column), "
+        "with deep where an encoder or another option of the network is given, and deep alone "
+        "where a loss or class "
         "weights ask for it.",
     )
     ensemble: bool = option(
-        False, "With --cv: write OUTPUT-DIR/model too, which holds the models of all folds as one.", of="command"
+        False,
+        "With --cv: write OUTPUT-DIR/model too, which holds the models of all folds as one.",
+        of="command",
     )
     rf_baseline: bool | None = option(
         None,
-        "Fit the baselines of `aam baselines` on the same splits, for the report, or do not; unset: of a small study "
+        "Fit the baselines of `aam baselines` on the same splits, for the report, or do not; "
+        "unset: of a small study "
         "where no network is trained (docs/howto/cross-validation.md says which are small).",
         of="command",
     )
@@ -455,36 +568,49 @@ class TargetConfig:
         """Return which options of the targets others, or they themselves, leave without meaning."""
         reserved = set(RESERVED) & set(self.metadata_column)
         levels = self.quantiles
-        ascending = len(levels) > 1 and list(levels) == sorted(set(levels)) and levels[0] > 0 and levels[-1] < 1
+        ascending = (
+            len(levels) > 1
+            and list(levels) == sorted(set(levels))
+            and levels[0] > 0
+            and levels[-1] < 1
+        )
         blended = bool(set(self.members) - {"deep"})
         rules = {
-            f"--metadata-column: {shown(sorted(reserved))} cannot be told from columns of predictions.tsv": (
-                bool(reserved)
-            ),
-            f"--quantiles is {shown(levels, 20)}, expected two or more ascending numbers inside (0, 1), one of them "
+            (
+                f"--metadata-column: {shown(sorted(reserved))} cannot be told from columns of "
+                "predictions.tsv"
+            ): (bool(reserved)),
+            f"--quantiles is {shown(levels, 20)}, expected two or more ascending numbers inside "
+            "(0, 1), one of them "
             "0.5": not (ascending and 0.5 in levels),
             f"--quantiles is {shown(levels, 20)}, and no column has the loss quantile": (
                 levels != TargetConfig().quantiles and "quantile" not in self.losses
             ),
-            f"--members is {shown(self.members)}, expected {', '.join(get_args(Member))}, each once at most": (
-                len(set(self.members)) < len(self.members)
-            ),
+            (
+                f"--members is {shown(self.members)}, expected {', '.join(get_args(Member))}, each "
+                "once at most"
+            ): (len(set(self.members)) < len(self.members)),
             "--members: the losses quantile and asymmetric have no blend with others than deep": (
                 blended and bool(UNBLENDED_LOSSES & self.losses)
             ),
-            "--members and --class-weights: the weights would count for the network only; take one of them": (
-                blended and bool(self.class_weights)
-            ),
+            (
+                "--members and --class-weights: the weights would count for the network only; take "
+                "one of them"
+            ): (blended and bool(self.class_weights)),
             "--categorical-loss-weight-column: no --categorical-loss-weights to go with it": (
-                self.categorical_loss_weight_column is not None and not self.categorical_loss_weights
+                self.categorical_loss_weight_column is not None
+                and not self.categorical_loss_weights
             ),
         }
         return broken(rules)
 
     def class_weight_problems(self, classes: int) -> list[str]:
-        """Return why ``--class-weights`` have no effect on a model of so many `classes` columns, if they have none."""
+        """Return why ``--class-weights`` have no effect on a model of so many `classes` columns, if
+        they have none.
+        """
         problem = (
-            f"--class-weights is {' '.join(self.class_weights)}, and no column to predict has classes; leave it out, "
+            f"--class-weights is {' '.join(self.class_weights)}, and no column to predict has "
+            "classes; leave it out, "
             "or pass --classifier to take numbers as classes"
         )
         return broken({problem: bool(self.class_weights) and not classes})
@@ -498,13 +624,19 @@ class RegressorConfig:
         (), "Widths of hidden layers; unset: --embedding-dim.", "D ...", ge=1, commas=True
     )
     regressor_dropout: float = rare(0.0, "Dropout after the hidden layers.", ge=0, lt=1)
-    residual_regression_head: bool = rare(True, "Hidden layers correct a linear model; without it, they feed it.")
+    residual_regression_head: bool = rare(
+        True, "Hidden layers correct a linear model; without it, they feed it."
+    )
     target_layer_norm: bool = rare(False, "LayerNorm of what the linear model reads.")
-    bounded_targets: bool = rare(False, "Numeric predictions inside the training range, by a sigmoid.")
+    bounded_targets: bool = rare(
+        False, "Numeric predictions inside the training range, by a sigmoid."
+    )
     output_activation: Literal["none", "relu", "softplus", "exp"] = rare(
         "none", "Numeric predictions of 0 or more in the column's own units, by this function."
     )
-    learnable_output_scale: bool = rare(False, "A learned factor and offset of each numeric output, from 1 and 0.")
+    learnable_output_scale: bool = rare(
+        False, "A learned factor and offset of each numeric output, from 1 and 0."
+    )
 
     def problems(self) -> list[str]:
         """Return that two options bound the predictions, if they do."""
@@ -524,13 +656,18 @@ class CovariateConfig:
         of="command",
     )
     numeric_columns: tuple[str, ...] = option(
-        (), "Metadata columns of numbers to read, standardized on training samples.", "COLUMN ...", of="command"
+        (),
+        "Metadata columns of numbers to read, standardized on training samples.",
+        "COLUMN ...",
+        of="command",
     )
     categorical_embed_dim: int = rare(16, "Width of the vector of each covariate.", ge=1)
     categorical_fusion: Literal["concat", "add", "gmu", "cross-attention", "perceiver"] = rare(
         "concat", "How covariates join the sample vector, just before the target heads."
     )
-    cross_attn_heads: int = rare(4, "Heads of cross-attention and perceiver; divides --embedding-dim.", ge=1)
+    cross_attn_heads: int = rare(
+        4, "Heads of cross-attention and perceiver; divides --embedding-dim.", ge=1
+    )
     perceiver_num_latents: int = rare(8, "Latent vectors of the perceiver.", ge=1)
     perceiver_num_layers: int = rare(2, "Layers of the perceiver.", ge=1)
     conditional_output_scaling: tuple[str, ...] = rare(
@@ -539,7 +676,9 @@ class CovariateConfig:
         "COLUMN ...",
         commas=True,
     )
-    categorical_lr: float | None = rare(None, "Peak learning rate of what reads covariates; unset: --lr.", gt=0)
+    categorical_lr: float | None = rare(
+        None, "Peak learning rate of what reads covariates; unset: --lr.", gt=0
+    )
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -549,12 +688,17 @@ class CovariateConfig:
     def problems(self) -> list[str]:
         """Return columns that cannot be read as asked, and options without a column."""
         columns = self.columns
-        unread = [name for name in self.conditional_output_scaling if name not in self.categorical_columns]
+        unread = [
+            name for name in self.conditional_output_scaling if name not in self.categorical_columns
+        ]
         rules = {
             f"--categorical-columns, --numeric-columns: {shown(columns)} names a column twice": (
                 len(set(columns)) < len(columns)
             ),
-            f"--conditional-output-scaling names {shown(unread)}, expected some of --categorical-columns": unread != [],
+            (
+                f"--conditional-output-scaling names {shown(unread)}, expected some of "
+                "--categorical-columns"
+            ): unread != [],
             f"--categorical-fusion is {self.categorical_fusion}, and no covariate is named": (
                 not columns and self != CovariateConfig()
             ),
@@ -566,7 +710,9 @@ class CovariateConfig:
 class PretrainConfig:
     """Pretrain an encoder on one table or several and their trees, without labels."""
 
-    data: DataConfig = section(DataConfig(), required=("tables",), omitted=("table", "tree", "study_column"))
+    data: DataConfig = section(
+        DataConfig(), required=("tables",), omitted=("table", "tree", "study_column")
+    )
     model: ModelConfig = section(ModelConfig())
     train: TrainConfig = section(TrainConfig(), omitted=("momentum",))
     runtime: RunConfig = section(RunConfig(), required=("output_dir",))
@@ -585,41 +731,71 @@ class PretrainConfig:
         data = self.data
         if len(data.tables) == 1 and len(data.trees) < 2:
             tree = Path(data.trees[0]) if data.trees not in ((), (NO_TREE,)) else None
-            data = replace(data, table=data.tables[0], tree=tree, tables=(), trees=(), study_names=())
+            data = replace(
+                data, table=data.tables[0], tree=tree, tables=(), trees=(), study_names=()
+            )
         return FineTuneConfig(data=data, model=self.model, train=self.train, runtime=self.runtime)
 
     def problems(self) -> list[str]:
-        """Return the contradictions between the studies and the targets that an encoder is to learn from."""
+        """Return the contradictions between the studies and the targets that an encoder is to learn
+        from.
+        """
         return [
-            *self.training().problems(), *self._study_problems(), *self._target_problems(), *self._loss_problems()
-        ]  # fmt: skip
+            *self.training().problems(),
+            *self._study_problems(),
+            *self._target_problems(),
+            *self._loss_problems(),
+        ]
 
     def _study_problems(self) -> list[str]:
         """Return why several tables cannot be pretrained on together, if they cannot."""
         data = self.data
         trees, tables, several = data.trees, data.tables, len(data.tables) > 1
-        of_one = ("metadata", "sequences", "unifrac_matrix", "split", "split_column", "cv", "group_column")
+        of_one = (
+            "metadata",
+            "sequences",
+            "unifrac_matrix",
+            "split",
+            "split_column",
+            "cv",
+            "group_column",
+        )
         unused = [spelled(name) for name in of_one if getattr(data, name) is not None]
-        twice = [path for path, times in Counter(path.resolve() for path in tables).items() if times > 1]
-        unnamed = [name for name in data.study_names if not name.strip() or len(name.splitlines()) > 1]
+        twice = [
+            path for path, times in Counter(path.resolve() for path in tables).items() if times > 1
+        ]
+        unnamed = [
+            name for name in data.study_names if not name.strip() or len(name.splitlines()) > 1
+        ]
         not_files = (NO_TREE, str(IN_MEMORY))
-        missing_trees = [tree for tree in trees if tree not in not_files and not Path(tree).is_file()]
+        missing_trees = [
+            tree for tree in trees if tree not in not_files and not Path(tree).is_file()
+        ]
         rules = {
             f"--tree: {shown(missing_trees)}: no such file; leave it out to learn without UniFrac"
             + f", or write {NO_TREE} for a study without a tree" * several: missing_trees != [],
-            f"--trees: {len(trees)} for {len(tables)} tables; give one for each, or {NO_TREE} in its place": (
-                len(trees) not in (0, len(tables))
-            ),
-            f"--study-names: {shown(data.study_names)} for {len(tables)} tables; give one for each": (
+            (
+                f"--trees: {len(trees)} for {len(tables)} tables; give one for each, or "
+                f"{NO_TREE} in "
+                "its place"
+            ): (len(trees) not in (0, len(tables))),
+            f"--study-names: {shown(data.study_names)} for {len(tables)} tables; give one for each": (  # noqa: E501
                 len(data.study_names) not in (0, len(tables))
             ),
-            f"--study-names: {shown(unnamed)} cannot be read in a report; give each a name on one line": unnamed != [],
+            (
+                f"--study-names: {shown(unnamed)} cannot be read in a report; give each a name on "
+                "one line"
+            ): unnamed != [],
             f"--tables: {shown(twice)} is there twice; name each table once": twice != [],
             f"{shown(unused)}: for one table only; samples of several have no common metadata": (
                 several and unused != []
             ),
-            "--unifrac-metric faith_pd: for one table only": several and data.unifrac_metric == "faith_pd",
-            "--hold-out-study: there is one table; name a study of several": bool(data.hold_out_study) and not several,
+            "--unifrac-metric faith_pd: for one table only": several
+            and data.unifrac_metric == "faith_pd",
+            "--hold-out-study: there is one table; name a study of several": bool(
+                data.hold_out_study
+            )
+            and not several,
             "--hold-out-study and --test-size: both choose the test samples; give one of them": (
                 bool(data.hold_out_study) and bool(data.test_size)
             ),
@@ -632,50 +808,81 @@ class PretrainConfig:
         targets, weight = data.targets, train.targets_penalty
         rules = {
             f"--targets names a target twice: {shown(targets)}": len(set(targets)) < len(targets),
-            "--targets taxonomy: --taxonomy is not given; name the taxonomy of the ASVs, .qza or TSV": (
-                "taxonomy" in targets and not data.taxonomy
-            ),
-            f"--taxonomy is {shown(data.taxonomy)}, and nothing learns it; add taxonomy to --targets": (
-                "taxonomy" not in targets and data.taxonomy != ()
-            ),
+            (
+                "--targets taxonomy: --taxonomy is not given; name the taxonomy of the ASVs, "
+                ".qza or "
+                "TSV"
+            ): ("taxonomy" in targets and not data.taxonomy),
+            (
+                f"--taxonomy is {shown(data.taxonomy)}, and nothing learns it; add taxonomy to "
+                "--targets"
+            ): ("taxonomy" not in targets and data.taxonomy != ()),
             "--targets faith-pd: it is read off a tree; name one by --tree": (
                 "faith-pd" in targets and not data.has_tree
             ),
-            "--targets faith-pd and --unifrac-metric faith_pd: both are Faith PD; leave out one of them": (
-                "faith-pd" in targets and data.unifrac_metric == "faith_pd" and train.penalty > 0
-            ),
-            f"--targets is {shown(targets)}, and --targets-penalty 0 gives it no weight; leave out both": (
-                targets != () and weight == 0
-            ),
-            f"--targets-penalty is {weight}, and there are no --targets; name some, or leave it out": (
-                targets == () and weight != TrainConfig().targets_penalty
-            ),
+            (
+                "--targets faith-pd and --unifrac-metric faith_pd: both are Faith PD; leave out "
+                "one "
+                "of them"
+            ): ("faith-pd" in targets and data.unifrac_metric == "faith_pd" and train.penalty > 0),
+            (
+                f"--targets is {shown(targets)}, and --targets-penalty 0 gives it no weight; leave "
+                "out both"
+            ): (targets != () and weight == 0),
+            (
+                f"--targets-penalty is {weight}, and there are no --targets; name some, or leave "
+                "it "
+                "out"
+            ): (targets == () and weight != TrainConfig().targets_penalty),
         }
         return broken(rules)
 
     def _loss_problems(self) -> list[str]:
-        """Return that nothing is learned, where no loss has both a weight and what it needs, or a second start."""
+        """Return that nothing is learned, where no loss has both a weight and what it needs, or a
+        second start.
+        """
         data, train = self.data, self.train
         compared = data.unifrac_matrix is not None or data.has_tree
         auxiliary = bool(data.targets) and train.targets_penalty > 0
-        learned = auxiliary or train.nuc_penalty > 0 or train.count_penalty > 0 or (train.penalty > 0 and compared)
+        learned = (
+            auxiliary
+            or train.nuc_penalty > 0
+            or train.count_penalty > 0
+            or (train.penalty > 0 and compared)
+        )
         problem = (
-            f"--nuc-penalty {train.nuc_penalty}, --count-penalty {train.count_penalty}, --penalty {train.penalty} "
-            f"{'with' if compared else 'without'} a tree or distances, no --targets with a weight: nothing is "
+            f"--nuc-penalty {train.nuc_penalty}, --count-penalty {train.count_penalty}, "
+            f"--penalty {train.penalty} "
+            f"{'with' if compared else 'without'} a tree or distances, no --targets with a "
+            "weight: nothing is "
             "learned; give one of them a weight"
         )
-        both = f"--from-scratch and --pretrained-encoder {train.pretrained_encoder}: give one of them"
-        return broken({problem: not learned, both: train.from_scratch and train.pretrained_encoder is not None})
+        both = (
+            f"--from-scratch and --pretrained-encoder {train.pretrained_encoder}: give one of them"
+        )
+        return broken(
+            {
+                problem: not learned,
+                both: train.from_scratch and train.pretrained_encoder is not None,
+            }
+        )
 
 
 # What `aam train` leaves to `aam pretrain`.
-DATA = (*names(DataConfig, of="studies"), *names(DataConfig, of="pretraining"), "alpha", "root_length")
+DATA = (
+    *names(DataConfig, of="studies"),
+    *names(DataConfig, of="pretraining"),
+    "alpha",
+    "root_length",
+)
 TRAINING = (*names(TrainConfig, of="pretraining"), "ema_decay", "momentum", "nonfinite")
 
 
 @dataclass(frozen=True)
 class FineTuneConfig:
-    """Learn to predict metadata columns, and report how well, beside baselines. Samples of a group stay together."""
+    """Learn to predict metadata columns, and report how well, beside baselines. Samples of a group
+    stay together.
+    """
 
     data: DataConfig = section(DataConfig(), required=("table", "metadata"), omitted=DATA)
     targets: TargetConfig = section(TargetConfig(), required=("metadata_column",))
@@ -683,32 +890,52 @@ class FineTuneConfig:
     covariates: CovariateConfig = section(CovariateConfig())
     model: ModelConfig = section(ModelConfig(), omitted=names(ModelConfig, of="pretraining"))
     train: TrainConfig = section(
-        TrainConfig(epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0), omitted=TRAINING
+        TrainConfig(epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0),
+        omitted=TRAINING,
     )
-    runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=("keep_checkpoints",))
+    runtime: RunConfig = section(
+        RunConfig(), required=("output_dir",), omitted=("keep_checkpoints",)
+    )
 
     def problems(self) -> list[str]:
         """Return which options contradict options of another section."""
-        data, targets, covariates, train, runtime = self.data, self.targets, self.covariates, self.train, self.runtime
+        data, targets, covariates, train, runtime = (
+            self.data,
+            self.targets,
+            self.covariates,
+            self.train,
+            self.runtime,
+        )
         bounded = self.regressor.bounded_targets or self.regressor.output_activation != "none"
-        predicted_too = shown({*covariates.columns, targets.normalize_by} & set(targets.metadata_column))
+        predicted_too = shown(
+            {*covariates.columns, targets.normalize_by} & set(targets.metadata_column)
+        )
         columns = {data.group_column, data.study_column, data.split_column, data.cv}
         dividing = shown(columns & set(targets.metadata_column))
-        attends = len(covariates.columns) > 0 and covariates.categorical_fusion in ("cross-attention", "perceiver")
+        attends = len(covariates.columns) > 0 and covariates.categorical_fusion in (
+            "cross-attention",
+            "perceiver",
+        )
         rules = {
-            "--target-transform zscore-category has no one scale for --bounded-targets and --output-activation": (
-                bounded and targets.target_transform == "zscore-category"
-            ),
-            f"--metadata-column {predicted_too} is a covariate too; a model that reads its target learns nothing": (
-                predicted_too != ""
-            ),
-            f"--metadata-column {dividing} divides the samples too; a subset would hold none of its other values": (
-                dividing != ""
-            ),
-            "--ensemble needs --cv, whose folds are its members; other models: aam predict --model A B": (
-                targets.ensemble and data.cv is None
-            ),
-            f"--count-penalty is {train.count_penalty}, and nothing predicts counts; pass --count-prediction or leave "
+            (
+                "--target-transform zscore-category has no one scale for --bounded-targets and "
+                "--output-activation"
+            ): (bounded and targets.target_transform == "zscore-category"),
+            (
+                f"--metadata-column {predicted_too} is a covariate too; a model that reads its "
+                "target learns nothing"
+            ): (predicted_too != ""),
+            (
+                f"--metadata-column {dividing} divides the samples too; a subset would hold none "
+                "of "
+                "its other values"
+            ): (dividing != ""),
+            (
+                "--ensemble needs --cv, whose folds are its members; other models: aam predict "
+                "--model A B"
+            ): (targets.ensemble and data.cv is None),
+            f"--count-penalty is {train.count_penalty}, and nothing predicts counts; pass "
+            "--count-prediction or leave "
             "it out": (
                 bool(targets.metadata_column)
                 and not targets.count_prediction
@@ -717,35 +944,51 @@ class FineTuneConfig:
             f"--resume-from is {runtime.resume_from}, expected auto with --cv": (
                 data.cv is not None and runtime.resume_from not in (None, "auto")
             ),
-            "--fsdp and --optimizer sgd: torch has no fused SGD for weights in shards; take adamw or adam": (
-                runtime.fsdp and train.optimizer == "sgd"
-            ),
-            "--trim: cuts ASVs to --max-bp, which is not given; pass --max-bp, or leave out --trim": (
+            (
+                "--fsdp and --optimizer sgd: torch has no fused SGD for weights in shards; take "
+                "adamw or adam"
+            ): (runtime.fsdp and train.optimizer == "sgd"),
+            "--trim: cuts ASVs to --max-bp, which is not given; pass --max-bp, or leave out --trim": (  # noqa: E501
                 data.trim and self.model.max_bp is None and train.pretrained_encoder is None
             ),
         }
         heads = covariates.cross_attn_heads
         return [
             *broken(rules),
-            *(head_problems(self.model.embedding_dim, heads, "--cross-attn-heads") if attends else []),
+            *(
+                head_problems(self.model.embedding_dim, heads, "--cross-attn-heads")
+                if attends
+                else []
+            ),
         ]
 
     @property
     def trains_network(self) -> bool:
-        """Whether there is a network to train: an encoder, or one among the members that predict targets."""
-        return not self.targets.metadata_column or "deep" in (self.targets.members or self.default_members)
+        """Whether there is a network to train: an encoder, or one among the members that predict
+        targets.
+        """
+        return not self.targets.metadata_column or "deep" in (
+            self.targets.members or self.default_members
+        )
 
     @property
     def of_network(self) -> dict[str, tuple[str, ...]]:
         """By section the options that serve the network alone."""
-        whole = {part: [item.name for item in dataclasses.fields(getattr(self, part))] for part in NETWORK_SECTIONS}
+        whole = {
+            part: [item.name for item in dataclasses.fields(getattr(self, part))]
+            for part in NETWORK_SECTIONS
+        }
         # Learners read sequences too, up to --max-bp.
-        served = {part: tuple(name for name in names if name != "max_bp") for part, names in whole.items()}
+        served = {
+            part: tuple(name for name in names if name != "max_bp") for part, names in whole.items()
+        }
         return {**served, "targets": NETWORK_TARGETS, "covariates": NETWORK_COVARIATES}
 
     @property
     def network_options(self) -> list[str]:
-        """The options that are given and that serve the network alone; one that stands at its default is not given."""
+        """The options that are given and that serve the network alone; one that stands at its
+        default is not given.
+        """
         usual = FineTuneConfig()
         return [
             spelled(name)
@@ -756,23 +999,35 @@ class FineTuneConfig:
 
     @property
     def another_encoder(self) -> bool:
-        """Whether options ask a pretraining for another network than `16s-v4`, or for what that does not learn."""
+        """Whether options ask a pretraining for another network than `16s-v4`, or for what that
+        does not learn.
+        """
         data, train, usual = self.data, self.train, TrainConfig()
         # Its distances are of presence.
         distances = (data.has_tree or data.unifrac_matrix is not None) and train.penalty > 0
-        of_bases = [name for name, value in vars(usual).items() if name[:4] == "nuc_" and getattr(train, name) != value]
+        of_bases = [
+            name
+            for name, value in vars(usual).items()
+            if name[:4] == "nuc_" and getattr(train, name) != value
+        ]
         return (
-            train.from_scratch or train.pretrained_encoder is not None or self.model != ModelConfig()
-            or data.reference_tree is not None or data.unifrac_metric != "unifrac" or of_bases != []
+            train.from_scratch
+            or train.pretrained_encoder is not None
+            or self.model != ModelConfig()
+            or data.reference_tree is not None
+            or data.unifrac_metric != "unifrac"
+            or of_bases != []
             or not (distances or train.count_penalty > 0)
-        )  # fmt: skip
+        )
 
     @property
     def default_members(self) -> tuple[Member, ...]:
-        """What predicts together unless ``--members`` says it: without the network, with it, or it alone.
+        """What predicts together unless ``--members`` says it: without the network, with it, or it
+        alone.
 
-        The network is trained where an option asks for it, and alone where only it can learn what is asked. Of several
-        studies the sequences of ASVs (kernel) say less than which ASVs there are (docs/decisions.md).
+        The network is trained where an option asks for it, and alone where only it can learn what
+        is asked. Of several studies the sequences of ASVs (kernel) say less than which ASVs there
+        are (docs/decisions.md).
         """
         targets = self.targets
         if UNBLENDED_LOSSES & targets.losses or targets.class_weights:
@@ -785,19 +1040,27 @@ class FineTuneConfig:
     def encoder_problems(self, pretrained: ModelConfig, has_reference: bool) -> list[str]:
         """Return a problem for each option of the network that contradicts the pretrained encoder.
 
-        A fine-tuned network has the shape of its encoder, so that an option of the network that is given must agree
-        with it. One that stands at its default counts as not given.
+        A fine-tuned network has the shape of its encoder, so that an option of the network that is
+        given must agree with it. One that stands at its default counts as not given.
         """
         reference = self.data.reference_tree
         rules = {
-            f"--reference-tree {reference} contradicts --pretrained-encoder, which has a reference tree of its own; "
+            f"--reference-tree {reference} contradicts --pretrained-encoder, which has a "
+            "reference tree of its own; "
             "leave it out": has_reference and reference is not None
         }
         for item in dataclasses.fields(ModelConfig):
             value, has = getattr(self.model, item.name), getattr(pretrained, item.name)
             name = item.name.replace("_", "-")
-            option = f"--{'' if value else 'no-'}{name}" if isinstance(value, bool) else f"--{name} {value}"
-            problem = f"{option} contradicts --pretrained-encoder, which has {has}; leave it out, or pretrain with it"
+            option = (
+                f"--{'' if value else 'no-'}{name}"
+                if isinstance(value, bool)
+                else f"--{name} {value}"
+            )
+            problem = (
+                f"{option} contradicts --pretrained-encoder, which has {has}; leave it "
+                "out, or pretrain with it"
+            )
             rules[problem] = value not in (has, item.default)
         return broken(rules)
 
@@ -806,14 +1069,24 @@ class FineTuneConfig:
 class SearchConfig:
     """The search"""
 
-    trials: int = option(30, "Trials in all: those of earlier calls and of other processes count.", ge=1)
+    trials: int = option(
+        30, "Trials in all: those of earlier calls and of other processes count.", ge=1
+    )
     inner_folds: int = option(
-        3, "Parts of the training samples, whole groups each; a trial predicts each by a model of the others.", ge=2
+        3,
+        "Parts of the training samples, whole groups each; a trial predicts each by a model of "
+        "the others.",
+        ge=2,
     )
     search_space: Path | None = option(
-        None, "TOML of the options that are searched, with their values; unset: those that --dry-run shows.", reads=True
+        None,
+        "TOML of the options that are searched, with their values; unset: those that --dry-run "
+        "shows.",
+        reads=True,
     )
-    prune: bool = option(True, "End a trial that is worse than the median of the earlier ones after as many parts.")
+    prune: bool = option(
+        True, "End a trial that is worse than the median of the earlier ones after as many parts."
+    )
 
 
 @dataclass(frozen=True)
@@ -821,42 +1094,67 @@ class TuneConfig(FineTuneConfig):
     """Search for the options of `aam train` that predict best, on training samples alone."""
 
     # A search has no use for several models or processes, nor for the state of a single training.
-    data: DataConfig = section(DataConfig(), required=("table", "metadata"), omitted=(*DATA, "cv", "study_column"))
+    data: DataConfig = section(
+        DataConfig(), required=("table", "metadata"), omitted=(*DATA, "cv", "study_column")
+    )
     targets: TargetConfig = section(
-        TargetConfig(), required=("metadata_column",), omitted=("ensemble", "rf_baseline", "best_metric")
+        TargetConfig(),
+        required=("metadata_column",),
+        omitted=("ensemble", "rf_baseline", "best_metric"),
     )
     train: TrainConfig = section(
         FineTuneConfig().train,
-        omitted=(*TRAINING, "auto_batch_size", "max_memory_fraction", "target_effective_batch_size"),
+        omitted=(
+            *TRAINING,
+            "auto_batch_size",
+            "max_memory_fraction",
+            "target_effective_batch_size",
+        ),
     )
-    runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=names(RunConfig, of="run"))
+    runtime: RunConfig = section(
+        RunConfig(), required=("output_dir",), omitted=names(RunConfig, of="run")
+    )
     search: SearchConfig = section(SearchConfig())
 
     def training(self) -> FineTuneConfig:
         """Return the options of `aam train`."""
         return FineTuneConfig(
-            self.data, self.targets, self.regressor, self.covariates, self.model, self.train, self.runtime
+            self.data,
+            self.targets,
+            self.regressor,
+            self.covariates,
+            self.model,
+            self.train,
+            self.runtime,
         )
 
     def problems(self) -> list[str]:
         """Return the contradictions of a training, and that a search goes on only as a whole."""
         other = self.runtime.resume_from not in (None, "auto")
-        return [*super().problems(), *broken({f"--resume-from is {self.runtime.resume_from}, expected auto": other})]
+        return [
+            *super().problems(),
+            *broken({f"--resume-from is {self.runtime.resume_from}, expected auto": other}),
+        ]
 
 
-# --- a file of options ----------------------------------------------------------------------------------------------
+# --- a file of options -------------------------------------------------------------------------
 
 # The section that only `aam tune` has.
 SEARCH = "search"
 
 # Options of earlier versions that no command has any more, and what to do instead.
 REMOVED = {
-    "--allow-inexact-attention": "--attn-implementation auto takes the fastest back end that is right",
+    "--allow-inexact-attention": (
+        "--attn-implementation auto takes the fastest back end that is right"
+    ),
     "--categorical-dropout": "a tenth of the covariates is hidden in training",
     "--label-share": "leave samples out of the metadata, and pass --missing drop",
     "--memory-snapshot": "--memory-profile writes the most memory of each stage",
     "--pipeline": "--data-parallel and --distributed share the work among processes",
-    "--transpose": "samples in rows are told by ASVs called by DNA, by --sequences, or by a first column sample-id",
+    "--transpose": (
+        "samples in rows are told by ASVs called by DNA, by --sequences, or by a "
+        "first column sample-id"
+    ),
     "--unfreeze-epochs": "--freeze-base trains the new heads alone",
 }
 
@@ -864,13 +1162,14 @@ REMOVED = {
 def read_config(path: Path, default: Config) -> Config:
     """Return `default` overlaid with a TOML file or the ``config`` of a run.json.
 
-    Options that the command does not take, or that no command takes any more, are left out and logged.
+    Options that the command does not take, or that no command takes any more, are left out and
+    logged.
 
     Raises
     ------
     InputError
-        The file cannot be read or parsed, holds unknown keys or wrong types, or names samples by an option that the
-        command does not take.
+        The file cannot be read or parsed, holds unknown keys or wrong types, or names samples by an
+        option that the command does not take.
     """
     sections, problems, where = read_toml(path), Problems(), str(path)
     sections, left_out = without_removed(sections, {each.name for each in options_of(default)})
@@ -878,9 +1177,12 @@ def read_config(path: Path, default: Config) -> Config:
         # A run.json of `aam tune`, whose other options are those of `aam train`.
         del sections[SEARCH]
         log.warning(
-            "warning: %s is of a search, and holds the options that it began with; those that it found are in "
-            "best.toml beside it: --config %s", path, path.with_name("best.toml"),
-        )  # fmt: skip
+            "warning: %s is of a search, and holds the options that it began with; those that it "
+            "found are in "
+            "best.toml beside it: --config %s",
+            path,
+            path.with_name("best.toml"),
+        )
     config = default
     with problems.collected():
         config = from_dict(default, sections, where)
@@ -892,7 +1194,9 @@ def read_config(path: Path, default: Config) -> Config:
     return config
 
 
-def without_removed(sections: dict[str, Any], of_command: Container[str] = ()) -> tuple[dict[str, Any], list[str]]:
+def without_removed(
+    sections: dict[str, Any], of_command: Container[str] = ()
+) -> tuple[dict[str, Any], list[str]]:
     """Return sections of options without those of earlier versions, and the names of the latter.
 
     Another program (examples.eeg) may have an option `of_command` of the same name.
@@ -900,14 +1204,21 @@ def without_removed(sections: dict[str, Any], of_command: Container[str] = ()) -
     kept, removed = dict(sections), []
     for part, options in sections.items():
         if isinstance(options, dict):
-            gone = [name for name in options if spelled(name) in REMOVED and spelled(name) not in of_command]
+            gone = [
+                name
+                for name in options
+                if spelled(name) in REMOVED and spelled(name) not in of_command
+            ]
             kept[part] = {name: value for name, value in options.items() if name not in gone}
             removed += [f"[{part}] {name}" for name in gone]
     return kept, removed
 
 
-def _without_omitted(config: Config, default: Config, where: str, problems: Problems) -> tuple[Config, list[str]]:
-    """Return the options with those that the command omits as in `default`, and the names of the ones that differed.
+def _without_omitted(
+    config: Config, default: Config, where: str, problems: Problems
+) -> tuple[Config, list[str]]:
+    """Return the options with those that the command omits as in `default`, and the names of the
+    ones that differed.
 
     One that selects samples is added to `problems`.
     """
@@ -921,7 +1232,10 @@ def _without_omitted(config: Config, default: Config, where: str, problems: Prob
             omitted.append(f"[{part.name}] {name}")
             if type(section).__dataclass_fields__[name].metadata["selects_samples"]:
                 text = shown(value) if isinstance(value, tuple) else value
-                problems.add(f"{where}: {omitted[-1]} is {text}, and this command has no such option; leave it out")
+                problems.add(
+                    f"{where}: {omitted[-1]} is {text}, and this command has no such option; "
+                    "leave it out"
+                )
             section = dataclasses.replace(section, **{name: getattr(usual, name)})
         config = dataclasses.replace(config, **{part.name: section})  # type: ignore[type-var]
     return config, omitted

@@ -32,13 +32,24 @@ class UnifracConfig(TreeConfig, DeviceConfig, OutputConfig):
     """Write the UniFrac matrix or Faith PD of a whole table."""
 
     table: Path | None = option(
-        None, "Feature table: .biom (HDF5 or JSON), .qza or .tsv.", required=True, unless="merge", reads=True
+        None,
+        "Feature table: .biom (HDF5 or JSON), .qza or .tsv.",
+        required=True,
+        unless="merge",
+        reads=True,
     )
     tree: Path | None = option(
-        None, "Rooted phylogeny of the ASVs (Newick or .qza).", required=True, unless="merge", reads=True
+        None,
+        "Rooted phylogeny of the ASVs (Newick or .qza).",
+        required=True,
+        unless="merge",
+        reads=True,
     )
     output: Path | None = option(
-        None, "Matrix to write: .h5, .npy, .tsv, .csv or .qza; Faith PD as .tsv or .qza.", required=True, writes=True
+        None,
+        "Matrix to write: .h5, .npy, .tsv, .csv or .qza; Faith PD as .tsv or .qza.",
+        required=True,
+        writes=True,
     )
     rarefy_depth: int | None = option(
         None,
@@ -46,20 +57,28 @@ class UnifracConfig(TreeConfig, DeviceConfig, OutputConfig):
         ge=1,
         aliases=("--rarefaction-depth", "--sampling-depth"),
     )
-    seed: int = option(0, "Seed of the rarefaction.", ge=0, le=2**32 - 1, aliases=("--random-seed",))
+    seed: int = option(
+        0, "Seed of the rarefaction.", ge=0, le=2**32 - 1, aliases=("--random-seed",)
+    )
     empty_samples: Literal["keep", "nan", "drop"] = option(
         "keep",
-        "Samples without reads on the tree, which have no distances: keep those of scikit-bio (0 between two of them), "
+        "Samples without reads on the tree, which have no distances: keep those of scikit-bio (0 "
+        "between two of them), "
         "write NaN, or leave the samples out. Faith PD is 0.",
     )
     variance_adjusted: bool = rare(
-        False, "Weigh each branch by the inverse standard deviation of its share (Chang et al. 2011)."
+        False,
+        "Weigh each branch by the inverse standard deviation of its share (Chang et al. 2011).",
     )
-    stripe: str | None = rare(None, "I/N: compute the I-th of N equal parts of the matrix, to a .h5 file for --merge.")
+    stripe: str | None = rare(
+        None, "I/N: compute the I-th of N equal parts of the matrix, to a .h5 file for --merge."
+    )
     merge: tuple[Path, ...] = rare(
-        (), "Join the files of --stripe into --output; takes no table and no tree.", "PATH ...",
-        reads=True
-    )  # fmt: skip
+        (),
+        "Join the files of --stripe into --output; takes no table and no tree.",
+        "PATH ...",
+        reads=True,
+    )
     memory_limit: float = option(1.0, "Memory of the computation in GiB.", gt=0, memory="lower")
 
     def problems(self) -> list[str]:
@@ -68,18 +87,20 @@ class UnifracConfig(TreeConfig, DeviceConfig, OutputConfig):
         suffixes = FAITH_PD_SUFFIXES if diversity else (".h5",) if self.stripe else MATRIX_SUFFIXES
         output, merging = self.output, bool(self.merge)
         rules = {
-            f"--output: {output} ends in {output and output.suffix!r}, expected {', '.join(suffixes)}": (
-                output is not None and output.suffix not in suffixes
-            ),
+            (
+                f"--output: {output} ends in {output and output.suffix!r}, expected "
+                f"{', '.join(suffixes)}"
+            ): (output is not None and output.suffix not in suffixes),
             "--stripe and --merge: both given; --merge joins what --stripe has computed": (
                 self.stripe is not None and merging
             ),
             "--merge joins what was computed already; leave out --table and --tree": (
                 merging and (self.table is not None or self.tree is not None)
             ),
-            "--unifrac-metric faith_pd: no matrix, so neither --stripe, --merge nor --variance-adjusted": (
-                diversity and (merging or self.stripe is not None or self.variance_adjusted)
-            ),
+            (
+                "--unifrac-metric faith_pd: no matrix, so neither --stripe, --merge nor "
+                "--variance-adjusted"
+            ): (diversity and (merging or self.stripe is not None or self.variance_adjusted)),
         }
         return broken(rules)
 
@@ -90,17 +111,26 @@ class ApplyConfig:
 
     model: tuple[Path, ...] = option(
         (),
-        "Model folder that `aam train` (or, for embed, `aam pretrain`) wrote; several predict together. For embed also "
+        "Model folder that `aam train` (or, for embed, `aam pretrain`) wrote; several predict "
+        "together. For embed also "
         "a name of `aam models`.",
         "PATH ...",
         required=True,
         reads=True,
         shipped=shipped_encoders,
     )
-    table: Path | None = option(None, "Feature table of the samples; no tree is needed.", required=True, reads=True)
-    sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.", reads=True)
-    trim: bool = option(False, "Cut ASVs to the model's --max-bp and merge those that become identical.")
-    trim_primers: bool = option(False, "Cut common 16S primers from the ends of ASVs and merge what becomes identical.")
+    table: Path | None = option(
+        None, "Feature table of the samples; no tree is needed.", required=True, reads=True
+    )
+    sequences: Path | None = option(
+        None, "Sequences of the features when their ids are not DNA.", reads=True
+    )
+    trim: bool = option(
+        False, "Cut ASVs to the model's --max-bp and merge those that become identical."
+    )
+    trim_primers: bool = option(
+        False, "Cut common 16S primers from the ends of ASVs and merge what becomes identical."
+    )
     runtime: RuntimeConfig = section(RuntimeConfig(), required=("output_dir",))
 
 
@@ -109,101 +139,157 @@ class PredictConfig(ApplyConfig, MetadataFormat):
     """Predict samples of a new table in the target's own units."""
 
     output: Path | None = option(
-        None, "Predictions to write: one row per sample of the table.", required=True, writes=True, suffixes=PREDICTIONS
+        None,
+        "Predictions to write: one row per sample of the table.",
+        required=True,
+        writes=True,
+        suffixes=PREDICTIONS,
     )
     prediction_passes: int = option(
         PREDICTION_PASSES, "Rarefactions whose mean and standard deviation are written.", ge=1
     )
     new_study: bool = option(
         False,
-        "The samples are of one study that training had not: read them relative to their own mean, for a model trained "
+        "The samples are of one study that training had not: read them relative to their own "
+        "mean, for a model trained "
         "with --study-column.",
     )
     labels: Path | None = option(
         None,
-        "Metadata with a few labels of the new study (5 or more, of two classes), which adapt its predictions.",
+        "Metadata with a few labels of the new study (5 or more, of two classes), which adapt "
+        "its predictions.",
         reads=True,
     )
-    metadata: Path | None = option(None, "Sample metadata, for a model with covariates or --normalize-by.", reads=True)
-    missing: Missing = option("error", "Samples that need --metadata and lack it: refuse, or leave empty.")
+    metadata: Path | None = option(
+        None, "Sample metadata, for a model with covariates or --normalize-by.", reads=True
+    )
+    missing: Missing = option(
+        "error", "Samples that need --metadata and lack it: refuse, or leave empty."
+    )
     runtime: RuntimeConfig = section(RuntimeConfig(), omitted=("output_dir",))
 
     def problems(self) -> list[str]:
         """Return that labels are of no study that training had not."""
-        rule = "--labels: labels of a few samples adapt predictions in a new study; pass --new-study too"
+        rule = (
+            "--labels: labels of a few samples adapt predictions in a new study; pass "
+            "--new-study too"
+        )
         return broken({rule: self.labels is not None and not self.new_study})
 
 
 @dataclass(frozen=True)
 class EmbedConfig(ApplyConfig, MetadataFormat):
-    """Write the vectors of samples and ASVs, and UniFrac between samples, predicted without a tree of their ASVs."""
+    """Write the vectors of samples and ASVs, and UniFrac between samples, predicted without a tree
+    of their ASVs.
+    """
 
     format: Literal["tsv", "npy", "qza"] = option(
-        "tsv", "samples.tsv and asvs.tsv, or .npy with ids beside them; distances alike, or as QIIME 2 artifact (.qza)."
+        "tsv",
+        "samples.tsv and asvs.tsv, or .npy with ids beside them; distances alike, or as QIIME 2 "
+        "artifact (.qza).",
     )
     distances: tuple[Literal["unifrac", "weighted-normalized"], ...] = option(
-        (), "Write these distances between samples too, from ASVs placed on the model's reference tree."
+        (),
+        "Write these distances between samples too, from ASVs placed on the model's reference "
+        "tree.",
     )
     metadata: Path | None = option(None, "Sample metadata, for --color-by.", reads=True)
     color_by: str | None = option(
-        None, "Draw a PCoA of each of --distances in the colours of this metadata column (SVG, PNG).", "COLUMN"
+        None,
+        "Draw a PCoA of each of --distances in the colours of this metadata column (SVG, PNG).",
+        "COLUMN",
     )
 
     def problems(self) -> list[str]:
         """Return what a picture lacks."""
         lacking = [f"--{name}" for name in ("distances", "metadata") if not getattr(self, name)]
-        return broken({f"--color-by: pass {shown(lacking)} too": self.color_by is not None and bool(lacking)})
+        return broken(
+            {f"--color-by: pass {shown(lacking)} too": self.color_by is not None and bool(lacking)}
+        )
 
 
 @dataclass(frozen=True)
 class NearestConfig(ApplyConfig):
-    """Write the samples of a collection that are nearest to each sample of a table, whatever region of 16S each is."""
+    """Write the samples of a collection that are nearest to each sample of a table, whatever region
+    of 16S each is.
+    """
 
     model: tuple[Path, ...] = option(
-        (Path("16s"),), "Model with a reference tree: a folder, or a name of `aam models`.", "PATH", reads=True,
+        (Path("16s"),),
+        "Model with a reference tree: a folder, or a name of `aam models`.",
+        "PATH",
+        reads=True,
         shipped=shipped_encoders,
-    )  # fmt: skip
+    )
     table: Path | None = option(
-        None, "Feature table whose samples are looked for.", "TABLE", required=True, reads=True, positional=True
+        None,
+        "Feature table whose samples are looked for.",
+        "TABLE",
+        required=True,
+        reads=True,
+        positional=True,
     )
     among: Path | None = option(
-        None, "Feature table of the collection; where it is TABLE itself, a sample does not find itself.",
-        required=True, reads=True
-    )  # fmt: skip
+        None,
+        "Feature table of the collection; where it is TABLE itself, a sample does not find itself.",
+        required=True,
+        reads=True,
+    )
     distance: Literal["cosine", "unifrac", "weighted-normalized"] = option(
         "cosine",
-        "Distance on the model's reference tree: of what samples have of its branches by all their reads (any region), "
-        "or UniFrac, in which ASVs also have branches of their own and of their 8-mers (one region).",
+        "Distance on the model's reference tree: of what samples have of its branches by all "
+        "their reads (any region), "
+        "or UniFrac, in which ASVs also have branches of their own and of their 8-mers (one "
+        "region).",
     )
     nearest: int = option(10, "Samples to write for each.", ge=1)
     output: Path | None = option(
-        None, "Table to write: sample-id, rank, neighbour, distance.", required=True, writes=True, suffixes=PREDICTIONS
+        None,
+        "Table to write: sample-id, rank, neighbour, distance.",
+        required=True,
+        writes=True,
+        suffixes=PREDICTIONS,
     )
     runtime: RuntimeConfig = section(RuntimeConfig(), omitted=("output_dir",))
 
 
 @dataclass(frozen=True)
 class ExplainConfig(ApplyConfig, MetadataFormat):
-    """Show which ASVs, taxa and clades drive the predictions of a model, in samples that it has not learned from."""
+    """Show which ASVs, taxa and clades drive the predictions of a model, in samples that it has not
+    learned from.
+    """
 
     model: tuple[Path, ...] = option(
         (),
-        "Run of `aam train`, each of whose samples is explained by the models that have not seen it, or model "
-        "folders. With one run and no --output-dir, the explanation goes to RUN/explanation and into RUN/report.html.",
+        "Run of `aam train`, each of whose samples is explained by the models that have not seen "
+        "it, or model "
+        "folders. With one run and no --output-dir, the explanation goes to RUN/explanation and "
+        "into RUN/report.html.",
         "PATH ...",
         required=True,
         reads=True,
     )
     metadata: Path | None = option(
-        None, "Sample metadata with the true values; without it no importance, only effects on predictions.", reads=True
+        None,
+        "Sample metadata with the true values; without it no importance, only effects on "
+        "predictions.",
+        reads=True,
     )
     taxonomy: Path | None = option(
-        None, "Taxonomy of the features: .qza FeatureData[Taxonomy] or TSV (Feature ID, Taxon).", reads=True
+        None,
+        "Taxonomy of the features: .qza FeatureData[Taxonomy] or TSV (Feature ID, Taxon).",
+        reads=True,
     )
-    tree: Path | None = option(None, "Rooted phylogeny, for importances of its clades (Newick or .qza).", reads=True)
-    split: Path | None = option(None, "split.tsv of the run: only its test samples are explained.", reads=True)
+    tree: Path | None = option(
+        None, "Rooted phylogeny, for importances of its clades (Newick or .qza).", reads=True
+    )
+    split: Path | None = option(
+        None, "split.tsv of the run: only its test samples are explained.", reads=True
+    )
     group_column: str | None = option(
-        None, "Metadata column whose groups intervals and tests resample; unset: that of the model.", "COLUMN"
+        None,
+        "Metadata column whose groups intervals and tests resample; unset: that of the model.",
+        "COLUMN",
     )
     prediction_passes: int = option(2, "Rarefied draws whose effects are averaged.", ge=1)
     top: int = option(20, "ASVs in figures and on the page.", ge=1, le=100)
@@ -215,14 +301,22 @@ class ExportConfig(OutputConfig):
     """Write a trained model for programs without aam: ONNX, or a program of torch.export."""
 
     model: Path | None = option(
-        None, "Model folder that `aam train` or `aam pretrain` wrote, or its run.", required=True, reads=True
+        None,
+        "Model folder that `aam train` or `aam pretrain` wrote, or its run.",
+        required=True,
+        reads=True,
     )
-    output: Path | None = option(None, "Folder to write: model.onnx or model.pt2, and description.json.", required=True)
+    output: Path | None = option(
+        None, "Folder to write: model.onnx or model.pt2, and description.json.", required=True
+    )
     format: Literal["onnx", "torch"] = option(
-        "onnx", "ONNX (pip install 'attention-all-microbes[onnx]'), or a program of torch.export (.pt2)."
+        "onnx",
+        "ONNX (pip install 'attention-all-microbes[onnx]'), or a program of torch.export (.pt2).",
     )
     part: Literal["model", "encoder"] | None = option(
-        None, "Predictions of the targets, or vectors of samples and ASVs; unset: predictions where there are targets."
+        None,
+        "Predictions of the targets, or vectors of samples and ASVs; unset: predictions where "
+        "there are targets.",
     )
 
 
@@ -234,22 +328,34 @@ class EvaluateConfig(ApplyConfig, MetadataFormat):
         (), "Model folder that `aam train` wrote; several predict together.", "PATH ...", reads=True
     )
     table: Path | None = option(None, "Feature table that the model is applied to.", reads=True)
-    prediction_passes: int = option(PREDICTION_PASSES, "Rarefactions averaged for each prediction.", ge=1)
-    predictions: Path | None = option(None, "Predictions to evaluate instead of a model.", reads=True)
-    metadata: Path | None = option(None, "Sample metadata with the true values.", required=True, reads=True)
+    prediction_passes: int = option(
+        PREDICTION_PASSES, "Rarefactions averaged for each prediction.", ge=1
+    )
+    predictions: Path | None = option(
+        None, "Predictions to evaluate instead of a model.", reads=True
+    )
+    metadata: Path | None = option(
+        None, "Sample metadata with the true values.", required=True, reads=True
+    )
     split: Path | None = option(
-        None, "split.tsv of the run: only its test samples count, and baselines learn from the rest.", reads=True
+        None,
+        "split.tsv of the run: only its test samples count, and baselines learn from the rest.",
+        reads=True,
     )
     baselines: Path | None = option(
         None, "Predictions of `aam baselines` on the same split, to compare with.", reads=True
     )
     group_column: str | None = option(
-        None, "Metadata column whose groups the intervals resample; unset: that of the model.", "COLUMN"
+        None,
+        "Metadata column whose groups the intervals resample; unset: that of the model.",
+        "COLUMN",
     )
     batch_column: str | None = option(
         None, "Metadata column whose metrics are reported beside the pooled ones.", "COLUMN"
     )
-    by_columns: tuple[str, ...] = option((), "Metadata columns each category of which is reported.", "COLUMN ...")
+    by_columns: tuple[str, ...] = option(
+        (), "Metadata columns each category of which is reported.", "COLUMN ..."
+    )
 
     def problems(self) -> list[str]:
         """Return contradictions between what is to be evaluated."""
@@ -266,7 +372,9 @@ class EvaluateConfig(ApplyConfig, MetadataFormat):
 
 @dataclass(frozen=True)
 class ReportConfig(OutputConfig):
-    """Show runs side by side on one page: metrics, paired differences to the first, options that differ, losses."""
+    """Show runs side by side on one page: metrics, paired differences to the first, options that
+    differ, losses.
+    """
 
     runs: tuple[Path, ...] = option(
         (),
@@ -281,16 +389,21 @@ class ReportConfig(OutputConfig):
     )
     crate: Path | None = option(
         None,
-        "RO-Crate to write instead, of one run: its results, inputs by checksum, software, and how it was made "
+        "RO-Crate to write instead, of one run: its results, inputs by checksum, software, and "
+        "how it was made "
         "(pip install 'attention-all-microbes[crate]').",
         writes=True,
         suffixes=(".zip",),
     )
     metadata: Path | None = option(
-        None, "Sample metadata with the true values; unset: the file that the first run has read.", reads=True
+        None,
+        "Sample metadata with the true values; unset: the file that the first run has read.",
+        reads=True,
     )
     group_column: str | None = option(
-        None, "Metadata column whose groups the intervals resample; unset: that of the first run.", "COLUMN"
+        None,
+        "Metadata column whose groups the intervals resample; unset: that of the first run.",
+        "COLUMN",
     )
 
     def problems(self) -> list[str]:
@@ -298,7 +411,8 @@ class ReportConfig(OutputConfig):
         page = self.output or self.metadata or self.group_column
         rules = {
             f"--crate: {len(self.runs)} runs are given; a crate is of one run": len(self.runs) > 1,
-            "--crate: leave out --output, --metadata and --group-column, which are of the page": page is not None,
+            "--crate: leave out --output, --metadata and --group-column, which are of the page": page  # noqa: E501
+            is not None,
         }
         return broken(rules) if self.crate is not None else []
 
@@ -310,7 +424,8 @@ class ForestConfig:
     n_estimators: int = option(500, "Trees of a forest.", ge=1)
     max_features: str | None = option(
         None,
-        "ASVs tried at each branching: sqrt, log2, or a share of them; unset: chosen on the training subset by groups.",
+        "ASVs tried at each branching: sqrt, log2, or a share of them; unset: chosen on the "
+        "training subset by groups.",
     )
     n_jobs: int = option(-1, "Threads that grow trees; -1: as many as there are cores.", ge=-1)
     val_prediction_passes: int = option(
@@ -321,7 +436,11 @@ class ForestConfig:
         """Return that the share of ASVs is none, if it is none."""
         share = self.max_features
         valid = share in (None, "sqrt", "log2") or _is_share(str(share))
-        return broken({f"--max-features is {share}, expected sqrt, log2, or a share above 0 and at most 1": not valid})
+        return broken(
+            {
+                f"--max-features is {share}, expected sqrt, log2, or a share above 0 and at most 1": not valid  # noqa: E501
+            }
+        )
 
 
 def _is_share(text: str) -> bool:
@@ -333,12 +452,20 @@ def _is_share(text: str) -> bool:
 
 @dataclass(frozen=True)
 class RfBaselineConfig(OutputConfig):
-    """Predict held-out samples with forests, linear models, nearest neighbours and trivial baselines."""
+    """Predict held-out samples with forests, linear models, nearest neighbours and trivial
+    baselines.
+    """
 
     data: DataConfig = section(
         DataConfig(),
         required=("table", "metadata"),
-        omitted=(*names(DataConfig, of="studies"), "reference_tree", "trim", "token_limit", "asv_sampling"),
+        omitted=(
+            *names(DataConfig, of="studies"),
+            "reference_tree",
+            "trim",
+            "token_limit",
+            "asv_sampling",
+        ),
     )
     metadata_column: tuple[str, ...] = option(
         (),
@@ -349,7 +476,10 @@ class RfBaselineConfig(OutputConfig):
     )
     classifier: bool = option(False, "Treat a numeric column as classes.")
     categorical_columns: tuple[str, ...] = option(
-        (), "Metadata columns of categories that the model reads, for the baselines too.", "COLUMN ...", commas=True
+        (),
+        "Metadata columns of categories that the model reads, for the baselines too.",
+        "COLUMN ...",
+        commas=True,
     )
     numeric_columns: tuple[str, ...] = option(
         (), "Metadata columns of numbers that the model reads, for the baselines too.", "COLUMN ..."
@@ -358,21 +488,30 @@ class RfBaselineConfig(OutputConfig):
     train_samples: Path | None = option(
         None, "File of the samples to learn from, one id per line, instead of a split.", reads=True
     )
-    val_samples: Path | None = option(None, "File of the samples to predict, with --train-samples.", reads=True)
+    val_samples: Path | None = option(
+        None, "File of the samples to predict, with --train-samples.", reads=True
+    )
     output: Path | None = option(
         None,
-        "Predictions to write, for `aam evaluate --baselines`; the metrics stand beside them (.json).",
+        "Predictions to write, for `aam evaluate --baselines`; the metrics stand beside them "
+        "(.json).",
         required=True,
         writes=True,
         suffixes=PREDICTIONS,
     )
     forest: ForestConfig = section(ForestConfig())
     seed: int = option(
-        0, "Seed of the rarefaction, the split and the forests.", ge=0, le=2**32 - 1, aliases=("--random-seed",)
+        0,
+        "Seed of the rarefaction, the split and the forests.",
+        ge=0,
+        le=2**32 - 1,
+        aliases=("--random-seed",),
     )
 
     def problems(self) -> list[str]:
-        """Return contradictions between the options that divide the samples, and targets that are covariates too."""
+        """Return contradictions between the options that divide the samples, and targets that are
+        covariates too.
+        """
         data = self.data
         columns = {*self.categorical_columns, *self.numeric_columns, self.normalize_by}
         predicted_too = shown(columns & set(self.metadata_column))
@@ -380,12 +519,17 @@ class RfBaselineConfig(OutputConfig):
             "--train-samples and --val-samples need each other": (
                 (self.train_samples is None) != (self.val_samples is None)
             ),
-            "--train-samples divides the samples already; leave out --split, --split-column and --cv": (
+            (
+                "--train-samples divides the samples already; leave out --split, --split-column "
+                "and "
+                "--cv"
+            ): (
                 self.train_samples is not None and bool(data.split or data.split_column or data.cv)
             ),
-            f"--metadata-column {predicted_too} is a covariate too; it would be predicted from itself": (
-                predicted_too != ""
-            ),
+            (
+                f"--metadata-column {predicted_too} is a covariate too; it would be predicted from "
+                "itself"
+            ): (predicted_too != ""),
         }
         return broken(rules)
 
@@ -395,17 +539,24 @@ class SimulateConfig(OutputConfig):
     """A synthetic study"""
 
     output_dir: Path = option(
-        Path("study"), "Folder to write: table.biom, tree.nwk, metadata.tsv, traits.tsv, truth.json."
+        Path("study"),
+        "Folder to write: table.biom, tree.nwk, metadata.tsv, traits.tsv, truth.json.",
     )
     samples: int = option(300, "Number of samples.")
-    asvs: int | None = option(None, "Number of ASVs; unset: 1,000 at 300 samples, growing with their root.")
+    asvs: int | None = option(
+        None, "Number of ASVs; unset: 1,000 at 300 samples, growing with their root."
+    )
     subjects: int | None = option(None, "Number of subjects; unset: one for five samples.")
     length: int = option(150, "Nucleotides of each ASV.")
     depth: int = option(8_000, "Median reads of a sample.")
     asv_turnover: float = option(
-        0.0, "Share of the ASVs that occur in one fold only, so that held-out samples hold relatives instead."
+        0.0,
+        "Share of the ASVs that occur in one fold only, so that held-out samples hold relatives "
+        "instead.",
     )
-    seed: int = option(0, "Seed of everything that is drawn.", ge=0, le=2**32 - 1, aliases=("--random-seed",))
+    seed: int = option(
+        0, "Seed of everything that is drawn.", ge=0, le=2**32 - 1, aliases=("--random-seed",)
+    )
 
 
 @dataclass(frozen=True)
@@ -417,12 +568,20 @@ class ModelsConfig(ObservedConfig):
 
 @dataclass(frozen=True)
 class CompareConfig(ObservedConfig):
-    """Show what differs between two runs, two machines or two benchmarks, and from which step two runs differ."""
+    """Show what differs between two runs, two machines or two benchmarks, and from which step two
+    runs differ.
+    """
 
     first: Path | None = option(
-        None, "Folder of a run, or the JSON of aam doctor, bench or profile.", "ONE", positional=True, reads=True
+        None,
+        "Folder of a run, or the JSON of aam doctor, bench or profile.",
+        "ONE",
+        positional=True,
+        reads=True,
     )
-    second: Path | None = option(None, "Another of the same kind.", "OTHER", positional=True, reads=True)
+    second: Path | None = option(
+        None, "Another of the same kind.", "OTHER", positional=True, reads=True
+    )
     tolerance: float = option(
         0.1, "Of doctors and benchmarks: by which share the second may be slower or larger.", gt=0
     )
@@ -430,7 +589,10 @@ class CompareConfig(ObservedConfig):
     def problems(self) -> list[str]:
         """Return that fewer than two are named, if so."""
         return broken(
-            {"name two runs, or two reports: aam compare ONE OTHER": self.first is None or self.second is None}
+            {
+                "name two runs, or two reports: aam compare ONE OTHER": self.first is None
+                or self.second is None
+            }
         )
 
 
@@ -438,13 +600,18 @@ class CompareConfig(ObservedConfig):
 class DoctorConfig(DeviceConfig, ObservedConfig):
     """Is this machine right and fast, and what mends it? Exit status 1 where something is wrong."""
 
-    output: Path | None = option(None, "JSON to write beside the screen; an earlier one is replaced.")
+    output: Path | None = option(
+        None, "JSON to write beside the screen; an earlier one is replaced."
+    )
     compile_model: bool = option(True, "Try torch.compile too, each way in a process of its own.")
     activations: bool = option(
-        False, "Add statistics of every layer of a fixed network, beside those of float64 on the CPU."
+        False,
+        "Add statistics of every layer of a fixed network, beside those of float64 on the CPU.",
     )
     ranks: bool = option(
-        False, "Of several processes that srun or torchrun started: measure what joins them, and nothing else."
+        False,
+        "Of several processes that srun or torchrun started: measure what joins them, and "
+        "nothing else.",
     )
     embedding_dim: int = rare(96, "Width of the network whose attention is judged.", ge=1)
     attention_heads: int = rare(4, "Its attention heads.", ge=1)
@@ -456,18 +623,28 @@ class DoctorConfig(DeviceConfig, ObservedConfig):
 
 @dataclass(frozen=True)
 class ProfileConfig:
-    """Steps of pretraining on this device: where their time goes, the largest batch, the best learning rate."""
+    """Steps of pretraining on this device: where their time goes, the largest batch, the best
+    learning rate.
+    """
 
     what: Literal["step", "memory", "batch-size", "lr"] = option(
-        "step", "Time by stage and operation; memory by stage; the largest batch that fits; the best learning rate.",
-        "{step,memory,batch-size,lr}", positional=True
-    )  # fmt: skip
+        "step",
+        "Time by stage and operation; memory by stage; the largest batch that fits; the best "
+        "learning rate.",
+        "{step,memory,batch-size,lr}",
+        positional=True,
+    )
     steps: int = option(20, "Steps that are measured (lr: five times as many).", ge=1)
-    rocprof: Path | None = rare(None, "kernel_stats.csv that rocprofv3 wrote, to be read.", reads=True)
-    data: DataConfig = section(DataConfig(), required=("table",), omitted=names(DataConfig, of="studies"))
+    rocprof: Path | None = rare(
+        None, "kernel_stats.csv that rocprofv3 wrote, to be read.", reads=True
+    )
+    data: DataConfig = section(
+        DataConfig(), required=("table",), omitted=names(DataConfig, of="studies")
+    )
     model: ModelConfig = section(ModelConfig())
     train: TrainConfig = section(
-        TrainConfig(), omitted=("pretrained_encoder", "from_scratch", "freeze_asvs", "targets_penalty")
+        TrainConfig(),
+        omitted=("pretrained_encoder", "from_scratch", "freeze_asvs", "targets_penalty"),
     )
     runtime: RuntimeConfig = section(RuntimeConfig(), required=("output_dir",))
 
@@ -481,17 +658,25 @@ class BenchConfig(DeviceConfig, ObservedConfig):
 
     table: Path | None = option(
         None,
-        "Feature table; unset: oral-age in the folder that AAM_BENCH_DATA names, or else a simulated study.",
+        "Feature table; unset: oral-age in the folder that AAM_BENCH_DATA names, or else a "
+        "simulated study.",
         reads=True,
     )
-    tree: Path | None = option(None, "Its phylogeny; with --table alone nothing that needs a tree is run.", reads=True)
+    tree: Path | None = option(
+        None, "Its phylogeny; with --table alone nothing that needs a tree is run.", reads=True
+    )
     cases: tuple[Case, ...] = option(
-        ("pretrain", "nucleotide", "predict", "unifrac"), "What is measured, each in a process of its own."
+        ("pretrain", "nucleotide", "predict", "unifrac"),
+        "What is measured, each in a process of its own.",
     )
     repeats: int = option(10, "Steps timed for each case, after two that warm up.", ge=1)
-    output: Path | None = option(None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced.")
+    output: Path | None = option(
+        None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced."
+    )
 
     def problems(self) -> list[str]:
         """Return that a tree is named without its table, if it is."""
         alone = self.tree is not None and self.table is None
-        return broken({f"--tree is {self.tree} but --table is not given; name the table it belongs to": alone})
+        return broken(
+            {f"--tree is {self.tree} but --table is not given; name the table it belongs to": alone}
+        )

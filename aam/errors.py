@@ -1,4 +1,6 @@
-"""Errors with their problems, the exit statuses (`cli/main.py` decides which), and libraries that may be missing."""
+"""Errors with their problems, the exit statuses (`cli/main.py` decides which), and libraries that
+may be missing.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class InputError(ValueError):
 
 @contextlib.contextmanager
 def reworded(errors: tuple[type[Exception], ...], words: str, remedy: str = "") -> Iterator[None]:
-    """Raise errors of these kinds as an `InputError` of `words`, the error and its remedy; an `InputError` stays."""
+    """Raise errors of these kinds as an `InputError` of `words`, the error and its remedy; an
+    `InputError` stays.
+    """
     try:
         yield
     except InputError:
@@ -40,11 +44,15 @@ def reworded(errors: tuple[type[Exception], ...], words: str, remedy: str = "") 
 
 
 class RunError(Exception):
-    """A run cannot go on, though nothing was wrong with its input; the message says what can be done."""
+    """A run cannot go on, though nothing was wrong with its input; the message says what can be
+    done.
+    """
 
 
 class CallAgain(BaseException):
-    """A run ends early, its state saved, and wants to be called again; like KeyboardInterrupt no error."""
+    """A run ends early, its state saved, and wants to be called again; like KeyboardInterrupt no
+    error.
+    """
 
 
 class Problems:
@@ -79,7 +87,9 @@ def shown(values: object, limit: int = 5) -> str:
 
 
 def import_extra(module: str, extra: str, feature: str) -> ModuleType:
-    """Import a library of an extra; `InputError` says in one line what needs it and how to install it."""
+    """Import a library of an extra; `InputError` says in one line what needs it and how to install
+    it.
+    """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -1,4 +1,6 @@
-"""How an option is declared, read from a file, written to one and checked: nothing here knows any option."""
+"""How an option is declared, read from a file, written to one and checked: nothing here knows any
+option.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,16 @@ Number = float | int
 
 MAX_BYTES = 4 << 20
 
-# What an option names, in place of a path, where the input of a function of the Python API is no file.
+# What an option names, in place of a path, where the input of a function of the Python API is no
+# file.
 IN_MEMORY = Path("(in memory)")
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The numbers that an option takes: bounds that it may reach (`ge`, `le`) or may not (`gt`, `lt`)."""
+    """The numbers that an option takes: bounds that it may reach (`ge`, `le`) or may not (`gt`,
+    `lt`).
+    """
 
     ge: Number | None = None
     gt: Number | None = None
@@ -44,7 +49,9 @@ class Range:
     lt: Number | None = None
 
     def __contains__(self, value: Number) -> bool:
-        """Whether `value` is finite, small enough for 64 bits where it is an integer, and within the bounds."""
+        """Whether `value` is finite, small enough for 64 bits where it is an integer, and within
+        the bounds.
+        """
         if isinstance(value, int) and abs(value) > sys.maxsize:
             return False
         return (
@@ -62,8 +69,20 @@ class Range:
             return f"{self.ge:g} to {highest}"
         if self.ge is not None and self.lt is not None:
             return f"from {self.ge:g} to below {self.lt:g}"
-        low = f"{self.ge:g} or more" if self.ge is not None else f"above {self.gt:g}" if self.gt is not None else ""
-        high = f"at most {self.le:g}" if self.le is not None else f"below {self.lt:g}" if self.lt is not None else ""
+        low = (
+            f"{self.ge:g} or more"
+            if self.ge is not None
+            else f"above {self.gt:g}"
+            if self.gt is not None
+            else ""
+        )
+        high = (
+            f"at most {self.le:g}"
+            if self.le is not None
+            else f"below {self.lt:g}"
+            if self.lt is not None
+            else ""
+        )
         return " and ".join(filter(None, (low, high)))
 
 
@@ -102,13 +121,14 @@ class About:
     searched : bool
         Whether `aam tune` may try values of it, where it is not of a command.
     selects_samples : bool
-        Whether it decides which samples are read, so that a file of options may not name it in vain.
+        Whether it decides which samples are read, so that a file of options may not name it in
+        vain.
     memory : str
         What to do with it where memory is full, such as "lower".
     of : str
-        The one purpose that it serves: "studies" (several at once), "pretraining", a "run" with its processes and
-        checkpoints, or a "command" (what it reads and compares). Commands without the purpose omit it; estimators in
-        Python omit those of a run or a command.
+        The one purpose that it serves: "studies" (several at once), "pretraining", a "run" with its
+        processes and checkpoints, or a "command" (what it reads and compares). Commands without the
+        purpose omit it; estimators in Python omit those of a run or a command.
     """
 
     help: str
@@ -132,7 +152,8 @@ class About:
 
 
 def option(default: Any, help: str, metavar: str | None = None, **about: Any) -> Any:
-    """Declare an option as a dataclass field: its default, its help and what else `About` and `Range` know.
+    """Declare an option as a dataclass field: its default, its help and what else `About` and
+    `Range` know.
 
     ``option(64, "Samples per batch.", ge=1)`` takes 1 or more.
     """
@@ -191,7 +212,13 @@ class Option(NamedTuple):
     @property
     def values(self) -> tuple[Any, ...]:
         """Its values: the items of a tuple, nothing where it is not given."""
-        return self.value if isinstance(self.value, tuple) else () if self.value is None else (self.value,)
+        return (
+            self.value
+            if isinstance(self.value, tuple)
+            else ()
+            if self.value is None
+            else (self.value,)
+        )
 
 
 def spelled(name: str) -> str:
@@ -202,7 +229,9 @@ def spelled(name: str) -> str:
 _type_hints = functools.cache(typing.get_type_hints)
 
 
-def options_of(config: Any, required: tuple[str, ...] = (), omitted: tuple[str, ...] = ()) -> Iterator[Option]:
+def options_of(
+    config: Any, required: tuple[str, ...] = (), omitted: tuple[str, ...] = ()
+) -> Iterator[Option]:
     """Yield every option that the command of `config` takes, those of its sections too."""
     for item in dataclasses.fields(config):
         value, about = getattr(config, item.name), item.metadata
@@ -213,7 +242,9 @@ def options_of(config: Any, required: tuple[str, ...] = (), omitted: tuple[str, 
 
 
 def names(section: Any, **properties: Any) -> tuple[str, ...]:
-    """Return the fields of a section whose options have these properties: ``names(RunConfig, changes="nothing")``."""
+    """Return the fields of a section whose options have these properties: ``names(RunConfig,
+    changes="nothing")``.
+    """
     return tuple(
         item.name
         for item in dataclasses.fields(section)
@@ -222,14 +253,18 @@ def names(section: Any, **properties: Any) -> tuple[str, ...]:
 
 
 def given(value: Value | None) -> Value:
-    """Return the value of a required option; `InputError` where nothing has checked that it is given."""
+    """Return the value of a required option; `InputError` where nothing has checked that it is
+    given.
+    """
     if value is None:
         raise InputError("a required option is not given")
     return value
 
 
 def files_read(config: Any) -> dict[str, Path]:
-    """Return the files and folders that the options of a command name to be read, and that exist, by option."""
+    """Return the files and folders that the options of a command name to be read, and that exist,
+    by option.
+    """
     return {
         f"{each.field.name} {number}" if isinstance(each.value, tuple) else each.field.name: path
         for each in options_of(config)
@@ -240,7 +275,9 @@ def files_read(config: Any) -> dict[str, Path]:
 
 
 def broken(rules: Mapping[str, bool]) -> list[str]:
-    """Return the problems that hold, of some that are written beside the condition under which they do."""
+    """Return the problems that hold, of some that are written beside the condition under which they
+    do.
+    """
     return [problem for problem, holds in rules.items() if holds]
 
 
@@ -263,7 +300,12 @@ def _plain(value: Any) -> Any:
 def to_toml(data: Mapping[str, Mapping[str, Any]]) -> str:
     """Return sections of options as TOML, which `read_toml` reads; what is None is left out."""
     sections = [
-        "\n".join([f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in options.items() if value is not None)])
+        "\n".join(
+            [
+                f"[{name}]",
+                *(f"{key} = {_toml(value)}" for key, value in options.items() if value is not None),
+            ]
+        )
         for name, options in data.items()
         if options
     ]
@@ -294,7 +336,11 @@ def from_dict(default: Config, data: Mapping[str, Any], where: str) -> Config:
 
 def keyword_options(config: Any) -> dict[str, Any]:
     """Return the defaults of the options of a command that are parameters in Python, by name."""
-    return {each.field.name: each.value for each in options_of(config) if each.about.of not in ("command", "run")}
+    return {
+        each.field.name: each.value
+        for each in options_of(config)
+        if each.about.of not in ("command", "run")
+    }
 
 
 def configured(default: Config, options: Mapping[str, Any], where: str) -> Config:
@@ -303,8 +349,8 @@ def configured(default: Config, options: Mapping[str, Any], where: str) -> Confi
     Raises
     ------
     InputError
-        Names every option that there is not, with the nearest one, and every value of a wrong type; `where` begins
-        the messages.
+        Names every option that there is not, with the nearest one, and every value of a wrong type;
+        `where` begins the messages.
     """
     taken = {each.field.name: each for each in options_of(default)}
     names = {id(getattr(default, item.name)): item.name for item in dataclasses.fields(default)}  # type: ignore[arg-type]
@@ -313,7 +359,11 @@ def configured(default: Config, options: Mapping[str, Any], where: str) -> Confi
     for name, value in options.items():
         if name not in taken:
             near = difflib.get_close_matches(name, taken, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "--help-all of the command lists the options"
+            hint = (
+                f"did you mean {near[0]!r}?"
+                if near
+                else "--help-all of the command lists the options"
+            )
             problems.append(f"{where}: unknown option {name!r}; {hint}")
             continue
         part = taken[name].section
@@ -331,18 +381,24 @@ def _merge(default: Any, data: Mapping[str, Any], where: str, problems: list[str
         name = key.replace("-", "_")
         if name not in hints:
             near = difflib.get_close_matches(name, hints, n=1)
-            expected = f"did you mean {near[0]!r}?" if near else f"expected one of {shown(hints, 40)}"
+            expected = (
+                f"did you mean {near[0]!r}?" if near else f"expected one of {shown(hints, 40)}"
+            )
             problems.append(f"{where}: unknown key {key!r}; {expected}")
         elif dataclasses.is_dataclass(hints[name]):
             if isinstance(value, dict):
-                changes[name] = _merge(getattr(default, name), value, f"{where}, [{name}]", problems)
+                changes[name] = _merge(
+                    getattr(default, name), value, f"{where}, [{name}]", problems
+                )
             else:
                 problems.append(f"{where}: {key!r} is {value!r}, expected a section")
         else:
             try:
                 changes[name] = typed(value, hints[name])
             except (TypeError, ValueError):
-                problems.append(f"{where}: {key!r} is {value!r}, expected {_type_name(hints[name])}")
+                problems.append(
+                    f"{where}: {key!r} is {value!r}, expected {_type_name(hints[name])}"
+                )
     return dataclasses.replace(default, **changes)
 
 
@@ -363,7 +419,9 @@ def _type_name(hint: Any) -> str:
 
 
 def typed(value: Any, hint: Any) -> Any:
-    """Return `value` from JSON or TOML as the annotated type; TypeError or ValueError when it is not one."""
+    """Return `value` from JSON or TOML as the annotated type; TypeError or ValueError when it is
+    not one.
+    """
     if without_none(hint) is not hint:
         return None if value is None else typed(value, without_none(hint))
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -390,12 +448,16 @@ def typed(value: Any, hint: Any) -> Any:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the sections of a TOML file, or of the ``config`` of a run.json; `InputError` for any other file."""
+    """Return the sections of a TOML file, or of the ``config`` of a run.json; `InputError` for any
+    other file.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); --config takes TOML or run.json") from None
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); --config takes TOML or run.json"
+        ) from None
     if len(content) > MAX_BYTES:
         raise InputError(f"{path}: larger than {MAX_BYTES >> 20} MiB, expected a configuration")
     try:
@@ -412,13 +474,17 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def writer_of(path: Path) -> str:
-    """Return the command that wrote a run.json, which `read_toml` has read; no text for any other file."""
+    """Return the command that wrote a run.json, which `read_toml` has read; no text for any other
+    file.
+    """
     data = json.loads(path.read_text(encoding="utf-8-sig")) if path.suffix == ".json" else {}
     return str(data.get("command", ""))
 
 
 def _without_overwrite(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a run.json without ``overwrite``: what one call may replace, a later one may not."""
+    """Return the options of a run.json without ``overwrite``: what one call may replace, a later
+    one may not.
+    """
     runtime = options.get("runtime")
     kept = {name: value for name, value in options.items() if name != "overwrite"}
     if isinstance(runtime, dict):
@@ -427,7 +493,9 @@ def _without_overwrite(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def pairs(words: tuple[str, ...], option: str) -> dict[str, str]:
-    """Return ``NAME=VALUE`` words, or one JSON object, as a dict of text; `InputError` for anything else."""
+    """Return ``NAME=VALUE`` words, or one JSON object, as a dict of text; `InputError` for anything
+    else.
+    """
     text = " ".join(words)
     if text.startswith("{"):
         try:
@@ -440,17 +508,18 @@ def pairs(words: tuple[str, ...], option: str) -> dict[str, str]:
     return values
 
 
-# --- checks ----------------------------------------------------------------------------------------------------------
+# --- checks ------------------------------------------------------------------------------------
 
 
 def check(config: Any) -> None:
-    """Refuse, in one message, everything that is wrong with the options of a command before any work.
+    """Refuse, in one message, everything that is wrong with the options of a command before any
+    work.
 
     Raises
     ------
     InputError
-        Required options that are not given, files that do not exist, an output that does, numbers out of range,
-        and options that contradict each other.
+        Required options that are not given, files that do not exist, an output that does, numbers
+        out of range, and options that contradict each other.
     """
     problems = [
         f"{each.name}: not given, and it is required: {each.about.help}"
@@ -459,7 +528,10 @@ def check(config: Any) -> None:
         if not (each.about.unless and getattr(each.section, each.about.unless, None))
     ]
     problems += option_problems(config)
-    overwrite, inputs = getattr(getattr(config, "runtime", config), "overwrite", False), files_read(config).values()
+    overwrite, inputs = (
+        getattr(getattr(config, "runtime", config), "overwrite", False),
+        files_read(config).values(),
+    )
     for each in options_of(config):
         if each.about.writes and each.value is not None:
             try:
@@ -471,7 +543,8 @@ def check(config: Any) -> None:
 
 
 def option_problems(config: Any) -> list[str]:
-    """Return what is wrong with the values of options: each alone, then by the rules of sections and command.
+    """Return what is wrong with the values of options: each alone, then by the rules of sections
+    and command.
 
     A section or command has its rules as a method `problems`, which returns those that are broken.
     """
@@ -483,7 +556,9 @@ def option_problems(config: Any) -> list[str]:
 
 
 def _value_problems(each: Option) -> Iterator[str]:
-    """Yield what is wrong with the value of an option: its range (NaN is outside all), its files and their names."""
+    """Yield what is wrong with the value of an option: its range (NaN is outside all), its files
+    and their names.
+    """
     about = each.about
     if about.range is not None and any(number not in about.range for number in each.values):
         value = shown(each.value, 20) if isinstance(each.value, tuple) else each.value

@@ -1,1 +1,3 @@
-"""Comparisons with rivals: the plain implementation, scikit-bio, ssu, one process beside two (make bench)."""
+"""Comparisons with rivals: the plain implementation, scikit-bio, ssu, one process beside two (make
+bench).
+"""

@@ -11,7 +11,10 @@ PROGRAM = Program(
     {
         "device": COMMANDS["bench"],
         "rivals": Command(
-            "RivalsConfig", "rivals:compare_with_rivals", "aam beside what it is compared with", "benchmarks"
+            "RivalsConfig",
+            "rivals:compare_with_rivals",
+            "aam beside what it is compared with",
+            "benchmarks",
         ),
     },
 )

@@ -13,10 +13,13 @@ Rival = Literal["dense", "dense-nucleotide", "unifrac", "processes", "unlabelled
 
 @dataclass(frozen=True)
 class RivalsConfig(BenchConfig):
-    """Measure aam beside what it is compared with: the plain implementation, scikit-bio, ssu, several processes."""
+    """Measure aam beside what it is compared with: the plain implementation, scikit-bio, ssu,
+    several processes.
+    """
 
     cases: tuple[Rival, ...] = option(  # type: ignore[assignment]
         ("dense", "dense-nucleotide", "unifrac"),
-        "What is measured, each in a process of its own; processes (two and four beside one) and unlabelled (of "
+        "What is measured, each in a process of its own; processes (two and four beside one) and "
+        "unlabelled (of "
         "AAM_BENCH_DATA) take long; report is the time from predictions to their page.",
     )

@@ -13,7 +13,9 @@ from aam.training.task import AmpliconTask, MaskedBatch
 
 
 def every_slot(batch: Batch) -> Batch:
-    """Return `batch` as a plain implementation holds it: a row of tokens for each slot, up to the largest sample."""
+    """Return `batch` as a plain implementation holds it: a row of tokens for each slot, up to the
+    largest sample.
+    """
     samples, slots = batch.asv.shape
     rows = batch.asv.flatten()
     asv = torch.arange(len(rows), device=rows.device).view(samples, slots)
@@ -30,7 +32,9 @@ def every_slot(batch: Batch) -> Batch:
 
 
 class PlainTask(AmpliconTask):
-    """The task on batches with a row for each slot: the same losses as on those of distinct ASVs."""
+    """The task on batches with a row for each slot: the same losses as on those of distinct
+    ASVs.
+    """
 
     def prepare(self, batch: Batch, number: int) -> MaskedBatch:
         """Return the batch on the device with a row for each slot."""

@@ -21,11 +21,13 @@ SSU_METRICS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "weighted-normalized": (("weighted-normalized",), ("weighted_normalized_fp32",)),
     "generalized": (("generalized",), ("generalized_fp32",)),
     "weighted-normalized, variance-adjusted": (
-        ("weighted-normalized", "--variance-adjusted"), ("weighted_normalized_fp32", "--vaw"),
+        ("weighted-normalized", "--variance-adjusted"),
+        ("weighted_normalized_fp32", "--vaw"),
     ),
-}  # fmt: skip
+}
 
-# Runs the command in its arguments; prints wall seconds, exit status, processor seconds and memory as the system says.
+# Runs the command in its arguments; prints wall seconds, exit status, processor seconds and memory
+# as the system says.
 STARTER = """
 import json, os, sys, time
 start = time.perf_counter()
@@ -33,19 +35,25 @@ quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in
 _, status, usage = os.wait4(os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ, file_actions=quiet), 0)
 wall = time.perf_counter() - start
 print(json.dumps([wall, os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, usage.ru_maxrss]))
-"""
+"""  # noqa: E501
 
 
 def time_process(command: Sequence[str], threads: int) -> dict[str, float]:
     """Run a command and return its wall seconds, processor seconds and peak memory in bytes.
 
-    Processor seconds can be compared on a machine that does other work too; wall seconds cannot. The command is
-    started by a small process: the peak that Linux reports begins with the memory of the process that started it.
+    Processor seconds can be compared on a machine that does other work too; wall seconds cannot.
+    The command is started by a small process: the peak that Linux reports begins with the memory of
+    the process that started it.
     """
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     starter = [sys.executable, "-S", "-E", "-c", STARTER, *command]
     done = subprocess.run(
-        starter, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
+        starter,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=True,
     )
     wall, status, processor, peak = json.loads(done.stdout)
     if status:
@@ -67,7 +75,8 @@ def _matrix(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
 def time_unifrac_processes(
     table: Path, tree: Path, threads: int, repeats: int
 ) -> dict[str, dict[str, list[dict[str, float]] | float]]:
-    """Return for each metric what processes take: ``aam`` and, if it is here, ``ssu``, with the largest ``difference``.
+    """Return for each metric what processes take: ``aam`` and, if it is here, ``ssu``, with the
+    largest ``difference``.
 
     The two run in turn, `repeats` times.
     """
@@ -76,10 +85,40 @@ def time_unifrac_processes(
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = Path(folder) / "ours.h5", Path(folder) / "theirs.h5"
         for metric, (of_aam, of_ssu) in SSU_METRICS.items():
-            words = [sys.executable, "-m", "aam", "unifrac", "--table", str(table), "--tree", str(tree), "--overwrite"]
-            words += ["--unifrac-metric", *of_aam, "--missing-tips", "drop", "--root-length", "exclude"]
+            words = [
+                sys.executable,
+                "-m",
+                "aam",
+                "unifrac",
+                "--table",
+                str(table),
+                "--tree",
+                str(tree),
+                "--overwrite",
+            ]
+            words += [
+                "--unifrac-metric",
+                *of_aam,
+                "--missing-tips",
+                "drop",
+                "--root-length",
+                "exclude",
+            ]
             words += ["--threads", str(threads), "--device", "cpu", "--output", str(ours)]
-            other = ["-i", str(table), "-t", str(tree), "-m", *of_ssu, "-a", "0.5", "--pcoa", "0", "-r", "hdf5_fp32"]
+            other = [
+                "-i",
+                str(table),
+                "-t",
+                str(tree),
+                "-m",
+                *of_ssu,
+                "-a",
+                "0.5",
+                "--pcoa",
+                "0",
+                "-r",
+                "hdf5_fp32",
+            ]
             timed: list[dict[str, float]] = []
             compared: list[dict[str, float]] = []
             for _ in range(repeats):

@@ -1,4 +1,6 @@
-"""`aam pretrain` on two and four processes of one thread beside one: how much faster, and how fast it could be."""
+"""`aam pretrain` on two and four processes of one thread beside one: how much faster, and how fast
+it could be.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from aam.errors import InputError, RunError
 # The last epoch is timed; by then everything that is done only once is over.
 EPOCHS = 2
 
-# Ranks whose batches together are that of one process; four share the cores of a machine that has two.
+# Ranks whose batches together are that of one process; four share the cores of a machine that has
+# two.
 RANKS = (2, 4)
 
 
@@ -39,7 +42,10 @@ def _run(commands: Sequence[Sequence[str]], ranks: bool) -> None:
             rank_variables = {"RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks else {}
             errors = stack.enter_context(tempfile.TemporaryFile("w+"))
             process = subprocess.Popen(
-                command, env={**environment, **rank_variables}, stdout=subprocess.DEVNULL, stderr=errors
+                command,
+                env={**environment, **rank_variables},
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
             )
             stack.enter_context(process)
             stack.callback(process.kill)
@@ -50,22 +56,39 @@ def _run(commands: Sequence[Sequence[str]], ranks: bool) -> None:
                 message = errors.read()[-2000:].strip()
                 if process.returncode == 2:
                     raise InputError(message)
-                raise RunError(f"{shlex.join(commands[0])} ended with exit status {process.returncode}: {message}")
+                raise RunError(
+                    f"{shlex.join(commands[0])} ended with exit status {process.returncode}: "
+                    f"{message}"
+                )
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
     return {"p50": median(values), "low": min(values), "high": max(values)}
 
 
-def time_ranks(table: Path, tree: Path, repeats: int) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
-    """Return the speed of pretraining on a CPU in each of the ``ways``, which take turns, `repeats` times.
+def time_ranks(
+    table: Path, tree: Path, repeats: int
+) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    """Return the speed of pretraining on a CPU in each of the ``ways``, which take turns, `repeats`
+    times.
 
-    Of each way ``samples_per_s`` and ``ratio``, to one process in the same turn: ``p50``, ``low`` and ``high``.
-    ``one`` process of one thread; for each number of `RANKS` so many ``ranks`` at the same batch, and so many
-    ``apart``, which know nothing of each other, together: the most that the cores of this machine can do.
+    Of each way ``samples_per_s`` and ``ratio``, to one process in the same turn: ``p50``, ``low``
+    and ``high``. ``one`` process of one thread; for each number of `RANKS` so many ``ranks`` at the
+    same batch, and so many ``apart``, which know nothing of each other, together: the most that the
+    cores of this machine can do.
     """
     words = [sys.executable, "-m", "aam", "pretrain", "--table", str(table), "--tree", str(tree)]
-    words += ["--missing-tips", "drop", "--device", "cpu", "--threads", "1", "--epochs", str(EPOCHS), "--overwrite"]
+    words += [
+        "--missing-tips",
+        "drop",
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+        "--epochs",
+        str(EPOCHS),
+        "--overwrite",
+    ]
     words += ["--from-scratch"]
     speeds: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -80,5 +103,13 @@ def time_ranks(table: Path, tree: Path, repeats: int) -> dict[str, dict[str, dic
                 batch = str(TrainConfig().batch_size // size)
                 _run([[*commands[0], "--distributed", "--batch-size", batch]] * size, ranks=True)
                 speeds.setdefault(f"{size} ranks", []).append(_last_speed(outputs[0]))
-    ratios = {way: [a / b for a, b in zip(values, speeds["one"], strict=True)] for way, values in speeds.items()}
-    return {"ways": {way: {"samples_per_s": _spread(speeds[way]), "ratio": _spread(ratios[way])} for way in speeds}}
+    ratios = {
+        way: [a / b for a, b in zip(values, speeds["one"], strict=True)]
+        for way, values in speeds.items()
+    }
+    return {
+        "ways": {
+            way: {"samples_per_s": _spread(speeds[way]), "ratio": _spread(ratios[way])}
+            for way in speeds
+        }
+    }

@@ -20,10 +20,12 @@ from aam.report.results import write_results
 
 
 def time_report(runtime: RuntimeConfig, samples: int = 1000, baselines: int = 10) -> Measurements:
-    """Return ``seconds`` and ``processor_seconds`` from predictions to the written report, by classes (0: numbers).
+    """Return ``seconds`` and ``processor_seconds`` from predictions to the written report, by
+    classes (0: numbers).
 
-    Simulated predictions of so many `samples`, in groups of three and in five folds, stand beside a constant and so
-    many other `baselines`; nothing is fitted. ``peak_bytes`` is the most memory that the process has held.
+    Simulated predictions of so many `samples`, in groups of three and in five folds, stand beside a
+    constant and so many other `baselines`; nothing is fitted. ``peak_bytes`` is the most memory
+    that the process has held.
     """
     prepare_device(runtime)
     draw = np.random.default_rng(0)
@@ -34,10 +36,16 @@ def time_report(runtime: RuntimeConfig, samples: int = 1000, baselines: int = 10
         signal = np.eye(classes)[truth] if classes else truth[:, None]
         several = [signal + draw.normal(size=signal.shape) for _ in range(1 + baselines)]
         several.append(np.zeros_like(signal))
-        values = [np.exp(one) / np.exp(one).sum(1, keepdims=True) if classes else one[:, 0] for one in several]
+        values = [
+            np.exp(one) / np.exp(one).sum(1, keepdims=True) if classes else one[:, 0]
+            for one in several
+        ]
         rivals = [Baseline(f"baseline {number}", one) for number, one in enumerate(values[1:-1], 1)]
         rivals.append(Baseline(MAJORITY if classes else MEDIAN, values[-1]))
-        ids, labels = tuple(map(str, range(samples))), tuple(f"class {number}" for number in range(classes))
+        ids, labels = (
+            tuple(map(str, range(samples))),
+            tuple(f"class {number}" for number in range(classes)),
+        )
         predictions = TargetPredictions(ids, truth, values[0], labels, fold=group % 5, groups=group)
         start = time.perf_counter(), time.process_time()
         with tempfile.TemporaryDirectory() as folder:
@@ -45,5 +53,9 @@ def time_report(runtime: RuntimeConfig, samples: int = 1000, baselines: int = 10
             write_results(Path(folder), ReportData("report", {}, {}, {}, targets=(result,)))
         taken = time.perf_counter() - start[0], time.process_time() - start[1]
         measured[str(classes)] = dict(zip(("seconds", "processor_seconds"), taken, strict=True))
-    about = {"samples": samples, "baselines": baselines, "peak_bytes": peak_memory(torch.device("cpu"))}
+    about = {
+        "samples": samples,
+        "baselines": baselines,
+        "peak_bytes": peak_memory(torch.device("cpu")),
+    }
     return {**about, "classes": measured}

@@ -1,4 +1,6 @@
-"""What each comparison runs: `aam` and its rival in one process, in turn where they are processes."""
+"""What each comparison runs: `aam` and its rival in one process, in turn where they are
+processes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from aam.commands.bench import Measurements, Work, bench, describe_case, time_training, training_cases
+from aam.commands.bench import (
+    Measurements,
+    Work,
+    bench,
+    describe_case,
+    time_training,
+    training_cases,
+)
 from aam.config import DataConfig, FineTuneConfig, TrainConfig
 from aam.device.options import RuntimeConfig
 from aam.errors import import_extra
@@ -22,7 +31,9 @@ PREDECESSOR_BATCH = 8
 
 
 def time_plain(config: FineTuneConfig, plain: FineTuneConfig, repeats: int) -> Measurements:
-    """Return the speed of training steps, that of the ``plain`` implementation, and how often faster ours is."""
+    """Return the speed of training steps, that of the ``plain`` implementation, and how often
+    faster ours is.
+    """
     ours, theirs = time_training(config, repeats), time_training(plain, repeats, PlainTask)
     ratio = ours["samples_per_s"]["p50"] / theirs["samples_per_s"]["p50"]
     return {**ours, "plain": theirs, "ratio": ratio}
@@ -51,7 +62,9 @@ def rival_cases(config: RivalsConfig, table: Path, tree: Path | None) -> dict[st
     }
     if os.environ.get("AAM_BENCH_DATA"):
         large = Path(os.environ["AAM_BENCH_DATA"]) / "unlabelled" / "table.biom"
-        cases["unlabelled"] = partial(time_training, replace(usual, data=DataConfig(table=large)), few, AmpliconTask)
+        cases["unlabelled"] = partial(
+            time_training, replace(usual, data=DataConfig(table=large)), few, AmpliconTask
+        )
     return cases
 
 
@@ -59,14 +72,21 @@ def describe_rival(measurements: Measurements) -> tuple[str, str, str]:
     """Return speed, memory and the comparison of a case, for people."""
     if "ways" in measurements:
         speed = measurements["ways"]["one"]["samples_per_s"]["p50"]
-        to_one = {way: value["ratio"] for way, value in measurements["ways"].items() if way != "one"}
+        to_one = {
+            way: value["ratio"] for way, value in measurements["ways"].items() if way != "one"
+        }
         notes = ", ".join(
-            f"{way} {ratio['p50']:.2f}x ({ratio['low']:.2f} to {ratio['high']:.2f})" for way, ratio in to_one.items()
+            f"{way} {ratio['p50']:.2f}x ({ratio['low']:.2f} to {ratio['high']:.2f})"
+            for way, ratio in to_one.items()
         )
         return f"{speed:.1f} samples/s in one process of one thread", "", notes
     if "classes" in measurements:
         slowest = max(kind["seconds"] for kind in measurements["classes"].values())
-        return f"{slowest:.1f} s for {measurements['samples']} samples", "", f"{measurements['baselines']} baselines"
+        return (
+            f"{slowest:.1f} s for {measurements['samples']} samples",
+            "",
+            f"{measurements['baselines']} baselines",
+        )
     speed, memory, notes = describe_case(measurements)
     if "ratio" in measurements:
         notes = f"{measurements['ratio']:.1f} times as fast as the plain implementation"

@@ -43,7 +43,9 @@ def _engines(function: Callable[..., Any]) -> list[str]:
     return ["default", *(["numba"] if has_engines and importlib.util.find_spec("numba") else [])]
 
 
-def compare_unifrac(table_path: Path, tree_path: Path, runtime: RuntimeConfig, repeats: int = 3) -> Measurements:
+def compare_unifrac(
+    table_path: Path, tree_path: Path, runtime: RuntimeConfig, repeats: int = 3
+) -> Measurements:
     """Return seconds of every metric on the whole table, and of scikit-bio on some of its samples.
 
     Features without a tip are left out on both sides.
@@ -51,10 +53,11 @@ def compare_unifrac(table_path: Path, tree_path: Path, runtime: RuntimeConfig, r
     Returns
     -------
     dict
-        Per metric the ``seconds`` of the whole table (fastest of `repeats`), and for the ones that scikit-bio
-        has ``<engine>_seconds`` measured, ``<engine>_whole_seconds`` extrapolated with the square of the
-        samples, ``<engine>_ratio`` (how often faster `aam` is) and ``difference``, the largest between the
-        two. Numba compiles before it is timed. ``peak_bytes`` is taken before scikit-bio runs. ``processes`` is what
+        Per metric the ``seconds`` of the whole table (fastest of `repeats`), and for the ones that
+        scikit-bio has ``<engine>_seconds`` measured, ``<engine>_whole_seconds`` extrapolated with
+        the square of the samples, ``<engine>_ratio`` (how often faster `aam` is) and
+        ``difference``, the largest between the two. Numba compiles before it is timed.
+        ``peak_bytes`` is taken before scikit-bio runs. ``processes`` is what
         `time_unifrac_processes` returns.
     """
     device = prepare_device(runtime)
@@ -67,20 +70,31 @@ def compare_unifrac(table_path: Path, tree_path: Path, runtime: RuntimeConfig, r
     parts: dict[str, Any] = {}
 
     def ours(metric: UnifracMetric) -> None:
-        matrix = unifrac_matrix(tree, tips, table.counts, UnifracOptions(metric), torch.get_num_threads())
+        matrix = unifrac_matrix(
+            tree, tips, table.counts, UnifracOptions(metric), torch.get_num_threads()
+        )
         parts[metric] = matrix[np.ix_(chosen, chosen)]
 
     for metric in (*SCIKIT_BIO_METRICS, "generalized"):
-        metrics[metric] = {"seconds": min(seconds(partial(ours, metric), device) for _ in range(repeats))}
+        metrics[metric] = {
+            "seconds": min(seconds(partial(ours, metric), device) for _ in range(repeats))
+        }
     measurements: Measurements = {"samples": total, "compared": len(chosen)}
     measurements["peak_bytes"] = peak_memory(torch.device("cpu"))
-    measurements["processes"] = time_unifrac_processes(table_path, tree_path, torch.get_num_threads(), repeats)
+    measurements["processes"] = time_unifrac_processes(
+        table_path, tree_path, torch.get_num_threads(), repeats
+    )
 
     with_tip = np.flatnonzero(tips >= 0)
     counts = table.counts[chosen][:, with_tip].toarray().astype(np.int64)
-    common = {"taxa": [table.feature_ids[column] for column in with_tip.tolist()], "ids": [str(row) for row in chosen]}
+    common = {
+        "taxa": [table.feature_ids[column] for column in with_tip.tolist()],
+        "ids": [str(row) for row in chosen],
+    }
     common["tree"] = TreeNode.read(str(tree_path), convert_underscores=False)
-    for (metric, arguments), engine in itertools.product(SCIKIT_BIO_METRICS.items(), _engines(beta_diversity)):
+    for (metric, arguments), engine in itertools.product(
+        SCIKIT_BIO_METRICS.items(), _engines(beta_diversity)
+    ):
         options = {**arguments, **common, **({} if engine == "default" else {"engine": engine})}
         beta_diversity(counts=counts[:4], **{**options, "ids": common["ids"][:4]})
         start = time.perf_counter()

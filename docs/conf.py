@@ -1,4 +1,6 @@
-"""The documentation site: `make docs` builds it without a network, and every warning is an error."""
+"""The documentation site: `make docs` builds it without a network, and every warning is an
+error.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Writes the pages of the reference that come from the code: every option of every command, and the Python names."""
+"""Writes the pages of the reference that come from the code: every option of every command, and the
+Python names.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,10 @@ def options_page() -> str:
     """Return the page of all options, one section for each command."""
     parts = [MADE, "# Commands and options\n"]
     parts.append(
-        "Every command takes `--help` (the usual options), `--help-all` (all of them) and `--config FILE` (TOML or the "
-        "`run.json` of a run; the command line wins). Options marked *rare* are shown by `--help-all` only.\n"
+        "Every command takes `--help` (the usual options), `--help-all` (all of them) and "
+        "`--config FILE` (TOML or the "
+        "`run.json` of a run; the command line wins). Options marked *rare* are shown by "
+        "`--help-all` only.\n"
     )
     aliases = {name: alias for alias, name in COMMAND_ALIASES.items()}
     for name, command in COMMANDS.items():
@@ -58,10 +62,15 @@ def options_page() -> str:
         for option in options_of(config):
             about = option.about
             limits = f" Range: {about.range}." if about.range else ""
-            also = f" Also {' '.join(f'`{name}`' for name in about.aliases)}." if about.aliases else ""
+            also = (
+                f" Also {' '.join(f'`{name}`' for name in about.aliases)}." if about.aliases else ""
+            )
             rare = " *(rare)*" if about.rare else ""
             meaning = _cell(about.help) + limits + also
-            parts.append(f"| `{option.name}`{rare} | {_cell(_kind(option))} | {_default(option)} | {meaning} |")
+            parts.append(
+                f"| `{option.name}`{rare} | {_cell(_kind(option))} | {_default(option)} | "
+                f"{meaning} |"
+            )
         parts.append("")
     return "\n".join(parts)
 
@@ -80,12 +89,18 @@ def python_page() -> str:
     for name in _public_names():
         value = getattr(aam, name)
         signature = str(inspect.signature(value)) if inspect.isfunction(value) else ""
-        parts.append(_described(f"## aam.{name}", f"{name}{signature}", inspect.getdoc(value) or ""))
+        parts.append(
+            _described(f"## aam.{name}", f"{name}{signature}", inspect.getdoc(value) or "")
+        )
         methods = inspect.getmembers(value, inspect.isfunction) if inspect.isclass(value) else []
         for method, function in methods:
             about = inspect.getdoc(function)
             if not method.startswith("_") and about and function.__module__.startswith("aam"):
-                parts.append(_described(f"### {name}.{method}", f"{method}{inspect.signature(function)}", about))
+                parts.append(
+                    _described(
+                        f"### {name}.{method}", f"{method}{inspect.signature(function)}", about
+                    )
+                )
     return "\n".join(parts)
 
 
@@ -110,7 +125,11 @@ def notebook_page(path: Path) -> str:
 def write_reference(folder: Path) -> None:
     """Write the pages into a folder; files that would not change are left alone."""
     notebook = notebook_page(folder.parent / "notebook.ipynb")
-    for name, text in (("options.md", options_page()), ("names.md", python_page()), ("notebook.md", notebook)):
+    for name, text in (
+        ("options.md", options_page()),
+        ("names.md", python_page()),
+        ("notebook.md", notebook),
+    ):
         path = folder / name
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")

@@ -1,7 +1,8 @@
-"""Takes the pictures of the docs anew: ``make pictures`` trains what they show, and a browser opens the reports.
+"""Takes the pictures of the docs anew: ``make pictures`` trains what they show, and a browser opens
+the reports.
 
-A run whose report is in the folder already is not made again. Needs Chromium; without `AAM_BENCH_DATA` the picture of
-a new study stays as it is.
+A run whose report is in the folder already is not made again. Needs Chromium; without
+`AAM_BENCH_DATA` the picture of a new study stays as it is.
 """
 
 from __future__ import annotations
@@ -24,12 +25,23 @@ DARK, LIGHT = 0, 1
 
 
 def runs(folder: Path) -> dict[str, list[str]]:
-    """Return the commands that make each run below `folder`: those of the demo, tutorials and guides."""
+    """Return the commands that make each run below `folder`: those of the demo, tutorials and
+    guides.
+    """
     infants = f"--table {INFANTS}/table.biom --metadata {INFANTS}/metadata.tsv"
-    age = f"{infants} --tree {INFANTS}/tree.nwk --metadata-column month --group-column host_subject_id"
-    adults = f"--table {ADULTS}/table.qza --sequences {ADULTS}/rep-seqs.qza --tree {ADULTS}/rooted-tree.qza"
+    age = (
+        f"{infants} --tree {INFANTS}/tree.nwk --metadata-column month --group-column "
+        "host_subject_id"
+    )
+    adults = (
+        f"--table {ADULTS}/table.qza --sequences {ADULTS}/rep-seqs.qza --tree "
+        f"{ADULTS}/rooted-tree.qza"
+    )
     adults += f" --metadata {ADULTS}/metadata.tsv --group-column subject --rarefy-depth 1000"
-    cases = f"{os.environ.get('AAM_BENCH_DATA')}/cohorts/table.biom --metadata {folder}/cases.tsv --missing drop"
+    cases = (
+        f"{os.environ.get('AAM_BENCH_DATA')}/cohorts/table.biom --metadata "
+        f"{folder}/cases.tsv --missing drop"
+    )
     return {
         "age": [
             f"train {age} --rarefy-depth 1000",
@@ -41,10 +53,17 @@ def runs(folder: Path) -> dict[str, list[str]]:
         ],
         "pretraining": [f"pretrain {adults} --test-size 0.2 --epochs 4"],
         "null": [
-            f"train {adults} --metadata-column sex --split {folder}/pretraining/split.tsv --epochs 3"
+            f"train {adults} --metadata-column sex --split {folder}/pretraining/split.tsv "
+            "--epochs 3"
             f" --pretrained-encoder {folder}/pretraining/model --rf-baseline"
         ],
-        "new-study": [f"train --table {cases} --metadata-column status --study-column study --rarefy-depth 1000"],
+        "new-study": [
+            (
+                f"train --table {cases} --metadata-column status --study-column study "
+                "--rarefy-depth "
+                "1000"
+            )
+        ],
     }
 
 
@@ -73,14 +92,20 @@ PICTURES = {
 
 def write_cases(path: Path) -> None:
     """Write the metadata of three studies of Parkinson's disease."""
-    cohorts = pd.read_csv(Path(os.environ["AAM_BENCH_DATA"]) / "cohorts" / "metadata.tsv", sep="\t", dtype=str)
+    cohorts = pd.read_csv(
+        Path(os.environ["AAM_BENCH_DATA"]) / "cohorts" / "metadata.tsv", sep="\t", dtype=str
+    )
     cohorts[cohorts["disease"] == "Parkinson"].to_csv(path, sep="\t", index=False)
 
 
 def make_runs(folder: Path) -> None:
-    """Make the runs whose report is not there yet; raise `CalledProcessError` where a command fails."""
+    """Make the runs whose report is not there yet; raise `CalledProcessError` where a command
+    fails.
+    """
     for name, commands in runs(folder).items():
-        if (folder / name / "report.html").exists() or (name == "new-study" and "AAM_BENCH_DATA" not in os.environ):
+        if (folder / name / "report.html").exists() or (
+            name == "new-study" and "AAM_BENCH_DATA" not in os.environ
+        ):
             continue
         if name == "new-study":
             write_cases(folder / "cases.tsv")
@@ -95,12 +120,23 @@ def take(browser: str, picture: Picture, report: Path, path: Path) -> None:
     # A window is no narrower than 500 pixels, a frame is.
     frame = path.with_suffix(".html")
     frame.write_text(
-        f'<body style="margin: 0"><iframe src="{report.as_uri()}#{picture.anchor}" width="{picture.width}"'
+        f'<body style="margin: 0"><iframe src="{report.as_uri()}#{picture.anchor}" '
+        f'width="{picture.width}"'
         f' height="{picture.height}" style="border: 0"></iframe></body>'
     )
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--screenshot={path}"]
+    command = [
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--screenshot={path}",
+    ]
     command += [f"--window-size={picture.width},{picture.height}", "--virtual-time-budget=5000"]
-    command += [f"--blink-settings=preferredColorScheme={picture.scheme}", "--allow-file-access-from-files"]
+    command += [
+        f"--blink-settings=preferredColorScheme={picture.scheme}",
+        "--allow-file-access-from-files",
+    ]
     try:
         subprocess.run([*command, frame.as_uri()], check=True, capture_output=True)
     finally:
@@ -110,9 +146,15 @@ def take(browser: str, picture: Picture, report: Path, path: Path) -> None:
 def main() -> None:
     """Make the runs, and take all pictures of which there is a report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="of the runs: some 20 minutes on two cores where it is empty")
+    parser.add_argument(
+        "folder", type=Path, help="of the runs: some 20 minutes on two cores where it is empty"
+    )
     folder = parser.parse_args().folder.absolute()
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    browser = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     if browser is None:
         sys.exit("no Chromium on PATH: install chromium or google-chrome")
     folder.mkdir(parents=True, exist_ok=True)

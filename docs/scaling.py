@@ -1,4 +1,5 @@
-"""The tables of docs/scaling.md: computation and communication of a step for different numbers of devices.
+"""The tables of docs/scaling.md: computation and communication of a step for different numbers of
+devices.
 
 ``python docs/scaling.py`` prints them.
 """
@@ -14,7 +15,10 @@ from aam.config import ModelConfig, TrainConfig
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 
-MODELS = {"default": ModelConfig(), "100 M": ModelConfig(embedding_dim=768, attention_layers=6, attention_heads=12)}
+MODELS = {
+    "default": ModelConfig(),
+    "100 M": ModelConfig(embedding_dim=768, attention_layers=6, attention_heads=12),
+}
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,15 @@ class Machine:
     outside: float
 
 
-# Published values of AMD and NVIDIA: dense bf16; Infinity Fabric 128 GB/s to each of three neighbours, NVLink 450 GB/s
-# each way; one 200 Gb/s Slingshot port per APU, one 400 Gb/s InfiniBand port per GPU. Rings use all ports of a node.
-MACHINES = (Machine("MI300A", 4, 980.6e12, 384e9, 4 * 25e9), Machine("H200", 8, 989.5e12, 450e9, 8 * 50e9))
-# Share of the peak that a network of width 768 reached on one H200 (docs/decisions.md); assumed for MI300A too.
+# Published values of AMD and NVIDIA: dense bf16; Infinity Fabric 128 GB/s to each of three
+# neighbours, NVLink 450 GB/s each way; one 200 Gb/s Slingshot port per APU, one 400 Gb/s InfiniBand
+# port per GPU. Rings use all ports of a node.
+MACHINES = (
+    Machine("MI300A", 4, 980.6e12, 384e9, 4 * 25e9),
+    Machine("H200", 8, 989.5e12, 450e9, 8 * 50e9),
+)
+# Share of the peak that a network of width 768 reached on one H200 (docs/decisions.md); assumed for
+# MI300A too.
 PEAK_SHARE = 0.18
 # The study oral-age, rarefied to 1,000 reads.
 ASVS_IN_64_SAMPLES = 452.0
@@ -49,12 +58,13 @@ BASES_OF_ASV = 100
 ASVS_OF_SAMPLE = 47.0
 SAMPLES_ON_DEVICE = TrainConfig().batch_size
 NODES = (1, 2, 4, 16, 64)
-# Samples/s of one process of one thread, and seconds of a step that ranks do not share (docs/decisions.md): optimizer,
-# UniFrac, losses of pairs; two Intel Xeon cores.
+# Samples/s of one process of one thread, and seconds of a step that ranks do not share
+# (docs/decisions.md): optimizer, UniFrac, losses of pairs; two Intel Xeon cores.
 ONE_RANK, NOT_SHARED = 160.0, 0.011
 RANKS, LATENCIES, LINK = (1, 2, 4, 8, 16, 32, 64), (0.0, 10e-6, 100e-6), 25e9
-# Messages that a rank sends one after the other in a step, for each further rank: rows and two gathers pass once around
-# the ring; two sums of gradients of vectors, one of weights and three small ones (counts, finite, checkpoint) twice.
+# Messages that a rank sends one after the other in a step, for each further rank: rows and two
+# gathers pass once around the ring; two sums of gradients of vectors, one of weights and three
+# small ones (counts, finite, checkpoint) twice.
 MESSAGES = 3 + 2 * 6
 HEADER = "| devices | nodes | TFLOP each | MB sent by each: gradients | vectors | rows "
 HEADER += "| ms computation | communication |"
@@ -73,7 +83,9 @@ def distinct_asvs(samples: float) -> float:
 
 
 def operations(config: ModelConfig, samples: float) -> float:
-    """Return the FLOPs of the forward and backward pass of a global batch: encoders, pools and contents."""
+    """Return the FLOPs of the forward and backward pass of a global batch: encoders, pools and
+    contents.
+    """
     width = config.embedding_dim
     layers = config.attention_layers
     patches = BASES_OF_ASV / config.patch
@@ -94,13 +106,19 @@ def operations(config: ModelConfig, samples: float) -> float:
 def bytes_sent(
     config: ModelConfig, devices: int, sharded: bool = False, samples: float = SAMPLES_ON_DEVICE
 ) -> dict[str, float]:
-    """Return the bytes that each device sends in a step of `samples` on each, with rings and float32."""
+    """Return the bytes that each device sends in a step of `samples` on each, with rings and
+    float32.
+    """
     ring_share = (devices - 1) / devices
     everything = samples * devices
     return {
         "gradients": (3 if sharded else 2) * ring_share * 4 * parameters(config),
         # One all-gather of the vectors and one all-reduce of their gradients.
-        "vectors": 3 * ring_share * 4 * config.embedding_dim * (distinct_asvs(everything) + everything),
+        "vectors": 3
+        * ring_share
+        * 4
+        * config.embedding_dim
+        * (distinct_asvs(everything) + everything),
         "rarefied rows": 8 * samples * ASVS_OF_SAMPLE * (devices - 1),
     }
 
@@ -114,7 +132,9 @@ def table(config: ModelConfig, machine: Machine) -> Iterator[str]:
         flops = operations(config, SAMPLES_ON_DEVICE * devices) / devices
         sent = bytes_sent(config, devices)
         computation = 1000 * flops / (PEAK_SHARE * machine.flops)
-        communication = 1000 * sum(sent.values()) / (machine.inside if nodes == 1 else machine.outside)
+        communication = (
+            1000 * sum(sent.values()) / (machine.inside if nodes == 1 else machine.outside)
+        )
         megabytes = " | ".join(f"{value / 1e6:.2f}" for value in sent.values())
         bold = "**" if communication > computation else ""
         yield (
@@ -124,7 +144,9 @@ def table(config: ModelConfig, machine: Machine) -> Iterator[str]:
 
 
 def step_seconds(config: ModelConfig, ranks: int, latency: float) -> float:
-    """Return the time of a step of 64 samples, shared by CPU ranks that compute and send one after the other."""
+    """Return the time of a step of 64 samples, shared by CPU ranks that compute and send one after
+    the other.
+    """
     samples = SAMPLES_ON_DEVICE / ranks
     alone = SAMPLES_ON_DEVICE / ONE_RANK - NOT_SHARED
     sending = sum(bytes_sent(config, ranks, samples=samples).values()) / LINK
@@ -133,11 +155,17 @@ def step_seconds(config: ModelConfig, ranks: int, latency: float) -> float:
 
 def curve(config: ModelConfig) -> Iterator[str]:
     """Yield the lines of a table: how many times the samples/s of one rank several have."""
-    yield "| ranks | " + " | ".join(f"{1e6 * latency:.0f} microseconds" for latency in LATENCIES) + " |"
+    yield (
+        "| ranks | "
+        + " | ".join(f"{1e6 * latency:.0f} microseconds" for latency in LATENCIES)
+        + " |"
+    )
     yield "|---" * (1 + len(LATENCIES)) + "|"
     for ranks in RANKS:
         one = step_seconds(config, 1, 0.0)
-        times = " | ".join(f"{one / step_seconds(config, ranks, latency):.2f}" for latency in LATENCIES)
+        times = " | ".join(
+            f"{one / step_seconds(config, ranks, latency):.2f}" for latency in LATENCIES
+        )
         yield f"| {ranks} | {times} |"
 
 
@@ -146,7 +174,9 @@ def main() -> None:
     print("\n".join(curve(MODELS["default"])))
     for name, config in MODELS.items():
         for machine in MACHINES:
-            print(f"\n{name} model, {parameters(config) / 1e6:.1f} M parameters, on {machine.name}:\n")
+            print(
+                f"\n{name} model, {parameters(config) / 1e6:.1f} M parameters, on {machine.name}:\n"
+            )
             print("\n".join(table(config, machine)))
 
 

@@ -13,8 +13,12 @@ class SubmitConfig(ObservedConfig):
     """Print a job script for a command of this program; `sbatch` takes it."""
 
     words: str | None = option(
-        None, "The command and its options, quoted as one word, such as 'train --output-dir run'.", required=True
+        None,
+        "The command and its options, quoted as one word, such as 'train --output-dir run'.",
+        required=True,
     )
-    site: str = option("", "A profile of slurm/sites, or a .toml file; unset: AAM_SITE, or else cosmos.")
+    site: str = option(
+        "", "A profile of slurm/sites, or a .toml file; unset: AAM_SITE, or else cosmos."
+    )
     devices: int = option(1, "Devices of a node, a process for each.", ge=1)
     hours: float | None = option(None, "Time limit; unset: that of the site.", gt=0.1)

@@ -1,4 +1,6 @@
-"""Runs of the examples: a task of rows of a data set, what a command prepares and saves, several ranks."""
+"""Runs of the examples: a task of rows of a data set, what a command prepares and saves, several
+ranks.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ Inputs = TypeVar("Inputs")
 
 
 class RowsTask(Task):
-    """A task whose batches are rows of a data set, in an order by seed and epoch; the ranks share each batch.
+    """A task whose batches are rows of a data set, in an order by seed and epoch; the ranks share
+    each batch.
 
     A subclass overrides `take` and `losses`. What `take` returns has ``to(device)`` and a length.
 
@@ -48,9 +51,15 @@ class RowsTask(Task):
     """
 
     def __init__(
-        self, model: nn.Module, rows: npt.NDArray[np.int64], batch_size: int, seed: int, device: torch.device,
-        world: World = SINGLE, splits_batches: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        model: nn.Module,
+        rows: npt.NDArray[np.int64],
+        batch_size: int,
+        seed: int,
+        device: torch.device,
+        world: World = SINGLE,
+        splits_batches: bool = True,
+    ) -> None:
         self.model = model.to(device)
         self.rows, self.seed, self.device, self.world = rows, seed, device, world
         self.splits_batches = splits_batches
@@ -63,13 +72,21 @@ class RowsTask(Task):
         raise NotImplementedError
 
     def order(self, epoch: int) -> Tensor:
-        """Return the rows of an epoch in their order, ``[N]``; of ``[N, k]`` the k rows stay on one rank."""
+        """Return the rows of an epoch in their order, ``[N]``; of ``[N, k]`` the k rows stay on one
+        rank.
+        """
         return torch.from_numpy(generator(self.seed, "order", epoch).permutation(self.rows))
 
     def batches(self, epoch: int, skip: int) -> Iterator[Sequence[Any]]:
         """Yield the batches of an epoch, this rank's share of each."""
         for rows in self.order(epoch).split(self.batch_rows)[skip:]:
-            yield [self.take(rows.tensor_split(self.ranks)[self.world.rank if self.ranks > 1 else 0].flatten())]
+            yield [
+                self.take(
+                    rows.tensor_split(self.ranks)[
+                        self.world.rank if self.ranks > 1 else 0
+                    ].flatten()
+                )
+            ]
 
     def prepare(self, batch: Any, number: int) -> Any:
         """Return a batch on the device."""
@@ -81,14 +98,19 @@ class RowsTask(Task):
 
 
 def plan_with_device(
-    config: Any, runtime: RunConfig, files: Mapping[str, Path], outputs: Sequence[str],
-    read: Callable[[torch.device], Inputs], work: Callable[[RunDirectory, torch.device, Inputs], dict[str, Any]],
+    config: Any,
+    runtime: RunConfig,
+    files: Mapping[str, Path],
+    outputs: Sequence[str],
+    read: Callable[[torch.device], Inputs],
+    work: Callable[[RunDirectory, torch.device, Inputs], dict[str, Any]],
     splits_batches: bool = True,
-) -> Callable[[World], RunPlan]:  # fmt: skip
+) -> Callable[[World], RunPlan]:
     """Return a `prepare` for `run_command` that prepares the device.
 
-    `read` reads and checks every input, before the folder of the run is touched, and `work` gets what it returns.
-    `splits_batches` says whether the ranks share the samples of a batch; the others are as those of `RunPlan`.
+    `read` reads and checks every input, before the folder of the run is touched, and `work` gets
+    what it returns. `splits_batches` says whether the ranks share the samples of a batch; the
+    others are as those of `RunPlan`.
     """
 
     def prepare(world: World) -> RunPlan:
@@ -97,23 +119,31 @@ def plan_with_device(
         device = prepare_device(runtime)
         facts = {"device": str(device), "ranks": world.size if splits_batches else 1}
         inputs = read(device)
-        return RunPlan(to_dict(config), files, facts, outputs, lambda run: work(run, device, inputs))
+        return RunPlan(
+            to_dict(config), files, facts, outputs, lambda run: work(run, device, inputs)
+        )
 
     return prepare
 
 
 def fit_and_save(
-    make_task: Callable[[], Task], options: TrainingOptions, run: RunDirectory, folder: Path, title: str,
+    make_task: Callable[[], Task],
+    options: TrainingOptions,
+    run: RunDirectory,
+    folder: Path,
+    title: str,
     description: dict[str, Any],
-) -> State:  # fmt: skip
-    """Train a task in `folder` unless that is done, write its best and last weights there, and return the best.
+) -> State:
+    """Train a task in `folder` unless that is done, write its best and last weights there, and
+    return the best.
 
     Parameters
     ----------
     make_task : callable
         Makes the task, with new weights.
     description : dict
-        What is needed to build the model again, as values of JSON; stands with the weights and in what is returned.
+        What is needed to build the model again, as values of JSON; stands with the weights and in
+        what is returned.
     """
 
     def train(state: State | None) -> State:
@@ -127,7 +157,8 @@ def fit_and_save(
 
 
 def run_ranks(size: int, words: Sequence[str], program: str) -> list[str]:
-    """Run ``python -m program`` with the command line `words` as `size` ranks here; return what each has printed.
+    """Run ``python -m program`` with the command line `words` as `size` ranks here; return what
+    each has printed.
 
     Raises
     ------
@@ -138,5 +169,7 @@ def run_ranks(size: int, words: Sequence[str], program: str) -> list[str]:
     outputs = [rank.communicate()[0] for rank in ranks]
     if failed := [number for number, rank in enumerate(ranks) if rank.returncode]:
         command = shlex.join([program, *words])
-        raise RunError(f"{command}: rank {failed[0]} ended with exit status {ranks[failed[0]].returncode}")
+        raise RunError(
+            f"{command}: rank {failed[0]} ended with exit status {ranks[failed[0]].returncode}"
+        )
     return outputs

@@ -18,24 +18,45 @@ WARNING = 300
 
 
 def script(config: SubmitConfig, module: str, site: Any) -> str:
-    """Return a script that runs a command of `module`, warns it before the end, and is queued again where it asks."""
+    """Return a script that runs a command of `module`, warns it before the end, and is queued again
+    where it asks.
+    """
     words = shlex.split(config.words or "")
     words += ["--resume-from", "auto", *(["--distributed"] if config.devices > 1 else [])]
     options = {
-        "job-name": module, "partition": site.partition, "account": site.account, "qos": site.qos, "gres": site.gres,
-        "nodes": 1, "ntasks-per-node": config.devices, "cpus-per-task": site.cpus_per_device,
-        "time": round(60 * (config.hours or site.hours)), "signal": f"B:USR2@{WARNING}", "open-mode": "append",
-    }  # fmt: skip
+        "job-name": module,
+        "partition": site.partition,
+        "account": site.account,
+        "qos": site.qos,
+        "gres": site.gres,
+        "nodes": 1,
+        "ntasks-per-node": config.devices,
+        "cpus-per-task": site.cpus_per_device,
+        "time": round(60 * (config.hours or site.hours)),
+        "signal": f"B:USR2@{WARNING}",
+        "open-mode": "append",
+    }
     lines = ["#!/bin/bash", "#SBATCH --requeue"]
     lines += [f"#SBATCH --{name}={value}" for name, value in options.items() if value]
     lines += [f"{line} || exit 1" for line in site.setup]
     lines += [f"cd {shlex.quote(str(ROOT))} || exit 1"]
-    lines += ["MASTER_ADDR=$(hostname) MASTER_PORT=$((15000 + SLURM_JOB_ID % 5000)); export MASTER_ADDR MASTER_PORT"]
+    lines += [
+        (
+            "MASTER_ADDR=$(hostname) MASTER_PORT=$((15000 + SLURM_JOB_ID % 5000)); export "
+            "MASTER_ADDR MASTER_PORT"
+        )
+    ]
     program = shlex.join([sys.executable, "-m", module, *words])
     lines += [f"srun --kill-on-bad-exit=0 {program} &", "step=$!", "trap 'kill -USR2 $step' USR2"]
     # A signal interrupts only `wait`.
-    lines += ['wait "$step"; status=$?', 'while kill -0 "$step" 2>/dev/null; do wait "$step"; status=$?; done']
-    lines += [f'[ "$status" != {CALL_AGAIN} ] || scontrol requeue "$SLURM_JOB_ID"', 'exit "$status"']
+    lines += [
+        'wait "$step"; status=$?',
+        'while kill -0 "$step" 2>/dev/null; do wait "$step"; status=$?; done',
+    ]
+    lines += [
+        f'[ "$status" != {CALL_AGAIN} ] || scontrol requeue "$SLURM_JOB_ID"',
+        'exit "$status"',
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -1,8 +1,10 @@
-"""What every test runs under: types checked, no network, one thread per worker, real data when named.
+"""What every test runs under: types checked, no network, one thread per worker, real data when
+named.
 
-Types and shapes are checked by an import hook, so `aam` must not be imported above the line that installs it,
-and what an annotation in `aam` names must be imported at run time, not under ``if TYPE_CHECKING``. Shapes come from
-`aam.device.shapes`, which takes jaxtyping's because jaxtyping is imported here before `aam`.
+Types and shapes are checked by an import hook, so `aam` must not be imported above the line that
+installs it, and what an annotation in `aam` names must be imported at run time, not under ``if
+TYPE_CHECKING``. Shapes come from `aam.device.shapes`, which takes jaxtyping's because jaxtyping is
+imported here before `aam`.
 """
 
 from __future__ import annotations
@@ -32,13 +34,21 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 if OFFLINE not in sys.path:
     sys.path.insert(0, OFFLINE)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (OFFLINE, os.environ.get("PYTHONPATH"))))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (OFFLINE, os.environ.get("PYTHONPATH")))
+    )
     # Some systems have one of their own, loaded already.
     sys.modules.pop("sitecustomize", None)
     import sitecustomize  # noqa: F401
 
 # Where tensors have shapes; other modules run as they are.
-SHAPED = ["aam.data.batch", "aam.data.collate", "aam.model", "aam.training.losses", "aam.training.masking"]
+SHAPED = [
+    "aam.data.batch",
+    "aam.data.collate",
+    "aam.model",
+    "aam.training.losses",
+    "aam.training.masking",
+]
 install_import_hook(SHAPED, "beartype.beartype")
 
 settings.register_profile("aam", deadline=None, derandomize=True, database=None)
@@ -46,7 +56,9 @@ settings.load_profile("aam")
 
 
 def pytest_collection_finish() -> None:
-    """What is imported and collected stays until the end: the garbage collector need not look at it again."""
+    """What is imported and collected stays until the end: the garbage collector need not look at it
+    again.
+    """
     gc.collect()
     gc.freeze()
 
@@ -59,11 +71,15 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(autouse=True)
 def _one_core(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A worker runs fast tests on a core of its own, which commands and processes take for the only one."""
+    """A worker runs fast tests on a core of its own, which commands and processes take for the only
+    one.
+    """
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     slow = any(map(request.node.get_closest_marker, ("slow", "gpu", "cluster")))
     if worker and CORES:
-        os.sched_setaffinity(0, CORES if slow else {CORES[int(worker.removeprefix("gw")) % len(CORES)]})
+        os.sched_setaffinity(
+            0, CORES if slow else {CORES[int(worker.removeprefix("gw")) % len(CORES)]}
+        )
     yield
     if worker and "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
@@ -97,7 +113,9 @@ def study_of() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def tiny() -> Callable[..., dict[str, Any]]:
-    """Makes the arguments of `study_of`: sparse counts of at least 40 reads a sample, random ASVs, a tree."""
+    """Makes the arguments of `study_of`: sparse counts of at least 40 reads a sample, random ASVs,
+    a tree.
+    """
     from tests.data.studies import random_counts
 
     return random_counts
@@ -139,7 +157,12 @@ def simulate_study(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pa
 
     def make(name: str = "study", **sizes: int) -> Path:
         folder = tmp_path_factory.mktemp("simulated") / name
-        simulate(SimulateConfig(output_dir=folder, **{"samples": 60, "asvs": 80, "length": 50, "depth": 1500, **sizes}))
+        simulate(
+            SimulateConfig(
+                output_dir=folder,
+                **{"samples": 60, "asvs": 80, "length": 50, "depth": 1500, **sizes},
+            )
+        )
         return folder
 
     return make
@@ -147,7 +170,9 @@ def simulate_study(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pa
 
 @pytest.fixture(scope="session")
 def small_pretraining() -> Callable[..., Any]:
-    """Makes the options of a small network that is pretrained on a simulated study, of the sizes and options given."""
+    """Makes the options of a small network that is pretrained on a simulated study, of the sizes
+    and options given.
+    """
     from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
     from aam.engine.options import RunConfig
 
@@ -164,7 +189,9 @@ def small_pretraining() -> Callable[..., Any]:
 
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Gives what is said by a command, or by a function that calls one, which must end with status 2."""
+    """Gives what is said by a command, or by a function that calls one, which must end with status
+    2.
+    """
 
     def said(command: Callable[..., int], *arguments: Any, **options: Any) -> str:
         capsys.readouterr()
@@ -176,9 +203,11 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 @pytest.fixture
 def plain_python(tmp_path: Path) -> Callable[[str], str]:
-    """Run source text in a fresh interpreter without the type-checking hook; returns what it printed.
+    """Run source text in a fresh interpreter without the type-checking hook; returns what it
+    printed.
 
-    For what the hook would disturb: compiled code, and what happens when a module is first imported.
+    For what the hook would disturb: compiled code, and what happens when a module is first
+    imported.
     """
 
     def run(source: str) -> str:
@@ -186,7 +215,9 @@ def plain_python(tmp_path: Path) -> Callable[[str], str]:
         command = [sys.executable, "-W", "error", "-W", own_warning, "-c", source]
         path = os.pathsep.join((str(ROOT), OFFLINE))
         environment = {**os.environ, "PYTHONPATH": path, "HOME": str(tmp_path)}
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -195,15 +226,25 @@ def plain_python(tmp_path: Path) -> Callable[[str], str]:
 
 @pytest.fixture(scope="session")
 def run_ranks() -> Callable[..., list[str]]:
-    """Runs ``python WORDS`` on ranks of one thread each, which must end with a status; returns what each printed."""
+    """Runs ``python WORDS`` on ranks of one thread each, which must end with a status; returns what
+    each printed.
+    """
     from aam.device.distributed import rank_environment
 
     def run(size: int, *words: object, status: int = 0) -> list[str]:
         path = os.pathsep.join((str(ROOT), os.environ["PYTHONPATH"]))
         shared = {**rank_environment(size), "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-        command, pipes = [sys.executable, *map(str, words)], {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        environments = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
-        ranks = [subprocess.Popen(command, env=environment, text=True, **pipes) for environment in environments]
+        command, pipes = (
+            [sys.executable, *map(str, words)],
+            {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
+        )
+        environments = [
+            {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)
+        ]
+        ranks = [
+            subprocess.Popen(command, env=environment, text=True, **pipes)
+            for environment in environments
+        ]
         printed = [rank.communicate(timeout=300) for rank in ranks]
         errors = "".join(error[-3000:] for _, error in printed)
         assert [rank.returncode for rank in ranks] == [status] * size, errors
@@ -214,7 +255,9 @@ def run_ranks() -> Callable[..., list[str]]:
 
 @pytest.fixture(scope="session")
 def said_by_processes() -> Callable[[], bytes]:
-    """Gives the command lines of all processes of this machine; those that end meanwhile say nothing."""
+    """Gives the command lines of all processes of this machine; those that end meanwhile say
+    nothing.
+    """
 
     def read() -> bytes:
         lines = []

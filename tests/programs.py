@@ -6,7 +6,9 @@ from pathlib import Path
 
 
 def write_program(path: Path, text: str) -> Path:
-    """Write a program of `text`, lines of the shell unless the first names another, and return its path."""
+    """Write a program of `text`, lines of the shell unless the first names another, and return its
+    path.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)

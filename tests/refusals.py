@@ -1,4 +1,6 @@
-"""What is said of bad input by a function that raises an error; the fixture `refused` gives what a command says."""
+"""What is said of bad input by a function that raises an error; the fixture `refused` gives what a
+command says.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The rules of the house: layers, sizes, no side effects on import, nothing unsafe, nothing private."""
+"""The rules of the house: layers, sizes, no side effects on import, nothing unsafe, nothing
+private.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 @functools.cache
 def modules() -> dict[Path, ast.Module]:
     """Syntax tree of every module of the package, the examples and the benchmarks."""
-    paths = sorted(path for folder in (PACKAGE, EXAMPLES, BENCHMARKS) for path in folder.rglob("*.py"))
+    paths = sorted(
+        path for folder in (PACKAGE, EXAMPLES, BENCHMARKS) for path in folder.rglob("*.py")
+    )
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
@@ -45,12 +49,14 @@ def lines(node: ast.AST) -> int:
     return node.end_lineno - node.lineno + 1
 
 
-# --- layers ------------------------------------------------------------------------------------------------
+# --- layers ------------------------------------------------------------------------------------
 
 
 def test_imports_keep_the_layers():
     source = "from importlinter.cli import lint_imports_command; lint_imports_command()"
-    done = subprocess.run([sys.executable, "-c", source, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", source, "--no-cache"], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -59,12 +65,16 @@ def test_the_model_knows_neither_device_nor_rank():
     violations = [
         f"{place} {match.group()}"
         for place, node in nodes(ast.Call, ast.Import, ast.ImportFrom, under=PACKAGE / "model")
-        if (match := forbidden.search(ast.unparse(node.func if isinstance(node, ast.Call) else node)))
+        if (
+            match := forbidden.search(
+                ast.unparse(node.func if isinstance(node, ast.Call) else node)
+            )
+        )
     ]
     assert not violations, violations
 
 
-# --- sizes -------------------------------------------------------------------------------------------------
+# --- sizes -------------------------------------------------------------------------------------
 
 
 def test_functions_stay_short():
@@ -89,15 +99,29 @@ def train_step() -> ast.FunctionDef:
     assert STEP.exists(), "aam/engine/step.py is missing: it holds train_step"
     functions = [node for node in ast.walk(modules()[STEP]) if isinstance(node, Function)]
     named = [node for node in functions if node.name == "train_step"]
-    assert len(named) == 1, f"aam/engine/step.py defines train_step {len(named)} times, expected once"
+    assert len(named) == 1, (
+        f"aam/engine/step.py defines train_step {len(named)} times, expected once"
+    )
     return named[0]
 
 
 # What the engine gives: an example has no loop over steps, no device, checkpoint or log of its own.
 OF_THE_ENGINE = {
-    "backward", "zero_grad", "save_file", "torch.save", "torch.load", "torch.device", "is_available", "getLogger",
-    "init_process_group", "all_reduce", "isend", "irecv", "torch.autocast", "SummaryWriter",
-}  # fmt: skip
+    "backward",
+    "zero_grad",
+    "save_file",
+    "torch.save",
+    "torch.load",
+    "torch.device",
+    "is_available",
+    "getLogger",
+    "init_process_group",
+    "all_reduce",
+    "isend",
+    "irecv",
+    "torch.autocast",
+    "SummaryWriter",
+}
 # The CPU, where a network is loaded to be compared.
 ALLOWED = {"torch.device('cpu')"}
 
@@ -117,42 +141,83 @@ def test_train_step_fits_one_screen():
 
 
 def test_train_step_neither_waits_for_the_device_nor_does_io():
-    called = [ast.unparse(node.func) for node in ast.walk(train_step()) if isinstance(node, ast.Call)]
+    called = [
+        ast.unparse(node.func) for node in ast.walk(train_step()) if isinstance(node, ast.Call)
+    ]
     waits = {"item", "tolist", "cpu", "numpy", "synchronize"}
-    does_io = {"print", "open", "log", "info", "warning", "write", "write_text", "save", "add_scalar"}
+    does_io = {
+        "print",
+        "open",
+        "log",
+        "info",
+        "warning",
+        "write",
+        "write_text",
+        "save",
+        "add_scalar",
+    }
     violations = [name for name in called if name.rpartition(".")[2] in waits | does_io]
     assert not violations, violations
 
 
-# --- words -------------------------------------------------------------------------------------------------
+# --- words -------------------------------------------------------------------------------------
 
 # A private vocabulary that made good code hard to read; the words on the right are the field's.
 PRIVATE_WORDS = {
-    "lead": "is_main", "told": "broadcast", "most": "all_reduce_max", "exchanging": "no_sync",
-    "whole": "full_tensor", "placed": "shard_like", "pause": "raise_if_requested", "offer": "maybe_save",
-    "thaw": "unfreeze", "moments": "optimizer_state", "take_moments": "load_optimizer_state", "figures": "metrics",
-    "rivals": "baselines", "draws": "rarefactions", "sides": "subsets", "divided": "make_splits",
-    "twins_apart": "duplicates", "beat": "heartbeat", "settle": "say what happens",
-}  # fmt: skip
+    "lead": "is_main",
+    "told": "broadcast",
+    "most": "all_reduce_max",
+    "exchanging": "no_sync",
+    "whole": "full_tensor",
+    "placed": "shard_like",
+    "pause": "raise_if_requested",
+    "offer": "maybe_save",
+    "thaw": "unfreeze",
+    "moments": "optimizer_state",
+    "take_moments": "load_optimizer_state",
+    "figures": "metrics",
+    "rivals": "baselines",
+    "draws": "rarefactions",
+    "sides": "subsets",
+    "divided": "make_splits",
+    "twins_apart": "duplicates",
+    "beat": "heartbeat",
+    "settle": "say what happens",
+}
 
 
 def test_names_are_the_words_of_the_field():
     defined = [(place, node.name) for place, node in nodes(*Function, ast.ClassDef)]
-    defined += [(place, node.target.id) for place, node in nodes(ast.AnnAssign) if isinstance(node.target, ast.Name)]
+    defined += [
+        (place, node.target.id)
+        for place, node in nodes(ast.AnnAssign)
+        if isinstance(node.target, ast.Name)
+    ]
     # "most" was a function of ranks; a parameter may be the most of something.
-    defined += [(place, name) for place, node in nodes(*Function) for name in parameters(node) if name != "most"]
+    defined += [
+        (place, name)
+        for place, node in nodes(*Function)
+        for name in parameters(node)
+        if name != "most"
+    ]
     wrong = [
-        f"{place} {name}: {word}" for place, name in defined if (word := PRIVATE_WORDS.get(name.strip("_").lower()))
+        f"{place} {name}: {word}"
+        for place, name in defined
+        if (word := PRIVATE_WORDS.get(name.strip("_").lower()))
     ]
     assert not wrong, wrong
 
 
 def test_every_module_says_what_lives_in_it():
-    silent = [str(path.relative_to(ROOT)) for path, tree in modules().items() if not ast.get_docstring(tree)]
+    silent = [
+        str(path.relative_to(ROOT))
+        for path, tree in modules().items()
+        if not ast.get_docstring(tree)
+    ]
     assert not silent, silent
 
 
-# --- import without side effects ---------------------------------------------------------------------------
+# --- import without side effects ---------------------------------------------------------------
 
 
 def test_modules_only_define_things():
@@ -212,7 +277,9 @@ def third_party() -> list[str]:
             elif isinstance(node, ast.ImportFrom):
                 named.add(node.module)
     return sorted(
-        name for name in named if name.split(".")[0] not in {"aam", "benchmarks", "examples", *sys.stdlib_module_names}
+        name
+        for name in named
+        if name.split(".")[0] not in {"aam", "benchmarks", "examples", *sys.stdlib_module_names}
     )
 
 
@@ -223,7 +290,7 @@ def test_importing_has_no_side_effect(plain_python: Callable[[str], str]):
     assert json.loads(printed) == {}
 
 
-# --- safety ------------------------------------------------------------------------------------------------
+# --- safety ------------------------------------------------------------------------------------
 
 
 def test_nothing_is_unpickled():
@@ -236,7 +303,9 @@ def test_nothing_is_unpickled():
             violations += [place] if (node.module or "").split(".")[0] in unsafe else []
         else:
             violations += [place] if ast.unparse(node.func) in ("torch.load", "torch.save") else []
-            violations += [place for word in node.keywords if ast.unparse(word) == "allow_pickle=True"]
+            violations += [
+                place for word in node.keywords if ast.unparse(word) == "allow_pickle=True"
+            ]
     assert not violations, violations
 
 
@@ -250,7 +319,7 @@ def test_no_error_is_swallowed():
     assert not violations, violations
 
 
-# --- what is committed -------------------------------------------------------------------------------------
+# --- what is committed -------------------------------------------------------------------------
 
 
 def committed() -> list[Path]:
@@ -260,15 +329,30 @@ def committed() -> list[Path]:
         paths = [ROOT / name for name in listing.split("\0") if name]
     else:
         skipped = (".git", ".venv", ".nox")
-        paths = [path for path in ROOT.rglob("*") if not set(skipped) & set(path.relative_to(ROOT).parts)]
+        paths = [
+            path for path in ROOT.rglob("*") if not set(skipped) & set(path.relative_to(ROOT).parts)
+        ]
     return [path for path in paths if path.is_file()]
 
 
 def test_nothing_private_is_committed():
-    """Neither package registries nor the folders of whoever wrote a file: both tie it to one machine."""
-    hosts = ["pypi" + ".org", "pythonhosted" + ".org", "registry.npmjs" + ".org", "deb.debian" + ".org"]
+    """Neither package registries nor the folders of whoever wrote a file: both tie it to one
+    machine.
+    """
+    hosts = [
+        "pypi" + ".org",
+        "pythonhosted" + ".org",
+        "registry.npmjs" + ".org",
+        "deb.debian" + ".org",
+    ]
     hosts += ["security.debian" + ".org", "conda.anaconda" + ".org", "archive.ubuntu" + ".com"]
-    folders = ["/work" + "/main", "/work" + "/shared", "/work" + "/.", "/tmp" + "/dev/", "/root" + "/."]
+    folders = [
+        "/work" + "/main",
+        "/work" + "/shared",
+        "/work" + "/.",
+        "/tmp" + "/dev/",
+        "/root" + "/.",
+    ]
     forbidden = re.compile("|".join(map(re.escape, [*hosts, *folders])).encode())
     violations = [
         f"{path.relative_to(ROOT)}: {match.group().decode()}"

@@ -1,4 +1,6 @@
-"""The options: all of them named here, explained, and the same from a file, of any version, and from a saved run."""
+"""The options: all of them named here, explained, and the same from a file, of any version, and
+from a saved run.
+"""
 
 from __future__ import annotations
 
@@ -29,45 +31,157 @@ from aam.options import from_dict, options_of, read_toml, spelled, to_dict
 
 # A new option is a visible decision: it is added here too.
 BOTH = [
-    "--asv-chunk-size", "--asv-sampling", "--attention-heads", "--attention-layers",
-    "--attn-implementation", "--auto-batch-size", "--batch-column", "--batch-size", "--checkpoint-minutes",
-    "--compile-model", "--count-embedding", "--count-embedding-method", "--count-penalty", "--cv",
-    "--data-parallel", "--debug", "--decimal", "--deterministic", "--device", "--distributed", "--dropout",
-    "--dry-run", "--embedding-dim", "--epochs", "--fsdp", "--fsdp-sharded-checkpoint",
-    "--gradient-accumulation-steps", "--gradient-checkpointing", "--group-column", "--lr", "--max-bp",
-    "--max-grad-norm", "--max-memory-fraction", "--memory-profile", "--metadata", "--midpoint-root", "--missing",
-    "--missing-tips", "--mixed-precision", "--nuc-mask-ratio", "--nuc-mask-strategy", "--nuc-penalty",
-    "--num-workers", "--optimizer", "--output-dir", "--overwrite", "--patience", "--penalty",
-    "--pretrained-encoder", "--rarefy-depth", "--resume-from", "--scheduler", "--scheduler-eta-min",
-    "--scheduler-factor", "--scheduler-min-lr", "--scheduler-patience", "--scheduler-t-mult", "--scheduler-t0",
-    "--seed", "--sequences", "--split", "--split-column", "--stratify", "--target-effective-batch-size",
-    "--test-fold", "--test-size", "--tf32", "--threads", "--token-limit", "--track", "--trim",
-    "--unifrac-matrix", "--unifrac-metric", "--use-expandable-segments", "--validation-size", "--warmup-steps",
+    "--asv-chunk-size",
+    "--asv-sampling",
+    "--attention-heads",
+    "--attention-layers",
+    "--attn-implementation",
+    "--auto-batch-size",
+    "--batch-column",
+    "--batch-size",
+    "--checkpoint-minutes",
+    "--compile-model",
+    "--count-embedding",
+    "--count-embedding-method",
+    "--count-penalty",
+    "--cv",
+    "--data-parallel",
+    "--debug",
+    "--decimal",
+    "--deterministic",
+    "--device",
+    "--distributed",
+    "--dropout",
+    "--dry-run",
+    "--embedding-dim",
+    "--epochs",
+    "--fsdp",
+    "--fsdp-sharded-checkpoint",
+    "--gradient-accumulation-steps",
+    "--gradient-checkpointing",
+    "--group-column",
+    "--lr",
+    "--max-bp",
+    "--max-grad-norm",
+    "--max-memory-fraction",
+    "--memory-profile",
+    "--metadata",
+    "--midpoint-root",
+    "--missing",
+    "--missing-tips",
+    "--mixed-precision",
+    "--nuc-mask-ratio",
+    "--nuc-mask-strategy",
+    "--nuc-penalty",
+    "--num-workers",
+    "--optimizer",
+    "--output-dir",
+    "--overwrite",
+    "--patience",
+    "--penalty",
+    "--pretrained-encoder",
+    "--rarefy-depth",
+    "--resume-from",
+    "--scheduler",
+    "--scheduler-eta-min",
+    "--scheduler-factor",
+    "--scheduler-min-lr",
+    "--scheduler-patience",
+    "--scheduler-t-mult",
+    "--scheduler-t0",
+    "--seed",
+    "--sequences",
+    "--split",
+    "--split-column",
+    "--stratify",
+    "--target-effective-batch-size",
+    "--test-fold",
+    "--test-size",
+    "--tf32",
+    "--threads",
+    "--token-limit",
+    "--track",
+    "--trim",
+    "--unifrac-matrix",
+    "--unifrac-metric",
+    "--use-expandable-segments",
+    "--validation-size",
+    "--warmup-steps",
     "--weight-decay",
-]  # fmt: skip
+]
 PRETRAIN_ONLY = [
-    "--alpha", "--asv-dropout", "--asv-stem", "--count-mask-ratio", "--ema-decay", "--freeze-asvs", "--from-scratch",
-    "--hold-out-study", "--keep-checkpoints", "--nonfinite", "--nuc-mask-asvs", "--patch-size", "--reference-tree",
-    "--root-length", "--shallow-draws", "--study-names", "--tables", "--targets", "--targets-penalty", "--taxonomy",
+    "--alpha",
+    "--asv-dropout",
+    "--asv-stem",
+    "--count-mask-ratio",
+    "--ema-decay",
+    "--freeze-asvs",
+    "--from-scratch",
+    "--hold-out-study",
+    "--keep-checkpoints",
+    "--nonfinite",
+    "--nuc-mask-asvs",
+    "--patch-size",
+    "--reference-tree",
+    "--root-length",
+    "--shallow-draws",
+    "--study-names",
+    "--tables",
+    "--targets",
+    "--targets-penalty",
+    "--taxonomy",
     "--trees",
-]  # fmt: skip
+]
 TRAIN_ONLY = [
-    "--best-metric", "--bounded-targets", "--categorical-columns", "--categorical-embed-dim",
-    "--categorical-fusion", "--categorical-loss-weight-column", "--categorical-loss-weights", "--categorical-lr",
-    "--class-weights", "--classifier", "--conditional-output-scaling", "--count-prediction", "--cross-attn-heads",
-    "--ensemble", "--freeze-base", "--learnable-output-scale", "--loss-config", "--loss-type", "--members",
-    "--metadata-column", "--normalize-by", "--numeric-columns", "--out-dim", "--output-activation",
-    "--over-penalty", "--perceiver-num-latents", "--perceiver-num-layers", "--quantiles", "--regressor-dropout",
-    "--regressor-hidden-dims", "--residual-regression-head", "--rf-baseline", "--study-column", "--table",
-    "--target-layer-norm", "--target-penalty", "--target-transform", "--tree", "--under-penalty",
+    "--best-metric",
+    "--bounded-targets",
+    "--categorical-columns",
+    "--categorical-embed-dim",
+    "--categorical-fusion",
+    "--categorical-loss-weight-column",
+    "--categorical-loss-weights",
+    "--categorical-lr",
+    "--class-weights",
+    "--classifier",
+    "--conditional-output-scaling",
+    "--count-prediction",
+    "--cross-attn-heads",
+    "--ensemble",
+    "--freeze-base",
+    "--learnable-output-scale",
+    "--loss-config",
+    "--loss-type",
+    "--members",
+    "--metadata-column",
+    "--normalize-by",
+    "--numeric-columns",
+    "--out-dim",
+    "--output-activation",
+    "--over-penalty",
+    "--perceiver-num-latents",
+    "--perceiver-num-layers",
+    "--quantiles",
+    "--regressor-dropout",
+    "--regressor-hidden-dims",
+    "--residual-regression-head",
+    "--rf-baseline",
+    "--study-column",
+    "--table",
+    "--target-layer-norm",
+    "--target-penalty",
+    "--target-transform",
+    "--tree",
+    "--under-penalty",
     "--val-prediction-passes",
-]  # fmt: skip
+]
 
 COMMANDS = [
     value()
     for page in (config, config_commands, engine_options, runtime_options)
     for name, value in vars(page).items()
-    if name.endswith("Config") and dataclasses.is_dataclass(value) and value.__module__ == page.__name__
+    if name.endswith("Config")
+    and dataclasses.is_dataclass(value)
+    and value.__module__ == page.__name__
 ]
 
 
@@ -77,12 +191,16 @@ def options(config) -> list[tuple[str, dataclasses.Field, object]]:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         inner = dataclasses.is_dataclass(value)
-        triples += options(value) if inner else [("--" + field.name.replace("_", "-"), field, value)]
+        triples += (
+            options(value) if inner else [("--" + field.name.replace("_", "-"), field, value)]
+        )
     return triples
 
 
 def test_every_option_is_a_decision():
-    assert sorted(each.name for each in options_of(PretrainConfig())) == sorted(BOTH + PRETRAIN_ONLY)
+    assert sorted(each.name for each in options_of(PretrainConfig())) == sorted(
+        BOTH + PRETRAIN_ONLY
+    )
     assert sorted(each.name for each in options_of(FineTuneConfig())) == sorted(BOTH + TRAIN_ONLY)
 
 
@@ -103,7 +221,7 @@ def test_the_two_trainings_mean_the_same_by_an_option():
     assert all(pretrain[name] == train[name] for name in BOTH)
 
 
-# --- files -------------------------------------------------------------------------------------------------
+# --- files -------------------------------------------------------------------------------------
 
 
 def other(hint, value):
@@ -112,7 +230,11 @@ def other(hint, value):
         return next(choice for choice in typing.get_args(hint) if choice != value)
     if typing.get_origin(hint) is tuple:
         item = typing.get_args(hint)[0]
-        return ("pH (1:5)", 'quo"ted', "Ünï") if item is str else (other(item, value[0] if value else None),)
+        return (
+            ("pH (1:5)", 'quo"ted', "Ünï")
+            if item is str
+            else (other(item, value[0] if value else None),)
+        )
     if type(None) in typing.get_args(hint):
         return other(next(a for a in typing.get_args(hint) if a is not type(None)), value)
     return {
@@ -131,18 +253,28 @@ def everything_changed(config):
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         inner = dataclasses.is_dataclass(value)
-        changes[field.name] = everything_changed(value) if inner else other(hints[field.name], value)
+        changes[field.name] = (
+            everything_changed(value) if inner else other(hints[field.name], value)
+        )
     return dataclasses.replace(config, **changes)
 
 
 def toml(data: dict) -> str:
-    sections = [f"[{name}]\n" + toml(value) for name, value in data.items() if isinstance(value, dict)]
-    lines = [f"{key} = {json.dumps(value)}\n" for key, value in data.items() if not isinstance(value, dict | None)]
+    sections = [
+        f"[{name}]\n" + toml(value) for name, value in data.items() if isinstance(value, dict)
+    ]
+    lines = [
+        f"{key} = {json.dumps(value)}\n"
+        for key, value in data.items()
+        if not isinstance(value, dict | None)
+    ]
     return "".join(lines + sections)
 
 
 def without_overwrite(config):
-    """The options of a run.json: what a call may replace, a later one may not unless it is asked to again."""
+    """The options of a run.json: what a call may replace, a later one may not unless it is asked to
+    again.
+    """
     if hasattr(config, "runtime"):
         return dataclasses.replace(config, runtime=without_overwrite(config.runtime))
     return dataclasses.replace(config, overwrite=False) if hasattr(config, "overwrite") else config
@@ -155,7 +287,9 @@ def test_every_option_survives_a_file(config, tmp_path):
     data = to_dict(changed)
     assert from_dict(config, json.loads(json.dumps(data)), "here") == changed
     (tmp_path / "options.toml").write_text(toml(data), encoding="utf-8")
-    (tmp_path / "run.json").write_text(json.dumps({"config": data, "versions": {}}), encoding="utf-8")
+    (tmp_path / "run.json").write_text(
+        json.dumps({"config": data, "versions": {}}), encoding="utf-8"
+    )
     for name in ("options.toml", "run.json"):
         expected = changed if name == "options.toml" else without_overwrite(changed)
         assert from_dict(config, read_toml(tmp_path / name), name) == expected
@@ -166,7 +300,9 @@ def test_every_option_survives_a_file(config, tmp_path):
 
 def test_a_file_may_hold_some_options(tmp_path):
     path = tmp_path / "some.toml"
-    path.write_text("\ufeff[train]\nlr = 1\nbatch-size = 16\n[data]\ntable = 't.biom'\n", encoding="utf-8")
+    path.write_text(
+        "\ufeff[train]\nlr = 1\nbatch-size = 16\n[data]\ntable = 't.biom'\n", encoding="utf-8"
+    )
     config = read_config(path, FineTuneConfig())
     assert config.train == dataclasses.replace(FineTuneConfig().train, lr=1.0, batch_size=16)
     assert isinstance(config.train.lr, float)
@@ -224,7 +360,7 @@ def test_files_that_cannot_be_read(tmp_path):
             read_config(path, FineTuneConfig())
 
 
-# --- what is derived ---------------------------------------------------------------------------------------
+# --- what is derived ---------------------------------------------------------------------------
 
 
 def test_tokens_of_each_stem():
@@ -234,12 +370,27 @@ def test_tokens_of_each_stem():
 
 def test_defaults_that_users_rely_on():
     data, train = DataConfig(), TrainConfig()
-    assert (data.token_limit, data.asv_sampling, data.unifrac_metric) == (1024, "abundance", "unifrac")
+    assert (data.token_limit, data.asv_sampling, data.unifrac_metric) == (
+        1024,
+        "abundance",
+        "unifrac",
+    )
     assert (data.test_size, data.validation_size, data.rarefy_depth) == (None, 0.15, None)
-    assert (data.missing, data.missing_tips, data.root_length, data.alpha) == ("error", "error", "include", 0.5)
+    assert (data.missing, data.missing_tips, data.root_length, data.alpha) == (
+        "error",
+        "error",
+        "include",
+        0.5,
+    )
     assert (train.patience, train.weight_decay, train.nuc_mask_ratio) == (10, 0.01, 0.15)
-    assert (train.penalty, train.nuc_penalty, train.count_penalty, train.max_grad_norm) == (1.0,) * 4
-    assert (ModelConfig().dropout, ModelConfig().max_bp, ModelConfig().positions) == (0.0, None, 150)
+    assert (train.penalty, train.nuc_penalty, train.count_penalty, train.max_grad_norm) == (
+        1.0,
+    ) * 4
+    assert (ModelConfig().dropout, ModelConfig().max_bp, ModelConfig().positions) == (
+        0.0,
+        None,
+        150,
+    )
 
 
 def test_a_network_is_trained_where_an_option_asks_for_it():
@@ -247,21 +398,30 @@ def test_a_network_is_trained_where_an_option_asks_for_it():
     config, learners = FineTuneConfig(), ("presence", "kernel", "forest")
     assert config.default_members == learners
     for section, name, value in (
-        ("train", "pretrained_encoder", Path("pre")), ("train", "epochs", 3), ("model", "embedding_dim", 32),
-        ("targets", "freeze_base", True), ("covariates", "categorical_fusion", "add"),
-    ):  # fmt: skip
-        asked = dataclasses.replace(config, **{section: dataclasses.replace(getattr(config, section), **{name: value})})
+        ("train", "pretrained_encoder", Path("pre")),
+        ("train", "epochs", 3),
+        ("model", "embedding_dim", 32),
+        ("targets", "freeze_base", True),
+        ("covariates", "categorical_fusion", "add"),
+    ):
+        asked = dataclasses.replace(
+            config, **{section: dataclasses.replace(getattr(config, section), **{name: value})}
+        )
         assert asked.network_options == [spelled(name)]
         assert asked.default_members == ("deep", *learners)
     for changed in ({"loss_type": "quantile"}, {"class_weights": ("balanced",)}):
-        assert dataclasses.replace(config, targets=TargetConfig(**changed)).default_members == ("deep",)
+        assert dataclasses.replace(config, targets=TargetConfig(**changed)).default_members == (
+            "deep",
+        )
     of_studies = dataclasses.replace(config, data=DataConfig(study_column="study"))
     assert of_studies.default_members == ("presence", "forest")
-    others = dataclasses.replace(config, data=DataConfig(group_column="child"), targets=TargetConfig(classifier=True))
+    others = dataclasses.replace(
+        config, data=DataConfig(group_column="child"), targets=TargetConfig(classifier=True)
+    )
     assert others.default_members == learners
 
 
-# --- files of several studies, of options that are no more, of a search ----------------------------------------------
+# --- files of several studies, of options that are no more, of a search ------------------------
 
 
 def read(path: Path, text: str) -> PretrainConfig:
@@ -282,14 +442,25 @@ epochs = 3
 
 def test_lists_say_what_the_options_of_several_studies_say(tmp_path):
     config = read(tmp_path / "studies.toml", LISTS)
-    words = "--table a.biom b.biom --tree a.nwk none --study-names gut soil --taxonomy all.qza --trim --epochs 3"
+    words = (
+        "--table a.biom b.biom --tree a.nwk none --study-names gut soil --taxonomy all.qza "
+        "--trim --epochs 3"
+    )
     assert config == parse("pretrain", PretrainConfig(), words.split())
 
 
 def test_a_list_of_one_is_one_table(tmp_path):
-    config = read(tmp_path / "one.toml", '[data]\ntables = ["a.biom"]\ntrees = ["a.nwk"]\nstudy_names = ["gut"]\n')
+    config = read(
+        tmp_path / "one.toml",
+        '[data]\ntables = ["a.biom"]\ntrees = ["a.nwk"]\nstudy_names = ["gut"]\n',
+    )
     data = config.training().data
-    assert (data.table, data.tree, data.tables, data.study_names) == (Path("a.biom"), Path("a.nwk"), (), ())
+    assert (data.table, data.tree, data.tables, data.study_names) == (
+        Path("a.biom"),
+        Path("a.nwk"),
+        (),
+        (),
+    )
 
 
 @pytest.mark.parametrize(
@@ -312,7 +483,9 @@ def test_every_fault_is_named(tmp_path, text, message):
 def test_options_that_no_command_has_any_more_are_left_out_and_named(tmp_path, caplog):
     """A run.json of an earlier version is read by this one."""
     path = tmp_path / "old.toml"
-    path.write_text("[train]\nepochs = 3\n[targets]\nlabel_share = 1.0\n[runtime]\npipeline = false\n")
+    path.write_text(
+        "[train]\nepochs = 3\n[targets]\nlabel_share = 1.0\n[runtime]\npipeline = false\n"
+    )
     with caplog.at_level("INFO", "aam"):
         config = read_config(path, FineTuneConfig())
     assert config.train.epochs == 3
@@ -324,4 +497,7 @@ def test_training_takes_the_record_of_a_search(tmp_path, caplog):
     options = to_dict(replace(TuneConfig(), train=replace(TuneConfig().train, epochs=7)))
     (tmp_path / "run.json").write_text(json.dumps({"command": "tune", "config": options}))
     assert read_config(tmp_path / "run.json", FineTuneConfig()).train.epochs == 7
-    assert f"those that it found are in best.toml beside it: --config {tmp_path / 'best.toml'}" in caplog.text
+    assert (
+        f"those that it found are in best.toml beside it: --config {tmp_path / 'best.toml'}"
+        in caplog.text
+    )

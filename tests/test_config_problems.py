@@ -1,4 +1,6 @@
-"""Options that contradict each other, are missing, or have no effect: refused together, before any work."""
+"""Options that contradict each other, are missing, or have no effect: refused together, before any
+work.
+"""
 
 from __future__ import annotations
 
@@ -36,38 +38,54 @@ from tests.refusals import refusal
 def test_options_that_contradict_each_other():
     config = FineTuneConfig(
         targets=TargetConfig(
-            metadata_column=("age",), quantiles=(0.9, 0.1), freeze_base=True,
-            target_transform="zscore-category", categorical_loss_weight_column="site",
+            metadata_column=("age",),
+            quantiles=(0.9, 0.1),
+            freeze_base=True,
+            target_transform="zscore-category",
+            categorical_loss_weight_column="site",
         ),
         regressor=RegressorConfig((0,), bounded_targets=True, output_activation="relu"),
         covariates=CovariateConfig(
-            ("age", "sex"), ("sex",), categorical_fusion="perceiver", cross_attn_heads=5,
+            ("age", "sex"),
+            ("sex",),
+            categorical_fusion="perceiver",
+            cross_attn_heads=5,
             conditional_output_scaling=("diet",),
         ),
         train=dataclasses.replace(FineTuneConfig().train, scheduler_eta_min=0.1),
-    )  # fmt: skip
+    )
     problems = option_problems(config)
     for option in (
-        "--quantiles is '0.9', '0.1'", "--bounded-targets and --output-activation",
-        "zscore-category has no one scale", "'age', 'sex', 'sex' names a column twice",
-        "--metadata-column 'age' is a covariate too", "--conditional-output-scaling names 'diet'",
+        "--quantiles is '0.9', '0.1'",
+        "--bounded-targets and --output-activation",
+        "zscore-category has no one scale",
+        "'age', 'sex', 'sex' names a column twice",
+        "--metadata-column 'age' is a covariate too",
+        "--conditional-output-scaling names 'diet'",
         "--embedding-dim 96 is not divisible by --cross-attn-heads 5",
-        "no --categorical-loss-weights", "--scheduler-eta-min is 0.1, expected at most --lr, 1e-05",
+        "no --categorical-loss-weights",
+        "--scheduler-eta-min is 0.1, expected at most --lr, 1e-05",
         "and no column has the loss quantile",
-    ):  # fmt: skip
+    ):
         assert any(option in problem for problem in problems), option
     assert problems[0] == "--regressor-hidden-dims is '0', expected 1 or more"
     assert len(problems) == 11
-    (problem,) = option_problems(FineTuneConfig(covariates=CovariateConfig(categorical_fusion="gmu")))
+    (problem,) = option_problems(
+        FineTuneConfig(covariates=CovariateConfig(categorical_fusion="gmu"))
+    )
     assert problem == "--categorical-fusion is gmu, and no covariate is named"
     lossy = TargetConfig(loss_config=("age=quantile",), quantiles=(0.1, 0.5, 0.9))
     assert option_problems(FineTuneConfig(targets=lossy)) == []
     assert option_problems(FineTuneConfig()) == []
 
 
-@pytest.mark.parametrize("levels", [(), (0.1, 0.9), (0.5, 0.5), (0.0, 0.5), (0.5, 1.0), (0.5, 0.2), (math.nan, 0.5)])
+@pytest.mark.parametrize(
+    "levels", [(), (0.1, 0.9), (0.5, 0.5), (0.0, 0.5), (0.5, 1.0), (0.5, 0.2), (math.nan, 0.5)]
+)
 def test_quantiles_that_are_none(levels):
-    (problem,) = option_problems(FineTuneConfig(targets=TargetConfig(loss_type="quantile", quantiles=levels)))
+    (problem,) = option_problems(
+        FineTuneConfig(targets=TargetConfig(loss_type="quantile", quantiles=levels))
+    )
     assert "expected two or more ascending numbers inside (0, 1), one of them 0.5" in problem
 
 
@@ -85,7 +103,9 @@ def test_quantiles_that_are_none(levels):
 def test_every_required_option_is_named_at_once(config, names):
     with pytest.raises(InputError) as caught:
         check(config)
-    missing = [problem.partition(":")[0] for problem in caught.value.problems if "not given" in problem]
+    missing = [
+        problem.partition(":")[0] for problem in caught.value.problems if "not given" in problem
+    ]
     assert sorted(missing) == sorted(names)
 
 
@@ -99,14 +119,19 @@ def test_compare_names_what_it_needs():
 def test_files_to_read_must_exist_also_where_they_would_not_be_read(tmp_path):
     (tmp_path / "table.tsv").write_text("x")
     config = PredictConfig(
-        model=(tmp_path,), table=tmp_path / "table.tsv", output=tmp_path / "p.tsv", metadata=tmp_path / "nothere.tsv"
+        model=(tmp_path,),
+        table=tmp_path / "table.tsv",
+        output=tmp_path / "p.tsv",
+        metadata=tmp_path / "nothere.tsv",
     )
     assert refusal(check, config) == f"--metadata: {tmp_path}/nothere.tsv: no such file or folder"
 
 
 @pytest.mark.parametrize("config", [PredictConfig, RfBaselineConfig])
 def test_predictions_are_not_written_with_tabs_under_the_name_of_commas(config, tmp_path):
-    assert "p.csv, which ends in '.csv'; expected .tsv or .txt" in refusal(check, config(output=tmp_path / "p.csv"))
+    assert "p.csv, which ends in '.csv'; expected .tsv or .txt" in refusal(
+        check, config(output=tmp_path / "p.csv")
+    )
     assert "expected .tsv" not in refusal(check, config(output=tmp_path / "p.tsv"))
 
 
@@ -126,18 +151,26 @@ def test_options_without_effect_are_refused():
     usual = FineTuneConfig().train
 
     def message_of(**train: object) -> str:
-        return "\n".join(option_problems(FineTuneConfig(targets=targets, train=dataclasses.replace(usual, **train))))
+        return "\n".join(
+            option_problems(
+                FineTuneConfig(targets=targets, train=dataclasses.replace(usual, **train))
+            )
+        )
 
-    assert "--count-penalty is 2.0, and nothing predicts counts; pass --count-prediction" in message_of(
-        count_penalty=2.0
+    assert (
+        "--count-penalty is 2.0, and nothing predicts counts; pass --count-prediction"
+        in message_of(count_penalty=2.0)
     )
-    assert message_of(count_penalty=0.0) == "", "a run.json of a run without --count-prediction holds 0"
+    assert message_of(count_penalty=0.0) == "", (
+        "a run.json of a run without --count-prediction holds 0"
+    )
     for scheduler in ("cosine", "onecycle"):
         expected = f"--warmup-steps is 5, and --scheduler {scheduler} has no warm-up"
         assert expected in message_of(warmup_steps=5, scheduler=scheduler)
     assert message_of(warmup_steps=5) == ""
     predicted = FineTuneConfig(
-        targets=dataclasses.replace(targets, count_prediction=True), train=dataclasses.replace(usual, count_penalty=2.0)
+        targets=dataclasses.replace(targets, count_prediction=True),
+        train=dataclasses.replace(usual, count_penalty=2.0),
     )
     assert option_problems(predicted) == []
     pretrained = PretrainConfig(train=TrainConfig(count_penalty=2.0))
@@ -152,8 +185,12 @@ def test_pretraining_that_learns_nothing_is_refused():
         ((__file__,), 0, False),
         ((__file__,), 1, True),
     ):
-        config = PretrainConfig(data=DataConfig(trees=trees), train=dataclasses.replace(masks, penalty=penalty))
-        assert any("nothing is learned" in problem for problem in option_problems(config)) != learns, (trees, penalty)
+        config = PretrainConfig(
+            data=DataConfig(trees=trees), train=dataclasses.replace(masks, penalty=penalty)
+        )
+        assert (
+            any("nothing is learned" in problem for problem in option_problems(config)) != learns
+        ), (trees, penalty)
     further = PretrainConfig(data=DataConfig(targets=("jaccard",)), train=masks)
     assert option_problems(further) == []
 
@@ -209,7 +246,10 @@ def test_splits_that_cannot_be_chosen_together():
 
 
 def test_a_cut_needs_a_length():
-    for config in (FineTuneConfig(data=DataConfig(trim=True)), PretrainConfig(data=DataConfig(trim=True))):
+    for config in (
+        FineTuneConfig(data=DataConfig(trim=True)),
+        PretrainConfig(data=DataConfig(trim=True)),
+    ):
         (problem,) = option_problems(config)
         assert problem.startswith("--trim: cuts ASVs to --max-bp, which is not given")
         assert option_problems(dataclasses.replace(config, model=ModelConfig(max_bp=100))) == []
@@ -218,7 +258,10 @@ def test_a_cut_needs_a_length():
 def test_options_of_parts_of_a_matrix_contradict_others(tmp_path):
     table = Path(__file__)
     merged = UnifracConfig(merge=(table,), table=table, tree=table, output=tmp_path / "m.h5")
-    assert refusal(check, merged) == "--merge joins what was computed already; leave out --table and --tree"
+    assert (
+        refusal(check, merged)
+        == "--merge joins what was computed already; leave out --table and --tree"
+    )
     check(UnifracConfig(merge=(table,), output=tmp_path / "m.h5"))
     part = UnifracConfig(table=table, tree=table, stripe="1/2", output=tmp_path / "part.tsv")
     assert "ends in '.tsv', expected .h5" in refusal(check, part)
@@ -237,14 +280,20 @@ def test_sizes_and_ranges():
 
 
 def test_no_target_is_called_as_a_column_of_predictions():
-    """`subset` was refused by nobody until the end of training, where two columns would have had that name."""
+    """`subset` was refused by nobody until the end of training, where two columns would have had
+    that name.
+    """
     for name in RESERVED:
         problems = option_problems(FineTuneConfig(targets=TargetConfig(metadata_column=(name,))))
-        assert any(f"--metadata-column: '{name}' cannot be told" in problem for problem in problems), name
+        assert any(
+            f"--metadata-column: '{name}' cannot be told" in problem for problem in problems
+        ), name
 
 
 def test_a_target_is_no_covariate_of_its_own():
-    by = TargetConfig(metadata_column=("ph", "site"), target_transform="zscore-category", normalize_by="site")
+    by = TargetConfig(
+        metadata_column=("ph", "site"), target_transform="zscore-category", normalize_by="site"
+    )
     (problem,) = option_problems(FineTuneConfig(targets=by))
     assert problem.startswith("--metadata-column 'site' is a covariate too")
 
@@ -253,12 +302,20 @@ def test_a_target_is_no_covariate_of_its_own():
 def test_a_target_does_not_divide_the_samples(option):
     targets = TargetConfig(metadata_column=("ph", "site"))
     problems = option_problems(FineTuneConfig(data=DataConfig(**{option: "site"}), targets=targets))
-    assert any(problem.startswith("--metadata-column 'site' divides the samples too") for problem in problems)
+    assert any(
+        problem.startswith("--metadata-column 'site' divides the samples too")
+        for problem in problems
+    )
 
 
 def test_weights_in_shards_are_not_trained_by_sgd(tmp_path):
     for kind in (PretrainConfig, FineTuneConfig):
         runtime = dataclasses.replace(kind().runtime, fsdp=True, output_dir=tmp_path / "run")
-        wrong = refusal(check, kind(runtime=runtime, train=dataclasses.replace(kind().train, optimizer="sgd")))
-        assert "--fsdp and --optimizer sgd: torch has no fused SGD for weights in shards; take adamw or adam" in wrong
+        wrong = refusal(
+            check, kind(runtime=runtime, train=dataclasses.replace(kind().train, optimizer="sgd"))
+        )
+        assert (
+            "--fsdp and --optimizer sgd: torch has no fused SGD for weights in shards; take "
+            "adamw or adam"
+        ) in wrong
         assert "sgd" not in refusal(check, kind(runtime=runtime))

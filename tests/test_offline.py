@@ -1,4 +1,6 @@
-"""The guards of conftest hold: no test and no child process can call the network, workers use one thread."""
+"""The guards of conftest hold: no test and no child process can call the network, workers use one
+thread.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ def test_the_network_is_refused(event, arguments):
 
 
 def test_this_machine_can_be_reached():
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
         assert client.getpeername() == server.getsockname()
 
 
@@ -43,7 +48,9 @@ except RuntimeError as error:
     assert "called the network" in plain_python(source)
 
 
-@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="only workers are held to one thread")
+@pytest.mark.skipif(
+    "PYTEST_XDIST_WORKER" not in os.environ, reason="only workers are held to one thread"
+)
 def test_workers_use_one_thread():
     assert torch.get_num_threads() == 1
 

@@ -1,1 +1,3 @@
-"""What the package does, as functions on data in memory or in files: the public interface, and what commands call."""
+"""What the package does, as functions on data in memory or in files: the public interface, and what
+commands call.
+"""

@@ -1,4 +1,6 @@
-"""`aam predict`, and what embed, explain and evaluate share with it: models, and the table that they read."""
+"""`aam predict`, and what embed, explain and evaluate share with it: models, and the table that
+they read.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ def load_models_and_table(config: ApplyConfig) -> tuple[list[SavedModel], Study,
 def load_table(
     models: Sequence[SavedModel], config: ApplyConfig, inputs: Inputs | None = None
 ) -> tuple[Study, list[str]]:
-    """Return a table rarefied as for the first of some models, and warnings about its ASVs and covariates.
+    """Return a table rarefied as for the first of some models, and warnings about its ASVs and
+    covariates.
 
     The table and its metadata are `inputs`, or the files that `config` names.
 
@@ -66,11 +69,14 @@ def load_table(
     """
     saved = models[0]
     metadata = getattr(config, "metadata", None)
-    # Sample and ASV vectors need neither; what predicts does, and says so where there is no metadata.
+    # Sample and ASV vectors need neither; what predicts does, and says so where there is no
+    # metadata.
     predicts = not isinstance(config, EmbedConfig)
     specs = [spec for model in models for spec in model.targets.specs if predicts]
     required = {spec.normalize_by for spec in specs if spec.normalize_by is not None}
-    optional = tuple(dict.fromkeys(name for model in models for name in model.covariates.columns if predicts))
+    optional = tuple(
+        dict.fromkeys(name for model in models for name in model.covariates.columns if predicts)
+    )
     data = DataConfig(
         table=config.table,
         sequences=config.sequences,
@@ -90,15 +96,23 @@ def load_table(
     if config.trim_primers:
         inputs = replace(inputs, tables=tuple(map(without_primers, inputs.tables)))
     study = make_study(inputs, data, saved.model.max_bp, saved.seed, columns, of_model=True)
-    warnings = [] if saved.only_places else saved.profile.compare(study.table.sequences, study.table.reads_of_asvs)
+    warnings = (
+        []
+        if saved.only_places
+        else saved.profile.compare(study.table.sequences, study.table.reads_of_asvs)
+    )
     for column, scales in {spec.normalize_by: spec.categories for spec in specs}.items():
         if column is None or study.metadata is None:
             continue
         categories = set(study.metadata.values(column, study.table.sample_ids))
         if unseen := sorted(str(value) for value in categories - scales.keys()):
-            warnings.append(f"no scale is known for {shown(unseen)} of {column!r}; that of all is used")
+            warnings.append(
+                f"no scale is known for {shown(unseen)} of {column!r}; that of all is used"
+            )
     if predicts and study.metadata is not None:
-        of_models = [model.covariates.warnings(study.metadata, study.table.sample_ids) for model in models]
+        of_models = [
+            model.covariates.warnings(study.metadata, study.table.sample_ids) for model in models
+        ]
         warnings += dict.fromkeys(message for messages in of_models for message in messages)
     for warning in warnings:
         log.warning("warning: %s", warning)
@@ -115,13 +129,20 @@ def predict_table(config: PredictConfig) -> None:
     """
     models, study, _ = load_models_and_table(config)
     labels = None if config.labels is None else read_metadata(config.labels, config.decimal)
-    table = predict_samples(models, study, config.prediction_passes, config.runtime, config.new_study, labels)
+    table = predict_samples(
+        models, study, config.prediction_passes, config.runtime, config.new_study, labels
+    )
     write_predictions(given(config.output), table)
     log.info(
-        "%s: %d samples, %d of them below the depth", config.output, len(table.sample_ids), len(study.selection.dropped)
+        "%s: %d samples, %d of them below the depth",
+        config.output,
+        len(table.sample_ids),
+        len(study.selection.dropped),
     )
     if learned := table.subsets.count("train"):
         log.info(
-            "the model has learned from %d of them (subset train): how good it is the predictions of its run say, "
-            "not these", learned,
-        )  # fmt: skip
+            "the model has learned from %d of them (subset train): how good it is the "
+            "predictions of its run say, "
+            "not these",
+            learned,
+        )

@@ -44,18 +44,22 @@ Floats = npt.NDArray[np.float64]
 MODEL_FILES = "model files"
 
 
-# The parameters of an estimator are the options of `aam train`. Only one default differs: nothing is held out for a
-# test, which scikit-learn does outside.
+# The parameters of an estimator are the options of `aam train`. Only one default differs: nothing
+# is held out for a test, which scikit-learn does outside.
 DEFAULTS = {**keyword_options(FineTuneConfig()), "test_size": 0.0}
 FIELDS = [(name, Any, dataclasses.field(default=default)) for name, default in DEFAULTS.items()]
-Parameters: Any = dataclasses.make_dataclass("Parameters", FIELDS, eq=False, repr=False, kw_only=True)
+Parameters: Any = dataclasses.make_dataclass(
+    "Parameters", FIELDS, eq=False, repr=False, kw_only=True
+)
 
 
 class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
-    """What classifier and regressor share. Every parameter is an option of `aam train`, with its default there.
+    """What classifier and regressor share. Every parameter is an option of `aam train`, with its
+    default there.
 
-    Only ``test_size`` is 0 instead of a fifth, as scikit-learn holds samples out itself; above 0 the samples that are
-    held out fit the intervals of `predict_interval`. Without ``output_dir`` the run is kept as long as the estimator.
+    Only ``test_size`` is 0 instead of a fifth, as scikit-learn holds samples out itself; above 0
+    the samples that are held out fit the intervals of `predict_interval`. Without ``output_dir``
+    the run is kept as long as the estimator.
 
     Attributes
     ----------
@@ -78,16 +82,24 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(
-        self, X: Any, y: Any, groups: Any = None, covariates: Any = None, tree: Any = None, studies: Any = None
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        covariates: Any = None,
+        tree: Any = None,
+        studies: Any = None,
     ) -> Any:
         """Train a model of `y`, as `aam train` does; return the estimator.
 
         Parameters
         ----------
         X : biom.Table, DataFrame, AnnData, AmpliconTable or path
-            Reads of ASVs, whose names are sequences. Samples with fewer reads than the rarefaction depth are left out.
+            Reads of ASVs, whose names are sequences. Samples with fewer reads than the rarefaction
+            depth are left out.
         y : array or Series [N]
-            Numbers, or classes. A Series that is indexed by sample ids is aligned by them; so are the following.
+            Numbers, or classes. A Series that is indexed by sample ids is aligned by them; so are
+            the following.
         groups : array or Series [N], optional
             The subject (study, ...) of each sample; early stopping looks at whole groups.
         covariates : DataFrame [N, C], optional
@@ -95,7 +107,8 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         tree : skbio.TreeNode or path, optional
             Phylogeny, for a UniFrac loss beside the targets.
         studies : array or Series [N], optional
-            The study of each sample, two or more: what is learned is to hold in a study that is none of them.
+            The study of each sample, two or more: what is learned is to hold in a study that is
+            none of them.
 
         Raises
         ------
@@ -103,7 +116,11 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             Options, table or values that cannot be learned from.
         """
         self._forget()
-        given = {name: value for name, value in self.get_params(deep=False).items() if name != "output_dir"}
+        given = {
+            name: value
+            for name, value in self.get_params(deep=False).items()
+            if name != "output_dir"
+        }
         config = configured(FineTuneConfig(), given, type(self).__name__)
         table = sample_table(X, config.data.sequences)
         name = getattr(y, "name", None)
@@ -112,8 +129,18 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         metadata, columns = self._metadata(table.sample_ids, target, y, groups, covariates, studies)
         inputs = inputs_of(config.data, table, tree, metadata)
         output = Path(self.output_dir or self._new_folder() / "run")
-        inputs_named = {"table": option_of(X), "tree": option_of(tree), "metadata": IN_MEMORY, "output_dir": output}
-        named = {**inputs_named, "metadata_column": (target,), "classifier": self._classifier, **columns}
+        inputs_named = {
+            "table": option_of(X),
+            "tree": option_of(tree),
+            "metadata": IN_MEMORY,
+            "output_dir": output,
+        }
+        named = {
+            **inputs_named,
+            "metadata_column": (target,),
+            "classifier": self._classifier,
+            **columns,
+        }
         config = configured(config, named, type(self).__name__)
         with interrupts_as_in_python():
             check(config)
@@ -153,12 +180,15 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         return hasattr(self, "model_")
 
     def _load(self, model: Path) -> None:
-        self.model_: Model = load(model, device=self.device, threads=self.threads, mixed_precision=self.mixed_precision)
+        self.model_: Model = load(
+            model, device=self.device, threads=self.threads, mixed_precision=self.mixed_precision
+        )
 
     def explain(
         self, X: Any, y: Any = None, groups: Any = None, covariates: Any = None, **options: Any
     ) -> pd.DataFrame:
-        """Return what each ASV adds to the predictions of samples that were not fitted, as `Model.explain` does.
+        """Return what each ASV adds to the predictions of samples that were not fitted, as
+        `Model.explain` does.
 
         Parameters
         ----------
@@ -190,20 +220,35 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         return {name: getattr(self, name) for name in ("sequences", "trim")}
 
     def _metadata(
-        self, sample_ids: Sequence[str], target: str, y: Any = None, groups: Any = None, covariates: Any = None,
+        self,
+        sample_ids: Sequence[str],
+        target: str,
+        y: Any = None,
+        groups: Any = None,
+        covariates: Any = None,
         studies: Any = None,
-    ) -> tuple[Metadata, dict[str, Any]]:  # fmt: skip
-        """Return target, groups, covariates and studies as metadata, and the options that say which column is what."""
+    ) -> tuple[Metadata, dict[str, Any]]:
+        """Return target, groups, covariates and studies as metadata, and the options that say which
+        column is what.
+        """
         categories, numbers = _covariates(covariates, sample_ids)
         if target in categories or target in numbers:
-            raise InputError(f"covariates: the column {target!r} has the name of the target; rename one of the two")
+            raise InputError(
+                f"covariates: the column {target!r} has the name of the target; rename one of "
+                "the two"
+            )
         columns = categories | numbers
         text = list(categories)
         if y is not None:
             values = aligned(y, sample_ids, "y")
-            columns[target] = [str(value) for value in np.array(values).tolist()] if self._classifier else values
+            columns[target] = (
+                [str(value) for value in np.array(values).tolist()] if self._classifier else values
+            )
             text += [target] if self._classifier else []
-        options: dict[str, Any] = {"categorical_columns": (*categories,), "numeric_columns": (*numbers,)}
+        options: dict[str, Any] = {
+            "categorical_columns": (*categories,),
+            "numeric_columns": (*numbers,),
+        }
         for what, usual, values in (("groups", "group", groups), ("studies", "study", studies)):
             # The first of these names that covariates do not have.
             names = itertools.chain([usual], (f"{usual}-{number}" for number in itertools.count(1)))
@@ -220,15 +265,25 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         return sample_table(X, option_of(self.sequences), need_sequences=False).sample_ids
 
     def _check_target(self, values: list[Any]) -> None:
-        """Raise `InputError` for values that cannot be learned, and remember the classes where there are some."""
+        """Raise `InputError` for values that cannot be learned, and remember the classes where
+        there are some.
+        """
 
-    def _predicted(self, X: Any, covariates: Any, new_study: bool = False, labels: Any = None) -> PredictionTable:
+    def _predicted(
+        self, X: Any, covariates: Any, new_study: bool = False, labels: Any = None
+    ) -> PredictionTable:
         """Return the predictions of every sample; `InputError` where there is none for some."""
         model = self._fitted()
-        options = {**self._of_table(), "prediction_passes": self.val_prediction_passes, "new_study": new_study}
+        options = {
+            **self._of_table(),
+            "prediction_passes": self.val_prediction_passes,
+            "new_study": new_study,
+        }
         metadata = None
         if covariates is None and (columns := model.models[0].covariates.columns):
-            raise InputError(f"covariates: not given, and the model reads {shown(columns)}; pass a DataFrame")
+            raise InputError(
+                f"covariates: not given, and the model reads {shown(columns)}; pass a DataFrame"
+            )
         if covariates is not None:
             (target,) = model.targets
             metadata, _ = self._metadata(self._sample_ids(X), target, covariates=covariates)
@@ -238,24 +293,29 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         if len(empty):
             first = empty[0]
             raise InputError(
-                f"{len(empty)} of {len(values)} samples cannot be predicted, such as {table.sample_ids[first]!r} "
-                f"({table.notes[first]}); leave them out (aam.read_table gives tables with .depths that can be "
+                f"{len(empty)} of {len(values)} samples cannot be predicted, such as "
+                f"{table.sample_ids[first]!r} "
+                f"({table.notes[first]}); leave them out (aam.read_table gives tables with "
+                ".depths that can be "
                 "divided), or take model_.predict, which leaves their rows empty"
             )
         return table
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the estimator for pickle: its model as the files of a model folder, which hold no code.
+        """Return the estimator for pickle: its model as the files of a model folder, which hold no
+        code.
 
-        What unpickles it verifies these files as `aam.load` does. Pickle itself can run code when it is read, so a
-        model is better passed on by `save`.
+        What unpickles it verifies these files as `aam.load` does. Pickle itself can run code when
+        it is read, so a model is better passed on by `save`.
         """
         left_out = ("model_", "_remove_folder")
         state = {name: value for name, value in vars(self).items() if name not in left_out}
         if self.__sklearn_is_fitted__():
             folder = self.model_.paths[0]
             files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-            state[MODEL_FILES] = {str(path.relative_to(folder)): path.read_bytes() for path in files}
+            state[MODEL_FILES] = {
+                str(path.relative_to(folder)): path.read_bytes() for path in files
+            }
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -274,12 +334,18 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         self._load(folder / "model")
 
 
-def _covariates(covariates: Any, sample_ids: Sequence[str]) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-    """Return the categorical and the numeric columns of a DataFrame, in the order of `sample_ids`."""
+def _covariates(
+    covariates: Any, sample_ids: Sequence[str]
+) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+    """Return the categorical and the numeric columns of a DataFrame, in the order of
+    `sample_ids`.
+    """
     categories: dict[str, list[Any]] = {}
     numbers: dict[str, list[Any]] = {}
     if covariates is not None and not hasattr(covariates, "columns"):
-        raise InputError(f"covariates is {type(covariates).__name__}, expected a DataFrame by sample id")
+        raise InputError(
+            f"covariates is {type(covariates).__name__}, expected a DataFrame by sample id"
+        )
     if covariates is not None:
         check_column_names(covariates, "covariates")
     for column in () if covariates is None else covariates.columns:
@@ -294,17 +360,22 @@ class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc
     def _check_target(self, values: list[Any]) -> None:
         for value in values:
             if not is_missing_value(value) and not is_number(str(value)):
-                raise InputError(f"y: {str(value)[:60]!r} is no finite number; correct it, or take AmpliconClassifier")
+                raise InputError(
+                    f"y: {str(value)[:60]!r} is no finite number; correct it, or take "
+                    "AmpliconClassifier"
+                )
 
     def predict(self, X: Any, covariates: Any = None, new_study: bool = False) -> Floats:
         """Return the predicted number of each sample, [N], in the units of `y`.
 
-        With `new_study` the samples are of one study that `fit` had not, and are read relative to their own mean.
+        With `new_study` the samples are of one study that `fit` had not, and are read relative to
+        their own mean.
 
         Raises
         ------
         InputError
-            A sample has fewer reads than the model's depth, or covariates that the model reads are not given.
+            A sample has fewer reads than the model's depth, or covariates that the model reads are
+            not given.
         """
         (values,) = self._predicted(X, covariates, new_study).values.values()
         return values
@@ -315,13 +386,15 @@ class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc
         Raises
         ------
         InputError
-            The estimator was not fitted with ``test_size``, or too few groups were held out to fit intervals.
+            The estimator was not fitted with ``test_size``, or too few groups were held out to fit
+            intervals.
         """
         table = self._predicted(X, covariates)
         limits = table.limits(table.specs[0].name)
         if limits is None:
             raise InputError(
-                f"no interval: test_size is {self.test_size}, and intervals are fitted on at least 20 held-out groups; "
+                f"no interval: test_size is {self.test_size}, and intervals are fitted on at "
+                "least 20 held-out groups; "
                 "fit with test_size=0.2, or more samples"
             )
         return limits
@@ -343,25 +416,43 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
     _classifier = True
 
     def _check_target(self, values: list[Any]) -> None:
-        """Remember the classes, and which value each text of metadata is; `InputError` for values that are none."""
+        """Remember the classes, and which value each text of metadata is; `InputError` for values
+        that are none.
+        """
         if missing := [number for number, value in enumerate(values) if is_missing_value(value)]:
-            raise InputError(f"y: {len(missing)} samples have no class, the first at position {missing[0]}")
+            raise InputError(
+                f"y: {len(missing)} samples have no class, the first at position {missing[0]}"
+            )
         array = np.array(values)
         if array.ndim != 1:
-            raise InputError(f"y: a class is {values[0]!r:.60}, expected text, a number or a truth value")
+            raise InputError(
+                f"y: a class is {values[0]!r:.60}, expected text, a number or a truth value"
+            )
         self.classes_ = np.unique(array)
-        self._label_of = {str(value).strip(): place for place, value in enumerate(self.classes_.tolist())}
+        self._label_of = {
+            str(value).strip(): place for place, value in enumerate(self.classes_.tolist())
+        }
         if len(self._label_of) < len(self.classes_) or "" in self._label_of:
-            raise InputError(f"y: classes are empty or differ in white space only: {shown(map(repr, self.classes_))}")
+            raise InputError(
+                "y: classes are empty or differ in white space only: "
+                f"{shown(map(repr, self.classes_))}"
+            )
 
-    def predict_proba(self, X: Any, covariates: Any = None, new_study: bool = False, labels: Any = None) -> Floats:
-        """Return the probability of each class of ``classes_``, [N, K]; parameters and `InputError` as `predict`."""
+    def predict_proba(
+        self, X: Any, covariates: Any = None, new_study: bool = False, labels: Any = None
+    ) -> Floats:
+        """Return the probability of each class of ``classes_``, [N, K]; parameters and `InputError`
+        as `predict`.
+        """
         if labels is not None:
             if not hasattr(labels, "to_frame"):
-                raise InputError(f"labels is {type(labels).__name__}, expected a Series by sample id")
+                raise InputError(
+                    f"labels is {type(labels).__name__}, expected a Series by sample id"
+                )
             (target,) = self._fitted().targets
             ids = [str(name) for name in labels.index]
-            # Labels that equal a class are it: 0.0, as a column has that once had missing values, is 0.
+            # Labels that equal a class are it: 0.0, as a column has that once had missing values,
+            # is 0.
             names = {value: str(value) for value in self.classes_.tolist()}
             values = [names.get(value, value) for value in np.array(labels).tolist()]
             labels = metadata_of_columns(ids, {target: values}, [target], "labels")
@@ -371,16 +462,20 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
         probabilities[:, columns] = table.probabilities[table.specs[0].name]
         return probabilities
 
-    def predict(self, X: Any, covariates: Any = None, new_study: bool = False, labels: Any = None) -> npt.NDArray[Any]:
+    def predict(
+        self, X: Any, covariates: Any = None, new_study: bool = False, labels: Any = None
+    ) -> npt.NDArray[Any]:
         """Return the most probable class of each sample, [N].
 
-        With `new_study` the samples are of one study that `fit` had not, and are read relative to their own mean;
-        `labels` of a few of them, a Series by sample id of two classes of `y`, adapt what is predicted of all.
+        With `new_study` the samples are of one study that `fit` had not, and are read relative to
+        their own mean; `labels` of a few of them, a Series by sample id of two classes of `y`,
+        adapt what is predicted of all.
 
         Raises
         ------
         InputError
-            A sample has fewer reads than the model's depth, or covariates that the model reads are not given.
+            A sample has fewer reads than the model's depth, or covariates that the model reads are
+            not given.
         """
         chosen = self.predict_proba(X, covariates, new_study, labels).argmax(axis=1)
         return np.asarray(self.classes_[chosen])

@@ -21,8 +21,23 @@ from aam.engine.run import EXPLANATION, describe
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.intervals import number, with_limits
 from aam.explain.effects import Floats, explain_samples
-from aam.explain.page import explanation_html, features_html, importances_html, interval_in, speaks_for, write_figures
-from aam.explain.results import HELD_OUT, TRAINING, Asvs, Explanation, explanation_of, folder_names, write_explanation
+from aam.explain.page import (
+    explanation_html,
+    features_html,
+    importances_html,
+    interval_in,
+    speaks_for,
+    write_figures,
+)
+from aam.explain.results import (
+    HELD_OUT,
+    TRAINING,
+    Asvs,
+    Explanation,
+    explanation_of,
+    folder_names,
+    write_explanation,
+)
 from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, read_metadata
@@ -40,7 +55,8 @@ log = logging.getLogger("aam")
 def _read_inputs(
     config: ExplainConfig, inputs: Inputs | None
 ) -> tuple[Metadata | None, Taxonomy | None, Split | None, Phylogeny | None]:
-    """Return what beside models and table is read, where it is asked for; problems of all come in one message.
+    """Return what beside models and table is read, where it is asked for; problems of all come in
+    one message.
 
     Metadata and tree are those of `inputs` where there are some.
     """
@@ -66,7 +82,8 @@ def _read_inputs(
 
 
 def _candidates(ids: Sequence[str], metadata: Metadata | None, split: Split | None) -> list[str]:
-    """Return the samples that may be explained: of the test subset and with a row of metadata, where those are known.
+    """Return the samples that may be explained: of the test subset and with a row of metadata,
+    where those are known.
 
     Raises
     ------
@@ -80,62 +97,103 @@ def _candidates(ids: Sequence[str], metadata: Metadata | None, split: Split | No
         return tested
     described = [name for name in tested if name in metadata]
     if not described:
-        raise InputError(f"{metadata.source}: no row for any sample of the table, such as {shown(tested, 3)}")
+        raise InputError(
+            f"{metadata.source}: no row for any sample of the table, such as {shown(tested, 3)}"
+        )
     if len(described) < len(tested):
-        log.warning("%d of %d samples have no metadata and are left out", len(tested) - len(described), len(tested))
+        log.warning(
+            "%d of %d samples have no metadata and are left out",
+            len(tested) - len(described),
+            len(tested),
+        )
     return described
 
 
-def _samples_of_models(models: Sequence[SavedModel], candidates: Sequence[str]) -> tuple[list[list[str]], str]:
-    """Return the samples that each model explains, and what they were to it: those that it has not seen, if any."""
-    unseen = [[name for name in candidates if name not in seen] for seen in map(samples_with_labels, models)]
+def _samples_of_models(
+    models: Sequence[SavedModel], candidates: Sequence[str]
+) -> tuple[list[list[str]], str]:
+    """Return the samples that each model explains, and what they were to it: those that it has not
+    seen, if any.
+    """
+    unseen = [
+        [name for name in candidates if name not in seen]
+        for seen in map(samples_with_labels, models)
+    ]
     if any(unseen):
         return unseen, HELD_OUT
     return [list(candidates) for _ in models], TRAINING
 
 
 def _truth(spec: TargetSpec, metadata: Metadata | None, ids: Sequence[str]) -> Floats:
-    """Return the target of samples in own units or as index of a class, NaN where the metadata do not say."""
+    """Return the target of samples in own units or as index of a class, NaN where the metadata do
+    not say.
+    """
     if metadata is None or spec.name not in metadata.columns:
         return np.full(len(ids), math.nan)
     truth = truth_of(metadata, spec, ids)
-    if unknown := {*metadata.values(spec.name, ids)} - {None, *spec.labels} if spec.kind == "class" else ():
+    if (
+        unknown := {*metadata.values(spec.name, ids)} - {None, *spec.labels}
+        if spec.kind == "class"
+        else ()
+    ):
         log.warning(
-            "warning: %s: %r holds %s, no classes of the model (%s); without a truth for these samples",
-            metadata.source, spec.name, shown(sorted(map(str, unknown))), shown(spec.labels),
-        )  # fmt: skip
+            "warning: %s: %r holds %s, no classes of the model (%s); without a truth for these "
+            "samples",
+            metadata.source,
+            spec.name,
+            shown(sorted(map(str, unknown))),
+            shown(spec.labels),
+        )
     return truth if spec.kind == "numeric" else np.where(truth < 0, math.nan, truth)
 
 
-def _groups(column: str | None, metadata: Metadata | None, ids: Sequence[str]) -> npt.NDArray[np.object_] | None:
+def _groups(
+    column: str | None, metadata: Metadata | None, ids: Sequence[str]
+) -> npt.NDArray[np.object_] | None:
     """Return the group of each sample, itself where it has none; nothing without groups."""
     if metadata is None or column is None or column not in metadata.columns:
         return None
     values = zip(ids, metadata.values(column, ids), strict=True)
-    return np.array([f"sample {name}" if value is None else value for name, value in values], object)
+    return np.array(
+        [f"sample {name}" if value is None else value for name, value in values], object
+    )
 
 
 def _notes(
-    models: Sequence[SavedModel], candidates: Sequence[str], explained: int, subset: str, metadata: Metadata | None
+    models: Sequence[SavedModel],
+    candidates: Sequence[str],
+    explained: int,
+    subset: str,
+    metadata: Metadata | None,
 ) -> list[str]:
     """Return what a reader must know of the samples."""
     notes = []
     if subset == TRAINING:
         notes.append(
-            "The models have learned from all of these samples: this is what they use, and not what predicts samples "
+            "The models have learned from all of these samples: this is what they use, and not "
+            "what predicts samples "
             "that they have not seen. Train with --cv or --test-size to explain held-out samples."
         )
     elif len(candidates) > explained:
         notes.append(
-            f"{len(candidates) - explained} samples are left out, because every model has learned from them; the run "
+            f"{len(candidates) - explained} samples are left out, because every model has "
+            "learned from them; the run "
             "of a cross-validation (--cv) explains all."
         )
     labelled = set().union(*map(samples_with_labels, models))
-    if set(candidates) & {name for saved in models for name in saved.notes["seen_samples"]} - labelled:
+    if (
+        set(candidates)
+        & {name for saved in models for name in saved.notes["seen_samples"]} - labelled
+    ):
         notes.append("Pretraining saw some of these samples, though not their labels.")
     if metadata is None:
-        notes.append("Without --metadata nothing is known of the truth: effects are given, and no importance.")
-    elif absent := [spec.name for spec in models[0].targets.specs if spec.name not in metadata.columns]:
+        notes.append(
+            "Without --metadata nothing is known of the truth: effects are given, and no "
+            "importance."
+        )
+    elif absent := [
+        spec.name for spec in models[0].targets.specs if spec.name not in metadata.columns
+    ]:
         lacks = f"no column {shown(absent)}, which the model predicts: no importance without it"
         notes.append(f"{metadata.source}: {lacks}")
     return notes
@@ -143,7 +201,9 @@ def _notes(
 
 @dataclass(frozen=True)
 class Explained:
-    """The explanation of each target, the options, what a reader must know of the samples, checksums of inputs."""
+    """The explanation of each target, the options, what a reader must know of the samples,
+    checksums of inputs.
+    """
 
     explanations: tuple[Explanation, ...]
     config: ExplainConfig
@@ -151,8 +211,11 @@ class Explained:
     in_memory: dict[str, str]
 
 
-def explained(config: ExplainConfig, models: Sequence[SavedModel] = (), inputs: Inputs | None = None) -> Explained:
-    """Return what drives the predictions of models; these, and the inputs, are read unless they are passed.
+def explained(
+    config: ExplainConfig, models: Sequence[SavedModel] = (), inputs: Inputs | None = None
+) -> Explained:
+    """Return what drives the predictions of models; these, and the inputs, are read unless they are
+    passed.
 
     Raises
     ------
@@ -162,7 +225,10 @@ def explained(config: ExplainConfig, models: Sequence[SavedModel] = (), inputs: 
     metadata, taxonomy, split, phylogeny = _read_inputs(config, inputs)
     models = models or prepare_models(config.model, config.runtime)
     if not models[0].targets.specs:
-        raise InputError("--model: a pretrained encoder predicts nothing to explain; fine-tune it with `aam train`")
+        raise InputError(
+            "--model: a pretrained encoder predicts nothing to explain; fine-tune it with `aam "
+            "train`"
+        )
     study, warnings = load_table(models, config, inputs)
     table, study = study.table, replace(study, metadata=metadata)
     asvs, tree = _named_asvs(table, taxonomy), None
@@ -177,25 +243,40 @@ def explained(config: ExplainConfig, models: Sequence[SavedModel] = (), inputs: 
     for note in notes:
         log.warning("note: %s", note)
     truth = [_truth(spec, metadata, ids) for spec in specs_in_order(models[0].targets)]
-    effects = explain_samples(models, study, samples, ids, truth, config.runtime, config.prediction_passes)
+    effects = explain_samples(
+        models, study, samples, ids, truth, config.runtime, config.prediction_passes
+    )
     column = config.group_column or models[0].data.group_column
     groups = _groups(column, metadata, ids)
     of_groups = (groups, "" if column is None or groups is None else column)
     log.info("testing which ASVs, taxa and clades predictions rest on")
-    of_targets = [explanation_of(one, asvs, tree, *of_groups, subset, config.runtime.seed) for one in effects]
-    return Explained(tuple(of_targets), config, tuple(notes), {} if inputs is None else inputs.checksums(config))
+    of_targets = [
+        explanation_of(one, asvs, tree, *of_groups, subset, config.runtime.seed) for one in effects
+    ]
+    return Explained(
+        tuple(of_targets), config, tuple(notes), {} if inputs is None else inputs.checksums(config)
+    )
 
 
 def explanation_folder(folder: Path, config: ExplainConfig) -> OutputFolder:
-    """Return the folder that an explanation is to be written to, whose targets are not known yet."""
-    return OutputFolder(folder, "explain", _outputs(["*"]), [*files_read(config).values()], config.runtime.overwrite)
+    """Return the folder that an explanation is to be written to, whose targets are not known
+    yet.
+    """
+    return OutputFolder(
+        folder, "explain", _outputs(["*"]), [*files_read(config).values()], config.runtime.overwrite
+    )
 
 
 def _outputs(folders: Sequence[str]) -> list[str]:
     """Return the names of what an explanation writes, with a folder for each target."""
     tables = [f"{name}.tsv" for name in ("features", "taxa", "clades", "samples", "effects")]
     names = (*tables, "importance.qza", "figures/*.svg", "figures/*.png")
-    return [RUN, "explain.html", *MEMORY, *(f"{folder}/{name}" for folder in folders for name in names)]
+    return [
+        RUN,
+        "explain.html",
+        *MEMORY,
+        *(f"{folder}/{name}" for folder in folders for name in names),
+    ]
 
 
 def write_explained(output: OutputFolder, result: Explained) -> None:
@@ -220,7 +301,9 @@ def _named_asvs(table: SampleTable, taxonomy: Taxonomy | None) -> Asvs:
     lineages = None if taxonomy is None else taxonomy.of(table.feature_ids, table.sequences)
     if lineages is not None and not all(lineages):
         without = np.array([not lineage for lineage in lineages])
-        reads = f"{100 * (table.counts.sum(axis=0) @ without) / table.depths.sum():.1f} % of the reads"
+        reads = (
+            f"{100 * (table.counts.sum(axis=0) @ without) / table.depths.sum():.1f} % of the reads"
+        )
         which = f"{without.sum()} of {len(without)} ASVs ({reads})"
         log.warning("--taxonomy names no taxon of %s; these go by a short id", which)
     return Asvs(tuple(table.feature_ids), tuple(table.sequences), lineages or ())
@@ -233,9 +316,11 @@ def _summary(explanation: Explanation) -> list[str]:
     return [
         f"{explanation.effects.spec.name}: {explanation.verdict()}",
         *([f"  {of_taxa}"] if (of_taxa := explanation.taxa_verdict()) else []),
-        "  the first ASVs: importance (95 % interval of it alone), q of all that are tested, and what it speaks for",
+        "  the first ASVs: importance (95 % interval of it alone), q of all that are tested, and "
+        "what it speaks for",
         *(
-            f"  {explanation.asvs.label(column)}: {with_limits(interval_in(features, column, 'importance'))}, q "
+            f"  {explanation.asvs.label(column)}: "
+            f"{with_limits(interval_in(features, column, 'importance'))}, q "
             f"{number(features.loc[column, 'q'])}, for {speaks_for(features, column, what)}"
             f"{'; stands out' if explanation.stands_out[column] else ''}"
             for column in features.index
@@ -245,7 +330,8 @@ def _summary(explanation: Explanation) -> list[str]:
 
 
 def _report_of_run(models: Sequence[Path]) -> Path:
-    """Return the report of the run that is explained; the explanation goes beside it where --output-dir is not given.
+    """Return the report of the run that is explained; the explanation goes beside it where
+    --output-dir is not given.
 
     Raises
     ------
@@ -253,21 +339,30 @@ def _report_of_run(models: Sequence[Path]) -> Path:
         Several models, or a folder without a report that has a place for importances.
     """
     report = models[0] / "report.html"
-    if len(models) > 1 or not report.is_file() or IMPORTANCES[0] not in report.read_text(encoding="utf-8"):
+    if (
+        len(models) > 1
+        or not report.is_file()
+        or IMPORTANCES[0] not in report.read_text(encoding="utf-8")
+    ):
         raise InputError(
-            f"--output-dir: not given, and --model is {shown([str(path) for path in models])}, expected one run of "
-            "`aam train`, whose report.html takes the importances; name another folder with --output-dir"
+            f"--output-dir: not given, and --model is {shown([str(path) for path in models])}, "
+            "expected one run of "
+            "`aam train`, whose report.html takes the importances; name another folder with "
+            "--output-dir"
         )
     return report
 
 
 def _model_folders(paths: Sequence[Path]) -> tuple[Path, ...]:
-    """Return the model folders; of a cross-validation those of its folds, each of which has not seen some samples."""
+    """Return the model folders; of a cross-validation those of its folds, each of which has not
+    seen some samples.
+    """
     return tuple(folder for path in paths for folder in sorted(path.glob("fold-*/model")) or [path])
 
 
 def explain_model(config: ExplainConfig) -> None:
-    """Explain the predictions of models and write tables, an artifact, figures and a page for each target.
+    """Explain the predictions of models and write tables, an artifact, figures and a page for each
+    target.
 
     Raises
     ------
@@ -283,6 +378,10 @@ def explain_model(config: ExplainConfig) -> None:
     write_explained(output, result)
     if report is not None:
         importances = importances_html(result.explanations, result.notes, config.top)
-        features = {one.effects.spec.name: features_html(one, config.top) for one in result.explanations}
-        write_text(report, with_importances(report.read_text(encoding="utf-8"), importances, features))
+        features = {
+            one.effects.spec.name: features_html(one, config.top) for one in result.explanations
+        }
+        write_text(
+            report, with_importances(report.read_text(encoding="utf-8"), importances, features)
+        )
         log.info("%s shows the importances now", report)

@@ -1,4 +1,6 @@
-"""Tables, trees and metadata from whatever researchers have: a BIOM table, a DataFrame, AnnData or a file."""
+"""Tables, trees and metadata from whatever researchers have: a BIOM table, a DataFrame, AnnData or
+a file.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ class AmpliconTable:
     counts : scipy.sparse.csr_array [N, F]
         Whole reads.
     sample_ids, feature_ids : tuple of str
-        Names of rows and columns; features are called by their sequence, or by ids with ``sequences=FASTA``.
+        Names of rows and columns; features are called by their sequence, or by ids with
+        ``sequences=FASTA``.
     """
 
     counts: sparse.csr_array
@@ -66,10 +69,15 @@ class AmpliconTable:
         """Return the samples at `rows`: a slice, a mask or positions; all features stay."""
         rows = rows[0] if isinstance(rows, tuple) else rows
         chosen = np.atleast_1d(np.arange(len(self))[rows])
-        return AmpliconTable(self.counts[chosen], tuple(self.sample_ids[row] for row in chosen), self.feature_ids)
+        return AmpliconTable(
+            self.counts[chosen], tuple(self.sample_ids[row] for row in chosen), self.feature_ids
+        )
 
     def __repr__(self) -> str:
-        return f"AmpliconTable({len(self)} samples, {len(self.feature_ids)} features, {self.counts.sum()} reads)"
+        return (
+            f"AmpliconTable({len(self)} samples, {len(self.feature_ids)} features, "
+            f"{self.counts.sum()} reads)"
+        )
 
 
 def read_table(source: Any) -> AmpliconTable:
@@ -78,13 +86,14 @@ def read_table(source: Any) -> AmpliconTable:
     Parameters
     ----------
     source : biom.Table, pandas.DataFrame, anndata.AnnData, AmpliconTable, or path
-        Rows of a DataFrame, and observations of AnnData, are samples called by the index; columns are ASVs. A
-        path is read as the commands read ``--table``.
+        Rows of a DataFrame, and observations of AnnData, are samples called by the index; columns
+        are ASVs. A path is read as the commands read ``--table``.
 
     Raises
     ------
     InputError
-        Anything else, a file that is no table, reads that are not whole numbers, or ids that occur twice.
+        Anything else, a file that is no table, reads that are not whole numbers, or ids that occur
+        twice.
     """
     if isinstance(source, AmpliconTable):
         return source
@@ -92,29 +101,41 @@ def read_table(source: Any) -> AmpliconTable:
         table = aam.data.table.read_table(Path(source), need_sequences=False)
         return AmpliconTable(table.counts, table.sample_ids, tuple(table.feature_ids))
     if hasattr(source, "matrix_data") and hasattr(source, "ids"):
-        return _checked(source.matrix_data.T, source.ids(), source.ids(axis="observation"), "the BIOM table")
+        return _checked(
+            source.matrix_data.T, source.ids(), source.ids(axis="observation"), "the BIOM table"
+        )
     if hasattr(source, "obs_names") and hasattr(source, "var_names"):
         return _checked(source.X, source.obs_names, source.var_names, "the AnnData")
     if hasattr(source, "iloc") and hasattr(source, "columns"):
-        in_parts = len(source.columns) > 0 and all(getattr(kind, "fill_value", None) == 0 for kind in source.dtypes)
+        in_parts = len(source.columns) > 0 and all(
+            getattr(kind, "fill_value", None) == 0 for kind in source.dtypes
+        )
         values = source.sparse.to_coo() if in_parts else _dense(source)
         return _checked(values, source.index, source.columns, "the DataFrame")
-    raise InputError(f"X is {type(source).__name__}, which has no sequences of ASVs or no sample ids; {EXPECTED}")
+    raise InputError(
+        f"X is {type(source).__name__}, which has no sequences of ASVs or no sample ids; {EXPECTED}"
+    )
 
 
 def _dense(frame: Any) -> npt.NDArray[Any]:
-    """Return the values of a DataFrame, NaN where they are missing; `InputError` names the first that is no number."""
+    """Return the values of a DataFrame, NaN where they are missing; `InputError` names the first
+    that is no number.
+    """
     values = frame.to_numpy()
     if values.dtype != object:
         return np.asarray(values)
     try:
         return np.asarray(frame.to_numpy(np.float64, na_value=math.nan))
     except (TypeError, ValueError):
-        places = ((row, column) for (row, column), value in np.ndenumerate(values) if not _is_real(value))
+        places = (
+            (row, column) for (row, column), value in np.ndenumerate(values) if not _is_real(value)
+        )
         row, column = next(places, (0, 0))
         raise InputError(
-            f"the DataFrame: {str(values[row, column])[:60]!r} at sample {str(frame.index[row])!r}, column "
-            f"{str(frame.columns[column])[:60]!r} is no number; expected reads: samples are rows, columns ASVs"
+            f"the DataFrame: {str(values[row, column])[:60]!r} at sample "
+            f"{str(frame.index[row])!r}, column "
+            f"{str(frame.columns[column])[:60]!r} is no number; expected reads: samples are "
+            "rows, columns ASVs"
         ) from None
 
 
@@ -123,13 +144,19 @@ def _is_real(value: Any) -> bool:
     return is_missing_value(value) or isinstance(value, numbers.Real)
 
 
-def _checked(values: Any, sample_ids: Sequence[Any], feature_ids: Sequence[Any], where: str) -> AmpliconTable:
-    """Return the table of `values` [N, F], dense or sparse, with the checks that every file passes."""
+def _checked(
+    values: Any, sample_ids: Sequence[Any], feature_ids: Sequence[Any], where: str
+) -> AmpliconTable:
+    """Return the table of `values` [N, F], dense or sparse, with the checks that every file
+    passes.
+    """
     raw = checked_table(_raw_table(values, sample_ids, feature_ids, where), where)
     return AmpliconTable(raw.counts, tuple(raw.sample_ids), tuple(raw.feature_ids))
 
 
-def _raw_table(values: Any, sample_ids: Sequence[Any], feature_ids: Sequence[Any], where: str) -> RawTable:
+def _raw_table(
+    values: Any, sample_ids: Sequence[Any], feature_ids: Sequence[Any], where: str
+) -> RawTable:
     """Return `values` [N, F] as whole reads."""
     try:
         entries = sparse.coo_array(values)
@@ -139,7 +166,9 @@ def _raw_table(values: Any, sample_ids: Sequence[Any], feature_ids: Sequence[Any
         raise InputError(f"{where} holds {entries.dtype}, expected whole reads")
     for kind, ids in (("sample", sample_ids), ("feature", feature_ids)):
         if missing := [number for number, name in enumerate(ids, 1) if is_missing_value(name)]:
-            raise InputError(f"{where}: {len(missing)} {kind} ids are missing, the first is {kind} {missing[0]}")
+            raise InputError(
+                f"{where}: {len(missing)} {kind} ids are missing, the first is {kind} {missing[0]}"
+            )
     samples, features = [str(name) for name in sample_ids], [str(name) for name in feature_ids]
     rows, columns = entries.coords
 
@@ -147,17 +176,23 @@ def _raw_table(values: Any, sample_ids: Sequence[Any], feature_ids: Sequence[Any
         return f"sample {samples[rows[position]]!r}, feature {features[columns[position]]!r}"
 
     counts = whole_counts(entries.data, where, place)
-    return RawTable(sparse.csr_array((counts, (rows, columns)), shape=entries.shape), samples, features)
+    return RawTable(
+        sparse.csr_array((counts, (rows, columns)), shape=entries.shape), samples, features
+    )
 
 
 def option_of(source: Any) -> Path | None:
-    """Return what an option says of an input: its path, `IN_MEMORY`, or None where there is none."""
+    """Return what an option says of an input: its path, `IN_MEMORY`, or None where there is
+    none.
+    """
     if source is None:
         return None
     return Path(source) if isinstance(source, (str, os.PathLike)) else IN_MEMORY
 
 
-def sample_table(source: Any, sequences: Path | None = None, need_sequences: bool = True) -> SampleTable:
+def sample_table(
+    source: Any, sequences: Path | None = None, need_sequences: bool = True
+) -> SampleTable:
     """Return the table of a file, or of what `read_table` takes, as a model reads it.
 
     Parameters and errors are those of `aam.data.table.read_table`, and of `read_table`.
@@ -170,31 +205,47 @@ def sample_table(source: Any, sequences: Path | None = None, need_sequences: boo
 
 
 def phylogeny(source: Any, midpoint: bool = False) -> Phylogeny | None:
-    """Return the tree of a file or of a skbio.TreeNode, rooted at its midpoint if asked; None where there is none."""
+    """Return the tree of a file or of a skbio.TreeNode, rooted at its midpoint if asked; None where
+    there is none.
+    """
     if source is None:
         return None
     if isinstance(source, (str, os.PathLike)):
         return read_tree(Path(source), midpoint)
     if not hasattr(source, "write"):
-        raise InputError(f"tree is {type(source).__name__}, expected a skbio.TreeNode, or the path of a tree")
+        raise InputError(
+            f"tree is {type(source).__name__}, expected a skbio.TreeNode, or the path of a tree"
+        )
     text = io.StringIO()
     source.write(text, format="newick")
     return rooted_tree(text.getvalue(), "tree", midpoint)
 
 
-def inputs_of(data: DataConfig, table: SampleTable, tree: Any = None, metadata: Metadata | None = None) -> Inputs:
-    """Return the inputs of a training: what is in memory, and the matrix of distances that `data` names."""
+def inputs_of(
+    data: DataConfig, table: SampleTable, tree: Any = None, metadata: Metadata | None = None
+) -> Inputs:
+    """Return the inputs of a training: what is in memory, and the matrix of distances that `data`
+    names.
+    """
     matrix = None if data.unifrac_matrix is None else read_distances(data.unifrac_matrix)
-    return Inputs((table,), trees=(phylogeny(tree, data.midpoint_root),), matrix=matrix, metadata=metadata)
+    return Inputs(
+        (table,), trees=(phylogeny(tree, data.midpoint_root),), matrix=matrix, metadata=metadata
+    )
 
 
-# --- metadata --------------------------------------------------------------------------------------------------------
+# --- metadata ----------------------------------------------------------------------------------
 
 
 def is_missing_value(value: Any) -> bool:
-    """Return whether a value is missing as Python, NumPy or pandas say it: None, NaN, NaT or ``pandas.NA``."""
+    """Return whether a value is missing as Python, NumPy or pandas say it: None, NaN, NaT or
+    ``pandas.NA``.
+    """
     value = value.item() if isinstance(value, np.generic) else value
-    return value is None or (isinstance(value, float) and math.isnan(value)) or str(value) in ("<NA>", "NaT")
+    return (
+        value is None
+        or (isinstance(value, float) and math.isnan(value))
+        or str(value) in ("<NA>", "NaT")
+    )
 
 
 def _text(value: Any) -> str:
@@ -214,17 +265,25 @@ def is_numeric(values: Sequence[Any]) -> bool:
 
 
 def aligned(values: Any, sample_ids: Sequence[str], name: str) -> list[Any]:
-    """Return one value for each sample: by id where `values` is a Series of these ids, else in their order.
+    """Return one value for each sample: by id where `values` is a Series of these ids, else in
+    their order.
 
     Raises
     ------
     InputError
-        No values in an order, another number of them, several for a sample, or an index without some samples.
+        No values in an order, another number of them, several for a sample, or an index without
+        some samples.
     """
     if not hasattr(values, "__len__") or isinstance(values, (str, bytes, Mapping, Set)):
-        raise InputError(f"{name} is {type(values).__name__}, expected an array, a list, or a Series by sample id")
+        raise InputError(
+            f"{name} is {type(values).__name__}, expected an array, a list, or a Series by "
+            "sample id"
+        )
     if getattr(values, "ndim", 1) != 1:
-        raise InputError(f"{name} has the shape {values.shape}, expected ({len(sample_ids)},): a value for each sample")
+        raise InputError(
+            f"{name} has the shape {values.shape}, expected ({len(sample_ids)},): a value for "
+            "each sample"
+        )
     index = getattr(values, "index", None)
     if index is not None and not callable(index):
         names = [str(label) for label in index]
@@ -238,31 +297,43 @@ def aligned(values: Any, sample_ids: Sequence[str], name: str) -> list[Any]:
         if present:
             absent = [sample for sample in sample_ids if sample not in present]
             raise InputError(
-                f"{name}: {len(absent)} of {len(sample_ids)} samples are not in its index: {shown(absent)}"
+                f"{name}: {len(absent)} of {len(sample_ids)} samples are not in its index: "
+                f"{shown(absent)}"
             )
     listed = np.asarray(values, dtype=object).tolist() if not isinstance(values, list) else values
     if len(listed) != len(sample_ids):
-        raise InputError(f"{name} has {len(listed)} values, and the table has {len(sample_ids)} samples; give one each")
+        raise InputError(
+            f"{name} has {len(listed)} values, and the table has {len(sample_ids)} samples; give "
+            "one each"
+        )
     return listed
 
 
 def metadata_of_columns(
-    sample_ids: Sequence[str], columns: Mapping[str, Sequence[Any]], categorical: Collection[str], source: str
+    sample_ids: Sequence[str],
+    columns: Mapping[str, Sequence[Any]],
+    categorical: Collection[str],
+    source: str,
 ) -> Metadata:
-    """Return columns of values in the order of `sample_ids` as metadata, of which some are categorical.
+    """Return columns of values in the order of `sample_ids` as metadata, of which some are
+    categorical.
 
-    In a categorical column only an empty cell is missing: ``none`` is a class like any other. `source` is what
-    messages call the metadata.
+    In a categorical column only an empty cell is missing: ``none`` is a class like any other.
+    `source` is what messages call the metadata.
 
     Raises
     ------
     InputError
         A numeric column holds text, or sample ids could not stand in the files of a run.
     """
-    if unreadable := [name for name in sample_ids if name.startswith("#") or name != name.strip() or not name]:
+    if unreadable := [
+        name for name in sample_ids if name.startswith("#") or name != name.strip() or not name
+    ]:
         raise InputError(
-            f"{len(unreadable)} of {len(sample_ids)} sample ids cannot stand in metadata: {shown(unreadable)}; QIIME 2 "
-            "takes what begins with # for a comment and drops white space around ids; rename these samples"
+            f"{len(unreadable)} of {len(sample_ids)} sample ids cannot stand in metadata: "
+            f"{shown(unreadable)}; QIIME 2 "
+            "takes what begins with # for a comment and drops white space around ids; rename "
+            "these samples"
         )
     cells = {name: tuple(map(_text, values)) for name, values in columns.items()}
     types = ["categorical" if name in categorical else "numeric" for name in columns]
@@ -272,18 +343,24 @@ def metadata_of_columns(
 
 def check_column_names(frame: Any, name: str) -> None:
     """Raise `InputError` where two columns of a DataFrame have the same name as text."""
-    if repeated := [column for column, times in Counter(map(str, frame.columns)).items() if times > 1]:
+    if repeated := [
+        column for column, times in Counter(map(str, frame.columns)).items() if times > 1
+    ]:
         raise InputError(f"{name}: columns of the same name: {shown(repeated)}; rename them")
 
 
 def metadata_from(source: Any, decimal: str = ".", name: str = "metadata") -> Metadata:
-    """Return the metadata of a file or of a DataFrame by sample id; `InputError`, with `name`, for anything else."""
+    """Return the metadata of a file or of a DataFrame by sample id; `InputError`, with `name`, for
+    anything else.
+    """
     if isinstance(source, Metadata):
         return source
     if isinstance(source, (str, os.PathLike)):
         return read_metadata(Path(source), decimal)
     if not hasattr(source, "columns") or not hasattr(source, "index"):
-        raise InputError(f"{name} is {type(source).__name__}, expected a DataFrame by sample id, or a path")
+        raise InputError(
+            f"{name} is {type(source).__name__}, expected a DataFrame by sample id, or a path"
+        )
     check_column_names(source, name)
     columns = {str(column): source[column].tolist() for column in source.columns}
     categorical = [str(column) for column in source.columns if not is_numeric(source[column])]

@@ -12,7 +12,13 @@ import numpy as np
 import pandas as pd
 
 from aam.api.apply import load_table, prepare_models
-from aam.api.embedding import PlacedSamples, distances_between, nearest_samples, open_embedding, placed_samples
+from aam.api.embedding import (
+    PlacedSamples,
+    distances_between,
+    nearest_samples,
+    open_embedding,
+    placed_samples,
+)
 from aam.api.explanation import explained, explanation_folder, write_explained
 from aam.api.memory import metadata_from, option_of, phylogeny, sample_table
 from aam.config_commands import ApplyConfig, EmbedConfig, ExplainConfig, PredictConfig
@@ -42,11 +48,16 @@ class Model:
         Those that predict together, with what predictions need.
     """
 
-    def __init__(self, paths: tuple[Path, ...], models: Sequence[SavedModel], options: dict[str, Any]) -> None:
+    def __init__(
+        self, paths: tuple[Path, ...], models: Sequence[SavedModel], options: dict[str, Any]
+    ) -> None:
         self.paths, self.models, self._options = paths, tuple(models), options
 
     def __repr__(self) -> str:
-        return f"Model({', '.join(map(str, self.paths))}; targets: {', '.join(self.targets) or 'none, an encoder'})"
+        return (
+            f"Model({', '.join(map(str, self.paths))}; targets: "
+            f"{', '.join(self.targets) or 'none, an encoder'})"
+        )
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -58,7 +69,9 @@ class Model:
         """Reads to which samples are rarefied; those with fewer cannot be predicted."""
         return self.models[0].depth
 
-    def predict(self, table: Any, metadata: Any = None, labels: Any = None, **options: Any) -> pd.DataFrame:
+    def predict(
+        self, table: Any, metadata: Any = None, labels: Any = None, **options: Any
+    ) -> pd.DataFrame:
         """Predict every sample of a table, as `aam predict` does.
 
         Parameters
@@ -67,25 +80,30 @@ class Model:
         metadata : DataFrame or path, optional
             The columns of covariates, by sample id, for a model that reads some.
         labels : DataFrame or path, optional
-            Labels of a few samples of a new study (``new_study=True``), by sample id, in columns named like targets.
+            Labels of a few samples of a new study (``new_study=True``), by sample id, in columns
+            named like targets.
         **options
             Of `aam predict`, such as ``prediction_passes`` or ``sequences``.
 
         Returns
         -------
         pandas.DataFrame
-            By sample id the columns of the file that `aam predict` writes: targets, their spread and limits,
-            probabilities, and ``note``, which says why a sample has no prediction.
+            By sample id the columns of the file that `aam predict` writes: targets, their spread
+            and limits, probabilities, and ``note``, which says why a sample has no prediction.
 
         Raises
         ------
         InputError
             Bad options or tables, or an encoder without targets.
         """
-        columns = dict(prediction_columns(self.prediction_table(table, metadata, labels, **options)))
+        columns = dict(
+            prediction_columns(self.prediction_table(table, metadata, labels, **options))
+        )
         return pd.DataFrame(columns).set_index("sample-id")
 
-    def prediction_table(self, table: Any, metadata: Any = None, labels: Any = None, **options: Any) -> PredictionTable:
+    def prediction_table(
+        self, table: Any, metadata: Any = None, labels: Any = None, **options: Any
+    ) -> PredictionTable:
         """Return the predictions as `aam.evaluate` takes them; parameters as `predict`."""
         config = self._config(PredictConfig(), table, options, metadata=metadata, labels=labels)
         study, _ = load_table(self.models, config, inputs_of_model(config, table, metadata))
@@ -94,11 +112,12 @@ class Model:
         return predict_samples(self.models, study, passes, runtime, config.new_study, few)
 
     def embed(self, table: Any, *, asvs: bool = False, **options: Any) -> pd.DataFrame:
-        """Return the vectors of the samples that reach the depth, by sample id, or those of all ASVs by sequence.
+        """Return the vectors of the samples that reach the depth, by sample id, or those of all
+        ASVs by sequence.
 
-        Parameters are those of `predict`; with `asvs` the rows are ASVs. A reference tree such as `16s` has 1,024
-        numbers for each sample, whose Euclidean distances are close to unweighted UniFrac in their order, and none of
-        ASVs (`InputError`).
+        Parameters are those of `predict`; with `asvs` the rows are ASVs. A reference tree such as
+        `16s` has 1,024 numbers for each sample, whose Euclidean distances are close to unweighted
+        UniFrac in their order, and none of ASVs (`InputError`).
         """
         config = self._config(EmbedConfig(), table, options)
         inputs, name = inputs_of_model(config, table), "asv" if asvs else "sample-id"
@@ -107,12 +126,21 @@ class Model:
             ids, values = list(placed.sample_ids), np.concatenate(list(placed.vectors()))
         else:
             embedding = open_embedding(self.models, config, inputs)
-            values = embedding.asvs.vectors.cpu().numpy() if asvs else np.concatenate(list(embedding.samples()))
-            ids = list(embedding.study.table.sequences if asvs else embedding.study.table.sample_ids)
-        return pd.DataFrame(values, pd.Index(ids, name=name), [f"d{number}" for number in range(values.shape[1])])
+            values = (
+                embedding.asvs.vectors.cpu().numpy()
+                if asvs
+                else np.concatenate(list(embedding.samples()))
+            )
+            ids = list(
+                embedding.study.table.sequences if asvs else embedding.study.table.sample_ids
+            )
+        return pd.DataFrame(
+            values, pd.Index(ids, name=name), [f"d{number}" for number in range(values.shape[1])]
+        )
 
     def distances(self, table: Any, metric: PlacedMetric = "unifrac", **options: Any) -> Any:
-        """Return UniFrac between the samples that reach the depth, predicted from ASVs placed on the reference tree.
+        """Return UniFrac between the samples that reach the depth, predicted from ASVs placed on
+        the reference tree.
 
         It is what ``aam embed --distances`` writes. Parameters are those of `predict`.
 
@@ -128,7 +156,8 @@ class Model:
         Raises
         ------
         InputError
-            Another metric, a model without a reference tree, a table that holds no 16S, or scikit-bio is not installed.
+            Another metric, a model without a reference tree, a table that holds no 16S, or
+            scikit-bio is not installed.
         """
         skbio = import_extra("skbio", "skbio", "Model.distances")
         samples = self._on_reference(table, metric, options)
@@ -136,22 +165,29 @@ class Model:
         fill_tiles(values, samples.distances(metric))
         return skbio.DistanceMatrix(values, samples.sample_ids)
 
-    def branches(self, table: Any, metric: PlacedMetric = "unifrac", **options: Any) -> pd.DataFrame:
-        """Return what each sample that reaches the depth has of each branch of the reference tree, by sample id.
+    def branches(
+        self, table: Any, metric: PlacedMetric = "unifrac", **options: Any
+    ) -> pd.DataFrame:
+        """Return what each sample that reaches the depth has of each branch of the reference tree,
+        by sample id.
 
-        For ``unifrac`` the probability that one of its ASVs stands below the branch, for ``weighted-normalized`` the
-        expected share of its reads. The columns are the same for every table and region. Parameters are those of
-        `predict`.
+        For ``unifrac`` the probability that one of its ASVs stands below the branch, for
+        ``weighted-normalized`` the expected share of its reads. The columns are the same for every
+        table and region. Parameters are those of `predict`.
         """
         samples = self._on_reference(table, metric, options)
-        return pd.DataFrame(samples.branches(metric), pd.Index(samples.sample_ids, name="sample-id"))
+        return pd.DataFrame(
+            samples.branches(metric), pd.Index(samples.sample_ids, name="sample-id")
+        )
 
     def similarity(self, table: Any, other: Any, **options: Any) -> pd.DataFrame:
-        """Return how alike the samples of two tables are, between 0 and 1, whatever region of 16S each is of.
+        """Return how alike the samples of two tables are, between 0 and 1, whatever region of 16S
+        each is of.
 
-        It is the cosine between the cube roots of the expected shares of reads below each branch of the reference
-        tree, times fourth roots of its length: nothing of one sample depends on the others of its table. Parameters
-        are those of `predict`; rows are the samples of `table`, columns those of `other`.
+        It is the cosine between the cube roots of the expected shares of reads below each branch of
+        the reference tree, times fourth roots of its length: nothing of one sample depends on the
+        others of its table. Parameters are those of `predict`; rows are the samples of `table`,
+        columns those of `other`.
         """
         first, second = (self._on_reference(one, "unifrac", options) for one in (table, other))
         values = np.zeros((len(first.sample_ids), len(second.sample_ids)), np.float32)
@@ -161,9 +197,16 @@ class Model:
         return pd.DataFrame(values, index, columns)
 
     def search(
-        self, table: Any, among: Any = None, *, distance: PlacedDistance = "cosine", nearest: int = 10, **options: Any
+        self,
+        table: Any,
+        among: Any = None,
+        *,
+        distance: PlacedDistance = "cosine",
+        nearest: int = 10,
+        **options: Any,
     ) -> pd.DataFrame:
-        """Return the samples of a collection that are nearest to each sample of a table, as `aam search` writes them.
+        """Return the samples of a collection that are nearest to each sample of a table, as `aam
+        search` writes them.
 
         All are compared, so that none is missed. Parameters are those of `predict`.
 
@@ -172,7 +215,8 @@ class Model:
         among : biom.Table, DataFrame, AnnData, AmpliconTable or path, optional
             The collection, of whatever region of 16S; unset: the other samples of the table.
         distance : str
-            ``cosine`` (one minus `similarity`), or ``unifrac`` or ``weighted-normalized`` (`distances`; one region).
+            ``cosine`` (one minus `similarity`), or ``unifrac`` or ``weighted-normalized``
+            (`distances`; one region).
         nearest : int
             How many samples to name for each.
 
@@ -184,7 +228,9 @@ class Model:
         if nearest < 1:
             raise InputError(f"nearest is {nearest}, expected 1 or more")
         samples = self._on_reference(table, distance, options, PlacedDistance)
-        others = None if among is None else self._on_reference(among, distance, options, PlacedDistance)
+        others = (
+            None if among is None else self._on_reference(among, distance, options, PlacedDistance)
+        )
         return nearest_samples(samples, others, distance, nearest)
 
     def _on_reference(
@@ -204,13 +250,15 @@ class Model:
         output_dir: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> pd.DataFrame:
-        """Return what each ASV adds to the predictions of samples that the model has not learned from.
+        """Return what each ASV adds to the predictions of samples that the model has not learned
+        from.
 
         Parameters
         ----------
         table : biom.Table, DataFrame, AnnData, AmpliconTable or path
         metadata : DataFrame or path, optional
-            The true values by sample id, which importance needs, covariates, and groups that intervals resample.
+            The true values by sample id, which importance needs, covariates, and groups that
+            intervals resample.
         tree : skbio.TreeNode or path, optional
             Phylogeny, for the importance of clades among the files.
         output_dir : path, optional
@@ -221,7 +269,8 @@ class Model:
         Returns
         -------
         pandas.DataFrame
-            By target and feature id the columns of the file features.tsv, the most important ASV first.
+            By target and feature id the columns of the file features.tsv, the most important ASV
+            first.
 
         Raises
         ------
@@ -232,12 +281,17 @@ class Model:
         config = self._config(ExplainConfig(), table, options, metadata=metadata, tree=tree)
         output = None
         if output_dir is not None:
-            output = dataclasses.replace(explanation_folder(Path(output_dir), config), overwrite=overwrite)
+            output = dataclasses.replace(
+                explanation_folder(Path(output_dir), config), overwrite=overwrite
+            )
             output.check()
         result = explained(config, self.models, inputs_of_model(config, table, metadata, tree))
         if output is not None:
             write_explained(output, result)
-        tables = {one.effects.spec.name: one.features.set_index("feature-id") for one in result.explanations}
+        tables = {
+            one.effects.spec.name: one.features.set_index("feature-id")
+            for one in result.explanations
+        }
         return pd.concat(tables, names=["target"])
 
     def _config(self, default: Any, table: Any, options: dict[str, Any], **inputs: Any) -> Any:
@@ -251,12 +305,16 @@ class Model:
         return config
 
 
-def inputs_of_model(config: ApplyConfig, table: Any, metadata: Any = None, tree: Any = None) -> Inputs:
+def inputs_of_model(
+    config: ApplyConfig, table: Any, metadata: Any = None, tree: Any = None
+) -> Inputs:
     """Return what a model is applied to, from files or from memory, read as `config` says."""
     read = sample_table(table, config.sequences)
     decimal = getattr(config, "decimal", ".")
     return Inputs(
-        (read,), trees=(phylogeny(tree),), metadata=None if metadata is None else metadata_from(metadata, decimal)
+        (read,),
+        trees=(phylogeny(tree),),
+        metadata=None if metadata is None else metadata_from(metadata, decimal),
     )
 
 
@@ -264,7 +322,9 @@ def _refuse_useless(default: Any, options: Mapping[str, Any]) -> None:
     """Raise `InputError` for options of a command that would do nothing in memory."""
     of_command = {each.field.name for each in options_of(default) if each.about.of == "command"}
     if useless := sorted(options.keys() & (OF_FILES | of_command)):
-        raise InputError(f"{shown(useless)}: of the command, and without effect here; take what is returned")
+        raise InputError(
+            f"{shown(useless)}: of the command, and without effect here; take what is returned"
+        )
 
 
 def load(path: Paths, **options: Any) -> Model:
@@ -284,10 +344,15 @@ def load(path: Paths, **options: Any) -> Model:
     """
     paths = (path,) if isinstance(path, (str, os.PathLike)) else tuple(path or ())
     if not paths:
-        raise InputError("aam.load: no path is given; give the folder of a run or model, or the name of an encoder")
+        raise InputError(
+            "aam.load: no path is given; give the folder of a run or model, or the name of an "
+            "encoder"
+        )
     folders = tuple(Path(one) for one in paths)
     config = configured(PredictConfig(), options, "aam.load")
     _refuse_useless(config, options)
     if others := sorted(options.keys() - vars(config.runtime).keys()):
-        raise InputError(f"aam.load: {shown(others)}: not of the machine; give it to predict, embed or explain")
+        raise InputError(
+            f"aam.load: {shown(others)}: not of the machine; give it to predict, embed or explain"
+        )
     return Model(folders, prepare_models(folders, config.runtime), options)

@@ -28,7 +28,14 @@ from aam.options import IN_MEMORY, check, configured, to_dict
 from aam.predict.blend import in_words
 from aam.report.training import TrainingReport
 from aam.training.decisions import decide
-from aam.training.fit import VALIDATION, split_folder, split_name, split_sizes, train_on_all, train_split
+from aam.training.fit import (
+    VALIDATION,
+    split_folder,
+    split_name,
+    split_sizes,
+    train_on_all,
+    train_split,
+)
 from aam.training.inputs import Prepared, check_targets, load_inputs
 
 if TYPE_CHECKING:
@@ -37,18 +44,22 @@ if TYPE_CHECKING:
 log = logging.getLogger("aam")
 
 
-def run(given: PretrainConfig | FineTuneConfig, report: bool = True, inputs: Inputs | None = None) -> int:
+def run(
+    given: PretrainConfig | FineTuneConfig, report: bool = True, inputs: Inputs | None = None
+) -> int:
     """Run `aam pretrain` or `aam train`: train on every split and report on the held-out samples.
 
     `inputs` are there where they are no files: the options then name them as `IN_MEMORY`.
 
-    Writes run.json, and for each split split.tsv, metrics.jsonl, tensorboard/, checkpoints/ while it lasts, model/
-    (best epoch) and last/, below fold-K/ when cross-validating, beside a model/ of all samples where no network is
-    trained, then, with `report`, predictions.tsv, report.html and metrics.json. Raises `CallAgain` after a signal, with
-    the state saved. Returns the exit status.
+    Writes run.json, and for each split split.tsv, metrics.jsonl, tensorboard/, checkpoints/ while
+    it lasts, model/ (best epoch) and last/, below fold-K/ when cross-validating, beside a model/ of
+    all samples where no network is trained, then, with `report`, predictions.tsv, report.html and
+    metrics.json. Raises `CallAgain` after a signal, with the state saved. Returns the exit status.
     """
 
-    command, config = ("pretrain", given.training()) if isinstance(given, PretrainConfig) else ("train", given)
+    command, config = (
+        ("pretrain", given.training()) if isinstance(given, PretrainConfig) else ("train", given)
+    )
 
     def prepare(world: World) -> RunPlan:
         if is_rank(config.runtime):
@@ -59,9 +70,12 @@ def run(given: PretrainConfig | FineTuneConfig, report: bool = True, inputs: Inp
             log.info("%s", line)
         study = prepared.study
         facts = {
-            "device": str(prepared.device), "ranks": world.size, "depth": study.depth,
-            "dropped_samples": study.selection.dropped, "decisions": decisions,
-        }  # fmt: skip
+            "device": str(prepared.device),
+            "ranks": world.size,
+            "depth": study.depth,
+            "dropped_samples": study.selection.dropped,
+            "decisions": decisions,
+        }
 
         def work(run: RunDirectory) -> None:
             train_splits(prepared, run, command, report)
@@ -69,21 +83,34 @@ def run(given: PretrainConfig | FineTuneConfig, report: bool = True, inputs: Inp
         options, files = options_and_files(command, prepared.config)
         in_memory = {} if inputs is None else inputs.checksums(config.data)
         outputs = _outputs(prepared.config)
-        return RunPlan(options, files, facts, outputs, work, lambda: [*dry_run_message(prepared)], in_memory)
+        return RunPlan(
+            options, files, facts, outputs, work, lambda: [*dry_run_message(prepared)], in_memory
+        )
 
     return run_command(command, config.runtime, prepare)
 
 
-def options_and_files(command: str, config: FineTuneConfig) -> tuple[dict[str, Any], dict[str, Path]]:
+def options_and_files(
+    command: str, config: FineTuneConfig
+) -> tuple[dict[str, Any], dict[str, Path]]:
     """Return the options of a command as plain data, and the files that it reads, by option."""
     encoder = config.train.pretrained_encoder
-    values = {**vars(config.data), "pretrained_encoder": None if encoder is None else model_folder(encoder)}
+    values = {
+        **vars(config.data),
+        "pretrained_encoder": None if encoder is None else model_folder(encoder),
+    }
     values |= {f"table {number}": path for number, path in enumerate(config.data.tables, 1)}
-    values |= {f"tree {number}": Path(tree) for number, tree in enumerate(config.data.trees, 1) if tree != NO_TREE}
+    values |= {
+        f"tree {number}": Path(tree)
+        for number, tree in enumerate(config.data.trees, 1)
+        if tree != NO_TREE
+    }
     options = to_dict(config)
     if command == "pretrain":
         options = {name: options[name] for name in to_dict(PretrainConfig())}
-    return options, {name: path for name, path in values.items() if isinstance(path, Path) and path != IN_MEMORY}
+    return options, {
+        name: path for name, path in values.items() if isinstance(path, Path) and path != IN_MEMORY
+    }
 
 
 def _outputs(config: FineTuneConfig) -> list[str]:
@@ -92,17 +119,25 @@ def _outputs(config: FineTuneConfig) -> list[str]:
     model = ("model.json", "members.json")
     ensemble = [f"model/fold-*/{file}" for file in (MANIFEST, "*.safetensors", *model)]
     return [
-        "predictions.tsv", "report.html", *FIGURES,
+        "predictions.tsv",
+        "report.html",
+        *FIGURES,
         *(f"{folder}{name}" for folder in folders for name in ("split.tsv", VALIDATION)),
         *(name for folder in folders for name in training_outputs(folder, model)),
         *(ensemble if config.targets.ensemble else ()),
-    ]  # fmt: skip
+    ]
 
 
 def train_splits(prepared: Prepared, run: RunDirectory, command: str, report: bool) -> None:
-    """Train each split that is not trained yet, and write predictions and, with `report`, the report."""
+    """Train each split that is not trained yet, and write predictions and, with `report`, the
+    report.
+    """
     warnings = _leaks(prepared)
-    collected = TrainingReport(prepared, command, run.path, warnings) if report and run.world.is_main else None
+    collected = (
+        TrainingReport(prepared, command, run.path, warnings)
+        if report and run.world.is_main
+        else None
+    )
     for split in prepared.splits:
         title = command if prepared.config.data.cv is None else f"{command} fold {split.test_fold}"
         saved = train_split(prepared, run, split, split_folder(prepared, run.path, split), title)
@@ -118,9 +153,15 @@ def train_splits(prepared: Prepared, run: RunDirectory, command: str, report: bo
 
 
 def _leaks(prepared: Prepared) -> list[str]:
-    """Return and log warnings of samples that stand in two subsets of a split under different names."""
+    """Return and log warnings of samples that stand in two subsets of a split under different
+    names.
+    """
     table, column = prepared.study.table, prepared.config.data.group_column
-    warnings = [text for split in prepared.splits for text in duplicates_across_subsets(table, split, column)]
+    warnings = [
+        text
+        for split in prepared.splits
+        for text in duplicates_across_subsets(table, split, column)
+    ]
     for message in warnings:
         log.warning("warning: %s", message)
     return warnings
@@ -143,7 +184,9 @@ def loss_names(prepared: Prepared) -> list[str]:
 
 
 def start_message(prepared: Prepared, command: str) -> list[str]:
-    """Return a line on device, samples, ASVs, depth and losses, on what predicts, and where no UniFrac is learned."""
+    """Return a line on device, samples, ASVs, depth and losses, on what predicts, and where no
+    UniFrac is learned.
+    """
     study = prepared.study
     ranks = f" x {prepared.world.size}" if prepared.world.size > 1 else ""
     inputs = (
@@ -157,33 +200,46 @@ def start_message(prepared: Prepared, command: str) -> list[str]:
     lines = [f"{inputs}; losses: {', '.join(loss_names(prepared)) or 'none'}", *models]
     if study.metric is None and command == "pretrain":
         lines.append(
-            "without --tree or --unifrac-matrix no UniFrac term is learned: the encoder learns from "
+            "without --tree or --unifrac-matrix no UniFrac term is learned: the encoder learns "
+            "from "
             f"{' and '.join(loss_names(prepared))} only"
         )
     elif study.metric is None and not prepared.config.targets.freeze_base:
-        lines.append("without --tree or --unifrac-matrix no UniFrac term is learned beside the targets")
+        lines.append(
+            "without --tree or --unifrac-matrix no UniFrac term is learned beside the targets"
+        )
     return lines
 
 
 def dry_run_message(prepared: Prepared) -> Iterator[str]:
-    """Yield what ``--dry-run`` shows below the start message: the samples of each split, and the steps."""
+    """Yield what ``--dry-run`` shows below the start message: the samples of each split, and the
+    steps.
+    """
     _leaks(prepared)
     study, config, train = prepared.study, prepared.config, prepared.config.train
     for split in prepared.splits:
         line = f"{split_name(prepared, split)}: {split_sizes(prepared, split)}"
         if train.epochs and config.trains_network:
-            loader = Loader(study, study.rows(split.ids("train")), train.batch_size, shuffle=True, world=prepared.world)
+            loader = Loader(
+                study,
+                study.rows(split.ids("train")),
+                train.batch_size,
+                shuffle=True,
+                world=prepared.world,
+            )
             steps = math.ceil(len(loader) / train.gradient_accumulation_steps)
             line += f"; at most {train.epochs} epochs of {steps} step{'s' if steps > 1 else ''}"
         yield line
 
 
-# --- on data in memory -----------------------------------------------------------------------------------------------
+# --- on data in memory -------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def interrupts_as_in_python() -> Iterator[None]:
-    """Turn the signal that ends a run, whose state is saved, into the KeyboardInterrupt that Python users expect."""
+    """Turn the signal that ends a run, whose state is saved, into the KeyboardInterrupt that Python
+    users expect.
+    """
     try:
         yield
     except CallAgain as error:
@@ -191,7 +247,12 @@ def interrupts_as_in_python() -> Iterator[None]:
 
 
 def pretrain(
-    table: Any, tree: Any = None, *, output_dir: str | os.PathLike[str], metadata: Any = None, **options: Any
+    table: Any,
+    tree: Any = None,
+    *,
+    output_dir: str | os.PathLike[str],
+    metadata: Any = None,
+    **options: Any,
 ) -> Model:
     """Pretrain an encoder without labels, as `aam pretrain` does, and return it.
 
@@ -217,8 +278,12 @@ def pretrain(
     config = configured(PretrainConfig(), options, "aam.pretrain")
     data, runtime = config.data, dataclasses.replace(config.runtime, output_dir=Path(output_dir))
     if data.tables or data.trees:
-        raise InputError("aam.pretrain: takes one table and its tree; `aam pretrain` takes several, from files")
-    named = dataclasses.replace(data, table=option_of(table), tree=option_of(tree), metadata=option_of(metadata))
+        raise InputError(
+            "aam.pretrain: takes one table and its tree; `aam pretrain` takes several, from files"
+        )
+    named = dataclasses.replace(
+        data, table=option_of(table), tree=option_of(tree), metadata=option_of(metadata)
+    )
     config = dataclasses.replace(config, data=named, runtime=runtime)
     check(config)
     described = None if metadata is None else metadata_from(metadata, data.decimal)

@@ -1,4 +1,6 @@
-"""UniFrac and Faith PD of whole tables: the samples that are compared, and their distances in tiles."""
+"""UniFrac and Faith PD of whole tables: the samples that are compared, and their distances in
+tiles.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from aam.data.table import SampleTable, deep_enough, make_table, read_table, sel
 from aam.device.environment import available_cores, may_have_gpu
 from aam.device.options import RuntimeConfig
 from aam.diversity.batch import faith_pd, inner, samples_without_tips
-from aam.diversity.tables import parse_stripe, read_stripes, stripe_tiles, unifrac_tiles, write_stripe
+from aam.diversity.tables import (
+    parse_stripe,
+    read_stripes,
+    stripe_tiles,
+    unifrac_tiles,
+    write_stripe,
+)
 from aam.diversity.unifrac import Multiply, UnifracOptions
 from aam.engine.terminal import ProgressBar
 from aam.errors import InputError, import_extra, shown
@@ -52,12 +60,19 @@ def _without_empty(table: SampleTable, tips: Ints, choice: str) -> SampleTable:
         "nan": "their distances are NaN",
         "drop": "they are left out",
     }[choice]
-    log.warning("%d of %d samples have no reads on the tree: %s; %s", len(names), len(empty), shown(names), treatment)
+    log.warning(
+        "%d of %d samples have no reads on the tree: %s; %s",
+        len(names),
+        len(empty),
+        shown(names),
+        treatment,
+    )
     if choice != "drop":
         return table
     if empty.all():
         raise InputError(
-            "--empty-samples drop leaves no sample: none has reads on the tree; give the tree of this table"
+            "--empty-samples drop leaves no sample: none has reads on the tree; give the tree of "
+            "this table"
         )
     return select_samples(table, [name for name in table.sample_ids if name not in set(names)])
 
@@ -79,14 +94,19 @@ def _options(config: UnifracConfig) -> UnifracOptions:
     if config.unifrac_metric == "faith_pd":
         raise InputError("--unifrac-metric faith_pd is no distance")
     return UnifracOptions(
-        config.unifrac_metric, config.alpha, config.root_length,
-        empty="nan" if config.empty_samples == "nan" else "scikit-bio", variance_adjusted=config.variance_adjusted,
-    )  # fmt: skip
+        config.unifrac_metric,
+        config.alpha,
+        config.root_length,
+        empty="nan" if config.empty_samples == "nan" else "scikit-bio",
+        variance_adjusted=config.variance_adjusted,
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class SamplesOnTree:
-    """A table whose samples are compared on a tree, the tip of each feature (-1 without), and the options."""
+    """A table whose samples are compared on a tree, the tip of each feature (-1 without), and the
+    options.
+    """
 
     config: UnifracConfig
     table: SampleTable
@@ -98,12 +118,20 @@ class SamplesOnTree:
         return faith_pd(self.tree, self.tips, self.table.counts, self.config.root_length)
 
     def tiles(self, stripe: tuple[int, int] = (1, 1)) -> Iterator[Tile]:
-        """Return the distances between all samples, or the part `stripe` of them, as `unifrac_tiles`."""
+        """Return the distances between all samples, or the part `stripe` of them, as
+        `unifrac_tiles`.
+        """
         config, samples = self.config, len(self.table.sample_ids)
         return unifrac_tiles(
-            self.tree, self.tips, self.table.counts, _options(config), _multiply(config, samples),
-            int(config.memory_limit * 2**30), config.threads or available_cores(), stripe,
-        )  # fmt: skip
+            self.tree,
+            self.tips,
+            self.table.counts,
+            _options(config),
+            _multiply(config, samples),
+            int(config.memory_limit * 2**30),
+            config.threads or available_cores(),
+            stripe,
+        )
 
 
 def samples_on_tree(config: UnifracConfig, table: SampleTable, tree: Phylogeny) -> SamplesOnTree:
@@ -112,7 +140,8 @@ def samples_on_tree(config: UnifracConfig, table: SampleTable, tree: Phylogeny) 
     Raises
     ------
     InputError
-        No sample reaches the depth or has reads on the tree; features without a tip unless ``missing_tips`` is drop.
+        No sample reaches the depth or has reads on the tree; features without a tip unless
+        ``missing_tips`` is drop.
     """
     if config.rarefy_depth is not None:
         table = _rarefied(table, config.rarefy_depth, config.seed)
@@ -151,12 +180,16 @@ def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -
     skbio = None if metric == "faith_pd" else import_extra("skbio", "skbio", "aam.unifrac")
     config = configured(UnifracConfig(), {**options, "unifrac_metric": metric}, "aam.unifrac")
     if config.output or config.stripe or config.merge:
-        raise InputError("aam.unifrac: output, stripe and merge are of `aam unifrac`, which writes files")
+        raise InputError(
+            "aam.unifrac: output, stripe and merge are of `aam unifrac`, which writes files"
+        )
     if problems := option_problems(config):
         raise InputError(*problems)
     rooted = phylogeny(tree, config.midpoint_root)
     if rooted is None:
-        raise InputError("aam.unifrac: tree is None, expected a skbio.TreeNode or the path of a tree")
+        raise InputError(
+            "aam.unifrac: tree is None, expected a skbio.TreeNode or the path of a tree"
+        )
     read = sample_table(table, need_sequences=False)
     samples = samples_on_tree(config, read, rooted)
     ids = samples.table.sample_ids
@@ -167,22 +200,35 @@ def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -
     return skbio.DistanceMatrix(distances, ids)
 
 
-# --- `aam unifrac` ---------------------------------------------------------------------------------------------------
+# --- `aam unifrac` -----------------------------------------------------------------------------
 
 
 def _identity(config: UnifracConfig) -> dict[str, Any]:
-    """Return what parts of one matrix have in common: checksums of table and tree, and the options of the distance."""
-    names = ("unifrac_metric", "alpha", "root_length", "variance_adjusted", "missing_tips", "midpoint_root")
+    """Return what parts of one matrix have in common: checksums of table and tree, and the options
+    of the distance.
+    """
+    names = (
+        "unifrac_metric",
+        "alpha",
+        "root_length",
+        "variance_adjusted",
+        "missing_tips",
+        "midpoint_root",
+    )
     options = to_dict(config)
     identity = {name: options[name] for name in (*names, "rarefy_depth", "seed", "empty_samples")}
-    return identity | {"table": file_digest(given(config.table)), "tree": file_digest(given(config.tree))}
+    return identity | {
+        "table": file_digest(given(config.table)),
+        "tree": file_digest(given(config.tree)),
+    }
 
 
 def _check_merged(config: UnifracConfig, identity: Mapping[str, Any]) -> None:
     """Raise `InputError` for each option that is given and is not that of the parts of a matrix."""
     options, usual = to_dict(config), to_dict(UnifracConfig())
     problems = [
-        f"--{name.replace('_', '-')} is {options[name]}, and the parts were computed with {value}; leave it out, or "
+        f"--{name.replace('_', '-')} is {options[name]}, and the parts were computed with "
+        f"{value}; leave it out, or "
         "compute them again"
         for name, value in identity.items()
         if options[name] not in (usual[name], value)
@@ -230,7 +276,13 @@ def write_unifrac(config: UnifracConfig) -> None:
     tiles = samples.tiles(stripe or (1, 1))
     if stripe is not None:
         write_stripe(output, stripe, _identity(config), ids, tiles)
-        log.info("%s: part %d of %d of %s of %d samples", output, *stripe, config.unifrac_metric, len(ids))
+        log.info(
+            "%s: part %d of %d of %s of %d samples",
+            output,
+            *stripe,
+            config.unifrac_metric,
+            len(ids),
+        )
         return
     write_distances(output, ids, _shown(tiles, len(ids)))
     log.info("%s: %s of %d samples", output, config.unifrac_metric, len(ids))

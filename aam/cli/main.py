@@ -1,4 +1,6 @@
-"""The entry point: the commands, how one is run, and how what goes wrong becomes a message and an exit status."""
+"""The entry point: the commands, how one is run, and how what goes wrong becomes a message and an
+exit status.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,15 @@ from aam.engine.signals import Signals
 from aam.engine.terminal import TerminalHandler, write_line
 from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, CallAgain, InputError, RunError
 
-# --- the commands -----------------------------------------------------------------------------------------------------
+# --- the commands -------------------------------------------------------------------------------
 
 
 class Command(NamedTuple):
-    """A command: the name of its configuration, ``module:name`` of its function in `package`, and its help.
+    """A command: the name of its configuration, ``module:name`` of its function in `package`, and
+    its help.
 
-    Both are imported when the command is called; the configuration stands in config.py or config_commands.py.
+    Both are imported when the command is called; the configuration stands in config.py or
+    config_commands.py.
     """
 
     config: str
@@ -49,7 +53,9 @@ class Command(NamedTuple):
 
 
 class Bundled(NamedTuple):
-    """A command that is a program of its own: its file, its help, and files of first words that are others."""
+    """A command that is a program of its own: its file, its help, and files of first words that are
+    others.
+    """
 
     path: str
     help: str
@@ -57,7 +63,9 @@ class Bundled(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A program: its name, its commands, their other names, those that save their state at a signal, and programs."""
+    """A program: its name, its commands, their other names, those that save their state at a
+    signal, and programs.
+    """
 
     name: str
     commands: Mapping[str, Command]
@@ -68,31 +76,63 @@ class Program(NamedTuple):
 
 COMMANDS = {
     "simulate": Command(
-        "SimulateConfig", "commands.simulate:simulate_study", "write a synthetic study with known signal"
+        "SimulateConfig",
+        "commands.simulate:simulate_study",
+        "write a synthetic study with known signal",
     ),
-    "unifrac": Command("UnifracConfig", "api.unifrac:write_unifrac", "UniFrac matrix or Faith PD of a table"),
-    "pretrain": Command("PretrainConfig", "api.training:run", "pretrain an encoder on a table and a tree"),
-    "train": Command("FineTuneConfig", "api.training:run", "learn to predict metadata columns, and report how well"),
+    "unifrac": Command(
+        "UnifracConfig", "api.unifrac:write_unifrac", "UniFrac matrix or Faith PD of a table"
+    ),
+    "pretrain": Command(
+        "PretrainConfig", "api.training:run", "pretrain an encoder on a table and a tree"
+    ),
+    "train": Command(
+        "FineTuneConfig",
+        "api.training:run",
+        "learn to predict metadata columns, and report how well",
+    ),
     "tune": Command("TuneConfig", "commands.tune:tune", "search for the options that predict best"),
     "predict": Command("PredictConfig", "api.apply:predict_table", "predict new samples"),
     "embed": Command("EmbedConfig", "commands.embed:embed_table", "vectors of samples and ASVs"),
-    "search": Command("NearestConfig", "api.embedding:search", "the nearest samples of a collection"),
+    "search": Command(
+        "NearestConfig", "api.embedding:search", "the nearest samples of a collection"
+    ),
     "explain": Command(
-        "ExplainConfig", "api.explanation:explain_model", "which ASVs, taxa and clades drive predictions"
+        "ExplainConfig",
+        "api.explanation:explain_model",
+        "which ASVs, taxa and clades drive predictions",
     ),
-    "evaluate": Command("EvaluateConfig", "commands.evaluate:evaluate_table", "compare predictions with the truth"),
+    "evaluate": Command(
+        "EvaluateConfig", "commands.evaluate:evaluate_table", "compare predictions with the truth"
+    ),
     "baselines": Command(
-        "RfBaselineConfig", "commands.baselines:rf_baseline", "forests, nearest neighbours and trivial baselines"
+        "RfBaselineConfig",
+        "commands.baselines:rf_baseline",
+        "forests, nearest neighbours and trivial baselines",
     ),
-    "export": Command("ExportConfig", "commands.export:export_model", "a model as ONNX or as a torch program"),
-    "report": Command("ReportConfig", "commands.report:report_runs", "show several runs side by side on one page"),
+    "export": Command(
+        "ExportConfig", "commands.export:export_model", "a model as ONNX or as a torch program"
+    ),
+    "report": Command(
+        "ReportConfig", "commands.report:report_runs", "show several runs side by side on one page"
+    ),
     "models": Command(
-        "ModelsConfig", "commands.models:list_models", "the encoders that come with aam, and their cards"
+        "ModelsConfig",
+        "commands.models:list_models",
+        "the encoders that come with aam, and their cards",
     ),
-    "compare": Command("CompareConfig", "commands.compare:compare", "how two runs, machines or benchmarks differ"),
-    "doctor": Command("DoctorConfig", "commands.doctor:doctor", "check this machine, and say what mends it"),
-    "profile": Command("ProfileConfig", "commands.profile:profile", "where the time of a step goes; what fits"),
-    "bench": Command("BenchConfig", "commands.bench:bench", "measure speed and memory on this device"),
+    "compare": Command(
+        "CompareConfig", "commands.compare:compare", "how two runs, machines or benchmarks differ"
+    ),
+    "doctor": Command(
+        "DoctorConfig", "commands.doctor:doctor", "check this machine, and say what mends it"
+    ),
+    "profile": Command(
+        "ProfileConfig", "commands.profile:profile", "where the time of a step goes; what fits"
+    ),
+    "bench": Command(
+        "BenchConfig", "commands.bench:bench", "measure speed and memory on this device"
+    ),
 }
 
 # Other names of commands, which scripts use.
@@ -101,29 +141,34 @@ COMMAND_ALIASES = {"rf-baseline": "baselines"}
 # They have options of their own, and run where nothing but Python is installed.
 BUNDLED = {
     "slurm": Bundled("slurm/generate", "write and submit job scripts for a SLURM cluster"),
-    "image": Bundled("containers/build", "build, check and enter container images", {"run": "containers/run"}),
+    "image": Bundled(
+        "containers/build", "build, check and enter container images", {"run": "containers/run"}
+    ),
 }
 
 AAM = Program("aam", COMMANDS, COMMAND_ALIASES, ("pretrain", "train", "tune"), BUNDLED)
 
-# --- how one is run ---------------------------------------------------------------------------------------------------
+# --- how one is run -----------------------------------------------------------------------------
 
 # How numpy, torch on a CPU and torch on a GPU report that memory is full.
 OUT_OF_MEMORY = re.compile(r"MemoryError|can't allocate memory|out of memory", re.IGNORECASE)
 
-# What a file system answers where another output is to be chosen: bad input, while a full or faulty disk is a failure.
+# What a file system answers where another output is to be chosen: bad input, while a full or faulty
+# disk is a failure.
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 # The same where it is said of the file that is to be made.
 NO_SUCH_PLACE = (errno.ENOENT, errno.ENOTDIR)
 
 REMEDIES = {errno.ENOSPC: "free space", errno.EDQUOT: "free space in your quota"}
 REMEDIES |= dict.fromkeys(
-    (*REFUSED, *NO_SUCH_PLACE), "choose an input that you may read, or an output where you may write"
+    (*REFUSED, *NO_SUCH_PLACE),
+    "choose an input that you may read, or an output where you may write",
 )
 
 
 def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
-    """Run one command of a program and return the exit status: 0 finished, 2 bad input, 85 call again, 1 failed.
+    """Run one command of a program and return the exit status: 0 finished, 2 bad input, 85 call
+    again, 1 failed.
 
     A process that was one of several ranks ends with it instead.
     """
@@ -138,18 +183,25 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
     if name in program.bundled:
         return run_bundled(program.bundled[name], words[1:])
     if name not in program.commands:
-        near = difflib.get_close_matches(name, [*program.commands, *program.aliases, *program.bundled], n=1)
+        near = difflib.get_close_matches(
+            name, [*program.commands, *program.aliases, *program.bundled], n=1
+        )
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        print(f"{program.name}: unknown command {name!r}{hint}\n\n{_usage(program)}", file=sys.stderr)
+        print(
+            f"{program.name}: unknown command {name!r}{hint}\n\n{_usage(program)}", file=sys.stderr
+        )
         return BAD_INPUT
     _configure_log()
     status = FAILED
     try:
-        # Before a run handles signals itself, and after, a warning ends it with the status that calls it again.
+        # Before a run handles signals itself, and after, a warning ends it with the status that
+        # calls it again.
         with Signals() if name in program.resumable else contextlib.nullcontext():
             status = run(name, words[1:], program)
     except (InputError, RunError, OSError, CallAgain, KeyboardInterrupt) as error:
-        if "--debug" in words and not isinstance(error, (CallAgain, KeyboardInterrupt, BrokenPipeError)):
+        if "--debug" in words and not isinstance(
+            error, (CallAgain, KeyboardInterrupt, BrokenPipeError)
+        ):
             raise
         status = _exit_status(f"{program.name} {name}", error)
     except SystemExit as end:
@@ -166,7 +218,8 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
 def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     """Parse `words` and check them, then import and run the command; returns the exit status.
 
-    What a command needs (torch, scikit-learn, pandas) is imported after its options are found to be right.
+    What a command needs (torch, scikit-learn, pandas) is imported after its options are found to be
+    right.
     """
     from aam.cli.command_line import parse
     from aam.device.environment import is_rank, prepare_environment
@@ -191,7 +244,9 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     except (MemoryError, RuntimeError) as error:
         if options["debug"] or not OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
             raise
-        raise RunError(f"memory is full ({str(error).splitlines()[0]}); {_memory_advice(config)}") from error
+        raise RunError(
+            f"memory is full ({str(error).splitlines()[0]}); {_memory_advice(config)}"
+        ) from error
     if isinstance(result, int):
         return result
     for title, value in (result or {}).items():
@@ -200,7 +255,9 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
 
 
 def programs_folder() -> Path:
-    """Return the folder that holds containers/ and slurm/: part of an installed package (setup.py), or the checkout."""
+    """Return the folder that holds containers/ and slurm/: part of an installed package (setup.py),
+    or the checkout.
+    """
     package = Path(__file__).parents[1]
     return package / "bundled" if (package / "bundled").is_dir() else package.parent
 
@@ -221,7 +278,10 @@ def run_bundled(program: Bundled, words: Sequence[str]) -> int:
 def _usage(program: Program) -> str:
     commands: dict[str, Command | Bundled] = {**program.commands, **program.bundled}
     lines = [f"  {name:<11} {command.help}" for name, command in commands.items()]
-    usage = f"usage: {program.name} COMMAND [OPTIONS]    ({program.name} COMMAND --help lists the options)"
+    usage = (
+        f"usage: {program.name} COMMAND [OPTIONS]    ({program.name} COMMAND --help lists "
+        "the options)"
+    )
     return "\n".join([usage, "", *lines])
 
 
@@ -267,11 +327,16 @@ def _refused(error: OSError) -> str:
 
     place = f"{final_name(error.filename)}: " if error.filename else ""
     remedy = REMEDIES.get(error.errno or 0)
-    return f"{place}{error.strerror or error}; nothing was written half{f': {remedy}' if remedy else ''}"
+    return (
+        f"{place}{error.strerror or error}; nothing was written "
+        f"half{f': {remedy}' if remedy else ''}"
+    )
 
 
 def _memory_advice(config: Any) -> str:
-    """Return what to do with which options when memory is full, with the values that were too much."""
+    """Return what to do with which options when memory is full, with the values that were too
+    much.
+    """
     from aam.options import options_of
 
     advice = [

@@ -53,20 +53,31 @@ def _split_of_files(study: Study, files: tuple[Path, Path], group_column: str | 
     named = read_subsets(*files)
     present = sorted(set(named.sample_ids) & set(study.table.sample_ids))
     if absent := len(named.sample_ids) - len(present):
-        log.warning("%d of %d samples named are not in the table at this depth", absent, len(named.sample_ids))
+        log.warning(
+            "%d of %d samples named are not in the table at this depth",
+            absent,
+            len(named.sample_ids),
+        )
     split = restricted(named, present)
     if group_column is not None and study.metadata is not None:
-        check_groups(split, dict(zip(present, complete_groups(study.metadata, group_column, present), strict=True)))
+        check_groups(
+            split,
+            dict(zip(present, complete_groups(study.metadata, group_column, present), strict=True)),
+        )
     return split
 
 
-def _splits(config: RfBaselineConfig, study: Study, files: tuple[Path, Path] | None) -> tuple[Split, ...]:
+def _splits(
+    config: RfBaselineConfig, study: Study, files: tuple[Path, Path] | None
+) -> tuple[Split, ...]:
     if files is None:
         splits = make_splits(study, config.data, config.seed)
     else:
         splits = (_split_of_files(study, files, config.data.group_column),)
     if not any(split.held_out for split in splits):
-        raise InputError("no sample is held out; pass --cv, --split, --split-column, or a --test-size above 0")
+        raise InputError(
+            "no sample is held out; pass --cv, --split, --split-column, or a --test-size above 0"
+        )
     for split in splits:
         for warning in duplicates_across_subsets(study.table, split, config.data.group_column):
             log.warning("warning: %s", warning)
@@ -95,17 +106,23 @@ def _metrics(
         ).complete()
         metrics = metrics_with_intervals(predictions, study.seed)
         header = ("", "samples", *(TITLES[name] for name in metrics))
-        rows.append((baseline.name, str(len(predictions.truth)), *map(with_limits, metrics.values())))
-        result[baseline.name] = {name: dataclasses.asdict(metric) for name, metric in metrics.items()}
+        rows.append(
+            (baseline.name, str(len(predictions.truth)), *map(with_limits, metrics.values()))
+        )
+        result[baseline.name] = {
+            name: dataclasses.asdict(metric) for name, metric in metrics.items()
+        }
     for line in plain_lines(Table(spec.name, header, tuple(rows))):
         log.info("%s", line)
     return result
 
 
 def rf_baseline(config: RfBaselineConfig) -> None:
-    """Predict held-out samples with all baselines, write the predictions and, beside them, their metrics.
+    """Predict held-out samples with all baselines, write the predictions and, beside them, their
+    metrics.
 
-    Raises `InputError`: options, files, targets or splits that cannot be used, before any long work.
+    Raises `InputError`: options, files, targets or splits that cannot be used, before any long
+    work.
     """
     output, files = given(config.output), None
     check_output_file(output.with_suffix(".json"), config.overwrite, files_read(config).values())
@@ -116,13 +133,19 @@ def rf_baseline(config: RfBaselineConfig) -> None:
     data, names = config.data, config.metadata_column
     columns = _columns(config)
     study = load_study(
-        data, sys.maxsize, config.seed,
-        MetadataColumns([*names, *split_columns(data)], columns.covariates, names, config.classifier),
+        data,
+        sys.maxsize,
+        config.seed,
+        MetadataColumns(
+            [*names, *split_columns(data)], columns.covariates, names, config.classifier
+        ),
         training=None if files is None else read_subsets(*files).ids("train"),
-    )  # fmt: skip
+    )
     metadata = given(study.metadata)
     splits = _splits(config, study, files)
-    fitted = fit_targets(metadata, names, study.table.sample_ids, classifier=config.classifier, transform="none")
+    fitted = fit_targets(
+        metadata, names, study.table.sample_ids, classifier=config.classifier, transform="none"
+    )
     fold = {name: split.test_fold for split in splits for name in split.held_out}
     of_targets, metrics = [], {}
     for spec in fitted.specs:

@@ -58,26 +58,34 @@ Work = Callable[[], Measurements] | str
 WARM_UP = 2
 
 # A network that reads single bases, as large as the public predecessor's.
-NUCLEOTIDE = ModelConfig(asv_stem="nucleotide", embedding_dim=128, attention_heads=4, attention_layers=4)
+NUCLEOTIDE = ModelConfig(
+    asv_stem="nucleotide", embedding_dim=128, attention_heads=4, attention_layers=4
+)
 
 # About as large, as sparse and as deep as a batch of `oral-age`.
 SIMULATED = SimulateConfig(samples=640, asvs=3000, length=100, depth=1500)
 
 
-def time_training(config: FineTuneConfig, repeats: int, task_class: type[AmpliconTask] = AmpliconTask) -> Measurements:
-    """Return speed, memory, arithmetic rate and stages of pretraining steps; of another task speed and memory.
+def time_training(
+    config: FineTuneConfig, repeats: int, task_class: type[AmpliconTask] = AmpliconTask
+) -> Measurements:
+    """Return speed, memory, arithmetic rate and stages of pretraining steps; of another task speed
+    and memory.
 
     Returns
     -------
     dict
-        ``samples_per_s`` and ``step_s`` (p50 and p95 over `repeats` steps, no timer inside), ``peak_bytes``
-        (after those steps and one on the epoch's largest batch), ``losses`` of every step, ``operations`` of the
-        step at the p50, ``rate`` and ``share`` of the product's rate (measured before and after): of the operations
-        executed, and of those needed, without what is recomputed. The product is in the precision of the training.
+        ``samples_per_s`` and ``step_s`` (p50 and p95 over `repeats` steps, no timer inside),
+        ``peak_bytes`` (after those steps and one on the epoch's largest batch), ``losses`` of every
+        step, ``operations`` of the step at the p50, ``rate`` and ``share`` of the product's rate
+        (measured before and after): of the operations executed, and of those needed, without what
+        is recomputed. The product is in the precision of the training.
     """
     steps = make_steps(config, task_class)
     # On a CPU float32, as a product in fp16 takes minutes there.
-    precision = resolve_precision(config.runtime, steps.device, steps.task.config.model.trains_in_bf16)
+    precision = resolve_precision(
+        config.runtime, steps.device, steps.task.config.model.trains_in_bf16
+    )
     precision = torch.float32 if steps.device.type == "cpu" else precision
     product = product_rate(steps.device, dtype=precision)
     reset_peak(steps.device)
@@ -100,7 +108,10 @@ def time_training(config: FineTuneConfig, repeats: int, task_class: type[Amplico
     if task_class is not AmpliconTask:
         return {**measurements, "peak_bytes": peak_memory(steps.device)}
     steps.step(batch_of_most_asvs(steps.loader))
-    measurements |= {"peak_bytes": peak_memory(steps.device), **steps.stages(max(repeats // 2, 1), 2)}
+    measurements |= {
+        "peak_bytes": peak_memory(steps.device),
+        **steps.stages(max(repeats // 2, 1), 2),
+    }
     product = (product + product_rate(steps.device, dtype=precision)) / 2
     middle = int(np.argsort(taken)[(repeats - 1) // 2])
     executed = count_operations(lambda: steps.step(batches[middle]))
@@ -108,11 +119,19 @@ def time_training(config: FineTuneConfig, repeats: int, task_class: type[Amplico
     needed = count_operations(lambda: steps.step(batches[middle]))
     rates = {"executed": executed / taken[middle], "needed": needed / taken[middle]}
     shares = {name: rate / product for name, rate in rates.items()}
-    return {**measurements, "operations": needed, "rate": rates, "product_rate": product, "share": shares}
+    return {
+        **measurements,
+        "operations": needed,
+        "rate": rates,
+        "product_rate": product,
+        "share": shares,
+    }
 
 
 def time_prediction(table: Path, runtime: RuntimeConfig, repeats: int) -> Measurements:
-    """Return seconds from the start of the process `aam predict` to its written file, with a default model."""
+    """Return seconds from the start of the process `aam predict` to its written file, with a
+    default model.
+    """
     study = load_study(DataConfig(table=table), None, runtime.seed)
     model = ModelConfig(max_bp=study.longest)
     heads, spec = HeadConfig(n_targets=1), TargetSpec("value", "numeric", bounds=(0.0, 1.0))
@@ -130,20 +149,34 @@ def time_prediction(table: Path, runtime: RuntimeConfig, repeats: int) -> Measur
     taken = []
     with tempfile.TemporaryDirectory() as folder:
         save_model(Path(folder) / "model", saved)
-        words = [sys.executable, "-m", "aam", "predict", "--model", f"{folder}/model", "--table", str(table)]
+        words = [
+            sys.executable,
+            "-m",
+            "aam",
+            "predict",
+            "--model",
+            f"{folder}/model",
+            "--table",
+            str(table),
+        ]
         words += ["--device", runtime.device]
         words += [] if runtime.threads is None else ["--threads", str(runtime.threads)]
         for number in range(repeats):
             start = time.perf_counter()
-            subprocess.run([*words, "--output", f"{folder}/{number}.tsv"], check=True, capture_output=True)
+            subprocess.run(
+                [*words, "--output", f"{folder}/{number}.tsv"], check=True, capture_output=True
+            )
             taken.append(time.perf_counter() - start)
     p50, p95 = np.percentile(taken, [50, 95]).tolist()
     samples, asvs = len(study.selection.of_file), len(study.table.sequences)
     return {"seconds": {"p50": p50, "p95": p95}, "samples": samples, "distinct_asvs": asvs}
 
 
-def time_unifrac(table_path: Path, tree_path: Path, runtime: RuntimeConfig, repeats: int = 3) -> Measurements:
-    """Return the ``seconds`` of every metric on the whole table, the fastest of `repeats`, and the ``peak_bytes``.
+def time_unifrac(
+    table_path: Path, tree_path: Path, runtime: RuntimeConfig, repeats: int = 3
+) -> Measurements:
+    """Return the ``seconds`` of every metric on the whole table, the fastest of `repeats`, and the
+    ``peak_bytes``.
 
     Features without a tip are left out.
     """
@@ -158,7 +191,11 @@ def time_unifrac(table_path: Path, tree_path: Path, runtime: RuntimeConfig, repe
         metric: {"seconds": min(seconds(partial(compute, metric), device) for _ in range(repeats))}
         for metric in get_args(UnifracMetric)
     }
-    return {"samples": len(table.sample_ids), "peak_bytes": peak_memory(torch.device("cpu")), "metrics": metrics}
+    return {
+        "samples": len(table.sample_ids),
+        "peak_bytes": peak_memory(torch.device("cpu")),
+        "metrics": metrics,
+    }
 
 
 def _alone(name: str, work: Callable[[], Measurements]) -> Measurements:
@@ -168,13 +205,16 @@ def _alone(name: str, work: Callable[[], Measurements]) -> Measurements:
             return pool.submit(work).result()
     except BrokenProcessPool:
         raise InputError(
-            f"{name}: its process was killed, most likely for want of memory; leave it out with --cases"
+            f"{name}: its process was killed, most likely for want of memory; leave it out with "
+            "--cases"
         ) from None
 
 
 @contextlib.contextmanager
 def _inputs(config: BenchConfig) -> Iterator[tuple[Path, Path | None]]:
-    """Table and tree: as asked for, else `oral-age` of the benchmark data, else a simulated study."""
+    """Table and tree: as asked for, else `oral-age` of the benchmark data, else a simulated
+    study.
+    """
     if config.table is not None:
         yield config.table, config.tree
     elif os.environ.get("AAM_BENCH_DATA"):
@@ -182,8 +222,10 @@ def _inputs(config: BenchConfig) -> Iterator[tuple[Path, Path | None]]:
         yield folder / "table.biom", folder / "tree.nwk"
     else:
         print(
-            "No real data: AAM_BENCH_DATA is unset (the folder that holds oral-age) and --table and --tree "
-            "are not given. A simulated study is measured instead: its measurements are not those of real samples",
+            "No real data: AAM_BENCH_DATA is unset (the folder that holds oral-age) and --table "
+            "and --tree "
+            "are not given. A simulated study is measured instead: its measurements are not "
+            "those of real samples",
             flush=True,
         )
         with tempfile.TemporaryDirectory() as temporary:
@@ -192,8 +234,12 @@ def _inputs(config: BenchConfig) -> Iterator[tuple[Path, Path | None]]:
             yield study / "table.biom", study / "tree.nwk"
 
 
-def training_cases(config: BenchConfig, table: Path, tree: Path | None) -> dict[str, FineTuneConfig]:
-    """Return what training steps are measured with: the default network, and one that reads single bases."""
+def training_cases(
+    config: BenchConfig, table: Path, tree: Path | None
+) -> dict[str, FineTuneConfig]:
+    """Return what training steps are measured with: the default network, and one that reads single
+    bases.
+    """
     runtime = RunConfig(device=config.device, threads=config.threads)
     data = DataConfig(table=table, tree=tree, missing_tips="drop")
     usual = FineTuneConfig(data=data, train=TrainConfig(), runtime=runtime)
@@ -206,7 +252,10 @@ def device_cases(config: BenchConfig, table: Path, tree: Path | None) -> dict[st
     runtime = RuntimeConfig(device=config.device, threads=config.threads)
     training = training_cases(config, table, tree)
     return {
-        **{name: partial(time_training, options, config.repeats) for name, options in training.items()},
+        **{
+            name: partial(time_training, options, config.repeats)
+            for name, options in training.items()
+        },
         "predict": partial(time_prediction, table, runtime, max(config.repeats // 3, 1)),
         "unifrac": "needs --tree" if tree is None else partial(time_unifrac, table, tree, runtime),
     }
@@ -223,24 +272,40 @@ def describe_case(measurements: Measurements) -> tuple[str, str, str]:
         return f"{measurements['metrics']['unifrac']['seconds']:.2f} s unweighted", memory, ""
     if "seconds" in measurements:
         notes = f"{measurements['distinct_asvs']:.0f} distinct ASVs"
-        return f"{measurements['seconds']['p50']:.1f} s for {measurements['samples']} samples", memory, notes
+        return (
+            f"{measurements['seconds']['p50']:.1f} s for {measurements['samples']} samples",
+            memory,
+            notes,
+        )
     notes = ""
     if "share" in measurements:
         rate, product = measurements["rate"]["executed"] / 1e9, measurements["product_rate"] / 1e9
         executed, needed = measurements["share"]["executed"], measurements["share"]["needed"]
         again = "" if needed == executed else f" ({_percent(needed)} without what is recomputed)"
         notes = f"{rate:.0f} GFLOP/s, {_percent(executed)} of the product's {product:.0f}{again}"
-    return f"{measurements['samples_per_s']['p50']:.1f} samples/s at B={measurements['batch_size']}", memory, notes
+    return (
+        f"{measurements['samples_per_s']['p50']:.1f} samples/s at B={measurements['batch_size']}",
+        memory,
+        notes,
+    )
 
 
 def _show(results: Mapping[str, Measurements], title: str) -> None:
     console = Console()
-    timed = {case: measurements for case, measurements in results.items() if "stages" in measurements}
+    timed = {
+        case: measurements for case, measurements in results.items() if "stages" in measurements
+    }
     if timed:
         table = Table("stage of a step, ms", *timed, title=title)
         for stage in STAGES:
-            table.add_row(stage, *(f"{1000 * measurements['stages'][stage]:.1f}" for measurements in timed.values()))
-        table.add_row("of the wall time", *(f"{measurements['accounted']:.1%}" for measurements in timed.values()))
+            table.add_row(
+                stage,
+                *(f"{1000 * measurements['stages'][stage]:.1f}" for measurements in timed.values()),
+            )
+        table.add_row(
+            "of the wall time",
+            *(f"{measurements['accounted']:.1%}" for measurements in timed.values()),
+        )
         console.print(table)
 
 
@@ -249,7 +314,8 @@ def bench(
     cases: Callable[[Any, Path, Path | None], dict[str, Work]] = device_cases,
     describe: Callable[[Measurements], tuple[str, str, str]] = describe_case,
 ) -> None:
-    """Run the cases of this device, or other `cases`, print their measurements and write them as JSON.
+    """Run the cases of this device, or other `cases`, print their measurements and write them as
+    JSON.
 
     Raises
     ------
@@ -276,5 +342,7 @@ def bench(
     _show(results, name)
     about = {"device": name, "torch": torch.__version__, "python": platform.python_version()}
     about |= {"aam": aam.__version__, "date": time.strftime("%Y-%m-%d"), "table": table.parent.name}
-    write_text(output, json.dumps({**about, "repeats": config.repeats, "cases": results}, indent=1) + "\n")
+    write_text(
+        output, json.dumps({**about, "repeats": config.repeats, "cases": results}, indent=1) + "\n"
+    )
     print(output)

@@ -26,13 +26,17 @@ TIMES = ("seconds", "samples_per_s")
 
 
 def _history(path: Path) -> list[Record]:
-    """Return the records of a metrics.jsonl; a last line that a killed run left unfinished is left out."""
+    """Return the records of a metrics.jsonl; a last line that a killed run left unfinished is left
+    out.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         records = [json.loads(line) for line in lines if line.endswith("\n")]
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not the metrics of a run ({error})") from None
-    if not all(isinstance(record, dict) and {"event", "step"} <= record.keys() for record in records):
+    if not all(
+        isinstance(record, dict) and {"event", "step"} <= record.keys() for record in records
+    ):
         raise InputError(f"{path}: not the metrics of a run; expected records with event and step")
     return records
 
@@ -41,18 +45,28 @@ def _first_difference(left: Path, right: Path) -> str:
     """Return where two metrics.jsonl first differ, apart from times; empty where nowhere."""
     histories = [_history(path) for path in (left, right)]
     for a, b in zip(*histories, strict=False):
-        differing = [name for name in {**a, **b} if name not in TIMES and repr(a.get(name)) != repr(b.get(name))]
+        differing = [
+            name
+            for name in {**a, **b}
+            if name not in TIMES and repr(a.get(name)) != repr(b.get(name))
+        ]
         if differing:
             values = ", ".join(f"{name} {a.get(name)} and {b.get(name)}" for name in differing)
             return f"the {a['event']} records part at step {a['step']}: {values}"
     lengths = [len(history) for history in histories]
-    return "" if len(set(lengths)) == 1 else f"alike until one ends: {lengths[0]} and {lengths[1]} records"
+    return (
+        ""
+        if len(set(lengths)) == 1
+        else f"alike until one ends: {lengths[0]} and {lengths[1]} records"
+    )
 
 
 def _files_apart(first: Path, second: Path) -> Iterator[str]:
     """Yield what differs between the metrics and weights of two runs."""
     for pattern in ("metrics.jsonl", "weights.safetensors"):
-        for name in sorted({path.relative_to(root) for root in (first, second) for path in root.rglob(pattern)}):
+        for name in sorted(
+            {path.relative_to(root) for root in (first, second) for path in root.rglob(pattern)}
+        ):
             left, right = first / name, second / name
             if not (left.is_file() and right.is_file()):
                 yield f"{name}: only in {first if left.is_file() else second}"
@@ -63,7 +77,8 @@ def _files_apart(first: Path, second: Path) -> Iterator[str]:
 
 
 def compare_runs(config: CompareConfig) -> int:
-    """Print what two runs did differently and where their losses part; the exit status is 1 where anything differs.
+    """Print what two runs did differently and where their losses part; the exit status is 1 where
+    anything differs.
 
     Raises
     ------
@@ -72,7 +87,9 @@ def compare_runs(config: CompareConfig) -> int:
     """
     first, second = given(config.first), given(config.second)
     left, right = (read_record(path / RUN) for path in (first, second))
-    table = Table("", escape(str(first)), escape(str(second)), title="What differs", title_justify="left")
+    table = Table(
+        "", escape(str(first)), escape(str(second)), title="What differs", title_justify="left"
+    )
     for column in table.columns:
         column.overflow = "fold"
     for name, (a, b) in differences(left, right).items():
@@ -81,23 +98,33 @@ def compare_runs(config: CompareConfig) -> int:
         Console().print(table)
     lines = list(_files_apart(first, second))
     alike = not (table.row_count or lines)
-    print("\n".join(["The runs are alike: options, inputs, versions, losses and weights."] if alike else lines))
+    print(
+        "\n".join(
+            ["The runs are alike: options, inputs, versions, losses and weights."]
+            if alike
+            else lines
+        )
+    )
     return FINISHED if alike else FAILED
 
 
-# Measurements of which more is better or worse, by how their dotted names end; and those that must be alike.
+# Measurements of which more is better or worse, by how their dotted names end; and those that must
+# be alike.
 MORE = re.compile(r"(samples_per_s\.p50|rates?\.[\w, ]+|product_rate)$")
 
 LESS = re.compile(r"(step_s\.p50|seconds(\.p50)?|peak_bytes|\.error)$")
 
 ALIKE = re.compile(r"(losses|activations\..*\.(mean|std|largest))$")
 
-# Errors below this are rounding; losses and layers that are this much apart, as a share, are not alike.
+# Errors below this are rounding; losses and layers that are this much apart, as a share, are not
+# alike.
 ROUNDING, APART = 1e-4, 1e-2
 
 
 def _worse(name: str, left: Any, right: Any, tolerance: float) -> bool:
-    """Whether the second figure is worse than the first by more than `tolerance`, or wrong where it was not."""
+    """Whether the second figure is worse than the first by more than `tolerance`, or wrong where it
+    was not.
+    """
     if name.endswith(".wrong"):
         return bool(right) and not left
     if not (isinstance(left, (int, float)) and isinstance(right, (int, float))):
@@ -120,12 +147,17 @@ def _report(path: Path) -> dict[str, Any]:
     if not isinstance(report, dict) or not ({"cases", "platform", "stages"} & report.keys()):
         raise InputError(f"{path}: expected the JSON of aam doctor, aam bench or aam profile step")
     flat = flatten(report)
-    lists = {k: v for k, v in flat.items() if isinstance(v, list) and all(isinstance(x, float) for x in v)}
+    lists = {
+        k: v
+        for k, v in flat.items()
+        if isinstance(v, list) and all(isinstance(x, float) for x in v)
+    }
     return {**flat, **{f"{k}.{at}.losses": x for k, v in lists.items() for at, x in enumerate(v)}}
 
 
 def compare(config: CompareConfig) -> int:
-    """Compare two runs or, where both are files, two reports; the exit status is 1 where the second is worse.
+    """Compare two runs or, where both are files, two reports; the exit status is 1 where the second
+    is worse.
 
     Raises
     ------
@@ -136,19 +168,32 @@ def compare(config: CompareConfig) -> int:
     if not (first.is_file() and second.is_file()):
         return compare_runs(config)
     left, right = _report(first), _report(second)
-    measured = [{name for name, value in one.items() if _is_measured(name, value)} for one in (left, right)]
+    measured = [
+        {name for name, value in one.items() if _is_measured(name, value)} for one in (left, right)
+    ]
     if not measured[0] & measured[1]:
-        raise InputError(f"{second}: nothing is measured in it that {first} measures too; expected the same command")
+        raise InputError(
+            f"{second}: nothing is measured in it that {first} measures too; expected the same "
+            "command"
+        )
     table, worse = Table("", escape(str(first)), escape(str(second)), ""), 0
     for name in {**left, **right}:
         a, b = left.get(name), right.get(name)
         bad = _worse(name, a, b, config.tolerance)
         worse += bad
-        if bad or (repr(a) != repr(b) and not isinstance(a, (float, list)) and name not in ("date", "device")):
+        if bad or (
+            repr(a) != repr(b)
+            and not isinstance(a, (float, list))
+            and name not in ("date", "device")
+        ):
             table.add_row(*map(escape, (name, str(a), str(b))), "worse" if bad else "")
     if table.row_count:
         Console().print(table)
     if alone := len(measured[0] ^ measured[1]):
         print(f"{alone} figures are in one of the two only, and compared with nothing")
-    print(f"{worse} figures are worse by more than {config.tolerance:.0%}, or apart" if worse else "Nothing is worse.")
+    print(
+        f"{worse} figures are worse by more than {config.tolerance:.0%}, or apart"
+        if worse
+        else "Nothing is worse."
+    )
     return FAILED if worse else FINISHED

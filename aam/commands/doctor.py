@@ -61,7 +61,7 @@ log = logging.getLogger("aam")
 # As large as the gradients of a large network.
 ALL_REDUCE_BYTES = 2**26
 
-# --- findings ---------------------------------------------------------------------------------------------------
+# --- findings -----------------------------------------------------------------------------------
 
 Level = Literal["wrong", "mended", "note"]
 
@@ -78,7 +78,9 @@ class Finding(NamedTuple):
 
 
 def _environment_findings(platform: Platform, facts: Facts) -> list[Finding]:
-    changes = required_changes(facts["environment"], [platform.architecture], facts["torch"].get("hip"))
+    changes = required_changes(
+        facts["environment"], [platform.architecture], facts["torch"].get("hip")
+    )
     changes += [change for change in facts.get("mended", []) if change.name not in CACHES]
     return [
         Finding(
@@ -111,31 +113,49 @@ def _operation_findings(report: Facts) -> list[Finding]:
             mend = "aam runs it on the CPU" if on_cpu else f"AAM_ROUTE={name}=cpu"
             findings.append(Finding("wrong", f"operation {name}: {probe['message']}", mend))
         elif on_cpu:
-            findings.append(Finding("note", f"operation {name} runs on the CPU", f"AAM_ROUTE={name}=device"))
+            findings.append(
+                Finding("note", f"operation {name} runs on the CPU", f"AAM_ROUTE={name}=device")
+            )
     return findings
 
 
 def _version_findings(torch: Facts) -> list[Finding]:
-    release, newest = ([int(part) for part in one.split(".")[:2]] for one in (torch["torch"], TESTED[1]))
+    release, newest = (
+        [int(part) for part in one.split(".")[:2]] for one in (torch["torch"], TESTED[1])
+    )
     if release <= newest:
         return []
-    what = f"PyTorch {torch['torch']} is newer than those that aam was tested with, {' to '.join(TESTED)}"
+    what = (
+        f"PyTorch {torch['torch']} is newer than those that aam was tested with, "
+        f"{' to '.join(TESTED)}"
+    )
     return [Finding("note", what, f"pip install torch=={TESTED[1]}.0 where something fails")]
 
 
 def _device_findings(platform: Platform, report: Facts) -> list[Finding]:
-    """Return what is known to fail on this kind of device: the first tensor, parts of an APU, its free memory."""
+    """Return what is known to fail on this kind of device: the first tensor, parts of an APU, its
+    free memory.
+    """
     findings = []
     if report.get("first_tensor"):
         mend = ON_AMD if platform.vendor == "AMD" else ELSEWHERE
-        findings.append(Finding("wrong", f"the first tensor on the GPU {report['first_tensor']}", mend))
+        findings.append(
+            Finding("wrong", f"the first tensor on the GPU {report['first_tensor']}", mend)
+        )
     if platform.partition not in ("", "SPX"):
         message = f"each device is a part of an accelerator (mode {platform.partition})"
-        findings.append(Finding("note", message, "start one rank for each device; SPX gives one rank all the memory"))
+        findings.append(
+            Finding(
+                "note", message, "start one rank for each device; SPX gives one rank all the memory"
+            )
+        )
     free = report["memory"].get("free")
     if platform.unified and free is not None and not 0 < free <= platform.memory:
         message = f"free memory is reported as {free:,} bytes of {platform.memory:,}"
-        mend = "APUs report it wrong (pytorch #145693); aam sizes batches by what a step takes, never by this"
+        mend = (
+            "APUs report it wrong (pytorch #145693); aam sizes batches by what a step takes, "
+            "never by this"
+        )
         findings.append(Finding("note", message, mend))
     return findings
 
@@ -158,16 +178,28 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> list[Fi
     findings += _operation_findings(report)
     findings += [
         Finding(
-            "note", f"torch.compile with {name}: {message}", f"--compile-model takes {report['compile']['backend']}"
+            "note",
+            f"torch.compile with {name}: {message}",
+            f"--compile-model takes {report['compile']['backend']}",
         )
         for name, message in report["compile"].get("tried", {}).items()
         if message != "right"
     ]
-    if platform.vendor == "AMD" and platform.architecture.startswith("gfx11") and AOTRITON not in facts["environment"]:
-        mend = f"{AOTRITON}=1 offers flash and memory-efficient attention; aam checks them before it uses them"
+    if (
+        platform.vendor == "AMD"
+        and platform.architecture.startswith("gfx11")
+        and AOTRITON not in facts["environment"]
+    ):
+        mend = (
+            f"{AOTRITON}=1 offers flash and memory-efficient attention; aam checks them "
+            "before it uses them"
+        )
         findings.append(Finding("note", f"{AOTRITON} is unset", mend))
     if report["unseen"]:
-        mend = "check the driver, the devices bound into the container (/dev/kfd, /dev/dri; --nv) and torch's build"
+        mend = (
+            "check the driver, the devices bound into the container (/dev/kfd, /dev/dri; "
+            "--nv) and torch's build"
+        )
         findings.append(Finding("wrong", "a GPU is there or asked for, and torch sees none", mend))
     return findings
 
@@ -189,10 +221,16 @@ def _facts_table(report: Facts) -> Table:
     memory = {name: value and f"{value / 1e9:.1f} GB" for name, value in report["memory"].items()}
     table = Table(title=f"aam doctor: {platform['name']}", show_header=False, title_justify="left")
     rows = {
-        **{name: value for name, value in platform.items() if name not in ("versions", "cpu_operations")},
+        **{
+            name: value
+            for name, value in platform.items()
+            if name not in ("versions", "cpu_operations")
+        },
         "memory": platform["memory"] and f"{platform['memory'] / 1e9:.1f} GB",
         **platform["versions"],
-        "tested with": f"torch {' to '.join(TESTED)} on CPU, 2.11 on NVIDIA H100 and H200; not yet on AMD",
+        "tested with": (
+            f"torch {' to '.join(TESTED)} on CPU, 2.11 on NVIDIA H100 and H200; not yet on AMD"
+        ),
         "devices": report["devices"],
         "runs on the CPU": report["cpu_operations"],
         **memory,
@@ -210,7 +248,9 @@ def _facts_table(report: Facts) -> Table:
 
 
 def _attention_table(attention: Facts) -> Table:
-    table = Table("attention", "back end", "error", "backward", "ms", "", title="attention against float64")
+    table = Table(
+        "attention", "back end", "error", "backward", "ms", "", title="attention against float64"
+    )
     for column in table.columns:
         column.no_wrap = True
     for kind, results in attention["results"].items():
@@ -218,7 +258,13 @@ def _attention_table(attention: Facts) -> Table:
             if "refused" in result:
                 table.add_row(kind, name, "", "", "", "refused")
                 continue
-            status = "wrong" if result["wrong"] else "taken" if attention["chosen"].get(kind) == name else ""
+            status = (
+                "wrong"
+                if result["wrong"]
+                else "taken"
+                if attention["chosen"].get(kind) == name
+                else ""
+            )
             errors = [f"{result['forward']:.2g}", f"{result['backward']:.2g}"]
             milliseconds = f"{1e3 * result['seconds']:.3g}" if result["seconds"] else ""
             table.add_row(kind, name, *errors, milliseconds, status)
@@ -231,17 +277,23 @@ def print_report(report: Facts) -> None:
     console.print(_facts_table(report))
     console.print(_attention_table(report["attention"]))
     for finding in report["findings"]:
-        console.print(f"{finding['level']}: {finding['what']}\n    {finding['mend']}", markup=False, highlight=False)
+        console.print(
+            f"{finding['level']}: {finding['what']}\n    {finding['mend']}",
+            markup=False,
+            highlight=False,
+        )
     if not any(finding["level"] == "wrong" for finding in report["findings"]):
         console.print("Nothing is wrong.")
 
 
-# --- what is examined -------------------------------------------------------------------------------------------
+# --- what is examined --------------------------------------------------------------------------
 
 
 def _attention(results: Checks, timed: bool) -> Facts:
     judged = {
-        kind: {name: {**result, "wrong": is_wrong(kind, result)} for name, result in by_name.items()}
+        kind: {
+            name: {**result, "wrong": is_wrong(kind, result)} for name, result in by_name.items()
+        }
         for kind, by_name in results.items()
     }
     try:
@@ -265,18 +317,25 @@ def _examined(config: DoctorConfig) -> tuple[Facts, Facts]:
     facts, gpu = read_facts(device), device.type == "cuda"
     model = ModelConfig(embedding_dim=config.embedding_dim, attention_heads=config.attention_heads)
     dtypes = tuple(dict.fromkeys((torch.float32, resolve_precision(runtime, device))))
-    rates = {f"product, {str(dtype).removeprefix('torch.')}": product_rate(device, 3, dtype) for dtype in dtypes}
+    rates = {
+        f"product, {str(dtype).removeprefix('torch.')}": product_rate(device, 3, dtype)
+        for dtype in dtypes
+    }
     rates["copy"] = copy_rate(device, device)
     return facts, {
         "first_tensor": failure,
         "devices": torch.cuda.device_count(),
         "unseen": config.device == "auto" and device.type == "cpu" and may_have_gpu(),
-        "attention": _attention(check_backends(device, dtypes, model.head_width, refresh=True), gpu),
+        "attention": _attention(
+            check_backends(device, dtypes, model.head_width, refresh=True), gpu
+        ),
         "rates": {**rates, "to device": copy_rate(torch.device("cpu"), device)} if gpu else rates,
         "memory": {"free": torch.cuda.mem_get_info(device)[0] if gpu else None},
         "operations": {name: probe_operation(name, device) for name in OPERATIONS},
         "cpu_operations": routed_operations(device),
-        "compile": compile_verdict(model, runtime, device, anew=True) if config.compile_model else {},
+        "compile": compile_verdict(model, runtime, device, anew=True)
+        if config.compile_model
+        else {},
         "activations": activations(device) if config.activations else {},
     }
 
@@ -299,7 +358,7 @@ def _recorded(facts: Facts) -> Facts:
     return {**measured, "activations": {}}
 
 
-# --- what joins the ranks ---------------------------------------------------------------------------------------
+# --- what joins the ranks ----------------------------------------------------------------------
 
 # Variables that name the interfaces of each back end; gloo takes the first of its list.
 INTERFACES = {"nccl": "NCCL_SOCKET_IFNAME", "gloo": "GLOO_SOCKET_IFNAME"}
@@ -310,24 +369,36 @@ WARM_UP_CALLS = 2
 
 
 def record_transport(file: Path) -> None:
-    """Let NCCL or RCCL, which start with the process group, write their choices to `file`, unless they log already."""
+    """Let NCCL or RCCL, which start with the process group, write their choices to `file`, unless
+    they log already.
+    """
     os.environ.setdefault("NCCL_DEBUG", "INFO")
     os.environ.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET")
     os.environ.setdefault("NCCL_DEBUG_FILE", str(file))
 
 
 def transport_of(backend: str) -> str:
-    """Return what carries tensors between nodes: of gloo TCP; of NCCL and RCCL what their log says, such as Socket."""
+    """Return what carries tensors between nodes: of gloo TCP; of NCCL and RCCL what their log says,
+    such as Socket.
+    """
     if backend != "nccl":
         return "TCP"
     path = Path(os.environ.get("NCCL_DEBUG_FILE", ""))
-    lines = re.findall(r"Using network (.+)", path.read_text(errors="replace")) if path.is_file() else []
+    lines = (
+        re.findall(r"Using network (.+)", path.read_text(errors="replace"))
+        if path.is_file()
+        else []
+    )
     return lines[-1].strip() if lines else "unknown: NCCL's log names no network"
 
 
 def line_rates(backend: str) -> dict[str, float]:
-    """Return the bytes per second of each interface that the back end is told to use, where the system says them."""
-    names = [name.lstrip("=") for name in os.environ.get(INTERFACES[backend], "").split(",") if name]
+    """Return the bytes per second of each interface that the back end is told to use, where the
+    system says them.
+    """
+    names = [
+        name.lstrip("=") for name in os.environ.get(INTERFACES[backend], "").split(",") if name
+    ]
     rates: dict[str, float] = {}
     for name in names[:1] if backend == "gloo" else names:
         path = NETWORK / name / "speed"
@@ -341,10 +412,11 @@ def line_rates(backend: str) -> dict[str, float]:
 
 
 def bus_bandwidth(world: World, device: torch.device, size: int, repeats: int) -> float:
-    """Return the bytes per second that each rank sends and receives in an all-reduce, as nccl-tests report it.
+    """Return the bytes per second that each rank sends and receives in an all-reduce, as nccl-tests
+    report it.
 
-    An all-reduce of `size` bytes among n ranks moves 2 (n - 1) / n times as many over the slowest link of a ring
-    (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md).
+    An all-reduce of `size` bytes among n ranks moves 2 (n - 1) / n times as many over the slowest
+    link of a ring (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md).
     """
     values = torch.ones(size // 4, device=device)
     taken = []
@@ -357,11 +429,14 @@ def bus_bandwidth(world: World, device: torch.device, size: int, repeats: int) -
     return 2 * (world.size - 1) / world.size * values.nbytes / slowest
 
 
-def examine_ranks(world: World, device: torch.device, size: int, repeats: int = 5) -> dict[str, Any]:
-    """Return how many ranks and nodes there are, what joins them, and the bandwidth of an all-reduce.
+def examine_ranks(
+    world: World, device: torch.device, size: int, repeats: int = 5
+) -> dict[str, Any]:
+    """Return how many ranks and nodes there are, what joins them, and the bandwidth of an
+    all-reduce.
 
-    `expected` is the sum of the line rates of the interfaces that are used, which no all-reduce between nodes exceeds;
-    None on one node, and where no variable names the interfaces.
+    `expected` is the sum of the line rates of the interfaces that are used, which no all-reduce
+    between nodes exceeds; None on one node, and where no variable names the interfaces.
     """
     backend = "nccl" if device.type == "cuda" else "gloo"
     hosts: list[Any] = [None] * world.size
@@ -384,14 +459,23 @@ def examine_ranks(world: World, device: torch.device, size: int, repeats: int = 
 def describe_ranks(report: dict[str, Any]) -> list[str]:
     """Return the lines that `aam doctor --ranks` prints."""
     expected = report["expected"]
-    names = ", ".join(f"{name} {rate / 1e9:.3g} GB/s" for name, rate in report["interfaces"].items())
+    names = ", ".join(
+        f"{name} {rate / 1e9:.3g} GB/s" for name, rate in report["interfaces"].items()
+    )
     joined = f"{report['ranks']} ranks on {report['nodes']} nodes, {report['backend']}"
     lines = [f"{joined}, between nodes {report['transport']}"]
-    beside = f"expected at most {expected / 1e9:.3g} ({names})" if expected else "nothing to expect: "
+    beside = (
+        f"expected at most {expected / 1e9:.3g} ({names})" if expected else "nothing to expect: "
+    )
     if not expected:
         unset = f"{INTERFACES[report['backend']]} names no interface with a known speed"
         beside += "one node uses no network" if report["nodes"] == 1 else unset
-    lines += [f"all-reduce of {report['bytes'] / 1e6:.0f} MB: {report['all_reduce'] / 1e9:.3g} GB/s; {beside}"]
+    lines += [
+        (
+            f"all-reduce of {report['bytes'] / 1e6:.0f} MB: {report['all_reduce'] / 1e9:.3g} GB/s; "
+            f"{beside}"
+        )
+    ]
     if expected and report["all_reduce"] < EXPECTED_SHARE * expected:
         share = f"note: less than {EXPECTED_SHARE:.0%} of the line rate"
         lines += [f"{share}; docs/rocm.md says how to bind the host's libfabric and its plugin"]
@@ -416,7 +500,8 @@ def _doctor_of_ranks(config: DoctorConfig) -> int:
 
 
 def doctor(config: DoctorConfig) -> int:
-    """Examine this machine, or the recorded one that ``AAM_PLATFORM`` names; exit status 1 where something is wrong.
+    """Examine this machine, or the recorded one that ``AAM_PLATFORM`` names; exit status 1 where
+    something is wrong.
 
     Raises
     ------
@@ -444,7 +529,9 @@ def doctor(config: DoctorConfig) -> int:
         **container_and_job(),
         "findings": [finding._asdict() for finding in collect_findings(platform, facts, measured)],
     }
-    report["status"] = FAILED if any(each["level"] == "wrong" for each in report["findings"]) else FINISHED
+    report["status"] = (
+        FAILED if any(each["level"] == "wrong" for each in report["findings"]) else FINISHED
+    )
     print_report(report)
     if config.output is not None:
         write_text(config.output, json.dumps(report, indent=1) + "\n")

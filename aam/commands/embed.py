@@ -44,23 +44,35 @@ def _write_npy(folder: Path, name: str, ids: Sequence[str], parts: Parts, width:
         np.lib.format.write_array_header_1_0(file, about)
         for vectors in parts:
             file.write(np.ascontiguousarray(vectors, "<f4").data)
-    with atomic_file(folder / f"{name}.ids.txt") as temporary, temporary.open("w", encoding="utf-8") as texts:
+    with (
+        atomic_file(folder / f"{name}.ids.txt") as temporary,
+        temporary.open("w", encoding="utf-8") as texts,
+    ):
         texts.writelines(f"{identifier}\n" for identifier in ids)
 
 
-def _write_vectors(folder: Path, name: str, ids: Sequence[str], parts: Parts, width: int, form: str) -> None:
+def _write_vectors(
+    folder: Path, name: str, ids: Sequence[str], parts: Parts, width: int, form: str
+) -> None:
     """Write vectors as they come, in parts, in the order of `ids`."""
     if form == "npy":
         _write_npy(folder, name, ids, parts, width)
         return
     rows = (row for vectors in parts for row in vectors)
     header = ["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(width))]
-    with atomic_file(folder / f"{name}.tsv") as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+    with (
+        atomic_file(folder / f"{name}.tsv") as temporary,
+        temporary.open("w", encoding="utf-8", newline="") as file,
+    ):
         write_lines(file, header, ids, rows, ".6g")
 
 
-def _taxa(saved: SavedModel, sequences: Iterable[str], parts: Iterable[torch.Tensor]) -> Iterator[list[str]]:
-    """Yield the header, then for each ASV its likeliest taxon at each rank and the probability, from vectors [n, D]."""
+def _taxa(
+    saved: SavedModel, sequences: Iterable[str], parts: Iterable[torch.Tensor]
+) -> Iterator[list[str]]:
+    """Yield the header, then for each ASV its likeliest taxon at each rank and the probability,
+    from vectors [n, D].
+    """
     head, further = saved.required_network.further["taxonomy"], saved.heads.further
     if not isinstance(head, TaxaHead):
         raise ValueError("the model has no head of taxa")
@@ -70,7 +82,10 @@ def _taxa(saved: SavedModel, sequences: Iterable[str], parts: Iterable[torch.Ten
         with torch.inference_mode():
             best = [shares.max(dim=1) for shares in head.probabilities(vectors)]
         by_rank = [
-            [(names[place], f"{share:.4f}") for share, place in zip(*map(torch.Tensor.tolist, each), strict=True)]
+            [
+                (names[place], f"{share:.4f}")
+                for share, place in zip(*map(torch.Tensor.tolist, each), strict=True)
+            ]
             for names, each in zip(further.taxa, best, strict=True)
         ]
         for cells in zip(*by_rank, strict=True):
@@ -91,15 +106,23 @@ def _write_taxa(folder: Path, rows: Iterable[list[str]]) -> None:
         csv.writer(file, dialect="excel-tab", lineterminator="\n").writerows(rows)
 
 
-def _write_distances(folder: Path, on_tree: PlacedSamples, config: EmbedConfig, values: Colours | None) -> None:
+def _write_distances(
+    folder: Path, on_tree: PlacedSamples, config: EmbedConfig, values: Colours | None
+) -> None:
     for metric in config.distances:
-        write_distances(folder / f"{metric}.{config.format}", on_tree.sample_ids, on_tree.distances(metric))
+        write_distances(
+            folder / f"{metric}.{config.format}", on_tree.sample_ids, on_tree.distances(metric)
+        )
         if values is not None:
             _draw(folder, on_tree, metric, given(config.color_by), values)
 
 
-def _draw(folder: Path, on_tree: PlacedSamples, metric: PlacedMetric, column: str, values: Colours) -> None:
-    """Write the ordination of samples, of `MOST_POINTS` at most, in the colours of a metadata column."""
+def _draw(
+    folder: Path, on_tree: PlacedSamples, metric: PlacedMetric, column: str, values: Colours
+) -> None:
+    """Write the ordination of samples, of `MOST_POINTS` at most, in the colours of a metadata
+    column.
+    """
     # Imported here: it takes half a second, and few runs draw.
     from aam.report.charts import drawn_rows
     from aam.report.samples import column_figure
@@ -114,26 +137,43 @@ def _draw(folder: Path, on_tree: PlacedSamples, metric: PlacedMetric, column: st
 
 
 def _colours(config: EmbedConfig, sample_ids: Sequence[str]) -> Colours | None:
-    """Return the value of --color-by of each sample, none where it has none; `InputError` for too few to ordinate."""
+    """Return the value of --color-by of each sample, none where it has none; `InputError` for too
+    few to ordinate.
+    """
     if config.color_by is None:
         return None
     if len(sample_ids) < LEAST_DRAWN:
-        raise InputError(f"--color-by: {len(sample_ids)} samples, an ordination needs {LEAST_DRAWN}; leave it out")
+        raise InputError(
+            f"--color-by: {len(sample_ids)} samples, an ordination needs {LEAST_DRAWN}; leave it "
+            "out"
+        )
     return read_metadata(given(config.metadata), config.decimal).values(config.color_by, sample_ids)
 
 
 def embed_table(config: EmbedConfig) -> None:
-    """Write the vectors of every sample that reaches the depth and of every ASV, taxa and distances.
+    """Write the vectors of every sample that reaches the depth and of every ASV, taxa and
+    distances.
 
-    Taxa where the model has some, distances where they are asked for. A model that is a reference tree alone has
-    no vectors of ASVs.
+    Taxa where the model has some, distances where they are asked for. A model that is a reference
+    tree alone has no vectors of ASVs.
     """
     folder = given(config.runtime.output_dir)
     files = files_read(config)
     suffixes = (".npy", ".ids.txt") if config.format == "npy" else (".tsv",)
-    outputs = [RUN, "taxa.tsv", *MEMORY, *(f"{name}{suffix}" for name in ("samples", "asvs") for suffix in suffixes)]
-    outputs += [f"{metric}{suffix}" for metric in config.distances for suffix in (f".{config.format}", ".ids.txt")]
-    outputs += [f"pcoa-{metric}{suffix}" for metric in config.distances for suffix in (".svg", ".png")]
+    outputs = [
+        RUN,
+        "taxa.tsv",
+        *MEMORY,
+        *(f"{name}{suffix}" for name in ("samples", "asvs") for suffix in suffixes),
+    ]
+    outputs += [
+        f"{metric}{suffix}"
+        for metric in config.distances
+        for suffix in (f".{config.format}", ".ids.txt")
+    ]
+    outputs += [
+        f"pcoa-{metric}{suffix}" for metric in config.distances for suffix in (".svg", ".png")
+    ]
     output = OutputFolder(folder, "embed", outputs, [*files.values()], config.runtime.overwrite)
     output.check()
     models = prepare_models(config.model, config.runtime)
@@ -145,14 +185,18 @@ def embed_table(config: EmbedConfig) -> None:
         if on_tree is not None:
             _write_distances(new, on_tree, config, colours)
             if only_places:
-                _write_vectors(new, "samples", on_tree.sample_ids, on_tree.vectors(), WIDTH, config.format)
+                _write_vectors(
+                    new, "samples", on_tree.sample_ids, on_tree.vectors(), WIDTH, config.format
+                )
                 _write_taxa(new, _placed_taxa(on_tree))
             parts = [*["vectors"] * only_places, *config.distances]
             log.info("%s: %s of %d samples", folder, shown(parts), len(on_tree.sample_ids))
         if embedding is not None:
             _write_all_vectors(new, embedding, config.format)
             table = embedding.study.table
-            log.info("%s: %d samples and %d ASVs", folder, len(table.sample_ids), len(table.sequences))
+            log.info(
+                "%s: %d samples and %d ASVs", folder, len(table.sample_ids), len(table.sequences)
+            )
 
 
 def _write_all_vectors(folder: Path, embedding: Embedding, form: str) -> None:

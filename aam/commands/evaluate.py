@@ -34,40 +34,53 @@ from aam.report.samples import surroundings
 
 log = logging.getLogger("aam")
 
-OUTPUTS = (
-    RUN, "predictions.tsv", "metrics.json", "report.html", *FIGURES, *MEMORY,
-)  # fmt: skip
+OUTPUTS = (RUN, "predictions.tsv", "metrics.json", "report.html", *FIGURES, *MEMORY)
 
 
-def _with_truth(table: PredictionTable, metadata: Metadata, wanted: Sequence[str]) -> tuple[PredictionTable, list[str]]:
-    """Return the rows of the samples `wanted` that have a value of every target, and a warning about the others."""
+def _with_truth(
+    table: PredictionTable, metadata: Metadata, wanted: Sequence[str]
+) -> tuple[PredictionTable, list[str]]:
+    """Return the rows of the samples `wanted` that have a value of every target, and a warning
+    about the others.
+    """
     targets, kept = [spec.name for spec in table.specs], set(wanted)
     predicted = [name for name in table.sample_ids if name in kept]
     ids = align(metadata, predicted, targets, "drop")
     absent = sorted(set(predicted) - set(ids))
     warnings = [
-        f"{len(absent)} of {len(predicted)} predicted samples are in no metric: {metadata.source} has no row, or no "
+        f"{len(absent)} of {len(predicted)} predicted samples are in no metric: "
+        f"{metadata.source} has no row, or no "
         f"value of {shown(targets)}, for {shown(absent, 3)}"
     ]
     table = table.with_rows(ids, dict(zip(table.sample_ids, table.notes, strict=True)))
-    if not any(has_prediction(values).any() for values in (*table.values.values(), *table.probabilities.values())):
+    if not any(
+        has_prediction(values).any()
+        for values in (*table.values.values(), *table.probabilities.values())
+    ):
         raise InputError(
-            f"--predictions: none of {len(ids)} samples with a value of {shown(targets)} has a prediction: all are "
+            f"--predictions: none of {len(ids)} samples with a value of {shown(targets)} has a "
+            "prediction: all are "
             "empty or nan; give the file that predicts these samples"
         )
     return table, warnings if absent else []
 
 
-def _check_groups(table: PredictionTable, metadata: Metadata, column: str | None, split: Split | None) -> list[str]:
-    """Return a warning about groups in several folds, whose other samples the model of each fold has learned from.
+def _check_groups(
+    table: PredictionTable, metadata: Metadata, column: str | None, split: Split | None
+) -> list[str]:
+    """Return a warning about groups in several folds, whose other samples the model of each fold
+    has learned from.
 
-    Raises `InputError`: samples without a group, which would all count as one, or groups in two subsets of the split.
+    Raises `InputError`: samples without a group, which would all count as one, or groups in two
+    subsets of the split.
     """
     if column is None:
         return []
     groups = complete_groups(metadata, column, table.sample_ids)
     if split is not None:
-        check_groups(split, dict(zip(metadata.ids, metadata.values(column, metadata.ids), strict=True)))
+        check_groups(
+            split, dict(zip(metadata.ids, metadata.values(column, metadata.ids), strict=True))
+        )
     folds: dict[str, set[str]] = {}
     for group, fold in zip(groups, table.folds, strict=True):
         folds.setdefault(group, set()).add(fold)
@@ -75,8 +88,10 @@ def _check_groups(table: PredictionTable, metadata: Metadata, column: str | None
     if not crossing:
         return []
     return [
-        f"{len(crossing)} of {len(folds)} groups of {column} lie in several folds ({shown(crossing, 3)}): the models "
-        "learned from other samples of the groups that they predicted, and the metrics are too good for a new "
+        f"{len(crossing)} of {len(folds)} groups of {column} lie in several folds "
+        f"({shown(crossing, 3)}): the models "
+        "learned from other samples of the groups that they predicted, and the metrics are too "
+        "good for a new "
         f"{column}; train with --group-column {column}"
     ]
 
@@ -84,7 +99,8 @@ def _check_groups(table: PredictionTable, metadata: Metadata, column: str | None
 def _subset(table: PredictionTable, split: Split | None, with_model: bool) -> Subset:
     """Return what the samples were to the model, as far as its notes, the file and the split say.
 
-    The members of a model learn from validation samples too, so that these are samples of training to it.
+    The members of a model learn from validation samples too, so that these are samples of training
+    to it.
     """
     kinds = set(table.subsets)
     if "train" in kinds:
@@ -96,11 +112,14 @@ def _subset(table: PredictionTable, split: Split | None, with_model: bool) -> Su
 
 
 def _without_fitted_limits(table: PredictionTable) -> tuple[PredictionTable, list[str]]:
-    """Return the table without the intervals of samples that fitted them or trained the model, and what was left out.
+    """Return the table without the intervals of samples that fitted them or trained the model, and
+    what was left out.
 
     Intervals of samples whose ``subset`` is test were fitted on other folds.
     """
-    seen = np.array([subset in ("calibration", "train", "validation") for subset in table.subsets], bool)
+    seen = np.array(
+        [subset in ("calibration", "train", "validation") for subset in table.subsets], bool
+    )
     if not seen.any() or not any(name.endswith((f".{LOW}", f".{HIGH}")) for name in table.derived):
         return table, []
     for spec in table.specs:
@@ -108,17 +127,25 @@ def _without_fitted_limits(table: PredictionTable) -> tuple[PredictionTable, lis
         if limits is not None:
             table = table.with_limits(spec.name, np.where(seen[:, None], math.nan, limits))
     return table, [
-        f"no interval is scored on {seen.sum()} of {len(seen)} samples, which fitted the intervals or trained the model"
+        (
+            f"no interval is scored on {seen.sum()} of {len(seen)} samples, which fitted the "
+            "intervals or trained the model"
+        )
     ]
 
 
 def _guesses(models: Sequence[SavedModel], specs: Sequence[TargetSpec]) -> dict[str, Any]:
-    """Return what guessing says of each target, the mean over the models, where all know it, of the same classes."""
+    """Return what guessing says of each target, the mean over the models, where all know it, of the
+    same classes.
+    """
     guesses = {}
     for spec in specs:
         of_models = [saved.notes.get("guesses", {}).get(spec.name) for saved in models]
         same = all(
-            one.labels == spec.labels for saved in models for one in saved.targets.specs if one.name == spec.name
+            one.labels == spec.labels
+            for saved in models
+            for one in saved.targets.specs
+            if one.name == spec.name
         )
         if models and same and None not in of_models:
             guesses[spec.name] = np.mean(of_models, axis=0)
@@ -126,7 +153,11 @@ def _guesses(models: Sequence[SavedModel], specs: Sequence[TargetSpec]) -> dict[
 
 
 def _baselines(
-    config: EvaluateConfig, study: Study | None, split: Split | None, columns: Columns, guesses: Mapping[str, Any]
+    config: EvaluateConfig,
+    study: Study | None,
+    split: Split | None,
+    columns: Columns,
+    guesses: Mapping[str, Any],
 ) -> tuple[BaselineSource, list[str]]:
     """Return the baselines to compare with, and warnings about those of a file."""
     splits = () if split is None or study is None else (split,)
@@ -140,23 +171,33 @@ def _baselines(
         covariates=columns.covariates,
     )
     from_file = read_predictions(config.baselines)
-    return BaselineSource(study, splits, from_file=from_file), check_provenance(config.baselines, evaluated)
+    return BaselineSource(study, splits, from_file=from_file), check_provenance(
+        config.baselines, evaluated
+    )
 
 
 def _group_column(
     config: EvaluateConfig, models: Sequence[SavedModel], metadata: Metadata, ids: Sequence[str]
 ) -> str | None:
-    """Return the column of groups: what is asked for, else that of the training if all these samples have a group."""
-    column = config.group_column or (models[0].data.group_column if models else _grouped_by(config.predictions))
+    """Return the column of groups: what is asked for, else that of the training if all these
+    samples have a group.
+    """
+    column = config.group_column or (
+        models[0].data.group_column if models else _grouped_by(config.predictions)
+    )
     if config.group_column is None and column is not None:
         if column not in metadata.columns or None in metadata.values(column, ids):
             return None
-        log.info("groups are those of %r, as in training; --group-column names another column", column)
+        log.info(
+            "groups are those of %r, as in training; --group-column names another column", column
+        )
     return column
 
 
 def _grouped_by(predictions: Path | None) -> str | None:
-    """Return the column of groups of the run in whose folder a file of predictions lies, if it lies in one."""
+    """Return the column of groups of the run in whose folder a file of predictions lies, if it lies
+    in one.
+    """
     if predictions is None or not (predictions.parent / RUN).is_file():
         return None
     try:
@@ -164,12 +205,16 @@ def _grouped_by(predictions: Path | None) -> str | None:
     except InputError:
         return None
     data = options.get("data")
-    column = options.get("group_column") or (data.get("group_column") if isinstance(data, dict) else None)
+    column = options.get("group_column") or (
+        data.get("group_column") if isinstance(data, dict) else None
+    )
     return column if isinstance(column, str) else None
 
 
 def _saw_unlabelled(models: Sequence[SavedModel], ids: Sequence[str]) -> bool:
-    """Return whether pretraining saw some of these samples, from whose labels no model has learned."""
+    """Return whether pretraining saw some of these samples, from whose labels no model has
+    learned.
+    """
     labelled = {name for saved in models for name in samples_with_labels(saved)}
     seen = {name for saved in models for name in saved.notes["seen_samples"]}
     return bool((seen - labelled) & set(ids))
@@ -177,7 +222,9 @@ def _saw_unlabelled(models: Sequence[SavedModel], ids: Sequence[str]) -> bool:
 
 def _columns(config: EvaluateConfig, models: Sequence[SavedModel]) -> Columns:
     """Return the columns of the report, with the covariates of the models."""
-    normalized = [spec.normalize_by for saved in models for spec in saved.targets.specs if spec.normalize_by]
+    normalized = [
+        spec.normalize_by for saved in models for spec in saved.targets.specs if spec.normalize_by
+    ]
     categorical = [name for saved in models for name in saved.covariates.categorical]
     numeric = [name for saved in models for name in saved.covariates.numeric]
     return Columns(
@@ -190,7 +237,9 @@ def _columns(config: EvaluateConfig, models: Sequence[SavedModel]) -> Columns:
 
 
 def evaluate_table(config: EvaluateConfig) -> None:
-    """Compare predictions with metadata and write run.json, metrics.json, report.html and predictions.tsv."""
+    """Compare predictions with metadata and write run.json, metrics.json, report.html and
+    predictions.tsv.
+    """
     metadata_path, folder = given(config.metadata), given(config.runtime.output_dir)
     files = files_read(config)
     output = OutputFolder(folder, "evaluate", OUTPUTS, [*files.values()], config.runtime.overwrite)
@@ -212,34 +261,47 @@ def evaluate_table(config: EvaluateConfig) -> None:
     absent = set() if split is None else set(split.held_out) - set(table.sample_ids)
     if absent:
         warnings.append(
-            f"{len(absent)} held-out samples of {config.split} have no prediction, such as {shown(sorted(absent), 3)}"
+            f"{len(absent)} held-out samples of {config.split} have no prediction, such as "
+            f"{shown(sorted(absent), 3)}"
         )
-    table, left_out = _with_truth(table, metadata, table.sample_ids if split is None else split.held_out)
+    table, left_out = _with_truth(
+        table, metadata, table.sample_ids if split is None else split.held_out
+    )
     columns = replace(columns, group=_group_column(config, models, metadata, table.sample_ids))
     warn_of_values(metadata, (), (), columns.group, None)
     warnings += left_out + _check_groups(table, metadata, columns.group, split)
     if seen := table.subsets.count("train"):
         what_helps = (
-            "RUN/predictions.tsv of a cross-validation is of held-out samples; of a run without folds --split "
+            "RUN/predictions.tsv of a cross-validation is of held-out samples; of a run without "
+            "folds --split "
             "RUN/split.tsv leaves the test samples only"
         )
         if split is not None:
             what_helps = "--test-size or --cv of aam train holds samples out"
         warnings.append(
-            f"{seen} of {len(table.sample_ids)} samples were seen in training, labelled or not; these are not "
+            f"{seen} of {len(table.sample_ids)} samples were seen in training, labelled or not; "
+            "these are not "
             f"held-out metrics: {what_helps}"
         )
     subset = _subset(table, split, bool(models))
     table, about_intervals = _without_fitted_limits(table)
-    baselines, about_baselines = _baselines(config, study, split, columns, _guesses(models, table.specs))
+    baselines, about_baselines = _baselines(
+        config, study, split, columns, _guesses(models, table.specs)
+    )
     targets = evaluate_targets(table, metadata, columns, baselines, subset)
     results = ReportData(
         title="aam evaluate",
         task={"targets": ", ".join(spec.name for spec in table.specs)},
-        data={"samples with truth": len(table.sample_ids), "table": config.table, "predictions": config.predictions},
+        data={
+            "samples with truth": len(table.sample_ids),
+            "table": config.table,
+            "predictions": config.predictions,
+        },
         split={"split": config.split or "none", "samples": subset},
         targets=targets,
-        around=None if study is None else surroundings(study.table, [result.predictions for result in targets]),
+        around=None
+        if study is None
+        else surroundings(study.table, [result.predictions for result in targets]),
         warnings=(*warnings, *about_intervals, *about_baselines),
         transductive=_saw_unlabelled(models, table.sample_ids),
     )

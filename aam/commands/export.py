@@ -1,4 +1,6 @@
-"""`aam export`: a trained model for programs without aam, as ONNX or as a program of torch.export."""
+"""`aam export`: a trained model for programs without aam, as ONNX or as a program of
+torch.export.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +25,30 @@ def export_model(config: ExportConfig) -> None:
     Raises
     ------
     InputError
-        Bad options, no model or several, what no graph of tensors can hold, or a library that is not installed.
+        Bad options, no model or several, what no graph of tensors can hold, or a library that is
+        not installed.
     RunError
         What was written differs from the model.
     """
     files, outputs = files_read(config), [RUN, FILES[config.format], ASVS, "description.json"]
-    folder_of_results = OutputFolder(given(config.output), "export", outputs, [*files.values()], config.overwrite)
+    folder_of_results = OutputFolder(
+        given(config.output), "export", outputs, [*files.values()], config.overwrite
+    )
     folder_of_results.check()
     models = load_models([given(config.model)], torch.device("cpu"))
     if len(models) > 1:
-        raise InputError(f"--model: {len(models)} models, which are exported one by one; name one of them")
+        raise InputError(
+            f"--model: {len(models)} models, which are exported one by one; name one of them"
+        )
     (saved,) = models
     part = config.part or ("model" if saved.targets.specs else "encoder")
     check_exportable(saved, part)
     about = describe("export", to_dict(config), files, {})
     with folder_of_results.replaced(about) as folder:
         difference = write_exported(saved, part, config.format, folder)
-    log.info("%s: %s, within %.1g of the model on odd batches", config.output, FILES[config.format], difference)
+    log.info(
+        "%s: %s, within %.1g of the model on odd batches",
+        config.output,
+        FILES[config.format],
+        difference,
+    )

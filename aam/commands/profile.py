@@ -33,16 +33,26 @@ from aam.training.decisions import PretrainingSteps, largest_fitting_batch, make
 def _operations(steps: PretrainingSteps, folder: Path) -> Measurements:
     """The ten operations that take most time, and a trace for chrome://tracing or Perfetto."""
     gpu = steps.device.type == "cuda"
-    kinds = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if gpu else [])]
+    kinds = [
+        torch.profiler.ProfilerActivity.CPU,
+        *([torch.profiler.ProfilerActivity.CUDA] if gpu else []),
+    ]
     start, cpu = time.perf_counter(), time.process_time()
     with torch.profiler.profile(activities=kinds, acc_events=True) as profiler:
         batches = steps.take(3, 1)[1]
     wall, cpu = time.perf_counter() - start, time.process_time() - cpu
-    taken = {event.key: (event.self_device_time_total if gpu else event.self_cpu_time_total) / 1e6 for event in
-             profiler.key_averages()}  # fmt: skip
+    taken = {
+        event.key: (event.self_device_time_total if gpu else event.self_cpu_time_total) / 1e6
+        for event in profiler.key_averages()
+    }
     with atomic_file(folder / "trace.json") as path:
         profiler.export_chrome_trace(str(path))
-    moved = [value.nbytes for batch in batches for value in vars(batch).values() if isinstance(value, Tensor)]
+    moved = [
+        value.nbytes
+        for batch in batches
+        for value in vars(batch).values()
+        if isinstance(value, Tensor)
+    ]
     return {
         "top": dict(sorted(taken.items(), key=lambda pair: -pair[1])[:10]),
         "utilisation": sum(taken.values()) / wall if gpu else cpu / wall / torch.get_num_threads(),
@@ -54,9 +64,13 @@ def read_rocprof(path: Path) -> dict[str, float]:
     """Seconds of each kernel in the kernel_stats.csv of rocprofv3, longest first."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            rows = {row["Name"]: float(row["TotalDurationNs"]) / 1e9 for row in csv.DictReader(file)}
+            rows = {
+                row["Name"]: float(row["TotalDurationNs"]) / 1e9 for row in csv.DictReader(file)
+            }
     except (OSError, UnicodeDecodeError, csv.Error, KeyError, ValueError) as error:
-        raise InputError(f"--rocprof: {path} cannot be read ({error}); expected Name and TotalDurationNs") from None
+        raise InputError(
+            f"--rocprof: {path} cannot be read ({error}); expected Name and TotalDurationNs"
+        ) from None
     return dict(sorted(rows.items(), key=lambda pair: -pair[1]))
 
 
@@ -64,13 +78,17 @@ def _plot(path: Path, tried: Sequence[tuple[float, float]], best: float) -> None
     rows = [{"rate": rate, "loss": loss, "best": best} for rate, loss in tried]
     chart = alt.Chart(alt.InlineData(values=rows), width=500)
     rate = alt.X("rate:Q", title="learning rate", scale=alt.Scale(type="log", nice=False))
-    curve = chart.mark_line().encode(x=rate, y=alt.Y("loss:Q", title="loss, smoothed", scale=alt.Scale(zero=False)))
+    curve = chart.mark_line().encode(
+        x=rate, y=alt.Y("loss:Q", title="loss, smoothed", scale=alt.Scale(zero=False))
+    )
     chosen = chart.mark_rule(strokeDash=[2, 2]).encode(x="best:Q")
     with atomic_file(path) as temporary:
         alt.layer(curve, chosen).save(temporary, format="png")
 
 
-def _profile_step(config: ProfileConfig, training_config: FineTuneConfig, folder: Path) -> Measurements:
+def _profile_step(
+    config: ProfileConfig, training_config: FineTuneConfig, folder: Path
+) -> Measurements:
     measurements = time_training(training_config, config.steps)
     steps = make_steps(training_config)
     steps.take(WARM_UP, 0)
@@ -79,21 +97,27 @@ def _profile_step(config: ProfileConfig, training_config: FineTuneConfig, folder
     for name, taken in measurements["stages"].items():
         print(f"{name:<15} {1e3 * taken:8.1f} ms {taken / total:6.1%}")
     print(
-        f"{measurements['accounted']:.1%} of the wall time; {measurements['samples_per_s']['p50']:.1f} samples/s; "
+        f"{measurements['accounted']:.1%} of the wall time; "
+        f"{measurements['samples_per_s']['p50']:.1f} samples/s; "
         f"{describe_case(measurements)[2]}; {measurements['utilisation']:.0%} busy"
     )
     for name, taken in measurements["top"].items():
         print(f"{name:<60} {1e3 * taken / 3:8.1f} ms")
     if torch.version.hip is not None:
         words = " ".join(map(shlex.quote, sys.argv[1:]))
-        print(f"kernels: rocprofv3 --kernel-trace --stats --output-format csv -d {folder} -- python -m aam {words}")
+        print(
+            f"kernels: rocprofv3 --kernel-trace --stats --output-format csv -d {folder} -- "
+            f"python -m aam {words}"
+        )
     if config.rocprof is not None:
         measurements["kernels"] = read_rocprof(config.rocprof)
     return measurements
 
 
 def profile(config: ProfileConfig) -> None:
-    """Run `aam profile`: print what was measured and write profile.json, and a trace or a plot, to ``--output-dir``."""
+    """Run `aam profile`: print what was measured and write profile.json, and a trace or a plot, to
+    ``--output-dir``.
+    """
     folder = given(config.runtime.output_dir)
     files, outputs = files_read(config), [RUN, "profile.json", "trace.json", "lr.png", *MEMORY]
     output = OutputFolder(folder, "profile", outputs, [*files.values()], config.runtime.overwrite)
@@ -102,7 +126,9 @@ def profile(config: ProfileConfig) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     output.begin(about)
     run = RunConfig(**vars(config.runtime))
-    training_config = FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=run)
+    training_config = FineTuneConfig(
+        data=config.data, model=config.model, train=config.train, runtime=run
+    )
     measurements: Measurements = {}
     if config.what == "memory":
         memory_profiled(lambda _: make_steps(training_config).take(config.steps, 0), config)
@@ -114,14 +140,20 @@ def profile(config: ProfileConfig) -> None:
         limit = memory_limit(steps.device, config.train.max_memory_fraction)
         fits = largest_fitting_batch(steps, limit)
         measurements = {"limit_bytes": limit, "peak_bytes_of": fits, "batch_size": max(fits)}
-        print(f"largest batch: {max(fits)} samples, {fits[max(fits)] / 1e9:.2f} of {limit / 1e9:.2f} GB")
+        print(
+            f"largest batch: {max(fits)} samples, {fits[max(fits)] / 1e9:.2f} of "
+            f"{limit / 1e9:.2f} GB"
+        )
     else:
         steps = make_steps(training_config)
         batches = itertools.chain.from_iterable(map(steps.loader.epoch, itertools.count()))
         curve = learning_rate_curve(steps, batches, 5 * config.steps)
         measurements = {"suggested": suggested_learning_rate(curve), "tried": curve}
         _plot(folder / "lr.png", curve, measurements["suggested"])
-        print(f"learning rate: {measurements['suggested']:.2g} (lowest loss at {3 * measurements['suggested']:.2g})")
+        print(
+            f"learning rate: {measurements['suggested']:.2g} (lowest loss at "
+            f"{3 * measurements['suggested']:.2g})"
+        )
     device = device_name(choose_device(config.runtime.device))
     write_text(folder / "profile.json", json.dumps({"device": device, **measurements}, indent=1))
     print(folder / "profile.json")

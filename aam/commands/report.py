@@ -39,12 +39,14 @@ def _group_column(config: ReportConfig, first: Run, metadata: Metadata | None) -
 
 
 def report_runs(config: ReportConfig) -> None:
-    """Write a page that shows runs side by side, and log which of them are shown to do better; or a crate of one run.
+    """Write a page that shows runs side by side, and log which of them are shown to do better; or a
+    crate of one run.
 
     Raises
     ------
     InputError
-        No run, a folder that is none, or a column or all samples that the metadata lack; no finished run for a crate.
+        No run, a folder that is none, or a column or all samples that the metadata lack; no
+        finished run for a crate.
     """
     if config.crate is not None:
         write_crate(config.runs[0], config.crate)
@@ -53,10 +55,16 @@ def report_runs(config: ReportConfig) -> None:
     metadata = _metadata(config)
     runs = read_runs(config.runs, metadata)
     predicted = runs[0].predictions
-    if metadata is not None and predicted is not None and not any(name in metadata for name in predicted.sample_ids):
+    if (
+        metadata is not None
+        and predicted is not None
+        and not any(name in metadata for name in predicted.sample_ids)
+    ):
         raise InputError(
-            f"--metadata: {metadata.source} has none of the {len(predicted.sample_ids)} samples that {config.runs[0]} "
-            f"predicted: {shown(predicted.sample_ids, 2)}; name the file that holds their true values"
+            f"--metadata: {metadata.source} has none of the {len(predicted.sample_ids)} samples "
+            f"that {config.runs[0]} "
+            f"predicted: {shown(predicted.sample_ids, 2)}; name the file that holds their true "
+            "values"
         )
     text, sentences = compare_runs_html(runs, metadata, _group_column(config, runs[0], metadata))
     write_text(given(config.output), text)

@@ -12,7 +12,8 @@ MEASURES = ("median_richness", "seen_in_one_sample", "ph_r2", "biome_accuracy", 
 
 
 def simulate_study(config: SimulateConfig) -> None:
-    """Write a synthetic study and print its size, what can be predicted in it at best, and its files.
+    """Write a synthetic study and print its size, what can be predicted in it at best, and its
+    files.
 
     A measure that the study is too small for is a dash.
 
@@ -24,9 +25,11 @@ def simulate_study(config: SimulateConfig) -> None:
     truth = simulate(config)
     measured = {name: number(math.nan if truth[name] is None else truth[name]) for name in MEASURES}
     print(
-        f"{config.output_dir}: {truth['samples']} samples of {truth['subjects']} subjects, {truth['asvs']} ASVs",
+        f"{config.output_dir}: {truth['samples']} samples of {truth['subjects']} subjects, "
+        f"{truth['asvs']} ASVs",
         f"  reads of a sample: median {truth['median_depth']:.0f}",
-        f"  ASVs of a sample at {truth['oracle_depth']} reads: median {measured['median_richness']}",
+        f"  ASVs of a sample at {truth['oracle_depth']} reads: median "
+        f"{measured['median_richness']}",
         f"  share of the ASVs that occur in one sample only: {measured['seen_in_one_sample']}",
         "  best to expect on unseen subjects, from linear models that know all traits:",
         f"    ph: R2 {measured['ph_r2']}",

@@ -37,12 +37,32 @@ from aam.training.inputs import Prepared, check_targets, load_inputs, resolved
 log = logging.getLogger("aam")
 
 STORAGE, BEST, TRIALS, SPLIT = "trials.db", "best.toml", "trials", "split.tsv"
-OUTPUTS = [RUN, BEST, SPLIT, STORAGE, f"{STORAGE}-*", f"{TRIALS}/*/**", "trials.tsv", "importance.tsv"]
+OUTPUTS = [
+    RUN,
+    BEST,
+    SPLIT,
+    STORAGE,
+    f"{STORAGE}-*",
+    f"{TRIALS}/*/**",
+    "trials.tsv",
+    "importance.tsv",
+]
 
-# Options that choose the split, which the file of the split replaces, and those of the folder of the search.
-OF_SEARCH = ("split", "split_column", "test_fold", "test_size", "stratify", "output_dir", "overwrite", "resume_from")
+# Options that choose the split, which the file of the split replaces, and those of the folder of
+# the search.
+OF_SEARCH = (
+    "split",
+    "split_column",
+    "test_fold",
+    "test_size",
+    "stratify",
+    "output_dir",
+    "overwrite",
+    "resume_from",
+)
 
-# Why the options of a trial failed; a trial that failed without was interrupted, and does not count.
+# Why the options of a trial failed; a trial that failed without was interrupted, and does not
+# count.
 PROBLEM = "problem"
 
 # Trials that draw at random before the others learn from them, and before any is pruned.
@@ -51,45 +71,58 @@ RANDOM_TRIALS = 10
 # Importance of options from fewer trials would be noise.
 LEAST_TRIALS = 4
 
-# --- what is searched ------------------------------------------------------------------------------------------------
+# --- what is searched ---------------------------------------------------------------------------
 
-# What is searched, by section and name of an option. A list holds values to choose from, a table the ends of a range.
+# What is searched, by section and name of an option. A list holds values to choose from, a table
+# the ends of a range.
 Space = dict[str, Any]
 
 DEFAULT_SPACE: Space = {
     "targets.members": [
-        ["deep", "presence", "kernel", "forest"], ["presence", "kernel", "forest"], ["deep", "kernel"], ["deep"],
-        ["kernel"], ["forest"],
+        ["deep", "presence", "kernel", "forest"],
+        ["presence", "kernel", "forest"],
+        ["deep", "kernel"],
+        ["deep"],
+        ["kernel"],
+        ["forest"],
     ],
     "train.lr": {"low": 1e-5, "high": 1e-3, "log": True},
     "train.epochs": {"low": 5, "high": 40},
     "model.dropout": {"low": 0.0, "high": 0.3},
-}  # fmt: skip
+}
 
 SECTIONS = ("targets", "regressor", "covariates", "model", "train")
 
 
 def search_space(config: FineTuneConfig, path: Path | None) -> Space:
-    """Return the options that are searched: those of a TOML file, or the default ones that `config` leaves as they are.
+    """Return the options that are searched: those of a TOML file, or the default ones that `config`
+    leaves as they are.
 
     Raises
     ------
     InputError
-        Everything that is wrong with the file: options that there are not or that cannot be searched, values that
-        are none, numbers out of range, and values that contradict other options of `config`.
+        Everything that is wrong with the file: options that there are not or that cannot be
+        searched, values that are none, numbers out of range, and values that contradict other
+        options of `config`.
     """
     if path is None:
         asked, usual = _by_name(to_dict(config)), _by_name(to_dict(FineTuneConfig()))
-        space = {name: values for name, values in DEFAULT_SPACE.items() if asked[name] == usual[name]}
+        space = {
+            name: values for name, values in DEFAULT_SPACE.items() if asked[name] == usual[name]
+        }
         if config.train.pretrained_encoder is not None:
             # A network that has its shape already.
             del space["model.dropout"]
     else:
         space = _by_name(read_toml(path))
-    problems = [problem for name, values in space.items() for problem in _problems(config, name, values)]
+    problems = [
+        problem for name, values in space.items() for problem in _problems(config, name, values)
+    ]
     if not space:
         listed = "every option of the default space is given; pass --search-space"
-        problems.append(listed if path is None else "names no option; list some, as --dry-run does without it")
+        problems.append(
+            listed if path is None else "names no option; list some, as --dry-run does without it"
+        )
     # Both ends of a range may be wrong alike, and so may what is asked for without them.
     asked_for = option_problems(config)
     if problems := [problem for problem in dict.fromkeys(problems) if problem not in asked_for]:
@@ -107,7 +140,9 @@ def _by_name(sections: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sections(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return values by section and name, as a trial has them or as they are, as sections of options."""
+    """Return values by section and name, as a trial has them or as they are, as sections of
+    options.
+    """
     sections: dict[str, dict[str, Any]] = {}
     for place, value in values.items():
         section, _, name = place.partition(".")
@@ -117,7 +152,9 @@ def _sections(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _problems(config: FineTuneConfig, place: str, values: Any) -> list[str]:
-    """Return what is wrong with a searched option, and with the options that its values make of `config`."""
+    """Return what is wrong with a searched option, and with the options that its values make of
+    `config`.
+    """
     section, _, name = place.partition(".")
     if section not in SECTIONS or not name:
         return [f"{section!r} is no section that is searched; expected {shown(SECTIONS)}"]
@@ -127,7 +164,13 @@ def _problems(config: FineTuneConfig, place: str, values: Any) -> list[str]:
     try:
         _distribution(values)
     except (KeyError, TypeError, ValueError) as error:
-        return [f"{place} is {values!r}, expected a list of values, or a table of low, high and log ({error})"]
+        return [
+            (
+                f"{place} is {values!r}, expected a list of values, or a table of low, high and "
+                "log "
+                f"({error})"
+            )
+        ]
     tried = values if isinstance(values, list) else (values["low"], values["high"])
     return [problem for value in tried for problem in _value_problems(config, section, name, value)]
 
@@ -147,7 +190,9 @@ def _label(value: Any) -> Any:
 
 
 def _distribution(values: Any) -> Any:
-    """Return what Optuna searches in for an option; an error where `values` are neither a list nor a range."""
+    """Return what Optuna searches in for an option; an error where `values` are neither a list nor
+    a range.
+    """
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(values, list):
@@ -157,61 +202,79 @@ def _distribution(values: Any) -> Any:
 
 
 def start_values(config: FineTuneConfig, space: Space) -> dict[str, Any]:
-    """Return the values that `config` has, as the storage of trials holds them, where the search can take them."""
+    """Return the values that `config` has, as the storage of trials holds them, where the search
+    can take them.
+    """
     asked = _by_name(to_dict(config))
     return {
         name: _label(asked[name])
         for name, values in space.items()
-        if (asked[name] in values if isinstance(values, list) else values["low"] <= asked[name] <= values["high"])
+        if (
+            asked[name] in values
+            if isinstance(values, list)
+            else values["low"] <= asked[name] <= values["high"]
+        )
     }
 
 
-# --- how a trial is judged -------------------------------------------------------------------------------------------
+# --- how a trial is judged ---------------------------------------------------------------------
 
 
 def inner_folds(prepared: Prepared, folds: int) -> tuple[Split, ...]:
-    """Return splits of the samples that are not tested into parts of whole groups, even in the target or --stratify.
+    """Return splits of the samples that are not tested into parts of whole groups, even in the
+    target or --stratify.
 
     Raises `InputError` where there are fewer groups than parts.
     """
     config, (split,) = prepared.config, prepared.splits
     stratify = config.data.stratify or config.targets.metadata_column[0]
-    data = dataclasses.replace(config.data, cv=str(folds), stratify=stratify, split=None, split_column=None)
+    data = dataclasses.replace(
+        config.data, cv=str(folds), stratify=stratify, split=None, split_column=None
+    )
     learned = (*split.ids("train"), *split.ids("validation"))
     column, metadata = config.data.group_column, given(prepared.study.metadata)
     parts = len(learned if column is None else {*metadata.values(column, learned)})
     if folds > parts:
         what = "samples" if column is None else f"groups of {column!r}"
-        raise InputError(f"--inner-folds is {folds}, expected 2 to {parts}, the number of {what} that are not tested")
+        raise InputError(
+            f"--inner-folds is {folds}, expected 2 to {parts}, the number of {what} that are not "
+            "tested"
+        )
     return split_samples(metadata, data, learned, config.runtime.seed)
 
 
 def relative_error(table: PredictionTable, metadata: Metadata, split: Split) -> float:
-    """Return the mean error of the columns of a prediction, each relative to what a trivial model has.
+    """Return the mean error of the columns of a prediction, each relative to what a trivial model
+    has.
 
-    Of a number it is the mean absolute error over that of the median of the samples that were learned from; of classes
-    1 - AUROC over 0.5. So 0 is perfect and 1 is worthless. Columns without a value, such as a fold of one class, are
-    left out; NaN where there is none.
+    Of a number it is the mean absolute error over that of the median of the samples that were
+    learned from; of classes 1 - AUROC over 0.5. So 0 is perfect and 1 is worthless. Columns without
+    a value, such as a fold of one class, are left out; NaN where there is none.
     """
     errors = []
     for spec in table.specs:
         truth = truth_of(metadata, spec, table.sample_ids)
         if spec.kind == "numeric":
-            median = np.nanmedian(truth_of(metadata, spec, (*split.ids("train"), *split.ids("validation"))))
+            median = np.nanmedian(
+                truth_of(metadata, spec, (*split.ids("train"), *split.ids("validation")))
+            )
             rows = np.isfinite(truth)
             error = regression_metrics(truth[rows], table.values[spec.name][rows])["mae"]
             trivial = float(np.abs(truth[rows] - median).mean()) if rows.any() else 0.0
             errors.append(error / trivial if trivial > 0 else math.nan)
         else:
             rows = truth >= 0
-            auroc = classification_metrics(truth[rows], table.probabilities[spec.name][rows])["auroc"]
+            auroc = classification_metrics(truth[rows], table.probabilities[spec.name][rows])[
+                "auroc"
+            ]
             errors.append(2 * (1 - auroc))
     defined = [error for error in errors if math.isfinite(error)]
     return sum(defined) / len(defined) if defined else math.nan
 
 
 def _trial_error(trial: Any, prepared: Prepared, folder: Path) -> float:
-    """Return the mean relative error, on each split of `prepared`, of models with the values of a trial.
+    """Return the mean relative error, on each split of `prepared`, of models with the values of a
+    trial.
 
     The trial gets the mean after each split, and may end itself then.
     """
@@ -220,14 +283,26 @@ def _trial_error(trial: Any, prepared: Prepared, folder: Path) -> float:
     config = resolved(from_dict(prepared.config, _sections(trial.params), "search space"))
     prepared = dataclasses.replace(prepared, config=config)
     model = config.model
-    decide_execution(config.runtime, prepared.device, model.head_width, in_bf16=model.trains_in_bf16)
+    decide_execution(
+        config.runtime, prepared.device, model.head_width, in_bf16=model.trains_in_bf16
+    )
     about = {"command": "tune", "config": to_dict(config), "decisions": {}, "inputs": {}}
-    run, study = RunDirectory(folder, about, config.runtime, Signals(), resumed=False), prepared.study
+    run, study = (
+        RunDirectory(folder, about, config.runtime, Signals(), resumed=False),
+        prepared.study,
+    )
     errors: list[float] = []
     for step, split in enumerate(prepared.splits, start=1):
-        saved = given(train_split(prepared, run, split, folder / split.test_fold, f"fold {split.test_fold}"))
-        asvs, passes = prepared.frozen_asvs(saved.network, study), config.targets.val_prediction_passes
-        table = predict_rows(saved, study, split.ids("test"), config.runtime, passes, split.test_fold, asvs)
+        saved = given(
+            train_split(prepared, run, split, folder / split.test_fold, f"fold {split.test_fold}")
+        )
+        asvs, passes = (
+            prepared.frozen_asvs(saved.network, study),
+            config.targets.val_prediction_passes,
+        )
+        table = predict_rows(
+            saved, study, split.ids("test"), config.runtime, passes, split.test_fold, asvs
+        )
         errors.append(relative_error(table, given(study.metadata), split))
         if step < len(prepared.splits) and not np.isnan(errors).all():
             trial.report(float(np.nanmean(errors)), step)
@@ -238,14 +313,16 @@ def _trial_error(trial: Any, prepared: Prepared, folder: Path) -> float:
     return float(np.nanmean(errors))
 
 
-# --- the search ------------------------------------------------------------------------------------------------------
+# --- the search --------------------------------------------------------------------------------
 def tune(config: TuneConfig) -> None:
-    """Search for options on the training samples of a split, and write trials, best options and a report.
+    """Search for options on the training samples of a split, and write trials, best options and a
+    report.
 
     Raises
     ------
     InputError
-        Bad options, inputs or search space; Optuna is not installed; the folder holds another search.
+        Bad options, inputs or search space; Optuna is not installed; the folder holds another
+        search.
     """
     training = config.training()
     import_extra("optuna", "tune", "aam tune")
@@ -253,22 +330,33 @@ def tune(config: TuneConfig) -> None:
     prepared = load_inputs(training)
     (split,) = prepared.splits
     folds = inner_folds(prepared, config.search.inner_folds)
-    # The options of a trial are laid over those asked for, with the sizes of the inputs or of the encoder.
+    # The options of a trial are laid over those asked for, with the sizes of the inputs or of the
+    # encoder.
     base = dataclasses.replace(training, model=prepared.config.model)
     check_targets(dataclasses.replace(prepared, splits=folds))
     prepared = dataclasses.replace(prepared, config=base, splits=folds)
     if not split.ids("test"):
-        log.warning("warning: no test samples are left out, so nothing can vouch for the options that are found")
+        log.warning(
+            "warning: no test samples are left out, so nothing can vouch for the options that "
+            "are found"
+        )
     if config.runtime.dry_run:
         sizes = ", ".join(str(len(fold.ids("test"))) for fold in folds)
-        print(f"# {len(split.ids('test'))} test samples are left out; the parts of the others hold {sizes} samples.")
+        print(
+            f"# {len(split.ids('test'))} test samples are left out; the parts of the others hold "
+            f"{sizes} samples."
+        )
         print(f"# A trial trains {len(folds)} models.\n\n{to_toml(_sections(space))}", end="")
         return
     folder = given(config.runtime.output_dir).resolve()
     _, files = options_and_files("tune", training)
-    files |= {} if config.search.search_space is None else {"search_space": config.search.search_space}
+    files |= (
+        {} if config.search.search_space is None else {"search_space": config.search.search_space}
+    )
     # More trials may be asked for later.
-    same = dataclasses.replace(config, search=dataclasses.replace(config.search, trials=SearchConfig().trials))
+    same = dataclasses.replace(
+        config, search=dataclasses.replace(config.search, trials=SearchConfig().trials)
+    )
     about = describe("tune", to_dict(same), files, {"depth": prepared.study.depth, LIST: OUTPUTS})
     output = output_folder(folder, about, config.runtime.overwrite, reserved=(TRIALS,))
     resumes = config.runtime.resume_from == "auto" and (folder / RUN).is_file()
@@ -301,14 +389,22 @@ def _open_study(folder: Path, config: TuneConfig) -> Any:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     url = f"sqlite:///{folder / STORAGE}"
-    pruner = optuna.pruners.MedianPruner(RANDOM_TRIALS) if config.search.prune else optuna.pruners.NopPruner()
+    pruner = (
+        optuna.pruners.MedianPruner(RANDOM_TRIALS)
+        if config.search.prune
+        else optuna.pruners.NopPruner()
+    )
     storage = optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 300}})
-    return optuna.create_study(storage=storage, study_name="aam tune", pruner=pruner, load_if_exists=True)
+    return optuna.create_study(
+        storage=storage, study_name="aam tune", pruner=pruner, load_if_exists=True
+    )
 
 
 @contextlib.contextmanager
 def _storage_errors(path: Path) -> Iterator[None]:
-    """Raise `InputError` where the file of the trials is damaged, and `RunError` where it cannot be written."""
+    """Raise `InputError` where the file of the trials is damaged, and `RunError` where it cannot be
+    written.
+    """
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import DatabaseError, OperationalError
 
@@ -316,14 +412,21 @@ def _storage_errors(path: Path) -> Iterator[None]:
         yield
     except (OperationalError, StorageInternalError) as error:
         reason = getattr(error, "orig", None) or error.__cause__ or error
-        raise RunError(f"{path}: {reason}; free space if the disk is full, then --resume-from auto goes on") from error
+        raise RunError(
+            f"{path}: {reason}; free space if the disk is full, then --resume-from auto goes on"
+        ) from error
     except DatabaseError as error:
-        text = f"{path} is damaged ({error.orig}); search anew with --overwrite, or in another --output-dir"
+        text = (
+            f"{path} is damaged ({error.orig}); search anew with --overwrite, or in another "
+            "--output-dir"
+        )
         raise InputError(text) from error
 
 
 def _end_killed(study: Any) -> None:
-    """Mark trials whose process was killed as failed, and let their options be tried again; no process is at work."""
+    """Mark trials whose process was killed as failed, and let their options be tried again; no
+    process is at work.
+    """
     for trial in study.get_trials():
         if trial.state.name == "RUNNING":
             study.tell(trial.number, state=type(trial.state).FAIL)
@@ -331,17 +434,22 @@ def _end_killed(study: Any) -> None:
             log.info("trial %d was interrupted; its options are tried again", trial.number + 1)
 
 
-def _run_trials(study: Any, config: TuneConfig, prepared: Prepared, space: Space, folder: Path) -> None:
+def _run_trials(
+    study: Any, config: TuneConfig, prepared: Prepared, space: Space, folder: Path
+) -> None:
     """Run trials until there are so many in all; one whose options fail counts, and is logged."""
     import optuna
 
     asked, states = config.search.trials, optuna.trial.TrialState
     while True:
         trials = study.get_trials(deepcopy=False)
-        begun = [trial for trial in trials if trial.state != states.FAIL or PROBLEM in trial.user_attrs]
+        begun = [
+            trial for trial in trials if trial.state != states.FAIL or PROBLEM in trial.user_attrs
+        ]
         if sum(trial.state != states.WAITING for trial in begun) >= asked:
             return
-        # A seed for each trial, so that a search that goes on, or in another process, does not draw the same again.
+        # A seed for each trial, so that a search that goes on, or in another process, does not draw
+        # the same again.
         seed = int(generator(config.runtime.seed, "tune", len(trials)).integers(2**31))
         study.sampler = optuna.samplers.TPESampler(n_startup_trials=RANDOM_TRIALS, seed=seed)
         trial = study.ask({name: _distribution(values) for name, values in space.items()})
@@ -367,18 +475,26 @@ def _run_trials(study: Any, config: TuneConfig, prepared: Prepared, space: Space
         log.info("trial %d of %d %s: %s; %s", trial.number + 1, last, state, result, options)
 
 
-def _write_results(study: Any, training: FineTuneConfig, space: Space, depth: int, folder: Path) -> None:
-    """Write what the search has found; where other processes still have trials, the last one writes it again."""
+def _write_results(
+    study: Any, training: FineTuneConfig, space: Space, depth: int, folder: Path
+) -> None:
+    """Write what the search has found; where other processes still have trials, the last one writes
+    it again.
+    """
     import optuna
 
     found = study.get_trials()
     trials = pd.DataFrame(
         {
-            "trial": trial.number + 1, "state": trial.state.name.lower(), "relative-error": trial.value,
-            "seconds": round(trial.duration.total_seconds(), 1), **trial.params,
+            "trial": trial.number + 1,
+            "state": trial.state.name.lower(),
+            "relative-error": trial.value,
+            "seconds": round(trial.duration.total_seconds(), 1),
+            **trial.params,
         }
-        for trial in found if trial.state.name in ("COMPLETE", "PRUNED")
-    )  # fmt: skip
+        for trial in found
+        if trial.state.name in ("COMPLETE", "PRUNED")
+    )
     complete = [trial for trial in found if trial.state.name == "COMPLETE"]
     if not complete:
         raise RunError("no trial came to its end; the messages above say why")
@@ -387,26 +503,39 @@ def _write_results(study: Any, training: FineTuneConfig, space: Space, depth: in
         evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
         importance = optuna.importance.get_param_importances(study, evaluator=evaluator)
     best, start = study.best_trial, start_values(training, space)
-    of_start = [f", {number(trial.value)} with the options as given" for trial in complete if trial.params == start]
+    of_start = [
+        f", {number(trial.value)} with the options as given"
+        for trial in complete
+        if trial.params == start
+    ]
     columns = ", ".join(training.targets.metadata_column)
-    sentence = f"{columns}: relative error {number(best.value)} in trial {best.number + 1}{''.join(of_start[:1])}"
+    sentence = (
+        f"{columns}: relative error {number(best.value)} in trial "
+        f"{best.number + 1}{''.join(of_start[:1])}"
+    )
     options = _best_options(_sections(best.params), training, depth, folder)
     write_text(folder / BEST, f"# {sentence}\n\n{to_toml(options)}")
     shares = pd.DataFrame(importance.items(), columns=["option", "importance"])
     for name, table in (("trials", trials), ("importance", shares)):
         write_text(folder / f"{name}.tsv", table.to_csv(sep="\t", index=False, lineterminator="\n"))
     if [trial.state for trial in study.get_trials()] != [trial.state for trial in found]:
-        # Another process has ended a trial meanwhile, and may have written its results before these.
+        # Another process has ended a trial meanwhile, and may have written its results before
+        # these.
         _write_results(study, training, space, depth, folder)
         return
     log.info("%s", sentence)
-    log.info("aam train --config %s --output-dir RUN trains with the best options", seen_from_here(folder / BEST))
+    log.info(
+        "aam train --config %s --output-dir RUN trains with the best options",
+        seen_from_here(folder / BEST),
+    )
 
 
 def _best_options(
     values: dict[str, dict[str, Any]], training: FineTuneConfig, depth: int, folder: Path
 ) -> dict[str, dict[str, Any]]:
-    """Return what `aam train --config` needs: what was asked for, the best values, and the split of the search."""
+    """Return what `aam train --config` needs: what was asked for, the best values, and the split of
+    the search.
+    """
     best, usual = to_dict(training), to_dict(FineTuneConfig())
     for section, options in best.items():
         changed = {name: value for name, value in options.items() if value != usual[section][name]}

@@ -18,19 +18,24 @@ from aam.io.taxonomy import UNASSIGNED, Lineage, plain_name, rank_name, read_tax
 
 log = logging.getLogger("aam")
 
-# Words in the names that SILVA and others give to what has none, such as uncultured_bacterium or gut_metagenome.
+# Words in the names that SILVA and others give to what has none, such as uncultured_bacterium or
+# gut_metagenome.
 UNKNOWN = frozenset({"uncultured", "unidentified", "unknown", "unclassified", "metagenome"})
 
 SEPARATOR = "; "
 
 
-def read_lineages(paths: Sequence[Path], feature_ids: Sequence[str], sequences: Sequence[str]) -> tuple[Lineage, ...]:
-    """Return the lineage of each ASV of a table: that of the first file which knows its taxon, empty where none does.
+def read_lineages(
+    paths: Sequence[Path], feature_ids: Sequence[str], sequences: Sequence[str]
+) -> tuple[Lineage, ...]:
+    """Return the lineage of each ASV of a table: that of the first file which knows its taxon,
+    empty where none does.
 
     Raises
     ------
     InputError
-        A file cannot be read, or none has a taxon for an ASV of the table; with the problems of every file.
+        A file cannot be read, or none has a taxon for an ASV of the table; with the problems of
+        every file.
     """
     unreadable, unused = Problems(), Problems()
     by_file: list[tuple[Lineage, ...]] = [((),) * len(feature_ids)]
@@ -53,7 +58,9 @@ def _is_known(name: str) -> bool:
 
 
 def taxon_at(lineage: Lineage, level: int) -> str | None:
-    """Return the taxon of a lineage at a level, from 0, with all above it; None where it is not known."""
+    """Return the taxon of a lineage at a level, from 0, with all above it; None where it is not
+    known.
+    """
     if len(lineage) <= level or not _is_known(lineage[level]):
         return None
     return SEPARATOR.join(lineage[: level + 1])
@@ -77,7 +84,8 @@ class Taxa:
     entropies : tuple of float
         Entropy of the classes of each rank over the ASVs they were taken from, in nats.
     codes : int64 [F, R]
-        Class of each ASV of the table at each rank; -1 where its taxon is not known or is none of the classes.
+        Class of each ASV of the table at each rank; -1 where its taxon is not known or is none of
+        the classes.
     """
 
     ranks: tuple[str, ...]
@@ -87,7 +95,8 @@ class Taxa:
 
     @classmethod
     def fit(cls, lineages: Sequence[Lineage], columns: npt.NDArray[np.integer]) -> Taxa:
-        """Return the taxa of the ASVs at `columns`, int [n], as classes, and the class of each of all ASVs [F].
+        """Return the taxa of the ASVs at `columns`, int [n], as classes, and the class of each of
+        all ASVs [F].
 
         Ranks at which these ASVs have fewer than two taxa are left out.
 
@@ -109,7 +118,8 @@ class Taxa:
             codes.append([class_of.get(taxon_at(lineage, level) or "", -1) for lineage in lineages])
         if not ranks:
             raise InputError(
-                f"--targets taxonomy: the {len(seen)} ASVs of the training samples have fewer than two taxa at every "
+                f"--targets taxonomy: the {len(seen)} ASVs of the training samples have fewer "
+                "than two taxa at every "
                 "rank of --taxonomy; give a taxonomy that tells them apart, or leave the target out"
             )
         return cls(tuple(ranks), tuple(names), tuple(entropies), np.array(codes, np.int64).T)

@@ -1,8 +1,8 @@
 """The batch: the one type that travels from the loader to the losses.
 
 Legend for shapes everywhere: B samples, S ASVs per sample, U unique ASVs, L nucleotides, D width,
-T numeric targets, K class targets, C categorical columns, N numeric covariates. With several ranks, all_B and
-all_U are the samples and unique ASVs of all of them.
+T numeric targets, K class targets, C categorical columns, N numeric covariates. With several ranks,
+all_B and all_U are the samples and unique ASVs of all of them.
 """
 
 from __future__ import annotations
@@ -59,14 +59,15 @@ class Batch:
     Attributes
     ----------
     tokens : uint8 [U, L]
-        The distinct ASVs, padded to the longest of them; with several ranks those that this one encodes.
+        The distinct ASVs, padded to the longest of them; with several ranks those that this one
+        encodes.
     asv : int64 [B, S]
         Which of the distinct ASVs each ASV of each sample is; 0 where `counts` is 0.
     counts : float32 [B, S]
         Rarefied reads; 0 is padding.
     distance : float32 or float64 [B, all_B], optional
-        UniFrac between the samples, from the rarefied counts of this very batch; with several ranks between the
-        samples of this rank and those of all.
+        UniFrac between the samples, from the rarefied counts of this very batch; with several ranks
+        between the samples of this rank and those of all.
     faith_pd : float32 [B], optional
         Faith PD of the same rarefied counts.
     auxiliary : dict of str to tensor
@@ -78,9 +79,11 @@ class Batch:
     category, covariate, weight : int64 [B, C], float32 [B, N], float32 [B], optional
         Conditioning and loss weights; category 0 is unknown, a covariate NaN where missing.
     column, key : int64 [all_U], optional
-        Column of each distinct ASV in the table, for vectors that were computed beforehand, and its `asv_keys`.
+        Column of each distinct ASV in the table, for vectors that were computed beforehand, and its
+        `asv_keys`.
     features : int64 [all_U, P], optional
-        Branches and words of each distinct ASV (`ReferenceTree.place`), where the ASVs are placed on a tree.
+        Branches and words of each distinct ASV (`ReferenceTree.place`), where the ASVs are placed
+        on a tree.
     sizes : tuple of int
         ASVs of each sample, on the host; samples stand in descending order of it.
     padded : bool
@@ -110,7 +113,9 @@ class Batch:
     ranks: Ranks = field(default_factory=Ranks)
 
     def work(self, patch: int) -> int:
-        """Return the tokens that each block reads: patches of this rank's distinct ASVs, and ASVs of the samples."""
+        """Return the tokens that each block reads: patches of this rank's distinct ASVs, and ASVs
+        of the samples.
+        """
         return len(self.tokens) * -(-self.tokens.shape[1] // patch) + sum(self.sizes)
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -120,6 +125,10 @@ class Batch:
     @stage("transfer")
     def to(self, device: torch.device) -> Batch:
         """Return a copy on `device`."""
-        moved = {name: value.to(device, non_blocking=True) for name, value in self._tensors().items()}
-        auxiliary = {name: value.to(device, non_blocking=True) for name, value in self.auxiliary.items()}
+        moved = {
+            name: value.to(device, non_blocking=True) for name, value in self._tensors().items()
+        }
+        auxiliary = {
+            name: value.to(device, non_blocking=True) for name, value in self.auxiliary.items()
+        }
         return replace(self, auxiliary=auxiliary, **moved)  # type: ignore[arg-type]

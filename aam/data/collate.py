@@ -1,4 +1,6 @@
-"""Collating: samples are rarefied, and made into one batch with the targets of this very rarefaction."""
+"""Collating: samples are rarefied, and made into one batch with the targets of this very
+rarefaction.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,11 @@ class Collation:
     distances : bool
         Compute the UniFrac target.
     shallow : float
-        Share of the samples that get fewer reads than the depth; which ones, and how many, depends on the rarefaction.
+        Share of the samples that get fewer reads than the depth; which ones, and how many, depends
+        on the rarefaction.
     asv_dropout, covariate_dropout : float
-        Shares that training leaves out: of a sample's ASVs, from the input alone, and of its covariates.
+        Shares that training leaves out: of a sample's ASVs, from the input alone, and of its
+        covariates.
     """
 
     tokens: bool = True
@@ -51,20 +55,26 @@ EVERYTHING = Collation()
 
 
 def rows_read(study: Study, rows: Rows, epoch: int) -> list[Row]:
-    """Return columns and reads of the samples at `rows` as a network reads them: rarefied, at most `token_limit`."""
+    """Return columns and reads of the samples at `rows` as a network reads them: rarefied, at most
+    `token_limit`.
+    """
     rarefied = zip(rows.tolist(), rarefied_rows(study, rows, epoch), strict=True)
     return [_limited(study, each, study.table.sample_ids[row], epoch) for row, each in rarefied]
 
 
 def _limited(study: Study, row: Row, name: str, epoch: int, dropout: float = 0.0) -> Row:
-    """Return at most `token_limit` ASVs of a rarefied sample, chosen as configured, a share `dropout` left out."""
+    """Return at most `token_limit` ASVs of a rarefied sample, chosen as configured, a share
+    `dropout` left out.
+    """
     columns, reads = row
     limit = study.config.token_limit
     if len(columns) > limit:
         if study.config.asv_sampling == "abundance":
             kept = np.sort(np.argsort(-reads, kind="stable")[:limit])
         elif study.config.asv_sampling == "random":
-            kept = np.sort(generator(study.seed, "limit", epoch, name).permutation(len(columns))[:limit])
+            kept = np.sort(
+                generator(study.seed, "limit", epoch, name).permutation(len(columns))[:limit]
+            )
         else:
             kept = np.arange(limit)
         columns, reads = columns[kept], reads[kept]
@@ -90,7 +100,8 @@ def rarefied_batch(study: Study, rows: Rows, epoch: int, how: Collation = EVERYT
 
 
 def batch_of_reads(study: Study, rows: Rows, reads: Sequence[Row]) -> Batch:
-    """Return samples whose rarefied reads are known, largest first, without tokens, distances or targets.
+    """Return samples whose rarefied reads are known, largest first, without tokens, distances or
+    targets.
 
     Parameters
     ----------
@@ -135,8 +146,9 @@ def collate(
     epoch, how
         As for `rarefied_batch`.
     rank : int
-        Its samples are those of ``parts[rank]``, largest first; distances go to those of all ranks. The distinct
-        ASVs of all ranks stand in order of length, and each rank has the tokens of its stretch of them.
+        Its samples are those of ``parts[rank]``, largest first; distances go to those of all ranks.
+        The distinct ASVs of all ranks stand in order of length, and each rank has the tokens of its
+        stretch of them.
     """
     names = study.table.sample_ids
     rows, read, full = _largest_first(study, parts, rarefied, epoch, how.asv_dropout)
@@ -166,9 +178,15 @@ def collate(
 
 
 def _largest_first(
-    study: Study, parts: Sequence[Rows], rarefied: Sequence[Sequence[Row]], epoch: int, dropout: float
+    study: Study,
+    parts: Sequence[Rows],
+    rarefied: Sequence[Sequence[Row]],
+    epoch: int,
+    dropout: float,
 ) -> tuple[Rows, list[Row], list[Row]]:
-    """Return the rows of all ranks, each rank's samples largest first; what the model reads of them; their reads."""
+    """Return the rows of all ranks, each rank's samples largest first; what the model reads of
+    them; their reads.
+    """
     rows, read, full = [], [], []
     for part, reads in zip(parts, rarefied, strict=True):
         limited = [
@@ -183,19 +201,27 @@ def _largest_first(
 
 
 def _balanced(lengths: Rows, ranks: int) -> tuple[int, ...]:
-    """Return how many of the ASVs each rank encodes, so that all ranks have nearly as many bases."""
+    """Return how many of the ASVs each rank encodes, so that all ranks have nearly as many
+    bases.
+    """
     done = np.cumsum(lengths)
     ends = np.searchsorted(done, done[-1] * np.arange(1, ranks + 1) / ranks, side="right")
     return tuple(np.diff(ends, prepend=0).tolist())
 
 
-def _laid_out(columns: npt.NDArray[np.integer[Any]], rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return `Batch.asv` and `Batch.counts` of samples, largest first; `columns` are the distinct ASVs."""
+def _laid_out(
+    columns: npt.NDArray[np.integer[Any]], rows: Sequence[Row]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return `Batch.asv` and `Batch.counts` of samples, largest first; `columns` are the distinct
+    ASVs.
+    """
     order = np.argsort(columns)
     sizes = [len(columns) for columns, _ in rows]
     slot = np.arange(sizes[0]) < np.array(sizes)[:, None]
     asv, counts = np.zeros(slot.shape, np.int64), np.zeros(slot.shape, np.float32)
-    asv[slot] = order[np.searchsorted(columns[order], np.concatenate([columns for columns, _ in rows]))]
+    asv[slot] = order[
+        np.searchsorted(columns[order], np.concatenate([columns for columns, _ in rows]))
+    ]
     counts[slot] = np.concatenate([reads for _, reads in rows])
     return torch.from_numpy(asv), torch.from_numpy(counts)
 
@@ -217,7 +243,11 @@ def _conditions(study: Study, rows: Rows, epoch: int, dropout: float) -> dict[st
         is_hidden = rng.random(category.shape[1] + covariate.shape[1]) < dropout
         category[at, is_hidden[: category.shape[1]]] = 0
         covariate[at, is_hidden[category.shape[1] :]] = np.nan
-    return {**conditions, "category": torch.from_numpy(category), "covariate": torch.from_numpy(covariate)}
+    return {
+        **conditions,
+        "category": torch.from_numpy(category),
+        "covariate": torch.from_numpy(covariate),
+    }
 
 
 def _compared(
@@ -228,7 +258,9 @@ def _compared(
     columns: npt.NDArray[np.integer[Any]],
     distances: bool,
 ) -> dict[str, Any]:
-    """Return UniFrac or Faith PD, with `distances`, and the auxiliary targets of a batch, as its fields."""
+    """Return UniFrac or Faith PD, with `distances`, and the auxiliary targets of a batch, as its
+    fields.
+    """
     if not (distances or study.auxiliary.names):
         return {}
     counts = matrix_of(full, len(study.table.feature_ids))
@@ -239,21 +271,37 @@ def _compared(
 def distances_of(
     study: Study, counts: sparse.csr_matrix, rows: Rows, selected: slice = slice(None)
 ) -> dict[str, torch.Tensor]:
-    """Return UniFrac of the samples at `selected` to all at `rows`, or their Faith PD, from rarefied reads [B, F]."""
+    """Return UniFrac of the samples at `selected` to all at `rows`, or their Faith PD, from
+    rarefied reads [B, F].
+    """
     real = np.float64 if torch.get_default_dtype() == torch.float64 else np.float32
     if study.matrix is not None:
-        return {"distance": torch.from_numpy(study.matrix.values[np.ix_(rows[selected], rows)].astype(real))}
+        return {
+            "distance": torch.from_numpy(
+                study.matrix.values[np.ix_(rows[selected], rows)].astype(real)
+            )
+        }
     if not study.has_tree:
         return {}
     if study.config.unifrac_metric == "faith_pd":
-        return {"faith_pd": torch.from_numpy(_diversity(study, counts[selected], rows[selected]).astype(real))}
+        return {
+            "faith_pd": torch.from_numpy(
+                _diversity(study, counts[selected], rows[selected]).astype(real)
+            )
+        }
     with stage("UniFrac"):
-        distance = _unifrac(study, study.config.unifrac_metric, counts, study.origin[rows], selected)
+        distance = _unifrac(
+            study, study.config.unifrac_metric, counts, study.origin[rows], selected
+        )
     return {"distance": torch.from_numpy(distance.astype(real, copy=False))}
 
 
-def _unifrac(study: Study, metric: UnifracMetric, counts: sparse.csr_matrix, origin: Rows, selected: slice) -> Matrix:
-    """Return UniFrac of the samples at `selected` to all; NaN across studies, `origin` [B], and without a tree."""
+def _unifrac(
+    study: Study, metric: UnifracMetric, counts: sparse.csr_matrix, origin: Rows, selected: slice
+) -> Matrix:
+    """Return UniFrac of the samples at `selected` to all; NaN across studies, `origin` [B], and
+    without a tree.
+    """
     config, double = study.config, torch.get_default_dtype() == torch.float64
     options = UnifracOptions(metric, config.alpha, config.root_length, double=double)
     distance = np.full((len(origin), len(origin)), np.nan)
@@ -264,7 +312,9 @@ def _unifrac(study: Study, metric: UnifracMetric, counts: sparse.csr_matrix, ori
         if len(rows) == len(origin):
             asked = slice(None) if len(origin[selected]) == len(origin) else selected
             return batch_unifrac(tree.phylogeny, tree.tips, counts, options, asked)
-        distance[np.ix_(rows, rows)] = batch_unifrac(tree.phylogeny, tree.tips, counts[rows], options)
+        distance[np.ix_(rows, rows)] = batch_unifrac(
+            tree.phylogeny, tree.tips, counts[rows], options
+        )
     return distance[selected]
 
 
@@ -274,12 +324,18 @@ def _diversity(study: Study, counts: sparse.csr_matrix, rows: Rows) -> npt.NDArr
     for number, part in enumerate(study.parts):
         at = np.flatnonzero(study.origin[rows] == number)
         if part.tree is not None and len(at):
-            values[at] = faith_pd(part.tree.phylogeny, part.tree.tips, counts[at], study.config.root_length)
+            values[at] = faith_pd(
+                part.tree.phylogeny, part.tree.tips, counts[at], study.config.root_length
+            )
     return values
 
 
 def _auxiliary(
-    study: Study, counts: sparse.csr_matrix, rows: Rows, selected: slice, columns: npt.NDArray[np.integer[Any]]
+    study: Study,
+    counts: sparse.csr_matrix,
+    rows: Rows,
+    selected: slice,
+    columns: npt.NDArray[np.integer[Any]],
 ) -> dict[str, torch.Tensor]:
     """Return the auxiliary targets of a batch, by name.
 
@@ -298,16 +354,21 @@ def _auxiliary(
     Returns
     -------
     dict
-        Distances [B, all_B], Faith PD [B], both NaN where not known; taxonomy int64 [U, R], -1 where not known.
+        Distances [B, all_B], Faith PD [B], both NaN where not known; taxonomy int64 [U, R], -1
+        where not known.
     """
     real, origin = torch.get_default_dtype(), study.origin[rows]
     targets: dict[str, torch.Tensor] = {}
     for name in study.auxiliary.names:
         if name in DISTANCES:
-            distance = np.where(origin[selected][:, None] == origin, DISTANCES[name](counts, selected), np.nan)
+            distance = np.where(
+                origin[selected][:, None] == origin, DISTANCES[name](counts, selected), np.nan
+            )
             targets[name] = torch.from_numpy(distance).to(real)
         elif name == "faith-pd":
-            targets[name] = torch.from_numpy(_diversity(study, counts[selected], rows[selected])).to(real)
+            targets[name] = torch.from_numpy(
+                _diversity(study, counts[selected], rows[selected])
+            ).to(real)
         else:
             targets[name] = torch.from_numpy(study.auxiliary.taxa.codes[columns])
     return targets

@@ -26,9 +26,11 @@ from aam.errors import WARNINGS, RunError
 
 
 class Budget(NamedTuple):
-    """Bytes of a step by the size of its batch, as measured on a machine, and the limit of what one may take.
+    """Bytes of a step by the size of its batch, as measured on a machine, and the limit of what one
+    may take.
 
-    `base` bytes, `token` for each base of the distinct ASVs [U, L], and `slot` for each slot of the samples [B, S].
+    `base` bytes, `token` for each base of the distinct ASVs [U, L], and `slot` for each slot of the
+    samples [B, S].
     """
 
     base: float
@@ -38,18 +40,25 @@ class Budget(NamedTuple):
 
     def allows(self, batch: Batch) -> bool:
         """Return whether a step on `batch` stays within the limit."""
-        return bool(self.base + self.token * batch.tokens.numel() + self.slot * batch.asv.numel() <= self.limit)
+        return bool(
+            self.base + self.token * batch.tokens.numel() + self.slot * batch.asv.numel()
+            <= self.limit
+        )
 
 
 def _ignore_warnings(worker: int) -> None:
-    """Ignore the signals that warn a process: they are meant for the main process, which still needs its workers."""
+    """Ignore the signals that warn a process: they are meant for the main process, which still
+    needs its workers.
+    """
     for number in WARNINGS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, WARNINGS)
 
 
 def _begun(ahead: DataLoader[Any]) -> Iterator[Any]:
-    """Return the iterator of a loader whose workers start with these signals blocked, until they ignore them."""
+    """Return the iterator of a loader whose workers start with these signals blocked, until they
+    ignore them.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, WARNINGS)
     try:
         return iter(ahead)
@@ -59,11 +68,12 @@ def _begun(ahead: DataLoader[Any]) -> Iterator[Any]:
 
 @dataclass(frozen=True, eq=False)
 class Loader:
-    """Rarefies the samples at `rows` in batches of nearly equal size, at most `batch_size` on each rank of `world`.
+    """Rarefies the samples at `rows` in batches of nearly equal size, at most `batch_size` on each
+    rank of `world`.
 
-    `rows` int64 [n] stand in a new order each epoch when `shuffle`, else by sample id; the number of `workers`,
-    processes that rarefy ahead, changes no bit; `how` is that of `rarefied_batch`; a batch that is too large for
-    `budget` comes in parts.
+    `rows` int64 [n] stand in a new order each epoch when `shuffle`, else by sample id; the number
+    of `workers`, processes that rarefy ahead, changes no bit; `how` is that of `rarefied_batch`; a
+    batch that is too large for `budget` comes in parts.
     """
 
     study: Study
@@ -89,21 +99,30 @@ class Loader:
         return rarefied_batch(self.study, rows, epoch, self.how)
 
     def order(self, epoch: int) -> list[Rows]:
-        """Return the rows of each batch of an epoch, all of one study; the order of the table changes nothing."""
+        """Return the rows of each batch of an epoch, all of one study; the order of the table
+        changes nothing.
+        """
         if not len(self.rows):
             return []
         size, origin = self.batch_size * self.world.size, self.study.origin[self.rows]
-        studies = {study: self._by_id(self.rows[origin == study].tolist()) for study in np.unique(origin).tolist()}
+        studies = {
+            study: self._by_id(self.rows[origin == study].tolist())
+            for study in np.unique(origin).tolist()
+        }
         if not self.shuffle:
             parts = (np.array_split(rows, math.ceil(len(rows) / size)) for rows in studies.values())
             return list(itertools.chain.from_iterable(parts))
         if len(self.study.parts) > 1:
             return batches_by_study(studies, size, self.study.seed, epoch)
         (rows,) = studies.values()
-        return np.array_split(rows[generator(self.study.seed, "order", epoch).permutation(len(rows))], len(self))
+        return np.array_split(
+            rows[generator(self.study.seed, "order", epoch).permutation(len(rows))], len(self)
+        )
 
     def parts(self, rows: Rows) -> list[Rows]:
-        """Return the rows of a batch that each rank holds: equally many samples, with nearly equally many ASVs."""
+        """Return the rows of a batch that each rank holds: equally many samples, with nearly
+        equally many ASVs.
+        """
         ranks = self.world.size
         sizes = [(len(rows) + rank) // ranks for rank in range(ranks)][::-1]
         parts: list[list[int]] = [[] for _ in range(ranks)]
@@ -115,11 +134,14 @@ class Loader:
             loads[rank] += self.study.richness[row]
         return list(map(self._by_id, parts))
 
-    def window(self, parts: Sequence[Rows], rarefied: Sequence[Sequence[Row]], epoch: int) -> list[Batch]:
-        """Return this rank's share of a batch, in the fewest parts that `budget` allows on every rank.
+    def window(
+        self, parts: Sequence[Rows], rarefied: Sequence[Sequence[Row]], epoch: int
+    ) -> list[Batch]:
+        """Return this rank's share of a batch, in the fewest parts that `budget` allows on every
+        rank.
 
-        `parts` and `rarefied` are those of `collate`; each part has equally many samples, one at least, rich and poor
-        ones alike.
+        `parts` and `rarefied` are those of `collate`; each part has equally many samples, one at
+        least, rich and poor ones alike.
         """
 
         def made(number: int, how: Collation) -> list[Batch]:
@@ -127,11 +149,16 @@ class Loader:
             for at in range(number):
                 cut = [np.sort(order[at::number]) for order in orders]
                 rows = [part[selected] for part, selected in zip(parts, cut, strict=True)]
-                some = [[part[i] for i in selected] for part, selected in zip(rarefied, cut, strict=True)]
+                some = [
+                    [part[i] for i in selected]
+                    for part, selected in zip(rarefied, cut, strict=True)
+                ]
                 batches.append(collate(self.study, rows, some, epoch, how, self.world.rank))
             return batches
 
-        orders = [np.argsort([-len(columns) for columns, _ in part], kind="stable") for part in rarefied]
+        orders = [
+            np.argsort([-len(columns) for columns, _ in part], kind="stable") for part in rarefied
+        ]
         without_distances = replace(self.how, distances=False)
         number = 1
         largest_number = max(1, min(map(len, parts)))
@@ -144,14 +171,18 @@ class Loader:
 
     def cut(self, rows: Rows, epoch: int) -> list[Batch]:
         """Return the samples at `rows` as one batch, in the parts that `budget` makes of it."""
-        return self.window([rows], [rarefied_rows(self.study, rows, epoch, self.how.shallow)], epoch)
+        return self.window(
+            [rows], [rarefied_rows(self.study, rows, epoch, self.how.shallow)], epoch
+        )
 
     def epoch(self, epoch: int, skip: int = 0) -> Iterator[Batch]:
         """Return the batches of an epoch after the first `skip`."""
         return itertools.chain.from_iterable(self.windows(epoch, skip))
 
     def windows(self, epoch: int, skip: int = 0) -> Iterator[list[Batch]]:
-        """Yield the batches of an epoch after the first `skip`, each as the parts that `budget` makes of it."""
+        """Yield the batches of an epoch after the first `skip`, each as the parts that `budget`
+        makes of it.
+        """
         order, world = self.order(epoch)[skip:], self.world
         if world.size == 1:
             yield from self._ahead(order, partial(self.cut, epoch=epoch))
@@ -163,7 +194,9 @@ class Loader:
         waiting: deque[tuple[list[Rows], Callable[[], list[list[Row]]]]] = deque()
         for parts, rarefied in zip(parts_by_batch, rarefied_here, strict=True):
             most = max(int(richest[part].sum()) for part in parts)
-            waiting.append((parts, exchange_rows(rarefied, [len(part) for part in parts], most, world)))
+            waiting.append(
+                (parts, exchange_rows(rarefied, [len(part) for part in parts], most, world))
+            )
             # The rows of a batch arrive while the one before is computed.
             if len(waiting) > 1:
                 parts, arrived = waiting.popleft()
@@ -172,7 +205,9 @@ class Loader:
             yield self.window(parts, arrived(), epoch)
 
     def _ahead(self, batches: list[Rows], take: Callable[[Any], Any]) -> Iterator[Any]:
-        """Yield what `take` makes of the rows of each batch, in order, in `workers` where there are any."""
+        """Yield what `take` makes of the rows of each batch, in order, in `workers` where there are
+        any.
+        """
         if not self.workers:
             yield from map(take, batches)
             return
@@ -201,12 +236,16 @@ class Loader:
 def exchange_rows(
     rarefied: Sequence[Row], sizes: Sequence[int], most: int, world: World
 ) -> Callable[[], list[list[Row]]]:
-    """Begin to exchange rarefied samples; what is returned waits for those of all ranks, `sizes` of each.
+    """Begin to exchange rarefied samples; what is returned waits for those of all ranks, `sizes` of
+    each.
 
-    int32 arrays are sent, of a length for which no rank may have more than `most` ASVs in its samples together.
+    int32 arrays are sent, of a length for which no rank may have more than `most` ASVs in its
+    samples together.
     """
     lengths = [len(columns) for columns, _ in rarefied]
-    own_rows = np.concatenate([lengths, *(columns for columns, _ in rarefied), *(reads for _, reads in rarefied)])
+    own_rows = np.concatenate(
+        [lengths, *(columns for columns, _ in rarefied), *(reads for _, reads in rarefied)]
+    )
     message = np.zeros(max(sizes) + 2 * most, np.int32)
     message[: len(own_rows)] = own_rows
     arrived = world.gather_alike(message, "rarefied rows")
@@ -216,18 +255,26 @@ def exchange_rows(
         for message, size in zip(arrived(), sizes, strict=True):
             ends = np.cumsum(message[:size])[:-1]
             columns, reads = message[size : size + 2 * message[:size].sum()].reshape(2, -1)
-            rows_by_rank.append(list(zip(np.split(columns, ends), np.split(reads.astype(np.int64), ends), strict=True)))
+            rows_by_rank.append(
+                list(
+                    zip(
+                        np.split(columns, ends), np.split(reads.astype(np.int64), ends), strict=True
+                    )
+                )
+            )
         return rows_by_rank
 
     return rows
 
 
 def batches_by_study(studies: dict[int, Rows], size: int, seed: int, epoch: int) -> list[Rows]:
-    """Return the rows of each batch of an epoch of training, from the rows of each study in the order of their ids.
+    """Return the rows of each batch of an epoch of training, from the rows of each study in the
+    order of their ids.
 
-    There are as many batches as if all samples were dealt once. Studies share them by the square root of their sizes,
-    one at least for each, so that a large study does not drown the small ones: some of its samples wait for a later
-    epoch, and those of a small study come several times, rarefied anew.
+    There are as many batches as if all samples were dealt once. Studies share them by the square
+    root of their sizes, one at least for each, so that a large study does not drown the small ones:
+    some of its samples wait for a later epoch, and those of a small study come several times,
+    rarefied anew.
     """
     sizes = [len(rows) for rows in studies.values()]
     share = np.sqrt(sizes)
@@ -238,7 +285,9 @@ def batches_by_study(studies: dict[int, Rows], size: int, seed: int, epoch: int)
         needed = number * min(size, len(rows))
         dealt: list[Rows] = []
         while len(dealt) * len(rows) < needed:
-            dealt.append(rows[generator(seed, "order", epoch, study, len(dealt)).permutation(len(rows))])
+            dealt.append(
+                rows[generator(seed, "order", epoch, study, len(dealt)).permutation(len(rows))]
+            )
         pool = np.concatenate(dealt)[:needed]
         result += [np.unique(batch) for batch in np.array_split(pool, number)]
     return [result[at] for at in generator(seed, "studies", epoch).permutation(len(result))]

@@ -1,4 +1,6 @@
-"""Rarefaction: reads of a sample taken at random without replacement, and the depth where none is asked for."""
+"""Rarefaction: reads of a sample taken at random without replacement, and the depth where none is
+asked for.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from aam.errors import InputError
 if TYPE_CHECKING:
     from aam.data.study import Study
 
-# Up to here numpy's shuffle of the reads is faster than a marginal for each ASV (23 against 50 us at 20,000 reads).
+# Up to here numpy's shuffle of the reads is faster than a marginal for each ASV (23 against 50 us
+# at 20,000 reads).
 MAX_SHUFFLED = 1 << 17
 
 # The number of the rarefaction of evaluation; those of training count from 0.
@@ -30,8 +33,12 @@ Row = tuple[Integers, npt.NDArray[np.int64]]
 MAX_MARGINAL = 10**9
 
 
-def _enumerated(values: npt.NDArray[np.int64], depth: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Draw read numbers and redraw repeats; memory grows with `depth` (at most half of the reads) only."""
+def _enumerated(
+    values: npt.NDArray[np.int64], depth: int, rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Draw read numbers and redraw repeats; memory grows with `depth` (at most half of the reads)
+    only.
+    """
     ends = np.cumsum(values)
     total = int(ends[-1])
     if 2 * depth > total:
@@ -43,7 +50,9 @@ def _enumerated(values: npt.NDArray[np.int64], depth: int, rng: np.random.Genera
 
 
 def rarefy(values: Integers, depth: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Draw `depth` of the reads [S] of a sample without replacement: multivariate hypergeometric, [S]."""
+    """Draw `depth` of the reads [S] of a sample without replacement: multivariate hypergeometric,
+    [S].
+    """
     wide = values.astype(np.int64)
     total = int(wide.sum())
     if not 0 <= depth <= total:
@@ -57,7 +66,8 @@ def rarefy(values: Integers, depth: int, rng: np.random.Generator) -> npt.NDArra
 
 
 def rarefied_row(table: SampleTable, row: int, depth: int, seed: int, epoch: int) -> Row:
-    """Return columns [S], ascending, and rarefied reads [S], all above 0, of one sample in one epoch.
+    """Return columns [S], ascending, and rarefied reads [S], all above 0, of one sample in one
+    epoch.
 
     It depends on the sample's id and counts, `seed` and `epoch`, and on nothing else in the table.
     """
@@ -70,7 +80,9 @@ def rarefied_row(table: SampleTable, row: int, depth: int, seed: int, epoch: int
 def matrix_of(rows: Sequence[Row], width: int) -> sparse.csr_matrix:
     """Return columns and reads of n samples as a matrix int64 ``[n, width]``."""
     starts = np.cumsum([0, *(len(columns) for columns, _ in rows)])
-    columns, reads = (np.concatenate([np.zeros(0, np.int64), *(row[part] for row in rows)]) for part in (0, 1))
+    columns, reads = (
+        np.concatenate([np.zeros(0, np.int64), *(row[part] for row in rows)]) for part in (0, 1)
+    )
     return sparse.csr_matrix((reads, columns, starts), shape=(len(rows), width))
 
 
@@ -78,31 +90,47 @@ def matrix_of(rows: Sequence[Row], width: int) -> sparse.csr_matrix:
 SHALLOWEST = 0.25
 
 
-def rarefied_rows(study: Study, rows: npt.NDArray[np.int64], epoch: int, shallow: float = 0.0) -> list[Row]:
-    """Return columns and reads of the samples at `rows` in the rarefaction of `epoch`; `shallow` as in `Collation`."""
+def rarefied_rows(
+    study: Study, rows: npt.NDArray[np.int64], epoch: int, shallow: float = 0.0
+) -> list[Row]:
+    """Return columns and reads of the samples at `rows` in the rarefaction of `epoch`; `shallow` as
+    in `Collation`.
+    """
     names = study.table.sample_ids
     return [
-        rarefied_row(study.table, row, _reads_of(study, names[row], epoch, shallow), study.seed, epoch)
+        rarefied_row(
+            study.table, row, _reads_of(study, names[row], epoch, shallow), study.seed, epoch
+        )
         for row in rows.tolist()
     ]
 
 
 def _reads_of(study: Study, name: str, epoch: int, shallow: float) -> int:
-    """Return the reads of a sample: the depth or, in a share `shallow` of rarefactions, `SHALLOWEST` of it or more."""
+    """Return the reads of a sample: the depth or, in a share `shallow` of rarefactions,
+    `SHALLOWEST` of it or more.
+    """
     if not shallow:
         return study.depth
     rng = generator(study.seed, "shallow", epoch, name)
-    return study.depth if rng.random() >= shallow else max(1, round(study.depth * SHALLOWEST ** rng.random()))
+    return (
+        study.depth
+        if rng.random() >= shallow
+        else max(1, round(study.depth * SHALLOWEST ** rng.random()))
+    )
 
 
 def rarefied_table(study: Study, epoch: int = EVALUATION) -> sparse.csr_matrix:
-    """Return the reads [N, F] of every sample in one rarefaction; that of evaluation unless given."""
+    """Return the reads [N, F] of every sample in one rarefaction; that of evaluation unless
+    given.
+    """
     rows = rarefied_rows(study, np.arange(len(study.table.sample_ids)), epoch)
     return matrix_of(rows, len(study.table.feature_ids))
 
 
 def rarefied_richness(study: Study, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the number of ASVs of the samples at `rows` in the rarefaction of evaluation, [n], one by one."""
+    """Return the number of ASVs of the samples at `rows` in the rarefaction of evaluation, [n], one
+    by one.
+    """
     richness = [len(rarefied_rows(study, row, EVALUATION)[0][0]) for row in rows[:, None]]
     return np.array(richness, dtype=np.int64)
 
@@ -141,11 +169,15 @@ def _largest_kept(depths: Sequence[int]) -> int:
 
 
 def choose_depth(
-    depths: npt.NDArray[np.int64], classes: Mapping[str, Labels] | None = None, training: Collection[int] | None = None
+    depths: npt.NDArray[np.int64],
+    classes: Mapping[str, Labels] | None = None,
+    training: Collection[int] | None = None,
 ) -> DepthChoice:
-    """Choose the largest depth that keeps 90 % of all samples and of every class of 10 training samples or more.
+    """Choose the largest depth that keeps 90 % of all samples and of every class of 10 training
+    samples or more.
 
-    Labels of other than training samples decide nothing, and no depth below `LOWEST_DEPTH` is chosen.
+    Labels of other than training samples decide nothing, and no depth below `LOWEST_DEPTH` is
+    chosen.
 
     Parameters
     ----------
@@ -179,14 +211,16 @@ def choose_depth(
     if max(reads) < LOWEST_DEPTH:
         hint = f"; 90 % of {decided_by} have {keeping} or more" if keeping > 0 else ""
         raise InputError(
-            f"no sample has {LOWEST_DEPTH} reads, the least that is chosen unasked (the deepest has {max(reads)}); "
+            f"no sample has {LOWEST_DEPTH} reads, the least that is chosen unasked (the deepest "
+            f"has {max(reads)}); "
             f"pass --rarefy-depth to use fewer{hint}"
         )
     depth = max(keeping, LOWEST_DEPTH)
     message = f"rarefaction depth: {depth} reads, the largest that keeps 90 % of {decided_by}"
     if keeping < depth:
         message = (
-            f"rarefaction depth: {depth} reads, the least that is chosen unasked, though 90 % of {decided_by} reach "
+            f"rarefaction depth: {depth} reads, the least that is chosen unasked, though 90 % of "
+            f"{decided_by} reach "
             f"only {keeping}; pass --rarefy-depth to choose another"
         )
     elif depth < candidates["all samples"]:

@@ -1,4 +1,6 @@
-"""The region of a table's ASVs, compared with that of training: lengths, first bases, strand; and primers of 16S."""
+"""The region of a table's ASVs, compared with that of training: lengths, first bases, strand; and
+primers of 16S.
+"""
 
 from __future__ import annotations
 
@@ -27,30 +29,41 @@ AT_ONCE = 1 << 14
 
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 
-# Share of uniform noise in the base frequencies, so that one base never seen costs 5.3 nats and not infinity.
+# Share of uniform noise in the base frequencies, so that one base never seen costs 5.3 nats and not
+# infinity.
 NOISE = 0.02
 
-# Nats per base below the training mean at which an ASV no longer fits. Mean of five 16S V4 studies: ASVs of
-# another study lie at most 0.23 below, those shifted by one base 2.0 and more, the other strand 2.7 and more.
+# Nats per base below the training mean at which an ASV no longer fits. Mean of five 16S V4 studies:
+# ASVs of another study lie at most 0.23 below, those shifted by one base 2.0 and more, the other
+# strand 2.7 and more.
 MISFIT = 1.0
 
 # Shares of ASVs, or of the reads of a sample, above which there is a warning.
 MOST_REVERSED, MOST_ELSEWHERE, MOST_ODD_LENGTH, MOST_UNSEEN = 0.05, 0.25, 0.05, 0.5
 
-# The same of the reads of a table. Held-out subjects of infants and mackerel had up to .04 of their reads in ASVs of
-# their own, held-out seasons up to .09, held-out studies of the mouth up to .05, though up to .73 of their ASVs.
+# The same of the reads of a table. Held-out subjects of infants and mackerel had up to .04 of their
+# reads in ASVs of their own, held-out seasons up to .09, held-out studies of the mouth up to .05,
+# though up to .73 of their ASVs.
 MOST_UNSEEN_READS = 0.2
 
 SAMPLE_NOTES = {
-    "length": (MOST_ODD_LENGTH, "{:.0%} of its reads have a length outside that of the training ASVs"),
+    "length": (
+        MOST_ODD_LENGTH,
+        "{:.0%} of its reads have a length outside that of the training ASVs",
+    ),
     "reversed": (MOST_REVERSED, "{:.0%} of its reads look reverse-complemented"),
-    "elsewhere": (MOST_ELSEWHERE, "{:.0%} of its reads look like another region than the training ASVs"),
+    "elsewhere": (
+        MOST_ELSEWHERE,
+        "{:.0%} of its reads look like another region than the training ASVs",
+    ),
     "unseen": (MOST_UNSEEN, "{:.0%} of its reads are of ASVs that were not in the training table"),
 }
 
 
 def _hashes(sequences: Sequence[str]) -> npt.NDArray[np.uint64]:
-    digests = b"".join(hashlib.blake2b(s.encode("ascii"), digest_size=8).digest() for s in sequences)
+    digests = b"".join(
+        hashlib.blake2b(s.encode("ascii"), digest_size=8).digest() for s in sequences
+    )
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
@@ -60,11 +73,17 @@ def _starts(sequences: Sequence[str]) -> Tokens:
     return np.pad(tokens, ((0, 0), (0, POSITIONS - tokens.shape[1])))
 
 
-def _log_likelihood(starts: Tokens, frequencies: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the mean log-likelihood per base of each row, in nats; 0 for a row without a known base."""
+def _log_likelihood(
+    starts: Tokens, frequencies: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return the mean log-likelihood per base of each row, in nats; 0 for a row without a known
+    base.
+    """
     is_base = (starts >= A) & (starts <= T)
     log = np.log((1 - NOISE) * frequencies + NOISE / 4)
-    by_position = np.where(is_base, log[np.arange(POSITIONS), np.where(is_base, starts - 1, 0)], 0.0)
+    by_position = np.where(
+        is_base, log[np.arange(POSITIONS), np.where(is_base, starts - 1, 0)], 0.0
+    )
     return np.asarray(by_position.sum(axis=1) / np.maximum(is_base.sum(axis=1), 1))
 
 
@@ -72,8 +91,9 @@ def _log_likelihood(starts: Tokens, frequencies: npt.NDArray[np.float64]) -> npt
 class RegionProfile:
     """What the training ASVs look like, each counted once.
 
-    `length_quantiles` float64 [5] in nucleotides; `frequencies` float64 [50, 4] of A, C, G and T at the first
-    positions; `log_likelihood` float64 [], mean per base of the ASVs in nats; `hashes` uint64 [F], ascending.
+    `length_quantiles` float64 [5] in nucleotides; `frequencies` float64 [50, 4] of A, C, G and T at
+    the first positions; `log_likelihood` float64 [], mean per base of the ASVs in nats; `hashes`
+    uint64 [F], ascending.
     """
 
     length_quantiles: npt.NDArray[np.float64]
@@ -103,7 +123,8 @@ class RegionProfile:
         )
 
     def compare(self, sequences: Sequence[str], reads: Ints | None = None) -> list[str]:
-        """Return one sentence for each way in which new sequences (clean DNA) differ from the training ones.
+        """Return one sentence for each way in which new sequences (clean DNA) differ from the
+        training ones.
 
         `reads` int64 [F] are those of each; all have as many where they are not given.
         """
@@ -115,23 +136,30 @@ class RegionProfile:
         unseen_reads = float(np.average(flags["unseen"], weights=reads))
         median = float(np.median(list(map(len, sequences))))
         applies = {
-            f"the ASVs have another length: median {median:.0f} nucleotides, {share['length']:.0%} outside the "
+            f"the ASVs have another length: median {median:.0f} nucleotides, "
+            f"{share['length']:.0%} outside the "
             f"{shortest:.0f} to {longest:.0f} of the training ASVs; were both trimmed alike?": (
                 share["length"] > MOST_ODD_LENGTH or not low <= median <= high
             ),
-            f"{share['reversed']:.0%} of the ASVs look reverse-complemented: their other strand fits the training "
-            "ASVs, they do not; turn them round and predict again": share["reversed"] > MOST_REVERSED,
-            f"{share['elsewhere']:.0%} of the ASVs look like another region than the training ASVs, or begin at "
-            "another base; were the same primers used and removed?": share["elsewhere"] > MOST_ELSEWHERE,
-            f"{share['unseen']:.0%} of the {len(sequences)} ASVs, with {unseen_reads:.0%} of the reads, were not in "
-            "the training table; of samples of the same kind it is a tenth of the reads at most, so expect less": (
-                share["unseen"] > MOST_UNSEEN and unseen_reads > MOST_UNSEEN_READS
-            ),
+            f"{share['reversed']:.0%} of the ASVs look reverse-complemented: their other strand "
+            "fits the training "
+            "ASVs, they do not; turn them round and predict again": share["reversed"]
+            > MOST_REVERSED,
+            f"{share['elsewhere']:.0%} of the ASVs look like another region than the training "
+            "ASVs, or begin at "
+            "another base; were the same primers used and removed?": share["elsewhere"]
+            > MOST_ELSEWHERE,
+            f"{share['unseen']:.0%} of the {len(sequences)} ASVs, with {unseen_reads:.0%} of the "
+            "reads, were not in "
+            "the training table; of samples of the same kind it is a tenth of the reads at most, "
+            "so expect less": (share["unseen"] > MOST_UNSEEN and unseen_reads > MOST_UNSEEN_READS),
         }
         return [sentence for sentence, holds in applies.items() if holds]
 
     def shares(self, sequences: Sequence[str]) -> dict[str, float]:
-        """Return the share of new sequences that have another length, strand or region, or were not seen, by name."""
+        """Return the share of new sequences that have another length, strand or region, or were not
+        seen, by name.
+        """
         return {name: float(values.mean()) for name, values in self._flags(sequences).items()}
 
     def fitting(self, sequences: Sequence[str]) -> npt.NDArray[np.bool_]:
@@ -150,10 +178,11 @@ class RegionProfile:
         return share
 
     def compare_samples(self, table: SampleTable) -> tuple[str, ...]:
-        """Return a note for each sample of a table, by its reads: how its ASVs differ from the training ones, or ''.
+        """Return a note for each sample of a table, by its reads: how its ASVs differ from the
+        training ones, or ''.
 
-        A table of good samples hides a bad one, so each is judged by itself, by the thresholds of `compare`; one that
-        has training ASVs alone is not unlike them.
+        A table of good samples hides a bad one, so each is judged by itself, by the thresholds of
+        `compare`; one that has training ASVs alone is not unlike them.
         """
         share = self.shares_of_samples(table)
         notes = []
@@ -165,7 +194,9 @@ class RegionProfile:
         return tuple(notes)
 
     def _flags(self, sequences: Sequence[str]) -> dict[str, npt.NDArray[np.bool_]]:
-        """Return which sequences, bool [F] each, have another length, strand or region, or were not seen."""
+        """Return which sequences, bool [F] each, have another length, strand or region, or were not
+        seen.
+        """
         parts = [self._flags_of(some) for some in in_parts(sequences, AT_ONCE)]
         return {name: np.concatenate([part[name] for part in parts]) for name in SAMPLE_NOTES}
 
@@ -185,24 +216,42 @@ class RegionProfile:
         }
 
     def _seen(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Return which hashes are those of training ASVs; np.isin would sort these again for each part of a table."""
+        """Return which hashes are those of training ASVs; np.isin would sort these again for each
+        part of a table.
+        """
         places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
         return np.asarray(self.hashes[places] == hashes)
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Return the profile as named arrays, for safetensors, not every version of which writes uint64."""
+        """Return the profile as named arrays, for safetensors, not every version of which writes
+        uint64.
+        """
         arrays = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**arrays, "hashes": arrays["hashes"].view(np.int64)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> RegionProfile:
-        """Rebuild the profile of `to_arrays`; `InputError` when an array is missing or has another shape."""
-        shapes = {"length_quantiles": (5,), "frequencies": (POSITIONS, 4), "log_likelihood": (), "hashes": None}
+        """Rebuild the profile of `to_arrays`; `InputError` when an array is missing or has another
+        shape.
+        """
+        shapes = {
+            "length_quantiles": (5,),
+            "frequencies": (POSITIONS, 4),
+            "log_likelihood": (),
+            "hashes": None,
+        }
         for name, expected in shapes.items():
             shape = arrays[name].shape if name in arrays else None
             if shape is None or (expected is not None and shape != expected):
-                raise InputError(f"the model's region profile is damaged: {name} is {shape}, not {expected}")
-        return cls(**{**{name: arrays[name] for name in shapes}, "hashes": arrays["hashes"].view(np.uint64)})
+                raise InputError(
+                    f"the model's region profile is damaged: {name} is {shape}, not {expected}"
+                )
+        return cls(
+            **{
+                **{name: arrays[name] for name in shapes},
+                "hashes": arrays["hashes"].view(np.uint64),
+            }
+        )
 
 
 PRIMERS = {
@@ -219,22 +268,47 @@ PRIMERS = {
 # What a primer may have before it, and how many of its letters may be others.
 SPACER, MISMATCHES = 8, 1
 
-# Sequences that are searched together: the other strand of 3,000,000 of 150 bases takes 6.5 GB (docs/decisions.md).
+# Sequences that are searched together: the other strand of 3,000,000 of 150 bases takes 6.5 GB
+# (docs/decisions.md).
 SEQUENCES_AT_ONCE = 65_536
 
 # Share of the reads that hold a primer above which this is said.
 MOST_WITH_PRIMER = 0.05
 
-# Where sites begin on the gene of Escherichia coli: those of primers, and in their complement of reverse ones.
+# Where sites begin on the gene of Escherichia coli: those of primers, and in their complement of
+# reverse ones.
 SITES = {"341F": 341, "515F": 515, "806R": 787, "926R": 907}
 
 # Where the middles of the variable regions lie there (Chakravorty et al. 2007).
-VARIABLE = {"V1": 84, "V2": 190, "V3": 465, "V4": 629, "V5": 850, "V6": 1015, "V7": 1145, "V8": 1269, "V9": 1450}
+VARIABLE = {
+    "V1": 84,
+    "V2": 190,
+    "V3": 465,
+    "V4": 629,
+    "V5": 850,
+    "V6": 1015,
+    "V7": 1145,
+    "V8": 1269,
+    "V9": 1450,
+}
 
 LETTERS = {
-    "A": 1, "C": 2, "G": 4, "T": 8, "R": 5, "Y": 10, "S": 6, "W": 9, "K": 12, "M": 3, "B": 14, "D": 13, "H": 11,
-    "V": 7, "N": 15,
-}  # fmt: skip
+    "A": 1,
+    "C": 2,
+    "G": 4,
+    "T": 8,
+    "R": 5,
+    "Y": 10,
+    "S": 6,
+    "W": 9,
+    "K": 12,
+    "M": 3,
+    "B": 14,
+    "D": 13,
+    "H": 11,
+    "V": 7,
+    "N": 15,
+}
 # The same of tokens: none of padding, any of an unknown base.
 BITS = np.array([0, 1, 2, 4, 8, 15, 0], np.uint8)
 
@@ -244,7 +318,9 @@ OTHER_STRAND = str.maketrans("ACGTRYKMBDHV", "TGCAYRMKVHDB")
 
 @dataclass(frozen=True, eq=False)
 class FoundPrimers:
-    """The primers at the ends of F sequences, as places in `PRIMERS` (-1 for none), and how many bases to cut there."""
+    """The primers at the ends of F sequences, as places in `PRIMERS` (-1 for none), and how many
+    bases to cut there.
+    """
 
     first: Ints
     last: Ints
@@ -258,7 +334,9 @@ class FoundPrimers:
 
 
 def _misses(bits: Tokens, primer: str) -> Ints:
-    """Return how many letters of a primer differ at each place that it fits into, [F, L - length + 1]."""
+    """Return how many letters of a primer differ at each place that it fits into, [F, L - length +
+    1].
+    """
     allowed = [LETTERS[letter] for letter in primer]
     places = bits.shape[1] - len(primer) + 1
     misses = np.zeros((len(bits), max(places, 0)), np.int64)
@@ -281,10 +359,14 @@ def _at_start(tokens: Tokens) -> tuple[Ints, Ints]:
 
 
 def find_primers(tokens: Tokens) -> FoundPrimers:
-    """Return the primers with which sequences ``[F, L]`` begin, and those whose complement ends them."""
+    """Return the primers with which sequences ``[F, L]`` begin, and those whose complement ends
+    them.
+    """
     parts = in_parts(tokens, SEQUENCES_AT_ONCE)
     first, before = map(np.concatenate, zip(*map(_at_start, parts), strict=True))
-    last, after = map(np.concatenate, zip(*(_at_start(reverse_complement(part)) for part in parts), strict=True))
+    last, after = map(
+        np.concatenate, zip(*(_at_start(reverse_complement(part)) for part in parts), strict=True)
+    )
     return FoundPrimers(first, last, before, after)
 
 
@@ -298,7 +380,9 @@ def without_primers(table: SampleTable) -> SampleTable:
 
 
 def warn_of_primers(table: SampleTable, tokens: Tokens, of_model: bool) -> None:
-    """Name the primers which reads still hold, and how many hold them; of a model an option cuts them."""
+    """Name the primers which reads still hold, and how many hold them; of a model an option cuts
+    them.
+    """
     found = find_primers(tokens)
     reads = np.asarray(table.counts.sum(axis=0)).ravel()
     held, total = int(reads[found.any].sum()), int(reads.sum())
@@ -306,16 +390,24 @@ def warn_of_primers(table: SampleTable, tokens: Tokens, of_model: bool) -> None:
         return
     names, sequences = list(PRIMERS), list(PRIMERS.values())
     number = Counter(int(at) for ends in (found.first, found.last) for at in ends if at >= 0)
-    listed = ", ".join(f"{names[at]} ({sequences[at]}) in {asvs} ASVs" for at, asvs in number.most_common())
+    listed = ", ".join(
+        f"{names[at]} ({sequences[at]}) in {asvs} ASVs" for at, asvs in number.most_common()
+    )
     remedy = "pass --trim-primers, or cut" if of_model else "cut"
     log.warning(
-        "warning: %s of %s reads (%s) still hold a primer: %s; %s primers before denoising (cutadapt)",
-        f"{held:,}", f"{total:,}", f"{held / total:.0%}", listed, remedy,
-    )  # fmt: skip
+        "warning: %s of %s reads (%s) still hold a primer: %s; %s primers before denoising "
+        "(cutadapt)",
+        f"{held:,}",
+        f"{total:,}",
+        f"{held / total:.0%}",
+        listed,
+        remedy,
+    )
 
 
 def first_regions(references: Tokens, shift: Ints) -> list[str]:
-    """Return the variable region before which each of some sequences begins, '' where that is not known.
+    """Return the variable region before which each of some sequences begins, '' where that is not
+    known.
 
     Parameters
     ----------
@@ -335,9 +427,14 @@ def first_regions(references: Tokens, shift: Ints) -> list[str]:
         sites.append(np.where(known, shift - at + place, np.iinfo(np.int64).min))
     # The nearest site says most of where a sequence begins.
     starts = np.stack(sites, axis=1)
-    distance = np.where(starts >= -1000, np.abs(starts - np.array([*SITES.values()])), np.iinfo(np.int64).max)
+    distance = np.where(
+        starts >= -1000, np.abs(starts - np.array([*SITES.values()])), np.iinfo(np.int64).max
+    )
     nearest = distance.argmin(axis=1)
     chosen = starts[np.arange(len(starts)), nearest]
     names, middles = list(VARIABLE), np.array([*VARIABLE.values()])
     after = np.minimum(np.searchsorted(middles, chosen), len(names) - 1)
-    return [names[at] if start >= -1000 else "" for at, start in zip(after.tolist(), chosen.tolist(), strict=True)]
+    return [
+        names[at] if start >= -1000 else ""
+        for at, start in zip(after.tolist(), chosen.tolist(), strict=True)
+    ]

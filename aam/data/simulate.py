@@ -1,4 +1,6 @@
-"""A synthetic 16S study whose truth is known: communities that follow samples through the ASVs' traits."""
+"""A synthetic 16S study whose truth is known: communities that follow samples through the ASVs'
+traits.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,12 @@ from aam.io.biom import write_hdf5
 BIOMES = ("gut", "skin", "mouth", "gill")
 SEASONS = ("spring", "summer", "autumn", "winter")
 BATCHES = ("batch-1", "batch-2", "batch-3", "batch-4")
-CODED = {"biome": BIOMES, "season": SEASONS, "batch": BATCHES, "depth_confounded": ("control", "case")}
+CODED = {
+    "biome": BIOMES,
+    "season": SEASONS,
+    "batch": BATCHES,
+    "depth_confounded": ("control", "case"),
+}
 FOLDS = 5
 PH_RANGE = (4.5, 8.5)
 PH_WITHIN_SUBJECT_SD = 0.6
@@ -40,13 +47,15 @@ MOST_WITH_NOISE = 1 << 19
 ORACLE_DEPTH = 1_000
 ORACLE_SAMPLES = 2_000
 
-# An ASV enters a subject's pool with its own prevalence, and a sample of that subject with PRESENT. Besides,
-# each ASV visits one sample, so that none is missing from the table and many are seen once.
+# An ASV enters a subject's pool with its own prevalence, and a sample of that subject with PRESENT.
+# Besides, each ASV visits one sample, so that none is missing from the table and many are seen
+# once.
 POOL = 180
 PRESENT = 0.6
 PREVALENCE_SD = 2.5
 VISITOR_SHARE = 0.002
-# What moves the natural logarithm of an ASV's share; BIOME, SEASON and BATCH for each sd of its trait.
+# What moves the natural logarithm of an ASV's share; BIOME, SEASON and BATCH for each sd of its
+# trait.
 ABUNDANCE_SD = 1.0
 ABUNDANCE_PER_PREVALENCE = 0.3
 SUBJECT_SD = 0.7
@@ -55,8 +64,8 @@ NICHE_WIDTH = 1.3
 BIOME_EFFECT = 0.7
 SEASON_EFFECT = 0.4
 BATCH_EFFECT = 0.6
-# Total of the Dirichlet parameters: the smaller, the more counts scatter beyond a multinomial sample. Cases are
-# sequenced CASE_DEPTH_RATIO times less deeply than controls.
+# Total of the Dirichlet parameters: the smaller, the more counts scatter beyond a multinomial
+# sample. Cases are sequenced CASE_DEPTH_RATIO times less deeply than controls.
 CONCENTRATION = 150.0
 DEPTH_SD = 0.4
 CASE_DEPTH_RATIO = 3.0
@@ -66,10 +75,12 @@ Design = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class SimulatedStudy:
-    """ASVs in the order of tips, and `design`, the metadata columns with classes as numbers; the counts come later.
+    """ASVs in the order of tips, and `design`, the metadata columns with classes as numbers; the
+    counts come later.
 
-    `traits` [ASVs, 13]: acidity preference, affinity for each biome, season and batch; `prevalence` and
-    `abundance`: logarithms; `home`: the only fold of an ASV (-1: all); `visited`: a sample with it.
+    `traits` [ASVs, 13]: acidity preference, affinity for each biome, season and batch; `prevalence`
+    and `abundance`: logarithms; `home`: the only fold of an ASV (-1: all); `visited`: a sample with
+    it.
     """
 
     settings: SimulateConfig
@@ -97,10 +108,18 @@ class SimulatedStudy:
 
 
 def random_design(samples: int, subjects: int, seed: int) -> Design:
-    """Sample the metadata; `fold`, `batch` and the usual `ph` belong to the subject, the rest to the sample."""
+    """Sample the metadata; `fold`, `batch` and the usual `ph` belong to the subject, the rest to
+    the sample.
+    """
     rng = generator(seed, "simulate", "design")
-    subject = np.sort(np.concatenate([np.arange(subjects), rng.integers(0, subjects, samples - subjects)]))
-    size, fold, filled = np.bincount(subject), np.zeros(subjects, np.int64), np.zeros(FOLDS, np.int64)
+    subject = np.sort(
+        np.concatenate([np.arange(subjects), rng.integers(0, subjects, samples - subjects)])
+    )
+    size, fold, filled = (
+        np.bincount(subject),
+        np.zeros(subjects, np.int64),
+        np.zeros(FOLDS, np.int64),
+    )
     for largest in np.argsort(-size, kind="stable"):
         fold[largest] = np.argmin(filled)
         filled[fold[largest]] += size[largest]
@@ -108,7 +127,9 @@ def random_design(samples: int, subjects: int, seed: int) -> Design:
     def balanced(number: int, classes: int) -> Ints:
         return rng.permutation(np.arange(number) % classes)
 
-    ph = rng.uniform(*PH_RANGE, subjects)[subject] + PH_WITHIN_SUBJECT_SD * rng.standard_normal(samples)
+    ph = rng.uniform(*PH_RANGE, subjects)[subject] + PH_WITHIN_SUBJECT_SD * rng.standard_normal(
+        samples
+    )
     return {
         "ph": ph.round(2),
         "biome": balanced(samples, len(BIOMES)),
@@ -127,19 +148,34 @@ def sample_ids(samples: int) -> list[str]:
 
 
 def _checked(settings: SimulateConfig) -> SimulateConfig:
-    """Return the settings with their derived sizes; `InputError` names every option that is out of range."""
+    """Return the settings with their derived sizes; `InputError` names every option that is out of
+    range.
+    """
     samples = settings.samples
-    asvs = max(50, round(1_000 * (max(samples, 0) / 300) ** 0.5)) if settings.asvs is None else settings.asvs
+    asvs = (
+        max(50, round(1_000 * (max(samples, 0) / 300) ** 0.5))
+        if settings.asvs is None
+        else settings.asvs
+    )
     subjects = max(FOLDS, samples // 5) if settings.subjects is None else settings.subjects
     checks = (
         (samples >= 20, "samples", samples, "at least 20"),
-        (FOLDS <= subjects <= samples, "subjects", subjects, f"{FOLDS} to the number of samples, {samples}"),
+        (
+            FOLDS <= subjects <= samples,
+            "subjects",
+            subjects,
+            f"{FOLDS} to the number of samples, {samples}",
+        ),
         (asvs >= 50, "asvs", asvs, "at least 50"),
         (settings.length >= 50, "length", settings.length, "at least 50 nucleotides"),
         (settings.depth >= 100, "depth", settings.depth, "at least 100 reads"),
         (0 <= settings.asv_turnover <= 1, "asv-turnover", settings.asv_turnover, "0 to 1"),
     )
-    if bad := [f"--{name}: {value} found, expected {what}" for good, name, value, what in checks if not good]:
+    if bad := [
+        f"--{name}: {value} found, expected {what}"
+        for good, name, value, what in checks
+        if not good
+    ]:
         raise InputError(*bad)
     return replace(settings, asvs=asvs, subjects=subjects)
 
@@ -148,7 +184,10 @@ def random_study(settings: SimulateConfig) -> SimulatedStudy:
     """Sample tree, sequences, traits and metadata; `InputError` for settings out of range."""
     settings = _checked(settings)
     asvs, seed = settings.asvs or 0, settings.seed
-    tree, design = random_tree(asvs, seed), random_design(settings.samples, settings.subjects or 0, seed)
+    tree, design = (
+        random_tree(asvs, seed),
+        random_design(settings.samples, settings.subjects or 0, seed),
+    )
     rng = generator(seed, "simulate", "asvs")
     prevalence = PREVALENCE_SD * rng.standard_normal(asvs)
     abundance = ABUNDANCE_SD * rng.standard_normal(asvs) + ABUNDANCE_PER_PREVALENCE * prevalence
@@ -156,14 +195,20 @@ def random_study(settings: SimulateConfig) -> SimulatedStudy:
     home = np.where(rng.random(asvs) < settings.asv_turnover, np.arange(asvs) % FOLDS, -1)
     visited = rng.integers(0, settings.samples, asvs)
     for fold in range(FOLDS):
-        visited[home == fold] = rng.choice(np.flatnonzero(design["fold"] == fold), int((home == fold).sum()))
+        visited[home == fold] = rng.choice(
+            np.flatnonzero(design["fold"] == fold), int((home == fold).sum())
+        )
     sequences = evolve_sequences(tree, settings.length, seed)
     traits = evolve_traits(tree, 1 + len(BIOMES + SEASONS + BATCHES), seed)
-    return SimulatedStudy(settings, tree, sequences, traits, prevalence, abundance, home, visited, design)
+    return SimulatedStudy(
+        settings, tree, sequences, traits, prevalence, abundance, home, visited, design
+    )
 
 
 def _pool(study: SimulatedStudy, fold: int, rng: np.random.Generator) -> Ints:
-    """Return a subject's pool, ascending: ASVs of a fold, sampled without replacement by prevalence."""
+    """Return a subject's pool, ascending: ASVs of a fold, sampled without replacement by
+    prevalence.
+    """
     if len(study.home) <= MOST_WITH_NOISE:
         # Gumbel noise samples without replacement.
         allowed = (study.home < 0) | (study.home == fold)
@@ -181,12 +226,16 @@ def _pool(study: SimulatedStudy, fold: int, rng: np.random.Generator) -> Ints:
 
 
 def _subject_counts(study: SimulatedStudy, subject: int, samples: Ints) -> list[tuple[Ints, Ints]]:
-    """Return ASVs and reads of each sample of a subject, from the subject's own stream of random numbers."""
+    """Return ASVs and reads of each sample of a subject, from the subject's own stream of random
+    numbers.
+    """
     rng = generator(study.settings.seed, "simulate", "subject", subject)
     pool = _pool(study, study.design["fold"][samples[0]], rng)
     size, (visitors, begins) = len(pool), study.visitors
     optimum = np.mean(PH_RANGE) + study.traits[pool, 0]
-    biome, season, batch = np.split(study.traits[pool, 1:], [len(BIOMES), len(BIOMES + SEASONS)], axis=1)
+    biome, season, batch = np.split(
+        study.traits[pool, 1:], [len(BIOMES), len(BIOMES + SEASONS)], axis=1
+    )
     usual = study.abundance[pool] + SUBJECT_SD * rng.standard_normal(size)
     counts = []
     for sample in samples.tolist():
@@ -216,22 +265,36 @@ def communities(study: SimulatedStudy) -> Iterator[sparse.csr_matrix]:
     """Sample the counts [samples, ASVs] of one subject after the other, in order."""
     edges = np.flatnonzero(np.diff(study.design["subject"], prepend=-1, append=-1))
     for subject, (start, stop) in enumerate(itertools.pairwise(edges)):
-        counts = matrix_of(_subject_counts(study, subject, np.arange(start, stop)), len(study.sequences))
+        counts = matrix_of(
+            _subject_counts(study, subject, np.arange(start, stop)), len(study.sequences)
+        )
         counts.sum_duplicates()
         counts.eliminate_zeros()
         yield counts
 
 
 def _oracle(study: SimulatedStudy, looks: dict[int, Floats]) -> dict[str, float | None]:
-    """Return R2 of `ph` and accuracy of `biome`, pooled over the folds; none where too few samples are deep."""
+    """Return R2 of `ph` and accuracy of `biome`, pooled over the folds; none where too few samples
+    are deep.
+    """
     used = {name: values[list(looks)] for name, values in study.design.items()}
     features = np.array(list(looks.values()))
     if np.bincount(used["fold"], minlength=FOLDS).min() < 2:
         return {"ph_r2": None, "biome_accuracy": None}
-    models = {"ph": RidgeCV(np.logspace(-1, 3, 9)), "biome": LogisticRegression(C=0.3, max_iter=2_000)}
-    scaled = ((used[name], make_pipeline(StandardScaler(), model)) for name, model in models.items())
-    ph, biome = (cross_val_predict(m, features, y, cv=PredefinedSplit(used["fold"])) for y, m in scaled)
-    return {"ph_r2": r2_score(used["ph"], ph), "biome_accuracy": float(accuracy_score(used["biome"], biome))}
+    models = {
+        "ph": RidgeCV(np.logspace(-1, 3, 9)),
+        "biome": LogisticRegression(C=0.3, max_iter=2_000),
+    }
+    scaled = (
+        (used[name], make_pipeline(StandardScaler(), model)) for name, model in models.items()
+    )
+    ph, biome = (
+        cross_val_predict(m, features, y, cv=PredefinedSplit(used["fold"])) for y, m in scaled
+    )
+    return {
+        "ph_r2": r2_score(used["ph"], ph),
+        "biome_accuracy": float(accuracy_score(used["biome"], biome)),
+    }
 
 
 def _write_tsv(path: Path, header: list[str], rows: Iterable[Iterable[Any]]) -> None:
@@ -248,15 +311,22 @@ def _write_texts(study: SimulatedStudy, folder: Path, truth: dict[str, Any]) -> 
     columns |= {name: texts.get(name, values).tolist() for name, values in study.design.items()}
     _write_tsv(folder / "metadata.tsv", list(columns), zip(*columns.values(), strict=True))
     names = ["ph", *(f"affinity-{name}" for name in BIOMES + SEASONS + BATCHES)]
-    traits = ([name, *(f"{x:.5f}" for x in row)] for name, row in zip(study.sequences, study.traits, strict=True))
+    traits = (
+        [name, *(f"{x:.5f}" for x in row)]
+        for name, row in zip(study.sequences, study.traits, strict=True)
+    )
     _write_tsv(folder / "traits.tsv", ["feature-id", *names], traits)
     with (folder / "tree.nwk").open("w", encoding="utf-8") as file:
         file.writelines(study.tree.newick(study.sequences))
-    (folder / "truth.json").write_text(json.dumps(truth, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    (folder / "truth.json").write_text(
+        json.dumps(truth, indent=2, allow_nan=False) + "\n", encoding="utf-8"
+    )
 
 
 def _look(study: SimulatedStudy, sample: int, reads: Ints, columns: Ints) -> tuple[int, Floats]:
-    """Return a rarefied sample's richness and its ASVs' mean traits, weighted by reads, log reads and presence."""
+    """Return a rarefied sample's richness and its ASVs' mean traits, weighted by reads, log reads
+    and presence.
+    """
     rng = generator(study.settings.seed, "simulate", "oracle", sample)
     rarefied = rng.multivariate_hypergeometric(reads, ORACLE_DEPTH)
     weights = np.stack([rarefied, np.log1p(rarefied), rarefied > 0])
@@ -265,10 +335,11 @@ def _look(study: SimulatedStudy, sample: int, reads: Ints, columns: Ints) -> tup
 
 
 def write_study(study: SimulatedStudy, folder: Path) -> dict[str, Any]:
-    """Write table.biom, tree.nwk, metadata.tsv, traits.tsv and truth.json into a folder that exists.
+    """Write table.biom, tree.nwk, metadata.tsv, traits.tsv and truth.json into a folder that
+    exists.
 
-    Returns the truth: what was written, and what an oracle that knows the traits reaches at 1,000 reads on folds of
-    unseen subjects.
+    Returns the truth: what was written, and what an oracle that knows the traits reaches at 1,000
+    reads on folds of unseen subjects.
     """
     settings = asdict(study.settings)
     looks = dict[int, Floats]()
@@ -295,22 +366,31 @@ def write_study(study: SimulatedStudy, folder: Path) -> dict[str, Any]:
         **_oracle(study, looks),
         "biome_chance": float(np.bincount(study.design["biome"]).max() / len(depths)),
         "oracle_depth": ORACLE_DEPTH,
-        "settings": {k: settings[k] for k in SimulateConfig.__annotations__ if k not in ("output_dir", "overwrite")},
+        "settings": {
+            k: settings[k]
+            for k in SimulateConfig.__annotations__
+            if k not in ("output_dir", "overwrite")
+        },
     }
     _write_texts(study, folder, truth)
     return truth
 
 
 def simulate(settings: SimulateConfig) -> dict[str, Any]:
-    """Simulate a study and write it to `settings.output_dir`, whole or not at all; equal settings, equal bytes.
+    """Simulate a study and write it to `settings.output_dir`, whole or not at all; equal settings,
+    equal bytes.
 
-    Returns what truth.json says. Raises `InputError`: settings out of range; a folder that exists, unless
-    it is to be overwritten and an earlier simulation wrote it.
+    Returns what truth.json says. Raises `InputError`: settings out of range; a folder that exists,
+    unless it is to be overwritten and an earlier simulation wrote it.
     """
     settings = _checked(settings)
     output = OutputFolder(settings.output_dir, "simulate", OUTPUTS, overwrite=settings.overwrite)
     output.check()
-    options = {name: value for name, value in asdict(settings).items() if name not in ("output_dir", "overwrite")}
+    options = {
+        name: value
+        for name, value in asdict(settings).items()
+        if name not in ("output_dir", "overwrite")
+    }
     with output.replaced({"config": options}) as folder:
         return write_study(random_study(settings), folder)
 
@@ -318,7 +398,8 @@ def simulate(settings: SimulateConfig) -> dict[str, Any]:
 # Base composition of the 150 nt after primer 515F in public tables of the V4 region.
 BASES = np.frombuffer(b"ACGT", np.uint8)
 BASE_FREQUENCIES = np.array([0.25, 0.18, 0.35, 0.22])
-# Heights in substitutions per site: two tips whose common ancestor is this high differ by twice as much.
+# Heights in substitutions per site: two tips whose common ancestor is this high differ by twice as
+# much.
 ASVS_PER_CLUSTER = 5
 CLUSTER_HEIGHT = (0.004, 0.03)
 DEEPEST = 0.18
@@ -330,7 +411,9 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Tree:
-    """A rooted binary tree, tips first, children before parents: `parent` and branch `length` [nodes]."""
+    """A rooted binary tree, tips first, children before parents: `parent` and branch `length`
+    [nodes].
+    """
 
     parent: Ints
     length: Floats
@@ -355,16 +438,21 @@ class Tree:
 
 
 def random_tree(asvs: int, seed: int) -> Tree:
-    """Return a random tree whose `asvs` tips form clusters of uneven size; rates vary between branches.
+    """Return a random tree whose `asvs` tips form clusters of uneven size; rates vary between
+    branches.
 
     Neighbours in a row of tips part at random heights (Popovic 2004), low ones within a cluster.
     """
     rng = generator(seed, "simulate", "tree")
     clusters = max(2, asvs // ASVS_PER_CLUSTER)
     share = rng.dirichlet(np.full(clusters, 0.7))
-    cluster = np.sort(np.concatenate([np.arange(clusters), rng.choice(clusters, asvs - clusters, p=share)]))
+    cluster = np.sort(
+        np.concatenate([np.arange(clusters), rng.choice(clusters, asvs - clusters, p=share)])
+    )
     lowest, highest = CLUSTER_HEIGHT
-    low = (lowest * (highest / lowest) ** rng.random(clusters))[cluster[1:]] * rng.uniform(0.2, 1, asvs - 1)
+    low = (lowest * (highest / lowest) ** rng.random(clusters))[cluster[1:]] * rng.uniform(
+        0.2, 1, asvs - 1
+    )
     high = highest + (DEEPEST - highest) * rng.beta(2, 1.5, asvs - 1)
     parted = np.where(np.diff(cluster) == 0, low, high)
     parent, top, other_end = np.arange(2 * asvs - 1), np.arange(asvs), np.arange(asvs)
@@ -404,7 +492,9 @@ def evolve_sequences(tree: Tree, length: int, seed: int) -> list[str]:
 
 
 def evolve_traits(tree: Tree, traits: int, seed: int) -> Floats:
-    """Return traits [tips, traits] with mean 0 and sd 1: Brownian motion along the tree (Felsenstein 1985)."""
+    """Return traits [tips, traits] with mean 0 and sd 1: Brownian motion along the tree
+    (Felsenstein 1985).
+    """
     value = generator(seed, "simulate", "traits").standard_normal((len(tree.parent), traits))
     value *= np.sqrt(tree.length)[:, None]
     for node in range(len(tree.parent) - 2, -1, -1):

@@ -1,4 +1,6 @@
-"""Splits: which samples train, validate and test, whole groups at a time; in files, and as options ask for them."""
+"""Splits: which samples train, validate and test, whole groups at a time; in files, and as options
+ask for them.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +42,17 @@ QUANTILES = 5
 
 MAX_STRATA = 101
 
-# Exchanges tried between parts of unequal groups. Five folds of the 248 fish of `mackerel-type` hold a fifth
-# of each type to within 0.008; the best of 100 random divisions holds it to within 0.033.
+# Exchanges tried between parts of unequal groups. Five folds of the 248 fish of `mackerel-type`
+# hold a fifth of each type to within 0.008; the best of 100 random divisions holds it to within
+# 0.033.
 SWAPS = 2000
 
 
 @dataclass(frozen=True)
 class Split:
-    """The subset of each sample: sorted ids, the subset of each, and the fold that tests it or ''."""
+    """The subset of each sample: sorted ids, the subset of each, and the fold that tests it or
+    ''.
+    """
 
     sample_ids: tuple[str, ...]
     subsets: tuple[Subset, ...]
@@ -55,11 +60,17 @@ class Split:
 
     def ids(self, subset: Subset) -> tuple[str, ...]:
         """Return the samples of one subset, sorted."""
-        return tuple(sample for sample, name in zip(self.sample_ids, self.subsets, strict=True) if name == subset)
+        return tuple(
+            sample
+            for sample, name in zip(self.sample_ids, self.subsets, strict=True)
+            if name == subset
+        )
 
     @property
     def held_out(self) -> tuple[str, ...]:
-        """Samples that are reported: the test subset or, where there is none, the validation subset."""
+        """Samples that are reported: the test subset or, where there is none, the validation
+        subset.
+        """
         return self.ids("test") or self.ids("validation")
 
     @property
@@ -70,7 +81,10 @@ class Split:
     @property
     def test_fold(self) -> str:
         """The fold that is the test subset; empty text without folds or without a test subset."""
-        return next((fold for fold, name in zip(self.folds, self.subsets, strict=True) if name == "test"), "")
+        return next(
+            (fold for fold, name in zip(self.folds, self.subsets, strict=True) if name == "test"),
+            "",
+        )
 
 
 @dataclass(frozen=True)
@@ -92,9 +106,10 @@ class _Samples:
     def parts(self, sizes: Sequence[int], *names: int | str) -> dict[str, int]:
         """Deal the groups into parts of `sizes` groups each, at random and evenly over the strata.
 
-        Groups of one (most frequent) stratum stand side by side in random order and the parts take turns, so
-        that each stratum is divided to within one group. Where groups are unequal, two random groups then
-        change places as often as that makes the parts' shares of all strata more even.
+        Groups of one (most frequent) stratum stand side by side in random order and the parts take
+        turns, so that each stratum is divided to within one group. Where groups are unequal, two
+        random groups then change places as often as that makes the parts' shares of all strata more
+        even.
         """
         groups, row = np.unique(np.array(self.groups, dtype=object), return_inverse=True)
         counts = np.zeros((len(groups), int(self.strata.max()) + 1))
@@ -110,13 +125,19 @@ class _Samples:
 
 
 def _codes(strata: Strata, n: int) -> npt.NDArray[np.int64]:
-    """Return the stratum of each sample: text as it is, numbers by quantile, missing values by themselves."""
+    """Return the stratum of each sample: text as it is, numbers by quantile, missing values by
+    themselves.
+    """
     if strata is None:
         return np.zeros(n, dtype=np.int64)
     if isinstance(strata, np.ndarray):
         present = strata[~np.isnan(strata)]
-        edges = np.quantile(present, np.arange(1, QUANTILES) / QUANTILES) if present.size else present
-        strata = [None if np.isnan(x) else f"{np.searchsorted(edges, x, side='right')}" for x in strata]
+        edges = (
+            np.quantile(present, np.arange(1, QUANTILES) / QUANTILES) if present.size else present
+        )
+        strata = [
+            None if np.isnan(x) else f"{np.searchsorted(edges, x, side='right')}" for x in strata
+        ]
     names = sorted({stratum for stratum in strata if stratum is not None})
     code_of = {name: code for code, name in enumerate(names)}
     return np.array([len(names) if stratum is None else code_of[stratum] for stratum in strata])
@@ -132,17 +153,25 @@ def _sorted(ids: Sequence[str], groups: Sequence[str] | None, strata: Strata) ->
     codes = _codes(strata, len(ids))[order]
     if codes.max() >= MAX_STRATA:
         raise InputError(
-            f"split: --stratify names a column of {codes.max() + 1} different values, expected at most {MAX_STRATA}; "
+            f"split: --stratify names a column of {codes.max() + 1} different values, expected "
+            f"at most {MAX_STRATA}; "
             "name another, or numbers, which are divided by quintiles"
         )
     own = ids if groups is None else groups
-    return _Samples([ids[row] for row in order], [own[row] for row in order], codes, groups is not None)
+    return _Samples(
+        [ids[row] for row in order], [own[row] for row in order], codes, groups is not None
+    )
 
 
 def _even_out(
-    part: npt.NDArray[np.int64], shares: npt.NDArray[np.float64], sizes: Sequence[int], random: np.random.Generator
+    part: npt.NDArray[np.int64],
+    shares: npt.NDArray[np.float64],
+    sizes: Sequence[int],
+    random: np.random.Generator,
 ) -> None:
-    """Exchange groups between parts, in place, while the squared excess of the strata's shares falls."""
+    """Exchange groups between parts, in place, while the squared excess of the strata's shares
+    falls.
+    """
     expected = np.array(sizes)[:, None] / len(part)
     excess = np.repeat(-expected, shares.shape[1], axis=1)
     np.add.at(excess, part, shares)
@@ -150,14 +179,18 @@ def _even_out(
         a, b = part[first], part[second]
         moved = shares[second] - shares[first]
         after_a, after_b = excess[a] + moved, excess[b] - moved
-        change = (after_a**2 - excess[a] ** 2) / expected[a] + (after_b**2 - excess[b] ** 2) / expected[b]
+        change = (after_a**2 - excess[a] ** 2) / expected[a] + (
+            after_b**2 - excess[b] ** 2
+        ) / expected[b]
         if a != b and change.sum() < -1e-12:
             part[first], part[second] = b, a
             excess[a], excess[b] = after_a, after_b
 
 
 def _held_out(samples: _Samples, share: float, option: str, *names: int | str) -> set[str]:
-    """Return the groups that are held out: `share` of them, at least one where it is above 0, and never all."""
+    """Return the groups that are held out: `share` of them, at least one where it is above 0, and
+    never all.
+    """
     if not 0 <= share < 1:
         raise InputError(f"{option} is {share}, expected a share from 0 to below 1")
     total = len(set(samples.groups))
@@ -165,21 +198,31 @@ def _held_out(samples: _Samples, share: float, option: str, *names: int | str) -
     if size >= total:
         kind = "groups" if samples.grouped else "samples"
         raise InputError(
-            f"split: {option} {share} takes {size} of {total} {kind} and leaves none to train on; pass a "
+            f"split: {option} {share} takes {size} of {total} {kind} and leaves none to train "
+            "on; pass a "
             f"smaller {option}, 0 for none, or another --group-column"
         )
     part = samples.parts([total - size, size], *names) if size else {}
     return {group for group, place in part.items() if place == 1}
 
 
-def _make_split(samples: _Samples, test: set[str], folds: dict[str, str], share: float, seed: int) -> Split:
-    """Return the split whose test groups are `test`, with validation carved from the other groups."""
+def _make_split(
+    samples: _Samples, test: set[str], folds: dict[str, str], share: float, seed: int
+) -> Split:
+    """Return the split whose test groups are `test`, with validation carved from the other
+    groups.
+    """
     fold = folds[min(test)] if folds else ""
     names = (seed, "split", "validation", fold)
     validation = _held_out(samples.without(test), share, "--validation-size", *names)
-    subset_of: dict[str, Subset] = {**dict.fromkeys(validation, "validation"), **dict.fromkeys(test, "test")}
+    subset_of: dict[str, Subset] = {
+        **dict.fromkeys(validation, "validation"),
+        **dict.fromkeys(test, "test"),
+    }
     subsets = tuple(subset_of.get(group, "train") for group in samples.groups)
-    return Split(tuple(samples.ids), subsets, tuple(folds.get(group, "") for group in samples.groups))
+    return Split(
+        tuple(samples.ids), subsets, tuple(folds.get(group, "") for group in samples.groups)
+    )
 
 
 def make_split(
@@ -193,9 +236,10 @@ def make_split(
 ) -> Split:
     """Divide samples at random, whole groups at a time; the order of `ids` changes nothing.
 
-    `groups` (subject, study) and `strata` (class, or number that is cut into quantiles, to be spread evenly
-    over the subsets) belong to the samples; without `groups` each sample is one. `test_size` is the share of
-    the groups that tests, `validation_size` that of the remaining ones that validates.
+    `groups` (subject, study) and `strata` (class, or number that is cut into quantiles, to be
+    spread evenly over the subsets) belong to the samples; without `groups` each sample is one.
+    `test_size` is the share of the groups that tests, `validation_size` that of the remaining ones
+    that validates.
 
     Raises `InputError`: a share that is none or leaves a subset empty, duplicate ids.
     """
@@ -204,8 +248,12 @@ def make_split(
     return _make_split(samples, test, {}, validation_size, seed)
 
 
-def _scattered(groups: Iterable[str | None], parts: Iterable[str]) -> tuple[dict[str, set[str]], list[str]]:
-    """Return the parts that samples of each group, where they have one, are in, and the groups that are in several."""
+def _scattered(
+    groups: Iterable[str | None], parts: Iterable[str]
+) -> tuple[dict[str, set[str]], list[str]]:
+    """Return the parts that samples of each group, where they have one, are in, and the groups that
+    are in several.
+    """
     parts_of: dict[str, set[str]] = {}
     for group, part in zip(groups, parts, strict=True):
         if group is not None:
@@ -223,29 +271,38 @@ def from_column(
     strata: Strata = None,
     seed: int,
 ) -> Split:
-    """Hold out the samples whose fold is `test_fold` and carve validation from the others, as `make_split`.
+    """Hold out the samples whose fold is `test_fold` and carve validation from the others, as
+    `make_split`.
 
     Raises `InputError`: a fold that does not exist, groups that lie in several folds.
     """
     samples = _sorted(ids, groups, strata)
     fold_of = dict(zip(ids, fold_values, strict=True))
-    folds_of_group, crossing = _scattered(samples.groups, (fold_of[sample] for sample in samples.ids))
+    folds_of_group, crossing = _scattered(
+        samples.groups, (fold_of[sample] for sample in samples.ids)
+    )
     if crossing:
         raise InputError(
-            f"split: {len(crossing)} of {len(folds_of_group)} groups lie in several folds and would be trained on and "
-            f"tested: {shown(crossing)}, e.g. {crossing[0]!r} in folds {shown(sorted(folds_of_group[crossing[0]]))}; "
-            "give each group one fold, or name the column of the folds as --group-column (unset, it is --study-column) "
+            f"split: {len(crossing)} of {len(folds_of_group)} groups lie in several folds and "
+            "would be trained on and "
+            f"tested: {shown(crossing)}, e.g. {crossing[0]!r} in folds "
+            f"{shown(sorted(folds_of_group[crossing[0]]))}; "
+            "give each group one fold, or name the column of the folds as --group-column (unset, "
+            "it is --study-column) "
             "too: intervals and tests then count folds"
         )
     folds = {group: min(values) for group, values in folds_of_group.items()}
     present = sorted(set(folds.values()))
     if len(present) < 2:
         raise InputError(
-            f"split: all samples are in fold {shown(present)}, expected two folds or more; name another column by "
+            f"split: all samples are in fold {shown(present)}, expected two folds or more; name "
+            "another column by "
             "--cv or --split-column (unset, it is --study-column)"
         )
     if test_fold not in present:
-        raise InputError(f"split: folds are {shown(present, 20)}, expected --test-fold {test_fold!r} among them")
+        raise InputError(
+            f"split: folds are {shown(present, 20)}, expected --test-fold {test_fold!r} among them"
+        )
     test = {group for group, fold in folds.items() if fold == test_fold}
     return _make_split(samples, test, folds, validation_size, seed)
 
@@ -259,7 +316,8 @@ def kfold(
     *,
     seed: int,
 ) -> list[Split]:
-    """Deal the groups into folds ``"0"`` to ``"k-1"``; split i tests fold i; parameters as `make_split`.
+    """Deal the groups into folds ``"0"`` to ``"k-1"``; split i tests fold i; parameters as
+    `make_split`.
 
     Raises `InputError`: `k` below 2 or above the number of groups, or as `make_split`.
     """
@@ -275,25 +333,34 @@ def kfold(
     return [_make_split(samples, test, folds, validation_size, seed) for test in tests]
 
 
-def complete_groups(metadata: Metadata, column: str, ids: Sequence[str], option: str = "--group-column") -> list[str]:
-    """Return the group of each sample; `InputError` for samples without one, which would all count as one group."""
+def complete_groups(
+    metadata: Metadata, column: str, ids: Sequence[str], option: str = "--group-column"
+) -> list[str]:
+    """Return the group of each sample; `InputError` for samples without one, which would all count
+    as one group.
+    """
     groups = metadata.values(column, ids)
     missing = [name for name, group in zip(ids, groups, strict=True) if group is None]
     if missing:
         raise InputError(
-            f"{metadata.source}: {len(missing)} of {len(groups)} samples have no value in {option} {column}: "
+            f"{metadata.source}: {len(missing)} of {len(groups)} samples have no value in "
+            f"{option} {column}: "
             f"{shown(missing)}; fill them in, leave these samples out, or name another column"
         )
     return [str(group) for group in groups]
 
 
 def check_groups(split: Split, groups: Mapping[str, str | None]) -> None:
-    """Refuse a split that has samples of one group in two subsets; `groups` maps sample id to group."""
+    """Refuse a split that has samples of one group in two subsets; `groups` maps sample id to
+    group.
+    """
     subsets, leaking = _scattered(map(groups.get, split.sample_ids), split.subsets)
     if leaking:
         raise InputError(
-            f"split: {len(leaking)} of {len(subsets)} groups stand in two subsets: {shown(leaking)}, e.g. "
-            f"{leaking[0]!r} in {shown(sorted(subsets[leaking[0]]))}; make the split with this --group-column"
+            f"split: {len(leaking)} of {len(subsets)} groups stand in two subsets: "
+            f"{shown(leaking)}, e.g. "
+            f"{leaking[0]!r} in {shown(sorted(subsets[leaking[0]]))}; make the split with this "
+            "--group-column"
         )
 
 
@@ -305,15 +372,23 @@ def restricted(split: Split, sample_ids: Sequence[str]) -> Split:
     wanted = set(sample_ids)
     if absent := sorted(wanted.difference(split.sample_ids)):
         raise InputError(
-            f"split: {len(absent)} of {len(wanted)} samples are not in it: {shown(absent)}; add them to "
+            f"split: {len(absent)} of {len(wanted)} samples are not in it: {shown(absent)}; add "
+            "them to "
             "split.tsv or make a new split"
         )
-    rows = [row for row in zip(split.sample_ids, split.subsets, split.folds, strict=True) if row[0] in wanted]
+    rows = [
+        row
+        for row in zip(split.sample_ids, split.subsets, split.folds, strict=True)
+        if row[0] in wanted
+    ]
     remaining = {subset for _, subset, _ in rows}
-    if empty := [subset for subset in SUBSETS if subset in split.subsets and subset not in remaining]:
+    if empty := [
+        subset for subset in SUBSETS if subset in split.subsets and subset not in remaining
+    ]:
         of_fold = f" of fold {split.test_fold!r}" if split.test_fold else ""
         raise InputError(
-            f"split: none of the {len(wanted)} samples is in the subset {shown(empty)}{of_fold}; lower "
+            f"split: none of the {len(wanted)} samples is in the subset {shown(empty)}{of_fold}; "
+            "lower "
             "--rarefy-depth if it dropped them, or make a new split"
         )
     ids, subsets, folds = zip(*rows, strict=True)
@@ -336,8 +411,8 @@ def write_split(path: Path, split: Split) -> None:
 def read_split(path: Path) -> Split:
     """Read a split that `write_split` wrote.
 
-    Raises `InputError`: another header, a row of another length, an unknown subset, empty or duplicate ids,
-    folds for some samples only, no training samples.
+    Raises `InputError`: another header, a row of another length, an unknown subset, empty or
+    duplicate ids, folds for some samples only, no training samples.
     """
     problems = Problems()
     rows: dict[str, tuple[Subset, str]] = {}
@@ -352,17 +427,24 @@ def read_split(path: Path) -> Split:
             problems.add(f"{where}: side is {cells[1]!r}, expected {' or '.join(SUBSETS)}")
         elif not cells[0] or cells[0] in rows:
             both = shown(sorted({cells[1], rows.get(cells[0], (cells[1], ""))[0]}))
-            problems.add(f"{where}: sample-id {cells[0]!r} is empty or stands there twice, with the side {both}")
+            problems.add(
+                f"{where}: sample-id {cells[0]!r} is empty or stands there twice, with the side "
+                f"{both}"
+            )
         else:
             rows[cells[0]] = (next(subset for subset in SUBSETS if subset == cells[1]), cells[2])
     folded = [sample for sample, (_, fold) in rows.items() if fold]
     if folded and len(folded) < len(rows):
-        problems.add(f"{path}: {len(rows) - len(folded)} samples have no fold and {len(folded)} have one")
+        problems.add(
+            f"{path}: {len(rows) - len(folded)} samples have no fold and {len(folded)} have one"
+        )
     if not problems.messages and all(subset != "train" for subset, _ in rows.values()):
         problems.add(f"{path}: {len(rows)} samples and none with the side 'train'")
     problems.raise_if_any()
     ids = sorted(rows)
-    return Split(tuple(ids), tuple(rows[name][0] for name in ids), tuple(rows[name][1] for name in ids))
+    return Split(
+        tuple(ids), tuple(rows[name][0] for name in ids), tuple(rows[name][1] for name in ids)
+    )
 
 
 def read_subsets(train: Path, test: Path) -> Split:
@@ -370,19 +452,30 @@ def read_subsets(train: Path, test: Path) -> Split:
 
     Raises `InputError`: a file without ids, or a sample in both.
     """
-    train_ids, test_ids = ({line.strip() for line in read_text(path).split("\n")} - {""} for path in (train, test))
-    problems = [f"{path}: no sample id in it" for path, ids in ((train, train_ids), (test, test_ids)) if not ids]
+    train_ids, test_ids = (
+        {line.strip() for line in read_text(path).split("\n")} - {""} for path in (train, test)
+    )
+    problems = [
+        f"{path}: no sample id in it"
+        for path, ids in ((train, train_ids), (test, test_ids))
+        if not ids
+    ]
     if both := sorted(train_ids & test_ids):
-        problems.append(f"{train} and {test}: {len(both)} samples are in both, expected none: {shown(both)}")
+        problems.append(
+            f"{train} and {test}: {len(both)} samples are in both, expected none: {shown(both)}"
+        )
     if problems:
         raise InputError(*problems)
     ids = tuple(sorted(train_ids | test_ids))
-    return Split(ids, tuple("test" if name in test_ids else "train" for name in ids), ("",) * len(ids))
+    return Split(
+        ids, tuple("test" if name in test_ids else "train" for name in ids), ("",) * len(ids)
+    )
 
 
 log = logging.getLogger("aam")
 
-# What is held out for a test where nothing is asked for, and the fewest groups of which some can be spared.
+# What is held out for a test where nothing is asked for, and the fewest groups of which some can be
+# spared.
 DEFAULT_TEST_SHARE = 0.2
 LEAST_GROUPS_FOR_TEST = 30
 # A fold names a folder.
@@ -400,8 +493,11 @@ def split_columns(data: DataConfig) -> list[str]:
     return [name for name in columns if name is not None]
 
 
-def split_samples(metadata: Metadata | None, data: DataConfig, ids: Sequence[str], seed: int) -> tuple[Split, ...]:
-    """Divide the samples `ids`: one split, or one for each fold. A split file is returned as it was written.
+def split_samples(
+    metadata: Metadata | None, data: DataConfig, ids: Sequence[str], seed: int
+) -> tuple[Split, ...]:
+    """Divide the samples `ids`: one split, or one for each fold. A split file is returned as it was
+    written.
 
     Raises
     ------
@@ -413,7 +509,9 @@ def split_samples(metadata: Metadata | None, data: DataConfig, ids: Sequence[str
         groups = complete_groups(metadata, data.group_column, ids)
     if data.stratify is not None:
         if metadata is None:
-            raise InputError(f"--stratify {data.stratify}: a metadata column, and no --metadata is given")
+            raise InputError(
+                f"--stratify {data.stratify}: a metadata column, and no --metadata is given"
+            )
         numeric = metadata.kinds.get(data.stratify) == "numeric"
         strata = (metadata.numbers if numeric else metadata.values)(data.stratify, ids)
     if data.split is not None:
@@ -426,20 +524,27 @@ def split_samples(metadata: Metadata | None, data: DataConfig, ids: Sequence[str
         folds = complete_groups(metadata, column, ids, "--cv or --split-column")
         if unsafe := sorted(name for name in set(folds) if not FOLD.fullmatch(name)):
             raise InputError(
-                f"{metadata.source}: column {column!r} has folds that cannot name a folder: {shown(unsafe)}; expected "
+                f"{metadata.source}: column {column!r} has folds that cannot name a folder: "
+                f"{shown(unsafe)}; expected "
                 "letters, digits and .,_+=- and spaces inside"
             )
         tested = sorted(set(folds)) if data.cv else [str(data.test_fold)]
-        return tuple(from_column(ids, folds, fold, groups, size, strata=strata, seed=seed) for fold in tested)
+        return tuple(
+            from_column(ids, folds, fold, groups, size, strata=strata, seed=seed) for fold in tested
+        )
     if data.cv is not None:
         return tuple(kfold(ids, int(data.cv), groups, strata, size, seed=seed))
     share = test_share(data, len(ids) if groups is None else len(set(groups)))
-    split = make_split(ids, groups=groups, strata=strata, test_size=share, validation_size=size, seed=seed)
+    split = make_split(
+        ids, groups=groups, strata=strata, test_size=share, validation_size=size, seed=seed
+    )
     return (split,)
 
 
 def test_share(data: DataConfig, groups: int) -> float:
-    """Return the share of so many groups that is held out as the test subset: as asked, or a fifth where it can be."""
+    """Return the share of so many groups that is held out as the test subset: as asked, or a fifth
+    where it can be.
+    """
     if data.test_size is not None:
         return data.test_size
     return DEFAULT_TEST_SHARE if groups >= LEAST_GROUPS_FOR_TEST else 0.0
@@ -447,7 +552,9 @@ def test_share(data: DataConfig, groups: int) -> float:
 
 def _studies_held_out(study: Study, data: DataConfig, seed: int) -> Split:
     """Return the split whose test subset is all samples of ``--hold-out-study``."""
-    numbers = [number for number, part in enumerate(study.parts) if part.name in data.hold_out_study]
+    numbers = [
+        number for number, part in enumerate(study.parts) if part.name in data.hold_out_study
+    ]
     held_out = np.isin(study.origin, numbers)
     ids = study.table.sample_ids
     if held_out.all() or not held_out.any():
@@ -460,8 +567,8 @@ def _studies_held_out(study: Study, data: DataConfig, seed: int) -> Split:
 def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     """Return the split of the study's samples, or one for each fold.
 
-    Samples are divided before those below the rarefaction depth are dropped, so that the depth may follow the
-    labels of training samples and the test samples do not depend on the depth.
+    Samples are divided before those below the rarefaction depth are dropped, so that the depth may
+    follow the labels of training samples and the test samples do not depend on the depth.
 
     Raises
     ------
@@ -472,47 +579,75 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     if data.hold_out_study:
         return (_studies_held_out(study, data, seed),)
     splits = split_samples(study.metadata, data, study.selection.aligned or ids, seed)
-    if data.split is not None and (absent := sorted({*splits[0].sample_ids}.difference(study.selection.of_file))):
+    if data.split is not None and (
+        absent := sorted({*splits[0].sample_ids}.difference(study.selection.of_file))
+    ):
         log.warning(
             "warning: %s: %d of %d samples are not in the table: %s",
-            data.split, len(absent), len(splits[0].sample_ids), shown(absent),
-        )  # fmt: skip
-    if data.test_size is None and data.cv is None and data.split_column is None and data.split is None:
+            data.split,
+            len(absent),
+            len(splits[0].sample_ids),
+            shown(absent),
+        )
+    if (
+        data.test_size is None
+        and data.cv is None
+        and data.split_column is None
+        and data.split is None
+    ):
         tested = len(splits[0].ids("test"))
-        says = f"{tested} samples are held out as the test subset" if tested else "no sample is held out for a test"
+        says = (
+            f"{tested} samples are held out as the test subset"
+            if tested
+            else "no sample is held out for a test"
+        )
         log.info("%s; --test-size sets its share, --cv tests every sample", says)
     return tuple(restricted(split, ids) for split in splits)
 
 
-# Two samples are nearly the same where so many ASVs, and this share of the reads of the deeper one, are equal in both.
+# Two samples are nearly the same where so many ASVs, and this share of the reads of the deeper one,
+# are equal in both.
 ALIKE_ASVS, ALIKE_SHARE = 10, 0.9
 
-# Only samples that share some of their most abundant ASVs, with the very number of reads, are looked at closely.
+# Only samples that share some of their most abundant ASVs, with the very number of reads, are
+# looked at closely.
 LOOKED_AT, SHARED = 10, 5
 
 # Reads of an ASV that more samples have than this say nothing of two of them.
 COMMON = 50
 
 
-def duplicates_across_subsets(table: SampleTable, split: Split, group_column: str | None) -> tuple[str, ...]:
-    """Return warnings of samples with the very same reads, or nearly, that are both held out and learned from."""
+def duplicates_across_subsets(
+    table: SampleTable, split: Split, group_column: str | None
+) -> tuple[str, ...]:
+    """Return warnings of samples with the very same reads, or nearly, that are both held out and
+    learned from.
+    """
     held_out = set(split.held_out)
     same_reads = dict[bytes, list[str]]()
     for row, name in enumerate(table.sample_ids):
         columns, reads = table.row(row)
         digest = hashlib.sha256(columns.tobytes() + reads.tobytes()).digest()
         same_reads.setdefault(digest, []).append(name)
-    across = [names for names in same_reads.values() if 0 < len(held_out.intersection(names)) < len(names)]
+    across = [
+        names for names in same_reads.values() if 0 < len(held_out.intersection(names)) < len(names)
+    ]
     equal = {name for names in across for name in names}
     close = [
-        pair for pair in nearly_alike(table) if len(held_out.intersection(pair)) == 1 and not equal.issuperset(pair)
+        pair
+        for pair in nearly_alike(table)
+        if len(held_out.intersection(pair)) == 1 and not equal.issuperset(pair)
     ]
     fold = f" of fold {split.test_fold}" if split.test_fold else ""
     advice = "--group-column keeps it together"
     if group_column is not None:
-        advice = f"the same value in column {group_column!r}, by which samples are grouped, keeps it together"
+        advice = (
+            f"the same value in column {group_column!r}, by which samples are grouped, "
+            "keeps it together"
+        )
     return tuple(
-        f"{len(held_out.intersection(itertools.chain.from_iterable(groups)))} held-out samples{fold} have {what} of "
+        f"{len(held_out.intersection(itertools.chain.from_iterable(groups)))} held-out "
+        f"samples{fold} have {what} of "
         f"others that were learned from: {shown(groups[0])}; one sample under two ids? {advice}"
         for what, groups in (("the very reads", across), ("nearly the reads", close))
         if groups
@@ -520,9 +655,11 @@ def duplicates_across_subsets(table: SampleTable, split: Split, group_column: st
 
 
 def nearly_alike(table: SampleTable) -> list[tuple[str, str]]:
-    """Return the pairs of samples whose reads are equal but for a tenth of them: of `ALIKE_ASVS` ASVs or more.
+    """Return the pairs of samples whose reads are equal but for a tenth of them: of `ALIKE_ASVS`
+    ASVs or more.
 
-    A pair is found where `SHARED` of the `LOOKED_AT` most abundant ASVs of both have the same number of reads.
+    A pair is found where `SHARED` of the `LOOKED_AT` most abundant ASVs of both have the same
+    number of reads.
     """
     rows, keys = [], []
     for row in range(len(table.sample_ids)):
@@ -533,7 +670,9 @@ def nearly_alike(table: SampleTable) -> list[tuple[str, str]]:
     _, key, times = np.unique(np.concatenate(keys), axis=0, return_inverse=True, return_counts=True)
     rare = times[key := key.ravel()] <= COMMON
     size = (len(table.sample_ids), len(times))
-    has = csr_array((np.ones(rare.sum(), np.int8), (np.concatenate(rows)[rare], key[rare])), shape=size)
+    has = csr_array(
+        (np.ones(rare.sum(), np.int8), (np.concatenate(rows)[rare], key[rare])), shape=size
+    )
     shared = (has @ has.T).tocoo()
     found = (shared.data >= SHARED) & (shared.row < shared.col)
     names = table.sample_ids
@@ -548,4 +687,7 @@ def _equal_but_for_a_tenth(table: SampleTable, one: int, other: int) -> bool:
     (columns, reads), (others, of_other) = table.row(one), table.row(other)
     _, at, there = np.intersect1d(columns, others, assume_unique=True, return_indices=True)
     equal = reads[at][reads[at] == of_other[there]]
-    return len(equal) >= ALIKE_ASVS and float(equal.sum()) >= ALIKE_SHARE * table.depths[[one, other]].max()
+    return (
+        len(equal) >= ALIKE_ASVS
+        and float(equal.sum()) >= ALIKE_SHARE * table.depths[[one, other]].max()
+    )

@@ -1,4 +1,6 @@
-"""A study ready to learn from: its inputs read, aligned, and cut to the samples that reach the rarefaction depth."""
+"""A study ready to learn from: its inputs read, aligned, and cut to the samples that reach the
+rarefaction depth.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,15 @@ from aam.data.rarefaction import Labels as ClassLabels
 from aam.data.rarefaction import choose_depth
 from aam.data.region import MOST_ELSEWHERE, MOST_REVERSED, RegionProfile, warn_of_primers
 from aam.data.splits import fold_column, split_samples
-from aam.data.table import SampleTable, check_length, deep_enough, make_table, read_table, select_samples, trim
+from aam.data.table import (
+    SampleTable,
+    check_length,
+    deep_enough,
+    make_table,
+    read_table,
+    select_samples,
+    trim,
+)
 from aam.data.targets import Covariates, Labels
 from aam.data.tokens import encode
 from aam.errors import InputError, Problems, shown
@@ -66,7 +76,9 @@ class Inputs:
     metadata: Metadata | None = None
 
     def checksums(self, options: Any) -> dict[str, str]:
-        """Return the SHA-256 of the table, tree and metadata of one study that `options` name as `IN_MEMORY`."""
+        """Return the SHA-256 of the table, tree and metadata of one study that `options` name as
+        `IN_MEMORY`.
+        """
         (table,), (tree,), metadata = self.tables, self.trees, self.metadata
         counts, parts = table.counts, dict[str, tuple[Any, ...]]()
         names = (table.sample_ids, table.feature_ids, table.sequences)
@@ -74,9 +86,15 @@ class Inputs:
         if tree is not None:
             parts["tree"] = (tree.parent, tree.length, tuple(tree.tips))
         if metadata is not None:
-            declared = (sorted(names) for names in (metadata.declared, metadata.blank, metadata.insdc))
+            declared = (
+                sorted(names) for names in (metadata.declared, metadata.blank, metadata.insdc)
+            )
             parts["metadata"] = (metadata.ids, metadata.columns, metadata.kinds, *declared)
-        return {name: _checksum(*part) for name, part in parts.items() if getattr(options, name, None) == IN_MEMORY}
+        return {
+            name: _checksum(*part)
+            for name, part in parts.items()
+            if getattr(options, name, None) == IN_MEMORY
+        }
 
 
 def _checksum(*parts: Any) -> str:
@@ -90,10 +108,13 @@ def _checksum(*parts: Any) -> str:
 # Of more pairs of values that are probably one, a warning gives the number.
 MOST_PAIRS = 3
 
-# What a column is called that says who gave a sample, as `host_subject_id` of the MIxS checklists; "is donor" is none.
+# What a column is called that says who gave a sample, as `host_subject_id` of the MIxS checklists;
+# "is donor" is none.
 DONOR = re.compile(
-    r"(?!.*\b(is|has|of)\b)([a-z0-9]+ )*(subjects?|patients?|participants?|persons?|individuals?|animals?|donors?"
-    r"|volunteers?|mouse|infant|child) ?(id|no|number|code|name)?( [0-9]+)?|host ?id|anonymized ?name"
+    r"(?!.*\b(is|has|of)\b)([a-z0-9]+ "
+    r")*(subjects?|patients?|participants?|persons?|individuals?|animals?|donors?"
+    r"|volunteers?|mouse|infant|child) ?(id|no|number|code|name)?( [0-9]+)?|host ?id|anonymized "
+    r"?name"
 )
 
 # Fewer values are kinds of donors, such as cow and pig, or too few to be divided.
@@ -111,7 +132,8 @@ class MetadataColumns:
     optional : sequence of str
         Columns for which every sample needs a row but no value.
     targets : sequence of str
-        Those whose classes keep 90 % of their training samples when the depth is chosen, by `choose_depth`.
+        Those whose classes keep 90 % of their training samples when the depth is chosen, by
+        `choose_depth`.
     classifier : bool
         Whether numeric `targets` hold classes.
     any_of : sequence of str
@@ -150,7 +172,8 @@ class Selection:
     of_file : tuple of str
         Samples of the file, in its order.
     aligned : tuple of str
-        Those of them that have all the metadata asked for, whatever their reads; splits divide these.
+        Those of them that have all the metadata asked for, whatever their reads; splits divide
+        these.
     dropped : dict of str to int
         Samples below the depth, and their reads.
     """
@@ -221,7 +244,9 @@ class Study:
         return None if self.placement is None else self.placement.reference
 
     def placed_on(self, reference: ReferenceTree | None) -> Study:
-        """Return the study with its ASVs placed on a tree; as it is where they stand there, or there is none."""
+        """Return the study with its ASVs placed on a tree; as it is where they stand there, or
+        there is none.
+        """
         if reference is None or reference is self.reference:
             return self
         features = torch.from_numpy(reference.place(self.tokens.numpy()))
@@ -232,31 +257,44 @@ class Study:
         return None if self.placement is None else self.placement.features[columns].long()
 
     def column(self, name: str | None, ids: Sequence[str]) -> list[str] | None:
-        """Return a metadata column of some samples as text, empty where missing; none without a name or metadata."""
+        """Return a metadata column of some samples as text, empty where missing; none without a
+        name or metadata.
+        """
         if self.metadata is None or name is None:
             return None
         return [value or "" for value in self.metadata.values(name, ids)]
 
     def with_covariates(self, covariates: Covariates, metadata: Metadata | None) -> Study:
-        """Return the study with the values of `covariates` in its samples, all unknown without metadata."""
+        """Return the study with the values of `covariates` in its samples, all unknown without
+        metadata.
+        """
         category, covariate = covariates.encode(metadata, self.table.sample_ids)
         return replace(self, labels=replace(self.labels, category=category, covariate=covariate))
 
     def with_lineages(self) -> Study:
         """Return the study with the lineages of its ASVs, where its taxonomy is a target.
 
-        Raises `InputError`: a file of ``--taxonomy`` cannot be read, or has a taxon for no ASV of the study.
+        Raises `InputError`: a file of ``--taxonomy`` cannot be read, or has a taxon for no ASV of
+        the study.
         """
         if "taxonomy" not in self.config.targets:
             return self
         lineages = read_lineages(self.config.taxonomy, self.table.feature_ids, self.table.sequences)
         unknown = sum(not lineage for lineage in lineages)
         if unknown:
-            log.info("--taxonomy: %d of %d ASVs have no taxon and are left out of this target", unknown, len(lineages))
+            log.info(
+                "--taxonomy: %d of %d ASVs have no taxon and are left out of this target",
+                unknown,
+                len(lineages),
+            )
         return replace(self, auxiliary=replace(self.auxiliary, lineages=lineages))
 
-    def with_auxiliary_targets(self, names: Sequence[FurtherTarget], train_ids: Sequence[str]) -> Study:
-        """Return a study whose batches carry the targets `names`, with the taxa of the training samples as classes."""
+    def with_auxiliary_targets(
+        self, names: Sequence[FurtherTarget], train_ids: Sequence[str]
+    ) -> Study:
+        """Return a study whose batches carry the targets `names`, with the taxa of the training
+        samples as classes.
+        """
         auxiliary = replace(self.auxiliary, names=tuple(names))
         if "taxonomy" in names:
             taxa = Taxa.fit(auxiliary.lineages, self.table.columns_of(self.rows(train_ids)))
@@ -275,12 +313,16 @@ class Study:
 
     @functools.cached_property
     def richness(self) -> npt.NDArray[np.float64]:
-        """ASVs that each sample is expected to keep at the depth, float64 [N] (Hurlbert 1971, with replacement)."""
+        """ASVs that each sample is expected to keep at the depth, float64 [N] (Hurlbert 1971, with
+        replacement).
+        """
         richness = np.zeros(len(self.table.sample_ids))
         for rows, counts in self.table.blocks():
             depths = np.maximum(self.table.depths[rows], 1)
             share = np.repeat(self.depth / depths, np.diff(counts.indptr)) * counts.data
-            kept = sparse.csr_matrix((-np.expm1(-share), counts.indices, counts.indptr), counts.shape)
+            kept = sparse.csr_matrix(
+                (-np.expm1(-share), counts.indices, counts.indptr), counts.shape
+            )
             richness[rows] = np.asarray(kept.sum(axis=1)).ravel()
         return richness
 
@@ -298,8 +340,12 @@ def load_study(
     training: Collection[str] | None = None,
     of_model: bool = False,
 ) -> Study:
-    """Read the files that `config` names and make a study of them; parameters and errors as `make_study`."""
-    return make_study(read_inputs(config, columns), config, max_bp, seed, columns, training, of_model)
+    """Read the files that `config` names and make a study of them; parameters and errors as
+    `make_study`.
+    """
+    return make_study(
+        read_inputs(config, columns), config, max_bp, seed, columns, training, of_model
+    )
 
 
 def read_inputs(config: DataConfig, columns: MetadataColumns) -> Inputs:
@@ -315,8 +361,12 @@ def read_inputs(config: DataConfig, columns: MetadataColumns) -> Inputs:
     paths = config.tables or ((config.table,) if config.table is not None else ())
     names = study_names(config.tables, config.study_names) if config.tables else ("",)
     if unknown := sorted(set(config.hold_out_study) - set(names)):
-        problems.add(f"--hold-out-study: {shown(unknown)} is none of the studies {shown(names, 40)}")
-    trees = config.trees if config.tables else (NO_TREE if config.tree is None else str(config.tree),)
+        problems.add(
+            f"--hold-out-study: {shown(unknown)} is none of the studies {shown(names, 40)}"
+        )
+    trees = (
+        config.trees if config.tables else (NO_TREE if config.tree is None else str(config.tree),)
+    )
     sequences = None if config.tables else config.sequences
     tables, phylogenies = list[SampleTable](), dict[str, Phylogeny]()
     metadata = matrix = None
@@ -356,26 +406,37 @@ def make_study(
     config : DataConfig
         How they are read; the files that it names are not.
     max_bp : int, optional
-        Nucleotides of the longest ASV that is accepted; any length where it is not given (see `Study.longest`).
+        Nucleotides of the longest ASV that is accepted; any length where it is not given (see
+        `Study.longest`).
     seed : int
     columns : MetadataColumns
     training : collection of str, optional
         The training samples; where it is not given, those of the splits that `config` asks for.
     of_model : bool
-        Whether `max_bp` and the depth are those of a trained model, so that no message advises others.
+        Whether `max_bp` and the depth are those of a trained model, so that no message advises
+        others.
 
     Raises
     ------
     InputError
-        ASVs that are too long, samples without metadata, a depth that none reaches, ASVs without a tip.
+        ASVs that are too long, samples without metadata, a depth that none reaches, ASVs without a
+        tip.
     """
     metadata = inputs.metadata
     if metadata is None and (asked := [*columns.required, *columns.optional]):
         raise InputError(f"--metadata: not given, but columns {shown(asked)} are asked for")
     tables = _fitting(inputs.tables, max_bp, config.trim, of_model)
     full_table, origin = (tables[0], None) if len(tables) == 1 else _joined(tables, inputs.names)
-    aligned = full_table if metadata is None else _with_metadata(full_table, metadata, columns, config.missing)
-    classes = {} if metadata is None else _classes(metadata, columns, config, full_table.sample_ids, aligned.sample_ids)
+    aligned = (
+        full_table
+        if metadata is None
+        else _with_metadata(full_table, metadata, columns, config.missing)
+    )
+    classes = (
+        {}
+        if metadata is None
+        else _classes(metadata, columns, config, full_table.sample_ids, aligned.sample_ids)
+    )
     if metadata is not None and columns.targets and training is None and not of_model:
         warn_of_donors(metadata, columns.targets, config, aligned.sample_ids)
     depth = config.rarefy_depth
@@ -401,14 +462,22 @@ def make_study(
     )
 
 
-def _with_metadata(table: SampleTable, metadata: Metadata, columns: MetadataColumns, missing: Missing) -> SampleTable:
+def _with_metadata(
+    table: SampleTable, metadata: Metadata, columns: MetadataColumns, missing: Missing
+) -> SampleTable:
     """Return the samples of a table that have what is required of their metadata."""
     metadata.require([*columns.required, *columns.optional, *columns.any_of])
-    return select_samples(table, align(metadata, table.sample_ids, columns.required, missing, columns.any_of))
+    return select_samples(
+        table, align(metadata, table.sample_ids, columns.required, missing, columns.any_of)
+    )
 
 
-def _fitting(tables: Sequence[SampleTable], max_bp: int | None, trimmed: bool, of_model: bool) -> list[SampleTable]:
-    """Return tables with ASVs of at most `max_bp` nucleotides; without it they are as long as they are."""
+def _fitting(
+    tables: Sequence[SampleTable], max_bp: int | None, trimmed: bool, of_model: bool
+) -> list[SampleTable]:
+    """Return tables with ASVs of at most `max_bp` nucleotides; without it they are as long as they
+    are.
+    """
     if max_bp is None:
         return list(tables)
     problems, fitting = Problems(), [trim(table, max_bp) if trimmed else table for table in tables]
@@ -419,8 +488,12 @@ def _fitting(tables: Sequence[SampleTable], max_bp: int | None, trimmed: bool, o
     return fitting
 
 
-def _parts(table: SampleTable, origin: Rows, inputs: Inputs, config: DataConfig) -> tuple[StudyPart, ...]:
-    """Return each study's name and, where it has one, its tree above its ASVs in the (joined) table."""
+def _parts(
+    table: SampleTable, origin: Rows, inputs: Inputs, config: DataConfig
+) -> tuple[StudyPart, ...]:
+    """Return each study's name and, where it has one, its tree above its ASVs in the (joined)
+    table.
+    """
     parts = []
     for number, (name, tree) in enumerate(zip(inputs.names, inputs.trees, strict=True)):
         if tree is None:
@@ -431,7 +504,8 @@ def _parts(table: SampleTable, origin: Rows, inputs: Inputs, config: DataConfig)
             columns = table.columns_of(np.flatnonzero(origin == number))
         # Where ids are hashes, the tips may be called by sequences.
         ids, sequences = (
-            [names[column] for column in columns.tolist()] for names in (table.feature_ids, table.sequences)
+            [names[column] for column in columns.tolist()]
+            for names in (table.feature_ids, table.sequences)
         )
         phylogeny, tips_of_columns = matched_tree(tree, ids, config.missing_tips, sequences)
         tips = np.full(len(table.sequences), -1, np.int64)
@@ -441,27 +515,55 @@ def _parts(table: SampleTable, origin: Rows, inputs: Inputs, config: DataConfig)
 
 
 def warn_of_values(
-    metadata: Metadata, columns: Sequence[str], classes: Collection[str], group: str | None, fold: str | None
+    metadata: Metadata,
+    columns: Sequence[str],
+    classes: Collection[str],
+    group: str | None,
+    fold: str | None,
 ) -> None:
-    """Warn of values that are probably one, of classes that look like numbers, and of `columns` of two numbers.
+    """Warn of values that are probably one, of classes that look like numbers, and of `columns` of
+    two numbers.
 
     Values may be classes, groups or folds, each of the column of that name.
     """
     for name in dict.fromkeys([*classes, *filter(None, (group, fold))]):
         if pairs := [shown(values) for values in metadata.spellings(name)]:
             leak = "if they are one, it is in several subsets and leaks"
-            what = f"groups; {leak}" if name == group else f"folds; {leak}" if name == fold else "classes"
+            what = (
+                f"groups; {leak}"
+                if name == group
+                else f"folds; {leak}"
+                if name == fold
+                else "classes"
+            )
             more = f" and {len(pairs) - MOST_PAIRS} more" if len(pairs) > MOST_PAIRS else ""
             listed = " and ".join(pairs[:MOST_PAIRS])
-            log.warning("warning: %s: %s%s in %r are different %s", metadata.source, listed, more, name, what)
+            log.warning(
+                "warning: %s: %s%s in %r are different %s",
+                metadata.source,
+                listed,
+                more,
+                name,
+                what,
+            )
     for name in classes:
         if reason := metadata.not_read(name):
-            log.warning("warning: %s: column %r %s; each value is a class now", metadata.source, name, reason)
+            log.warning(
+                "warning: %s: column %r %s; each value is a class now",
+                metadata.source,
+                name,
+                reason,
+            )
     for name in columns:
         numbers = sorted({float(cell) for cell in metadata.columns[name] if is_number(cell)})
         if name not in classes and len(numbers) == 2:
             two = " and ".join(f"{value:g}" for value in numbers)
-            log.warning("warning: %r holds %s only and is predicted as a number; --classifier makes classes", name, two)
+            log.warning(
+                "warning: %r holds %s only and is predicted as a number; --classifier makes "
+                "classes",
+                name,
+                two,
+            )
 
 
 def is_donor(name: str) -> bool:
@@ -469,42 +571,74 @@ def is_donor(name: str) -> bool:
     return DONOR.fullmatch(re.sub(r"[^a-z0-9]+", " ", name.casefold()).strip()) is not None
 
 
-def warn_of_donors(metadata: Metadata, targets: Collection[str], config: DataConfig, ids: Sequence[str]) -> None:
-    """Warn where no column keeps samples together and that of donors says that folds or subsets divide those of one."""
+def warn_of_donors(
+    metadata: Metadata, targets: Collection[str], config: DataConfig, ids: Sequence[str]
+) -> None:
+    """Warn where no column keeps samples together and that of donors says that folds or subsets
+    divide those of one.
+    """
     if config.group_column or config.split or (config.test_size == 0 and not config.cv):
         return
     folds = fold_column(config)
     places = ids if folds is None else metadata.values(folds, ids)
     for name in sorted(filter(is_donor, metadata.columns.keys() - set(targets))):
-        pairs = {pair for pair in zip(metadata.values(name, ids), places, strict=True) if pair[0] is not None}
+        pairs = {
+            pair
+            for pair in zip(metadata.values(name, ids), places, strict=True)
+            if pair[0] is not None
+        }
         donors = {donor for donor, _ in pairs}
         if LEAST_DONORS <= len(donors) < len(pairs):
             log.warning(
-                "warning: %d samples have %d values in %r and no --group-column is named: if it says who gave them, "
-                "the model is tested on donors that it knows; --group-column %s keeps the samples of each together",
-                len(ids), len(donors), name, name,
-            )  # fmt: skip
+                "warning: %d samples have %d values in %r and no --group-column is named: if it "
+                "says who gave them, "
+                "the model is tested on donors that it knows; --group-column %s keeps the "
+                "samples of each together",
+                len(ids),
+                len(donors),
+                name,
+                name,
+            )
 
 
-def lost_classes(metadata: Metadata, name: str, every: Sequence[str], kept: Sequence[str]) -> dict[str, int]:
-    """Return the classes of a column that samples of `every` have and none of `kept`, and how many samples had them."""
+def lost_classes(
+    metadata: Metadata, name: str, every: Sequence[str], kept: Sequence[str]
+) -> dict[str, int]:
+    """Return the classes of a column that samples of `every` have and none of `kept`, and how many
+    samples had them.
+    """
     counts = Counter(metadata.values(name, [sample for sample in every if sample in metadata]))
-    return {str(lost): counts[lost] for lost in sorted(filter(None, counts.keys() - set(metadata.values(name, kept))))}
+    return {
+        str(lost): counts[lost]
+        for lost in sorted(filter(None, counts.keys() - set(metadata.values(name, kept))))
+    }
 
 
 def _classes(
-    metadata: Metadata, columns: MetadataColumns, config: DataConfig, every: Sequence[str], ids: Sequence[str]
+    metadata: Metadata,
+    columns: MetadataColumns,
+    config: DataConfig,
+    every: Sequence[str],
+    ids: Sequence[str],
 ) -> dict[str, ClassLabels]:
-    """Return the classes of the samples `ids` by target column, and warn of odd values, and classes that these lack.
+    """Return the classes of the samples `ids` by target column, and warn of odd values, and classes
+    that these lack.
 
     Numeric columns have none unless `classifier`. `every` sample of the table may have had a class.
     """
-    names = [name for name in columns.targets if columns.classifier or metadata.kinds[name] != "numeric"]
+    names = [
+        name for name in columns.targets if columns.classifier or metadata.kinds[name] != "numeric"
+    ]
     warn_of_values(metadata, columns.targets, names, config.group_column, fold_column(config))
     classes: dict[str, ClassLabels] = {name: metadata.values(name, ids) for name in names}
     for name in names:
         for lost, samples in lost_classes(metadata, name, every, ids).items():
-            log.warning("warning: no sample of %s %r is left: all %d lack other metadata", name, lost, samples)
+            log.warning(
+                "warning: no sample of %s %r is left: all %d lack other metadata",
+                name,
+                lost,
+                samples,
+            )
     return classes
 
 
@@ -520,54 +654,86 @@ def _chosen_depth(
     if classes and training is None:
         splits = split_samples(metadata, config, table.sample_ids, seed)
         training = {name for split in splits for name in split.ids("train")}
-    rows = None if training is None else [row for row, name in enumerate(table.sample_ids) if name in training]
+    rows = (
+        None
+        if training is None
+        else [row for row, name in enumerate(table.sample_ids) if name in training]
+    )
     choice = choose_depth(table.depths, classes, rows)
-    log.log(logging.WARNING if choice.keeping < choice.depth else logging.INFO, "%s", choice.message)
+    log.log(
+        logging.WARNING if choice.keeping < choice.depth else logging.INFO, "%s", choice.message
+    )
     return choice.depth
 
 
-def _log_dropped(table: SampleTable, classes: dict[str, ClassLabels], dropped: Collection[str]) -> None:
+def _log_dropped(
+    table: SampleTable, classes: dict[str, ClassLabels], dropped: Collection[str]
+) -> None:
     """Say how many samples of each class the depth drops, where it drops any."""
     for column, labels in classes.items() if dropped else ():
         label_of = dict(zip(table.sample_ids, labels, strict=True))
-        fewer, totals = Counter(label_of[name] or "" for name in dropped), Counter(label or "" for label in labels)
-        lines = [f"{fewer[label]} of {totals[label]} of {label or 'no class'!r}" for label in sorted(fewer)]
+        fewer, totals = (
+            Counter(label_of[name] or "" for name in dropped),
+            Counter(label or "" for label in labels),
+        )
+        lines = [
+            f"{fewer[label]} of {totals[label]} of {label or 'no class'!r}"
+            for label in sorted(fewer)
+        ]
         log.warning("dropped for too few reads, by %r: %s", column, ", ".join(lines))
 
 
 def study_names(tables: Sequence[Path], given: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the name of each study: that `given`, its file's, or its folder's where the file is called ``table``.
+    """Return the name of each study: that `given`, its file's, or its folder's where the file is
+    called ``table``.
 
     Raises `InputError`: two studies have one name.
     """
-    names = list(given) or [path.resolve().parent.name if path.stem in PLAIN_NAMES else path.stem for path in tables]
+    names = list(given) or [
+        path.resolve().parent.name if path.stem in PLAIN_NAMES else path.stem for path in tables
+    ]
     if repeated := sorted(name for name, times in Counter(names).items() if times > 1):
         if given:
-            raise InputError(f"--study-names: {shown(repeated)} is there twice; give each study a name of its own")
+            raise InputError(
+                f"--study-names: {shown(repeated)} is there twice; give each study a name of its "
+                "own"
+            )
         raise InputError(
-            f"--table: several studies are called {shown(repeated)}; give their files or folders other names, or each "
+            f"--table: several studies are called {shown(repeated)}; give their files or folders "
+            "other names, or each "
             "one a name by --study-names"
         )
     return tuple(names)
 
 
 def _warn_of_regions(tables: Sequence[SampleTable], names: Sequence[str]) -> None:
-    """Log which studies hold ASVs of another region or strand than the first, or of another length."""
+    """Log which studies hold ASVs of another region or strand than the first, or of another
+    length.
+    """
     profile = RegionProfile.fit(tables[0].sequences)
     for name, table in zip(names[1:], tables[1:], strict=True):
         share = profile.shares(table.sequences)
         if share["elsewhere"] > MOST_ELSEWHERE or share["reversed"] > MOST_REVERSED:
             log.warning(
-                "warning: %s: %.0f %% of its ASVs are of another region than those of %s, and %.0f %% of the other "
-                "strand; samples of different studies are never compared, but one encoder reads both",
-                name, 100 * share["elsewhere"], names[0], 100 * share["reversed"],
-            )  # fmt: skip
+                "warning: %s: %.0f %% of its ASVs are of another region than those of %s, and "
+                "%.0f %% of the other "
+                "strand; samples of different studies are never compared, but one encoder reads "
+                "both",
+                name,
+                100 * share["elsewhere"],
+                names[0],
+                100 * share["reversed"],
+            )
     lengths = {
-        name: round(np.median([len(s) for s in table.sequences])) for name, table in zip(names, tables, strict=True)
+        name: round(np.median([len(s) for s in table.sequences]))
+        for name, table in zip(names, tables, strict=True)
     }
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        log.info("median lengths of ASVs in nucleotides: %s; --trim with --max-bp makes them equal", listed)
+        log.info(
+            "median lengths of ASVs in nucleotides: %s; --trim with --max-bp makes them equal",
+            listed,
+        )
 
 
 def _sample_ids(tables: Sequence[SampleTable], names: Sequence[str]) -> list[str]:
@@ -581,11 +747,18 @@ def _sample_ids(tables: Sequence[SampleTable], names: Sequence[str]) -> list[str
 
 
 def _joined(tables: Sequence[SampleTable], names: Sequence[str]) -> tuple[SampleTable, Rows]:
-    """Return the samples of all tables over the distinct ASVs of all, and the study of each sample, int64 [N]."""
+    """Return the samples of all tables over the distinct ASVs of all, and the study of each sample,
+    int64 [N].
+    """
     _warn_of_regions(tables, names)
     counts = sparse.csr_array(sparse.block_diag([table.counts for table in tables], format="csr"))
     sequences = [sequence for table in tables for sequence in table.sequences]
     origin = np.repeat(np.arange(len(tables)), [len(table.sample_ids) for table in tables])
     joined = make_table(counts, _sample_ids(tables, names), sequences, sequences)
-    log.info("%d studies: %d samples, %d distinct ASVs", len(tables), len(joined.sample_ids), len(joined.sequences))
+    log.info(
+        "%d studies: %d samples, %d distinct ASVs",
+        len(tables),
+        len(joined.sample_ids),
+        len(joined.sequences),
+    )
     return joined, origin

@@ -38,8 +38,8 @@ ENTRIES = 1 << 20
 class SampleTable:
     """Reads of each ASV in each sample; made by `make_table` or `read_table`, never by hand.
 
-    Samples and `feature_ids` are called as the file has them; `sequences` are upper-case DNA in ascending
-    order, or empty where ids are all that is needed; then `feature_ids` ascend.
+    Samples and `feature_ids` are called as the file has them; `sequences` are upper-case DNA in
+    ascending order, or empty where ids are all that is needed; then `feature_ids` ascend.
 
     Attributes
     ----------
@@ -67,12 +67,19 @@ class SampleTable:
         start, stop = self.counts.indptr[row], self.counts.indptr[row + 1]
         return self.counts.indices[start:stop], self.counts.data[start:stop]
 
-    def blocks(self, rows: npt.NDArray[np.int64] | None = None) -> Iterator[tuple[slice, csr_array]]:
-        """Yield the counts of all samples, or of those at `rows`, some at a time, and which these are."""
+    def blocks(
+        self, rows: npt.NDArray[np.int64] | None = None
+    ) -> Iterator[tuple[slice, csr_array]]:
+        """Yield the counts of all samples, or of those at `rows`, some at a time, and which these
+        are.
+        """
         rows = np.arange(len(self.sample_ids)) if rows is None else rows
         size = max(1, ENTRIES * self.counts.shape[0] // max(self.counts.nnz, 1))
         for start in range(0, len(rows), size):
-            yield slice(start, min(start + size, len(rows))), self.counts[rows[start : start + size]]
+            yield (
+                slice(start, min(start + size, len(rows))),
+                self.counts[rows[start : start + size]],
+            )
 
     def columns_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the columns, ascending, of which some of the samples at `rows` have reads."""
@@ -96,12 +103,17 @@ class SampleTable:
 
 
 def make_table(
-    counts: csr_array, sample_ids: Sequence[str], feature_ids: Sequence[str], sequences: Sequence[str] = ()
+    counts: csr_array,
+    sample_ids: Sequence[str],
+    feature_ids: Sequence[str],
+    sequences: Sequence[str] = (),
 ) -> SampleTable:
-    """Put columns in the order of their sequences (of their ids without sequences) and merge identical ones.
+    """Put columns in the order of their sequences (of their ids without sequences) and merge
+    identical ones.
 
-    `counts` are whole numbers from 0 to 2^32 - 1, each position stored once. Columns of one sequence (clean
-    DNA) become one, under the smallest of their ids; `InputError` where the sum of reads exceeds 2^32 - 1.
+    `counts` are whole numbers from 0 to 2^32 - 1, each position stored once. Columns of one
+    sequence (clean DNA) become one, under the smallest of their ids; `InputError` where the sum of
+    reads exceeds 2^32 - 1.
     """
     # Python sorts text in a third of NumPy's time.
     names = sequences or feature_ids
@@ -124,7 +136,9 @@ def make_table(
     merged.sum_duplicates()
     largest = int(merged.data.max(initial=0))
     if largest > MAX_COUNT:
-        raise InputError(f"merged ASVs have {largest} reads in a sample, expected at most {MAX_COUNT}")
+        raise InputError(
+            f"merged ASVs have {largest} reads in a sample, expected at most {MAX_COUNT}"
+        )
     stored = merged.astype(np.min_scalar_type(largest))
     return SampleTable(stored, tuple(sample_ids), tuple(ids), keys if sequences else ())
 
@@ -132,47 +146,58 @@ def make_table(
 def _sequences(
     feature_ids: Sequence[str], source: str, fasta: Path | None, sequence_of: Mapping[str, str]
 ) -> list[str]:
-    """Return the clean sequences of the features of the table `source`: those of a FASTA file, or their ids.
+    """Return the clean sequences of the features of the table `source`: those of a FASTA file, or
+    their ids.
 
     Raises `InputError`: a feature has no sequence, or its id is none.
     """
     if fasta is not None:
         if missing := [name for name in feature_ids if name not in sequence_of]:
             raise InputError(
-                f"{fasta}: no sequence for {len(missing)} of the {len(feature_ids)} features of {source}: "
+                f"{fasta}: no sequence for {len(missing)} of the {len(feature_ids)} features of "
+                f"{source}: "
                 f"{shown(missing)}; pass the --sequences that belong to this table"
             )
         return [sequence_of[name] for name in feature_ids]
     if wrong := not_dna(feature_ids):
         if TAXON.match(wrong[0]):
             raise InputError(
-                f"{source}: {len(wrong)} of {len(feature_ids)} feature ids are names of taxa: {shown(wrong)}; expected "
-                "the table of ASVs, before it was collapsed by taxonomy, with sequences as ids or by --sequences"
+                f"{source}: {len(wrong)} of {len(feature_ids)} feature ids are names of taxa: "
+                f"{shown(wrong)}; expected "
+                "the table of ASVs, before it was collapsed by taxonomy, with sequences as ids "
+                "or by --sequences"
             )
         raise InputError(
-            f"{source}: {len(wrong)} of {len(feature_ids)} feature ids are not DNA: {shown(wrong)}, the "
-            f"first holds {first_not_dna(wrong[0])!r}; pass sequences with --sequences rep-seqs.fasta|.qza; where "
+            f"{source}: {len(wrong)} of {len(feature_ids)} feature ids are not DNA: "
+            f"{shown(wrong)}, the "
+            f"first holds {first_not_dna(wrong[0])!r}; pass sequences with --sequences "
+            "rep-seqs.fasta|.qza; where "
             "samples are in rows, head their column sample-id"
         )
     return clean(feature_ids)
 
 
-def read_table(path: Path, sequences: Path | None = None, need_sequences: bool = True) -> SampleTable:
-    """Read a table of counts: BIOM 2.1 (HDF5), BIOM 1.0 (JSON), .qza or text, recognized by its content.
+def read_table(
+    path: Path, sequences: Path | None = None, need_sequences: bool = True
+) -> SampleTable:
+    """Read a table of counts: BIOM 2.1 (HDF5), BIOM 1.0 (JSON), .qza or text, recognized by its
+    content.
 
-    `sequences` names FASTA (plain or gzip) or .qza; without it feature ids are the sequences. Without
-    `need_sequences` feature ids are tips of a tree and nothing else. A table that has its samples where others have
-    features is turned, where its names or header tell.
+    `sequences` names FASTA (plain or gzip) or .qza; without it feature ids are the sequences.
+    Without `need_sequences` feature ids are tips of a tree and nothing else. A table that has its
+    samples where others have features is turned, where its names or header tell.
 
-    Raises `InputError`: the file cannot be read as such a table, counts are not whole, ids are empty or
-    repeated, or a feature has no sequence.
+    Raises `InputError`: the file cannot be read as such a table, counts are not whole, ids are
+    empty or repeated, or a feature has no sequence.
     """
     raw = checked_table(_read_raw(path), str(path))
     return table_of_counts(raw, str(path), sequences, need_sequences)
 
 
 def _read_raw(path: Path) -> RawTable:
-    """Return a table as its file holds it, unchecked; `InputError` where the file cannot be read as a table."""
+    """Return a table as its file holds it, unchecked; `InputError` where the file cannot be read as
+    a table.
+    """
     if read_bytes(path, len(HDF5_MAGIC)) == HDF5_MAGIC:
         return read_hdf5(path, str(path))
     reason = "rarefaction needs counts of reads, pass the table as it was before it was normalised"
@@ -187,13 +212,19 @@ def _read_raw(path: Path) -> RawTable:
 def table_of_counts(
     raw: RawTable, source: str, sequences: Path | None = None, need_sequences: bool = True
 ) -> SampleTable:
-    """Return a table of checked counts; `source` is its name in messages, all else is as of `read_table`."""
-    of_name = {} if sequences is None else read_fasta(sequences, (*raw.sample_ids, *raw.feature_ids))
+    """Return a table of checked counts; `source` is its name in messages, all else is as of
+    `read_table`.
+    """
+    of_name = (
+        {} if sequences is None else read_fasta(sequences, (*raw.sample_ids, *raw.feature_ids))
+    )
     is_asv = is_sequence if sequences is None else of_name.__contains__
     if all(map(is_asv, raw.sample_ids)) and not any(map(is_asv, raw.feature_ids)):
         log.info("%s: ASVs are where other tables have samples; it is turned", source)
         raw = raw.transposed()
-    sequences_of_features = _sequences(raw.feature_ids, source, sequences, of_name) if need_sequences else ()
+    sequences_of_features = (
+        _sequences(raw.feature_ids, source, sequences, of_name) if need_sequences else ()
+    )
     try:
         return make_table(raw.counts, raw.sample_ids, raw.feature_ids, sequences_of_features)
     except InputError as error:
@@ -201,19 +232,24 @@ def table_of_counts(
 
 
 def check_length(table: SampleTable, max_bp: int, of_model: bool = False) -> None:
-    """Raise `InputError` when an ASV is longer than `max_bp` nucleotides, which no option changes if `of_model`."""
+    """Raise `InputError` when an ASV is longer than `max_bp` nucleotides, which no option changes
+    if `of_model`.
+    """
     long = table.lengths[table.lengths > max_bp]
     if len(long):
         longest = int(long.max())
         limit, other = ("the model's", "") if of_model else ("--max-bp", f", or --max-bp {longest}")
         raise InputError(
-            f"{len(long)} of {len(table.sequences)} ASVs are longer than {limit} {max_bp}, the longest has "
+            f"{len(long)} of {len(table.sequences)} ASVs are longer than {limit} {max_bp}, the "
+            "longest has "
             f"{longest} nucleotides; pass --trim to cut them to {max_bp}{other}"
         )
 
 
 def trim(table: SampleTable, max_bp: int) -> SampleTable:
-    """Cut ASVs to `max_bp` nucleotides; those that become identical are merged and their reads added."""
+    """Cut ASVs to `max_bp` nucleotides; those that become identical are merged and their reads
+    added.
+    """
     if not (table.lengths > max_bp).any():
         return table
     cut = [sequence[:max_bp] for sequence in table.sequences]
@@ -221,7 +257,9 @@ def trim(table: SampleTable, max_bp: int) -> SampleTable:
 
 
 def select_samples(table: SampleTable, ids: Collection[str]) -> SampleTable:
-    """Return the samples `ids` in that order, with all columns; `InputError` names those the table does not have."""
+    """Return the samples `ids` in that order, with all columns; `InputError` names those the table
+    does not have.
+    """
     rows = table.row_of
     if missing := [name for name in ids if name not in rows]:
         raise InputError(f"{len(missing)} samples are not in the table: {shown(missing)}")
@@ -231,21 +269,32 @@ def select_samples(table: SampleTable, ids: Collection[str]) -> SampleTable:
     return replace(table, counts=table.counts[chosen], sample_ids=tuple(ids))
 
 
-def deep_enough(table: SampleTable, depth: int, of_model: bool = False) -> tuple[SampleTable, dict[str, int]]:
-    """Return the samples with at least `depth` reads, and the dropped ones with their reads, which are logged.
+def deep_enough(
+    table: SampleTable, depth: int, of_model: bool = False
+) -> tuple[SampleTable, dict[str, int]]:
+    """Return the samples with at least `depth` reads, and the dropped ones with their reads, which
+    are logged.
 
-    Raises `InputError` where no sample has so many; where the depth is `of_model`, no option lowers it.
+    Raises `InputError` where no sample has so many; where the depth is `of_model`, no option lowers
+    it.
     """
     if depth < 1:
         raise InputError(f"--rarefy-depth is {depth}, expected 1 or more reads")
-    kept = [name for name, reads in zip(table.sample_ids, table.depths, strict=True) if reads >= depth]
+    kept = [
+        name for name, reads in zip(table.sample_ids, table.depths, strict=True) if reads >= depth
+    ]
     reads_of = dict(zip(table.sample_ids, table.depths.tolist(), strict=True))
     dropped = {name: reads for name, reads in reads_of.items() if reads < depth}
     if not kept:
         remedy = "lower --rarefy-depth"
         if of_model:
-            remedy = "the model was trained at this depth: give deeper samples, or train again with a lower depth"
-        raise InputError(f"no sample has {depth} reads (the deepest has {table.depths.max()}); {remedy}")
+            remedy = (
+                "the model was trained at this depth: give deeper samples, or train again "
+                "with a lower depth"
+            )
+        raise InputError(
+            f"no sample has {depth} reads (the deepest has {table.depths.max()}); {remedy}"
+        )
     if dropped:
         few = f"{len(dropped)} of {len(table.sample_ids)} samples have fewer than {depth} reads"
         log.warning("%s and are left out: %s", few, shown(dropped, 3))
@@ -253,5 +302,7 @@ def deep_enough(table: SampleTable, depth: int, of_model: bool = False) -> tuple
 
 
 def write_biom(table: SampleTable, path: Path) -> None:
-    """Write a BIOM 2.1 table (HDF5) whose feature ids are the sequences, or the ids where there are none."""
+    """Write a BIOM 2.1 table (HDF5) whose feature ids are the sequences, or the ids where there are
+    none.
+    """
     write_hdf5(path, [table.counts], table.sample_ids, table.sequences or table.feature_ids)

@@ -1,4 +1,6 @@
-"""Labels: metadata columns as targets, covariates and weights, all fitted on the training samples only."""
+"""Labels: metadata columns as targets, covariates and weights, all fitted on the training samples
+only.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,12 @@ Floats = npt.NDArray[np.float64]
 MAX_CLASSES = 100
 # Below this share of the values' own size, a spread is rounding.
 SMALLEST_SPREAD = 1e-12
-# A category whose standard deviation is a smaller share than this of the column's counts as constant.
+# A category whose standard deviation is a smaller share than this of the column's counts as
+# constant.
 SMALLEST_CATEGORY = 1e-3
 
-# A covariate is said to tell a target where at least so many samples have both, and ranks of two numbers correlate so.
+# A covariate is said to tell a target where at least so many samples have both, and ranks of two
+# numbers correlate so.
 LEAST_TOLD, TOLD = 20, 0.999
 
 
@@ -47,10 +51,10 @@ UNSCALED = Scale(0.0, 1.0)
 class TargetSpec:
     """One metadata column as a target, with what was fitted on the training samples.
 
-    `labels` are the sorted classes as the metadata writes them; `scale` is that of the numbers (of log(1 + x)
-    for ``log`` transforms), `categories` hold those of the values of column `normalize_by`, others use
-    `scale`; `bounds` are the smallest and largest training number in own units; `quantiles` what a ``quantile``
-    `loss` predicts beside the number, which is its median.
+    `labels` are the sorted classes as the metadata writes them; `scale` is that of the numbers (of
+    log(1 + x) for ``log`` transforms), `categories` hold those of the values of column
+    `normalize_by`, others use `scale`; `bounds` are the smallest and largest training number in own
+    units; `quantiles` what a ``quantile`` `loss` predicts beside the number, which is its median.
     """
 
     name: str
@@ -66,9 +70,9 @@ class TargetSpec:
 
     def encoded(self, value: float) -> float:
         """Return `value`, which is in own units, on the scale of all categories."""
-        return ((math.log1p(value) if self.transform.startswith("log-") else value) - self.scale.center) / (
-            self.scale.spread
-        )
+        return (
+            (math.log1p(value) if self.transform.startswith("log-") else value) - self.scale.center
+        ) / (self.scale.spread)
 
 
 @dataclass(frozen=True)
@@ -89,19 +93,27 @@ class Targets:
 
     @property
     def bounds(self) -> Floats:
-        """Smallest and largest training value of each numeric target, float64 ``[T, 2]``, own units."""
+        """Smallest and largest training value of each numeric target, float64 ``[T, 2]``, own
+        units.
+        """
         return np.array([spec.bounds for spec in self.numeric], dtype=np.float64).reshape(-1, 2)
 
-    def encode(self, metadata: Metadata, ids: Sequence[str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        """Return targets float32 [N, T] and labels int64 [N, K] of the samples `ids`, NaN and -1 where missing.
+    def encode(
+        self, metadata: Metadata, ids: Sequence[str]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        """Return targets float32 [N, T] and labels int64 [N, K] of the samples `ids`, NaN and -1
+        where missing.
 
-        Raises `InputError`: text among numbers, a value too large for the transform or float32, a label that
-        no training sample has.
+        Raises `InputError`: text among numbers, a value too large for the transform or float32, a
+        label that no training sample has.
         """
         target = np.full((len(ids), len(self.numeric)), math.nan, dtype=np.float32)
         label = np.full((len(ids), len(self.classes)), -1, dtype=np.int64)
         problems = Problems()
-        for specs, encode, out in ((self.numeric, _encoded, target), (self.classes, _labelled, label)):
+        for specs, encode, out in (
+            (self.numeric, _encoded, target),
+            (self.classes, _labelled, label),
+        ):
             for column, spec in enumerate(specs):
                 with problems.collected():
                     out[:, column] = encode(spec, metadata, ids)
@@ -109,19 +121,24 @@ class Targets:
         return target, label
 
     def decode(
-        self, target: npt.NDArray[np.floating[Any]], metadata: Metadata | None = None, ids: Sequence[str] = ()
+        self,
+        target: npt.NDArray[np.floating[Any]],
+        metadata: Metadata | None = None,
+        ids: Sequence[str] = (),
     ) -> Floats:
         """Return encoded targets ``[N, T]`` in the columns' own units, float64 ``[N, T]``.
 
-        `metadata` and `ids` of the N samples are needed when a target is normalized by category; without
-        them that is an `InputError`.
+        `metadata` and `ids` of the N samples are needed when a target is normalized by category;
+        without them that is an `InputError`.
         """
         decoded = np.empty(target.shape, dtype=np.float64)
         for column, spec in enumerate(self.numeric):
             center, spread = _scales(spec, metadata, ids, len(target))
             values = target[:, column].astype(np.float64) * spread + center
             with np.errstate(over="ignore"):
-                decoded[:, column] = np.expm1(values) if spec.transform.startswith("log-") else values
+                decoded[:, column] = (
+                    np.expm1(values) if spec.transform.startswith("log-") else values
+                )
         return decoded
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -130,25 +147,31 @@ class Targets:
 
     @classmethod
     def from_json(cls, value: object) -> Targets:
-        """Return targets from the parsed JSON that `to_json` gave; `InputError` for anything else."""
+        """Return targets from the parsed JSON that `to_json` gave; `InputError` for anything
+        else.
+        """
         try:
             specs = typed(value, tuple[TargetSpec, ...])
         except (TypeError, ValueError) as error:
             raise InputError(f"targets of the model: damaged description, {error}") from error
         if wrong := [spec.name for spec in specs if not _belongs_together(spec)]:
             raise InputError(
-                f"targets of the model: damaged description, the values of {shown(wrong)} do not belong together"
+                f"targets of the model: damaged description, the values of {shown(wrong)} do not "
+                "belong together"
             )
         return cls(specs)
 
 
-def _scales(spec: TargetSpec, metadata: Metadata | None, ids: Sequence[str], n: int) -> tuple[Floats, Floats]:
+def _scales(
+    spec: TargetSpec, metadata: Metadata | None, ids: Sequence[str], n: int
+) -> tuple[Floats, Floats]:
     """Return center and spread for each of `n` samples, float64 ``[N]``."""
     scales = [spec.scale] * n
     if spec.normalize_by is not None:
         if metadata is None:
             raise InputError(
-                f"target {spec.name!r} was learned per category of {spec.normalize_by!r}; pass --metadata "
+                f"target {spec.name!r} was learned per category of {spec.normalize_by!r}; pass "
+                "--metadata "
                 "with this column, as for training"
             )
         categories = metadata.values(spec.normalize_by, ids)
@@ -164,7 +187,8 @@ def _numbers(metadata: Metadata, name: str, ids: Sequence[str], transform: Trans
     if transform.startswith("log-") and low.size:
         examples = ", ".join(f"{values[row]:g} (sample {ids[row]!r})" for row in low[:5])
         raise InputError(
-            f"{metadata.source}: column {name!r} has {low.size} values of -1 or less: {examples}; {transform} "
+            f"{metadata.source}: column {name!r} has {low.size} values of -1 or less: "
+            f"{examples}; {transform} "
             "takes log(1 + x) and needs more than -1; choose another --target-transform"
         )
     return values
@@ -174,11 +198,14 @@ def _encoded(spec: TargetSpec, metadata: Metadata, ids: Sequence[str]) -> npt.ND
     values = _numbers(metadata, spec.name, ids, spec.transform)
     center, spread = _scales(spec, metadata, ids, len(ids))
     with np.errstate(over="ignore"):
-        encoded = ((np.log1p(values) if spec.transform.startswith("log-") else values) - center) / spread
+        encoded = (
+            (np.log1p(values) if spec.transform.startswith("log-") else values) - center
+        ) / spread
     large = np.flatnonzero(np.abs(encoded) > np.finfo(np.float32).max)
     if large.size:
         raise InputError(
-            f"{metadata.source}: column {spec.name!r} has {values[large[0]]:g} (sample {ids[large[0]]!r}), "
+            f"{metadata.source}: column {spec.name!r} has {values[large[0]]:g} (sample "
+            f"{ids[large[0]]!r}), "
             "too large to learn; correct it or choose another --target-transform"
         )
     return encoded.astype(np.float32)
@@ -190,9 +217,12 @@ def _labelled(spec: TargetSpec, metadata: Metadata, ids: Sequence[str]) -> npt.N
     if unseen := {value for value in values if value is not None and value not in index}:
         samples = [sample for sample, value in zip(ids, values, strict=True) if value in unseen]
         raise InputError(
-            f"{metadata.source}: column {spec.name!r}: {len(samples)} samples ({shown(samples)}) have labels "
-            f"that no training sample has: {shown(sorted(unseen))}; expected {shown(spec.labels, 10)}; "
-            "correct them; where all of a label are in one group or fold, which is held out whole, give them several; "
+            f"{metadata.source}: column {spec.name!r}: {len(samples)} samples ({shown(samples)}) "
+            "have labels "
+            f"that no training sample has: {shown(sorted(unseen))}; expected "
+            f"{shown(spec.labels, 10)}; "
+            "correct them; where all of a label are in one group or fold, which is held out "
+            "whole, give them several; "
             "or leave these cells empty and pass --missing drop"
         )
     return np.array([index.get(value or "", -1) for value in values], dtype=np.int64)
@@ -207,12 +237,13 @@ def fit_targets(
     transform: Transform = "zscore",
     normalize_by: str | None = None,
 ) -> Targets:
-    """Fit one target per metadata column on the training samples: numbers, or the classes of a text column.
+    """Fit one target per metadata column on the training samples: numbers, or the classes of a text
+    column.
 
     With `classifier` the distinct values of a numeric column are classes too.
 
-    Raises `InputError`: with the problems of all columns: missing, empty or constant columns, text among
-    numbers, values that the transform cannot take, too many classes, classes of one sample.
+    Raises `InputError`: with the problems of all columns: missing, empty or constant columns, text
+    among numbers, values that the transform cannot take, too many classes, classes of one sample.
     """
     if not columns:
         raise InputError("no target: name at least one column with --metadata-column")
@@ -235,7 +266,9 @@ def fit_targets(
 
 
 def _looks_numeric(metadata: Metadata, name: str) -> bool:
-    """Return whether text in a column is rather a mistake than a class: at least half of its values are numbers."""
+    """Return whether text in a column is rather a mistake than a class: at least half of its values
+    are numbers.
+    """
     if metadata.kinds[name] == "numeric" or name in metadata.declared:
         return metadata.kinds[name] == "numeric"
     values = [value for value in metadata.values(name, metadata.ids) if value is not None]
@@ -243,9 +276,13 @@ def _looks_numeric(metadata: Metadata, name: str) -> bool:
 
 
 def _check_varied(values: Sequence[object], where: str, present: int, n: int) -> None:
-    """Refuse sorted, distinct training values, of the `present` ones of `n` samples, if they are none or one."""
+    """Refuse sorted, distinct training values, of the `present` ones of `n` samples, if they are
+    none or one.
+    """
     if not values:
-        raise InputError(f"{where} is missing for all {n} training samples; choose another column or split")
+        raise InputError(
+            f"{where} is missing for all {n} training samples; choose another column or split"
+        )
     if len(values) == 1:
         of = f"all {n} training samples"
         if present < n:
@@ -261,24 +298,35 @@ def _fitted_classes(metadata: Metadata, name: str, train_ids: Sequence[str]) -> 
         raise InputError(f"{where} {reason}")
     if metadata.kinds[name] == "numeric":
         labels.sort(key=float)
-        if same := [pair for pair in itertools.pairwise(labels) if float(pair[0]) == float(pair[1])]:
-            raise InputError(f"{where} writes one number in two ways: {shown(same)}; write it in one")
+        if same := [
+            pair for pair in itertools.pairwise(labels) if float(pair[0]) == float(pair[1])
+        ]:
+            raise InputError(
+                f"{where} writes one number in two ways: {shown(same)}; write it in one"
+            )
     if len(labels) > MAX_CLASSES:
         raise InputError(
-            f"{where} has {len(labels)} different values on the training samples ({shown(labels, 3)}), "
-            f"expected at most {MAX_CLASSES} classes; numbers are predicted as such without --classifier"
+            f"{where} has {len(labels)} different values on the training samples "
+            f"({shown(labels, 3)}), "
+            f"expected at most {MAX_CLASSES} classes; numbers are predicted as such without "
+            "--classifier"
         )
     _check_varied(labels, where, counts.total(), len(train_ids))
     if single := [label for label in labels if counts[label] == 1]:
         raise InputError(
-            f"{where} has classes of one training sample: {shown(single)}, expected two or more; merge them "
+            f"{where} has classes of one training sample: {shown(single)}, expected two or more; "
+            "merge them "
             "with others, or leave these cells empty and pass --missing drop"
         )
     return TargetSpec(name, "class", tuple(labels))
 
 
 def _fitted_number(
-    metadata: Metadata, name: str, train_ids: Sequence[str], transform: Transform, normalize_by: str | None
+    metadata: Metadata,
+    name: str,
+    train_ids: Sequence[str],
+    transform: Transform,
+    normalize_by: str | None,
 ) -> TargetSpec:
     values = _numbers(metadata, name, train_ids, transform)
     # Sums depend on their order in the last bits; sorted, the order of the table does not matter.
@@ -289,7 +337,8 @@ def _fitted_number(
     scale = _fitted_scale(np.log1p(present) if transform.startswith("log-") else present, transform)
     if scale is None:
         raise InputError(
-            f"{where} goes from {low!r} to {high!r} on the training samples, which {transform} cannot "
+            f"{where} goes from {low!r} to {high!r} on the training samples, which {transform} "
+            "cannot "
             "resolve; choose another unit or --target-transform"
         )
     categories: dict[str, Scale] = {}
@@ -297,14 +346,17 @@ def _fitted_number(
         categories = _fitted_categories(values, metadata.values(normalize_by, train_ids), scale)
         if not categories:
             raise InputError(
-                f"{metadata.source}: no category of {normalize_by!r} has two training samples that differ in "
+                f"{metadata.source}: no category of {normalize_by!r} has two training samples "
+                "that differ in "
                 f"{name!r}; choose another --normalize-by"
             )
     return TargetSpec(name, "numeric", (), transform, scale, normalize_by, categories, (low, high))
 
 
 def _fitted_scale(values: Floats, transform: Transform) -> Scale | None:
-    """Return the scale of sorted values, none where their spread is lost in rounding or overflows."""
+    """Return the scale of sorted values, none where their spread is lost in rounding or
+    overflows.
+    """
     if transform == "none" or not values.size:
         return UNSCALED if values.size else None
     with np.errstate(over="ignore", invalid="ignore"):
@@ -316,7 +368,9 @@ def _fitted_scale(values: Floats, transform: Transform) -> Scale | None:
     return Scale(float(center), float(spread)) if resolved else None
 
 
-def _fitted_categories(values: Floats, categories: Sequence[str | None], column_scale: Scale) -> dict[str, Scale]:
+def _fitted_categories(
+    values: Floats, categories: Sequence[str | None], column_scale: Scale
+) -> dict[str, Scale]:
     """Return the scale of each category with at least two values that differ enough."""
     scales = {}
     named = np.array([category or "" for category in categories])
@@ -329,15 +383,27 @@ def _fitted_categories(values: Floats, categories: Sequence[str | None], column_
 
 
 def _belongs_together(spec: TargetSpec) -> bool:
-    """Return whether a target has what its kind needs: two different labels or more, or finite numbers."""
+    """Return whether a target has what its kind needs: two different labels or more, or finite
+    numbers.
+    """
     if spec.kind == "class":
         return 1 < len(set(spec.labels)) == len(spec.labels)
     bounds, scales = spec.bounds or (), (spec.scale, *spec.categories.values())
-    numbers = [*bounds, *spec.quantiles, *(number for scale in scales for number in (scale.center, scale.spread))]
-    return len(bounds) == 2 and all(scale.spread > 0 for scale in scales) and all(map(math.isfinite, numbers))
+    numbers = [
+        *bounds,
+        *spec.quantiles,
+        *(number for scale in scales for number in (scale.center, scale.spread)),
+    ]
+    return (
+        len(bounds) == 2
+        and all(scale.spread > 0 for scale in scales)
+        and all(map(math.isfinite, numbers))
+    )
 
 
-def _of_both(metadata: Metadata, name: str, spec: TargetSpec, ids: Sequence[str]) -> tuple[list[str], list[str]]:
+def _of_both(
+    metadata: Metadata, name: str, spec: TargetSpec, ids: Sequence[str]
+) -> tuple[list[str], list[str]]:
     """Return the values of a covariate and of a target, of the samples that have both."""
     pairs = zip(metadata.values(name, ids), metadata.values(spec.name, ids), strict=True)
     both = [(one, other) for one, other in pairs if one is not None and other is not None]
@@ -352,7 +418,10 @@ def _tells(covariate: Sequence[str], target: Sequence[str], numbers: bool) -> bo
         return len(set(zip(covariate, target, strict=True))) == len(set(covariate))
     if not numbers:
         return False
-    one, other = (np.unique(np.array(values, np.float64), return_inverse=True)[1] for values in (covariate, target))
+    one, other = (
+        np.unique(np.array(values, np.float64), return_inverse=True)[1]
+        for values in (covariate, target)
+    )
     return bool(abs(np.corrcoef(one, other)[0, 1]) > TOLD)
 
 
@@ -367,7 +436,8 @@ class Covariates:
     numeric : dict
         The scale of each column, from the training samples.
     ranges : dict
-        Smallest and largest training value of each numeric column; models of earlier versions have none.
+        Smallest and largest training value of each numeric column; models of earlier versions have
+        none.
     """
 
     categorical: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -382,10 +452,11 @@ class Covariates:
     def encode(
         self, metadata: Metadata | None, ids: Sequence[str]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """Return categories int64 [N, C], 0 where empty or new, and numbers float32 [N, M], NaN where missing.
+        """Return categories int64 [N, C], 0 where empty or new, and numbers float32 [N, M], NaN
+        where missing.
 
-        Without metadata every value is unknown. Raises `InputError` for text among numbers; `warnings` tells of values
-        that differ from those of training.
+        Without metadata every value is unknown. Raises `InputError` for text among numbers;
+        `warnings` tells of values that differ from those of training.
         """
         category = np.zeros((len(ids), len(self.categorical)), np.int64)
         covariate = np.full((len(ids), len(self.numeric)), math.nan, np.float32)
@@ -393,15 +464,19 @@ class Covariates:
             return category, covariate
         for column, (name, levels) in enumerate(self.categorical.items()):
             code_of = {level: code for code, level in enumerate(levels, start=1)}
-            category[:, column] = [code_of.get(value or "", 0) for value in metadata.categories(name, ids)]
+            category[:, column] = [
+                code_of.get(value or "", 0) for value in metadata.categories(name, ids)
+            ]
         for column, (name, scale) in enumerate(self.numeric.items()):
             covariate[:, column] = (metadata.numbers(name, ids) - scale.center) / scale.spread
         return category, covariate
 
     def warnings(self, metadata: Metadata, ids: Sequence[str]) -> list[str]:
-        """Return a sentence for each way in which the values of the samples `ids` differ from those of training.
+        """Return a sentence for each way in which the values of the samples `ids` differ from those
+        of training.
 
-        Missing values, categories that no training sample has, and numbers outside the training range.
+        Missing values, categories that no training sample has, and numbers outside the training
+        range.
         """
         messages = self.unknown_values(metadata, ids)
         for name in self.ranges:
@@ -409,16 +484,26 @@ class Covariates:
         return messages
 
     def unknown_values(self, metadata: Metadata, ids: Sequence[str]) -> list[str]:
-        """Return a sentence for each column of the samples `ids` with missing values, or categories never trained."""
+        """Return a sentence for each column of the samples `ids` with missing values, or categories
+        never trained.
+        """
         messages: list[str] = []
         for name in self.columns:
             where = f"{metadata.source}: covariate {name!r}"
-            values = metadata.categories(name, ids) if name in self.categorical else metadata.values(name, ids)
+            values = (
+                metadata.categories(name, ids)
+                if name in self.categorical
+                else metadata.values(name, ids)
+            )
             if missing := sum(value is None for value in values):
                 share = "all" if missing == len(ids) else f"{missing} of"
-                messages.append(f"{where} has no value for {share} {len(ids)} samples; read as unknown")
+                messages.append(
+                    f"{where} has no value for {share} {len(ids)} samples; read as unknown"
+                )
             seen = self.categorical.get(name)
-            new = Counter(value for value in values if seen and value is not None and value not in seen)
+            new = Counter(
+                value for value in values if seen and value is not None and value not in seen
+            )
             if new:
                 messages.append(
                     f"{where}: {new.total()} samples are in categories that no training sample has "
@@ -427,17 +512,22 @@ class Covariates:
         return messages
 
     def leaks(self, targets: Targets, metadata: Metadata, ids: Sequence[str]) -> list[str]:
-        """Return a sentence for each column that tells a target of the samples `ids`, as one made of it does.
+        """Return a sentence for each column that tells a target of the samples `ids`, as one made
+        of it does.
 
-        That is a column of at most half as many values as samples, each of one target only, or a number that rises or
-        falls with a number.
+        That is a column of at most half as many values as samples, each of one target only, or a
+        number that rises or falls with a number.
         """
         return [
-            f"warning: {metadata.source}: covariate {name!r} tells {spec.name!r} of every sample; if it is measured "
+            f"warning: {metadata.source}: covariate {name!r} tells {spec.name!r} of every "
+            "sample; if it is measured "
             "after it or made of it, leave it out, as no metric says what the ASVs know beside it"
             for spec in targets.specs
             for name in self.columns
-            if _tells(*_of_both(metadata, name, spec, ids), name in self.numeric and spec.kind == "numeric")
+            if _tells(
+                *_of_both(metadata, name, spec, ids),
+                name in self.numeric and spec.kind == "numeric",
+            )
         ]
 
     def _out_of_range(self, name: str, metadata: Metadata, ids: Sequence[str]) -> list[str]:
@@ -449,7 +539,8 @@ class Covariates:
         beyond = np.maximum(low - numbers[outside], numbers[outside] - high)
         farthest = outside[int(np.argmax(beyond))]
         return [
-            f"{metadata.source}: covariate {name!r}: {len(outside)} of {len(ids)} samples lie outside the training "
+            f"{metadata.source}: covariate {name!r}: {len(outside)} of {len(ids)} samples lie "
+            "outside the training "
             f"range, {low:g} to {high:g}; the "
             f"farthest is {numbers[farthest]:g} (sample {ids[farthest]!r}); is it in the same unit?"
         ]
@@ -465,7 +556,9 @@ class Covariates:
         return covariates
 
 
-def fit_covariates(metadata: Metadata, config: CovariateConfig, train_ids: Sequence[str]) -> Covariates:
+def fit_covariates(
+    metadata: Metadata, config: CovariateConfig, train_ids: Sequence[str]
+) -> Covariates:
     """Fit categories and scales on the training samples.
 
     Raises
@@ -477,11 +570,16 @@ def fit_covariates(metadata: Metadata, config: CovariateConfig, train_ids: Seque
     metadata.require([*config.categorical_columns, *config.numeric_columns])
     for name in (*config.categorical_columns, *config.numeric_columns):
         categorical = name in config.categorical_columns
-        values = metadata.categories(name, train_ids) if categorical else metadata.values(name, train_ids)
+        values = (
+            metadata.categories(name, train_ids)
+            if categorical
+            else metadata.values(name, train_ids)
+        )
         levels = sorted({value for value in values if value is not None})
         if len(levels) < 2:
             problems.add(
-                f"{metadata.source}: covariate {name!r} is {shown(levels) or 'missing'} for all {len(train_ids)} "
+                f"{metadata.source}: covariate {name!r} is {shown(levels) or 'missing'} for all "
+                f"{len(train_ids)} "
                 "training samples and tells nothing; leave it out"
             )
         elif categorical:
@@ -490,7 +588,9 @@ def fit_covariates(metadata: Metadata, config: CovariateConfig, train_ids: Seque
             with problems.collected():
                 numbers = np.sort(metadata.numbers(name, train_ids))
                 spread = float(np.nanstd(numbers))
-                covariates.numeric[name] = Scale(float(np.nanmean(numbers)), spread if spread > 0 else 1.0)
+                covariates.numeric[name] = Scale(
+                    float(np.nanmean(numbers)), spread if spread > 0 else 1.0
+                )
                 covariates.ranges[name] = (float(np.nanmin(numbers)), float(np.nanmax(numbers)))
     problems.raise_if_any()
     return covariates
@@ -502,7 +602,8 @@ LOSSES = get_args(Loss)
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """What is known of samples beside their reads, as numbers; arrays have no columns where there is nothing.
+    """What is known of samples beside their reads, as numbers; arrays have no columns where there
+    is nothing.
 
     Attributes
     ----------
@@ -532,12 +633,17 @@ class Labels:
 
 
 def sample_weights(
-    metadata: Metadata, column: str, asked: tuple[str, ...], train_ids: Sequence[str], ids: Sequence[str]
+    metadata: Metadata,
+    column: str,
+    asked: tuple[str, ...],
+    train_ids: Sequence[str],
+    ids: Sequence[str],
 ) -> Weights:
     """Return weights float32 ``[N]`` of the samples `ids` by their category; 1 where it is empty.
 
-    `asked` is ``balanced``, training samples / (categories * samples of the category), or a weight for each category.
-    Raises `InputError`: categories without a weight or unknown ones, weights that are no finite numbers of 0 or more.
+    `asked` is ``balanced``, training samples / (categories * samples of the category), or a weight
+    for each category. Raises `InputError`: categories without a weight or unknown ones, weights
+    that are no finite numbers of 0 or more.
     """
     counts = Counter(value for value in metadata.categories(column, train_ids) if value is not None)
     if asked in (("balanced",), ("auto",)):
@@ -551,28 +657,42 @@ def sample_weights(
             weights = {"": math.nan}
         problems = Problems()
         learned = [weights.get(name, 1.0) for name in counts]
-        if not all(0 <= weight < math.inf for weight in weights.values()) or (learned and not any(learned)):
+        if not all(0 <= weight < math.inf for weight in weights.values()) or (
+            learned and not any(learned)
+        ):
             problems.add(
-                f"{option} is {' '.join(asked)}, expected finite numbers of 0 or more, one of them above 0 for a "
+                f"{option} is {' '.join(asked)}, expected finite numbers of 0 or more, one of "
+                "them above 0 for a "
                 f"category of the training samples ({shown(sorted(counts))})"
             )
         if lacking := counts.keys() - given:
-            problems.add(f"{option} has no weight for {shown(sorted(lacking))}, which {column!r} has")
+            problems.add(
+                f"{option} has no weight for {shown(sorted(lacking))}, which {column!r} has"
+            )
         if odd := given.keys() - categories:
-            problems.add(f"{option} names {shown(sorted(odd))}, which {column!r} has not; it has {shown(counts, 20)}")
+            problems.add(
+                f"{option} names {shown(sorted(odd))}, which {column!r} has not; it has "
+                f"{shown(counts, 20)}"
+            )
         problems.raise_if_any()
-    return np.array([weights.get(value or "", 1.0) for value in metadata.categories(column, ids)], np.float32)
+    return np.array(
+        [weights.get(value or "", 1.0) for value in metadata.categories(column, ids)], np.float32
+    )
 
 
 def _with_losses(targets: Targets, config: TargetConfig) -> Targets:
-    """Return the targets, each numeric one with its own loss, and quantiles where the loss predicts them."""
+    """Return the targets, each numeric one with its own loss, and quantiles where the loss predicts
+    them.
+    """
     names = [spec.name for spec in targets.numeric]
     # As the predecessor did, a column may be called by its place.
     losses = {
         names[int(name)] if name.isdigit() and int(name) < len(names) else name: loss
         for name, loss in pairs(config.loss_config, "--loss-config").items()
     }
-    wrong = [f"{name}={loss}" for name, loss in losses.items() if name not in names or loss not in LOSSES]
+    wrong = [
+        f"{name}={loss}" for name, loss in losses.items() if name not in names or loss not in LOSSES
+    ]
     if wrong:
         expected = f"numeric columns ({shown(names)}) and their losses ({shown(LOSSES)})"
         raise InputError(f"--loss-config has {shown(wrong)}, expected {expected}")
@@ -589,13 +709,21 @@ def _check_fit(targets: Targets, config: TargetConfig, activation: str) -> None:
     problems = Problems()
     width = len(targets.numeric) + sum(len(spec.labels) for spec in targets.classes)
     if config.out_dim not in (None, width):
-        problems.add(f"--out-dim is {config.out_dim}, expected {width} for these columns; leave it out, it is derived")
+        problems.add(
+            f"--out-dim is {config.out_dim}, expected {width} for these columns; leave it out, "
+            "it is derived"
+        )
     kinds = {"mae": targets.numeric, "r2": targets.numeric, "val_loss": targets.specs}
     if not kinds.get(config.best_metric, targets.classes):
-        problems.add(f"--best-metric {config.best_metric} is no metric of these columns; choose another")
+        problems.add(
+            f"--best-metric {config.best_metric} is no metric of these columns; choose another"
+        )
     for spec in targets.numeric:
         if activation != "none" and spec.bounds is not None and spec.bounds[0] < 0:
-            problems.add(f"--output-activation {activation} gives no numbers below 0, but {spec.name!r} has some")
+            problems.add(
+                f"--output-activation {activation} gives no numbers below 0, but {spec.name!r} "
+                "has some"
+            )
     problems.raise_if_any()
 
 
@@ -607,14 +735,19 @@ def fit_labels(
     covariates: CovariateConfig,
     activation: str,
 ) -> tuple[Labels, Targets, Covariates]:
-    """Return targets, covariates and weights of the samples `ids`, fitted on the samples `train_ids` alone.
+    """Return targets, covariates and weights of the samples `ids`, fitted on the samples
+    `train_ids` alone.
 
     Raises `InputError`: columns or options from which nothing can be learned.
     """
     fitted = fit_targets(
-        metadata, targets.metadata_column, train_ids,
-        classifier=targets.classifier, transform=targets.target_transform, normalize_by=targets.normalize_by,
-    )  # fmt: skip
+        metadata,
+        targets.metadata_column,
+        train_ids,
+        classifier=targets.classifier,
+        transform=targets.target_transform,
+        normalize_by=targets.normalize_by,
+    )
     fitted = _with_losses(fitted, targets)
     _check_fit(fitted, targets, activation)
     fitted_covariates = fit_covariates(metadata, covariates, train_ids)
@@ -627,17 +760,25 @@ def fit_labels(
 
 
 def weight_column(targets: TargetConfig, covariates: CovariateConfig) -> str | None:
-    """Return the column whose categories weigh samples, if any; `InputError` where weights have none to go with."""
+    """Return the column whose categories weigh samples, if any; `InputError` where weights have
+    none to go with.
+    """
     if not targets.categorical_loss_weights:
         return None
     named = (targets.categorical_loss_weight_column, *covariates.categorical_columns)
     column = next((name for name in named if name is not None), None)
     if column is None:
-        raise InputError("--categorical-loss-weights: name their column by --categorical-loss-weight-column")
+        raise InputError(
+            "--categorical-loss-weights: name their column by --categorical-loss-weight-column"
+        )
     return column
 
 
 def optional_columns(targets: TargetConfig, covariates: CovariateConfig) -> list[str]:
     """Return the metadata columns that may have gaps."""
     column = weight_column(targets, covariates)
-    return [*covariates.categorical_columns, *covariates.numeric_columns, *(() if column is None else (column,))]
+    return [
+        *covariates.categorical_columns,
+        *covariates.numeric_columns,
+        *(() if column is None else (column,)),
+    ]

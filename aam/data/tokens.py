@@ -27,7 +27,13 @@ K = 8
 
 def _code() -> Tokens:
     code = np.zeros(256, dtype=np.uint8)
-    for letters, token in (("Aa", A), ("Cc", C), ("Gg", G), ("TtUu", T), ("NRYSWKMBDHVnryswkmbdhv", N)):
+    for letters, token in (
+        ("Aa", A),
+        ("Cc", C),
+        ("Gg", G),
+        ("TtUu", T),
+        ("NRYSWKMBDHVnryswkmbdhv", N),
+    ):
         code[np.frombuffer(letters.encode("ascii"), dtype=np.uint8)] = token
     return code
 
@@ -58,7 +64,9 @@ def encode(sequences: Sequence[str]) -> Tokens:
 
 
 def in_parts(items: Some, size: int) -> list[Some]:
-    """Return `size` of the items each, one part at least: memory for a part does not grow with a table."""
+    """Return `size` of the items each, one part at least: memory for a part does not grow with a
+    table.
+    """
     return [items[start : start + size] for start in range(0, max(len(items), 1), size)]
 
 
@@ -78,7 +86,8 @@ def asv_keys(tokens: Tensor) -> Tensor:
 
 
 def kmer_words(tokens: Tensor, k: int) -> Tensor:
-    """Return the word of `k` bases that starts at each position of `tokens` ``[U, L]``, as a number ``int64 [U, L]``.
+    """Return the word of `k` bases that starts at each position of `tokens` ``[U, L]``, as a number
+    ``int64 [U, L]``.
 
     Where the word ends beyond the ASV or holds anything but A, C, G and T, the number is 4^k.
     """
@@ -93,7 +102,8 @@ def kmer_words(tokens: Tensor, k: int) -> Tensor:
 
 
 def kmer_counts(tokens: Tokens) -> sparse.csr_matrix:
-    """Return how often each word of `K` bases stands in each sequence ``[F, L]`` of tokens, float32 ``[F, 4^K]``.
+    """Return how often each word of `K` bases stands in each sequence ``[F, L]`` of tokens, float32
+    ``[F, 4^K]``.
 
     A word with anything but A, C, G and T is left out.
     """
@@ -104,9 +114,11 @@ def kmer_counts(tokens: Tokens) -> sparse.csr_matrix:
 
 
 def count_sketch(number: int, size: int) -> tuple[Tensor, Tensor]:
-    """Return the place below `size` and the sign of each of some features, int64 and float32 [number].
+    """Return the place below `size` and the sign of each of some features, int64 and float32
+    [number].
 
-    Sums of signed features by place keep scalar products, to within noise (count sketch, Charikar et al. 2002).
+    Sums of signed features by place keep scalar products, to within noise (count sketch, Charikar
+    et al. 2002).
     """
     hashed = splitmix64(torch.arange(1, number + 1) * GOLDEN)
     return (hashed & (2**62 - 1)) % size, 1.0 - 2.0 * (hashed < 0)

@@ -1,4 +1,6 @@
-"""Scaled dot-product attention: its back ends, how they are judged on this machine, and which one computes."""
+"""Scaled dot-product attention: its back ends, how they are judged on this machine, and which one
+computes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from aam.errors import Problems
 log = logging.getLogger("aam")
 
 
-# --- the call ------------------------------------------------------------------------------------------------
+# --- the call ----------------------------------------------------------------------------------
 
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -34,21 +36,23 @@ BACKENDS = {
 # torch's own choice among them.
 SDPA = "sdpa"
 
-# Longest sequences of a CPU for which two products and a softmax are faster, forward and backward, than torch's own
-# kernel (docs/decisions.md).
+# Longest sequences of a CPU for which two products and a softmax are faster, forward and backward,
+# than torch's own kernel (docs/decisions.md).
 SHORT = {torch.float32: 50, torch.bfloat16: 150}
 
-# The back end of each kind of call, (type of device, precision, masked); for a kind that is absent torch chooses.
-# A run on a GPU computes on the CPU too, which lacks the GPU's back ends.
+# The back end of each kind of call, (type of device, precision, masked); for a kind that is absent
+# torch chooses. A run on a GPU computes on the CPU too, which lacks the GPU's back ends.
 _backends: dict[tuple[str, torch.dtype, bool], SDPBackend] = {}
 
 
-def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
+) -> Tensor:
     """Compute attention of `query` over `key` and `value`, each ``[batch, heads, length, width]``.
 
-    `mask` is boolean ``[batch, 1, 1, length]``, true where a key may be seen. The back end is entered here, so that
-    a call that is recomputed in backward takes the same one. Where torch chooses, short sequences of a CPU are computed
-    by the formula.
+    `mask` is boolean ``[batch, 1, 1, length]``, true where a key may be seen. The back end is
+    entered here, so that a call that is recomputed in backward takes the same one. Where torch
+    chooses, short sequences of a CPU are computed by the formula.
     """
     backend = _backends.get((query.device.type, query.dtype, mask is not None))
     if backend is None:
@@ -59,8 +63,12 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, mask
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
 
-def attention_formula(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Compute attention as two products and a softmax; arguments are those of `scaled_dot_product_attention`."""
+def attention_formula(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    """Compute attention as two products and a softmax; arguments are those of
+    `scaled_dot_product_attention`.
+    """
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
     return masked_softmax(scores, mask, dim=-1).to(value.dtype) @ value
 
@@ -78,7 +86,9 @@ def call_kind(dtype: torch.dtype, masked: bool) -> str:
 
 
 def use_backends(names: dict[str, str], on: str = "cpu") -> None:
-    """Let `scaled_dot_product_attention` use these back ends from now on, one for each kind of call `on` a device."""
+    """Let `scaled_dot_product_attention` use these back ends from now on, one for each kind of call
+    `on` a device.
+    """
     _backends.clear()
     for kind, name in names.items():
         dtype, _, masked = kind.partition(", ")
@@ -89,16 +99,25 @@ def use_backends(names: dict[str, str], on: str = "cpu") -> None:
 def backends_in_use() -> dict[str, str]:
     """Return the back ends of `use_backends`, by kind of call; torch chooses for all others."""
     names = {backend: name for name, backend in BACKENDS.items()}
-    return {call_kind(dtype, masked): names[backend] for (_, dtype, masked), backend in _backends.items()}
+    return {
+        call_kind(dtype, masked): names[backend]
+        for (_, dtype, masked), backend in _backends.items()
+    }
 
 
 def is_valid_choice(names: Any, dtypes: Sequence[torch.dtype]) -> bool:
-    """Return whether `names`, read from a file, holds a back end for each kind of call in these precisions."""
+    """Return whether `names`, read from a file, holds a back end for each kind of call in these
+    precisions.
+    """
     kinds = {call_kind(*kind) for kind in itertools.product(dtypes, (True, False))}
-    return isinstance(names, dict) and names.keys() == kinds and set(map(str, names.values())) <= {SDPA, *BACKENDS}
+    return (
+        isinstance(names, dict)
+        and names.keys() == kinds
+        and set(map(str, names.values())) <= {SDPA, *BACKENDS}
+    )
 
 
-# --- the check -----------------------------------------------------------------------------------------------
+# --- the check ---------------------------------------------------------------------------------
 
 
 # Of one back end: its error ("forward", "backward") and "seconds", or why torch "refused" it.
@@ -106,10 +125,12 @@ Check = dict[str, Any]
 # By kind of call ("float32, masked") and back end.
 Checks = dict[str, dict[str, Check]]
 
-# Largest error of attention and, as a share of the largest, of its gradients; ignoring a mask is off by more than 1.
+# Largest error of attention and, as a share of the largest, of its gradients; ignoring a mask is
+# off by more than 1.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 TF32_TOLERANCE = 5e-3
-# Lengths of the calls that are checked, the last is also timed; on a CPU nothing is timed, and some are SHORT.
+# Lengths of the calls that are checked, the last is also timed; on a CPU nothing is timed, and some
+# are SHORT.
 LENGTHS = {"cpu": [20, 77, 200], "cuda": [77, 1000], "mps": [77]}
 REPEATS = 10
 # Error of a result that is not finite; JSON has no infinity.
@@ -122,7 +143,9 @@ def _inputs(length: int, width: int, masked: bool) -> tuple[list[Tensor], Tensor
     generator = torch.Generator().manual_seed(length)
     inputs = torch.randn(4, 3, 2, length, width, generator=generator, dtype=torch.float64).unbind(0)
     lengths = torch.tensor([length, length // 2 + 1, 5])
-    return list(inputs), (torch.arange(length) < lengths[:, None])[:, None, None, :] if masked else None
+    return list(inputs), (torch.arange(length) < lengths[:, None])[
+        :, None, None, :
+    ] if masked else None
 
 
 def _formula(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -135,8 +158,12 @@ def _max_difference(result: Tensor, exact: Tensor) -> float:
     return error if math.isfinite(error) else NOT_FINITE
 
 
-def _check_current(device: torch.device, dtype: torch.dtype, masked: bool, length: int, width: int) -> Check:
-    """Return the errors of the back end in use, forward and backward, against the formula in float64."""
+def _check_current(
+    device: torch.device, dtype: torch.dtype, masked: bool, length: int, width: int
+) -> Check:
+    """Return the errors of the back end in use, forward and backward, against the formula in
+    float64.
+    """
     inputs, mask = _inputs(length, width, masked)
     rounded = [values.to(dtype) for values in inputs]
     exact = [values.double().clone().requires_grad_() for values in rounded]
@@ -150,8 +177,12 @@ def _check_current(device: torch.device, dtype: torch.dtype, masked: bool, lengt
         query, key, value, weight = leaves
         out = function(query, key, value, leaf_mask)
         (out * weight.detach()).sum().backward()
-        results.append([out.detach(), *(leaf.grad for leaf in (query, key, value) if leaf.grad is not None)])
-    forward, *backward = itertools.starmap(_max_difference, zip(results[1], results[0], strict=True))
+        results.append(
+            [out.detach(), *(leaf.grad for leaf in (query, key, value) if leaf.grad is not None)]
+        )
+    forward, *backward = itertools.starmap(
+        _max_difference, zip(results[1], results[0], strict=True)
+    )
     largest = max(float(gradient.abs().max()) for gradient in results[0][1:])
 
     def step() -> None:
@@ -162,27 +193,40 @@ def _check_current(device: torch.device, dtype: torch.dtype, masked: bool, lengt
     return {"forward": forward, "backward": max(backward) / max(largest, 1.0), "seconds": duration}
 
 
-def _check_backend(name: str, device: torch.device, dtype: torch.dtype, masked: bool, width: int) -> Check:
-    """Return the largest errors of one back end over all lengths, and the seconds of the last, or why it refuses."""
+def _check_backend(
+    name: str, device: torch.device, dtype: torch.dtype, masked: bool, width: int
+) -> Check:
+    """Return the largest errors of one back end over all lengths, and the seconds of the last, or
+    why it refuses.
+    """
     use_backends({call_kind(dtype, masked): name}, device.type)
     try:
         with warnings.catch_warnings():
             # torch explains by warnings why a back end does not serve a call.
             warnings.simplefilter("ignore")
-            runs = [_check_current(device, dtype, masked, length, width) for length in LENGTHS[device.type]]
+            runs = [
+                _check_current(device, dtype, masked, length, width)
+                for length in LENGTHS[device.type]
+            ]
     except RuntimeError as error:
         return {"refused": str(error).splitlines()[0]}
     largest = {kind: max(run[kind] for run in runs) for kind in ("forward", "backward")}
     return {**largest, "seconds": runs[-1]["seconds"]}
 
 
-def check_call_kind(device: torch.device, dtype: torch.dtype, masked: bool, width: int) -> dict[str, Check]:
-    """Check every back end for one kind of call with heads of `width`; back ends in use stay as they are."""
+def check_call_kind(
+    device: torch.device, dtype: torch.dtype, masked: bool, width: int
+) -> dict[str, Check]:
+    """Check every back end for one kind of call with heads of `width`; back ends in use stay as
+    they are.
+    """
     backends, threads = dict(_backends), torch.get_num_threads()
     # So little work that a second thread, on a busy machine, costs seconds.
     torch.set_num_threads(1)
     try:
-        return {name: _check_backend(name, device, dtype, masked, width) for name in (SDPA, *BACKENDS)}
+        return {
+            name: _check_backend(name, device, dtype, masked, width) for name in (SDPA, *BACKENDS)
+        }
     finally:
         torch.set_num_threads(threads)
         _backends.clear()
@@ -192,11 +236,18 @@ def check_call_kind(device: torch.device, dtype: torch.dtype, masked: bool, widt
 def _is_valid(checks: Any) -> bool:
     if not isinstance(checks, dict) or tuple(checks) != (SDPA, *BACKENDS):
         return False
-    return all("refused" in check or {"forward", "backward", "seconds"} <= check.keys() for check in checks.values())
+    return all(
+        "refused" in check or {"forward", "backward", "seconds"} <= check.keys()
+        for check in checks.values()
+    )
 
 
-def check_backends(device: torch.device, dtypes: Sequence[torch.dtype], width: int, refresh: bool = False) -> Checks:
-    """Check every back end for every kind of call, or, unless `refresh`, take what an earlier process measured."""
+def check_backends(
+    device: torch.device, dtypes: Sequence[torch.dtype], width: int, refresh: bool = False
+) -> Checks:
+    """Check every back end for every kind of call, or, unless `refresh`, take what an earlier
+    process measured.
+    """
     checks = {}
     for dtype, masked in itertools.product(dtypes, (True, False)):
         kind = call_kind(dtype, masked)
@@ -215,7 +266,7 @@ def check_backends(device: torch.device, dtypes: Sequence[torch.dtype], width: i
     return checks
 
 
-# --- the choice --------------------------------------------------------------------------------------------
+# --- the choice --------------------------------------------------------------------------------
 
 
 def is_wrong(kind: str, check: Check) -> bool:
@@ -240,7 +291,8 @@ def _reason(check: Check) -> str:
 def choose_backends(checks: Checks, requested: str, timed: bool) -> dict[str, str]:
     """Choose the back end of each kind of call, from the checks alone.
 
-    ``auto`` takes the fastest that is right or, where nothing was `timed`, torch's own choice if that is right.
+    ``auto`` takes the fastest that is right or, where nothing was `timed`, torch's own choice if
+    that is right.
 
     Raises
     ------
@@ -253,18 +305,25 @@ def choose_backends(checks: Checks, requested: str, timed: bool) -> dict[str, st
         right = [name for name in order if name in of_kind and _is_right(kind, of_kind[name])]
         if not right:
             reasons = "; ".join(f"{name} {_reason(check)}" for name, check in of_kind.items())
-            problems.add(f"attention, {kind}: no back end is right here ({reasons}); --device cpu computes elsewhere")
+            problems.add(
+                f"attention, {kind}: no back end is right here ({reasons}); --device cpu "
+                "computes elsewhere"
+            )
             continue
         best = min(right, key=lambda name: of_kind[name]["seconds"]) if timed else right[0]
         chosen[kind] = best
         if requested == "auto":
             for name in (name for name, check in of_kind.items() if is_wrong(kind, check)):
-                log.warning("attention, %s: %s %s; %s is taken", kind, name, _reason(of_kind[name]), best)
+                log.warning(
+                    "attention, %s: %s %s; %s is taken", kind, name, _reason(of_kind[name]), best
+                )
         elif _is_right(kind, of_kind[requested]):
             chosen[kind] = requested
         else:
             reason = _reason(of_kind[requested])
-            problems.add(f"--attn-implementation {requested}: {kind}: {reason}; take auto (here {best})")
+            problems.add(
+                f"--attn-implementation {requested}: {kind}: {reason}; take auto (here {best})"
+            )
     problems.raise_if_any()
     return chosen
 
@@ -282,11 +341,17 @@ def _decide_for(facts: Facts, config: RuntimeConfig, in_bf16: bool) -> dict[str,
 
 
 def decide_execution(
-    config: RuntimeConfig, device: torch.device, width: int, earlier: dict[str, Any] | None = None, in_bf16: bool = True
+    config: RuntimeConfig,
+    device: torch.device,
+    width: int,
+    earlier: dict[str, Any] | None = None,
+    in_bf16: bool = True,
 ) -> dict[str, Any]:
-    """Decide what this process computes with, and let attention with heads of `width` use it from now on.
+    """Decide what this process computes with, and let attention with heads of `width` use it from
+    now on.
 
-    Where ``AAM_PLATFORM`` names a recorded machine, what would be decided there is reported and nothing changed here.
+    Where ``AAM_PLATFORM`` names a recorded machine, what would be decided there is reported and
+    nothing changed here.
 
     Parameters
     ----------
@@ -295,7 +360,8 @@ def decide_execution(
     width : int
         Width of an attention head.
     earlier : dict, optional
-        What an earlier call of the same run, or rank 0, decided; taken over where it answers the same question.
+        What an earlier call of the same run, or rank 0, decided; taken over where it answers the
+        same question.
     in_bf16 : bool
         As for `resolve_precision`; what only predicts is decided too.
 
@@ -316,7 +382,9 @@ def decide_execution(
         log.info(text, decision["recorded"], decision["attention"])
         use_backends({})
         return decision
-    dtypes = tuple(dict.fromkeys(resolve_precision(config, device, one) for one in (in_bf16, False)))
+    dtypes = tuple(
+        dict.fromkeys(resolve_precision(config, device, one) for one in (in_bf16, False))
+    )
     question = {
         "asked": config.attn_implementation,
         "on": device_name(device),

@@ -1,4 +1,6 @@
-"""The ranks of a run: their collective operations, their start on this node, how they meet and end."""
+"""The ranks of a run: their collective operations, their start on this node, how they meet and
+end.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,17 @@ log = logging.getLogger("aam")
 
 
 class _Begin(torch.autograd.Function):
-    """Send rows [n, ...] to all ranks; backward waits for the sum of the gradients that `_Arrive` has begun."""
+    """Send rows [n, ...] to all ranks; backward waits for the sum of the gradients that `_Arrive`
+    has begun.
+    """
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sizes: tuple[int, ...], way: _Way) -> Tensor:
         ctx.way = way
         # gloo gathers tensors of equal length.
-        padded = nn.functional.pad(rows, (0, 0) * (rows.ndim - 1) + (0, max(sizes) - len(rows))).contiguous()
+        padded = nn.functional.pad(
+            rows, (0, 0) * (rows.ndim - 1) + (0, max(sizes) - len(rows))
+        ).contiguous()
         way.parts = [torch.empty_like(padded) for _ in sizes]
         way.work = dist.all_gather(way.parts, padded, async_op=True)
         return rows.view_as(rows)
@@ -77,7 +83,8 @@ class _Way:
 
 @dataclass(frozen=True)
 class World:
-    """The ranks of a run, and the place of this process among them; with one rank, collectives cost nothing.
+    """The ranks of a run, and the place of this process among them; with one rank, collectives cost
+    nothing.
 
     Attributes
     ----------
@@ -104,9 +111,11 @@ class World:
         return self.rank == 0
 
     def gather_rows(self, rows: Tensor, sizes: tuple[int, ...]) -> Callable[[], Tensor]:
-        """Begin to gather the rows ``[n, ...]`` of all ranks, `sizes` of each, with gradient; what is returned waits.
+        """Begin to gather the rows ``[n, ...]`` of all ranks, `sizes` of each, with gradient; what
+        is returned waits.
 
-        What a rank computes before it calls that hides the exchange, in backward too. With one size it is `rows`.
+        What a rank computes before it calls that hides the exchange, in backward too. With one size
+        it is `rows`.
         """
         if len(sizes) < 2:
             return lambda: rows
@@ -123,7 +132,9 @@ class World:
         return values
 
     def largest_values(self, values: Tensor) -> Tensor:
-        """Return the largest of the ranks' tensors of one shape, element by element, without gradient."""
+        """Return the largest of the ranks' tensors of one shape, element by element, without
+        gradient.
+        """
         values = values.detach().clone()
         if self.size > 1:
             dist.all_reduce(values, dist.ReduceOp.MAX)
@@ -142,8 +153,12 @@ class World:
         """Return whether `flag` is true on any rank."""
         return bool(self.all_reduce_max(int(flag)))
 
-    def all_gather_arrays(self, array: npt.NDArray[Any], kind: str = "other") -> list[npt.NDArray[Any]]:
-        """Gather the arrays ``[n, ...]`` of all ranks, which differ in n only; `kind` names them in `bytes_sent`."""
+    def all_gather_arrays(
+        self, array: npt.NDArray[Any], kind: str = "other"
+    ) -> list[npt.NDArray[Any]]:
+        """Gather the arrays ``[n, ...]`` of all ranks, which differ in n only; `kind` names them in
+        `bytes_sent`.
+        """
         if self.size == 1:
             return [array]
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
@@ -153,8 +168,12 @@ class World:
         parts = self.gather_alike(padded, kind)()
         return [part[: int(size)] for part, size in zip(parts, sizes, strict=True)]
 
-    def gather_alike(self, array: npt.NDArray[Any], kind: str) -> Callable[[], list[npt.NDArray[Any]]]:
-        """Begin to gather the arrays of all ranks, of one shape; what is returned waits. `kind` as above."""
+    def gather_alike(
+        self, array: npt.NDArray[Any], kind: str
+    ) -> Callable[[], list[npt.NDArray[Any]]]:
+        """Begin to gather the arrays of all ranks, of one shape; what is returned waits. `kind` as
+        above.
+        """
         parts = [torch.from_numpy(np.empty_like(array)) for _ in range(self.size)]
         work = dist.all_gather(parts, torch.from_numpy(array), async_op=True)
         self.bytes_sent[kind] += array.nbytes
@@ -171,7 +190,11 @@ class World:
             return data
         length = torch.tensor([len(data)])
         dist.broadcast(length, 0)
-        content = np.frombuffer(data, np.uint8).copy() if self.is_main else np.zeros(int(length), np.uint8)
+        content = (
+            np.frombuffer(data, np.uint8).copy()
+            if self.is_main
+            else np.zeros(int(length), np.uint8)
+        )
         message = torch.from_numpy(content)
         dist.broadcast(message, 0)
         return message.numpy().tobytes()
@@ -182,8 +205,9 @@ class World:
         Returns
         -------
         dict
-            ``sent_KIND``, the bytes per batch that this rank sent (``sent_gradients`` per step), and ``imbalance``,
-            the largest arithmetic of a rank over the mean, averaged over batches, as ranks wait for each other in each.
+            ``sent_KIND``, the bytes per batch that this rank sent (``sent_gradients`` per step),
+            and ``imbalance``, the largest arithmetic of a rank over the mean, averaged over
+            batches, as ranks wait for each other in each.
         """
         work, sent = np.array(self.work, np.float64), dict(self.bytes_sent)
         self.work.clear()
@@ -193,7 +217,10 @@ class World:
         self.bytes_sent.clear()
         metrics = {f"sent_{kind}": count / len(work) for kind, count in sent.items()}
         metrics |= {f"sent_{kind}": float(count) for kind, count in self.bytes_per_step.items()}
-        return {**metrics, "imbalance": float((work_of_ranks.max(axis=0) / work_of_ranks.mean(axis=0)).mean())}
+        return {
+            **metrics,
+            "imbalance": float((work_of_ranks.max(axis=0) / work_of_ranks.mean(axis=0)).mean()),
+        }
 
     def barrier(self) -> None:
         """Wait until all ranks are here."""
@@ -212,7 +239,9 @@ class Link:
     expected: deque[tuple[Any, Tensor]] = field(default_factory=deque)
 
     def send(self, value: Tensor, kind: str = "hidden states") -> None:
-        """Start to send `value` to the other rank, which must expect one of its shape; `kind` names it in metrics."""
+        """Start to send `value` to the other rank, which must expect one of its shape; `kind` names
+        it in metrics.
+        """
         value = value.contiguous()
         self.sent.append((dist.isend(value, 1 - self.world.rank), value))
         self.world.bytes_sent[kind] += value.nbytes
@@ -228,7 +257,9 @@ class Link:
         return value
 
     def wait_sent(self, ahead: int = 0) -> None:
-        """Wait until the other rank has received everything that was sent but the last `ahead` tensors."""
+        """Wait until the other rank has received everything that was sent but the last `ahead`
+        tensors.
+        """
         while len(self.sent) > ahead:
             work, _ = self.sent.popleft()
             work.wait()
@@ -252,13 +283,16 @@ GRACE_SECONDS = 15.0
 # Environment variable with the process that started the ranks of a node: they end with it.
 LAUNCHER = "AAM_LAUNCHER"
 
-# The groups of several ranks that this process has joined, kept to its end: to free one joins its threads while Python
-# is locked, and a thread that frees the tensors of a finished all-reduce waits for that lock, so both wait for ever.
+# The groups of several ranks that this process has joined, kept to its end: to free one joins its
+# threads while Python is locked, and a thread that frees the tensors of a finished all-reduce waits
+# for that lock, so both wait for ever.
 _groups: list[Any] = []
 
 
 def process_count(config: ProcessConfig) -> int:
-    """Return how many processes ``--data-parallel`` starts: one per visible GPU, or on CPU one per `threads` cores."""
+    """Return how many processes ``--data-parallel`` starts: one per visible GPU, or on CPU one per
+    `threads` cores.
+    """
     if torch.cuda.is_available() and config.device != "cpu":
         return torch.cuda.device_count()
     return max(available_cores() // config.threads, 1) if config.threads else 1
@@ -283,21 +317,28 @@ def rank_environment(size: int) -> dict[str, str]:
     }
 
 
-def start_ranks(size: int, words: Sequence[str], program: str, **options: Any) -> list[subprocess.Popen[Any]]:
-    """Start ``python -m program`` with the command line `words` as `size` ranks here, with `options` of `Popen`."""
+def start_ranks(
+    size: int, words: Sequence[str], program: str, **options: Any
+) -> list[subprocess.Popen[Any]]:
+    """Start ``python -m program`` with the command line `words` as `size` ranks here, with
+    `options` of `Popen`.
+    """
     shared = rank_environment(size)
     command = [sys.executable, "-m", program, *words]
     return [
-        subprocess.Popen(command, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, **options)
+        subprocess.Popen(
+            command, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, **options
+        )
         for rank in range(size)
     ]
 
 
 def launch(size: int, words: Sequence[str], program: str = "aam") -> int:
-    """Run ``python -m program`` with the command line `words` as `size` processes here; return their exit status.
+    """Run ``python -m program`` with the command line `words` as `size` processes here; return
+    their exit status.
 
-    Signals that warn are passed on to the ranks. When one rank fails, the others have a minute to end; after a second
-    signal all have seconds.
+    Signals that warn are passed on to the ranks. When one rank fails, the others have a minute to
+    end; after a second signal all have seconds.
     """
     ranks = start_ranks(size, words, program)
     signal_times: list[float] = []
@@ -323,41 +364,61 @@ def launch(size: int, words: Sequence[str], program: str = "aam") -> int:
 
 
 def _wait_for(ranks: Sequence[subprocess.Popen[Any]], signal_times: Sequence[float]) -> None:
-    """Wait until all ranks have ended, or for a limited time after one failed or a second signal came."""
+    """Wait until all ranks have ended, or for a limited time after one failed or a second signal
+    came.
+    """
     deadline = math.inf
     while any(rank.poll() is None for rank in ranks) and time.monotonic() < deadline:
         time.sleep(0.1)
-        if deadline == math.inf and any(rank.poll() not in (None, FINISHED, CALL_AGAIN) for rank in ranks):
+        if deadline == math.inf and any(
+            rank.poll() not in (None, FINISHED, CALL_AGAIN) for rank in ranks
+        ):
             deadline = time.monotonic() + FAILURE_SECONDS
         if len(signal_times) > 1:
             deadline = min(deadline, signal_times[1] + GRACE_SECONDS)
 
 
 def _combined_status(statuses: Sequence[int | None]) -> int:
-    """Return the exit status of all ranks: that of a failure before that of a rank that wants to be called again."""
+    """Return the exit status of all ranks: that of a failure before that of a rank that wants to be
+    called again.
+    """
     for rank, status in enumerate(statuses):
         if status is None or status < 0:
-            end = "did not end by itself" if status is None else f"was ended by {signal.Signals(-status).name}"
+            end = (
+                "did not end by itself"
+                if status is None
+                else f"was ended by {signal.Signals(-status).name}"
+            )
             log.error("aam: the process of rank %d %s", rank, end)
-    failed = (FAILED if status is None or status < 0 else status for status in statuses if status != FINISHED)
+    failed = (
+        FAILED if status is None or status < 0 else status
+        for status in statuses
+        if status != FINISHED
+    )
     return min(failed, default=FINISHED)
 
 
-# --- the process group -----------------------------------------------------------------------------------------------
+# --- the process group -------------------------------------------------------------------------
 
 
 def _check_world(config: ProcessConfig) -> World:
-    """Return the place of this process among the ranks; `InputError` where options and environment disagree."""
+    """Return the place of this process among the ranks; `InputError` where options and environment
+    disagree.
+    """
     place = rank_of(os.environ)
     options = " ".join(process_options(config))
     if not options:
         return SINGLE
     if place is None:
         advice = "start one process per device by srun or torchrun, or pass --data-parallel"
-        raise InputError(f"{options}: no rank stands in the environment (RANK or SLURM_PROCID); {advice}")
+        raise InputError(
+            f"{options}: no rank stands in the environment (RANK or SLURM_PROCID); {advice}"
+        )
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if place.size > 1 and missing:
-        raise InputError(f"--distributed: {' and '.join(missing)} not set; they name where the ranks meet")
+        raise InputError(
+            f"--distributed: {' and '.join(missing)} not set; they name where the ranks meet"
+        )
     return World(*place)
 
 
@@ -365,8 +426,8 @@ def _check_world(config: ProcessConfig) -> World:
 def process_group(config: ProcessConfig) -> Iterator[World]:
     """Join the process group of this run while the context lasts.
 
-    Where a rank fails, the others end within a minute and name the cause: those in an exchange because it breaks,
-    those elsewhere because a thread watches.
+    Where a rank fails, the others end within a minute and name the cause: those in an exchange
+    because it breaks, those elsewhere because a thread watches.
 
     Raises
     ------
@@ -382,9 +443,13 @@ def process_group(config: ProcessConfig) -> Iterator[World]:
     if torch.cuda.is_available() and config.device != "cpu":
         torch.cuda.set_device(world.local_rank % torch.cuda.device_count())
     logging.getLogger("aam").setLevel(logging.INFO if world.is_main else logging.ERROR)
-    store = _connect_store(world, world.is_main and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True")
+    store = _connect_store(
+        world, world.is_main and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    )
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=TIMEOUT)
+    dist.init_process_group(
+        backend, store=store, rank=world.rank, world_size=world.size, timeout=TIMEOUT
+    )
     _groups.append(dist.group.WORLD)
     finished = threading.Event()
     watch = threading.Thread(target=_watch_other_ranks, args=(world, finished), daemon=True)
@@ -396,7 +461,8 @@ def process_group(config: ProcessConfig) -> Iterator[World]:
         raise _resolve_failure(world, store, error) from error
     finally:
         finished.set()
-        # A thread that the interpreter's end meets within the store aborts the process (SIGABRT, status 134).
+        # A thread that the interpreter's end meets within the store aborts the process (SIGABRT,
+        # status 134).
         watch.join(GRACE_SECONDS)
         # A rank that fails leaves its group as it is: to destroy it would wait for the others.
         if sys.exc_info()[0] is None:
@@ -406,9 +472,10 @@ def process_group(config: ProcessConfig) -> Iterator[World]:
 def end_rank(status: int) -> None:
     """End this process with `status` where it was one of several ranks; else return.
 
-    It ends without the interpreter's teardown: threads of the group that wait for the interpreter when it is gone abort
-    the process (SIGABRT), under load in one of hundreds of ends, and hide the status. An error that is being handled is
-    shown with its traceback; what cannot be printed to its end makes a status of 0 that of a failure.
+    It ends without the interpreter's teardown: threads of the group that wait for the interpreter
+    when it is gone abort the process (SIGABRT), under load in one of hundreds of ends, and hide the
+    status. An error that is being handled is shown with its traceback; what cannot be printed to
+    its end makes a status of 0 that of a failure.
     """
     if not _groups:
         return
@@ -428,7 +495,9 @@ def end_rank(status: int) -> None:
 def _connect_store(world: World, serve: bool) -> Any:
     """Connect to the store where ranks meet and leave failure messages; one rank serves it."""
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    return dist.TCPStore(host, port, None, serve, timeout=datetime.timedelta(minutes=5), wait_for_workers=False)  # type: ignore[attr-defined]
+    return dist.TCPStore(  # type: ignore[attr-defined]
+        host, port, None, serve, timeout=datetime.timedelta(minutes=5), wait_for_workers=False
+    )
 
 
 def _failure_key(rank: int) -> str:
@@ -450,8 +519,13 @@ def _read_failure(world: World, store: Any) -> Exception | SystemExit | None:
 
 
 def _resolve_failure(world: World, store: Any, error: Exception) -> BaseException:
-    """Return the error of another rank that caused `error`, or announce `error` to the others and return it."""
-    is_connection_error, is_bad_input = isinstance(error, RuntimeError), isinstance(error, InputError)
+    """Return the error of another rank that caused `error`, or announce `error` to the others and
+    return it.
+    """
+    is_connection_error, is_bad_input = (
+        isinstance(error, RuntimeError),
+        isinstance(error, InputError),
+    )
     for _ in range(5 if is_connection_error or (is_bad_input and not world.is_main) else 0):
         with contextlib.suppress(RuntimeError):
             if (failure := _read_failure(world, store)) is not None:
@@ -459,7 +533,10 @@ def _resolve_failure(world: World, store: Any, error: Exception) -> BaseExceptio
         time.sleep(1)
     if is_connection_error and "onnection" in str(error):
         log.debug("%s", error)
-        return RunError("a rank was lost; --resume-from auto goes on from the last whole checkpoint, if there is one")
+        return RunError(
+            "a rank was lost; --resume-from auto goes on from the last whole checkpoint, if "
+            "there is one"
+        )
     with contextlib.suppress(RuntimeError):
         store.set(_failure_key(world.rank), f"{BAD_INPUT if is_bad_input else FAILED} {error}")
         # The store ends with rank 0: the others need time to read it.
@@ -468,7 +545,9 @@ def _resolve_failure(world: World, store: Any, error: Exception) -> BaseExceptio
 
 
 def _watch_other_ranks(world: World, finished: threading.Event) -> None:
-    """End this process when another rank failed and the main thread does not notice, as in a collective on a GPU."""
+    """End this process when another rank failed and the main thread does not notice, as in a
+    collective on a GPU.
+    """
     store, launcher = _connect_store(world, False), os.environ.get(LAUNCHER)
     failure: BaseException | None = None
     try:

@@ -1,4 +1,6 @@
-"""What a process learns of its machine, job and ranks without torch, and what must be set before torch is imported."""
+"""What a process learns of its machine, job and ranks without torch, and what must be set before
+torch is imported.
+"""
 
 from __future__ import annotations
 
@@ -35,21 +37,33 @@ TUNABLE, TUNING = "PYTORCH_TUNABLEOP_ENABLED", "PYTORCH_TUNABLEOP_TUNING"
 
 AOTRITON = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
 
-# A thread that waits for the others spins unless told not to: faster on free cores, but beside other work it keeps
-# that from the core (docs/decisions.md has the numbers).
+# A thread that waits for the others spins unless told not to: faster on free cores, but beside
+# other work it keeps that from the core (docs/decisions.md has the numbers).
 WAITING = ("OMP_WAIT_POLICY", "PASSIVE")
 
-# The pools of OpenMP (torch, scikit-learn) and of the libraries of linear algebra below NumPy and SciPy.
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+# The pools of OpenMP (torch, scikit-learn) and of the libraries of linear algebra below NumPy and
+# SciPy.
+THREADS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
 
-# How often, and after how many seconds each, the running threads of the machine are counted at the start.
+# How often, and after how many seconds each, the running threads of the machine are counted at the
+# start.
 COUNTS, COUNT_SECONDS = 5, 0.004
 
 # Caches of compiled kernels, and the folder of each below that of a job.
 CACHES = {
-    "MIOPEN_USER_DB_PATH": "miopen", "MIOPEN_CUSTOM_CACHE_DIR": "miopen", "TRITON_CACHE_DIR": "triton",
-    "TORCHINDUCTOR_CACHE_DIR": "inductor", "XDG_CACHE_HOME": "xdg", "TORCH_HOME": "torch",
-}  # fmt: skip
+    "MIOPEN_USER_DB_PATH": "miopen",
+    "MIOPEN_CUSTOM_CACHE_DIR": "miopen",
+    "TRITON_CACHE_DIR": "triton",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "XDG_CACHE_HOME": "xdg",
+    "TORCH_HOME": "torch",
+}
 
 WATCHED = (
     *VISIBLE["AMD"],
@@ -81,7 +95,11 @@ def _expandable(environment: Mapping[str, str], hip: str) -> list[Change]:
     """Return the changes that turn expandable segments off, which hang on ROCm below 7."""
     changes = []
     for name in ALLOCATOR if int(hip.split(".")[0]) < 7 else ():
-        kept = [word for word in environment.get(name, "").split(",") if not word.startswith("expandable_segments")]
+        kept = [
+            word
+            for word in environment.get(name, "").split(",")
+            if not word.startswith("expandable_segments")
+        ]
         if name in environment and ",".join(kept) != environment[name]:
             reason = f"expandable_segments hangs on ROCm below 7 (this is {hip})"
             changes.append(Change(name, ",".join(kept) or None, reason))
@@ -89,7 +107,10 @@ def _expandable(environment: Mapping[str, str], hip: str) -> list[Change]:
 
 
 def required_changes(
-    environment: Mapping[str, str], architectures: Sequence[str], hip: str | None, job: Path | None = None
+    environment: Mapping[str, str],
+    architectures: Sequence[str],
+    hip: str | None,
+    job: Path | None = None,
 ) -> list[Change]:
     """Return what to change in `environment` before torch is imported.
 
@@ -105,21 +126,36 @@ def required_changes(
     """
     changes = []
     names = [name for name in VISIBLE["NVIDIA" if hip is None else "AMD"] if name in environment]
-    changes += [Change(name, None, f"composes with {names[0]} to no device at all") for name in names[1:]]
+    changes += [
+        Change(name, None, f"composes with {names[0]} to no device at all") for name in names[1:]
+    ]
     if hip is not None:
         changes += _expandable(environment, hip)
         if OVERRIDE in environment and "gfx942" in architectures:
-            changes.append(Change(OVERRIDE, None, "gfx942 has kernels of its own, those of another chip compute wrong"))
+            changes.append(
+                Change(
+                    OVERRIDE,
+                    None,
+                    "gfx942 has kernels of its own, those of another chip compute wrong",
+                )
+            )
         if environment.get(TUNABLE) == "1" and environment.get(TUNING) != "0":
             reason = (
-                "a search in a run has crashed on ROCm (pytorch #159070, #139116); results of a file are still used"
+                "a search in a run has crashed on ROCm (pytorch #159070, #139116); results "
+                "of a file are still used"
             )
             changes.append(Change(TUNING, "0", reason))
         if set(NO_HIPBLASLT) & set(architectures) and environment.get(HIPBLASLT) != "0":
-            changes.append(Change(HIPBLASLT, "0", f"hipBLASLt has no kernels for {', '.join(architectures)}"))
+            changes.append(
+                Change(HIPBLASLT, "0", f"hipBLASLt has no kernels for {', '.join(architectures)}")
+            )
     if job is not None:
-        missing = {name: str(job / folder) for name, folder in CACHES.items() if name not in environment}
-        changes += [Change(name, path, "caches lie on the job's own disk") for name, path in missing.items()]
+        missing = {
+            name: str(job / folder) for name, folder in CACHES.items() if name not in environment
+        }
+        changes += [
+            Change(name, path, "caches lie on the job's own disk") for name, path in missing.items()
+        ]
     return changes
 
 
@@ -129,13 +165,19 @@ def _architectures() -> list[str]:
     for path in Path("/sys/class/kfd/kfd/topology/nodes").glob("*/properties"):
         version = re.search(r"^gfx_target_version (\d+)$", path.read_text(), re.MULTILINE)
         if version and int(version[1]):
-            major, minor, step = int(version[1]) // 10_000, int(version[1]) // 100 % 100, int(version[1]) % 100
+            major, minor, step = (
+                int(version[1]) // 10_000,
+                int(version[1]) // 100 % 100,
+                int(version[1]) % 100,
+            )
             chips.add(f"gfx{major}{minor:x}{step:x}")
     return sorted(chips)
 
 
 def hip_version() -> str | None:
-    """Return the ROCm version that the installed torch is built for, without importing it; None for other builds."""
+    """Return the ROCm version that the installed torch is built for, without importing it; None for
+    other builds.
+    """
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None
@@ -146,20 +188,26 @@ def hip_version() -> str | None:
 
 def _job_folder() -> Path | None:
     number = os.environ.get("SLURM_JOB_ID", "")
-    disk = Path(os.environ.get("AAM_LOCAL") or f"/scratch/{os.environ.get('USER', '')}/job_{number}")
+    disk = Path(
+        os.environ.get("AAM_LOCAL") or f"/scratch/{os.environ.get('USER', '')}/job_{number}"
+    )
     return disk / f"aam-cache-{os.getuid()}-{number}" if number and disk.is_dir() else None
 
 
 def cores_are_free(running: Sequence[int], usable: int, total: int) -> bool:
-    """Return whether a machine of `total` cores has `usable` cores for this process beside its other work.
+    """Return whether a machine of `total` cores has `usable` cores for this process beside its
+    other work.
 
-    `running` are counts of the threads that run or wait for a core, this process among them; none: not known.
+    `running` are counts of the threads that run or wait for a core, this process among them; none:
+    not known.
     """
     return bool(running) and sorted(running)[len(running) // 2] - 1 + usable <= total
 
 
 def _count_running() -> list[int]:
-    """Count the threads of this machine that run or wait for a core, a few times; empty where it does not say."""
+    """Count the threads of this machine that run or wait for a core, a few times; empty where it
+    does not say.
+    """
     counts = []
     with contextlib.suppress(OSError):
         for _ in range(COUNTS):
@@ -169,10 +217,11 @@ def _count_running() -> list[int]:
 
 
 def limit_threads(threads: int) -> None:
-    """Let no thread pool of this process, or of a process that it starts, have more than `threads` threads.
+    """Let no thread pool of this process, or of a process that it starts, have more than `threads`
+    threads.
 
-    A library reads its variable when it is loaded; those that are loaded already are told. Only torch's own setting
-    is left to `aam.device.platform.prepare_device`.
+    A library reads its variable when it is loaded; those that are loaded already are told. Only
+    torch's own setting is left to `aam.device.platform.prepare_device`.
     """
     # `containers/` imports this module without any library.
     from threadpoolctl import threadpool_limits
@@ -219,30 +268,42 @@ def container_and_job() -> dict[str, Any]:
     """Return the container and the SLURM job in which this process runs."""
     container = os.environ.get("APPTAINER_CONTAINER") or os.environ.get("SINGULARITY_CONTAINER")
     names = ("JOB_ID", "JOB_PARTITION", "NNODES", "NTASKS", "PROCID", "CPUS_PER_TASK", "JOB_GPUS")
-    slurm = {name.lower(): os.environ[f"SLURM_{name}"] for name in names if f"SLURM_{name}" in os.environ}
+    slurm = {
+        name.lower(): os.environ[f"SLURM_{name}"] for name in names if f"SLURM_{name}" in os.environ
+    }
     caches = {name: os.environ[name] for name in CACHES if name in os.environ}
     image = {"path": container, "digest": os.environ.get("AAM_IMAGE")}
     return {"container": image, "slurm": slurm, "caches": {"aam": str(cache_folder()), **caches}}
 
 
 def cache_folder() -> Path:
-    """Return the cache of verdicts: ``AAM_CACHE``, or ``aam`` below ``XDG_CACHE_HOME`` or ~/.cache."""
+    """Return the cache of verdicts: ``AAM_CACHE``, or ``aam`` below ``XDG_CACHE_HOME`` or
+    ~/.cache.
+    """
     folder = os.environ.get("AAM_CACHE")
-    return Path(folder) if folder else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aam"
+    return (
+        Path(folder)
+        if folder
+        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aam"
+    )
 
 
-# --- processors and ranks --------------------------------------------------------------------------------------------
+# --- processors and ranks ----------------------------------------------------------------------
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process may use; macOS does not say, so there it is all of them."""
+    """Return the number of cores that this process may use; macOS does not say, so there it is all
+    of them.
+    """
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def may_have_gpu() -> bool:
-    """Return whether the system lists an NVIDIA or AMD GPU, which torch may still be unable to use."""
+    """Return whether the system lists an NVIDIA or AMD GPU, which torch may still be unable to
+    use.
+    """
     return Path("/dev/kfd").exists() or any(Path("/dev").glob("nvidia[0-9]*"))
 
 
@@ -250,7 +311,10 @@ def may_have_gpu() -> bool:
 MULTI_PROCESS_OPTIONS = ("distributed", "data_parallel", "fsdp", "fsdp_sharded_checkpoint")
 
 # Variables of rank, number of ranks and rank on the node: those of torchrun, and those of SLURM.
-RANK_VARIABLES = (("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"))
+RANK_VARIABLES = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+)
 
 
 class Rank(NamedTuple):
@@ -262,7 +326,9 @@ class Rank(NamedTuple):
 
 
 def rank_of(environment: Mapping[str, str]) -> Rank | None:
-    """Return the place of this process among the ranks, or None where neither torchrun nor SLURM started it."""
+    """Return the place of this process among the ranks, or None where neither torchrun nor SLURM
+    started it.
+    """
     for names in RANK_VARIABLES:
         if all(environment.get(name, "").isdigit() for name in names):
             return Rank(*(int(environment[name]) for name in names))
@@ -270,7 +336,8 @@ def rank_of(environment: Mapping[str, str]) -> Rank | None:
 
 
 def is_rank(runtime: Any) -> bool:
-    """Return whether this process is one of the ranks of a run, which check its options when they have met.
+    """Return whether this process is one of the ranks of a run, which check its options when they
+    have met.
 
     Then an error of one of them is the error of all, and is printed once.
     """

@@ -1,4 +1,6 @@
-"""Memory of this process: how much it takes now, took at most in each stage, and may take; ``--memory-profile``."""
+"""Memory of this process: how much it takes now, took at most in each stage, and may take;
+``--memory-profile``.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,8 @@ BETWEEN = "between"
 class StageMemory(StageRecorder):
     """Peak memory of each stage, and of the time between them, in bytes.
 
-    For each stage ``peak_bytes`` (of the device), ``reserved_bytes`` (by torch's allocator on a GPU) and
-    ``resident_bytes`` (of the process).
+    For each stage ``peak_bytes`` (of the device), ``reserved_bytes`` (by torch's allocator on a
+    GPU) and ``resident_bytes`` (of the process).
     """
 
     def __init__(self, device: torch.device, names: Collection[str]) -> None:
@@ -47,19 +49,28 @@ class StageMemory(StageRecorder):
     def measure(self, name: str | None) -> None:
         """Attribute the peak since the last call to the stage `name`."""
         reserved = torch.cuda.max_memory_reserved(self.device) if self.device.type == "cuda" else 0
-        now = {"peak_bytes": peak_memory(self.device), "reserved_bytes": reserved, "resident_bytes": resident_memory()}
+        now = {
+            "peak_bytes": peak_memory(self.device),
+            "reserved_bytes": reserved,
+            "resident_bytes": resident_memory(),
+        }
         before = self.measured.get(name or BETWEEN, now)
-        self.measured[name or BETWEEN] = {kind: max(value, before[kind]) for kind, value in now.items()}
+        self.measured[name or BETWEEN] = {
+            kind: max(value, before[kind]) for kind, value in now.items()
+        }
         reset_peak(self.device)
 
 
 def peak_memory(device: torch.device) -> int:
-    """Return the most bytes that this process held: of the device where it has memory of its own, else resident."""
+    """Return the most bytes that this process held: of the device where it has memory of its own,
+    else resident.
+    """
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     status = Path("/proc/self/status")
     if status.exists():
-        # The kernel passes ru_maxrss of a parent on to its child; VmHWM starts anew in each process.
+        # The kernel passes ru_maxrss of a parent on to its child; VmHWM starts anew in each
+        # process.
         match = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(), re.MULTILINE)
         if match:
             return 1024 * int(match[1])
@@ -72,7 +83,9 @@ def _max_resident(who: int) -> int:
 
 
 def child_peak_memory() -> int:
-    """Return the most bytes that any single child process of this one, among those that have ended, held."""
+    """Return the most bytes that any single child process of this one, among those that have ended,
+    held.
+    """
     return _max_resident(resource.RUSAGE_CHILDREN)
 
 
@@ -90,14 +103,19 @@ def reset_peak(device: torch.device) -> None:
 def keep_freed_memory() -> None:
     """Let the C library keep memory that is freed instead of handing it back to the system.
 
-    Else each step of a large table takes the pages of its activations anew: a quarter of its processor time.
-    Variables MALLOC_* of the environment win; a system without glibc is left as it is.
+    Else each step of a large table takes the pages of its activations anew: a quarter of its
+    processor time. Variables MALLOC_* of the environment win; a system without glibc is left as it
+    is.
     """
     if any(name.startswith("MALLOC_") for name in os.environ):
         return
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
-        for parameter, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 1 << 26)):
+        for parameter, value in (
+            (M_MMAP_MAX, 0),
+            (M_TRIM_THRESHOLD, 2**31 - 1),
+            (M_TOP_PAD, 1 << 26),
+        ):
             library.mallopt(parameter, value)
 
 
@@ -110,8 +128,14 @@ def memory_limit(device: torch.device, share: float | None) -> int:
     if device.type == "cuda":
         return int(share * torch.cuda.get_device_properties(device).total_memory)
     meminfo = Path("/proc/meminfo")
-    match = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo.read_text(), re.MULTILINE) if meminfo.exists() else None
-    free = 1024 * int(match[1]) if match else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    match = (
+        re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo.read_text(), re.MULTILINE)
+        if meminfo.exists()
+        else None
+    )
+    free = (
+        1024 * int(match[1]) if match else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    )
     return int(share * (free + resident_memory()))
 
 
@@ -122,13 +146,15 @@ def resident_memory() -> int:
     return 0
 
 
-# --- what ``--memory-profile`` writes ---------------------------------------------------------------------------------
+# --- what ``--memory-profile`` writes ----------------------------------------------------------
 
 PROFILED = ("model creation", "transfer", "forward", "backward", "step")
 
 
 def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
-    """Run a command, then write memory.json and memory.png to its output folder, also when memory was too little."""
+    """Run a command, then write memory.json and memory.png to its output folder, also when memory
+    was too little.
+    """
     runtime = getattr(config, "runtime", config)
     device = choose_device(getattr(runtime, "device", "cpu"))
     folder = getattr(runtime, "output_dir", None)
@@ -151,12 +177,19 @@ def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
 
 def _write_memory(folder: Path, peaks: dict[str, dict[str, int]], device: torch.device) -> None:
     limit, largest = memory_limit(device, 1.0), max(peak["peak_bytes"] for peak in peaks.values())
-    report = {"stages": peaks, "limit_bytes": limit, "utilisation": largest / limit, "child_bytes": child_peak_memory()}
+    report = {
+        "stages": peaks,
+        "limit_bytes": limit,
+        "utilisation": largest / limit,
+        "child_bytes": child_peak_memory(),
+    }
     import altair as alt
 
     rows = [{"stage": stage, "memory": peak["peak_bytes"] / 1e9} for stage, peak in peaks.items()]
     chart = alt.Chart(alt.InlineData(values=rows), width=500).mark_bar()
-    chart = chart.encode(x=alt.X("memory:Q", title="most memory, GB"), y=alt.Y("stage:N", title=None, sort=None))
+    chart = chart.encode(
+        x=alt.X("memory:Q", title="most memory, GB"), y=alt.Y("stage:N", title=None, sort=None)
+    )
     with atomic_file(folder / "memory.png") as temporary:
         chart.save(temporary, format="png")
     write_text(folder / "memory.json", json.dumps(report, indent=1) + "\n")

@@ -50,16 +50,22 @@ class RuntimeConfig(DeviceConfig, OutputConfig):
     output_dir: Path | None = option(
         None, "Folder of the run; must not hold one already.", changes="nothing", unless="dry_run"
     )
-    seed: int = option(0, "Seed of every random draw.", ge=0, le=2**32 - 1, aliases=("--random-seed",))
-    num_workers: int = rare(0, "Processes that prepare batches beside the main one.", ge=0, changes="nothing")
+    seed: int = option(
+        0, "Seed of every random draw.", ge=0, le=2**32 - 1, aliases=("--random-seed",)
+    )
+    num_workers: int = rare(
+        0, "Processes that prepare batches beside the main one.", ge=0, changes="nothing"
+    )
     mixed_precision: Literal["auto", "none", "bf16", "fp16"] = rare(
         "auto",
-        "auto: networks of width 256 and more are trained in bf16 where the device has it in hardware (not on CPU), "
+        "auto: networks of width 256 and more are trained in bf16 where the device has it in "
+        "hardware (not on CPU), "
         "all else is float32; fp16 scales the loss.",
     )
     attn_implementation: Literal["auto", "math", "mem_efficient", "flash", "sdpa"] = rare(
         "auto",
-        "Attention: auto takes the fastest that is right here; sdpa leaves it to torch; wrong ones are refused.",
+        "Attention: auto takes the fastest that is right here; sdpa leaves it to torch; wrong "
+        "ones are refused.",
         changes="last bits",
     )
     tf32: bool = rare(False, "Allow TF32 products of the network (never of UniFrac targets).")
@@ -72,11 +78,15 @@ class RuntimeConfig(DeviceConfig, OutputConfig):
     )
     compile_model: bool = rare(
         False,
-        "Compile the encoders by what works here: inductor, else aot_eager, else nothing; tried apart first.",
+        "Compile the encoders by what works here: inductor, else aot_eager, else nothing; tried "
+        "apart first.",
         changes="last bits",
     )
     gradient_checkpointing: bool = rare(
-        False, "Recompute activations in backward: less memory, more time.", changes="last bits", memory="pass"
+        False,
+        "Recompute activations in backward: less memory, more time.",
+        changes="last bits",
+        memory="pass",
     )
     use_expandable_segments: bool = rare(
         False,
@@ -85,7 +95,9 @@ class RuntimeConfig(DeviceConfig, OutputConfig):
         of="command",
     )
     deterministic: bool = rare(
-        False, "Only operations that give the same bits each time, also on a GPU; slower.", changes="last bits"
+        False,
+        "Only operations that give the same bits each time, also on a GPU; slower.",
+        changes="last bits",
     )
 
 
@@ -95,7 +107,8 @@ class ProcessConfig(RuntimeConfig):
 
     distributed: bool = option(
         False,
-        "One of several processes, one per device, that srun or torchrun started; DDP makes them train as one.",
+        "One of several processes, one per device, that srun or torchrun started; DDP makes them "
+        "train as one.",
         changes="last bits",
         of="run",
     )
@@ -113,7 +126,8 @@ class ProcessConfig(RuntimeConfig):
     )
     fsdp_sharded_checkpoint: bool = rare(
         False,
-        "With --fsdp each rank writes its own shard of a checkpoint, to a folder that all ranks see.",
+        "With --fsdp each rank writes its own shard of a checkpoint, to a folder that all ranks "
+        "see.",
         changes="last bits",
         of="run",
     )

@@ -1,4 +1,6 @@
-"""The machine: its properties, the device and threads that compute, verdicts on it, operations it computes wrong."""
+"""The machine: its properties, the device and threads that compute, verdicts on it, operations it
+computes wrong.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from aam.device.environment import APPLIED, available_cores, cache_folder, limit_threads, watched_variables
+from aam.device.environment import (
+    APPLIED,
+    available_cores,
+    cache_folder,
+    limit_threads,
+    watched_variables,
+)
 from aam.device.options import RuntimeConfig
 from aam.errors import InputError, shown
 from aam.files.atomic import read_json, write_text
@@ -34,11 +42,12 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-# --- properties ----------------------------------------------------------------------------------------------
+# --- properties --------------------------------------------------------------------------------
 
 Facts = dict[str, Any]
 
-# Names the file of a recorded machine (tests/golden/platforms): decisions for it are shown, this machine computes.
+# Names the file of a recorded machine (tests/golden/platforms): decisions for it are shown, this
+# machine computes.
 RECORDED = "AAM_PLATFORM"
 
 # Operations that a chip computes wrong.
@@ -50,8 +59,8 @@ BF16 = re.compile(r"gfx(90a|908|94\w|95\w|11\w\w|12\w\w)|sm_([89]\d|1\d\d)")
 # Share of unified memory that torch may take; the page cache lives there too.
 UNIFIED_SHARE = 0.8
 
-# Accelerators that an administrator may divide into devices: compute units and memory of the whole, and the names of
-# the modes by the number of devices (rocm.docs.amd.com, "compute partitioning").
+# Accelerators that an administrator may divide into devices: compute units and memory of the whole,
+# and the names of the modes by the number of devices (rocm.docs.amd.com, "compute partitioning").
 PARTITIONS = {
     "MI300A": (228, 128 * 2**30, {1: "SPX", 3: "TPX", 6: "CPX"}),
     "MI300X": (304, 192 * 2**30, {1: "SPX", 2: "DPX", 4: "QPX", 8: "CPX"}),
@@ -76,7 +85,8 @@ class Platform:
     memory_share : float or None
         Share of the memory that torch may take, if limited.
     partition : str
-        Mode in which an accelerator is divided, such as ``SPX`` (not at all) or ``TPX`` (3 devices); empty for others.
+        Mode in which an accelerator is divided, such as ``SPX`` (not at all) or ``TPX`` (3
+        devices); empty for others.
     cpu_operations : tuple of str
         Operations that run on the CPU because the device computes them wrong.
     """
@@ -95,10 +105,11 @@ class Platform:
 
 
 def partition_of(device: Facts) -> tuple[str, float]:
-    """Return the mode in which an accelerator is divided, empty where it cannot be, and the memory of one device.
+    """Return the mode in which an accelerator is divided, empty where it cannot be, and the memory
+    of one device.
 
-    The mode follows from the compute units that the device has. The memory is in bytes; it is infinite where the
-    device is not a part of anything.
+    The mode follows from the compute units that the device has. The memory is in bytes; it is
+    infinite where the device is not a part of anything.
     """
     for name, (units, memory, modes) in PARTITIONS.items():
         count = device.get("multi_processor_count")
@@ -111,8 +122,9 @@ def partition_of(device: Facts) -> tuple[str, float]:
 def platform_of(facts: Facts) -> Platform:
     """Return the platform that these properties describe; decides from them alone.
 
-    `facts` is what `aam.device.platform.read_facts` returns or a recorded file holds: ``system``, ``torch`` (version,
-    hip, cuda, triton, aotriton) and ``device`` (properties as torch names them; none for a CPU).
+    `facts` is what `aam.device.platform.read_facts` returns or a recorded file holds: ``system``,
+    ``torch`` (version, hip, cuda, triton, aotriton) and ``device`` (properties as torch names them;
+    none for a CPU).
     """
     device, system, torch = facts["device"], facts["system"], facts["torch"]
     versions = {name: torch.get(name) for name in ("torch", "hip", "cuda", "triton", "aotriton")}
@@ -132,10 +144,13 @@ def platform_of(facts: Facts) -> Platform:
             cpu_operations=(),
         )
     amd = torch.get("hip") is not None
-    architecture = device["gcnArchName"].split(":")[0] if amd else f"sm_{device['major']}{device['minor']}"
+    architecture = (
+        device["gcnArchName"].split(":")[0] if amd else f"sm_{device['major']}{device['minor']}"
+    )
     unified = bool(device.get("is_integrated")) or "MI300A" in device["name"]
     partition, part = partition_of(device)
-    # A driver may report the memory of the whole for each part: the parts together must stay below the limit.
+    # A driver may report the memory of the whole for each part: the parts together must stay below
+    # the limit.
     share = UNIFIED_SHARE * min(1.0, part / int(device["total_memory"]))
     return Platform(
         vendor="AMD" if amd else "NVIDIA",
@@ -153,7 +168,8 @@ def platform_of(facts: Facts) -> Platform:
 
 
 def recorded_platform() -> Facts | None:
-    """Return the facts of the machine that the file named by ``AAM_PLATFORM`` records; None where it is unset.
+    """Return the facts of the machine that the file named by ``AAM_PLATFORM`` records; None where
+    it is unset.
 
     Raises
     ------
@@ -165,16 +181,22 @@ def recorded_platform() -> Facts | None:
         return None
     facts = read_json(Path(path))
     required = ("system", "torch", "device", "environment", "gates")
-    if not isinstance(facts, dict) or any(not isinstance(facts.get(name), dict) for name in required):
-        raise InputError(f"{RECORDED}={path}: no recorded machine; expected system, torch, device, environment, gates")
+    if not isinstance(facts, dict) or any(
+        not isinstance(facts.get(name), dict) for name in required
+    ):
+        raise InputError(
+            f"{RECORDED}={path}: no recorded machine; expected system, torch, device, "
+            "environment, gates"
+        )
     return facts
 
 
-# --- this machine --------------------------------------------------------------------------------------------
+# --- this machine ------------------------------------------------------------------------------
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the torch device meant by `name`; ``hip`` is another name of ``cuda`` and ``auto`` takes the best.
+    """Return the torch device meant by `name`; ``hip`` is another name of ``cuda`` and ``auto``
+    takes the best.
 
     Raises
     ------
@@ -183,23 +205,37 @@ def choose_device(name: str) -> torch.device:
     """
     kind, _, index = name.partition(":")
     kind = {"hip": "cuda"}.get(kind, kind)
-    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    present = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
     if kind == "auto" and not index:
         return torch.device(next(k for k in ("cuda", "mps", "cpu") if present[k]))
     if kind not in present or (index and not index.isdigit()):
-        raise InputError(f"--device: {name!r} is unknown, expected auto, cpu, cuda[:N], hip[:N] or mps")
+        raise InputError(
+            f"--device: {name!r} is unknown, expected auto, cpu, cuda[:N], hip[:N] or mps"
+        )
     if not present[kind]:
         raise InputError(f"--device: {name!r} is not available here; --device auto takes what is")
     if kind == "cuda" and index and int(index) >= torch.cuda.device_count():
-        raise InputError(f"--device: {name!r} does not exist, {torch.cuda.device_count()} device(s) are visible")
+        raise InputError(
+            f"--device: {name!r} does not exist, {torch.cuda.device_count()} device(s) are visible"
+        )
     return torch.device(f"{kind}:{index}" if index else kind)
 
 
 def read_facts(device: torch.device) -> Facts:
-    """Read what `platform_of` decides from: properties as torch names them, versions, the environment."""
+    """Read what `platform_of` decides from: properties as torch names them, versions, the
+    environment.
+    """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     facts: Facts = {
-        "system": {"machine": platform.machine(), "name": device_name(torch.device("cpu")), "memory": memory},
+        "system": {
+            "machine": platform.machine(),
+            "name": device_name(torch.device("cpu")),
+            "memory": memory,
+        },
         "torch": {"torch": torch.__version__, "hip": torch.version.hip, "cuda": torch.version.cuda},
         "device": None,
         "environment": watched_variables(os.environ),
@@ -214,8 +250,19 @@ def read_facts(device: torch.device) -> Facts:
         facts["device"] = {"type": "mps"}
     elif device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        names = ("name", "gcnArchName", "major", "minor", "total_memory", "is_integrated", "multi_processor_count")
-        facts["device"] = {"type": "cuda", **{name: getattr(properties, name, None) for name in names}}
+        names = (
+            "name",
+            "gcnArchName",
+            "major",
+            "minor",
+            "total_memory",
+            "is_integrated",
+            "multi_processor_count",
+        )
+        facts["device"] = {
+            "type": "cuda",
+            **{name: getattr(properties, name, None) for name in names},
+        }
     return facts
 
 
@@ -228,7 +275,8 @@ def platform_here(device: torch.device) -> Platform:
 def prepare_device(config: RuntimeConfig) -> torch.device:
     """Choose the device and set threads and product precision for this process.
 
-    Without ``--threads`` torch has all cores, and other libraries what their environment variables say.
+    Without ``--threads`` torch has all cores, and other libraries what their environment variables
+    say.
     """
     device = choose_device(config.device)
     if config.deterministic:
@@ -274,15 +322,21 @@ def slug(name: str) -> str:
     return "-".join(re.findall(r"[a-z0-9]+", name.lower()))
 
 
-# --- what was found about this machine -------------------------------------------------------------------------------
+# --- what was found about this machine ---------------------------------------------------------
 
 
 def cached_verdict(
-    name: str, question: Facts, measure: Callable[[], Facts], is_valid: Callable[[Any], bool], refresh: bool = False
+    name: str,
+    question: Facts,
+    measure: Callable[[], Facts],
+    is_valid: Callable[[Any], bool],
+    refresh: bool = False,
 ) -> Facts:
-    """Return what `measure` returned for `question`, now or (unless `refresh`) in an earlier process.
+    """Return what `measure` returned for `question`, now or (unless `refresh`) in an earlier
+    process.
 
-    Each verdict is kept in a file, written atomically; where that is damaged or not valid, `measure` runs again.
+    Each verdict is kept in a file, written atomically; where that is damaged or not valid,
+    `measure` runs again.
 
     Parameters
     ----------
@@ -299,7 +353,11 @@ def cached_verdict(
     path = cache_folder() / f"{name}-{digest}.json"
     with contextlib.suppress(InputError):
         content = None if refresh else read_json(path)
-        if isinstance(content, dict) and content.get("question") == question and is_valid(content.get("verdict")):
+        if (
+            isinstance(content, dict)
+            and content.get("question") == question
+            and is_valid(content.get("verdict"))
+        ):
             return content["verdict"]  # type: ignore[no-any-return]
     verdict = measure()
     try:
@@ -309,7 +367,7 @@ def cached_verdict(
     return verdict
 
 
-# --- operations that a device computes wrong -------------------------------------------------------------------------
+# --- operations that a device computes wrong ---------------------------------------------------
 
 
 # Environment variable that overrides the rules of the platform: fft=cpu,cumsum=device.
@@ -317,7 +375,9 @@ ROUTE = "AAM_ROUTE"
 
 
 class Operation(NamedTuple):
-    """The functions of torch that carry out an operation, and a use of it on a matrix, to probe it."""
+    """The functions of torch that carry out an operation, and a use of it on a matrix, to
+    probe it.
+    """
 
     functions: tuple[Callable[..., Any], ...]
     probe: Callable[[Tensor], Tensor]
@@ -335,13 +395,19 @@ OPERATIONS = {
         lambda x: torch.fft.irfft(torch.fft.rfft(x) * 2),
     ),
     "cumsum": Operation((torch.cumsum, Tensor.cumsum), lambda x: x.cumsum(0)),
-    "softmax": Operation((torch.softmax, Tensor.softmax, torch.nn.functional.softmax), lambda x: torch.softmax(x, -1)),
+    "softmax": Operation(
+        (torch.softmax, Tensor.softmax, torch.nn.functional.softmax), lambda x: torch.softmax(x, -1)
+    ),
     "layer_norm": Operation(
         (torch.nn.functional.layer_norm,), lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:])
     ),
     "gelu": Operation((torch.nn.functional.gelu,), torch.nn.functional.gelu),
-    "product": Operation((torch.mm, torch.matmul, Tensor.matmul, torch.nn.functional.linear), lambda x: x @ x.mT),
-    "scatter_add": Operation((Tensor.scatter_add_, Tensor.scatter_add, torch.scatter_add), _pair_sums),
+    "product": Operation(
+        (torch.mm, torch.matmul, Tensor.matmul, torch.nn.functional.linear), lambda x: x @ x.mT
+    ),
+    "scatter_add": Operation(
+        (Tensor.scatter_add_, Tensor.scatter_add, torch.scatter_add), _pair_sums
+    ),
 }
 
 IN_PLACE = (Tensor.scatter_add_,)
@@ -353,7 +419,8 @@ PROBE_TOLERANCE = 1e-3
 def routed_operations(device: torch.device) -> tuple[str, ...]:
     """Return the names of the operations that run on the CPU.
 
-    These are the ones that the rules of the platform name, changed by ``AAM_ROUTE=fft=cpu,cumsum=device``.
+    These are the ones that the rules of the platform name, changed by
+    ``AAM_ROUTE=fft=cpu,cumsum=device``.
 
     Raises
     ------
@@ -367,7 +434,8 @@ def routed_operations(device: torch.device) -> tuple[str, ...]:
         name, _, place = rule.partition("=")
         if name not in OPERATIONS or place not in ("cpu", "device"):
             problems.append(
-                f"{ROUTE}: {rule!r} is unknown, expected NAME=cpu or NAME=device of {shown(OPERATIONS, 20)}"
+                f"{ROUTE}: {rule!r} is unknown, expected NAME=cpu or NAME=device of "
+                f"{shown(OPERATIONS, 20)}"
             )
             continue
         names.pop(name, None)
@@ -379,7 +447,9 @@ def routed_operations(device: torch.device) -> tuple[str, ...]:
 
 
 def routed(device: torch.device) -> AbstractContextManager[object]:
-    """Return the context in which the routed operations of `device` run on the CPU; it does nothing without any."""
+    """Return the context in which the routed operations of `device` run on the CPU; it does nothing
+    without any.
+    """
     names = routed_operations(device)
     return RouteToCpu(names) if names else nullcontext()
 
@@ -389,13 +459,17 @@ def _to_cpu(value: Any) -> Any:
 
 
 class RouteToCpu(TorchFunctionMode):
-    """Run the operations `names` on the CPU; results and gradients return to the device of the inputs."""
+    """Run the operations `names` on the CPU; results and gradients return to the device of the
+    inputs.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__()
         self.functions = {function for name in names for function in OPERATIONS[name].functions}
 
-    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), options: Any = None
+    ) -> Any:
         """Run `function`; torch calls this in place of each of its functions."""
         options = options or {}
         tensors = [value for value in (*arguments, *options.values()) if isinstance(value, Tensor)]
@@ -412,7 +486,8 @@ def probe_operation(name: str, device: torch.device) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``wrong``, whether it fails or is off by more than `PROBE_TOLERANCE` of the largest value, and a ``message``.
+        ``wrong``, whether it fails or is off by more than `PROBE_TOLERANCE` of the largest value,
+        and a ``message``.
     """
     x = torch.randn(64, 96, generator=torch.Generator().manual_seed(0))
     results = []
@@ -420,7 +495,9 @@ def probe_operation(name: str, device: torch.device) -> dict[str, Any]:
         for leaf in (x.double().requires_grad_(), x.to(device, copy=True).requires_grad_()):
             result = OPERATIONS[name].probe(leaf)
             (gradient,) = torch.autograd.grad(result.square().sum(), leaf)
-            results.append(torch.cat([result.detach().flatten(), gradient.flatten()]).double().cpu())
+            results.append(
+                torch.cat([result.detach().flatten(), gradient.flatten()]).double().cpu()
+            )
     except RuntimeError as error:
         return {"wrong": True, "message": str(error).splitlines()[0]}
     difference = float((results[1] - results[0]).abs().max() / results[0].abs().max())

@@ -1,4 +1,6 @@
-"""Floating-point precision of a network: its choice, autocast, loss scaling for fp16, and products that keep it."""
+"""Floating-point precision of a network: its choice, autocast, loss scaling for fp16, and products
+that keep it.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,18 @@ from aam.device.platform import platform_here
 INITIAL_SCALE = 1024.0
 
 
-def resolve_precision(config: RuntimeConfig, device: torch.device, in_bf16: bool = True) -> torch.dtype:
+def resolve_precision(
+    config: RuntimeConfig, device: torch.device, in_bf16: bool = True
+) -> torch.dtype:
     """Return the precision of the network on `device`; `in_bf16`: whether it is worth its rounding.
 
-    It is for the training of wide networks. Predictions are float32, so that they are the same on every device.
+    It is for the training of wide networks. Predictions are float32, so that they are the same on
+    every device.
     """
     # Asked in each step; only a GPU needs its properties for the answer.
-    return select_precision(config, in_bf16 and device.type == "cuda" and platform_here(device).bf16)
+    return select_precision(
+        config, in_bf16 and device.type == "cuda" and platform_here(device).bf16
+    )
 
 
 def select_precision(config: RuntimeConfig, has_bf16: bool) -> torch.dtype:
@@ -34,7 +41,9 @@ def select_precision(config: RuntimeConfig, has_bf16: bool) -> torch.dtype:
     return torch.bfloat16 if bf16 else torch.float32
 
 
-def autocast(config: RuntimeConfig, device: torch.device, in_bf16: bool = True) -> AbstractContextManager[object]:
+def autocast(
+    config: RuntimeConfig, device: torch.device, in_bf16: bool = True
+) -> AbstractContextManager[object]:
     """Return the context in which the network runs in the precision of `resolve_precision`."""
     dtype = resolve_precision(config, device, in_bf16)
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype)
@@ -47,7 +56,8 @@ class Scaler(torch.amp.GradScaler):
     """
 
     def update_scale(self, nonfinite: Tensor) -> Tensor:
-        """Update the scale after a step, and return whether a step that was `nonfinite` is an error.
+        """Update the scale after a step, and return whether a step that was `nonfinite` is an
+        error.
 
         It is none while the search may lower the scale further; the search ends at 1.
         """
@@ -65,7 +75,9 @@ def make_scaler(config: RuntimeConfig, device: torch.device) -> Scaler:
 
 
 def full_precision_product(rows: Tensor, columns: Tensor) -> Tensor:
-    """Return ``rows @ columns.T`` of ``[R, D]`` and ``[C, D]``, in float32 or finer whatever autocast asks for."""
+    """Return ``rows @ columns.T`` of ``[R, D]`` and ``[C, D]``, in float32 or finer whatever
+    autocast asks for.
+    """
     kind = torch.promote_types(rows.dtype, torch.float32)
     with torch.autocast(rows.device.type, enabled=False):
         return rows.to(kind) @ columns.to(kind).T

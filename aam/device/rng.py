@@ -37,7 +37,8 @@ def set_random_state(state: dict[str, torch.Tensor], device: torch.device) -> No
 
 
 def generator(*names: int | str) -> np.random.Generator:
-    """Return a Philox generator keyed by `names`, e.g. ``generator(seed, "rarefy", epoch, sample_id)``.
+    """Return a Philox generator keyed by `names`, e.g. ``generator(seed, "rarefy", epoch,
+    sample_id)``.
 
     The same names give the same stream on every worker, rank and machine.
     """
@@ -51,7 +52,9 @@ GOLDEN = -7046029254386353131
 
 
 def splitmix64(x: Tensor) -> Tensor:
-    """Apply the finalizer of SplitMix64 (Steele, Lea and Flood 2014) to int64, whose products wrap."""
+    """Apply the finalizer of SplitMix64 (Steele, Lea and Flood 2014) to int64, whose products
+    wrap.
+    """
     x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
     x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
     return x ^ ((x >> 31) & 0x1FFFFFFFF)

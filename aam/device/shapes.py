@@ -1,6 +1,8 @@
-"""Types of tensors with their shapes, for annotations: checked by jaxtyping where tests load it, free elsewhere.
+"""Types of tensors with their shapes, for annotations: checked by jaxtyping where tests load it,
+free elsewhere.
 
-Annotations are never evaluated while `aam` runs, so nothing but the tests and the type checker needs jaxtyping.
+Annotations are never evaluated while `aam` runs, so nothing but the tests and the type checker
+needs jaxtyping.
 """
 
 from __future__ import annotations

@@ -16,22 +16,28 @@ from aam.device.options import ProcessConfig
 
 
 def parallelize(model: nn.Module, config: ProcessConfig, world: World) -> nn.Module:
-    """Return the module that trains `model` on all ranks: DDP around it, or with ``--fsdp`` itself, sharded (FSDP2).
+    """Return the module that trains `model` on all ranks: DDP around it, or with ``--fsdp`` itself,
+    sharded (FSDP2).
 
-    Both average gradients over ranks and start from the weights of rank 0. With one rank it is `model`.
+    Both average gradients over ranks and start from the weights of rank 0. With one rank it is
+    `model`.
     """
     if world.size == 1 or is_sharded(model):
         return model
     for value in model.state_dict().values():
         dist.broadcast(value, 0)
-    sent = sum(p.nbytes for p in model.parameters() if p.requires_grad) * (world.size - 1) / world.size
-    # A ring sums gradients in two turns; with shards, weights are gathered twice and gradients scattered once.
+    sent = (
+        sum(p.nbytes for p in model.parameters() if p.requires_grad) * (world.size - 1) / world.size
+    )
+    # A ring sums gradients in two turns; with shards, weights are gathered twice and gradients
+    # scattered once.
     world.bytes_per_step["gradients"] = round((3 if config.fsdp else 2) * sent)
     if not config.fsdp:
-        # With find_unused_parameters DDP does not rebuild its buckets after the first step: they would be summed in
-        # another order, and a resumed run would differ in its last bits.
+        # With find_unused_parameters DDP does not rebuild its buckets after the first step: they
+        # would be summed in another order, and a resumed run would differ in its last bits.
         return DistributedDataParallel(model, find_unused_parameters=True)
-    # As one unit: a block would be gathered at each call, and ranks do not call theirs equally often.
+    # As one unit: a block would be gathered at each call, and ranks do not call theirs equally
+    # often.
     fully_shard(model)
     return model
 
@@ -48,7 +54,9 @@ def is_sharded(model: nn.Module) -> bool:
 
 @contextlib.contextmanager
 def no_sync(model: nn.Module) -> Iterator[None]:
-    """Do not exchange gradients between ranks inside, as for all but the last batch of a step; afterwards do again."""
+    """Do not exchange gradients between ranks inside, as for all but the last batch of a step;
+    afterwards do again.
+    """
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(False)
         try:
@@ -56,7 +64,9 @@ def no_sync(model: nn.Module) -> Iterator[None]:
         finally:
             model.set_requires_gradient_sync(True)
         return
-    with model.no_sync() if isinstance(model, DistributedDataParallel) else contextlib.nullcontext():
+    with (
+        model.no_sync() if isinstance(model, DistributedDataParallel) else contextlib.nullcontext()
+    ):
         yield
 
 
@@ -66,9 +76,18 @@ def full_tensor(value: Tensor) -> Tensor:
 
 
 def local_shards(values: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
-    """Return the parts of sharded tensors that this rank holds; rank 0 returns tensors that are not sharded too."""
-    parts = {name: value.to_local() if isinstance(value, DTensor) else value for name, value in values.items()}
-    return {name: part for name, part in parts.items() if world.is_main or isinstance(values[name], DTensor)}
+    """Return the parts of sharded tensors that this rank holds; rank 0 returns tensors that are not
+    sharded too.
+    """
+    parts = {
+        name: value.to_local() if isinstance(value, DTensor) else value
+        for name, value in values.items()
+    }
+    return {
+        name: part
+        for name, part in parts.items()
+        if world.is_main or isinstance(values[name], DTensor)
+    }
 
 
 def shard_like(value: Tensor, like: Tensor) -> Tensor:
@@ -79,5 +98,10 @@ def shard_like(value: Tensor, like: Tensor) -> Tensor:
     size = -(-len(value) // like.device_mesh.size())
     shard = value[size * like.device_mesh.get_local_rank() :][:size].clone()
     return DTensor.from_local(
-        shard, like.device_mesh, like.placements, run_check=False, shape=value.shape, stride=value.stride()
+        shard,
+        like.device_mesh,
+        like.placements,
+        run_check=False,
+        shape=value.shape,
+        stride=value.stride(),
     )

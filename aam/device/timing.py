@@ -36,15 +36,15 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-# --- stages ------------------------------------------------------------------------------------------------
+# --- stages ------------------------------------------------------------------------------------
 
 
 class StageRecorder:
     """Base of what measures stages: follows which of the stages `names` is the innermost open one.
 
-    A stage inside another pauses it, so measurements of different stages do not overlap. Stages of other names are
-    ignored: what runs in them belongs to the stage around them. A context manager that gives what is
-    measured of the stages that this thread enters inside, by name.
+    A stage inside another pauses it, so measurements of different stages do not overlap. Stages of
+    other names are ignored: what runs in them belongs to the stage around them. A context manager
+    that gives what is measured of the stages that this thread enters inside, by name.
     """
 
     def __init__(self, device: torch.device, names: Collection[str]) -> None:
@@ -83,7 +83,8 @@ _recorders: ContextVar[tuple[StageRecorder, ...]] = ContextVar("recorders", defa
 
 @contextlib.contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Mark what runs inside as the stage `name`, for recorders and for torch's profiler, if one is active.
+    """Mark what runs inside as the stage `name`, for recorders and for torch's profiler, if one is
+    active.
 
     Also a decorator. Other threads and processes are not recorded.
     """
@@ -142,11 +143,15 @@ def forward_stage(module: nn.Module, name: str) -> Iterator[None]:
             hook.remove()
 
 
-# --- rates -------------------------------------------------------------------------------------------------
+# --- rates -------------------------------------------------------------------------------------
 
 
-def product_rate(device: torch.device, repeats: int = 7, dtype: torch.dtype = torch.float32) -> float:
-    """Return operations per second of torch's product of two square matrices in `dtype` (median of `repeats`)."""
+def product_rate(
+    device: torch.device, repeats: int = 7, dtype: torch.dtype = torch.float32
+) -> float:
+    """Return operations per second of torch's product of two square matrices in `dtype` (median of
+    `repeats`).
+    """
     size = PRODUCT_SIZE[device.type]
     left, right = torch.randn(2, size, size, device=device, dtype=dtype)
     torch.mm(left, right)
@@ -155,9 +160,15 @@ def product_rate(device: torch.device, repeats: int = 7, dtype: torch.dtype = to
 
 
 def copy_rate(source: torch.device, target: torch.device, repeats: int = 3) -> float:
-    """Return bytes per second of a copy of 64 MiB from `source` to `target` (median of `repeats`)."""
+    """Return bytes per second of a copy of 64 MiB from `source` to `target` (median of
+    `repeats`).
+    """
     values = torch.ones(1 << 24, device=source)
-    return 4 * len(values) / median(seconds(lambda: values.to(target, copy=True), target) for _ in range(repeats))
+    return (
+        4
+        * len(values)
+        / median(seconds(lambda: values.to(target, copy=True), target) for _ in range(repeats))
+    )
 
 
 def _attention_operations(query: Shape, key: Shape, value: Shape, *_: object, **__: object) -> int:
@@ -165,17 +176,21 @@ def _attention_operations(query: Shape, key: Shape, value: Shape, *_: object, **
     return 2 * batch * heads * length * key[2] * (width + value[3])
 
 
-def _attention_backward_operations(_: Shape, query: Shape, key: Shape, value: Shape, *__: object, **___: object) -> int:
+def _attention_backward_operations(
+    _: Shape, query: Shape, key: Shape, value: Shape, *__: object, **___: object
+) -> int:
     # Five products where forward has two: the scores are computed again.
     return _attention_operations(query, key, value) * 5 // 2
 
 
 def count_operations(work: Callable[[], object]) -> int:
-    """Return the floating-point operations of the matrix products that `work` carries out, attention included."""
+    """Return the floating-point operations of the matrix products that `work` carries out,
+    attention included.
+    """
     # torch's own counter lacks the CPU kernels.
     formulas = {
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_operations,
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_operations,
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_operations,  # noqa: E501
     }
     with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
         work()

@@ -1,4 +1,5 @@
-"""Distances between the samples of one batch, and their Faith PD: UniFrac from a tree, Bray-Curtis and Jaccard without.
+"""Distances between the samples of one batch, and their Faith PD: UniFrac from a tree, Bray-Curtis
+and Jaccard without.
 
 Legend for shapes: B or N samples, F features, E branches.
 """
@@ -26,7 +27,8 @@ DEFAULTS = UnifracOptions()
 
 
 def samples_without_tips(tips: Ints, counts: Counts) -> Bools:
-    """Return which samples, bool [N], have no read of a feature that has a tip; no distance is defined for them.
+    """Return which samples, bool [N], have no read of a feature that has a tip; no distance is
+    defined for them.
 
     Parameters are those of `batch_unifrac`.
     """
@@ -41,7 +43,9 @@ def inner(a: Matrix, b: Matrix) -> Matrix:
 
 
 def multiply_on(device: torch.device) -> Multiply:
-    """Return a function for ``a.T @ b`` on `device`, in the type of `a` and `b` and never in TF32."""
+    """Return a function for ``a.T @ b`` on `device`, in the type of `a` and `b` and never in
+    TF32.
+    """
     import torch
 
     def multiply(a: Matrix, b: Matrix) -> Matrix:
@@ -52,17 +56,23 @@ def multiply_on(device: torch.device) -> Multiply:
 
 
 def batch_unifrac(
-    phylogeny: Phylogeny, tips: Ints, counts: Counts, options: UnifracOptions = DEFAULTS, rows: slice = slice(None)
+    phylogeny: Phylogeny,
+    tips: Ints,
+    counts: Counts,
+    options: UnifracOptions = DEFAULTS,
+    rows: slice = slice(None),
 ) -> Matrix:
     """Return the distances between all samples of one batch, or of those at `rows` to all.
 
-    Products are torch's: NumPy's own threads know nothing of ``--threads`` and wait on others' cores.
+    Products are torch's: NumPy's own threads know nothing of ``--threads`` and wait on others'
+    cores.
 
     Parameters
     ----------
     phylogeny : Phylogeny
     tips : int64 [F]
-        Tip of each feature from `match_tips`; features at -1 are left out, so proportions refer to the rest.
+        Tip of each feature from `match_tips`; features at -1 are left out, so proportions refer to
+        the rest.
     counts : [B, F]
         Reads, dense or CSR.
     options : UnifracOptions
@@ -71,8 +81,9 @@ def batch_unifrac(
     Returns
     -------
     float32 or float64 [B, B], or as many rows of it
-        Symmetric, zero diagonal. As in scikit-bio a sample without reads on the tree is at distance 1 from
-        any other (for ``weighted``: at the other's mean height) and at 0 from another such sample.
+        Symmetric, zero diagonal. As in scikit-bio a sample without reads on the tree is at distance
+        1 from any other (for ``weighted``: at the other's mean height) and at 0 from another such
+        sample.
 
     Raises
     ------
@@ -103,8 +114,11 @@ def mirror(distances: Matrix) -> None:
     np.add(upper, upper.T, out=distances)
 
 
-def faith_pd(phylogeny: Phylogeny, tips: Ints, counts: Counts, root_length: RootLength = "include") -> Floats:
-    """Return Faith's phylogenetic diversity (Faith 1992): length of all branches above each sample's features.
+def faith_pd(
+    phylogeny: Phylogeny, tips: Ints, counts: Counts, root_length: RootLength = "include"
+) -> Floats:
+    """Return Faith's phylogenetic diversity (Faith 1992): length of all branches above each
+    sample's features.
 
     Parameters are those of `batch_unifrac`; returns float64 [N].
     """
@@ -112,7 +126,9 @@ def faith_pd(phylogeny: Phylogeny, tips: Ints, counts: Counts, root_length: Root
     result = np.zeros(counts_by_tip.shape[0])
     for start in range(0, len(result), SAMPLES):
         layout, block = local_block(branches, counts_by_tip[start : start + SAMPLES])
-        result[start : start + SAMPLES] = np.einsum("e,eb->b", layout.length, (block.common > 0).astype(np.float64))
+        result[start : start + SAMPLES] = np.einsum(
+            "e,eb->b", layout.length, (block.common > 0).astype(np.float64)
+        )
     return result
 
 
@@ -121,7 +137,8 @@ FEATURES_AT_ONCE = 4096
 
 
 def bray_curtis(counts: sparse.csr_matrix, rows: slice = slice(None)) -> Floats:
-    """Return half the sum of the differences between shares (Bray and Curtis 1957) of samples at `rows` and of all.
+    """Return half the sum of the differences between shares (Bray and Curtis 1957) of samples at
+    `rows` and of all.
 
     Parameters
     ----------
@@ -141,8 +158,11 @@ def bray_curtis(counts: sparse.csr_matrix, rows: slice = slice(None)) -> Floats:
     return np.asarray(cdist(shares[rows], shares, "cityblock") / 2)
 
 
-def jaccard(counts: sparse.csr_matrix, rows: slice = slice(None), features: sparse.csr_matrix | None = None) -> Floats:
-    """Return the share of the features of two samples that only one of them has (Jaccard 1912), float64 [rows, B].
+def jaccard(
+    counts: sparse.csr_matrix, rows: slice = slice(None), features: sparse.csr_matrix | None = None
+) -> Floats:
+    """Return the share of the features of two samples that only one of them has (Jaccard 1912),
+    float64 [rows, B].
 
     Parameters
     ----------

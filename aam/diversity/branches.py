@@ -1,7 +1,9 @@
-"""What UniFrac needs of some samples: reads below each branch, dense for common branches and sparse for rare ones.
+"""What UniFrac needs of some samples: reads below each branch, dense for common branches and sparse
+for rare ones.
 
-Tips stand in post-order, so the reads below a branch are a difference of two cumulative sums, exact in
-integers. Legend for shapes: B or N samples, F features, U tips present, E branches, C common and R rare ones.
+Tips stand in post-order, so the reads below a branch are a difference of two cumulative sums, exact
+in integers. Legend for shapes: B or N samples, F features, U tips present, E branches, C common and
+R rare ones.
 """
 
 from __future__ import annotations
@@ -22,11 +24,14 @@ from aam.io.phylogeny import Bools, Floats, Ints, Phylogeny, present_ranges
 Reads: TypeAlias = npt.NDArray[np.integer[Any]]
 Counts: TypeAlias = npt.NDArray[Any] | sparse.csr_matrix | sparse.csr_array
 
-# A branch that fewer samples have is rare: visiting the pairs of samples that share it takes less time than all pairs.
+# A branch that fewer samples have is rare: visiting the pairs of samples that share it takes less
+# time than all pairs.
 RARE = 0.05
-# Rare branches above more tips than these count as common, so that the matrix of tips and branches stays small.
+# Rare branches above more tips than these count as common, so that the matrix of tips and branches
+# stays small.
 RARE_TIPS = 256
-# Trees of as many branches are climbed from the tips of a batch; smaller ones are searched as a whole, which is faster.
+# Trees of as many branches are climbed from the tips of a batch; smaller ones are searched as a
+# whole, which is faster.
 LARGE_TREE = 1 << 17
 # Samples on which the share of samples with a branch is estimated.
 ESTIMATED_ON = 256
@@ -60,7 +65,9 @@ class Branches:
 
 
 def _merged(kept: Ints, lo: Ints, hi: Ints, length: Floats, tips: int) -> Branches:
-    """Return the branches `kept` of all those of `length`, above the `tips` ``lo:hi``, one for each such range."""
+    """Return the branches `kept` of all those of `length`, above the `tips` ``lo:hi``, one for each
+    such range.
+    """
     # Branches above the same tips are neighbours now: those between them lost all theirs.
     first = np.ones(len(lo), bool)
     first[1:] = (lo[1:] != lo[:-1]) | (hi[1:] != hi[:-1])
@@ -70,10 +77,14 @@ def _merged(kept: Ints, lo: Ints, hi: Ints, length: Floats, tips: int) -> Branch
 
 
 def branches_above(phylogeny: Phylogeny, tips: Ints, root_length: RootLength) -> Branches:
-    """Return the branches above some tips (sorted, distinct), at a cost that does not grow with a large tree."""
+    """Return the branches above some tips (sorted, distinct), at a cost that does not grow with a
+    large tree.
+    """
     end = len(phylogeny.parent) - (root_length == "exclude")
     if end < LARGE_TREE:
-        tree = Branches(phylogeny.lo[:end], phylogeny.hi[:end], phylogeny.length[:end], len(phylogeny.tips))
+        tree = Branches(
+            phylogeny.lo[:end], phylogeny.hi[:end], phylogeny.length[:end], len(phylogeny.tips)
+        )
         return tree.above(tips)
     kept = phylogeny.above(tips)
     kept = kept[kept < end]
@@ -84,20 +95,25 @@ def branches_above(phylogeny: Phylogeny, tips: Ints, root_length: RootLength) ->
 def on_tree(
     phylogeny: Phylogeny, tips: Ints, counts: Counts, root_length: RootLength
 ) -> tuple[Branches, sparse.csr_matrix]:
-    """Return the branches above the features present, and their counts, one column per tip; refuse what is no count."""
+    """Return the branches above the features present, and their counts, one column per tip; refuse
+    what is no count.
+    """
     table = sparse.coo_matrix(counts)
     kept = (tips[table.col] >= 0) & (table.data != 0)
     data = table.data[kept]
     if not (np.isfinite(data).all() and (data > 0).all() and (data == np.rint(data)).all()):
         raise InputError(
-            "the counts hold values that are negative, not finite or not whole, expected reads; pass a table "
+            "the counts hold values that are negative, not finite or not whole, expected reads; "
+            "pass a table "
             "of counts instead of relative abundances or transformed values"
         )
     of_tip = tips[table.col[kept]]
     present = np.unique(of_tip).astype(np.int64)
     shape = (table.shape[0], len(present))
     columns = np.searchsorted(present, of_tip)
-    counts_by_tip = sparse.csr_matrix((data.astype(np.int64), (table.row[kept], columns)), shape=shape)
+    counts_by_tip = sparse.csr_matrix(
+        (data.astype(np.int64), (table.row[kept], columns)), shape=shape
+    )
     if counts_by_tip.shape[0] and counts_by_tip.sum(axis=1).max() < 2**31:
         counts_by_tip = counts_by_tip.astype(np.int32)
     return branches_above(phylogeny, present, root_length), counts_by_tip
@@ -105,7 +121,8 @@ def on_tree(
 
 @dataclass(frozen=True)
 class Layout:
-    """Which branches are kept dense and which sparse, and how to get their reads from those of the tips.
+    """Which branches are kept dense and which sparse, and how to get their reads from those of the
+    tips.
 
     Attributes
     ----------
@@ -138,7 +155,9 @@ class Layout:
 
 
 def groups(branches: int) -> Iterator[slice]:
-    """Yield slices of branches, the first ones short and each twice as long as the one before, up to `GROUP`."""
+    """Yield slices of branches, the first ones short and each twice as long as the one before, up
+    to `GROUP`.
+    """
     start, size = 0, FIRST_GROUP
     while start < branches:
         yield slice(start, start + size)
@@ -146,10 +165,11 @@ def groups(branches: int) -> Iterator[slice]:
 
 
 def exact_in_single(length: Floats) -> Floats:
-    """Round lengths [C], in descending order, so that sums within one of `groups` are exact in float32, in any order.
+    """Round lengths [C], in descending order, so that sums within one of `groups` are exact in
+    float32, in any order.
 
-    All sums of a group are multiples of one power of two, and below 2^24 of it. A length moves by at most 2^-24 of the
-    sum of its group, which is why the longest branches stand in small groups.
+    All sums of a group are multiples of one power of two, and below 2^24 of it. A length moves by
+    at most 2^-24 of the sum of its group, which is why the longest branches stand in small groups.
     """
     rounded = np.empty_like(length)
     for rows in groups(len(length)):
@@ -160,9 +180,13 @@ def exact_in_single(length: Floats) -> Floats:
 
 
 def common_branches(branches: Branches, counts: sparse.csr_matrix) -> Bools:
-    """Return which branches, bool [E], many samples have, by an estimate on `ESTIMATED_ON` of them."""
+    """Return which branches, bool [E], many samples have, by an estimate on `ESTIMATED_ON` of
+    them.
+    """
     samples = counts.shape[0]
-    some = counts[np.unique(np.linspace(0, samples - 1, min(samples, ESTIMATED_ON)).astype(np.int64))]
+    some = counts[
+        np.unique(np.linspace(0, samples - 1, min(samples, ESTIMATED_ON)).astype(np.int64))
+    ]
     present = np.unique(some.indices).astype(np.int64)
     kept, lo, hi = present_ranges(branches.lo, branches.hi, present, branches.tips)
     share = np.zeros(len(branches.lo))
@@ -171,9 +195,11 @@ def common_branches(branches: Branches, counts: sparse.csr_matrix) -> Bools:
 
 
 def make_layout(branches: Branches, common: Bools | None = None, single: bool = False) -> Layout:
-    """Return the layout with all branches common, or those of `common`; `single` rounds lengths for float32 products.
+    """Return the layout with all branches common, or those of `common`; `single` rounds lengths for
+    float32 products.
 
-    Common branches stand in order of their length, so that lengths that are rounded together are alike.
+    Common branches stand in order of their length, so that lengths that are rounded together are
+    alike.
     """
     if common is None:
         common = np.ones(len(branches.lo), bool)
@@ -197,7 +223,9 @@ def make_layout(branches: Branches, common: Bools | None = None, single: bool = 
 
 
 def _below(counts: sparse.csr_matrix, lo: Ints, hi: Ints) -> Reads:
-    """Return the reads [C, B] in the columns ``lo:hi`` of `counts` [B, columns], of each pair of them."""
+    """Return the reads [C, B] in the columns ``lo:hi`` of `counts` [B, columns], of each pair of
+    them.
+    """
     sums = np.zeros((counts.shape[1] + 1, counts.shape[0]), counts.dtype)
     sums[1:] = counts.T.toarray()
     # A tenth of the time of np.cumsum(axis=0), which walks down one column after the other.
@@ -228,13 +256,17 @@ class Block:
 def make_block(layout: Layout, counts: sparse.csr_matrix) -> Block:
     """Return the reads of some samples, from their counts by tip, CSR [B, U]."""
     columns = layout.interval[counts.indices]
-    by_interval = sparse.csr_matrix((counts.data, columns, counts.indptr), shape=(counts.shape[0], layout.intervals))
+    by_interval = sparse.csr_matrix(
+        (counts.data, columns, counts.indptr), shape=(counts.shape[0], layout.intervals)
+    )
     total = np.asarray(counts.sum(axis=1, dtype=counts.dtype)).ravel()
     return Block(_below(by_interval, layout.lo, layout.hi), (counts @ layout.rare).tocsr(), total)
 
 
 def local_block(branches: Branches, counts: sparse.csr_matrix) -> tuple[Layout, Block]:
-    """Return the branches above a few samples, all of them dense, and the reads of these samples."""
+    """Return the branches above a few samples, all of them dense, and the reads of these
+    samples.
+    """
     present = np.unique(counts.indices).astype(np.int64)
     layout = make_layout(branches.above(present))
     return layout, make_block(layout, counts[:, present])

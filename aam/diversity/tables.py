@@ -1,4 +1,6 @@
-"""UniFrac of a whole table: tiles within a memory limit, on several threads, or in parts by several processes."""
+"""UniFrac of a whole table: tiles within a memory limit, on several threads, or in parts by several
+processes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ TILE = 512
 
 # Whole numbers up to this one are exact in float32.
 EXACT_READS = 1 << 24
-# Bytes per branch and sample of a block while it is made, all temporaries of the greediest metric included.
+# Bytes per branch and sample of a block while it is made, all temporaries of the greediest metric
+# included.
 CELL = 40
 
 FORMAT = "aam unifrac stripe 1"
@@ -42,12 +45,18 @@ def blocks_of(samples: int, size: int) -> list[slice]:
 
 
 def _make_blocks(
-    phylogeny: Phylogeny, tips: Ints, counts: Counts, options: UnifracOptions, memory: tuple[int, int], fixed: bool
+    phylogeny: Phylogeny,
+    tips: Ints,
+    counts: Counts,
+    options: UnifracOptions,
+    memory: tuple[int, int],
+    fixed: bool,
 ) -> tuple[Layout, list[slice], Callable[[int], MetricInput]]:
-    """Return the layout of a table, its blocks, and what the metric reads of each: made when it is asked for.
+    """Return the layout of a table, its blocks, and what the metric reads of each: made when it is
+    asked for.
 
-    Making, keeping and comparing blocks takes `memory` = (bytes, threads) at most; they are smaller for it, unless
-    `fixed`.
+    Making, keeping and comparing blocks takes `memory` = (bytes, threads) at most; they are smaller
+    for it, unless `fixed`.
     """
     memory_limit, threads = memory
     branches, by_tip = on_tree(phylogeny, tips, counts, options.root_length)
@@ -56,12 +65,16 @@ def _make_blocks(
     size = TILE
     while (needed := CELL * max(len(layout.length), 1) * size) * threads > memory_limit:
         if size == 1 or fixed:
-            raise InputError(f"the memory limit is {memory_limit} bytes, expected at least {needed * threads}")
+            raise InputError(
+                f"the memory limit is {memory_limit} bytes, expected at least {needed * threads}"
+            )
         size //= 2
     stored = (1 if options.metric == "unifrac" else 8) * max(len(layout.length), 1) * size
     kept = max(2 * threads, (memory_limit - needed * threads) // stored)
     # Variance-adjusted forms compare reads of two samples, of which differences must be exact.
-    exact = not options.variance_adjusted or 2 * by_tip.sum(axis=1, dtype=np.int64).max() < EXACT_READS
+    exact = (
+        not options.variance_adjusted or 2 * by_tip.sum(axis=1, dtype=np.int64).max() < EXACT_READS
+    )
     real = np.float32 if exact and not options.double else np.float64
     blocks = blocks_of(by_tip.shape[0], size)
 
@@ -73,17 +86,27 @@ def _make_blocks(
 
 
 def tile_pairs(blocks: int, stripe: tuple[int, int] = (1, 1)) -> list[tuple[int, int]]:
-    """Return the pairs of blocks on and above the diagonal that stripe `stripe` = (number from 1, count) computes."""
+    """Return the pairs of blocks on and above the diagonal that stripe `stripe` = (number from 1,
+    count) computes.
+    """
     pairs = list(combinations_with_replacement(range(blocks), 2))
     number, count = stripe
     return pairs[len(pairs) * (number - 1) // count : len(pairs) * number // count]
 
 
-def _in_order(pool: ThreadPoolExecutor, threads: int, work: Callable[[tuple[int, int]], Tile],
-              pairs: Sequence[tuple[int, int]]) -> Iterator[Tile]:  # fmt: skip
-    """Yield the results of `work` in the order of `pairs`; no more than two for each thread wait or run."""
+def _in_order(
+    pool: ThreadPoolExecutor,
+    threads: int,
+    work: Callable[[tuple[int, int]], Tile],
+    pairs: Sequence[tuple[int, int]],
+) -> Iterator[Tile]:
+    """Yield the results of `work` in the order of `pairs`; no more than two for each thread wait or
+    run.
+    """
     remaining = iter(pairs)
-    running: deque[Future[Tile]] = deque(pool.submit(work, pair) for pair in islice(remaining, 2 * threads))
+    running: deque[Future[Tile]] = deque(
+        pool.submit(work, pair) for pair in islice(remaining, 2 * threads)
+    )
     while running:
         tile = running.popleft().result()
         running.extend(pool.submit(work, pair) for pair in islice(remaining, 1))
@@ -115,8 +138,8 @@ def unifrac_tiles(
     Yields
     ------
     rows, columns, tile
-        Two slices of samples and the distances between them; `columns` never begin before `rows`, and the
-        mirror image below the diagonal is left to whoever stores the tile.
+        Two slices of samples and the distances between them; `columns` never begin before `rows`,
+        and the mirror image below the diagonal is left to whoever stores the tile.
 
     Raises
     ------
@@ -124,7 +147,9 @@ def unifrac_tiles(
         As `batch_unifrac`, and a memory limit too low for the table.
     """
     # Stripes of one matrix need the same blocks on every machine.
-    layout, blocks, read = _make_blocks(phylogeny, tips, counts, options, (memory_limit, threads), stripe != (1, 1))
+    layout, blocks, read = _make_blocks(
+        phylogeny, tips, counts, options, (memory_limit, threads), stripe != (1, 1)
+    )
 
     def tile(pair: tuple[int, int]) -> Tile:
         i, j = pair
@@ -143,7 +168,11 @@ def unifrac_tiles(
 
 
 def unifrac_matrix(
-    phylogeny: Phylogeny, tips: Ints, counts: Counts, options: UnifracOptions = DEFAULTS, threads: int = 1
+    phylogeny: Phylogeny,
+    tips: Ints,
+    counts: Counts,
+    options: UnifracOptions = DEFAULTS,
+    threads: int = 1,
 ) -> Matrix:
     """Return all tiles of `unifrac_tiles` put together in memory: float32 or float64 [N, N]."""
     samples = counts.shape[0]
@@ -156,7 +185,9 @@ def parse_stripe(text: str) -> tuple[int, int]:
     """Return number and count of ``I/N``; `InputError` unless 1 <= I <= N."""
     number, _, count = text.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-        raise InputError(f"--stripe is {text!r}, expected I/N such as 1/8: a number from 1 to N, and N")
+        raise InputError(
+            f"--stripe is {text!r}, expected I/N such as 1/8: a number from 1 to N, and N"
+        )
     return int(number), int(count)
 
 
@@ -182,7 +213,11 @@ class Stripe:
 
 
 def write_stripe(
-    path: Path, stripe: tuple[int, int], identity: Mapping[str, Any], ids: Sequence[str], tiles: Iterable[Tile]
+    path: Path,
+    stripe: tuple[int, int],
+    identity: Mapping[str, Any],
+    ids: Sequence[str],
+    tiles: Iterable[Tile],
 ) -> None:
     """Write the tiles of one part, whole or not at all."""
     with create_hdf5(path) as file:
@@ -203,7 +238,9 @@ def write_stripe(
 def _read_head(path: Path) -> Stripe:
     with open_hdf5(path, f"{path}: not a readable part of a matrix") as file:
         if file.attrs.get("format") != FORMAT:
-            raise InputError(f"{path}: not a part of a matrix; expected a file of aam unifrac --stripe")
+            raise InputError(
+                f"{path}: not a part of a matrix; expected a file of aam unifrac --stripe"
+            )
         number, count = file.attrs["stripe"].tolist()
         names = tuple(name.decode() for name in file["order"][()])
         return Stripe(path, number, count, json.loads(file.attrs["identity"]), names)
@@ -215,7 +252,8 @@ def read_stripes(paths: Sequence[Path]) -> list[Stripe]:
     Raises
     ------
     InputError
-        A file that is no part, parts of different tables, trees or options, and parts that are missing or twice there.
+        A file that is no part, parts of different tables, trees or options, and parts that are
+        missing or twice there.
     """
     heads: list[Stripe] = []
     problems = Problems()
@@ -230,11 +268,18 @@ def read_stripes(paths: Sequence[Path]) -> list[Stripe]:
         differing = [key for key in keys if first.identity.get(key) != head.identity.get(key)]
         differing += ["samples"] if head.sample_ids != first.sample_ids else []
         if differing:
-            problems.add(f"--merge: {head.path} and {first.path} differ in {shown(differing, 20)}; expected one matrix")
+            problems.add(
+                f"--merge: {head.path} and {first.path} differ in {shown(differing, 20)}; "
+                "expected one matrix"
+            )
         if head.count != first.count:
-            problems.add(f"--merge: {head.path} is a part of {head.count}, {first.path} of {first.count}")
+            problems.add(
+                f"--merge: {head.path} is a part of {head.count}, {first.path} of {first.count}"
+            )
     numbers = [head.number for head in heads]
-    if absent := [f"{number}/{first.count}" for number in range(1, first.count + 1) if number not in numbers]:
+    if absent := [
+        f"{number}/{first.count}" for number in range(1, first.count + 1) if number not in numbers
+    ]:
         problems.add(f"--merge: parts {shown(absent)} are missing; compute them with --stripe")
     if twice := [str(head.path) for at, head in enumerate(heads) if head.number in numbers[:at]]:
         problems.add(f"--merge: {shown(twice)} repeat parts that other files hold")
@@ -244,7 +289,9 @@ def read_stripes(paths: Sequence[Path]) -> list[Stripe]:
 
 def _tiles_of(stripe: Stripe) -> Iterator[Tile]:
     """Yield the tiles of one part; `InputError` where it is damaged."""
-    with open_hdf5(stripe.path, f"{stripe.path}: a damaged part of a matrix; compute it again") as file:
+    with open_hdf5(
+        stripe.path, f"{stripe.path}: a damaged part of a matrix; compute it again"
+    ) as file:
         start = 0
         for top, bottom, left, right in file["places"][()].tolist():
             stop = start + (bottom - top) * (right - left)
@@ -254,11 +301,15 @@ def _tiles_of(stripe: Stripe) -> Iterator[Tile]:
 
 
 def stripe_tiles(stripes: Sequence[Stripe]) -> Iterator[Tile]:
-    """Yield the tiles of all parts; `InputError` where one is damaged or they do not cover the matrix once."""
+    """Yield the tiles of all parts; `InputError` where one is damaged or they do not cover the
+    matrix once.
+    """
     samples, covered = len(stripes[0].sample_ids), 0
     for stripe in stripes:
         for rows, columns, tile in _tiles_of(stripe):
             covered += tile.size if rows == columns else 2 * tile.size
             yield rows, columns, tile
     if covered != samples**2:
-        raise InputError(f"--merge: the parts hold {covered} of {samples**2} distances; compute them again")
+        raise InputError(
+            f"--merge: the parts hold {covered} of {samples**2} distances; compute them again"
+        )

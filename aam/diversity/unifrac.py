@@ -1,8 +1,9 @@
-"""The UniFrac metrics: a class for each, which says what it reads of samples and how it compares two blocks of them.
+"""The UniFrac metrics: a class for each, which says what it reads of samples and how it compares
+two blocks of them.
 
-To add a metric, name it in `config.UnifracMetric`, write a class with the methods of `Metric` and return it in
-`metric_of`; `VarianceAdjusted` is a variant of them all. Legend for shapes: I and J samples of two blocks, C common and
-R rare branches, D depths.
+To add a metric, name it in `config.UnifracMetric`, write a class with the methods of `Metric` and
+return it in `metric_of`; `VarianceAdjusted` is a variant of them all. Legend for shapes: I and J
+samples of two blocks, C common and R rare branches, D depths.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from aam.io.phylogeny import Floats, Ints
 # Returns ``a.T @ b`` for a [K, I] and b [K, J].
 Multiply: TypeAlias = Callable[[Matrix, Matrix], Matrix]
 
-# Branches taken at once in the weighted forms, so that they stay in the processor's cache, and those of them that are
-# added up in float32 before float64 takes over.
+# Branches taken at once in the weighted forms, so that they stay in the processor's cache, and
+# those of them that are added up in float32 before float64 takes over.
 BRANCHES = 128
 ADDED = 32
 # Pairs of samples with a rare branch in common that are looked at together.
@@ -43,14 +44,17 @@ class UnifracOptions:
     alpha : float
         Weight of abundant branches in ``generalized``: 0 to 1, 1 is ``weighted-normalized``.
     root_length : str
-        Whether the root's own length counts: scikit-bio includes it, ssu excludes it; most trees give none.
+        Whether the root's own length counts: scikit-bio includes it, ssu excludes it; most trees
+        give none.
     double : bool
-        Return float64 instead of float32. Batches are computed in float64 either way, tables in this type.
+        Return float64 instead of float32. Batches are computed in float64 either way, tables in
+        this type.
     empty : str
-        Distances of samples without reads on the tree: ``scikit-bio`` gives what scikit-bio does (see
-        `batch_unifrac`), ``nan`` gives NaN to every pair with such a sample, itself excepted.
+        Distances of samples without reads on the tree: ``scikit-bio`` gives what scikit-bio does
+        (see `batch_unifrac`), ``nan`` gives NaN to every pair with such a sample, itself excepted.
     variance_adjusted : bool
-        Divide the length of each branch by the standard deviation of its share, as Chang et al. 2011.
+        Divide the length of each branch by the standard deviation of its share, as Chang et al.
+        2011.
     """
 
     metric: UnifracMetric = "unifrac"
@@ -68,8 +72,8 @@ class MetricInput:
     Attributes
     ----------
     common : [C, B]
-        Presence (bool) for ``unifrac``, shares of reads times lengths for the weighted forms, shares for
-        ``generalized``, reads for variance-adjusted forms.
+        Presence (bool) for ``unifrac``, shares of reads times lengths for the weighted forms,
+        shares for ``generalized``, reads for variance-adjusted forms.
     rare : csr float64 [B, R]
         The same of the rare branches, presence as 1; for variance-adjusted forms of all branches.
     height : float64 [B]
@@ -89,7 +93,9 @@ class Metric(Protocol):
     def read(self, layout: Layout, block: Block, dtype: npt.DTypeLike) -> MetricInput:
         """Return what the metric reads of a block; shares and reads are of type `dtype`."""
 
-    def compare(self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply) -> Floats:
+    def compare(
+        self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply
+    ) -> Floats:
         """Return the distances [I, J] between the samples of two blocks."""
 
 
@@ -101,15 +107,23 @@ def metric_of(options: UnifracOptions) -> Metric:
         "unifrac": Unweighted(),
         "weighted": Weighted(normalized=False),
         "weighted-normalized": Weighted(normalized=True),
-        "generalized": Weighted(normalized=True) if options.alpha == 1 else Generalized(options.alpha),
+        "generalized": Weighted(normalized=True)
+        if options.alpha == 1
+        else Generalized(options.alpha),
     }
     return plain[options.metric]
 
 
 def between(
-    layout: Layout, left: MetricInput, right: MetricInput, options: UnifracOptions, multiply: Multiply
+    layout: Layout,
+    left: MetricInput,
+    right: MetricInput,
+    options: UnifracOptions,
+    multiply: Multiply,
 ) -> Floats:
-    """Return the distances [I, J] between the samples of two blocks, before rounding to the asked type."""
+    """Return the distances [I, J] between the samples of two blocks, before rounding to the asked
+    type.
+    """
     result = metric_of(options).compare(layout, left, right, multiply)
     if options.empty == "nan":
         result[left.total == 0, :] = np.nan
@@ -118,17 +132,24 @@ def between(
 
 
 class Unweighted:
-    """``1 - shared / union`` of the branch lengths, as ``(union - shared) / union`` (Lozupone & Knight 2005)."""
+    """``1 - shared / union`` of the branch lengths, as ``(union - shared) / union`` (Lozupone &
+    Knight 2005).
+    """
 
     def read(self, layout: Layout, block: Block, dtype: npt.DTypeLike) -> MetricInput:
         """Return the presence of each branch."""
         rare, common = block.rare.astype(np.float64), block.common > 0
         rare.data[:] = 1.0
         # By einsum, not by a product: BLAS would start threads for it.
-        height = np.einsum("e,eb->b", layout.length, common.astype(np.float64)) + rare @ layout.rare_length
+        height = (
+            np.einsum("e,eb->b", layout.length, common.astype(np.float64))
+            + rare @ layout.rare_length
+        )
         return MetricInput(common, rare, height, block.total)
 
-    def compare(self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply) -> Floats:
+    def compare(
+        self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply
+    ) -> Floats:
         """Return the distances [I, J]."""
         shared = np.zeros((len(left.total), len(right.total)))
         # A group of the layout's lengths sums exactly in float32 where they were rounded for it.
@@ -167,7 +188,9 @@ class Weighted:
         height = common.sum(axis=0, dtype=np.float64) + np.asarray(rare.sum(axis=1)).ravel()
         return MetricInput(common, rare, height, block.total)
 
-    def compare(self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply) -> Floats:
+    def compare(
+        self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply
+    ) -> Floats:
         """Return the distances [I, J], from ``|p - q| = p + q - 2 min(p, q)``."""
         overlap = np.zeros((len(left.total), len(right.total)))
         for sample, _, mine, theirs in _rows_of(left, right):
@@ -193,11 +216,14 @@ class Generalized:
         height += _with_data(rare, _power(rare.data, self.alpha)) @ layout.rare_length
         return MetricInput(share.astype(dtype, copy=False), rare, height, block.total)
 
-    def compare(self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply) -> Floats:
+    def compare(
+        self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply
+    ) -> Floats:
         """Return the distances [I, J], from ``|p - q| = p + q - 2 min(p, q)``.
 
-        A branch that one sample lacks adds ``l p^alpha`` of the other to ``sum l w``, which so begins with those of
-        each sample alone (`MetricInput.height`); only branches that both have change it.
+        A branch that one sample lacks adds ``l p^alpha`` of the other to ``sum l w``, which so
+        begins with those of each sample alone (`MetricInput.height`); only branches that both have
+        change it.
         """
         length = layout.length.astype(right.common.dtype)[:, None]
         weights = left.height[:, None] + right.height
@@ -220,22 +246,29 @@ class Generalized:
         for cell, branch, mine, theirs in _rare_pairs(left, right):
             both, lengths = mine + theirs, layout.rare_length[branch]
             weight = lengths * _power(both, self.alpha)
-            _added(weights, cell, weight - lengths * (_power(mine, self.alpha) + _power(theirs, self.alpha)))
+            _added(
+                weights,
+                cell,
+                weight - lengths * (_power(mine, self.alpha) + _power(theirs, self.alpha)),
+            )
             _added(overlap, cell, weight * np.minimum(mine, theirs) / both)
         return _ratio(weights - 2 * overlap, weights)
 
 
 @dataclass(frozen=True)
 class VarianceAdjusted:
-    """The metrics with each branch divided by the standard deviation of its share (Chang et al. 2011).
+    """The metrics with each branch divided by the standard deviation of its share (Chang et al.
+    2011).
 
-    With a and b reads of two samples below a branch, A and B reads of them in all, n = a + b, m = A + B, p = a / A and
-    q = b / B, a branch of length l adds ``l (p + q) / sqrt(n (m - n))`` to the denominator, and ``|p - q|`` in place of
-    ``p + q`` to the numerator. ``unifrac`` has 1 in place of ``p + q``, and ``generalized`` raises all but l to the
-    power alpha, as unifrac-binaries does. Branches without reads, or with all reads of both samples, add nothing.
+    With a and b reads of two samples below a branch, A and B reads of them in all, n = a + b, m = A
+    + B, p = a / A and q = b / B, a branch of length l adds ``l (p + q) / sqrt(n (m - n))`` to the
+    denominator, and ``|p - q|`` in place of ``p + q`` to the numerator. ``unifrac`` has 1 in place
+    of ``p + q``, and ``generalized`` raises all but l to the power alpha, as unifrac-binaries does.
+    Branches without reads, or with all reads of both samples, add nothing.
 
-    What a branch adds that one sample lacks depends on that sample by its depth only. So it is summed once for each
-    depth, over all branches of the other sample, and taken away again where both have the branch.
+    What a branch adds that one sample lacks depends on that sample by its depth only. So it is
+    summed once for each depth, over all branches of the other sample, and taken away again where
+    both have the branch.
     """
 
     metric: UnifracMetric
@@ -244,9 +277,13 @@ class VarianceAdjusted:
     def read(self, layout: Layout, block: Block, dtype: npt.DTypeLike) -> MetricInput:
         """Return reads."""
         rare = block.rare.astype(np.float64)
-        return MetricInput(block.common.astype(dtype), rare, np.zeros(len(block.total)), block.total)
+        return MetricInput(
+            block.common.astype(dtype), rare, np.zeros(len(block.total)), block.total
+        )
 
-    def compare(self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply) -> Floats:
+    def compare(
+        self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply
+    ) -> Floats:
         """Return the distances [I, J]."""
         below = self._of_right_alone(layout, left, right, multiply)
         shared = np.zeros_like(below)
@@ -256,7 +293,9 @@ class VarianceAdjusted:
         work = tuple(np.empty((BRANCHES, len(totals)), real) for _ in range(2))
         for sample, part, mine, theirs in _rows_of(left, right):
             depth = left.total[sample].astype(real)
-            sums, less = self._both(mine, theirs, (depth, totals), tuple(each[: len(part)] for each in work))
+            sums, less = self._both(
+                mine, theirs, (depth, totals), tuple(each[: len(part)] for each in work)
+            )
             below[sample] += multiply(length[part], sums)[0]
             shared[sample] += multiply(length[part], less)[0]
         self._add_rare(below, shared, layout, left, right)
@@ -264,7 +303,8 @@ class VarianceAdjusted:
         return above if self.metric == "weighted" else _ratio(above, below)
 
     def _alone(self, reads: Matrix, others: Matrix) -> Matrix:
-        """Return what is to be added, times `_unit`, where one sample has n `reads` and the other none.
+        """Return what is to be added, times `_unit`, where one sample has n `reads` and the other
+        none.
 
         `others` are m - n and above 0; the result is written over them.
         """
@@ -284,12 +324,17 @@ class VarianceAdjusted:
         return units
 
     def _both(
-        self, mine: Matrix, theirs: Matrix, totals: tuple[Matrix | float, Matrix], work: tuple[Matrix | None, ...]
+        self,
+        mine: Matrix,
+        theirs: Matrix,
+        totals: tuple[Matrix | float, Matrix],
+        work: tuple[Matrix | None, ...],
     ) -> tuple[Matrix, Matrix]:
         """Return what is to be added to the denominator, and how much less to the numerator.
 
-        `mine` are above 0 and of samples with ``totals[0]`` reads, `theirs` of samples with ``totals[1]`` reads. The
-        arrays of `work` have the shape of the result, and are written over as `theirs` are.
+        `mine` are above 0 and of samples with ``totals[0]`` reads, `theirs` of samples with
+        ``totals[1]`` reads. The arrays of `work` have the shape of the result, and are written over
+        as `theirs` are.
         """
         reads = np.add(theirs, mine, out=work[0])
         scale = np.subtract(totals[0] + totals[1], reads, out=work[1])
@@ -315,12 +360,18 @@ class VarianceAdjusted:
         theirs *= 2
         return sums, theirs
 
-    def _sums_alone(self, length: Floats, reads: sparse.csr_matrix, totals: Floats, depths: Floats) -> Floats:
-        """Return the sums [D, B] over all branches of samples, CSR [B, branches], beside one sample of each depth."""
+    def _sums_alone(
+        self, length: Floats, reads: sparse.csr_matrix, totals: Floats, depths: Floats
+    ) -> Floats:
+        """Return the sums [D, B] over all branches of samples, CSR [B, branches], beside one sample
+        of each depth.
+        """
         columns = reads.data.astype(np.int64)
         shape = (reads.shape[0], int(columns.max(initial=0)) + 1)
         # Few numbers of reads occur in a sample, most of them below several branches.
-        by_reads = sparse.csr_matrix((length[reads.indices], columns, reads.indptr.copy()), shape=shape)
+        by_reads = sparse.csr_matrix(
+            (length[reads.indices], columns, reads.indptr.copy()), shape=shape
+        )
         by_reads.sum_duplicates()
         sample = np.repeat(np.arange(len(totals)), np.diff(by_reads.indptr))
         number, total = by_reads.indices.astype(np.float64), totals[sample]
@@ -332,8 +383,12 @@ class VarianceAdjusted:
             row[:] = np.bincount(sample, values * by_reads.data, len(totals))
         return result / self._unit(totals)
 
-    def _of_right_alone(self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply) -> Floats:
-        """Return the sums [I, J] over all branches of the right, without those common ones that the left has too."""
+    def _of_right_alone(
+        self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply
+    ) -> Floats:
+        """Return the sums [I, J] over all branches of the right, without those common ones that the
+        left has too.
+        """
         totals = right.total.astype(np.float64)
         depths, group = np.unique(left.total, return_inverse=True)
         length = np.r_[layout.length, layout.rare_length]
@@ -349,20 +404,31 @@ class VarianceAdjusted:
                 part = rows[start : start + BRANCHES]
                 reads = right.common[part]
                 weight = self._alone(reads, both - reads)
-                sums[members] -= multiply(present[part] * layout.length[part, None].astype(real), weight) / unit
+                sums[members] -= (
+                    multiply(present[part] * layout.length[part, None].astype(real), weight) / unit
+                )
         return sums
 
-    def _add_rare(self, below: Floats, shared: Floats, layout: Layout, left: MetricInput, right: MetricInput) -> None:
-        """Add the rare branches of the left; those of the right are in `below`, as if the left had none of them."""
+    def _add_rare(
+        self, below: Floats, shared: Floats, layout: Layout, left: MetricInput, right: MetricInput
+    ) -> None:
+        """Add the rare branches of the left; those of the right are in `below`, as if the left had
+        none of them.
+        """
         totals = [each.total.astype(np.float64) for each in (left, right)]
         depths, group = np.unique(right.total, return_inverse=True)
-        below += self._sums_alone(layout.rare_length, left.rare, totals[0], depths.astype(np.float64))[group].T
+        below += self._sums_alone(
+            layout.rare_length, left.rare, totals[0], depths.astype(np.float64)
+        )[group].T
         units = [self._unit(each) for each in totals]
         for cell, branch, mine, theirs in _rare_pairs(left, right):
             i, j = np.divmod(cell, len(totals[1]))
             length, total = layout.rare_length[branch], (totals[0][i], totals[1][j])
             both = total[0] + total[1]
-            apart = self._alone(mine, both - mine) / units[0][i] + self._alone(theirs, both - theirs) / units[1][j]
+            apart = (
+                self._alone(mine, both - mine) / units[0][i]
+                + self._alone(theirs, both - theirs) / units[1][j]
+            )
             sums, less = self._both(mine, theirs, total, (None, None))
             _added(below, cell, length * (sums - apart))
             _added(shared, cell, length * less)
@@ -373,8 +439,12 @@ def _ratio(part: Floats, total: Floats) -> Floats:
     return np.divide(part, total, out=np.zeros_like(part), where=total > 0)
 
 
-def _power(values: npt.NDArray[Any], alpha: float, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-    """Return ``values ** alpha`` with 0 ** 0 = 0; a square root where that is meant, for it is much faster."""
+def _power(
+    values: npt.NDArray[Any], alpha: float, out: npt.NDArray[Any] | None = None
+) -> npt.NDArray[Any]:
+    """Return ``values ** alpha`` with 0 ** 0 = 0; a square root where that is meant, for it is much
+    faster.
+    """
     out = np.zeros_like(values) if out is None else out
     if alpha == 0.5:
         np.sqrt(values, out=out)
@@ -388,8 +458,12 @@ def _with_data(matrix: sparse.csr_matrix, data: Floats) -> sparse.csr_matrix:
     return sparse.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
-def _rare_pairs(left: MetricInput, right: MetricInput) -> Iterator[tuple[Ints, Ints, Floats, Floats]]:
-    """Yield the pairs of samples that share a rare branch: cell of [I, J] flattened, branch, value of each sample."""
+def _rare_pairs(
+    left: MetricInput, right: MetricInput
+) -> Iterator[tuple[Ints, Ints, Floats, Floats]]:
+    """Yield the pairs of samples that share a rare branch: cell of [I, J] flattened, branch, value
+    of each sample.
+    """
     columns = right.rare.tocsc()
     times = np.diff(columns.indptr)[left.rare.indices].astype(np.int64)
     ends = np.cumsum(times)
@@ -412,9 +486,11 @@ def _added(sums: Floats, cell: Ints, values: Floats) -> None:
 
 
 def _rows_of(left: MetricInput, right: MetricInput) -> Iterator[tuple[int, Ints, Matrix, Matrix]]:
-    """Yield a sample of the left, some of its common branches, its values there and those of the right [rows, J].
+    """Yield a sample of the left, some of its common branches, its values there and those of the
+    right [rows, J].
 
-    Only the branches of the sample are visited. The values of the right stand in a buffer that may be changed.
+    Only the branches of the sample are visited. The values of the right stand in a buffer that may
+    be changed.
     """
     mine = np.ascontiguousarray(left.common.T)
     buffer = np.empty((BRANCHES, right.common.shape[1]), right.common.dtype)
@@ -428,12 +504,16 @@ def _rows_of(left: MetricInput, right: MetricInput) -> Iterator[tuple[int, Ints,
 
 
 def _add_rows(sums: Floats, rows: Matrix) -> None:
-    """Add the rows [K, J] to `sums` [J], a few of them in their own type before float64 takes over."""
+    """Add the rows [K, J] to `sums` [J], a few of them in their own type before float64 takes
+    over.
+    """
     for start in range(0, len(rows), ADDED):
         sums += rows[start : start + ADDED].sum(axis=0)
 
 
 def _add_product(sums: Floats, left: Matrix, right: Matrix, multiply: Multiply) -> None:
-    """Add ``left.T @ right`` to `sums`, in float64 over groups of branches within which the product is float32."""
+    """Add ``left.T @ right`` to `sums`, in float64 over groups of branches within which the product
+    is float32.
+    """
     for rows in groups(len(left)):
         sums += multiply(left[rows], right[rows])

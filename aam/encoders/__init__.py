@@ -13,11 +13,15 @@ CARD, REFERENCE, TAXONOMY = "card.md", "reference.safetensors", "taxonomy.safete
 
 def shipped_encoders() -> dict[str, Path]:
     """Return the folder of each encoder that comes with the package, by name, sorted."""
-    return {manifest.parent.name: manifest.parent for manifest in sorted(ENCODERS.glob(f"*/{MANIFEST}"))}
+    return {
+        manifest.parent.name: manifest.parent for manifest in sorted(ENCODERS.glob(f"*/{MANIFEST}"))
+    }
 
 
 def model_folder(path: Path) -> Path:
-    """Return the folder of the shipped encoder that `path` names; `path` itself where it exists or names none."""
+    """Return the folder of the shipped encoder that `path` names; `path` itself where it exists or
+    names none.
+    """
     named = shipped_encoders().get(str(path))
     # A folder of the name that holds no model is the output of a run, perhaps of this one.
     return path if named is None or any(path.glob(f"**/{MANIFEST}")) else named

@@ -1,1 +1,3 @@
-"""Training for any torch model: tasks, the trainer, checkpoints, logs and exact resume; knows no microbes."""
+"""Training for any torch model: tasks, the trainer, checkpoints, logs and exact resume; knows no
+microbes.
+"""

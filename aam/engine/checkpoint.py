@@ -1,4 +1,6 @@
-"""Checkpoints: saved all or nothing (`files/atomic.py: put_folder`), verified when loaded, found, removed when old."""
+"""Checkpoints: saved all or nothing (`files/atomic.py: put_folder`), verified when loaded, found,
+removed when old.
+"""
 
 from __future__ import annotations
 
@@ -39,19 +41,28 @@ DAMAGED = "damaged-"
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """The state of a run: tensors by name, facts that JSON can hold, and texts that are written as separate files."""
+    """The state of a run: tensors by name, facts that JSON can hold, and texts that are written as
+    separate files.
+    """
 
     tensors: dict[str, Tensor]
     facts: dict[str, Any]
     texts: dict[str, str] = field(default_factory=dict)
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """Return the tensors whose names begin with `prefix` and a dot, without it, sorted by name."""
-        return {n[len(prefix) + 1 :]: self.tensors[n] for n in sorted(self.tensors) if n.startswith(f"{prefix}.")}
+        """Return the tensors whose names begin with `prefix` and a dot, without it, sorted by
+        name.
+        """
+        return {
+            n[len(prefix) + 1 :]: self.tensors[n]
+            for n in sorted(self.tensors)
+            if n.startswith(f"{prefix}.")
+        }
 
 
 def save(path: Path, state: State, world: World = SINGLE, sharded: bool = False) -> None:
-    """Write a state to the folder `path`, all of it or nothing; an `OSError` on one rank is raised on all.
+    """Write a state to the folder `path`, all of it or nothing; an `OSError` on one rank is raised
+    on all.
 
     The main rank writes, or with `sharded` each rank its own shards of the tensors.
     """
@@ -59,7 +70,11 @@ def save(path: Path, state: State, world: World = SINGLE, sharded: bool = False)
     # Imported here: it takes a second, and only what trains saves.
     from aam.device.sharding import full_tensor, local_shards
 
-    tensors = local_shards(tensors, world) if sharded else {name: full_tensor(value) for name, value in tensors.items()}
+    tensors = (
+        local_shards(tensors, world)
+        if sharded
+        else {name: full_tensor(value) for name, value in tensors.items()}
+    )
     folder, failed = b"", None
     try:
         with contextlib.ExitStack() as stack:
@@ -107,13 +122,25 @@ def load(path: Path) -> State:
         if "shards" not in facts:
             return State(safetensors.torch.load_file(path / TENSORS), facts, texts)
         layout = facts.pop("shards")
-        files = [safetensors.torch.load_file(path / SHARD.format(rank)) for rank in range(layout["ranks"])]
+        files = [
+            safetensors.torch.load_file(path / SHARD.format(rank))
+            for rank in range(layout["ranks"])
+        ]
         tensors = {
-            name: torch.cat([file[name] for file in files if name in file]) if shape else files[0][name]
+            name: torch.cat([file[name] for file in files if name in file])
+            if shape
+            else files[0][name]
             for name, shape in layout["shapes"].items()
         }
         return State(tensors, facts, texts)
-    except (OSError, KeyError, TypeError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
+    except (
+        OSError,
+        KeyError,
+        TypeError,
+        ValueError,
+        RuntimeError,
+        safetensors.SafetensorError,
+    ) as error:
         raise InputError(f"{path}: not a checkpoint that this aam can read ({error})") from error
 
 
@@ -125,17 +152,23 @@ def broadcast_state(state: State | None, world: World) -> State | None:
     tensors = world.broadcast(b"" if state is None else safetensors.torch.save(state.tensors))
     if not facts:
         return None
-    return State(safetensors.torch.load(tensors), json.loads(facts), {} if state is None else state.texts)
+    return State(
+        safetensors.torch.load(tensors), json.loads(facts), {} if state is None else state.texts
+    )
 
 
 def find_checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints below `folder`, oldest first."""
     steps = {path: path.name.removeprefix(STEP) for path in folder.glob(f"{STEP}*")}
-    return sorted((path for path, step in steps.items() if step.isdigit()), key=lambda path: int(steps[path]))
+    return sorted(
+        (path for path, step in steps.items() if step.isdigit()), key=lambda path: int(steps[path])
+    )
 
 
 def load_latest(folder: Path) -> State | None:
-    """Return the newest undamaged checkpoint below `folder`; damaged ones are logged and renamed."""
+    """Return the newest undamaged checkpoint below `folder`; damaged ones are logged and
+    renamed.
+    """
     for path in reversed(find_checkpoints(folder)):
         if (state := _load_or_rename(path)) is not None:
             return state
@@ -162,7 +195,8 @@ def remove_later(path: Path) -> None:
 
 @dataclass(eq=False)
 class CheckpointManager:
-    """Writes ``folder/step-N`` every ``--checkpoint-minutes`` and when a signal came, and keeps the newest ones.
+    """Writes ``folder/step-N`` every ``--checkpoint-minutes`` and when a signal came, and keeps the
+    newest ones.
 
     After a signal `CallAgain` is raised, on all ranks together.
     """
@@ -181,7 +215,8 @@ class CheckpointManager:
         CallAgain
             After a signal; the state is saved.
         OSError
-            After a signal, when the state could not be saved; at other times that is logged and training goes on.
+            After a signal, when the state could not be saved; at other times that is logged and
+            training goes on.
         """
         seconds = time.monotonic() - self.last_save
         is_due = self.world.is_main and seconds >= 60 * self.runtime.checkpoint_minutes
@@ -196,7 +231,12 @@ class CheckpointManager:
             if urgency > 1:
                 raise
             last = max(map(str, find_checkpoints(self.folder)[-1:]), default="none")
-            log.warning("%s: not saved (%s); training goes on, the last whole checkpoint: %s", path, error, last)
+            log.warning(
+                "%s: not saved (%s); training goes on, the last whole checkpoint: %s",
+                path,
+                error,
+                last,
+            )
         else:
             self._remove_old(path)
         self.last_save = time.monotonic()
@@ -204,6 +244,10 @@ class CheckpointManager:
             self.signals.call_again(f", {path} is saved")
 
     def _remove_old(self, newest: Path) -> None:
-        for old in find_checkpoints(self.folder)[: -self.runtime.keep_checkpoints] if self.world.is_main else ():
+        for old in (
+            find_checkpoints(self.folder)[: -self.runtime.keep_checkpoints]
+            if self.world.is_main
+            else ()
+        ):
             if old != newest:
                 remove(old)

@@ -1,4 +1,6 @@
-"""Finders for any task: the learning-rate range test, and the largest batch that fits into memory."""
+"""Finders for any task: the learning-rate range test, and the largest batch that fits into
+memory.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class StepRunner:
         """Take one step on one batch; `number` names it for the task."""
         window = [MicroBatch(self.task.prepare(batch, number), number)]
         network = self.task.network
-        outcome = train_step(network, window, self.task, self.optimizer, self.scaler, SINGLE, self.max_grad_norm)
+        outcome = train_step(
+            network, window, self.task, self.optimizer, self.scaler, SINGLE, self.max_grad_norm
+        )
         with stage("losses"):
             self.losses.append(total_loss(outcome.terms, self.task.loss_weights))
 
@@ -61,8 +65,12 @@ class StepRunner:
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
-        """Put weights, optimizer, losses and random state back as they were, whatever happens inside."""
-        weights, optimizer_state = copy.deepcopy((self.model.state_dict(), self.optimizer.state_dict()))
+        """Put weights, optimizer, losses and random state back as they were, whatever happens
+        inside.
+        """
+        weights, optimizer_state = copy.deepcopy(
+            (self.model.state_dict(), self.optimizer.state_dict())
+        )
         losses = list(self.losses)
         random = random_state(self.device)
         try:
@@ -75,8 +83,11 @@ class StepRunner:
             set_random_state(random, self.device)
 
 
-def learning_rate_curve(runner: StepRunner, batches: Iterator[Any], steps: int) -> list[tuple[float, float]]:
-    """Return learning rate and smoothed loss of `steps` steps from 1e-6 to 1, until the loss is four times the lowest.
+def learning_rate_curve(
+    runner: StepRunner, batches: Iterator[Any], steps: int
+) -> list[tuple[float, float]]:
+    """Return learning rate and smoothed loss of `steps` steps from 1e-6 to 1, until the loss is
+    four times the lowest.
 
     The range test of Smith (2017), "Cyclical learning rates for training neural networks".
     """
@@ -101,11 +112,14 @@ def suggested_learning_rate(curve: Sequence[tuple[float, float]]) -> float:
     return min(curve, key=lambda pair: pair[1])[0] / 3
 
 
-def largest_batch(runner: StepRunner, peak: Callable[[int], int], limit: int, max_size: int) -> dict[int, int]:
+def largest_batch(
+    runner: StepRunner, peak: Callable[[int], int], limit: int, max_size: int
+) -> dict[int, int]:
     """Return the peak bytes of each batch size that was tried and stays below `limit`.
 
-    Sizes grow and are then bisected. A size is tried only where a line through the last two predicts that it fits,
-    so that the computer does not run out of memory. A size for which the device runs out of memory does not fit.
+    Sizes grow and are then bisected. A size is tried only where a line through the last two
+    predicts that it fits, so that the computer does not run out of memory. A size for which the
+    device runs out of memory does not fit.
 
     Parameters
     ----------
@@ -129,8 +143,14 @@ def largest_batch(runner: StepRunner, peak: Callable[[int], int], limit: int, ma
     with runner.restored():
         while high - low > max(1, low // 16):
             size = min(max(2 * low, 1), high - 1) if high > max_size else (low + high) // 2
-            (smaller, smaller_bytes), (larger, larger_bytes) = [(0, base), (0, base), *sorted(fits.items())][-2:]
-            expected = larger_bytes + (larger_bytes - smaller_bytes) / max(larger - smaller, 1) * (size - larger)
+            (smaller, smaller_bytes), (larger, larger_bytes) = [
+                (0, base),
+                (0, base),
+                *sorted(fits.items()),
+            ][-2:]
+            expected = larger_bytes + (larger_bytes - smaller_bytes) / max(larger - smaller, 1) * (
+                size - larger
+            )
             try:
                 held = limit + 1 if expected > limit else peak(size)
             except torch.OutOfMemoryError:
@@ -145,6 +165,8 @@ def largest_batch(runner: StepRunner, peak: Callable[[int], int], limit: int, ma
 
 
 def batch_and_accumulation(effective: int, fitting: int) -> tuple[int, int]:
-    """Return batch size and accumulation whose product is `effective`, with at most `fitting` samples in a batch."""
+    """Return batch size and accumulation whose product is `effective`, with at most `fitting`
+    samples in a batch.
+    """
     size = max(size for size in range(1, min(fitting, effective) + 1) if effective % size == 0)
     return size, effective // size

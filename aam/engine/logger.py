@@ -1,4 +1,6 @@
-"""The records of a run: metrics.jsonl, TensorBoard, trackers of experiments, and progress on the terminal."""
+"""The records of a run: metrics.jsonl, TensorBoard, trackers of experiments, and progress on the
+terminal.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,16 @@ log = logging.getLogger("aam")
 Record = dict[str, Any]
 
 # Metrics of an epoch that the terminal shows.
-SHOWN = ("train_loss", "val_loss", "val_mae", "val_r", "val_r2", "val_accuracy", "val_perplexity", "samples_per_s")
+SHOWN = (
+    "train_loss",
+    "val_loss",
+    "val_mae",
+    "val_r",
+    "val_r2",
+    "val_accuracy",
+    "val_perplexity",
+    "samples_per_s",
+)
 
 
 # How many parameters MLflow takes at once, and how long one may be.
@@ -34,7 +45,8 @@ MLFLOW_BATCH, MLFLOW_LENGTH = 100, 6000
 
 
 class EventFile:
-    """An event file of TensorBoard, written without a thread, so that a full disk raises `OSError` here.
+    """An event file of TensorBoard, written without a thread, so that a full disk raises `OSError`
+    here.
 
     The format is that of ``tensorboard.compat.proto.event_pb2``.
 
@@ -61,33 +73,49 @@ class EventFile:
     def add(self, metrics: dict[str, float], step: int) -> None:
         """Write the metrics of a step."""
         for name, value in metrics.items():
-            self._add(step=step, summary=Summary(value=[Summary.Value(tag=name, simple_value=value)]))
+            self._add(
+                step=step, summary=Summary(value=[Summary.Value(tag=name, simple_value=value)])
+            )
         self.file.flush()
 
 
 def metrics_of(record: Record) -> dict[str, float]:
-    """Return the numbers of a record of metrics.jsonl, as ``step/train_loss`` or ``epoch/val_loss``."""
-    numbers = {name: value for name, value in record.items() if isinstance(value, (int, float)) and name != "step"}
+    """Return the numbers of a record of metrics.jsonl, as ``step/train_loss`` or
+    ``epoch/val_loss``.
+    """
+    numbers = {
+        name: value
+        for name, value in record.items()
+        if isinstance(value, (int, float)) and name != "step"
+    }
     return {f"{record['event']}/{name}": float(value) for name, value in numbers.items()}
 
 
 class MlflowTracker:
-    """A run of MLflow, in the store that ``MLFLOW_TRACKING_URI`` names; unset: ``mlruns`` in the folder of the run."""
+    """A run of MLflow, in the store that ``MLFLOW_TRACKING_URI`` names; unset: ``mlruns`` in the
+    folder of the run.
+    """
 
     def __init__(self, folder: Path, title: str, options: Mapping[str, Any]) -> None:
         mlflow: Any = import_extra("mlflow", "mlflow", "--track mlflow")
         self.metric = mlflow.entities.Metric
         where = os.environ.get("MLFLOW_TRACKING_URI")
         if not where:
-            # MLflow 3 prefers a database to plain files, which need no library beside it and no server.
+            # MLflow 3 prefers a database to plain files, which need no library beside it and no
+            # server.
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
             where = (folder / "mlruns").resolve().as_uri()
         self.client = mlflow.MlflowClient(where)
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "aam")
         experiment = self.client.get_experiment_by_name(name)
-        number = self.client.create_experiment(name) if experiment is None else experiment.experiment_id
+        number = (
+            self.client.create_experiment(name) if experiment is None else experiment.experiment_id
+        )
         self.run = self.client.create_run(number, run_name=title).info.run_id
-        parameters = [mlflow.entities.Param(name, str(value)[:MLFLOW_LENGTH]) for name, value in options.items()]
+        parameters = [
+            mlflow.entities.Param(name, str(value)[:MLFLOW_LENGTH])
+            for name, value in options.items()
+        ]
         for start in range(0, len(parameters), MLFLOW_BATCH):
             self.client.log_batch(self.run, params=parameters[start : start + MLFLOW_BATCH])
 
@@ -95,7 +123,8 @@ class MlflowTracker:
         """Store the metrics of a step."""
         now = int(time.time() * 1000)
         self.client.log_batch(
-            self.run, metrics=[self.metric(name, value, now, step) for name, value in metrics.items()]
+            self.run,
+            metrics=[self.metric(name, value, now, step) for name, value in metrics.items()],
         )
 
     def close(self, failed: bool) -> None:
@@ -104,15 +133,23 @@ class MlflowTracker:
 
 
 class WandbTracker:
-    """A run of Weights & Biases below the folder of the run: offline unless ``WANDB_MODE`` says otherwise."""
+    """A run of Weights & Biases below the folder of the run: offline unless ``WANDB_MODE`` says
+    otherwise.
+    """
 
     def __init__(self, folder: Path, title: str, options: Mapping[str, Any]) -> None:
         wandb: Any = import_extra("wandb", "wandb", "--track wandb")
         self.run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", "aam"), name=title, dir=str(folder), config=dict(options),
-            mode=os.environ.get("WANDB_MODE", "offline"), reinit="create_new",
-            settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, save_code=False),
-        )  # fmt: skip
+            project=os.environ.get("WANDB_PROJECT", "aam"),
+            name=title,
+            dir=str(folder),
+            config=dict(options),
+            mode=os.environ.get("WANDB_MODE", "offline"),
+            reinit="create_new",
+            settings=wandb.Settings(
+                silent=True, console="off", x_disable_stats=True, save_code=False
+            ),
+        )
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Store the metrics of a step; those of an epoch beside those of its last step."""
@@ -130,8 +167,8 @@ TRACKERS: dict[str, type[Any]] = {"mlflow": MlflowTracker, "wandb": WandbTracker
 class Tracking:
     """A tracker that ends with a warning, and not with the run, where it fails.
 
-    A resumed run is a new one in the tracker, with the records before the checkpoint given again, so that it holds
-    what metrics.jsonl holds.
+    A resumed run is a new one in the tracker, with the records before the checkpoint given again,
+    so that it holds what metrics.jsonl holds.
     """
 
     def __init__(self, name: str, folder: Path, title: str, options: Record, text: str) -> None:
@@ -161,7 +198,8 @@ class Tracking:
 class RunLogger:
     """Writes the records of a training loop; a context manager that closes its files.
 
-    Records that cannot be written, on a full disk, are kept, logged once, and written when there is room again.
+    Records that cannot be written, on a full disk, are kept, logged once, and written when there is
+    room again.
 
     Parameters
     ----------
@@ -231,17 +269,29 @@ class RunLogger:
         return "".join(self.lines)
 
     def record(self, record: Record) -> None:
-        """Write one record of the loop: ``event`` is ``step`` or ``epoch``; steps without metrics only move the bar."""
+        """Write one record of the loop: ``event`` is ``step`` or ``epoch``; steps without metrics
+        only move the bar.
+        """
         if record["event"] == "step":
             self.steps = record["step"]
             self.progress.update(self.steps)
             if "train_loss" not in record:
                 return
-        record = {**record, "step": self.steps, "seconds": round(time.perf_counter() - self.started, 3)}
+        record = {
+            **record,
+            "step": self.steps,
+            "seconds": round(time.perf_counter() - self.started, 3),
+        }
         self._write(json.dumps(record) + "\n")
         if self.tracking is not None:
             self.tracking.record(record)
-        self._write_board({f"{record['event']}/{n}": value for n, value in record.items() if isinstance(value, float)})
+        self._write_board(
+            {
+                f"{record['event']}/{n}": value
+                for n, value in record.items()
+                if isinstance(value, float)
+            }
+        )
         if record["event"] == "step":
             return
         metrics = ", ".join(f"{name} {record[name]:.4g}" for name in SHOWN if name in record)
@@ -250,7 +300,9 @@ class RunLogger:
         rate = f"{record['samples_per_s']:.0f} samples/s" if "samples_per_s" in record else None
         title = f"{self.title}, epoch {min(epoch + 1, self.epochs)}/{self.epochs}"
         self.progress.update(self.steps, title=title, rate=rate)
-        time_left = f", {record['seconds'] / epoch * left:.0f} s left at most" if epoch and left else ""
+        time_left = (
+            f", {record['seconds'] / epoch * left:.0f} s left at most" if epoch and left else ""
+        )
         log.info("%s epoch %d/%d: %s%s", self.title, epoch, self.epochs, metrics, time_left)
 
     def _write(self, line: str, rewrite: bool = False) -> None:
@@ -264,7 +316,11 @@ class RunLogger:
             self.failed = False
         except OSError as error:
             if not self.failed:
-                log.warning("%s: not written (%s); training goes on, and it is tried again", self.path, error)
+                log.warning(
+                    "%s: not written (%s); training goes on, and it is tried again",
+                    self.path,
+                    error,
+                )
             self.failed = True
 
     def _write_board(self, metrics: dict[str, float]) -> None:
@@ -272,5 +328,7 @@ class RunLogger:
             if self.board is not None:
                 self.board.add(metrics, self.steps)
         except OSError as error:
-            log.warning("%s: TensorBoard's files are not written any more (%s)", self.path.parent, error)
+            log.warning(
+                "%s: TensorBoard's files are not written any more (%s)", self.path.parent, error
+            )
             self.board = None

@@ -25,11 +25,17 @@ def make_optimizer(
     factor : callable
         Factor of the learning rate by the name of a parameter; stands as ``factor`` in each group.
     """
-    trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    trainable = {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+    }
     factors = list(dict.fromkeys([1.0, *sorted({factor(name) for name in trainable})]))
     groups = [
         {
-            "params": [p for name, p in trainable.items() if factor(name) == rate and (p.ndim >= 2) == is_matrix],
+            "params": [
+                p
+                for name, p in trainable.items()
+                if factor(name) == rate and (p.ndim >= 2) == is_matrix
+            ],
             "weight_decay": options.weight_decay if is_matrix else 0.0,
             "factor": rate,
         }
@@ -56,7 +62,9 @@ def optimizer_state(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]
     }
 
 
-def load_optimizer_state(optimizer: Optimizer, model: nn.Module, state: Mapping[str, Tensor]) -> None:
+def load_optimizer_state(
+    optimizer: Optimizer, model: nn.Module, state: Mapping[str, Tensor]
+) -> None:
     """Load a state that `optimizer_state` returned, sharded as the parameters are."""
     parameters = dict(model.named_parameters())
     grouped = (parameter for group in optimizer.param_groups for parameter in group["params"])
@@ -67,4 +75,6 @@ def load_optimizer_state(optimizer: Optimizer, model: nn.Module, state: Mapping[
         parameter = parameters[parameter_name]
         like_parameter = value.shape == parameter.shape
         values[position[parameter]][key] = shard_like(value, parameter) if like_parameter else value
-    optimizer.load_state_dict({"state": dict(values), "param_groups": optimizer.state_dict()["param_groups"]})
+    optimizer.load_state_dict(
+        {"state": dict(values), "param_groups": optimizer.state_dict()["param_groups"]}
+    )

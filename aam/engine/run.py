@@ -1,4 +1,6 @@
-"""A run: its folder and run.json, described, compared, locked, resumed; a command that trains, start to results."""
+"""A run: its folder and run.json, described, compared, locked, resumed; a command that trains,
+start to results.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,15 @@ from aam.engine.checkpoint import FACTS, State, broadcast_state, load, load_late
 from aam.engine.options import RunConfig
 from aam.engine.signals import Signals
 from aam.errors import FINISHED, InputError
-from aam.files.atomic import MANIFEST, file_digest, read_json, remove, remove_partial, verify_manifest, write_text
+from aam.files.atomic import (
+    MANIFEST,
+    file_digest,
+    read_json,
+    remove,
+    remove_partial,
+    verify_manifest,
+    write_text,
+)
 from aam.files.output_folder import LIST, MEMORY, RUN, OutputFolder, check_unlocked, lock_folder
 from aam.options import IN_MEMORY, given, names, spelled
 
@@ -55,7 +65,9 @@ EXPLANATION = "explanation"
 
 
 def training_outputs(folder: str = "", model: tuple[str, ...] = ("state.json",)) -> list[str]:
-    """Return the names that training writes below `folder`; `model` are files of a model beside its tensors."""
+    """Return the names that training writes below `folder`; `model` are files of a model beside its
+    tensors.
+    """
     files = (MANIFEST, "*.safetensors", *model)
     return [
         f"{folder}{METRICS}",
@@ -66,13 +78,17 @@ def training_outputs(folder: str = "", model: tuple[str, ...] = ("state.json",))
 
 
 def _commit() -> str | None:
-    """Return the git commit of the code, with ``+`` where files differ from it; None outside a checkout."""
+    """Return the git commit of the code, with ``+`` where files differ from it; None outside a
+    checkout.
+    """
     root = Path(aam.__file__).parents[1]
     if not (root / ".git").exists():
         return os.environ.get("AAM_REVISION")
 
     def git(*words: str) -> str:
-        process = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=30)
+        process = subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=30
+        )
         return process.stdout.strip()
 
     try:
@@ -83,9 +99,14 @@ def _commit() -> str | None:
 
 
 def describe(
-    command: str, options: Record, files: Mapping[str, Path], facts: Record, in_memory: Mapping[str, str] | None = None
+    command: str,
+    options: Record,
+    files: Mapping[str, Path],
+    facts: Record,
+    in_memory: Mapping[str, str] | None = None,
 ) -> Record:
-    """Return what run.json holds: resolved options, versions, machine, checksums of the inputs, and `facts`.
+    """Return what run.json holds: resolved options, versions, machine, checksums of the inputs, and
+    `facts`.
 
     Inputs are `files`, and those `in_memory`, whose checksums are given, by option.
     """
@@ -95,7 +116,9 @@ def describe(
     return {
         "command": command,
         "config": options,
-        "inputs": {name: {"path": str(path), "sha256": digest} for name, (path, digest) in inputs.items()},
+        "inputs": {
+            name: {"path": str(path), "sha256": digest} for name, (path, digest) in inputs.items()
+        },
         "versions": {**versions, "python": platform.python_version()},
         "commit": _commit(),
         "image": os.environ.get(IMAGE),
@@ -118,7 +141,11 @@ def flatten(value: Any, name: str = "") -> dict[str, Any]:
     """Return nested dicts as one dict with dotted names."""
     if not isinstance(value, dict):
         return {name: value}
-    return {k: v for key, inner in value.items() for k, v in flatten(inner, f"{name}.{key}" if name else key).items()}
+    return {
+        k: v
+        for key, inner in value.items()
+        for k, v in flatten(inner, f"{name}.{key}" if name else key).items()
+    }
 
 
 def differences(first: Record, second: Record) -> dict[str, tuple[Any, Any]]:
@@ -138,7 +165,9 @@ def differences(first: Record, second: Record) -> dict[str, tuple[Any, Any]]:
         if name not in left_out
     }
     # Compared as text, in which NaN equals NaN.
-    return {name: (value, other) for name, (value, other) in pairs.items() if repr(value) != repr(other)}
+    return {
+        name: (value, other) for name, (value, other) in pairs.items() if repr(value) != repr(other)
+    }
 
 
 def _batch_sizes(run: Record) -> tuple[int, int]:
@@ -159,25 +188,43 @@ def check_same(before: Record, now: Record) -> None:
     problems = []
     changes, known = differences(before, now), flatten(now)
     if removed := [name for name in changes if name.startswith("config.") and name not in known]:
-        log.info("%s of the earlier run: ignored, this version has no such options", ", ".join(removed))
+        log.info(
+            "%s of the earlier run: ignored, this version has no such options", ", ".join(removed)
+        )
         changes = {name: values for name, values in changes.items() if name not in removed}
     old_size, old_devices = _batch_sizes(before)
     size, devices = _batch_sizes(now)
     if old_devices != devices:
         changes.pop("config.train.batch_size", None)
     if old_devices != devices and old_size * old_devices != size * devices:
-        advice = f"give {old_size * old_devices / devices:g}, so that all together take as many samples"
+        advice = (
+            f"give {old_size * old_devices / devices:g}, so that all together take as many samples"
+        )
         problems.append(
-            f"--batch-size was {old_size} on each of {old_devices} devices and is {size} on each of {devices}; {advice}"
+            f"--batch-size was {old_size} on each of {old_devices} devices and is {size} on each "
+            f"of {devices}; {advice}"
         )
     for name, (old, new) in changes.items():
         section, _, option = name.rpartition(".")
         called = spelled(option) if section.split(".")[0] == "config" else name
-        changes_meaning = section.split(".")[0] in ("config", "inputs") or name in ("command", "depth")
-        if changes_meaning and not (section == "config.runtime" and option in names(RunConfig, changes="last bits")):
-            problems.append(f"{called} was {old!r} and is {new!r}; give what it was, or choose another --output-dir")
+        changes_meaning = section.split(".")[0] in ("config", "inputs") or name in (
+            "command",
+            "depth",
+        )
+        if changes_meaning and not (
+            section == "config.runtime" and option in names(RunConfig, changes="last bits")
+        ):
+            problems.append(
+                f"{called} was {old!r} and is {new!r}; give what it was, or choose another "
+                "--output-dir"
+            )
         else:
-            log.warning("%s was %s and is %s: the rest of the run may differ in the last bits", called, old, new)
+            log.warning(
+                "%s was %s and is %s: the rest of the run may differ in the last bits",
+                called,
+                old,
+                new,
+            )
     if problems:
         raise InputError(*problems)
 
@@ -186,14 +233,18 @@ def read_record(path: Path) -> Record:
     """Read a run.json; raise `InputError` where it is not one."""
     record = read_json(path)
     if not (
-        isinstance(record, dict) and isinstance(record.get("inputs"), dict) and isinstance(record.get("config"), dict)
+        isinstance(record, dict)
+        and isinstance(record.get("inputs"), dict)
+        and isinstance(record.get("config"), dict)
     ):
         raise InputError(f"{path}: not the {RUN} of a run; expected its config and inputs")
     return record
 
 
 def earlier_decisions(runtime: RunConfig) -> Record:
-    """Return the decisions of the run that is resumed; empty where there is none, or none that can be read."""
+    """Return the decisions of the run that is resumed; empty where there is none, or none that can
+    be read.
+    """
     chosen = runtime.resume_from
     if chosen is None or runtime.output_dir is None:
         return {}
@@ -205,15 +256,23 @@ def earlier_decisions(runtime: RunConfig) -> Record:
         return {}
 
 
-def output_folder(folder: Path, about: Record, overwrite: bool, reserved: tuple[str, ...] = ()) -> OutputFolder:
-    """Return the folder of what `about` describes, with the names that it lists as outputs and the files it reads."""
+def output_folder(
+    folder: Path, about: Record, overwrite: bool, reserved: tuple[str, ...] = ()
+) -> OutputFolder:
+    """Return the folder of what `about` describes, with the names that it lists as outputs and the
+    files it reads.
+    """
     inputs = [Path(entry["path"]) for entry in about["inputs"].values()]
-    return OutputFolder(folder, about["command"], about.get(LIST, ()), inputs, overwrite, reserved, resumable=True)
+    return OutputFolder(
+        folder, about["command"], about.get(LIST, ()), inputs, overwrite, reserved, resumable=True
+    )
 
 
 @dataclass(eq=False)
 class RunDirectory:
-    """The directory of a run while it lasts, with the content of its run.json, and whether the run is resumed."""
+    """The directory of a run while it lasts, with the content of its run.json, and whether the run
+    is resumed.
+    """
 
     path: Path
     about: Record
@@ -225,7 +284,9 @@ class RunDirectory:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, about: Record, runtime: RunConfig, signals: Signals, world: World = SINGLE) -> Iterator[RunDirectory]:
+    def open(
+        cls, about: Record, runtime: RunConfig, signals: Signals, world: World = SINGLE
+    ) -> Iterator[RunDirectory]:
         """Create the directory or, with ``--resume-from``, open the existing one, and lock it.
 
         The main rank does; the other ranks only learn whether the run is resumed.
@@ -233,10 +294,18 @@ class RunDirectory:
         Raises
         ------
         InputError
-            It holds other results, another process writes there, or options or inputs are not those of the run.
+            It holds other results, another process writes there, or options or inputs are not those
+            of the run.
         """
         if not world.is_main:
-            yield cls(given(runtime.output_dir).resolve(), about, runtime, signals, bool(world.broadcast(b"")), world)
+            yield cls(
+                given(runtime.output_dir).resolve(),
+                about,
+                runtime,
+                signals,
+                bool(world.broadcast(b"")),
+                world,
+            )
             return
         run = cls.check(about, runtime, signals, world)
         run.path.mkdir(parents=True, exist_ok=True)
@@ -249,13 +318,17 @@ class RunDirectory:
             yield run
 
     @classmethod
-    def check(cls, about: Record, runtime: RunConfig, signals: Signals, world: World = SINGLE) -> RunDirectory:
+    def check(
+        cls, about: Record, runtime: RunConfig, signals: Signals, world: World = SINGLE
+    ) -> RunDirectory:
         """Return the directory as `open` finds it, with nothing written; `InputError` as there."""
         if runtime.output_dir is None:
             raise InputError("--output-dir: not given")
         path = runtime.output_dir.resolve()
         chosen = runtime.resume_from
-        resumes_here = chosen == "auto" or (chosen is not None and Path(chosen).resolve().is_relative_to(path))
+        resumes_here = chosen == "auto" or (
+            chosen is not None and Path(chosen).resolve().is_relative_to(path)
+        )
         run = cls(path, about, runtime, signals, resumes_here and (path / RUN).is_file(), world)
         if chosen not in (None, "auto"):
             run.checkpoint = run._load_checkpoint(Path(str(chosen)))
@@ -280,11 +353,20 @@ class RunDirectory:
         """
         check_unlocked(self.path)
         if self.resumed:
-            return "the run there is finished" if self._is_complete() else "the run there would go on"
-        after = "" if self.checkpoint is None else f", the run would go on from {self.runtime.resume_from}"
+            return (
+                "the run there is finished" if self._is_complete() else "the run there would go on"
+            )
+        after = (
+            ""
+            if self.checkpoint is None
+            else f", the run would go on from {self.runtime.resume_from}"
+        )
         if not (removed := self.output.check()):
             return "free" + after
-        return f"the earlier run there ({len(removed)} files) would be replaced, all else there would stay{after}"
+        return (
+            f"the earlier run there ({len(removed)} files) would be replaced, all else there "
+            f"would stay{after}"
+        )
 
     def _resume(self) -> None:
         """Add this call to the run.json of the earlier run."""
@@ -292,9 +374,15 @@ class RunDirectory:
         remove_partial(self.path)
         if not self._is_complete():
             earlier = before["resumed"] if isinstance(before.get("resumed"), list) else []
-            resumed = [*earlier, {name: self.about[name] for name in ("started", "versions", "commit")}]
+            resumed = [
+                *earlier,
+                {name: self.about[name] for name in ("started", "versions", "commit")},
+            ]
             listed = {LIST: self.about[LIST]} if LIST in self.about else {}
-            write_text(self.path / RUN, json.dumps({**before, **listed, "resumed": resumed}, indent=1) + "\n")
+            write_text(
+                self.path / RUN,
+                json.dumps({**before, **listed, "resumed": resumed}, indent=1) + "\n",
+            )
 
     def _load_checkpoint(self, path: Path) -> State:
         """Return the checkpoint `path`; raise `InputError` where it is not of a run like this."""
@@ -302,15 +390,21 @@ class RunDirectory:
             state = load(path)
         except InputError as error:
             expected = "expected auto, or the folder of a checkpoint, RUN/checkpoints/step-N"
-            raise InputError(*(f"--resume-from: {problem}; {expected}" for problem in error.problems)) from None
+            raise InputError(
+                *(f"--resume-from: {problem}; {expected}" for problem in error.problems)
+            ) from None
         if not {"run", "logger", "progress"} <= state.facts.keys():
-            raise InputError(f"--resume-from: {path} is no checkpoint of a run; expected RUN/checkpoints/step-N")
+            raise InputError(
+                f"--resume-from: {path} is no checkpoint of a run; expected RUN/checkpoints/step-N"
+            )
         check_same(state.facts["run"], self.about)
         return state
 
     @property
     def finished(self) -> bool:
-        """Whether all files of a run exist and are undamaged, as the main rank sees it; metrics.json comes last."""
+        """Whether all files of a run exist and are undamaged, as the main rank sees it;
+        metrics.json comes last.
+        """
         return self.world.any(self.world.is_main and self._is_complete())
 
     def _is_complete(self) -> bool:
@@ -319,7 +413,9 @@ class RunDirectory:
         return bool(self.resumed and (self.path / RESULTS).is_file() and trained)
 
     def _has_models(self, folder: Path) -> bool:
-        """Return whether the models of a fold exist and are undamaged; what took no steps has no last weights."""
+        """Return whether the models of a fold exist and are undamaged; what took no steps has no
+        last weights.
+        """
         try:
             for name in (LAST, MODEL) if (folder / METRICS).exists() else (MODEL,):
                 verify_manifest(folder / name)
@@ -341,18 +437,21 @@ class RunDirectory:
         return load_latest(folder / CHECKPOINTS) if self.resumed else None
 
     def is_trained(self, folder: Path) -> bool:
-        """Return whether a fold was trained before the run was interrupted; its checkpoints are then removed."""
+        """Return whether a fold was trained before the run was interrupted; its checkpoints are
+        then removed.
+        """
         if not self.resumed or not self._has_models(folder):
             return False
         remove(folder / CHECKPOINTS)
         return True
 
 
-# --- the run machine -------------------------------------------------------------------------------------------------
+# --- the run machine ---------------------------------------------------------------------------
 
 
 class RunPlan(NamedTuple):
-    """What a command that trains is going to do, when all it reads is read and checked and nothing is written yet.
+    """What a command that trains is going to do, when all it reads is read and checked and nothing
+    is written yet.
 
     Attributes
     ----------
@@ -365,7 +464,8 @@ class RunPlan(NamedTuple):
     outputs : sequence of str
         Names that the command may write beside run.json and metrics.json.
     work : callable
-        Trains in the run directory, and returns what metrics.json holds; None where it has written that itself.
+        Trains in the run directory, and returns what metrics.json holds; None where it has written
+        that itself.
     describe : callable
         Returns what ``--dry-run`` prints.
     in_memory : mapping of str to str, optional
@@ -382,10 +482,14 @@ class RunPlan(NamedTuple):
 
 
 def run_command(
-    name: str, runtime: RunConfig, prepare: Callable[[World], RunPlan], program: str = "aam",
+    name: str,
+    runtime: RunConfig,
+    prepare: Callable[[World], RunPlan],
+    program: str = "aam",
     processes: int | None = None,
-) -> int:  # fmt: skip
-    """Run a command that trains, on one or several processes, in its run directory; return the exit status.
+) -> int:
+    """Run a command that trains, on one or several processes, in its run directory; return the exit
+    status.
 
     A run that is finished is left as it is.
 
@@ -415,8 +519,15 @@ def run_command(
         if runtime.dry_run:
             if world.is_main:
                 folder = runtime.output_dir
-                state = "not named" if folder is None else RunDirectory.check(about, runtime, signals).plan()
-                last = f"output folder {folder or '(--output-dir)'}: {state}; --dry-run has changed nothing"
+                state = (
+                    "not named"
+                    if folder is None
+                    else RunDirectory.check(about, runtime, signals).plan()
+                )
+                last = (
+                    f"output folder {folder or '(--output-dir)'}: {state}; --dry-run has "
+                    "changed nothing"
+                )
                 print("\n".join([*plan.describe(), last]))
             return FINISHED
         world.barrier()
@@ -431,9 +542,11 @@ def run_command(
 
 
 def train_once(
-    run: RunDirectory, folder: Path, start: Callable[[State | None], Callable[[], Saved]],
+    run: RunDirectory,
+    folder: Path,
+    start: Callable[[State | None], Callable[[], Saved]],
     load_saved: Callable[[], Saved],
-) -> Saved:  # fmt: skip
+) -> Saved:
     """Train in `folder`, from its newest checkpoint where there is one, and save what came of it.
 
     Where that was done before the run was interrupted, it is loaded.
@@ -444,7 +557,8 @@ def train_once(
     folder : Path
         The run directory, or a fold below it.
     start : callable
-        Prepares from a state where there is one, and returns what trains, and saves as ``model`` and ``last``.
+        Prepares from a state where there is one, and returns what trains, and saves as ``model``
+        and ``last``.
     load_saved : callable
         Loads what was saved before.
     """

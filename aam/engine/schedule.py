@@ -8,7 +8,9 @@ from aam.engine.options import TrainingOptions
 
 
 def warmup_steps(config: TrainingOptions, total: int) -> int:
-    """Return the steps of warm-up: as set, or a tenth of the run up to 1,000; always shorter than the run."""
+    """Return the steps of warm-up: as set, or a tenth of the run up to 1,000; always shorter than
+    the run.
+    """
     steps = min(1000, total // 10) if config.warmup_steps is None else config.warmup_steps
     return min(steps, max(total - 1, 0))
 
@@ -18,11 +20,15 @@ def _cosine(share: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
 
 
-def learning_rate(config: TrainingOptions, step: int, total: int, epoch_steps: int = 1, plateaus: int = 0) -> float:
-    """Return the learning rate of `step` (from 0) in a run of `total` steps; past the end it stays constant.
+def learning_rate(
+    config: TrainingOptions, step: int, total: int, epoch_steps: int = 1, plateaus: int = 0
+) -> float:
+    """Return the learning rate of `step` (from 0) in a run of `total` steps; past the end it stays
+    constant.
 
-    ``cosine_restarts`` is that of Loshchilov and Hutter (2017), with periods in epochs of `epoch_steps`; ``onecycle``
-    that of Smith and Topin (2019) with torch's proportions; ``plateau`` lowers the rate `plateaus` times.
+    ``cosine_restarts`` is that of Loshchilov and Hutter (2017), with periods in epochs of
+    `epoch_steps`; ``onecycle`` that of Smith and Topin (2019) with torch's proportions; ``plateau``
+    lowers the rate `plateaus` times.
     """
     low, high = config.scheduler_eta_min, config.lr
     if config.scheduler == "onecycle":

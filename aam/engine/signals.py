@@ -1,7 +1,8 @@
-"""Signals of a scheduler or a user: training saves its state after the step and ends with exit status 85.
+"""Signals of a scheduler or a user: training saves its state after the step and ends with exit
+status 85.
 
-Whatever ends that way raises `CallAgain` here, of which `cli/main.py` makes the status. Torch is not
-imported, as any command may be warned before it is.
+Whatever ends that way raises `CallAgain` here, of which `cli/main.py` makes the status. Torch is
+not imported, as any command may be warned before it is.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
 
 
 class Signals:
-    """Handles the signals that warn a process; the first one ends it in an orderly way, the second one at once.
+    """Handles the signals that warn a process; the first one ends it in an orderly way, the second
+    one at once.
 
     A second signal within `GRACE` seconds is ignored: schedulers signal a process and its group.
 
-    A context manager that can be entered twice. Entered once, a signal raises `CallAgain` where the process is.
-    Entered again, by the training loop, a signal only sets `caught` to its name, which is read at the end of the
-    step. Child processes ignore it.
+    A context manager that can be entered twice. Entered once, a signal raises `CallAgain` where the
+    process is. Entered again, by the training loop, a signal only sets `caught` to its name, which
+    is read at the end of the step. Child processes ignore it.
     """
 
     GRACE = 2.0
@@ -40,7 +42,8 @@ class Signals:
         self.depth += 1
         if self.depth == 1:
             self._process = os.getpid()
-            # Only the main thread may handle signals; a run in another one leaves them to its program.
+            # Only the main thread may handle signals; a run in another one leaves them to its
+            # program.
             handled = WARNINGS if threading.current_thread() is threading.main_thread() else ()
             self._handlers = {number: signal.signal(number, self._catch) for number in handled}
         return self
@@ -52,7 +55,9 @@ class Signals:
                 signal.signal(number, handler)
 
     def raise_if_requested(self, world: World) -> None:
-        """Raise `CallAgain` on all ranks where any rank caught a signal, when what is trained is saved."""
+        """Raise `CallAgain` on all ranks where any rank caught a signal, when what is trained is
+        saved.
+        """
         if world.any(bool(self.caught)):
             self.call_again(", what is trained is saved")
 

@@ -1,4 +1,6 @@
-"""One step of training: the losses of its batches as sums and counts, their gradients, and the optimizer."""
+"""One step of training: the losses of its batches as sums and counts, their gradients, and the
+optimizer.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ MIN_COUNT = 1e-6
 
 
 class MicroBatch(NamedTuple):
-    """A prepared batch of a step, or a part of one; `number` names the batch in the run, `part` the part."""
+    """A prepared batch of a step, or a part of one; `number` names the batch in the run, `part` the
+    part.
+    """
 
     data: Any
     number: int
@@ -29,7 +33,9 @@ class MicroBatch(NamedTuple):
 
 
 class StepOutcome(NamedTuple):
-    """Loss terms of a step, detached, and whether loss or gradient were not finite; both stay on the device."""
+    """Loss terms of a step, detached, and whether loss or gradient were not finite; both stay on
+    the device.
+    """
 
     terms: Terms
     nonfinite: Tensor
@@ -40,16 +46,21 @@ def sum_terms(parts: Sequence[Terms]) -> Terms:
     names = dict.fromkeys(name for part in parts for name in part)
     by_name = {name: [part[name] for part in parts if name in part] for name in names}
     return {
-        name: (torch.stack([total.detach() for total, _ in pairs]).sum(), torch.stack([c for _, c in pairs]).sum())
+        name: (
+            torch.stack([total.detach() for total, _ in pairs]).sum(),
+            torch.stack([c for _, c in pairs]).sum(),
+        )
         for name, pairs in by_name.items()
     }
 
 
-def total_loss(terms: Terms, weights: Mapping[str, float], counts: Mapping[str, Tensor] | None = None) -> Tensor:
+def total_loss(
+    terms: Terms, weights: Mapping[str, float], counts: Mapping[str, Tensor] | None = None
+) -> Tensor:
     """Return the weighted sum of the mean losses; a term that counts nothing adds nothing.
 
-    With `counts`, those of all batches of a step, it is this batch's share: the shares add up to the loss of the
-    batches as one.
+    With `counts`, those of all batches of a step, it is this batch's share: the shares add up to
+    the loss of the batches as one.
     """
     means = []
     for name, (total, count) in terms.items():
@@ -59,9 +70,15 @@ def total_loss(terms: Terms, weights: Mapping[str, float], counts: Mapping[str, 
 
 
 def step_counts(task: Task, window: Sequence[MicroBatch], world: World) -> dict[str, Tensor] | None:
-    """Return what each loss counts in all batches of a step on all ranks; None where one batch counts its own."""
+    """Return what each loss counts in all batches of a step on all ranks; None where one batch
+    counts its own.
+    """
     shared = world.size > 1 and task.splits_batches
-    counts = [] if len(window) == 1 and not shared else [task.loss_counts(micro.data) for micro in window]
+    counts = (
+        []
+        if len(window) == 1 and not shared
+        else [task.loss_counts(micro.data) for micro in window]
+    )
     given_counts = [batch_counts for batch_counts in counts if batch_counts is not None]
     if not given_counts:
         return None
@@ -70,14 +87,22 @@ def step_counts(task: Task, window: Sequence[MicroBatch], world: World) -> dict[
         torch.stack([batch_counts.get(name, zero).to(zero) for batch_counts in given_counts]).sum()
         for name in task.loss_names
     ]
-    return dict(zip(task.loss_names, world.all_reduce_sum(torch.stack(sums)) if shared else sums, strict=True))
+    return dict(
+        zip(
+            task.loss_names,
+            world.all_reduce_sum(torch.stack(sums)) if shared else sums,
+            strict=True,
+        )
+    )
 
 
 def clip_gradients(parts: Sequence[nn.Module], max_grad_norm: float) -> Tensor:
     """Clip the gradients of each part to `max_grad_norm`; return the sum of their norms before."""
     norms = []
     for part in parts:
-        norm = full_tensor(nn.utils.get_total_norm([p.grad for p in part.parameters() if p.grad is not None]))
+        norm = full_tensor(
+            nn.utils.get_total_norm([p.grad for p in part.parameters() if p.grad is not None])
+        )
         nn.utils.clip_grads_with_norm_(part.parameters(), max_grad_norm, norm)
         norms.append(norm)
     return torch.stack(norms).sum()
@@ -105,7 +130,9 @@ def train_step(
             with stage("losses"):
                 terms.append(task.losses(network, micro.data))
                 # Where gradients are averaged over ranks, each rank's loss is its share of the sum.
-                loss = averaged_ranks(network, world) * total_loss(terms[-1], task.loss_weights, counts)
+                loss = averaged_ranks(network, world) * total_loss(
+                    terms[-1], task.loss_weights, counts
+                )
             with stage("backward"):
                 scaler.scale(loss).backward()
         losses.append(loss.detach())
@@ -139,7 +166,11 @@ class RunningMeans:
     def tensors(self) -> dict[str, Tensor]:
         """Return all sums and counts by name, for a checkpoint."""
         pairs = {"sum": self.sums, "count": self.counts}
-        return {f"{kind}.{name}": value for kind, values in pairs.items() for name, value in values.items()}
+        return {
+            f"{kind}.{name}": value
+            for kind, values in pairs.items()
+            for name, value in values.items()
+        }
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], device: torch.device) -> RunningMeans:
@@ -151,14 +182,20 @@ class RunningMeans:
         return means
 
     def all_reduce(self, names: Sequence[str], world: World) -> RunningMeans:
-        """Return the means of all ranks together, of losses called `names`; every rank must call it."""
+        """Return the means of all ranks together, of losses called `names`; every rank must call
+        it.
+        """
         if world.size == 1:
             return self
         pairs = [(self.sums.get(name, 0.0), self.counts.get(name, 0.0)) for name in names]
         values = world.all_reduce_sum(torch.tensor(pairs, dtype=torch.float64))
         means = RunningMeans()
         means.sums, means.counts = (
-            {name: value for name, value, count in zip(names, column, values[:, 1], strict=True) if count > 0}
+            {
+                name: value
+                for name, value, count in zip(names, column, values[:, 1], strict=True)
+                if count > 0
+            }
             for column in values.T
         )
         return means
@@ -166,5 +203,10 @@ class RunningMeans:
     def read(self, weights: Mapping[str, float]) -> dict[str, float]:
         """Return the mean of each term and, as ``loss``, their weighted sum."""
         names = [name for name in sorted(self.sums) if self.counts[name] > 0]
-        means = {name: float(self.sums[name] / self.counts[name].clamp_min(MIN_COUNT)) for name in names}
-        return {"loss": sum((weights.get(name, 1.0) * value for name, value in means.items()), 0.0), **means}
+        means = {
+            name: float(self.sums[name] / self.counts[name].clamp_min(MIN_COUNT)) for name in names
+        }
+        return {
+            "loss": sum((weights.get(name, 1.0) * value for name, value in means.items()), 0.0),
+            **means,
+        }

@@ -21,8 +21,8 @@ Metrics = dict[str, float]
 class Task:
     """A model with its batches, losses and metrics.
 
-    A subclass sets `model` and `batches_per_epoch` and overrides `batches` and `losses`; everything else has a
-    default. The engine never looks into a batch: it is whatever the task makes of it.
+    A subclass sets `model` and `batches_per_epoch` and overrides `batches` and `losses`; everything
+    else has a default. The engine never looks into a batch: it is whatever the task makes of it.
 
     Attributes
     ----------
@@ -43,8 +43,8 @@ class Task:
     splits_batches : bool
         Whether, with several ranks, each rank holds its own samples of a batch.
     steps_alone : bool
-        Whether, with several ranks, each rank trains parameters of its own and waits for no other rank in a step;
-        `gather` brings them together.
+        Whether, with several ranks, each rank trains parameters of its own and waits for no other
+        rank in a step; `gather` brings them together.
     """
 
     model: nn.Module
@@ -64,14 +64,18 @@ class Task:
         return self.model
 
     def batches(self, epoch: int, skip: int) -> Iterator[Sequence[Any]]:
-        """Yield the batches of `epoch` after the first `skip`, each as a sequence of one or more parts.
+        """Yield the batches of `epoch` after the first `skip`, each as a sequence of one or more
+        parts.
 
-        The same epoch gives the same batches, whenever and however often it is asked for: resume relies on it.
+        The same epoch gives the same batches, whenever and however often it is asked for: resume
+        relies on it.
         """
         raise NotImplementedError
 
     def prepare(self, batch: Any, number: int) -> Any:
-        """Return a batch as `losses` takes it, on the device; `number` names it among all batches of the run."""
+        """Return a batch as `losses` takes it, on the device; `number` names it among all batches
+        of the run.
+        """
         return batch
 
     def losses(self, network: nn.Module, batch: Any) -> Terms:
@@ -79,7 +83,8 @@ class Task:
         raise NotImplementedError
 
     def loss_counts(self, batch: Any) -> dict[str, Tensor] | None:
-        """Return the counts of `losses` before the network has run, so that batches of a step weigh as one.
+        """Return the counts of `losses` before the network has run, so that batches of a step weigh
+        as one.
 
         Without them each batch of a step, and each rank, weighs alike.
         """
@@ -90,7 +95,9 @@ class Task:
         return 1
 
     def work(self, batch: Any) -> int | None:
-        """Return the arithmetic of a prepared batch in any unit, to report the imbalance of ranks; None: not known."""
+        """Return the arithmetic of a prepared batch in any unit, to report the imbalance of ranks;
+        None: not known.
+        """
         return None
 
     def parts(self) -> Sequence[nn.Module]:
@@ -106,9 +113,11 @@ class Task:
         return make_optimizer(self.model, options)
 
     def gather(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return values by name of parameter with those that other ranks train as these have them (`steps_alone`).
+        """Return values by name of parameter with those that other ranks train as these have them
+        (`steps_alone`).
 
-        The values are weights, their average, or the state of the optimizer, called ``PARAMETER:NAME``.
+        The values are weights, their average, or the state of the optimizer, called
+        ``PARAMETER:NAME``.
         """
         return values
 
@@ -116,7 +125,9 @@ class Task:
         """Prepare the model for `epoch`, for example by unfreezing some of it."""
 
     def validate(self, network: nn.Module) -> Metrics:
-        """Return metrics of held-out samples, empty without any; the network is in evaluation mode."""
+        """Return metrics of held-out samples, empty without any; the network is in evaluation
+        mode.
+        """
         return {}
 
     def describe_batch(self, batch: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:

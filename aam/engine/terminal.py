@@ -1,7 +1,8 @@
 """The terminal of a command: log lines and progress bars on one console, plain lines anywhere else.
 
-A person at a terminal sees lines wrapped between words and a bar below them. Where ``TERM`` is ``dumb`` or ``NO_COLOR``
-is set there is no bar; where standard error is a file or a pipe each message is one line as well.
+A person at a terminal sees lines wrapped between words and a bar below them. Where ``TERM`` is
+``dumb`` or ``NO_COLOR`` is set there is no bar; where standard error is a file or a pipe each
+message is one line as well.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ NARROW = 70
 
 def is_interactive() -> bool:
     """Whether standard error is a terminal on which a bar may be drawn."""
-    return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in ("dumb", "unknown")
+    return (
+        sys.stderr.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM") not in ("dumb", "unknown")
+    )
 
 
 @functools.cache
@@ -34,16 +39,25 @@ def shared_console() -> Console:
 
 
 def wrapped(line: str, width: int) -> str:
-    """Return a line broken between words to `width` columns; a longer word, such as a path, stays in one piece."""
+    """Return a line broken between words to `width` columns; a longer word, such as a path, stays
+    in one piece.
+    """
     indent = " " * (len(line) - len(line.lstrip(" ")) + 2)
     lines = textwrap.wrap(
-        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+        line,
+        width,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
     )
     return "\n".join(lines)
 
 
 def write_line(line: str) -> None:
-    """Write a line to standard error: wrapped on a terminal, above a bar where there is one; else as it is."""
+    """Write a line to standard error: wrapped on a terminal, above a bar where there is one; else
+    as it is.
+    """
     if is_interactive():
         console = shared_console()
         console.print(wrapped(line, console.width), soft_wrap=True)
@@ -77,22 +91,37 @@ class ProgressBar:
     """
 
     def __init__(self, title: str, total: int, unit: str = "steps") -> None:
-        from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            ProgressColumn,
+            TextColumn,
+            TimeRemainingColumn,
+        )
         from rich.table import Column
 
         narrow = shared_console().width < NARROW
         one_line = Column(no_wrap=True, justify="right")
-        title_column = Column(no_wrap=True, overflow="ellipsis", max_width=NARROW // 4 if narrow else None)
+        title_column = Column(
+            no_wrap=True, overflow="ellipsis", max_width=NARROW // 4 if narrow else None
+        )
         columns: list[ProgressColumn] = [
             TextColumn("{task.description}", markup=False, table_column=title_column),
             BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4)),
-            TextColumn("{task.completed:.0f}/{task.total:.0f}" + ("" if narrow else f" {unit}"), table_column=one_line),
+            TextColumn(
+                "{task.completed:.0f}/{task.total:.0f}" + ("" if narrow else f" {unit}"),
+                table_column=one_line,
+            ),
         ]
         if not narrow:
             columns.append(TextColumn("{task.fields[rate]}", markup=False, table_column=one_line))
             columns.append(TimeRemainingColumn(table_column=one_line))
         self._progress = Progress(
-            *columns, console=shared_console(), disable=not is_interactive(), expand=True, transient=True
+            *columns,
+            console=shared_console(),
+            disable=not is_interactive(),
+            expand=True,
+            transient=True,
         )
         self._task = self._progress.add_task(title, total=total, rate="")
 
@@ -104,7 +133,12 @@ class ProgressBar:
         self._progress.stop()
 
     def update(
-        self, completed: int, *, total: int | None = None, title: str | None = None, rate: str | None = None
+        self,
+        completed: int,
+        *,
+        total: int | None = None,
+        title: str | None = None,
+        rate: str | None = None,
     ) -> None:
         """Show that `completed` of the total are done, and what else has changed."""
         self._progress.update(self._task, completed=completed, total=total, description=title)

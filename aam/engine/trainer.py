@@ -1,4 +1,6 @@
-"""The trainer: epochs of steps, validation, early stopping, state for resume, a watchdog; a task trained in a run."""
+"""The trainer: epochs of steps, validation, early stopping, state for resume, a watchdog; a task
+trained in a run.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +38,16 @@ from aam.errors import RunError
 
 
 class Watchdog:
-    """Warn when a loop stands still, when a step took far longer than others, and when memory grows.
+    """Warn when a loop stands still, when a step took far longer than others, and when memory
+    grows.
 
-    The loop calls `heartbeat` with what it does next. A thread calls `warn` when that takes over `PATIENCE` seconds,
-    and again each time that it has taken twice as long.
+    The loop calls `heartbeat` with what it does next. A thread calls `warn` when that takes over
+    `PATIENCE` seconds, and again each time that it has taken twice as long.
     """
 
     PATIENCE = 60.0
-    # A step is slow that took this many times the median of its epoch, and at least this many seconds.
+    # A step is slow that took this many times the median of its epoch, and at least this many
+    # seconds.
     SLOW_FACTOR = 20
     SLOW_SECONDS = 10.0
     # Memory has grown that exceeds that of the first epoch by this factor and by this many bytes.
@@ -81,11 +85,20 @@ class Watchdog:
         for activity, durations in self.durations.items():
             usual, longest = median(durations), max(durations)
             if len(durations) > 2 and longest > max(self.SLOW_FACTOR * usual, self.SLOW_SECONDS):
-                self.warn("%s: %s took %.0f s once, %.3g s is usual", name, activity, longest, usual)
+                self.warn(
+                    "%s: %s took %.0f s once, %.3g s is usual", name, activity, longest, usual
+                )
         self.durations.clear()
         memory = resident_memory()
-        if self.memory and memory > max(self.GROWTH_FACTOR * self.memory, self.memory + self.GROWTH_BYTES):
-            self.warn("%s: memory has grown from %.1f to %.1f GiB", name, self.memory / 2**30, memory / 2**30)
+        if self.memory and memory > max(
+            self.GROWTH_FACTOR * self.memory, self.memory + self.GROWTH_BYTES
+        ):
+            self.warn(
+                "%s: memory has grown from %.1f to %.1f GiB",
+                name,
+                self.memory / 2**30,
+                memory / 2**30,
+            )
             self.memory = memory
         self.memory = self.memory or memory
         self.heartbeat("between epochs")
@@ -115,9 +128,9 @@ MAX_SKIPPED_STEPS = 10
 class Progress:
     """The progress of a run, beside weights and optimizer; epoch 0 is before training.
 
-    `position` counts the batches done in the epoch, `samples` their samples, `seconds` their time, `skipped` the
-    latest steps in a row that were not finite, `stale` the validations since the best one, `plateaus` how often the
-    learning rate was lowered.
+    `position` counts the batches done in the epoch, `samples` their samples, `seconds` their time,
+    `skipped` the latest steps in a row that were not finite, `stale` the validations since the best
+    one, `plateaus` how often the learning rate was lowered.
     """
 
     step: int = 0
@@ -142,7 +155,8 @@ class PendingStep(NamedTuple):
 
 @dataclass(eq=False)
 class Trainer:
-    """A task in training: its network on all ranks, optimizer, schedule, progress, and the best weights so far.
+    """A task in training: its network on all ranks, optimizer, schedule, progress, and the best
+    weights so far.
 
     Parameters
     ----------
@@ -157,8 +171,8 @@ class Trainer:
     on_record : callable
         Takes a record of each step and of each epoch.
     after_step : callable
-        Called with the trainer where its state may be saved: after each step, or where ranks train different
-        parameters after each `LOG_STEPS`.
+        Called with the trainer where its state may be saved: after each step, or where ranks train
+        different parameters after each `LOG_STEPS`.
     """
 
     task: Task
@@ -177,7 +191,9 @@ class Trainer:
         self.scaler = make_scaler(self.runtime, self.device)
         self.optimizer = self.task.configure_optimizer(self.options)
         # Of the optimizer, in an epoch and in a run of all epochs.
-        self.epoch_steps = math.ceil(self.task.batches_per_epoch / self.options.gradient_accumulation_steps)
+        self.epoch_steps = math.ceil(
+            self.task.batches_per_epoch / self.options.gradient_accumulation_steps
+        )
         self.total_steps = self.epoch_steps * self.options.epochs
         self.average = copy.deepcopy(self.model.state_dict()) if self.options.ema_decay > 0 else {}
         self.progress = Progress()
@@ -195,14 +211,22 @@ class Trainer:
         """
         self._read_pending()
         self._gather_weights()
-        kinds = {"model": self.model.state_dict(), "best": self.best_weights, "average": self.average}
+        kinds = {
+            "model": self.model.state_dict(),
+            "best": self.best_weights,
+            "average": self.average,
+        }
         kinds["epoch_means"] = self._all_reduce(self.epoch_means).tensors()
         kinds["recent_means"] = self._all_reduce(self.recent_means).tensors()
         for name, value in random_state(self.device).items():
             for rank, state in enumerate(self.world.all_gather_arrays(value.cpu().numpy())):
                 kinds.setdefault(f"random{rank}", {})[name] = torch.from_numpy(state)
         kinds["optimizer"] = self.task.gather(optimizer_state(self.optimizer, self.model))
-        tensors = {f"{kind}.{name}": value for kind, values in kinds.items() for name, value in values.items()}
+        tensors = {
+            f"{kind}.{name}": value
+            for kind, values in kinds.items()
+            for name, value in values.items()
+        }
         facts = {"progress": dataclasses.asdict(self.progress), "scale": self.scaler.state_dict()}
         return State(tensors, {**facts, "task": self.task.state()})
 
@@ -229,7 +253,9 @@ class Trainer:
         if self.task.validates_first and not self.resumed:
             self._record_epoch(self._validate())
         with Watchdog(log.warning) as self.watch:
-            while self.progress.epoch < self.options.epochs and not (0 < patience <= self.progress.stale):
+            while self.progress.epoch < self.options.epochs and not (
+                0 < patience <= self.progress.stale
+            ):
                 metrics = self._train_epoch()
                 self.progress = dataclasses.replace(
                     self.progress, epoch=self.progress.epoch + 1, position=0, samples=0, seconds=0.0
@@ -238,7 +264,9 @@ class Trainer:
                 self._record_epoch(metrics)
         last = self.average or self.model.state_dict()
         self.last_weights = {name: full_tensor(value).clone() for name, value in last.items()}
-        self.best_weights = {name: full_tensor(value).clone() for name, value in (self.best_weights or last).items()}
+        self.best_weights = {
+            name: full_tensor(value).clone() for name, value in (self.best_weights or last).items()
+        }
         self.model.load_state_dict(self._shard(self.best_weights))
 
     def _shard(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -257,7 +285,9 @@ class Trainer:
         started = time.perf_counter() - progress.seconds
         self.task.start_epoch(progress.epoch, self.optimizer)
         batches = iter(self.task.batches(progress.epoch, progress.position))
-        while step_batches := list(itertools.islice(batches, self.options.gradient_accumulation_steps)):
+        while step_batches := list(
+            itertools.islice(batches, self.options.gradient_accumulation_steps)
+        ):
             self.watch.heartbeat("a step")
             rate = self._take_step(step_batches)
             progress.seconds = time.perf_counter() - started
@@ -268,7 +298,9 @@ class Trainer:
         self._read_pending()
         self._gather_weights()
         self.watch.end_epoch(f"epoch {progress.epoch + 1}")
-        metrics = {f"train_{name}": value for name, value in self._read_means(self.epoch_means).items()}
+        metrics = {
+            f"train_{name}": value for name, value in self._read_means(self.epoch_means).items()
+        }
         metrics["samples_per_s"] = progress.samples / progress.seconds
         return {**metrics, **self.world.communication_metrics(), **self._validate()}
 
@@ -278,14 +310,25 @@ class Trainer:
         window = []
         for position, parts in enumerate(step_batches):
             number = progress.step * self.options.gradient_accumulation_steps + position
-            window += [MicroBatch(self.task.prepare(part, number), number, n) for n, part in enumerate(parts)]
-        rate = learning_rate(self.options, progress.step, self.total_steps, self.epoch_steps, progress.plateaus)
+            window += [
+                MicroBatch(self.task.prepare(part, number), number, n)
+                for n, part in enumerate(parts)
+            ]
+        rate = learning_rate(
+            self.options, progress.step, self.total_steps, self.epoch_steps, progress.plateaus
+        )
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]
         work = [self.task.work(micro.data) for micro in window]
         self.world.work.extend(amount for amount in work if amount is not None)
         outcome = train_step(
-            self.network, window, self.task, self.optimizer, self.scaler, self.step_world, self.options.max_grad_norm
+            self.network,
+            window,
+            self.task,
+            self.optimizer,
+            self.scaler,
+            self.step_world,
+            self.options.max_grad_norm,
         )
         self._update_average()
         for means in (self.epoch_means, self.recent_means):
@@ -312,12 +355,16 @@ class Trainer:
         record: Record = {"event": "step", "step": self.progress.step, "lr": rate}
         if self.progress.step % LOG_STEPS == 0:
             self._read_pending()
-            record |= {f"train_{name}": value for name, value in self._read_means(self.recent_means).items()}
+            record |= {
+                f"train_{name}": value
+                for name, value in self._read_means(self.recent_means).items()
+            }
             self.recent_means = RunningMeans()
         self.on_record(record)
 
     def _read_pending(self) -> None:
-        """Read whether the last step was finite; if not, keep its batches and go by ``--nonfinite``.
+        """Read whether the last step was finite; if not, keep its batches and go by
+        ``--nonfinite``.
 
         Raises
         ------
@@ -331,10 +378,14 @@ class Trainer:
             self.progress.skipped = 0
             return
         self.progress.skipped += 1
-        losses = {name: f"{float(total / count):g}" for name, (total, count) in pending.outcome.terms.items()}
+        losses = {
+            name: f"{float(total / count):g}"
+            for name, (total, count) in pending.outcome.terms.items()
+        }
         kept_folder = self._keep_batches(pending, losses)
         problem = (
-            f"step {pending.place['step']}: loss or gradient are not finite ({losses}); its batch is kept in "
+            f"step {pending.place['step']}: loss or gradient are not finite ({losses}); its "
+            "batch is kept in "
             f"{kept_folder}"
         )
         if self.options.nonfinite == "stop" or self.progress.skipped >= MAX_SKIPPED_STEPS:
@@ -342,11 +393,15 @@ class Trainer:
         log.warning("%s and left out", problem)
 
     def _keep_batches(self, pending: PendingStep, losses: dict[str, str]) -> Path:
-        """Write the batches of a step that was not finite, at most `MAX_KEPT_BATCHES` of a run; return their folder."""
+        """Write the batches of a step that was not finite, at most `MAX_KEPT_BATCHES` of a run;
+        return their folder.
+        """
         folder = self.folder / "nonfinite"
         for micro in pending.window[: MAX_KEPT_BATCHES - len(list(folder.glob("batch-*")))]:
             tensors, facts = self.task.describe_batch(micro.data)
-            state = State(tensors, {**pending.place, "losses": losses, "masks": micro.number, **facts})
+            state = State(
+                tensors, {**pending.place, "losses": losses, "masks": micro.number, **facts}
+            )
             rank = f"-rank{self.world.rank}" if self.world.size > 1 else ""
             path = folder / f"batch-{micro.number}{f'-{micro.part}' if micro.part else ''}{rank}"
             try:
@@ -363,7 +418,9 @@ class Trainer:
                 value.lerp_(weights[name], 1 - self.options.ema_decay)
 
     def _validate(self) -> Metrics:
-        """Return metrics of the validation samples, with averaged weights where an average is kept."""
+        """Return metrics of the validation samples, with averaged weights where an average is
+        kept.
+        """
         if not self.average:
             return self._validate_weights()
         weights = copy.deepcopy(self.model.state_dict())
@@ -391,21 +448,36 @@ class Trainer:
         else:
             progress.stale += 1
             progress.plateaus += progress.stale % (self.options.scheduler_patience + 1) == 0
-        self.on_record({"event": "epoch", "epoch": progress.epoch, "best": int(is_better), **metrics})
+        self.on_record(
+            {"event": "epoch", "epoch": progress.epoch, "best": int(is_better), **metrics}
+        )
 
 
 def fit(
-    task: Task, options: TrainingOptions, run: RunDirectory, folder: Path, state: State | None, title: str
+    task: Task,
+    options: TrainingOptions,
+    run: RunDirectory,
+    folder: Path,
+    state: State | None,
+    title: str,
 ) -> Trainer:
-    """Train a task in `folder`, from `state` where there is one, with logs and checkpoints; return its trainer."""
+    """Train a task in `folder`, from `state` where there is one, with logs and checkpoints; return
+    its trainer.
+    """
     world, name = run.world, run.runtime.track
     manager = CheckpointManager(folder / CHECKPOINTS, run.runtime, run.signals, world)
     trainer = Trainer(task, options, run.runtime, world, folder)
     logger = None
     if world.is_main:
-        logger_state, text = (None, "") if state is None else (state.facts["logger"], state.texts.get(METRICS, ""))
-        tracking = None if name is None else Tracking(name, folder, title, run.about["config"], text)
-        logger = RunLogger(folder, title, trainer.total_steps, options.epochs, logger_state, text, tracking)
+        logger_state, text = (
+            (None, "") if state is None else (state.facts["logger"], state.texts.get(METRICS, ""))
+        )
+        tracking = (
+            None if name is None else Tracking(name, folder, title, run.about["config"], text)
+        )
+        logger = RunLogger(
+            folder, title, trainer.total_steps, options.epochs, logger_state, text, tracking
+        )
         trainer.on_record = logger.record
 
     def full_state(trainer: Trainer) -> State:
@@ -413,19 +485,26 @@ def fit(
         facts = {**state.facts, "logger": logger.state() if logger else {}, "run": run.about}
         return State(state.tensors, facts, {METRICS: logger.text} if logger else {})
 
-    trainer.after_step = lambda trainer: manager.maybe_save(trainer.progress.step, lambda: full_state(trainer))
+    trainer.after_step = lambda trainer: manager.maybe_save(
+        trainer.progress.step, lambda: full_state(trainer)
+    )
     if state is not None:
         trainer.restore(state)
         log.info("%s: goes on after step %d", title, trainer.progress.step)
     devices = world.size if task.splits_batches else 1
     samples = options.gradient_accumulation_steps * options.batch_size * devices
-    per_device = f" ({options.gradient_accumulation_steps} x {options.batch_size} on each of {devices} devices)"
+    per_device = (
+        f" ({options.gradient_accumulation_steps} x {options.batch_size} on each of "
+        f"{devices} devices)"
+    )
     alone = samples == options.batch_size
     log.info("%s: %d samples per step%s", title, samples, "" if alone else per_device)
     with logger or contextlib.nullcontext():
         trainer.fit()
     best, epochs = trainer.progress.best_epoch, trainer.progress.epoch
-    start = "" if best else ", the start: no epoch made the network better on the validation samples"
+    start = (
+        "" if best else ", the start: no epoch made the network better on the validation samples"
+    )
     if epochs:
         log.info("%s: best epoch %d of %d%s", title, best, epochs, start)
     return trainer

@@ -1,4 +1,6 @@
-"""The model beside baselines: metrics on the samples that both predict, and the tests of their difference."""
+"""The model beside baselines: metrics on the samples that both predict, and the tests of their
+difference.
+"""
 
 from __future__ import annotations
 
@@ -52,41 +54,54 @@ RANDOM_SWAPS = 1999
 # With so many groups the smallest exact p is far below what random swaps can give.
 FLOORED_GROUPS = 60
 
-# Sums, and differences as a share of the largest, that are closer than this are equal but for rounding.
+# Sums, and differences as a share of the largest, that are closer than this are equal but for
+# rounding.
 ROUNDING = 1e-10
 
 
 def smallest_p(groups: int, inflation: float = 1.0) -> float:
-    """Return the smallest two-sided p that the test of so many groups can give; NaN below `LEAST_GROUPS`.
+    """Return the smallest two-sided p that the test of so many groups can give; NaN below
+    `LEAST_GROUPS`.
 
-    With an `inflation` of the difference by folds, that of as many groups of one difference, and others of none, as
-    give the smallest.
+    With an `inflation` of the difference by folds, that of as many groups of one difference, and
+    others of none, as give the smallest.
     """
     if groups < LEAST_GROUPS:
         return float("nan")
     exact = min(
-        # Of m equal differences so many may be swapped while their sum stays at least m / inflation.
-        math.ldexp(sum(math.comb(m, swapped) for swapped in range(int(m * (1 - 1 / inflation) / 2) + 1)), 1 - m)
+        # Of m equal differences so many may be swapped while their sum stays at least m /
+        # inflation.
+        math.ldexp(
+            sum(math.comb(m, swapped) for swapped in range(int(m * (1 - 1 / inflation) / 2) + 1)),
+            1 - m,
+        )
         for m in range(LEAST_GROUPS, min(groups, FLOORED_GROUPS) + 1)
     )
     return exact if groups <= EXACT_GROUPS else max(exact, 1 / (RANDOM_SWAPS + 1))
 
 
 def _signs(groups: int, seed: int) -> Array:
-    """Return +1 (as it is) or -1 (swapped) for each group, [R, groups]; the first row swaps nothing."""
+    """Return +1 (as it is) or -1 (swapped) for each group, [R, groups]; the first row swaps
+    nothing.
+    """
     if groups <= EXACT_GROUPS:
-        # The mirror image of each pattern gives the opposite difference, so that half of them suffice.
+        # The mirror image of each pattern gives the opposite difference, so that half of them
+        # suffice.
         codes = np.arange(2 ** (groups - 1))[:, None] >> np.arange(groups)
         return 1.0 - 2.0 * (codes & 1)
     random = generator(seed, "paired test").integers(2, size=(RANDOM_SWAPS, groups))
     return np.concatenate([np.ones((1, groups)), 1.0 - 2.0 * random])
 
 
-def _additive_differences(predictions: TargetPredictions, other: Array, group: Array, signs: Array) -> Array:
+def _additive_differences(
+    predictions: TargetPredictions, other: Array, group: Array, signs: Array
+) -> Array:
     """Return the difference of MAE or accuracy under each row of signs, [R]."""
     truth = predictions.truth
     if predictions.labels:
-        score = [(p.argmax(axis=1) == truth).astype(np.float64) for p in (predictions.predicted, other)]
+        score = [
+            (p.argmax(axis=1) == truth).astype(np.float64) for p in (predictions.predicted, other)
+        ]
     else:
         score = [np.abs(p - truth) for p in (predictions.predicted, other)]
     by_group = np.bincount(group, weights=score[0] - score[1], minlength=signs.shape[1])
@@ -94,10 +109,11 @@ def _additive_differences(predictions: TargetPredictions, other: Array, group: A
 
 
 def _ranks(score: Array, fold: Array, group: Array) -> Array:
-    """Return ranks of scores [N] inside their fold, as shares of it, so that two predictions have one scale.
+    """Return ranks of scores [N] inside their fold, as shares of it, so that two predictions have
+    one scale.
 
-    Each group counts as one in these shares: by samples, the rank of a group that has half of all samples depends
-    most on itself, and its swap is no longer that of equals.
+    Each group counts as one in these shares: by samples, the rank of a group that has half of all
+    samples depends most on itself, and its swap is no longer that of equals.
     """
     ranks, weight = np.empty(len(score)), (1 / np.bincount(group))[group]
     for level in np.unique(fold):
@@ -108,11 +124,17 @@ def _ranks(score: Array, fold: Array, group: Array) -> Array:
     return ranks
 
 
-def _auroc_differences(predictions: TargetPredictions, other: Array, group: Array, signs: Array) -> Array:
-    """Return the difference of AUROC under each row of signs, [R], after ranking (Venkatraman and Begg 1996)."""
+def _auroc_differences(
+    predictions: TargetPredictions, other: Array, group: Array, signs: Array
+) -> Array:
+    """Return the difference of AUROC under each row of signs, [R], after ranking (Venkatraman and
+    Begg 1996).
+    """
     truth = predictions.truth
     fold = np.zeros(len(truth)) if predictions.fold is None else predictions.fold
-    scores = np.concatenate([_ranks(values[:, 1], fold, group) for values in (predictions.predicted, other)])
+    scores = np.concatenate(
+        [_ranks(values[:, 1], fold, group) for values in (predictions.predicted, other)]
+    )
     measure = metrics.by_fold(metrics.weighted_auroc, np.tile(fold, 2), pooled=False)
     both = np.tile(truth == 1, 2)
     differences = []
@@ -128,12 +150,14 @@ def _auroc_differences(predictions: TargetPredictions, other: Array, group: Arra
 
 
 def paired_p(predictions: TargetPredictions, other: Array, key: str, seed: int) -> float:
-    """Return the two-sided p of the difference between two predictions of the same samples in one metric.
+    """Return the two-sided p of the difference between two predictions of the same samples in one
+    metric.
 
-    If they are equally good, swapping model and baseline in any of the groups gives as likely a difference. All swaps
-    are tried up to `EXACT_GROUPS` groups, else `RANDOM_SWAPS` random ones. A swap whose metric is undefined counts
-    as one at least as large as what was seen. Under cross-validation what was seen counts for less, because the models
-    of the folds share samples (`intervals.FOLD_INFLATION`). NaN below `LEAST_GROUPS` groups.
+    If they are equally good, swapping model and baseline in any of the groups gives as likely a
+    difference. All swaps are tried up to `EXACT_GROUPS` groups, else `RANDOM_SWAPS` random ones. A
+    swap whose metric is undefined counts as one at least as large as what was seen. Under
+    cross-validation what was seen counts for less, because the models of the folds share samples
+    (`intervals.FOLD_INFLATION`). NaN below `LEAST_GROUPS` groups.
 
     Parameters
     ----------
@@ -157,7 +181,9 @@ def paired_p(predictions: TargetPredictions, other: Array, key: str, seed: int) 
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p corrected for all tests of the list (Holm 1979), in its order; NaN stays and does not count."""
+    """Return p corrected for all tests of the list (Holm 1979), in its order; NaN stays and does
+    not count.
+    """
     p = np.array(p_values, np.float64)
     tested = np.flatnonzero(~np.isnan(p))
     order = tested[np.argsort(p[tested], kind="stable")]
@@ -170,10 +196,11 @@ PERMUTATIONS = 1999
 
 
 def _exchangeable(truth: Array, fold: Array, group: Array) -> tuple[Array, Array, Array]:
-    """Return the unit [N] of each sample, and label and block [U] of the units, which exchange labels inside a block.
+    """Return the unit [N] of each sample, and label and block [U] of the units, which exchange
+    labels inside a block.
 
-    A group of one label, in its fold, is a unit that exchanges it with other such groups; samples of a group of
-    several labels exchange them with each other.
+    A group of one label, in its fold, is a unit that exchanges it with other such groups; samples
+    of a group of several labels exchange them with each other.
     """
     cell = np.unique(fold * (group.max() + 1) + group, return_inverse=True)[1]
     positives, sizes = np.bincount(cell, truth), np.bincount(cell)
@@ -185,15 +212,18 @@ def _exchangeable(truth: Array, fold: Array, group: Array) -> tuple[Array, Array
     return unit.ravel(), truth[first], units[:, 0]
 
 
-def permutation_p(predictions: TargetPredictions, seed: int, permutations: int = PERMUTATIONS) -> float:
+def permutation_p(
+    predictions: TargetPredictions, seed: int, permutations: int = PERMUTATIONS
+) -> float:
     """Return the one-sided p that positives rank no higher inside the folds than by chance.
 
-    The statistic is the sum over folds of the ranks of the positives as shares of the fold, which weighs the AUROC of
-    each fold by how sure it is (van Elteren 1960). Labels are permuted (Ojala and Garriga 2010, test 1), always inside
-    the folds: those of whole groups where a group has one label, else inside the groups. Under cross-validation the
-    models of two folds have each learned from the labels of the other, and permuting beside predictions that stay
-    as they are gives sums too close to each other: what was seen then counts for less (`intervals.FOLD_INFLATION`).
-    NaN below `LEAST_GROUPS` groups.
+    The statistic is the sum over folds of the ranks of the positives as shares of the fold, which
+    weighs the AUROC of each fold by how sure it is (van Elteren 1960). Labels are permuted (Ojala
+    and Garriga 2010, test 1), always inside the folds: those of whole groups where a group has one
+    label, else inside the groups. Under cross-validation the models of two folds have each learned
+    from the labels of the other, and permuting beside predictions that stay as they are gives sums
+    too close to each other: what was seen then counts for less (`intervals.FOLD_INFLATION`). NaN
+    below `LEAST_GROUPS` groups.
 
     Parameters
     ----------
@@ -204,7 +234,9 @@ def permutation_p(predictions: TargetPredictions, seed: int, permutations: int =
         return math.nan
     size, truth = len(predictions.truth), (predictions.truth == 1).astype(np.float64)
     folds = np.zeros(size) if predictions.fold is None else predictions.fold
-    fold, group = (np.unique(of, return_inverse=True)[1] for of in (folds, predictions.resampling_units))
+    fold, group = (
+        np.unique(of, return_inverse=True)[1] for of in (folds, predictions.resampling_units)
+    )
     score = np.empty(size)
     for level in range(fold.max() + 1):
         part = fold == level
@@ -220,7 +252,8 @@ def permutation_p(predictions: TargetPredictions, seed: int, permutations: int =
     return float((1 + np.sum(drawn - drawn.mean() >= seen - ROUNDING)) / (1 + permutations))
 
 
-# A baseline with this share of the model's gain over the constant is close to it, however small the p.
+# A baseline with this share of the model's gain over the constant is close to it, however small the
+# p.
 CLOSE_SHARE = 0.9
 
 # A difference is shown where the corrected p is at most this.
@@ -233,9 +266,10 @@ Outcome = Literal["better", "close", "not shown", "worse", "untested"]
 class Comparison:
     """A baseline beside the model, on the samples that both predict.
 
-    `metrics` are the baseline's and `model` those of the model; `difference` is the model's headline metric minus the
-    baseline's, `p` that of the paired test over so many `groups`, and `corrected_p` the one corrected for all
-    baselines of the target (Holm). Against the constant there is one test of its own, one-sided and not corrected.
+    `metrics` are the baseline's and `model` those of the model; `difference` is the model's
+    headline metric minus the baseline's, `p` that of the paired test over so many `groups`, and
+    `corrected_p` the one corrected for all baselines of the target (Holm). Against the constant
+    there is one test of its own, one-sided and not corrected.
     """
 
     name: str
@@ -251,12 +285,14 @@ class Comparison:
 
     @property
     def tested_difference(self) -> Interval:
-        """The difference with limits of the level at which it is tested: they hold 0 where no difference is shown.
+        """The difference with limits of the level at which it is tested: they hold 0 where no
+        difference is shown.
 
-        Half-widths of the 95 % interval are scaled as those of a normal distribution, to 1 - `SIGNIFICANT` divided by
-        what the correction multiplies p with; against the constant, whose test is one-sided, to 90 %. Where these
-        limits and the test disagree on whether 0 is left out, they are those of the test (Miettinen 1976): of the
-        normal distribution that has this p.
+        Half-widths of the 95 % interval are scaled as those of a normal distribution, to 1 -
+        `SIGNIFICANT` divided by what the correction multiplies p with; against the constant, whose
+        test is one-sided, to 90 %. Where these limits and the test disagree on whether 0 is left
+        out, they are those of the test (Miettinen 1976): of the normal distribution that has this
+        p.
         """
         if math.isnan(self.corrected_p) or math.isnan(self.difference.low) or not self.corrected_p:
             return self.difference
@@ -264,7 +300,9 @@ class Comparison:
         normal = NormalDist()
         scale = normal.inv_cdf(1 - error / 2) / normal.inv_cdf(0.975)
         value = self.difference.value
-        low, high = (value + scale * (limit - value) for limit in (self.difference.low, self.difference.high))
+        low, high = (
+            value + scale * (limit - value) for limit in (self.difference.low, self.difference.high)
+        )
         p = min(2 * self.p, 1.0) if self.constant else self.p
         if (low <= 0 <= high) != (self.corrected_p > SIGNIFICANT) and 0 < p < 1:
             half = abs(value) * normal.inv_cdf(1 - error / 2) / normal.inv_cdf(1 - p / 2)
@@ -278,9 +316,11 @@ def headline(labels: Sequence[str]) -> str:
 
 
 def _p_of_gain(part: TargetPredictions, other: Array, gain: float, seed: int) -> float:
-    """Return the one-sided p that the model is no better than the constant `other`, of which it has such a `gain`.
+    """Return the one-sided p that the model is no better than the constant `other`, of which it has
+    such a `gain`.
 
-    Of two classes it is that of permuted labels; else half of the two-sided one, because swaps are symmetric.
+    Of two classes it is that of permuted labels; else half of the two-sided one, because swaps are
+    symmetric.
     """
     key = headline(part.labels)
     if math.isnan(gain):
@@ -292,7 +332,11 @@ def _p_of_gain(part: TargetPredictions, other: Array, gain: float, seed: int) ->
 
 
 def _compare(
-    predictions: TargetPredictions, baseline: Baseline, seed: int, repeats: int, known: dict[bytes, dict[str, Array]]
+    predictions: TargetPredictions,
+    baseline: Baseline,
+    seed: int,
+    repeats: int,
+    known: dict[bytes, dict[str, Array]],
 ) -> Comparison | None:
     """Return one comparison; none where the two predict no sample in common.
 
@@ -311,9 +355,13 @@ def _compare(
     if baseline.constant and predictions.labels:
         # A constant ranks nothing, though pooling folds whose majority differs would say otherwise.
         flat = resample(np.full_like(other, 1 / len(predictions.labels)), units, seed, repeats)
-        of_baseline |= {name: values for name, values in flat.items() if name.startswith(("auroc", "auprc"))}
+        of_baseline |= {
+            name: values for name, values in flat.items() if name.startswith(("auroc", "auprc"))
+        }
     difference = of_model[key] - of_baseline[key]
-    paired = intervals.interval(difference, part.group_count, intervals.inflation_of_difference(part))
+    paired = intervals.interval(
+        difference, part.group_count, intervals.inflation_of_difference(part)
+    )
     with_limits = intervals.intervals(part, of_baseline)
     if baseline.constant:
         gain = -paired.value if key in metrics.LOWER_IS_BETTER else paired.value
@@ -324,7 +372,9 @@ def _compare(
         # A constant's AUROC is known, so that the difference is as sure as the model's AUROC.
         of_key = intervals.intervals(part, {key: of_model[key]})[key]
         with_limits[key] = Interval(with_limits[key].value)
-        paired = Interval(paired.value, *(limit - with_limits[key].value for limit in (of_key.low, of_key.high)))
+        paired = Interval(
+            paired.value, *(limit - with_limits[key].value for limit in (of_key.low, of_key.high))
+        )
     return Comparison(
         name=baseline.name,
         trivial=baseline.trivial,
@@ -341,7 +391,8 @@ def _compare(
 def compare_with_baselines(
     predictions: TargetPredictions, baselines: Sequence[Baseline], seed: int, repeats: int = 1000
 ) -> tuple[Comparison, ...]:
-    """Return each baseline beside the model, with the rows of `predictions`; p is corrected for all but the constant.
+    """Return each baseline beside the model, with the rows of `predictions`; p is corrected for all
+    but the constant.
 
     A baseline that predicts none of the samples is left out.
     """
@@ -350,7 +401,8 @@ def compare_with_baselines(
     comparisons = [comparison for comparison in compared if comparison is not None]
     corrected = holm([math.nan if one.constant else one.p for one in comparisons])
     return tuple(
-        replace(one, corrected_p=one.p if one.constant else p) for one, p in zip(comparisons, corrected, strict=True)
+        replace(one, corrected_p=one.p if one.constant else p)
+        for one, p in zip(comparisons, corrected, strict=True)
     )
 
 
@@ -360,7 +412,9 @@ def tests_corrected_for(comparisons: Sequence[Comparison]) -> int:
 
 
 def share_of_gain(comparison: Comparison, constant: Comparison, key: str) -> float:
-    """Return what part of the model's gain over the constant the baseline has too; NaN where there is none."""
+    """Return what part of the model's gain over the constant the baseline has too; NaN where there
+    is none.
+    """
     start = constant.metrics[key].value
     gain = comparison.model[key] - start
     gains = gain < 0 if key in metrics.LOWER_IS_BETTER else gain > 0
@@ -369,9 +423,11 @@ def share_of_gain(comparison: Comparison, constant: Comparison, key: str) -> flo
 
 
 def outcome(comparison: Comparison, constant: Comparison, key: str) -> Outcome:
-    """Return what the model is beside a baseline; nothing is shown where the corrected p is above `SIGNIFICANT`.
+    """Return what the model is beside a baseline; nothing is shown where the corrected p is above
+    `SIGNIFICANT`.
 
-    The one-sided p of the constant shows that the model is worse where it is near 1, by half of `SIGNIFICANT`.
+    The one-sided p of the constant shows that the model is worse where it is near 1, by half of
+    `SIGNIFICANT`.
     """
     p = comparison.corrected_p
     if math.isnan(p):

@@ -1,4 +1,6 @@
-"""Intervals: of metrics by resampling groups, and conformal ones of predictions; their coverage, and their text."""
+"""Intervals: of metrics by resampling groups, and conformal ones of predictions; their coverage,
+and their text.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +22,26 @@ WEIGHTS_AT_ONCE = 1 << 21
 # Below this many groups there is no interval, no test, and nothing is said to be better.
 LEAST_GROUPS = 6
 
-# Below this many groups, intervals and tests are given and called rough; conformal intervals are not given.
+# Below this many groups, intervals and tests are given and called rough; conformal intervals are
+# not given.
 FEW_GROUPS = 20
 
-# The same of the groups that hold samples of the rarest class, and of the share of all samples that one group has.
+# The same of the groups that hold samples of the rarest class, and of the share of all samples that
+# one group has.
 FEW_IN_A_CLASS = 10
 LARGEST_SHARE = 1 / 3
 
-# Cross-validation: the models that predict folds k and l have learned from each other's samples, so that each pair of
-# folds counts twice. Without signal the variance of a ranking metric's mean over folds is twice that of fixed
-# predictions; that of the difference between two learners was 1.5 to 1.9 times as large in simulations, with and
-# without signal. Nadeau and Bengio 2003 give 1 + 1 / (1 - 1 / K) of it, 2.25 for five folds, as an upper bound.
+# Cross-validation: the models that predict folds k and l have learned from each other's samples, so
+# that each pair of folds counts twice. Without signal the variance of a ranking metric's mean over
+# folds is twice that of fixed predictions; that of the difference between two learners was 1.5 to
+# 1.9 times as large in simulations, with and without signal. Nadeau and Bengio 2003 give 1 + 1 / (1
+# - 1 / K) of it, 2.25 for five folds, as an upper bound.
 FOLD_INFLATION = math.sqrt(2)
 
 LEVEL = 0.95
 
-# A share that rests on fewer trials than this, as where one group has most samples of a class, has no interval: with
-# one degree of freedom it would be from 0 to 1.
+# A share that rests on fewer trials than this, as where one group has most samples of a class, has
+# no interval: with one degree of freedom it would be from 0 to 1.
 LEAST_UNITS = 3
 
 # Metrics between 0 and 1 that are shares, or means of shares: of samples, or of pairs of samples.
@@ -53,7 +58,9 @@ class Interval:
 
 
 def _lacks_a_class(truth: Array, weights: Array) -> Array:
-    """Return which rows of weights [R, N] leave out a class that the truth, int [N], has; none for numbers."""
+    """Return which rows of weights [R, N] leave out a class that the truth, int [N], has; none for
+    numbers.
+    """
     if not np.issubdtype(truth.dtype, np.integer):
         return np.zeros(len(weights), bool)
     members = weights @ (truth[:, None] == np.unique(truth)).astype(np.float64)
@@ -61,12 +68,19 @@ def _lacks_a_class(truth: Array, weights: Array) -> Array:
 
 
 def resample_metrics(
-    measure: WeightedMetrics, truth: Array, predicted: Array, groups: Array, seed: int, repeats: int = 1000
+    measure: WeightedMetrics,
+    truth: Array,
+    predicted: Array,
+    groups: Array,
+    seed: int,
+    repeats: int = 1000,
 ) -> dict[str, Array]:
-    """Return metrics [1 + repeats]: of the samples as they are, then of as many groups drawn with replacement.
+    """Return metrics [1 + repeats]: of the samples as they are, then of as many groups drawn with
+    replacement.
 
-    The draws depend on the groups and the seed only, so that those of two predictions are paired. With fewer
-    than `LEAST_GROUPS` groups nothing is drawn. A draw without one of the classes has no `CLASS_MEANS`.
+    The draws depend on the groups and the seed only, so that those of two predictions are paired.
+    With fewer than `LEAST_GROUPS` groups nothing is drawn. A draw without one of the classes has no
+    `CLASS_MEANS`.
     """
     _, group = np.unique(groups, return_inverse=True)
     count = int(group.max(initial=-1)) + 1
@@ -80,16 +94,23 @@ def resample_metrics(
         weights = times[:, group].astype(np.float64)
         values = measure(truth, predicted, weights)
         absent = _lacks_a_class(truth, weights)
-        parts.append({name: np.where(absent, math.nan, v) if name in CLASS_MEANS else v for name, v in values.items()})
+        parts.append(
+            {
+                name: np.where(absent, math.nan, v) if name in CLASS_MEANS else v
+                for name, v in values.items()
+            }
+        )
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def interval(values: Array, groups: int, inflation: float = 1.0) -> Interval:
-    """Return the first of the resampled `values` with expanded percentile limits over so many groups.
+    """Return the first of the resampled `values` with expanded percentile limits over so many
+    groups.
 
-    Few groups make plain percentiles too narrow; they are widened as Student's t is beside the normal (Hesterberg
-    2015, section 5.3). Limits then stand `inflation` times as far from the value. There are none where
-    fewer than half of the resamples have the metric, where all of them are equal, or below `LEAST_GROUPS` groups.
+    Few groups make plain percentiles too narrow; they are widened as Student's t is beside the
+    normal (Hesterberg 2015, section 5.3). Limits then stand `inflation` times as far from the
+    value. There are none where fewer than half of the resamples have the metric, where all of them
+    are equal, or below `LEAST_GROUPS` groups.
     """
     value, drawn = float(values[0]), _defined(values)
     if groups < LEAST_GROUPS or not len(drawn):
@@ -102,25 +123,31 @@ def interval(values: Array, groups: int, inflation: float = 1.0) -> Interval:
 
 
 def _defined(values: Array) -> Array:
-    """Return the resamples, all but the first of `values`, that are defined; nothing where fewer than half are."""
+    """Return the resamples, all but the first of `values`, that are defined; nothing where fewer
+    than half are.
+    """
     defined = values[1:][~np.isnan(values[1:])]
     return defined if 2 * len(defined) >= len(values) - 1 else defined[:0]
 
 
 def effective_groups(groups: Array) -> float:
-    """Return how many groups of one size say as much as these, where samples of a group are alike (Kish 1965)."""
+    """Return how many groups of one size say as much as these, where samples of a group are alike
+    (Kish 1965).
+    """
     sizes = np.unique(groups, return_counts=True)[1].astype(np.float64)
     return float(sizes.sum() ** 2 / (sizes**2).sum()) if len(sizes) else 0.0
 
 
 def effective_units(name: str, truth: Array, groups: Array) -> float:
-    """Return the number of right-or-wrong trials that say as much as the groups do of a metric that is a share.
+    """Return the number of right-or-wrong trials that say as much as the groups do of a metric that
+    is a share.
 
-    For coverage that is the number of groups. Metrics of classes, of which each has a weight w_k (its share of the
-    samples in accuracy, 1 / K in means over K classes and in AUROC near 1, Newcombe 2006, whose variance is that of
-    4 m n / (m + n + 2) trials), rest on the groups n_k of each class, 1 / sum(w_k^2 / n_k), as AUPRC of more than two
-    classes does; that of two rests on the rarer one. Groups of several classes may be right or wrong as a whole, which
-    few errors do not show: what is more than the number of groups counts by its root.
+    For coverage that is the number of groups. Metrics of classes, of which each has a weight w_k
+    (its share of the samples in accuracy, 1 / K in means over K classes and in AUROC near 1,
+    Newcombe 2006, whose variance is that of 4 m n / (m + n + 2) trials), rest on the groups n_k of
+    each class, 1 / sum(w_k^2 / n_k), as AUPRC of more than two classes does; that of two rests on
+    the rarer one. Groups of several classes may be right or wrong as a whole, which few errors do
+    not show: what is more than the number of groups counts by its root.
     """
     whole = effective_groups(groups)
     if name == "coverage" or not len(truth):
@@ -134,14 +161,18 @@ def effective_units(name: str, truth: Array, groups: Array) -> float:
     return min(trials, math.sqrt(trials * whole))
 
 
-def share_interval(values: Array, units: float, groups: float, samples: int, inflation: float = 1.0) -> Interval:
+def share_interval(
+    values: Array, units: float, groups: float, samples: int, inflation: float = 1.0
+) -> Interval:
     """Return the first of the resampled `values` of a share with limits that hold near 0 and 1 too.
 
-    The exact interval of a binomial share (Clopper and Pearson 1934) for the effective number of samples, which is
-    share (1 - share) / variance (Korn and Graubard 1998), with the variance of the resamples. Where all are right, the
-    resamples do not vary: one right and one wrong trial are added to share and variance (Wilson 1927, Agresti and
-    Coull 1998) as if there were `units` of them, so that without errors the effective number is `units`. Few units or
-    `groups` count for less, as Student's t does beside that of the `samples`; below `LEAST_UNITS` there is no interval.
+    The exact interval of a binomial share (Clopper and Pearson 1934) for the effective number of
+    samples, which is share (1 - share) / variance (Korn and Graubard 1998), with the variance of
+    the resamples. Where all are right, the resamples do not vary: one right and one wrong trial are
+    added to share and variance (Wilson 1927, Agresti and Coull 1998) as if there were `units` of
+    them, so that without errors the effective number is `units`. Few units or `groups` count for
+    less, as Student's t does beside that of the `samples`; below `LEAST_UNITS` there is no
+    interval.
     """
     share, drawn, tail = float(values[0]), _defined(values), (1 - LEVEL) / 2
     few = min(units, groups)
@@ -159,27 +190,40 @@ def share_interval(values: Array, units: float, groups: float, samples: int, inf
 
 
 def inflation_of_difference(predictions: TargetPredictions) -> float:
-    """Return by how much a difference between two predictions, of any metric, is less sure for what folds share."""
+    """Return by how much a difference between two predictions, of any metric, is less sure for what
+    folds share.
+    """
     return FOLD_INFLATION if predictions.cross_validated else 1.0
 
 
 def rough(predictions: TargetPredictions) -> str:
-    """Return on how little intervals and tests rest, as `5 groups of the class 'case' only`; nothing if on enough."""
+    """Return on how little intervals and tests rest, as `5 groups of the class 'case' only`;
+    nothing if on enough.
+    """
     units = predictions.resampling_units
     if (count := predictions.group_count) < FEW_GROUPS:
         return f"{count} groups only"
     if predictions.labels:
-        by_class = {level: len(np.unique(units[predictions.truth == level])) for level in np.unique(predictions.truth)}
+        by_class = {
+            level: len(np.unique(units[predictions.truth == level]))
+            for level in np.unique(predictions.truth)
+        }
         rarest = min(by_class, key=lambda level: by_class[level])
         if by_class[rarest] < FEW_IN_A_CLASS:
             are = "group" if by_class[rarest] == 1 else "groups"
             return f"{by_class[rarest]} {are} of the class {predictions.labels[rarest]!r} only"
     largest = np.unique(units, return_counts=True)[1].max() / len(units)
-    return f"one group above all, which has {100 * largest:.0f} % of the samples" if largest > LARGEST_SHARE else ""
+    return (
+        f"one group above all, which has {100 * largest:.0f} % of the samples"
+        if largest > LARGEST_SHARE
+        else ""
+    )
 
 
 def intervals(predictions: TargetPredictions, resampled: dict[str, Array]) -> dict[str, Interval]:
-    """Return each of the `resampled` metrics with its limits: exact ones of shares, percentiles of all others."""
+    """Return each of the `resampled` metrics with its limits: exact ones of shares, percentiles of
+    all others.
+    """
     truth, units = predictions.truth, predictions.resampling_units
     result = {}
     for name, values in resampled.items():
@@ -190,30 +234,42 @@ def intervals(predictions: TargetPredictions, resampled: dict[str, Array]) -> di
             result[name] = share_interval(values, trials, groups, len(truth), inflation)
             continue
         if name == "ece" and len(values) > 1:
-            # Resampling scatters the tenths once more, which raises it: its limits are without that rise.
-            values = np.append(values[0], np.maximum(values[1:] - values[1:].mean() + values[0], 0.0))
+            # Resampling scatters the tenths once more, which raises it: its limits are without that
+            # rise.
+            values = np.append(
+                values[0], np.maximum(values[1:] - values[1:].mean() + values[0], 0.0)
+            )
         result[name] = limits = interval(values, predictions.group_count, inflation)
         if kind in RANKING:
-            result[name] = Interval(limits.value, *np.clip([limits.low, limits.high], -1.0, 1.0).tolist())
+            result[name] = Interval(
+                limits.value, *np.clip([limits.low, limits.high], -1.0, 1.0).tolist()
+            )
     return result
 
 
-def metrics_with_intervals(predictions: TargetPredictions, seed: int, repeats: int = 1000) -> dict[str, Interval]:
+def metrics_with_intervals(
+    predictions: TargetPredictions, seed: int, repeats: int = 1000
+) -> dict[str, Interval]:
     """Return the metrics of all samples that have a truth and a prediction, with intervals."""
     complete = predictions.complete()
     units = complete.resampling_units
-    resampled = resample_metrics(complete.measure, complete.truth, complete.predicted, units, seed, repeats)
+    resampled = resample_metrics(
+        complete.measure, complete.truth, complete.predicted, units, seed, repeats
+    )
     return intervals(complete, resampled)
 
 
 def metrics_by_level(
     predictions: TargetPredictions, levels: Array, seed: int, repeats: int = 1000
 ) -> dict[str, tuple[int, dict[str, Interval]]]:
-    """Return number of samples and metrics at each level of `levels` [N]: fold, batch, category, true class.
+    """Return number of samples and metrics at each level of `levels` [N]: fold, batch, category,
+    true class.
 
     There are no limits where the groups of a level say less than `LEAST_GROUPS` of one size would.
     """
-    parts = {str(level): predictions.at(levels == level).complete() for level in sorted_levels(levels)}
+    parts = {
+        str(level): predictions.at(levels == level).complete() for level in sorted_levels(levels)
+    }
     result = {}
     for level, part in parts.items():
         few = effective_groups(part.resampling_units) < LEAST_GROUPS
@@ -222,7 +278,9 @@ def metrics_by_level(
 
 
 def number(value: float) -> str:
-    """Return three significant digits, and up to nine that stand before the point; a dash for NaN."""
+    """Return three significant digits, and up to nine that stand before the point; a dash for
+    NaN.
+    """
     if math.isnan(value):
         return "-"
     if abs(value) >= 1e9:
@@ -261,7 +319,8 @@ LEAST_GROUPS_IN_PART = 10
 # No part of the predictions counts as this much surer than all of them.
 SMALLEST_SCALE = 0.25
 
-# Of more groups several are left out at once: one by one, 9,000 groups of 45,000 samples take a quarter of an hour.
+# Of more groups several are left out at once: one by one, 9,000 groups of 45,000 samples take a
+# quarter of an hour.
 LEFT_OUT_PARTS = 500
 
 ROUNDING = 1e-9
@@ -272,10 +331,11 @@ Bounds = tuple[float, float | None]
 
 @dataclass(frozen=True)
 class Conformal:
-    """An interval's half width: `quantile` times a scale that goes through `scales` at the predictions `knots`.
+    """An interval's half width: `quantile` times a scale that goes through `scales` at the
+    predictions `knots`.
 
-    It was fitted on so many `samples` and `groups`, and each of these groups, left out of the fit, had `held` of its
-    samples inside on average. Limits are cut at the `bounds`.
+    It was fitted on so many `samples` and `groups`, and each of these groups, left out of the fit,
+    had `held` of its samples inside on average. Limits are cut at the `bounds`.
     """
 
     knots: tuple[float, ...]
@@ -294,13 +354,15 @@ class Conformal:
         least: int = CONFORMAL_GROUPS,
         bounds: Bounds | None = None,
     ) -> Conformal | None:
-        """Fit residuals of samples held out of training and early stopping; none below `least` groups.
+        """Fit residuals of samples held out of training and early stopping; none below `least`
+        groups.
 
-        Each group counts alike, however many samples it has (Lee, Barber and Willett 2023). Scales are mean
-        absolute residuals in so many quantiles of the prediction (Lei et al. 2018, section 5.2). The quantile is the
-        smallest that would have held `CONFORMAL_LEVEL` of the samples of each group had it been left out of the fit,
-        scales included: the finite-sample correction. For groups of one sample and one scale it is the rank
-        ceil((G + 1) CONFORMAL_LEVEL) of split conformal prediction, or the next.
+        Each group counts alike, however many samples it has (Lee, Barber and Willett 2023). Scales
+        are mean absolute residuals in so many quantiles of the prediction (Lei et al. 2018, section
+        5.2). The quantile is the smallest that would have held `CONFORMAL_LEVEL` of the samples of
+        each group had it been left out of the fit, scales included: the finite-sample correction.
+        For groups of one sample and one scale it is the rank ceil((G + 1) CONFORMAL_LEVEL) of split
+        conformal prediction, or the next.
         """
         units, group = np.unique(predictions.resampling_units, return_inverse=True)
         if len(units) < least:
@@ -316,17 +378,23 @@ class Conformal:
             # Few groups may need more than the largest residual; one scale for all needs less.
             if place < len(order):
                 quantile = float(score[order[place]])
-                return replace(fitted, quantile=quantile, groups=len(units), held=held, bounds=bounds)
+                return replace(
+                    fitted, quantile=quantile, groups=len(units), held=held, bounds=bounds
+                )
         return None
 
     @classmethod
     def from_json(cls, value: Any) -> Conformal:
         """Return the fit from what `dataclasses.asdict` gave and JSON kept."""
-        parts: dict[str, Any] = {name: tuple(part) if isinstance(part, list) else part for name, part in value.items()}
+        parts: dict[str, Any] = {
+            name: tuple(part) if isinstance(part, list) else part for name, part in value.items()
+        }
         return cls(**parts)
 
     def half_width(self, predicted: Array) -> Array:
-        """Return half of the interval's width [N] for predictions [N], before it is cut at the bounds."""
+        """Return half of the interval's width [N] for predictions [N], before it is cut at the
+        bounds.
+        """
         return np.asarray(self.quantile * np.interp(predicted, self.knots, self.scales))
 
     def limits(self, predicted: Array) -> Array:
@@ -341,7 +409,9 @@ class Conformal:
 
 
 def _with_scales(predicted: Array, residual: Array, weight: Array, count: int) -> Conformal:
-    """Return the scales of residuals in `count` weighted quantiles of the prediction, and 1 for the quantile."""
+    """Return the scales of residuals in `count` weighted quantiles of the prediction, and 1 for the
+    quantile.
+    """
     order = np.argsort(predicted, kind="stable")
     running = np.cumsum(weight[order]) / weight.sum()
     part = np.minimum((count * (running - ROUNDING)).astype(np.int64), count - 1)
@@ -354,11 +424,14 @@ def _with_scales(predicted: Array, residual: Array, weight: Array, count: int) -
     return Conformal(tuple(knots.tolist()), tuple(scales.tolist()), 1.0, len(residual), len(number))
 
 
-def _share_needed(predicted: Array, residual: Array, group: Array, weight: Array, count: int) -> tuple[float, float]:
-    """Return which share of the residuals the quantile must hold, and what share of the left-out groups it held.
+def _share_needed(
+    predicted: Array, residual: Array, group: Array, weight: Array, count: int
+) -> tuple[float, float]:
+    """Return which share of the residuals the quantile must hold, and what share of the left-out
+    groups it held.
 
-    The share is that among the other groups which holds `CONFORMAL_LEVEL` of each group, left out, on average. Of more
-    than `LEFT_OUT_PARTS` groups every `LEFT_OUT_PARTS`-th is left out together.
+    The share is that among the other groups which holds `CONFORMAL_LEVEL` of each group, left out,
+    on average. Of more than `LEFT_OUT_PARTS` groups every `LEFT_OUT_PARTS`-th is left out together.
     """
     needed, part = np.empty(len(residual)), group % LEFT_OUT_PARTS
     for left_out in np.unique(part):
@@ -382,9 +455,13 @@ Metrics = dict[str, Interval]
 QUANTILE_TOLERANCE = 0.05
 
 
-def _interval_metrics(truth: Array, limits: Array, groups: Array, seed: int, repeats: int) -> Metrics:
+def _interval_metrics(
+    truth: Array, limits: Array, groups: Array, seed: int, repeats: int
+) -> Metrics:
     """Return coverage and mean width of limits [N, 2], with intervals over groups."""
-    resampled = resample_metrics(metrics.weighted_interval_metrics, truth, limits, groups, seed, repeats)
+    resampled = resample_metrics(
+        metrics.weighted_interval_metrics, truth, limits, groups, seed, repeats
+    )
     units = effective_groups(groups)
     return {
         "coverage": share_interval(resampled["coverage"], units, units, len(truth)),
@@ -401,22 +478,29 @@ def conformal_coverage(predictions: TargetPredictions, seed: int, repeats: int =
 
 
 def quantile_coverage(predictions: TargetPredictions, seed: int, repeats: int = 1000) -> Metrics:
-    """Return what share of the truths lies between the outermost predicted quantiles, and below each of them.
+    """Return what share of the truths lies between the outermost predicted quantiles, and below
+    each of them.
 
-    Keys are ``coverage`` and ``width`` of the interval from the first to the last quantile, and ``below LEVEL`` for
-    each level; nothing where no quantiles were predicted.
+    Keys are ``coverage`` and ``width`` of the interval from the first to the last quantile, and
+    ``below LEVEL`` for each level; nothing where no quantiles were predicted.
     """
     complete = predictions.complete()
     if complete.quantiles is None or not len(complete.truth):
         return {}
     rows = np.isfinite(complete.quantiles).all(axis=1)
-    truth, quantiles, groups = complete.truth[rows], complete.quantiles[rows], complete.resampling_units[rows]
+    truth, quantiles, groups = (
+        complete.truth[rows],
+        complete.quantiles[rows],
+        complete.resampling_units[rows],
+    )
     if not len(truth):
         return {}
     values = _interval_metrics(truth, quantiles[:, [0, -1]], groups, seed, repeats)
     for column, level in enumerate(complete.levels):
         below = np.stack([np.full(len(truth), truth.min()), quantiles[:, column]], axis=1)
-        values[f"below {level:g}"] = _interval_metrics(truth, below, groups, seed, repeats)["coverage"]
+        values[f"below {level:g}"] = _interval_metrics(truth, below, groups, seed, repeats)[
+            "coverage"
+        ]
     return values
 
 
@@ -425,11 +509,16 @@ def tenths(truth: Array) -> Array:
     edges = np.unique(np.quantile(truth, np.arange(1, 10) / 10))
     tenth = np.searchsorted(edges, truth, side="right")
     in_tenths = {part: truth[tenth == part] for part in np.unique(tenth)}
-    ends = {part: f"{number(values.min())} to {number(values.max())}" for part, values in in_tenths.items()}
+    ends = {
+        part: f"{number(values.min())} to {number(values.max())}"
+        for part, values in in_tenths.items()
+    }
     return np.array([ends[part] for part in tenth], dtype=object)
 
 
-def coverage_by(bounded: TargetPredictions, levels: Array) -> dict[str, tuple[int, dict[str, float]]]:
+def coverage_by(
+    bounded: TargetPredictions, levels: Array
+) -> dict[str, tuple[int, dict[str, float]]]:
     """Return samples, coverage and mean width at each level, in their order."""
     names = levels.astype(str)
     result = {}
@@ -441,30 +530,40 @@ def coverage_by(bounded: TargetPredictions, levels: Array) -> dict[str, tuple[in
 
 
 def conformal_sentences(predictions: TargetPredictions, coverage: Metrics) -> list[str]:
-    """Return how many of the truths the intervals hold, over all and in the tenths of the target."""
+    """Return how many of the truths the intervals hold, over all and in the tenths of the
+    target.
+    """
     if not coverage:
         return []
     bounded = predictions.with_limits()
-    shares = [values["coverage"] for _, values in coverage_by(bounded, tenths(bounded.truth)).values()]
+    shares = [
+        values["coverage"] for _, values in coverage_by(bounded, tenths(bounded.truth)).values()
+    ]
     width = number(coverage["width"].value)
     return [
-        f"The {100 * CONFORMAL_LEVEL:.0f} % intervals of predictions hold {with_limits(coverage['coverage'])} of the "
-        f"true values, by tenth of these from {number(min(shares))} to {number(max(shares))}; they are {width} wide on "
+        f"The {100 * CONFORMAL_LEVEL:.0f} % intervals of predictions hold "
+        f"{with_limits(coverage['coverage'])} of the "
+        f"true values, by tenth of these from {number(min(shares))} to {number(max(shares))}; "
+        f"they are {width} wide on "
         "average."
     ]
 
 
-def quantile_sentences(predictions: TargetPredictions, coverage: Metrics, conformal_interval: bool) -> list[str]:
+def quantile_sentences(
+    predictions: TargetPredictions, coverage: Metrics, conformal_interval: bool
+) -> list[str]:
     """Return how many of the truths lie between the outermost quantiles, beside how many should.
 
-    With `conformal_interval` there is one of `CONFORMAL_LEVEL` to use instead of quantiles that do not hold theirs.
+    With `conformal_interval` there is one of `CONFORMAL_LEVEL` to use instead of quantiles that do
+    not hold theirs.
     """
     if not coverage or len(predictions.levels) < 2:
         return []
     lowest, highest = predictions.levels[0], predictions.levels[-1]
     expected, held = highest - lowest, coverage["coverage"]
     sentence = (
-        f"The quantiles {lowest:g} to {highest:g} hold {with_limits(held)} of the values; they should hold "
+        f"The quantiles {lowest:g} to {highest:g} hold {with_limits(held)} of the values; they "
+        "should hold "
         f"{number(expected)}"
     )
     if abs(held.value - expected) <= QUANTILE_TOLERANCE:
@@ -472,5 +571,9 @@ def quantile_sentences(predictions: TargetPredictions, coverage: Metrics, confor
     width = "narrow" if held.value < expected else "wide"
     if not (held.high < expected or held.low > expected):
         return [f"{sentence}. They may be too {width}; these samples do not tell."]
-    instead = "; use the conformal interval instead" if conformal_interval and expected >= CONFORMAL_LEVEL - 0.1 else ""
+    instead = (
+        "; use the conformal interval instead"
+        if conformal_interval and expected >= CONFORMAL_LEVEL - 0.1
+        else ""
+    )
     return [f"{sentence}. They are too {width}{instead}."]

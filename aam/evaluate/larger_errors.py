@@ -22,10 +22,11 @@ WORST_LEVELS = 8
 
 @dataclass(frozen=True)
 class WorseLevel:
-    """A level of a metadata column where errors are larger than elsewhere, of one true class or, if empty, of all.
+    """A level of a metadata column where errors are larger than elsewhere, of one true class or, if
+    empty, of all.
 
-    `right` counts the samples whose class is right, none of numbers; errors are means over samples. Both are of the
-    `samples` there, and of the `others`: those of the class that are elsewhere.
+    `right` counts the samples whose class is right, none of numbers; errors are means over samples.
+    Both are of the `samples` there, and of the `others`: those of the class that are elsewhere.
     """
 
     label: str
@@ -46,13 +47,17 @@ class WorseLevel:
         return self.q <= LARGER
 
 
-def larger_errors(predictions: TargetPredictions, columns: Mapping[str, Array]) -> tuple[int, list[WorseLevel]]:
-    """Return how many levels were tested, of each true class, and those of larger errors, the least probable first.
+def larger_errors(
+    predictions: TargetPredictions, columns: Mapping[str, Array]
+) -> tuple[int, list[WorseLevel]]:
+    """Return how many levels were tested, of each true class, and those of larger errors, the least
+    probable first.
 
-    The test is the rank-sum test of clustered samples (as Datta and Satten 2005): the ranks of the errors of single
-    samples inside and outside of a level are compared by a one-sided t-test, whose variance is that of sums over
-    groups and whose degrees of freedom are those of the fewer groups. Both sides have `LEAST_GROUPS`. q is corrected
-    for all tests by Benjamini and Hochberg (1995). Empty values and folds are no levels.
+    The test is the rank-sum test of clustered samples (as Datta and Satten 2005): the ranks of the
+    errors of single samples inside and outside of a level are compared by a one-sided t-test, whose
+    variance is that of sums over groups and whose degrees of freedom are those of the fewer groups.
+    Both sides have `LEAST_GROUPS`. q is corrected for all tests by Benjamini and Hochberg (1995).
+    Empty values and folds are no levels.
 
     Parameters
     ----------
@@ -69,7 +74,9 @@ def larger_errors(predictions: TargetPredictions, columns: Mapping[str, Array]) 
     some = {name: values for name, values in some.items() if not _same_parts(values, complete.fold)}
     found = list[WorseLevel]()
     for place, label in enumerate(complete.labels or ("",)):
-        of_class = complete.truth == place if complete.labels else np.ones(len(complete.truth), bool)
+        of_class = (
+            complete.truth == place if complete.labels else np.ones(len(complete.truth), bool)
+        )
         samples, seen = complete.at(of_class), set[bytes]()
         ranks = rankdata(samples.errors) / max(len(samples.errors), 1)
         unit = np.unique(samples.resampling_units.astype(str), return_inverse=True)[1]
@@ -85,7 +92,8 @@ def larger_errors(predictions: TargetPredictions, columns: Mapping[str, Array]) 
 
 
 def _tests(ranks: Array, unit: Array, values: Array) -> Iterator[tuple[str, Array, float]]:
-    """Yield each level of a column `values` [n] that can be tested, which samples it has, and its p.
+    """Yield each level of a column `values` [n] that can be tested, which samples it has, and its
+    p.
 
     `ranks` [n] are those of the errors, `unit` int [n] numbers the groups.
     """
@@ -95,25 +103,41 @@ def _tests(ranks: Array, unit: Array, values: Array) -> Iterator[tuple[str, Arra
     groups = np.bincount(pairs // max(len(of_unit), 1), minlength=len(levels))
     for place in np.flatnonzero((groups >= LEAST_GROUPS) & (levels != "")).tolist():
         inside = level == place
-        here, rank_here = (np.bincount(unit[inside], by, len(of_unit)) for by in (None, ranks[inside]))
+        here, rank_here = (
+            np.bincount(unit[inside], by, len(of_unit)) for by in (None, ranks[inside])
+        )
         there = of_unit - here
         fewest = min(int((here > 0).sum()), int((there > 0).sum()))
         if fewest < LEAST_GROUPS:
             continue
         means = rank_here.sum() / here.sum(), (sums - rank_here).sum() / there.sum()
-        parts = (rank_here - means[0] * here) / here.sum() - (sums - rank_here - means[1] * there) / there.sum()
+        parts = (rank_here - means[0] * here) / here.sum() - (
+            sums - rank_here - means[1] * there
+        ) / there.sum()
         deviation = math.sqrt(len(of_unit) / (len(of_unit) - 1) * float(parts @ parts))
         difference = means[0] - means[1]
-        p = float(stdtr(fewest - 1, -difference / deviation)) if deviation > 0 else float(difference <= 0)
+        p = (
+            float(stdtr(fewest - 1, -difference / deviation))
+            if deviation > 0
+            else float(difference <= 0)
+        )
         yield str(levels[place]), inside, p
 
 
-def _worse_level(samples: TargetPredictions, inside: Array, names: tuple[str, str, str], p: float) -> WorseLevel:
-    """Return the label, column and level of these `names` with its errors, of the samples of its class."""
+def _worse_level(
+    samples: TargetPredictions, inside: Array, names: tuple[str, str, str], p: float
+) -> WorseLevel:
+    """Return the label, column and level of these `names` with its errors, of the samples of its
+    class.
+    """
     right = samples.predicted.argmax(axis=1) == samples.truth if samples.labels else None
 
     def of(rows: Array) -> tuple[int, int | None, float]:
-        return int(rows.sum()), None if right is None else int(right[rows].sum()), float(samples.errors[rows].mean())
+        return (
+            int(rows.sum()),
+            None if right is None else int(right[rows].sum()),
+            float(samples.errors[rows].mean()),
+        )
 
     return WorseLevel(*names, *of(inside), *of(~inside), p)
 
@@ -122,4 +146,8 @@ def _same_parts(values: Array, others: Array | None) -> bool:
     """Return whether two columns [N] divide the samples alike."""
     if others is None:
         return False
-    return len(set(zip(values.tolist(), others.tolist(), strict=True))) == len(set(values)) == len(set(others))
+    return (
+        len(set(zip(values.tolist(), others.tolist(), strict=True)))
+        == len(set(values))
+        == len(set(others))
+    )

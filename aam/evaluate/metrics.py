@@ -1,6 +1,7 @@
 """Metrics of predictions.
 
-Resamples are rows of whole-number weights, all computed at once: 1,000 of 700 samples in 0.1 s, not in seconds.
+Resamples are rows of whole-number weights, all computed at once: 1,000 of 700 samples in 0.1 s, not
+in seconds.
 """
 
 from __future__ import annotations
@@ -20,13 +21,32 @@ WeightedMetrics = Callable[[Array, Array, Array], dict[str, Array]]
 
 LOWER_IS_BETTER = frozenset({"mae", "rmse", "nrmse", "ece"})
 
-NAMES = ("MAE", "RMSE", "R2", "Pearson", "Spearman", "NRMSE", "accuracy", "balanced accuracy", "macro F1",
-         "AUROC", "AUPRC", "ECE", "precision", "recall", "F1", "coverage", "width", "confidence")  # fmt: skip
+NAMES = (
+    "MAE",
+    "RMSE",
+    "R2",
+    "Pearson",
+    "Spearman",
+    "NRMSE",
+    "accuracy",
+    "balanced accuracy",
+    "macro F1",
+    "AUROC",
+    "AUPRC",
+    "ECE",
+    "precision",
+    "recall",
+    "F1",
+    "coverage",
+    "width",
+    "confidence",
+)
 
 TITLES = {name.lower().replace(" ", "_"): name for name in NAMES}
 
-# Metrics of the order or the course of the predictions. Pooled over folds they mix models with different offsets and
-# fall below chance where there is no signal, so that they are computed inside each fold.
+# Metrics of the order or the course of the predictions. Pooled over folds they mix models with
+# different offsets and fall below chance where there is no signal, so that they are computed inside
+# each fold.
 RANKING = ("pearson", "spearman", "auroc", "auprc")
 
 # Means over the classes present, which are another metric where a class is absent.
@@ -78,17 +98,22 @@ def _correlation(first: Array, second: Array, weights: Array) -> Array:
 
 
 def _up_to(values: Array, weights: Array, ends: Array) -> tuple[Array, Array]:
-    """Return the weight of the values below each of `ends` [M], and of those not above it, both [R, M]."""
+    """Return the weight of the values below each of `ends` [M], and of those not above it, both [R,
+    M].
+    """
     order = np.argsort(values)
     running = np.zeros((len(weights), len(values) + 1))
     np.cumsum(weights[:, order], axis=1, out=running[:, 1:])
     ranked = values[order]
-    return running[:, np.searchsorted(ranked, ends)], running[:, np.searchsorted(ranked, ends, "right")]
+    return running[:, np.searchsorted(ranked, ends)], running[
+        :, np.searchsorted(ranked, ends, "right")
+    ]
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def weighted_regression_metrics(truth: Array, predicted: Array, weights: Array) -> dict[str, Array]:
-    """Return MAE and RMSE in the target's units, R2, Pearson, Spearman, and RMSE over the range of truth, [R].
+    """Return MAE and RMSE in the target's units, R2, Pearson, Spearman, and RMSE over the range of
+    truth, [R].
 
     Where a square is too large for a number, they are infinite or NaN.
     """
@@ -108,7 +133,9 @@ def weighted_regression_metrics(truth: Array, predicted: Array, weights: Array) 
 
 
 def _areas(positive: Array, score: Array, weights: Array) -> tuple[Array, Array]:
-    """Return AUROC and average precision [R] of one class; NaN unless positives and negatives are present."""
+    """Return AUROC and average precision [R] of one class; NaN unless positives and negatives are
+    present.
+    """
     positives, negatives, thresholds = weights[:, positive], weights[:, ~positive], -score[positive]
     above, reached = _up_to(-score[~positive], negatives, thresholds)
     _, hits = _up_to(thresholds, positives, thresholds)
@@ -122,7 +149,9 @@ def _areas(positive: Array, score: Array, weights: Array) -> tuple[Array, Array]
 
 
 def weighted_auroc(positive: Array, score: Array, weights: Array) -> dict[str, Array]:
-    """Return the AUROC [R] of scores [N] for bool [N]; NaN unless positives and negatives are present."""
+    """Return the AUROC [R] of scores [N] for bool [N]; NaN unless positives and negatives are
+    present.
+    """
     return {"auroc": _areas(positive, score, weights)[0]}
 
 
@@ -141,19 +170,25 @@ def _by_class(truth: Array, probabilities: Array, weights: Array) -> dict[str, A
     }
 
 
-def weighted_classification_metrics(truth: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
-    """Return accuracy, balanced accuracy, macro F1, AUROC, AUPRC and ECE [R] of probabilities [N, K].
+def weighted_classification_metrics(
+    truth: Array, probabilities: Array, weights: Array
+) -> dict[str, Array]:
+    """Return accuracy, balanced accuracy, macro F1, AUROC, AUPRC and ECE [R] of probabilities [N,
+    K].
 
-    Classes are int [N]. With two classes AUROC and AUPRC are those of the second; with more, the mean over the
-    classes present, each against all others. Balanced accuracy is the mean recall of the classes present, as in
-    scikit-learn; macro F1 is a mean over the same classes, where scikit-learn's counts those that are only predicted
-    too. ECE is how far accuracy and the probability of the chosen class are apart, on average over tenths
-    of that probability (Guo et al. 2017).
+    Classes are int [N]. With two classes AUROC and AUPRC are those of the second; with more, the
+    mean over the classes present, each against all others. Balanced accuracy is the mean recall of
+    the classes present, as in scikit-learn; macro F1 is a mean over the same classes, where
+    scikit-learn's counts those that are only predicted too. ECE is how far accuracy and the
+    probability of the chosen class are apart, on average over tenths of that probability (Guo et
+    al. 2017).
     """
     by_class, total = _by_class(truth, probabilities, weights), weights.sum(axis=1)
     scored = slice(1, None) if probabilities.shape[1] == 2 else slice(None)
     correct, confidence, level = _confidence(truth, probabilities)
-    gap = np.abs(weights @ (np.eye(CONFIDENCES)[level] * (confidence - correct)[:, None])).sum(axis=1)
+    gap = np.abs(weights @ (np.eye(CONFIDENCES)[level] * (confidence - correct)[:, None])).sum(
+        axis=1
+    )
     return {
         "accuracy": _share(weights @ correct, total),
         "balanced_accuracy": mean_of_defined(by_class["recall"]),
@@ -165,14 +200,18 @@ def weighted_classification_metrics(truth: Array, probabilities: Array, weights:
 
 
 def _confidence(truth: Array, probabilities: Array) -> tuple[Array, Array, Array]:
-    """Return whether the chosen class is right [N], its probability [N], and which of `CONFIDENCES` bins holds it."""
+    """Return whether the chosen class is right [N], its probability [N], and which of `CONFIDENCES`
+    bins holds it.
+    """
     confidence = probabilities.max(axis=1, initial=0.0)
     level = np.clip((confidence * CONFIDENCES).astype(int), 0, CONFIDENCES - 1)
     return (probabilities.argmax(axis=1) == truth).astype(float), confidence, level
 
 
 def weighted_interval_metrics(truth: Array, limits: Array, weights: Array) -> dict[str, Array]:
-    """Return the share of the truths inside their limits [N, 2], and the mean width in the target's units, [R]."""
+    """Return the share of the truths inside their limits [N, 2], and the mean width in the target's
+    units, [R].
+    """
     inside = (limits[:, 0] <= truth) & (truth <= limits[:, 1])
     total = weights.sum(axis=1)
     return {
@@ -181,7 +220,9 @@ def weighted_interval_metrics(truth: Array, limits: Array, weights: Array) -> di
     }
 
 
-def unweighted_metrics(measure: WeightedMetrics, truth: Array, predicted: Array) -> dict[str, float]:
+def unweighted_metrics(
+    measure: WeightedMetrics, truth: Array, predicted: Array
+) -> dict[str, float]:
     """Return the metrics of the samples as they are."""
     rows = measure(truth, predicted, np.ones((1, len(truth))))
     return {name: float(values[0]) for name, values in rows.items()}
@@ -190,9 +231,9 @@ def unweighted_metrics(measure: WeightedMetrics, truth: Array, predicted: Array)
 def by_fold(measure: WeightedMetrics, fold: Array | None, pooled: bool = True) -> WeightedMetrics:
     """Return `measure` with its ranking metrics taken inside each fold [N].
 
-    A ranking metric becomes the mean over the folds that have it, weighted by their samples; over all folds at once
-    it stands beside it under its name with `POOLED`. Other metrics are those of all samples. Without `pooled` there
-    are the means alone.
+    A ranking metric becomes the mean over the folds that have it, weighted by their samples; over
+    all folds at once it stands beside it under its name with `POOLED`. Other metrics are those of
+    all samples. Without `pooled` there are the means alone.
     """
     if fold is None or len(levels := np.unique(fold)) < 2:
         return measure
@@ -224,7 +265,8 @@ classification_metrics = partial(unweighted_metrics, weighted_classification_met
 def per_class(
     truth: Array, probabilities: Array, labels: Sequence[str], folds: bool = False
 ) -> dict[str, tuple[int, dict[str, float]]]:
-    """Return for each class the number of samples, precision, recall, F1, AUROC and AUPRC; NaN where undefined.
+    """Return for each class the number of samples, precision, recall, F1, AUROC and AUPRC; NaN
+    where undefined.
 
     Of several `folds` ranking metrics are pooled, and named so.
     """
@@ -233,13 +275,18 @@ def per_class(
         for name, values in _by_class(truth, probabilities, np.ones((1, len(truth)))).items()
     }
     return {
-        label: (int((truth == k).sum()), {name: float(values[0, k]) for name, values in by_class.items()})
+        label: (
+            int((truth == k).sum()),
+            {name: float(values[0, k]) for name, values in by_class.items()},
+        )
         for k, label in enumerate(labels)
     }
 
 
 def reliability(truth: Array, probabilities: Array) -> dict[str, tuple[int, dict[str, float]]]:
-    """Return samples, mean probability of the chosen class and accuracy, by tenths of that probability."""
+    """Return samples, mean probability of the chosen class and accuracy, by tenths of that
+    probability.
+    """
     correct, confidence, level = _confidence(truth, probabilities)
     return {
         f"{number / CONFIDENCES:.1f} to {(number + 1) / CONFIDENCES:.1f}": (
@@ -254,7 +301,9 @@ def reliability(truth: Array, probabilities: Array) -> dict[str, tuple[int, dict
 
 
 def auroc(positive: Array, score: Array) -> float:
-    """Return the share of positive-negative pairs that the score puts in order, ties counting half; NaN if no pair."""
+    """Return the share of positive-negative pairs that the score puts in order, ties counting half;
+    NaN if no pair.
+    """
     return float(_areas(positive, score, np.ones((1, len(score))))[0][0])
 
 
@@ -264,7 +313,9 @@ def pearson(first: Array, second: Array) -> float:
 
 
 def sorted_levels(values: Array) -> list[Any]:
-    """Return the distinct values, numbers and ranges (`9.00 to 10.0`) in numeric order even where they are text."""
+    """Return the distinct values, numbers and ranges (`9.00 to 10.0`) in numeric order even where
+    they are text.
+    """
 
     def place(level: Any) -> tuple[bool, float, str]:
         try:
@@ -287,17 +338,22 @@ def mantel(first: Array, second: Array) -> float:
 
 
 def partial_mantel(first: Array, second: Array, others: Sequence[Array]) -> float:
-    """Return the partial correlation of two distance matrices [N, N] given `others` (Smouse, Long and Sokal 1986)."""
+    """Return the partial correlation of two distance matrices [N, N] given `others` (Smouse, Long
+    and Sokal 1986).
+    """
     pair = np.stack([upper_triangle(first), upper_triangle(second)], axis=1)
     predictors = np.stack([np.ones(len(pair)), *map(upper_triangle, others)], axis=1)
     residuals = pair - predictors @ np.linalg.lstsq(predictors, pair, rcond=None)[0]
-    if (np.abs(residuals).max(axis=0, initial=0.0) <= 1e-10 * np.abs(pair).max(axis=0, initial=0.0)).any():
+    if (
+        np.abs(residuals).max(axis=0, initial=0.0) <= 1e-10 * np.abs(pair).max(axis=0, initial=0.0)
+    ).any():
         return math.nan
     return pearson(residuals[:, 0], residuals[:, 1])
 
 
 def neighbours_recovered(predicted: Array, truth: Array, k: int = 10) -> float:
-    """Return the mean share of a sample's k nearest by predicted distance [N, N] that are among its k nearest in truth.
+    """Return the mean share of a sample's k nearest by predicted distance [N, N] that are among its
+    k nearest in truth.
 
     True ties at the k-th place all count. Chance is k / (N - 1).
     """

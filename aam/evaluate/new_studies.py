@@ -1,4 +1,6 @@
-"""How well samples of a study are predicted that was held out whole: by study, and on average over studies."""
+"""How well samples of a study are predicted that was held out whole: by study, and on average over
+studies.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ class InNewStudies:
     ----------
     metric : str
     studies : mapping of str to (int, Interval)
-        Number of samples of each study and its metric, with the interval of its own samples or groups.
+        Number of samples of each study and its metric, with the interval of its own samples or
+        groups.
     mean : float
         Of the studies, each alike.
     pooled : Interval
@@ -49,15 +52,21 @@ class InNewStudies:
 
 
 def random_effects(values: Array, variances: Array) -> tuple[Interval, Interval, float, float]:
-    """Return the mean of studies with its interval, where a further study is expected, deviation and heterogeneity.
+    """Return the mean of studies with its interval, where a further study is expected, deviation
+    and heterogeneity.
 
-    `values` [k] have sampling `variances` [k]. Variance between studies by DerSimonian and Laird 1986, interval of the
-    mean by Hartung and Knapp 2001, never narrower than without their factor, interval of a further study by Higgins,
-    Thompson and Spiegelhalter 2009. Intervals need `LEAST_STUDIES`.
+    `values` [k] have sampling `variances` [k]. Variance between studies by DerSimonian and Laird
+    1986, interval of the mean by Hartung and Knapp 2001, never narrower than without their factor,
+    interval of a further study by Higgins, Thompson and Spiegelhalter 2009. Intervals need
+    `LEAST_STUDIES`.
     """
     k, fixed = len(values), 1 / variances
     residual = float(fixed @ np.square(values - np.average(values, weights=fixed)))
-    between = max(0.0, (residual - (k - 1)) / (fixed.sum() - np.square(fixed).sum() / fixed.sum())) if k > 1 else 0.0
+    between = (
+        max(0.0, (residual - (k - 1)) / (fixed.sum() - np.square(fixed).sum() / fixed.sum()))
+        if k > 1
+        else 0.0
+    )
     heterogeneity = max(0.0, 1 - (k - 1) / residual) if residual > 0 else 0.0
     weights = 1 / (variances + between)
     mean = float(np.average(values, weights=weights))
@@ -65,16 +74,22 @@ def random_effects(values: Array, variances: Array) -> tuple[Interval, Interval,
         return Interval(mean), Interval(mean), math.sqrt(between), heterogeneity
     factor = max(1.0, float(weights @ np.square(values - mean)) / (k - 1))
     variance, tail = factor / weights.sum(), (1 + LEVEL) / 2
-    half, wide = stdtrit(k - 1, tail) * math.sqrt(variance), stdtrit(k - 2, tail) * math.sqrt(variance + between)
+    half, wide = (
+        stdtrit(k - 1, tail) * math.sqrt(variance),
+        stdtrit(k - 2, tail) * math.sqrt(variance + between),
+    )
     limits = [Interval(mean, mean - one, mean + one) for one in (float(half), float(wide))]
     return limits[0], limits[1], math.sqrt(between), heterogeneity
 
 
-def in_new_studies(predictions: TargetPredictions, seed: int = 0, repeats: int = 1000) -> InNewStudies | None:
-    """Return the headline metric by study, where every study was held out whole; none for fewer than two studies.
+def in_new_studies(
+    predictions: TargetPredictions, seed: int = 0, repeats: int = 1000
+) -> InNewStudies | None:
+    """Return the headline metric by study, where every study was held out whole; none for fewer
+    than two studies.
 
-    A study's interval is over its groups, or over its samples where it is one group. A study without the metric, as one
-    of a single class, is left out.
+    A study's interval is over its groups, or over its samples where it is one group. A study
+    without the metric, as one of a single class, is left out.
     """
     complete = predictions.complete()
     if not batches_held_out_whole(complete):
@@ -93,7 +108,9 @@ def in_new_studies(predictions: TargetPredictions, seed: int = 0, repeats: int =
     pooled = further = Interval(math.nan)
     deviation = heterogeneity = math.nan
     if len(known) == len(studies):
-        errors = np.array([(one.high - one.low) / (2 * stdtrit(1e6, (1 + LEVEL) / 2)) for one in known])
+        errors = np.array(
+            [(one.high - one.low) / (2 * stdtrit(1e6, (1 + LEVEL) / 2)) for one in known]
+        )
         values = np.array([one.value for one in known])
         pooled, further, deviation, heterogeneity = random_effects(values, np.square(errors))
         pooled, further = (_in_range(one, metric) for one in (pooled, further))
@@ -104,25 +121,37 @@ def in_new_studies(predictions: TargetPredictions, seed: int = 0, repeats: int =
 def _in_range(limits: Interval, metric: str) -> Interval:
     """Return limits inside what the metric can be."""
     low, high = (0.0, math.inf) if metric == "mae" else (0.0, 1.0)
-    return Interval(limits.value, max(limits.low, low), min(limits.high, high)) if limits.low < limits.high else limits
+    return (
+        Interval(limits.value, max(limits.low, low), min(limits.high, high))
+        if limits.low < limits.high
+        else limits
+    )
 
 
 def batches_held_out_whole(predictions: TargetPredictions) -> bool:
-    """Return whether no batch has samples in two folds, so that each was predicted without any sample of its own."""
+    """Return whether no batch has samples in two folds, so that each was predicted without any
+    sample of its own.
+    """
     fold, batch = predictions.fold, predictions.batch
     if fold is None or batch is None:
         return False
     levels = np.unique(batch)
-    return predictions.cross_validated and all(len(np.unique(fold[batch == level])) == 1 for level in levels)
+    return predictions.cross_validated and all(
+        len(np.unique(fold[batch == level])) == 1 for level in levels
+    )
 
 
 def new_study_sentence(result: InNewStudies, name: str) -> str:
     """Return what is to be expected in a study never seen."""
     values = [value.value for _, value in result.studies.values()]
     text = (
-        f"In a {name} never seen the {TITLES[result.metric]} is {number(result.mean)} on average over "
+        f"In a {name} never seen the {TITLES[result.metric]} is {number(result.mean)} on average "
+        "over "
         f"{len(values)}, each alike, from {number(min(values))} to {number(max(values))}"
     )
     if result.further.low < result.further.high:
-        text += f"; a further one is expected between {number(result.further.low)} and {number(result.further.high)}"
+        text += (
+            f"; a further one is expected between {number(result.further.low)} and "
+            f"{number(result.further.high)}"
+        )
     return f"{text}."

@@ -1,4 +1,6 @@
-"""Predictions of samples in the units of their targets: a table, tables joined and combined, their file (.tsv)."""
+"""Predictions of samples in the units of their targets: a table, tables joined and combined, their
+file (.tsv).
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ from aam.io.metadata import is_number
 
 Array = npt.NDArray[np.float64]
 
-# Suffixes of columns TARGET.SUFFIX: standard deviation over rarefactions and over an ensemble, limits of the conformal
-# interval.
+# Suffixes of columns TARGET.SUFFIX: standard deviation over rarefactions and over an ensemble,
+# limits of the conformal interval.
 RAREFACTIONS = "rarefaction-sd"
 MEMBERS = "member-sd"
 LOW = "low"
@@ -35,7 +37,8 @@ NUMBERS = ("values", "deviations", "probabilities", "derived", "quantiles")
 # Follows the name of a derived column where a target has that very name.
 MARK = " (derived)"
 
-# Files of others hold few digits: so far may probabilities be from a sum of 1, and a label's from the largest.
+# Files of others hold few digits: so far may probabilities be from a sum of 1, and a label's from
+# the largest.
 ROUNDING = 0.02
 
 
@@ -62,8 +65,8 @@ class PredictionTable:
     derived : dict of column to float64 [N]
         More of numeric targets, by name of the column: `MEMBERS`, `LOW` and `HIGH` after a dot.
     subsets : tuple of str [N]
-        What the sample was to the model: train, validation, test, or calibration (it fitted the conformal intervals);
-        empty for a new sample, and for all where nothing is known.
+        What the sample was to the model: train, validation, test, or calibration (it fitted the
+        conformal intervals); empty for a new sample, and for all where nothing is known.
     """
 
     sample_ids: tuple[str, ...]
@@ -96,7 +99,9 @@ class PredictionTable:
         return replace(self, derived={**self.derived, **ends})
 
     def with_rows(self, sample_ids: Sequence[str], notes: dict[str, str]) -> PredictionTable:
-        """Return rows for `sample_ids` in their order; those without a prediction are empty and say why."""
+        """Return rows for `sample_ids` in their order; those without a prediction are empty and say
+        why.
+        """
         place = {name: row for row, name in enumerate(self.sample_ids)}
         rows = np.array([place.get(name, -1) for name in sample_ids], np.int64)
 
@@ -106,7 +111,8 @@ class PredictionTable:
             return result
 
         numbers: dict[str, Any] = {
-            part: {name: in_order(values) for name, values in getattr(self, part).items()} for part in NUMBERS
+            part: {name: in_order(values) for name, values in getattr(self, part).items()}
+            for part in NUMBERS
         }
         return replace(
             self,
@@ -114,7 +120,9 @@ class PredictionTable:
             **numbers,
             notes=tuple(notes.get(name, "") for name in sample_ids),
             folds=tuple(self.folds[row] if row >= 0 else "" for row in rows),
-            subsets=tuple(self.subsets[row] if row >= 0 else "" for row in rows) if self.subsets else (),
+            subsets=tuple(self.subsets[row] if row >= 0 else "" for row in rows)
+            if self.subsets
+            else (),
         )
 
 
@@ -125,11 +133,16 @@ def _union_of_bounds(versions: Sequence[TargetSpec]) -> tuple[float, float] | No
 
 
 def _with_same_labels(tables: Sequence[PredictionTable]) -> list[PredictionTable]:
-    """Return tables whose targets have the labels of all; a label that one never saw gets probability 0."""
+    """Return tables whose targets have the labels of all; a label that one never saw gets
+    probability 0.
+    """
     specs, probabilities = [], [dict[str, Array]() for _ in tables]
     for column, versions in enumerate(zip(*(table.specs for table in tables), strict=True)):
         union = {label for version in versions for label in version.labels}
-        labels = next((version.labels for version in versions if set(version.labels) == union), tuple(sorted(union)))
+        labels = next(
+            (version.labels for version in versions if set(version.labels) == union),
+            tuple(sorted(union)),
+        )
         specs.append(spec := replace(versions[0], labels=labels, bounds=_union_of_bounds(versions)))
         for table, of_table in zip(tables, probabilities, strict=True):
             if spec.kind == "class":
@@ -137,7 +150,8 @@ def _with_same_labels(tables: Sequence[PredictionTable]) -> list[PredictionTable
                 places = [spec.labels.index(label) for label in table.specs[column].labels]
                 of_table[spec.name][:, places] = table.probabilities[spec.name]
     return [
-        replace(table, specs=tuple(specs), probabilities=of) for table, of in zip(tables, probabilities, strict=True)
+        replace(table, specs=tuple(specs), probabilities=of)
+        for table, of in zip(tables, probabilities, strict=True)
     ]
 
 
@@ -145,30 +159,46 @@ def joined(tables: Sequence[PredictionTable]) -> PredictionTable:
     """Return the tables one below the other, without derived columns."""
     tables = [replace(table, derived={}) for table in _with_same_labels(tables)]
     parts: dict[str, Any] = {
-        part: tuple(text for table in tables for text in getattr(table, part) or ("",) * len(table.sample_ids))
+        part: tuple(
+            text
+            for table in tables
+            for text in getattr(table, part) or ("",) * len(table.sample_ids)
+        )
         for part in ("sample_ids", "notes", "folds", "subsets")
     }
     for part in NUMBERS:
         names = getattr(tables[0], part)
-        parts[part] = {name: np.concatenate([getattr(table, part)[name] for table in tables]) for name in names}
+        parts[part] = {
+            name: np.concatenate([getattr(table, part)[name] for table in tables]) for name in names
+        }
     return replace(tables[0], **parts)
 
 
 def combined(tables: Sequence[PredictionTable]) -> PredictionTable:
-    """Return what several models predict of the same samples: means of values, limits and probabilities.
+    """Return what several models predict of the same samples: means of values, limits and
+    probabilities.
 
-    The standard deviation over rarefactions is that within a model; the one between the models stands beside it.
+    The standard deviation over rarefactions is that within a model; the one between the models
+    stands beside it.
     """
     if len(tables) == 1:
         return tables[0]
     tables = _with_same_labels(tables)
 
     def mean(part: str, power: int = 1) -> dict[str, Array]:
-        shared = [name for name in getattr(tables[0], part) if all(name in getattr(table, part) for table in tables)]
-        return {name: np.mean([getattr(table, part)[name] ** power for table in tables], axis=0) for name in shared}
+        shared = [
+            name
+            for name in getattr(tables[0], part)
+            if all(name in getattr(table, part) for table in tables)
+        ]
+        return {
+            name: np.mean([getattr(table, part)[name] ** power for table in tables], axis=0)
+            for name in shared
+        }
 
     between = {
-        f"{name}.{MEMBERS}": np.std([table.values[name] for table in tables], axis=0) for name in tables[0].values
+        f"{name}.{MEMBERS}": np.std([table.values[name] for table in tables], axis=0)
+        for name in tables[0].values
     }
     return replace(
         tables[0],
@@ -180,41 +210,71 @@ def combined(tables: Sequence[PredictionTable]) -> PredictionTable:
     )
 
 
-def _target_columns(table: PredictionTable, spec: TargetSpec) -> Iterable[tuple[str, Array | list[str]]]:
-    """Yield name and values of the column of a target and, right behind it, of those derived from it."""
+def _target_columns(
+    table: PredictionTable, spec: TargetSpec
+) -> Iterable[tuple[str, Array | list[str]]]:
+    """Yield name and values of the column of a target and, right behind it, of those derived from
+    it.
+    """
     name, targets = spec.name, {spec.name for spec in table.specs}
     if spec.kind == "class":
         probabilities = table.probabilities[name]
-        yield name, ["" if np.isnan(row).any() else spec.labels[int(row.argmax())] for row in probabilities]
-        yield from ((f"{name}={label}", column) for label, column in zip(spec.labels, probabilities.T, strict=True))
+        yield (
+            name,
+            [
+                "" if np.isnan(row).any() else spec.labels[int(row.argmax())]
+                for row in probabilities
+            ],
+        )
+        yield from (
+            (f"{name}={label}", column)
+            for label, column in zip(spec.labels, probabilities.T, strict=True)
+        )
         return
     yield name, table.values[name]
     derived = {}
     if name in table.quantiles:
-        derived = {f"{name}_q{level:g}": table.quantiles[name][:, at] for at, level in enumerate(spec.quantiles)}
+        derived = {
+            f"{name}_q{level:g}": table.quantiles[name][:, at]
+            for at, level in enumerate(spec.quantiles)
+        }
     if name in table.deviations:
         derived[f"{name}.{RAREFACTIONS}"] = table.deviations[name]
     suffixed = [f"{name}.{suffix}" for suffix in (MEMBERS, LOW, HIGH)]
     derived |= {column: table.derived[column] for column in suffixed if column in table.derived}
-    yield from ((f"{column}{MARK}" if column in targets else column, values) for column, values in derived.items())
+    yield from (
+        (f"{column}{MARK}" if column in targets else column, values)
+        for column, values in derived.items()
+    )
 
 
 def name_problems(specs: Iterable[TargetSpec]) -> list[str]:
-    """Return why predictions of some targets could not be written: two columns that would have the same name."""
-    names = [name for spec in specs for name in (spec.name, *(f"{spec.name}={label}" for label in spec.labels))]
+    """Return why predictions of some targets could not be written: two columns that would have the
+    same name.
+    """
+    names = [
+        name
+        for spec in specs
+        for name in (spec.name, *(f"{spec.name}={label}" for label in spec.labels))
+    ]
     repeated = sorted({name for name in names if names.count(name) > 1})
     return [
-        f"--metadata-column: two columns of predictions would be called {name!r}; rename one in the metadata"
+        (
+            f"--metadata-column: two columns of predictions would be called {name!r}; rename one "
+            "in "
+            "the metadata"
+        )
         for name in repeated
     ]
 
 
 def prediction_columns(table: PredictionTable) -> list[tuple[str, Array | list[str]]]:
-    """Return ``sample-id``; per target TARGET, TARGET_qLEVEL, TARGET.SUFFIX, TARGET=LABEL; ``fold``, ``note``.
+    """Return ``sample-id``; per target TARGET, TARGET_qLEVEL, TARGET.SUFFIX, TARGET=LABEL;
+    ``fold``, ``note``.
 
-    A target whose name is also that of a column derived from another one stands before that one, and the derived
-    column is marked with `MARK`. ``subset`` is there where something is known of it. Numbers are arrays, NaN where
-    there is none.
+    A target whose name is also that of a column derived from another one stands before that one,
+    and the derived column is marked with `MARK`. ``subset`` is there where something is known of
+    it. Numbers are arrays, NaN where there is none.
 
     Raises
     ------
@@ -222,7 +282,8 @@ def prediction_columns(table: PredictionTable) -> list[tuple[str, Array | list[s
         Two columns would have the same name.
     """
     columns: list[tuple[str, Array | list[str]]] = [("sample-id", list(table.sample_ids))]
-    # A derived column stands right behind its target, so that a target before both cannot be taken for one.
+    # A derived column stands right behind its target, so that a target before both cannot be taken
+    # for one.
     names = {spec.name for spec in table.specs}
     specs = sorted(table.specs, key=lambda spec: _base(spec.name) not in names)
     for spec in specs:
@@ -232,18 +293,25 @@ def prediction_columns(table: PredictionTable) -> list[tuple[str, Array | list[s
     columns.append(("note", list(table.notes)))
     header = [name for name, _ in columns]
     if repeated := sorted({name for name in header if header.count(name) > 1}):
-        raise InputError(f"two columns of predictions would be called {shown(repeated)}; rename the metadata column")
+        raise InputError(
+            f"two columns of predictions would be called {shown(repeated)}; rename the metadata "
+            "column"
+        )
     return columns
 
 
 def write_predictions(path: Path, table: PredictionTable) -> None:
-    """Write the `prediction_columns` of a table, numbers with seven digits; `InputError` as they raise it."""
+    """Write the `prediction_columns` of a table, numbers with seven digits; `InputError` as they
+    raise it.
+    """
     columns = prediction_columns(table)
     text = io.StringIO(newline="")
     writer = csv.writer(text, dialect="excel-tab", lineterminator="\n")
     writer.writerow([name for name, _ in columns])
     cells = [
-        values if isinstance(values, list) else ["" if math.isnan(value) else f"{value:.7g}" for value in values]
+        values
+        if isinstance(values, list)
+        else ["" if math.isnan(value) else f"{value:.7g}" for value in values]
         for _, values in columns
     ]
     writer.writerows(zip(*cells, strict=True))
@@ -251,13 +319,17 @@ def write_predictions(path: Path, table: PredictionTable) -> None:
 
 
 def _level(name: str, target: str) -> str:
-    """Return the level of a quantile of `target`, inside (0, 1); empty text where the column is none."""
+    """Return the level of a quantile of `target`, inside (0, 1); empty text where the column is
+    none.
+    """
     level = name.removeprefix(f"{target}_q") if name.startswith(f"{target}_q") else ""
     return level if is_number(level) and 0 < float(level) < 1 else ""
 
 
 def _base(name: str) -> str:
-    """Return the name of the target that a derived column of that name would have; empty text where it is none."""
+    """Return the name of the target that a derived column of that name would have; empty text where
+    it is none.
+    """
     target, _, suffix = name.rpartition(".")
     if suffix in (RAREFACTIONS, MEMBERS, LOW, HIGH):
         return target
@@ -266,7 +338,9 @@ def _base(name: str) -> str:
 
 
 def _family_is_whole(name: str, target: str, columns: Collection[str]) -> bool:
-    """Return whether the columns that are written together with a derived one are there: limits, quantiles."""
+    """Return whether the columns that are written together with a derived one are there: limits,
+    quantiles.
+    """
     if level := _level(name, target):
         levels = {float(other) for column in columns if (other := _level(column, target))}
         return float(level) in levels and 0.5 in levels and len(levels) > 1
@@ -277,10 +351,14 @@ def _family_is_whole(name: str, target: str, columns: Collection[str]) -> bool:
 def _derived_from(header: Sequence[str], targets: Collection[str]) -> dict[str, str]:
     """Return the target of each column that is derived from a number.
 
-    A name of `targets`, the columns of the metadata, is derived only where the columns from its target up to it are.
+    A name of `targets`, the columns of the metadata, is derived only where the columns from its
+    target up to it are.
     """
     present = set(header)
-    columns = [name.removesuffix(MARK) if _base(name.removesuffix(MARK)) in present else name for name in header]
+    columns = [
+        name.removesuffix(MARK) if _base(name.removesuffix(MARK)) in present else name
+        for name in header
+    ]
     derived: dict[str, str] = {}
     behind = ""
     for name, plain in zip(header, columns, strict=True):
@@ -289,7 +367,9 @@ def _derived_from(header: Sequence[str], targets: Collection[str]) -> dict[str, 
             behind = name
             continue
         marked = plain != name
-        if marked or (f"{plain}{MARK}" not in present and (target == behind or plain not in targets)):
+        if marked or (
+            f"{plain}{MARK}" not in present and (target == behind or plain not in targets)
+        ):
             derived[name] = target
         else:
             behind = name
@@ -300,8 +380,11 @@ def _labels(header: Sequence[str]) -> dict[str, list[str]]:
     """Return the labels of each class target."""
     labels: dict[str, list[str]] = {}
     for name in header:
-        # Target and label may both hold "=": the target is the shortest column that begins the name.
-        target = min((other for other in header if name.startswith(f"{other}=")), key=len, default=None)
+        # Target and label may both hold "=": the target is the shortest column that begins the
+        # name.
+        target = min(
+            (other for other in header if name.startswith(f"{other}=")), key=len, default=None
+        )
         if target is not None:
             labels.setdefault(target, []).append(name.removeprefix(f"{target}="))
     return labels
@@ -309,7 +392,8 @@ def _labels(header: Sequence[str]) -> dict[str, list[str]]:
 
 # What a file of predictions must have, for messages.
 COLUMNS = (
-    "tab-separated columns: sample-id first, and one for each target, called as in the metadata; for a target with "
+    "tab-separated columns: sample-id first, and one for each target, called as in the metadata; "
+    "for a target with "
     "classes also TARGET=CLASS, a probability for each"
 )
 MOST_LINES = 8
@@ -331,12 +415,18 @@ def _cells(path: Path) -> dict[str, list[str]]:
     problems = Problems()
     for line, row in enumerate(body, 2):
         if len(row) != len(header) and len(problems.messages) < MOST_LINES:
-            problems.add(f"{path}: line {line} has {len(row)} cells, expected {len(header)} as in the header")
+            problems.add(
+                f"{path}: line {line} has {len(row)} cells, expected {len(header)} as in the header"
+            )
     for what, names in {"columns": header, "samples": [row[0] for row in body if row]}.items():
-        if twice := [f"{name} ({times} times)" for name, times in Counter(names).items() if times > 1]:
+        if twice := [
+            f"{name} ({times} times)" for name, times in Counter(names).items() if times > 1
+        ]:
             problems.add(f"{path}: {what} occur more than once: {shown(twice)}; leave each in once")
     if unnamed := [line for line, row in enumerate(body, 2) if row and not row[0].strip()]:
-        problems.add(f"{path}: line {unnamed[0]} has no sample id; name its sample, or leave it out")
+        problems.add(
+            f"{path}: line {unnamed[0]} has no sample id; name its sample, or leave it out"
+        )
     if not body:
         problems.add(f"{path}: no sample below the header; expected {COLUMNS}")
     problems.raise_if_any()
@@ -348,7 +438,8 @@ def _numbers(path: Path, name: str, cells: Sequence[str]) -> Array:
         return np.array([math.nan if cell == "" else float(cell) for cell in cells])
     except ValueError as error:
         raise InputError(
-            f"{path}: column {name!r} holds text where numbers belong ({error}); correct it, or, where {name!r} has "
+            f"{path}: column {name!r} holds text where numbers belong ({error}); correct it, or, "
+            f"where {name!r} has "
             f"classes, add a probability for each: {name}=CLASS"
         ) from None
 
@@ -360,8 +451,8 @@ def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTab
     ----------
     path : Path
     targets : collection of str
-        Names of metadata columns: one that could also be derived from another target, such as ``ph.low``, is a target
-        unless it stands where a derived column does.
+        Names of metadata columns: one that could also be derived from another target, such as
+        ``ph.low``, is a target unless it stands where a derived column does.
 
     Raises
     ------
@@ -376,31 +467,52 @@ def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTab
     if not names:
         classes = {name.partition("=")[0] for name in header if "=" in name}
         hint = f" (is {shown(sorted(classes))} missing?)" if classes else ""
-        raise InputError(f"{path}: no target column beside {shown(header)}{hint}; expected {COLUMNS}")
+        raise InputError(
+            f"{path}: no target column beside {shown(header)}{hint}; expected {COLUMNS}"
+        )
     as_text = {*RESERVED, *(labels.keys() - derived.keys())}
     numbers = {name: _numbers(path, name, columns[name]) for name in header if name not in as_text}
     # Derived columns by the name that they have without a mark.
     parts = {column.removesuffix(MARK): numbers[column] for column in derived}
-    levels = {name: [level for column in parts if (level := _level(column, name))] for name in names}
+    levels = {
+        name: [level for column in parts if (level := _level(column, name))] for name in names
+    }
     empty = ("",) * len(columns["sample-id"])
     table = PredictionTable(
         tuple(columns["sample-id"]),
         tuple(
             TargetSpec(
-                name, "class" if name in labels else "numeric", tuple(labels.get(name, ())),
+                name,
+                "class" if name in labels else "numeric",
+                tuple(labels.get(name, ())),
                 quantiles=tuple(map(float, levels[name])),
             )
             for name in names
         ),
         {name: numbers[name] for name in names if name not in labels},
-        {name: parts[f"{name}.{RAREFACTIONS}"] for name in names if f"{name}.{RAREFACTIONS}" in parts},
-        {name: np.stack([numbers[f"{name}={label}"] for label in of], 1) for name, of in labels.items()},
+        {
+            name: parts[f"{name}.{RAREFACTIONS}"]
+            for name in names
+            if f"{name}.{RAREFACTIONS}" in parts
+        },
+        {
+            name: np.stack([numbers[f"{name}={label}"] for label in of], 1)
+            for name, of in labels.items()
+        },
         tuple(columns.get("note", empty)),
         tuple(columns.get("fold", empty)),
-        {column: values for column, values in parts.items() if column.rpartition(".")[2] in (MEMBERS, LOW, HIGH)},
-        {name: np.stack([parts[f"{name}_q{level}"] for level in levels[name]], 1) for name in names if levels[name]},
+        {
+            column: values
+            for column, values in parts.items()
+            if column.rpartition(".")[2] in (MEMBERS, LOW, HIGH)
+        },
+        {
+            name: np.stack([parts[f"{name}_q{level}"] for level in levels[name]], 1)
+            for name in names
+            if levels[name]
+        },
         tuple(columns.get("subset", ())),
-    )  # fmt: skip
+    )
     check_predictions(path, table, columns)
     return table
 
@@ -408,7 +520,9 @@ def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTab
 def _probability_problems(
     table: PredictionTable, probabilities: Array, labels: Sequence[str], cells: Sequence[str]
 ) -> dict[str, npt.NDArray[np.bool_]]:
-    """Return which samples have each problem, [N], of probabilities [N, K] and of the labels in the cells [N]."""
+    """Return which samples have each problem, [N], of probabilities [N, K] and of the labels in the
+    cells [N].
+    """
     given = np.isfinite(probabilities).all(axis=1)
     outside = (probabilities < -ROUNDING) | (probabilities > 1 + ROUNDING)
     sums = np.abs(probabilities.sum(axis=1) - 1)
@@ -425,7 +539,9 @@ def _probability_problems(
     }
 
 
-def check_predictions(path: Path, table: PredictionTable, cells: Mapping[str, Sequence[str]]) -> None:
+def check_predictions(
+    path: Path, table: PredictionTable, cells: Mapping[str, Sequence[str]]
+) -> None:
     """Refuse predictions that are infinite, no probabilities, or have limits the wrong way round.
 
     `cells` are the columns of the file as text. A missing value (empty, or nan) is none of these.
@@ -452,6 +568,7 @@ def check_predictions(path: Path, table: PredictionTable, cells: Mapping[str, Se
             if rows.any():
                 ids = shown([table.sample_ids[row] for row in np.flatnonzero(rows)], 3)
                 problems.add(
-                    f"{path}: {rows.sum()} of {len(rows)} samples ({ids}) have {what} in {spec.name!r}; correct them"
+                    f"{path}: {rows.sum()} of {len(rows)} samples ({ids}) have {what} in "
+                    f"{spec.name!r}; correct them"
                 )
     problems.raise_if_any()

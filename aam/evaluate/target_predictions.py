@@ -17,7 +17,8 @@ from aam.evaluate.metrics import (
     weighted_regression_metrics,
 )
 
-# What the samples of a report were to the model. Only "held-out" ones took no part in learning or choosing anything.
+# What the samples of a report were to the model. Only "held-out" ones took no part in learning or
+# choosing anything.
 Subset = Literal["held-out", "validation", "training", "unknown"]
 
 
@@ -33,7 +34,8 @@ class TargetPredictions:
     ----------
     sample_ids : tuple of str [N]
     truth : float [N], or int [N] of classes
-        In the column's units, NaN = missing; or the index into `labels`, -1 = missing, `UNKNOWN_CLASS` = none of them.
+        In the column's units, NaN = missing; or the index into `labels`, -1 = missing,
+        `UNKNOWN_CLASS` = none of them.
     predicted : float [N], or float [N, K] of classes
         Values or probabilities, NaN = none was made.
     labels : tuple of str [K]
@@ -68,7 +70,10 @@ class TargetPredictions:
     @property
     def measure(self) -> WeightedMetrics:
         """The metrics of this kind of target, ranking metrics inside each fold."""
-        return by_fold(weighted_classification_metrics if self.labels else weighted_regression_metrics, self.fold)
+        return by_fold(
+            weighted_classification_metrics if self.labels else weighted_regression_metrics,
+            self.fold,
+        )
 
     @property
     def cross_validated(self) -> bool:
@@ -93,15 +98,23 @@ class TargetPredictions:
 
     @property
     def errors(self) -> Array:
-        """How wrong each prediction is, float [N]: absolute error, or 1 - probability of the true class."""
+        """How wrong each prediction is, float [N]: absolute error, or 1 - probability of the true
+        class.
+        """
         if self.labels:
-            return np.asarray(1 - self.predicted[np.arange(len(self.truth)), self.truth], np.float64)
+            return np.asarray(
+                1 - self.predicted[np.arange(len(self.truth)), self.truth], np.float64
+            )
         return np.asarray(np.abs(self.predicted - self.truth), np.float64)
 
     def at(self, rows: Array) -> TargetPredictions:
         """Return the same for a choice of samples: a mask or positions."""
-        chosen: dict[str, Any] = {k: v[rows] for k, v in vars(self).items() if isinstance(v, np.ndarray)}
-        return replace(self, sample_ids=tuple(np.asarray(self.sample_ids, dtype=object)[rows]), **chosen)
+        chosen: dict[str, Any] = {
+            k: v[rows] for k, v in vars(self).items() if isinstance(v, np.ndarray)
+        }
+        return replace(
+            self, sample_ids=tuple(np.asarray(self.sample_ids, dtype=object)[rows]), **chosen
+        )
 
     def complete(self) -> TargetPredictions:
         """Return the samples that have both a truth and a prediction."""

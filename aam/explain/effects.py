@@ -1,4 +1,6 @@
-"""What the absence, and a permutation, of each ASV does to the predictions of samples and to their loss."""
+"""What the absence, and a permutation, of each ASV does to the predictions of samples and to their
+loss.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,10 @@ Bools = npt.NDArray[np.bool_]
 
 Matrix: TypeAlias = sparse.csr_matrix
 
-# --- variants of samples ---------------------------------------------------------------------------------------------
+# --- variants of samples ------------------------------------------------------------------------
 
-# Samples that are chosen to get an ASV for each sample that has it; one where the network is run, which takes longest.
+# Samples that are chosen to get an ASV for each sample that has it; one where the network is run,
+# which takes longest.
 RECEIVERS = 2
 
 
@@ -72,27 +75,32 @@ class Variants:
     def reads(self, counts: Matrix) -> list[Row]:
         """Return columns and reads of each variant of samples with the reads `counts` ``[n, F]``.
 
-        An ASV that a sample has, but not in `counts`, which may be limited to fewer, stays out of them.
+        An ASV that a sample has, but not in `counts`, which may be limited to fewer, stays out of
+        them.
         """
         before = np.asarray(counts[self.sample, self.column]).ravel()
         after = np.where((self.before > 0) & (before == 0), 0, self.after)
         places, shape = np.arange(len(before)), (len(before), counts.shape[1])
-        changed = counts[self.sample] + sparse.csr_matrix((after - before, (places, self.column)), shape)
+        changed = counts[self.sample] + sparse.csr_matrix(
+            (after - before, (places, self.column)), shape
+        )
         changed.eliminate_zeros()
         ends = changed.indptr[1:-1]
         return list(zip(np.split(changed.indices, ends), np.split(changed.data, ends), strict=True))
 
 
 def make_variants(counts: Matrix, reads_counts: bool, seed: tuple[int, ...]) -> Variants:
-    """Return the variants from which the effect and the importance of every ASV of some samples follow.
+    """Return the variants from which the effect and the importance of every ASV of some samples
+    follow.
 
-    For each ASV of each sample the sample without it and, where the model reads counts, with a single read of it. And
-    for each ASV some samples with the reads of a random sample that has it.
+    For each ASV of each sample the sample without it and, where the model reads counts, with a
+    single read of it. And for each ASV some samples with the reads of a random sample that has it.
 
-    A permutation of an ASV over n samples gives each sample the ASV with probability p, its prevalence, with the reads
-    of a random sample that has it. So the expected loss after a permutation is known from what is here: a sample with
-    the ASV loses it with probability 1 - p, which is the weight of its removal, and each sample gets it with
-    probability p: each is chosen with a probability q, and has the weight p / q.
+    A permutation of an ASV over n samples gives each sample the ASV with probability p, its
+    prevalence, with the reads of a random sample that has it. So the expected loss after a
+    permutation is known from what is here: a sample with the ASV loses it with probability 1 - p,
+    which is the weight of its removal, and each sample gets it with probability p: each is chosen
+    with a probability q, and has the weight p / q.
 
     Parameters
     ----------
@@ -105,12 +113,18 @@ def make_variants(counts: Matrix, reads_counts: bool, seed: tuple[int, ...]) -> 
     """
     (samples, asvs), rng = counts.shape, generator("explain", *seed)
     by_column = counts.tocsc()
-    sample, reads, carriers = by_column.indices.astype(np.int64), by_column.data, np.diff(by_column.indptr)
+    sample, reads, carriers = (
+        by_column.indices.astype(np.int64),
+        by_column.data,
+        np.diff(by_column.indptr),
+    )
     column = np.repeat(np.arange(asvs), carriers)
     prevalence = carriers / max(samples, 1)
     # Of a sample's only ASV nothing can be said: no model reads an empty sample.
     several_asvs = np.bincount(sample, minlength=samples)[sample] > 1
-    without = Variants(sample, column, reads, np.zeros_like(reads), 1 - prevalence[column])[several_asvs]
+    without = Variants(sample, column, reads, np.zeros_like(reads), 1 - prevalence[column])[
+        several_asvs
+    ]
     receivers = 1 if reads_counts else RECEIVERS
     chosen = rng.integers(max(samples, 1), size=(receivers, len(column)))
     receiver, of = np.divmod(np.unique(chosen * asvs + column), max(asvs, 1))
@@ -119,14 +133,16 @@ def make_variants(counts: Matrix, reads_counts: bool, seed: tuple[int, ...]) -> 
     after = reads[by_column.indptr[of] + rng.integers(carriers[of])]
     added = Variants(receiver, of, before, after, prevalence[of] / is_chosen)
     added = added[before != after if reads_counts else before == 0]
-    single = Variants(sample, column, reads, np.ones_like(reads), np.zeros(len(reads)))[(reads > 1) & reads_counts]
+    single = Variants(sample, column, reads, np.ones_like(reads), np.zeros(len(reads)))[
+        (reads > 1) & reads_counts
+    ]
     parts = zip(*(vars(part).values() for part in (without, added, single)), strict=True)
     joined = Variants(*(np.concatenate(values) for values in parts))
     # Trees read variants of one sample side by side faster.
     return joined[np.argsort(joined.sample, kind="stable")]
 
 
-# --- what is predicted of them ---------------------------------------------------------------------------------------
+# --- what is predicted of them -----------------------------------------------------------------
 
 # The whole model, beside its learners.
 BLEND = "model"
@@ -144,7 +160,9 @@ Scores = list[dict[str, Floats]]
 
 @dataclass(frozen=True, eq=False)
 class Rarefied:
-    """A numbered rarefaction of the samples at `rows` of a study: all `reads`, and those that a network reads."""
+    """A numbered rarefaction of the samples at `rows` of a study: all `reads`, and those that a
+    network reads.
+    """
 
     rarefaction: int
     rows: Rows
@@ -154,7 +172,9 @@ class Rarefied:
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """A saved model, the study that it reads, and the vectors of its ASVs where the network has a weight."""
+    """A saved model, the study that it reads, and the vectors of its ASVs where the network has a
+    weight.
+    """
 
     saved: SavedModel
     study: Study
@@ -162,8 +182,12 @@ class Predictor:
     asvs: AsvVectors | None
 
     @classmethod
-    def of(cls, saved: SavedModel, study: Study, sample_ids: Sequence[str], config: RuntimeConfig) -> Predictor:
-        """Return what predicts variants of some samples of a study with the metadata that the model reads."""
+    def of(
+        cls, saved: SavedModel, study: Study, sample_ids: Sequence[str], config: RuntimeConfig
+    ) -> Predictor:
+        """Return what predicts variants of some samples of a study with the metadata that the model
+        reads.
+        """
         study = with_inputs(saved, replace(study, seed=saved.seed))
         if saved.network is None or saved.blend.network_weight == 0:
             return cls(saved, study, config, None)
@@ -172,7 +196,9 @@ class Predictor:
 
     @property
     def explains_network(self) -> bool:
-        """Whether the network takes part in effects: where it has `LEAST_WEIGHT` for some target."""
+        """Whether the network takes part in effects: where it has `LEAST_WEIGHT` for some
+        target.
+        """
         return self.asvs is not None and self.saved.blend.network_weight >= LEAST_WEIGHT
 
     def rarefied(self, sample_ids: Sequence[str], rarefaction: int) -> Rarefied:
@@ -181,11 +207,14 @@ class Predictor:
         limited = rows_read(self.study, rows, rarefaction)
         return Rarefied(rarefaction, rows, rarefied_rows(self.study, rows, rarefaction), limited)
 
-    def predict(self, samples: Rarefied, counts: Matrix, limited: Matrix, variants: Variants) -> tuple[Scores, Scores]:
-        """Return what the whole model and each learner predict of samples, and of variants, in the units of targets.
+    def predict(
+        self, samples: Rarefied, counts: Matrix, limited: Matrix, variants: Variants
+    ) -> tuple[Scores, Scores]:
+        """Return what the whole model and each learner predict of samples, and of variants, in the
+        units of targets.
 
-        `counts` and `limited` ``[n, F]`` are the reads of the samples. A network of next to no weight predicts of
-        variants what it does of their samples.
+        `counts` and `limited` ``[n, F]`` are the reads of the samples. A network of next to no
+        weight predicts of variants what it does of their samples.
         """
         of_network = self._network(samples)
         of_samples = self._predict(samples, of_network)
@@ -203,18 +232,26 @@ class Predictor:
         ]
 
     def attention(self, samples: Rarefied) -> Floats:
-        """Return the weight in the attention pool of each ASV that the network reads, of sum 1 by sample, one by one.
+        """Return the weight in the attention pool of each ASV that the network reads, of sum 1 by
+        sample, one by one.
 
         It says what the network looks at, not what changes its prediction.
         """
         network, by_place = self.saved.required_network, dict[int, Floats]()
         for places, batch, vectors in self._batches(samples):
-            weights = network.sample.attention(vectors[batch.asv], batch.counts).double().cpu().numpy()
-            by_place |= {int(at): row[:size] for at, row, size in zip(places, weights, batch.sizes, strict=True)}
+            weights = (
+                network.sample.attention(vectors[batch.asv], batch.counts).double().cpu().numpy()
+            )
+            by_place |= {
+                int(at): row[:size]
+                for at, row, size in zip(places, weights, batch.sizes, strict=True)
+            }
         return np.concatenate([by_place[place] for place in range(len(samples.rows))])
 
     def _batches(self, samples: Rarefied) -> Iterator[tuple[Rows, Batch, torch.Tensor]]:
-        """Yield places among the samples, a batch of them and the vectors of its ASVs, within a forward pass."""
+        """Yield places among the samples, a batch of them and the vectors of its ASVs, within a
+        forward pass.
+        """
         if self.asvs is None:
             return
         order = np.argsort([-len(columns) for columns, _ in samples.limited], kind="stable")
@@ -231,15 +268,23 @@ class Predictor:
         """Return what the network says of each target; nothing where it has no weight."""
         parts, order = [], [np.zeros(0, np.int64)]
         for places, batch, vectors in self._batches(samples):
-            parts.append(per_target(collect(self.saved.required_network(batch, None, vectors), batch)))
+            parts.append(
+                per_target(collect(self.saved.required_network(batch, None, vectors), batch))
+            )
             order.append(places)
         back = np.argsort(np.concatenate(order))
         return [np.concatenate(values)[back] for values in zip(*parts, strict=True)]
 
     def _predict(self, samples: Rarefied, of_network: Sequence[Floats]) -> Scores:
-        """Return what the whole model and, where there are several, each learner predict; the network's is known."""
+        """Return what the whole model and, where there are several, each learner predict; the
+        network's is known.
+        """
         blend = self.saved.blend
-        X = blend.inputs(Samples.of_reads(self.study, samples.rows, [samples.reads])) if blend.learners else None
+        X = (
+            blend.inputs(Samples.of_reads(self.study, samples.rows, [samples.reads]))
+            if blend.learners
+            else None
+        )
         scores = blend.scores(X)
         for place, values in enumerate(of_network):
             scores[place][NETWORK] = values
@@ -248,10 +293,15 @@ class Predictor:
             predicted[name] = self._decoded(samples, [one[name] for one in scores])
         if blend.learners and self.explains_network:
             predicted[NETWORK] = self._decoded(samples, of_network)
-        return [dict(zip(predicted, values, strict=True)) for values in zip(*predicted.values(), strict=True)]
+        return [
+            dict(zip(predicted, values, strict=True))
+            for values in zip(*predicted.values(), strict=True)
+        ]
 
     def _decoded(self, samples: Rarefied, values: Sequence[Floats]) -> list[Floats]:
-        """Return predictions of each target, numbers first, with numbers in the units of their columns."""
+        """Return predictions of each target, numbers first, with numbers in the units of their
+        columns.
+        """
         numbers = len(self.saved.targets.numeric)
         if not numbers:
             return list(values)
@@ -261,7 +311,7 @@ class Predictor:
         return [*(decoded[:, [column]] for column in range(numbers)), *values[numbers:]]
 
 
-# --- effects ---------------------------------------------------------------------------------------------------------
+# --- effects -----------------------------------------------------------------------------------
 
 # The matrices of effects: kind, learner, output.
 Name: TypeAlias = tuple[str, str, int]
@@ -272,12 +322,21 @@ CARRIERS, ATTENTION = ("carriers", BLEND, 0), ("attention", BLEND, 0)
 
 
 def output_columns(spec: TargetSpec) -> list[int]:
-    """Return which columns of a prediction are explained: the number, the second of two classes, or every class."""
-    return [0] if spec.kind == "numeric" else [1] if len(spec.labels) == 2 else list(range(len(spec.labels)))
+    """Return which columns of a prediction are explained: the number, the second of two classes, or
+    every class.
+    """
+    return (
+        [0]
+        if spec.kind == "numeric"
+        else [1]
+        if len(spec.labels) == 2
+        else list(range(len(spec.labels)))
+    )
 
 
 def losses(spec: TargetSpec, truth: Floats, predicted: Floats) -> Floats:
-    """Return the loss of each sample, NaN without a truth: absolute error in own units, or half the Brier score.
+    """Return the loss of each sample, NaN without a truth: absolute error in own units, or half the
+    Brier score.
 
     Of two classes, half the Brier score is the squared error of the probability.
 
@@ -297,7 +356,8 @@ def losses(spec: TargetSpec, truth: Floats, predicted: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class TargetEffects:
-    """What F ASVs do to the predictions of one target in N samples, as means over rarefactions and models.
+    """What F ASVs do to the predictions of one target in N samples, as means over rarefactions and
+    models.
 
     Attributes
     ----------
@@ -319,13 +379,18 @@ class TargetEffects:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """What each output is called: the class whose probability it is, or nothing for a number."""
+        """What each output is called: the class whose probability it is, or nothing for a
+        number.
+        """
         labels = self.spec.labels
         return tuple(labels[column] for column in output_columns(self.spec)) if labels else ("",)
 
     def _of_outputs(self, kind: str, learner: str) -> tuple[Matrix, ...]:
         nothing = 0.0 * self.carriers
-        return tuple(self.matrices.get((kind, learner, output), nothing) for output in range(len(self.outputs)))
+        return tuple(
+            self.matrices.get((kind, learner, output), nothing)
+            for output in range(len(self.outputs))
+        )
 
     @property
     def effects(self) -> tuple[Matrix, ...]:
@@ -334,7 +399,9 @@ class TargetEffects:
 
     @property
     def abundance(self) -> tuple[Matrix, ...]:
-        """The part of the effects that is due to the reads: the prediction minus that with a single read of the ASV."""
+        """The part of the effects that is due to the reads: the prediction minus that with a single
+        read of the ASV.
+        """
         return self._of_outputs(ABUNDANCE, BLEND)
 
     @property
@@ -344,8 +411,12 @@ class TargetEffects:
 
     @property
     def losses(self) -> dict[str, Matrix]:
-        """By how much a permutation of the ASV is expected to raise the loss of each sample, by learner."""
-        return {learner: matrix for (kind, learner, _), matrix in self.matrices.items() if kind == LOSS}
+        """By how much a permutation of the ASV is expected to raise the loss of each sample, by
+        learner.
+        """
+        return {
+            learner: matrix for (kind, learner, _), matrix in self.matrices.items() if kind == LOSS
+        }
 
     @property
     def learners(self) -> tuple[str, ...]:
@@ -373,7 +444,8 @@ class TargetEffects:
         self.matrices[name] = self.matrices[name] + matrix if name in self.matrices else matrix
 
     def summed(self, sets: Matrix) -> TargetEffects:
-        """Return the effects of sets of ASVs, ``[F, sets]``: the sums of those of their ASVs in each sample.
+        """Return the effects of sets of ASVs, ``[F, sets]``: the sums of those of their ASVs in
+        each sample.
 
         A sample carries a set where it carries one of its ASVs.
         """
@@ -382,11 +454,17 @@ class TargetEffects:
 
 
 def differences(
-    spec: TargetSpec, truth: Floats, variants: Variants, base: Mapping[str, Floats], changed: Mapping[str, Floats]
+    spec: TargetSpec,
+    truth: Floats,
+    variants: Variants,
+    base: Mapping[str, Floats],
+    changed: Mapping[str, Floats],
 ) -> Iterator[tuple[Name, Bools, Floats]]:
-    """Yield the name of each matrix of effects and losses, which of the variants say something of it, and what.
+    """Yield the name of each matrix of effects and losses, which of the variants say something of
+    it, and what.
 
-    `base` is what is predicted of the samples, of which `truth` is known, and `changed` what is of the variants.
+    `base` is what is predicted of the samples, of which `truth` is known, and `changed` what is of
+    the variants.
     """
     removed = variants.after == 0
     single_read, permuted = ~removed & (variants.weight == 0), variants.weight > 0
@@ -397,7 +475,9 @@ def differences(
             if learner == BLEND:
                 yield (ABUNDANCE, learner, output), single_read, change[single_read, column]
         loss = losses(spec, truth, base[learner])[variants.sample]
-        raised = variants.weight * np.nan_to_num(losses(spec, truth[variants.sample], changed[learner]) - loss)
+        raised = variants.weight * np.nan_to_num(
+            losses(spec, truth[variants.sample], changed[learner]) - loss
+        )
         yield (LOSS, learner, 0), permuted, raised[permuted]
 
 
@@ -406,29 +486,42 @@ def _check_classes(models: Sequence[SavedModel]) -> None:
         if len({spec.labels for spec in specs}) > 1:
             labels = " and ".join(sorted({shown(spec.labels, 10) for spec in specs}))
             raise InputError(
-                f"--model: the models know different classes of {specs[0].name!r} ({labels}); explain each alone"
+                f"--model: the models know different classes of {specs[0].name!r} ({labels}); "
+                "explain each alone"
             )
 
 
 def _add_rarefaction(
-    effects: Sequence[TargetEffects], predictor: Predictor, samples: Rarefied, rows: Ints, share: Floats
+    effects: Sequence[TargetEffects],
+    predictor: Predictor,
+    samples: Rarefied,
+    rows: Ints,
+    share: Floats,
 ) -> None:
     """Add what a model says of samples in one rarefaction to the effects on all targets.
 
-    `rows` int64 [n] are those of the samples in the effects, and `share` float64 [N] is what one rarefaction by one
-    model is of the mean.
+    `rows` int64 [n] are those of the samples in the effects, and `share` float64 [N] is what one
+    rarefaction by one model is of the mean.
     """
     asvs = len(predictor.study.table.sequences)
     reads, limited = (matrix_of(one, asvs) for one in (samples.reads, samples.limited))
-    variants = make_variants(reads, predictor.explains_network, (predictor.saved.seed, samples.rarefaction))
-    present: list[tuple[Name, sparse.coo_matrix, Floats]] = [(CARRIERS, reads.tocoo(), np.ones(reads.nnz))]
+    variants = make_variants(
+        reads, predictor.explains_network, (predictor.saved.seed, samples.rarefaction)
+    )
+    present: list[tuple[Name, sparse.coo_matrix, Floats]] = [
+        (CARRIERS, reads.tocoo(), np.ones(reads.nnz))
+    ]
     if predictor.explains_network:
         present.append((ATTENTION, limited.tocoo(), predictor.attention(samples)))
-    for of_target, base, changed in zip(effects, *predictor.predict(samples, reads, limited, variants), strict=True):
+    for of_target, base, changed in zip(
+        effects, *predictor.predict(samples, reads, limited, variants), strict=True
+    ):
         of_target.prediction[rows] += base[BLEND] * share[rows, None]
         for name, at, values in present:
             of_target.add(name, rows[at.row], at.col, values * share[rows[at.row]])
-        for name, which, values in differences(of_target.spec, of_target.truth[rows], variants, base, changed):
+        for name, which, values in differences(
+            of_target.spec, of_target.truth[rows], variants, base, changed
+        ):
             row = rows[variants.sample[which]]
             of_target.add(name, row, variants.column[which], values * share[row])
 
@@ -474,14 +567,20 @@ def explain_samples(
     specs, shape = specs_in_order(models[0].targets), (len(sample_ids), len(study.table.sequences))
     effects = [
         TargetEffects(
-            spec, tuple(sample_ids), values, np.zeros((len(values), len(spec.labels) or 1)),
+            spec,
+            tuple(sample_ids),
+            values,
+            np.zeros((len(values), len(spec.labels) or 1)),
             {CARRIERS: sparse.csr_matrix(shape)},
         )
         for spec, values in zip(specs, truth, strict=True)
-    ]  # fmt: skip
+    ]
     for number, (saved, some) in enumerate(zip(models, samples, strict=True), start=1):
         if some:
-            predictor, rows = Predictor.of(saved, study, some, config), np.array([place[name] for name in some])
+            predictor, rows = (
+                Predictor.of(saved, study, some, config),
+                np.array([place[name] for name in some]),
+            )
             for passed in range(passes):
                 rarefied = predictor.rarefied(some, EVALUATION - 1 - passed)
                 _add_rarefaction(effects, predictor, rarefied, rows, share)

@@ -1,4 +1,6 @@
-"""Importance of ASVs, or of taxa and clades of them, over held-out samples: intervals and tests over groups."""
+"""Importance of ASVs, or of taxa and clades of them, over held-out samples: intervals and tests
+over groups.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,11 @@ HIGHER, LOWER = "higher", "lower"
 
 
 def one_sided_test(sums: Floats, sizes: Floats) -> tuple[Floats, Floats]:
-    """Return the p [F] of a mean of at most 0 over samples in groups, and the standard error [F] of the mean.
+    """Return the p [F] of a mean of at most 0 over samples in groups, and the standard error [F] of
+    the mean.
 
-    It is a t-test on the sums of groups: `sums` ``[G, F]``, and `sizes` ``[G]``, the samples of each.
+    It is a t-test on the sums of groups: `sums` ``[G, F]``, and `sizes` ``[G]``, the samples of
+    each.
     """
     groups, total = len(sizes), sizes.sum()
     around = sums - sizes[:, None] * sums.sum(axis=0) / total
@@ -42,12 +46,15 @@ def one_sided_test(sums: Floats, sizes: Floats) -> tuple[Floats, Floats]:
     return np.asarray(stdtr(groups - 1, -t)), np.asarray(error)
 
 
-def _tests(raised: Matrix, sizes: Floats, tested: npt.NDArray[np.int64], kinds: Sequence[str]) -> dict[str, Floats]:
-    """Return p, q and corrected limits of the `tested` columns of the sums of groups ``[G, F]``, NaN of others.
+def _tests(
+    raised: Matrix, sizes: Floats, tested: npt.NDArray[np.int64], kinds: Sequence[str]
+) -> dict[str, Floats]:
+    """Return p, q and corrected limits of the `tested` columns of the sums of groups ``[G, F]``,
+    NaN of others.
 
-    p is corrected by Benjamini and Hochberg (1995) within each of the `kinds`. The limits have the rate of false
-    coverage `FALSE_DISCOVERIES` among what is said to stand out (Benjamini and Yekutieli 2005), each end at the level
-    of the test: they hold 0 wherever the test shows nothing.
+    p is corrected by Benjamini and Hochberg (1995) within each of the `kinds`. The limits have the
+    rate of false coverage `FALSE_DISCOVERIES` among what is said to stand out (Benjamini and
+    Yekutieli 2005), each end at the level of the test: they hold 0 wherever the test shows nothing.
     """
     # The import takes a second.
     from scipy.stats import false_discovery_control
@@ -60,7 +67,9 @@ def _tests(raised: Matrix, sizes: Floats, tested: npt.NDArray[np.int64], kinds: 
     for kind in set(kinds) or {""}:
         some = (kind_of == kind) & ~np.isnan(p)
         q[some] = false_discovery_control(p[some])
-        level = FALSE_DISCOVERIES * max((q[some] <= FALSE_DISCOVERIES).sum(), 1) / max(some.sum(), 1)
+        level = (
+            FALSE_DISCOVERIES * max((q[some] <= FALSE_DISCOVERIES).sum(), 1) / max(some.sum(), 1)
+        )
         reach[some] *= stdtrit(len(sizes) - 1, 1 - level)
     reach[reach == 0] = np.nan
     return {"p": p, "q": q, "corrected.low": mean - reach, "corrected.high": mean + reach}
@@ -71,15 +80,21 @@ def _sum(matrix: Matrix) -> Floats:
 
 
 def _intervals(top: Matrix, bottom: Matrix | Floats, seed: int) -> list[Interval]:
-    """Return top / bottom of each column with limits over groups; `bottom` is ``[G, F]`` or, for all, ``[G]``."""
+    """Return top / bottom of each column with limits over groups; `bottom` is ``[G, F]`` or, for
+    all, ``[G]``.
+    """
     groups, intervals = top.shape[0], list[Interval]()
-    drawn = generator(seed, "bootstrap").integers(groups, size=(REPEATS if groups >= LEAST_GROUPS else 0, groups))
+    drawn = generator(seed, "bootstrap").integers(
+        groups, size=(REPEATS if groups >= LEAST_GROUPS else 0, groups)
+    )
     # How often each group counts: once, and then as drawn with replacement.
     weights = np.stack([np.ones(groups), *(np.bincount(row, minlength=groups) for row in drawn)])
     for start in range(0, top.shape[1], COLUMNS_AT_ONCE):
         columns = slice(start, start + COLUMNS_AT_ONCE)
         above = weights @ top[:, columns].toarray()
-        below = weights @ (bottom[:, None] if isinstance(bottom, np.ndarray) else bottom[:, columns].toarray())
+        below = weights @ (
+            bottom[:, None] if isinstance(bottom, np.ndarray) else bottom[:, columns].toarray()
+        )
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(below > 0, above / below, np.nan)
         intervals += [interval(values, groups) for values in ratio.T]
@@ -87,7 +102,9 @@ def _intervals(top: Matrix, bottom: Matrix | Floats, seed: int) -> list[Interval
 
 
 def _raises(spec: TargetSpec, outputs: Sequence[str], output: int, effect: float) -> str:
-    """Return what such an effect on an output raises: a class, or whether a number is higher or lower; or nothing."""
+    """Return what such an effect on an output raises: a class, or whether a number is higher or
+    lower; or nothing.
+    """
     if np.isnan(effect) or effect == 0:
         return ""
     if spec.kind == "numeric":
@@ -102,9 +119,14 @@ def _limits(name: str, intervals: Sequence[Interval]) -> dict[str, Floats]:
 
 
 def _of_effects(effects: TargetEffects, by_group: Matrix, seed: int) -> dict[str, object]:
-    """Return the columns of the effects, from what the presence of an ASV raises to effects on each output."""
+    """Return the columns of the effects, from what the presence of an ASV raises to effects on each
+    output.
+    """
     outputs, places = effects.outputs, np.arange(effects.carriers.shape[1])
-    intervals = [_intervals(by_group @ matrix, by_group @ effects.carriers, seed) for matrix in effects.effects]
+    intervals = [
+        _intervals(by_group @ matrix, by_group @ effects.carriers, seed)
+        for matrix in effects.effects
+    ]
     means = np.array([[one.value for one in of_output] for of_output in intervals])
     highest = np.argmax(means, axis=0), places
     carriers = np.maximum(_sum(effects.carriers), 1e-12)
@@ -115,10 +137,14 @@ def _of_effects(effects: TargetEffects, by_group: Matrix, seed: int) -> dict[str
     raised = zip(highest[0].tolist(), means[highest].tolist(), strict=True)
     columns = {
         "raises": [_raises(effects.spec, outputs, output, effect) for output, effect in raised],
-        **_limits("effect", [intervals[output][place] for output, place in zip(*highest, strict=True)]),
+        **_limits(
+            "effect", [intervals[output][place] for output, place in zip(*highest, strict=True)]
+        ),
         "presence-effect": of_highest(effects.presence, carriers),
         "abundance-effect": of_highest(effects.abundance, carriers),
-        "mean-absolute-effect": of_highest([abs(matrix) for matrix in effects.effects], len(effects.sample_ids)),
+        "mean-absolute-effect": of_highest(
+            [abs(matrix) for matrix in effects.effects], len(effects.sample_ids)
+        ),
     }
     named = zip(outputs, means, strict=True) if len(outputs) > 1 else ()
     return columns | {f"effect={label}": values for label, values in named}
@@ -131,7 +157,8 @@ def importance_of(
     kinds: Sequence[str] = (),
     tested: npt.NDArray[np.bool_] | None = None,
 ) -> pd.DataFrame:
-    """Return the importance of every ASV, or set of ASVs, that a sample has, the most important one first.
+    """Return the importance of every ASV, or set of ASVs, that a sample has, the most important one
+    first.
 
     Only groups with a sample whose truth is known count in tests and intervals of importances.
 
@@ -145,13 +172,15 @@ def importance_of(
     kinds : sequence of str [F], optional
         Kinds of sets, each of which is corrected for on its own.
     tested : bool [F], optional
-        Which importances have a p, all by default. A model that has learned from the samples uses their noise too.
+        Which importances have a p, all by default. A model that has learned from the samples uses
+        their noise too.
 
     Returns
     -------
     pandas.DataFrame
-        The columns of features.tsv (docs/reference/files.md) by column of the ASVs, or place among the sets. p is
-        one-sided, of an importance of 0, and NaN for an ASV of fewer than `LEAST_GROUPS` groups.
+        The columns of features.tsv (docs/reference/files.md) by column of the ASVs, or place among
+        the sets. p is one-sided, of an importance of 0, and NaN for an ASV of fewer than
+        `LEAST_GROUPS` groups.
     """
     import pandas as pd
 
@@ -169,17 +198,24 @@ def importance_of(
     if known:
         enough = (_sum(carriers[judged] > 0) >= LEAST_GROUPS) & (True if tested is None else tested)
         tests = _tests(raised, sizes[judged], np.flatnonzero(enough), kinds)
-    table = pd.DataFrame({
-        "samples": _sum(effects.carriers),
-        "groups": _sum(carriers > 0),
-        **_limits("importance", limits),
-        **tests,
-        **_of_effects(effects, by_group, seed),
-        **{f"importance.{name}": _sum(effects.losses[name]) / size if known else nothing for name in effects.learners},
-    })  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "samples": _sum(effects.carriers),
+            "groups": _sum(carriers > 0),
+            **_limits("importance", limits),
+            **tests,
+            **_of_effects(effects, by_group, seed),
+            **{
+                f"importance.{name}": _sum(effects.losses[name]) / size if known else nothing
+                for name in effects.learners
+            },
+        }
+    )
     if len(effects.outputs) == 1:
         each = np.maximum(table["samples"], 1e-12)
-        table = table.assign(**{f"effect.{name}": _sum(of[0]) / each for name, of in effects.learner_effects.items()})
+        table = table.assign(
+            **{f"effect.{name}": _sum(of[0]) / each for name, of in effects.learner_effects.items()}
+        )
     largest = np.max([_sum(abs(matrix)) for matrix in effects.effects], axis=0)
     ordered = table.iloc[np.lexsort((-largest, -table["importance"] if known else -largest))]
     return ordered[ordered["samples"] > 0]

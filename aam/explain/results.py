@@ -1,4 +1,6 @@
-"""The explanation of one target: names of ASVs, taxa and clades, the tables of their importance, and the files."""
+"""The explanation of one target: names of ASVs, taxa and clades, the tables of their importance,
+and the files.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,10 @@ class Asvs:
     @property
     def unnamed(self) -> str:
         """What the ids are, where no ASV has a name; nothing otherwise."""
-        text = "Ids are the beginning of the MD5 of the sequence (features.tsv has it); --taxonomy gives names."
+        text = (
+            "Ids are the beginning of the MD5 of the sequence (features.tsv has it); "
+            "--taxonomy gives names."
+        )
         return "" if self.lineages else text
 
     def lineage(self, column: int) -> Lineage:
@@ -62,17 +67,25 @@ class Asvs:
         return self.lineages[column] if self.lineages else ()
 
     def label(self, column: int, longest: int = 80) -> str:
-        """Return what a figure or a page calls an ASV: its lowest taxon, where one is given, and its short id.
+        """Return what a figure or a page calls an ASV: its lowest taxon, where one is given, and
+        its short id.
 
-        The taxon is cut where both have more than `longest` characters: the id tells ASVs of one taxon apart.
+        The taxon is cut where both have more than `longest` characters: the id tells ASVs of one
+        taxon apart.
         """
         lineage, short_id = self.lineage(column), self.short_ids[column]
-        return f"{shortened(display_name(lineage), longest - len(short_id) - 1)} {short_id}" if lineage else short_id
+        return (
+            f"{shortened(display_name(lineage), longest - len(short_id) - 1)} {short_id}"
+            if lineage
+            else short_id
+        )
 
 
 @dataclass(frozen=True)
 class AsvSet:
-    """A taxon or a clade: its kind (rank, or clade), its name, its lineage, the columns of its ASVs."""
+    """A taxon or a clade: its kind (rank, or clade), its name, its lineage, the columns of its
+    ASVs.
+    """
 
     kind: str
     name: str
@@ -81,12 +94,16 @@ class AsvSet:
 
     @property
     def is_tested(self) -> bool:
-        """Whether it may stand out: one ASV was tested as such already, and ASVs without any taxon are no finding."""
+        """Whether it may stand out: one ASV was tested as such already, and ASVs without any taxon
+        are no finding.
+        """
         return len(self.columns) > 1 and (self.kind == CLADE or bool(self.lineage))
 
     @property
     def label(self) -> str:
-        """What a figure calls a taxon: its name or, of ASVs without one at its rank, their lowest and their number."""
+        """What a figure calls a taxon: its name or, of ASVs without one at its rank, their lowest
+        and their number.
+        """
         if not self.lineage or self.name == "; ".join(self.lineage):
             return display_name(self.lineage)
         number = f" ({len(self.columns)} ASVs)" if len(self.columns) > 1 else ""
@@ -94,7 +111,8 @@ class AsvSet:
 
 
 def taxa(lineages: Sequence[Lineage], columns: Ints) -> list[AsvSet]:
-    """Return the taxa of the ASVs at `columns` at each rank; those without a name there are one set.
+    """Return the taxa of the ASVs at `columns` at each rank; those without a name there are one
+    set.
 
     `lineages` are those of all F ASVs.
     """
@@ -107,7 +125,11 @@ def taxa(lineages: Sequence[Lineage], columns: Ints) -> list[AsvSet]:
             lineage = lineages[column]
             members.setdefault((lineage[: level + 1], len(lineage) > level), []).append(column)
         for (lineage, named), of_taxon in sorted(members.items()):
-            name = "; ".join(lineage if named else (*lineage, f"no {kind} given")) if lineage else display_name(lineage)
+            name = (
+                "; ".join(lineage if named else (*lineage, f"no {kind} given"))
+                if lineage
+                else display_name(lineage)
+            )
             asv_sets.append(AsvSet(kind, name, lineage, tuple(of_taxon)))
     return asv_sets
 
@@ -115,11 +137,14 @@ def taxa(lineages: Sequence[Lineage], columns: Ints) -> list[AsvSet]:
 def common_lineage(lineages: Sequence[Lineage]) -> Lineage:
     """Return what all lineages that are given have in common, from the top."""
     levels = zip(*filter(None, lineages), strict=False)
-    return tuple(names[0] for names in itertools.takewhile(lambda names: len(set(names)) == 1, levels))
+    return tuple(
+        names[0] for names in itertools.takewhile(lambda names: len(set(names)) == 1, levels)
+    )
 
 
 def clades(tree: Phylogeny, tips: Ints, columns: Ints, asvs: Asvs) -> list[AsvSet]:
-    """Return the clades of a tree that hold two or more of the ASVs at `columns`, each set of ASVs once.
+    """Return the clades of a tree that hold two or more of the ASVs at `columns`, each set of ASVs
+    once.
 
     `tips` int64 [F] are those of the ASVs, -1 without.
     """
@@ -131,7 +156,12 @@ def clades(tree: Phylogeny, tips: Ints, columns: Ints, asvs: Asvs) -> list[AsvSe
     ends = dict.fromkeys(zip(before[tree.lo].tolist(), before[tree.hi].tolist(), strict=True))
     inside = [tuple(held[lo:hi]) for lo, hi in ends if hi - lo > 1]
     return [
-        AsvSet(CLADE, f"clade {number}", common_lineage([asvs.lineage(column) for column in some]), some)
+        AsvSet(
+            CLADE,
+            f"clade {number}",
+            common_lineage([asvs.lineage(column) for column in some]),
+            some,
+        )
         for number, some in enumerate(inside, 1)
     ]
 
@@ -147,9 +177,10 @@ def membership(sets: Sequence[AsvSet], asvs: int) -> Matrix:
 class Explanation:
     """What drives the predictions of one target.
 
-    `features`, `taxa` and `clades` are the tables of the files, by column of the ASVs and by place among the `sets`;
-    `tree` and `tips` are of all ASVs; `groups` counts those with a truth; `group_column` is what was resampled, empty
-    where single samples were; `subset` is what the samples were to the models, `HELD_OUT` or `TRAINING`.
+    `features`, `taxa` and `clades` are the tables of the files, by column of the ASVs and by place
+    among the `sets`; `tree` and `tips` are of all ASVs; `groups` counts those with a truth;
+    `group_column` is what was resampled, empty where single samples were; `subset` is what the
+    samples were to the models, `HELD_OUT` or `TRAINING`.
     """
 
     effects: TargetEffects
@@ -171,7 +202,9 @@ class Explanation:
     @property
     def loss(self) -> float:
         """The mean loss of the samples whose truth is known, which importances are rises of."""
-        return float(np.nanmean(losses(self.effects.spec, self.effects.truth, self.effects.prediction)))
+        return float(
+            np.nanmean(losses(self.effects.spec, self.effects.truth, self.effects.prediction))
+        )
 
     @property
     def stands_out(self) -> pd.Series[bool]:
@@ -189,31 +222,53 @@ class Explanation:
     def taxa_verdict(self) -> str:
         """Return in one sentence which taxa matter beyond chance; nothing where none is tested."""
         table = self.main_taxa
-        if table is None or self.groups < LEAST_GROUPS or not (tested := int(table["p"].notna().sum())):
+        if (
+            table is None
+            or self.groups < LEAST_GROUPS
+            or not (tested := int(table["p"].notna().sum()))
+        ):
             return ""
         names = [self.sets[at].label for at in table.index[table["q"] <= FALSE_DISCOVERIES]]
-        most = f": {'; '.join(names[:NAMED])}{'; ...' if len(names) > NAMED else ''}" if names else ""
-        return f"{len(names)} of {tested} tested taxa ({table['rank'].iloc[0]}), sums over ASVs, stand out{most}"
+        most = (
+            f": {'; '.join(names[:NAMED])}{'; ...' if len(names) > NAMED else ''}" if names else ""
+        )
+        return (
+            f"{len(names)} of {tested} tested taxa ({table['rank'].iloc[0]}), sums over ASVs, "
+            f"stand out{most}"
+        )
 
     def verdict(self) -> str:
-        """Return in one sentence how many ASVs matter to predictions of these samples, beyond chance."""
-        samples, with_truth = len(self.effects.sample_ids), int(np.isfinite(self.effects.truth).sum())
-        of_what = f"{samples} {self.subset} samples with {len(self.features)} ASVs after rarefaction"
+        """Return in one sentence how many ASVs matter to predictions of these samples, beyond
+        chance.
+        """
+        samples, with_truth = (
+            len(self.effects.sample_ids),
+            int(np.isfinite(self.effects.truth).sum()),
+        )
+        of_what = (
+            f"{samples} {self.subset} samples with {len(self.features)} ASVs after rarefaction"
+        )
         if 0 < with_truth < samples:
             of_what += f", {with_truth} of them with a truth"
         unit, of = ("value", f" of {self.group_column}") if self.group_column else ("sample", "")
         if not self.has_truth:
             return f"effects on the predictions of {of_what}; no truth, so no importance"
         if self.subset == TRAINING:
-            return f"{of_what}; the models have learned from them, so nothing is tested or said to stand out"
+            return (
+                f"{of_what}; the models have learned from them, so nothing is tested or said "
+                "to stand out"
+            )
         if self.groups < LEAST_GROUPS:
             return (
-                f"{of_what}; {too_few(self.groups, unit, of)} for intervals or tests, so nothing is said to stand out"
+                f"{of_what}; {too_few(self.groups, unit, of)} for intervals or tests, so "
+                "nothing is said to stand out"
             )
         rough = ", which are few, so this is rough" if self.groups < FEW_GROUPS else ""
         return (
-            f"{self.stands_out.sum()} of {self.features['p'].notna().sum()} tested ASVs stand out in {of_what} (share "
-            f"of false discoveries at most {FALSE_DISCOVERIES:g}, over {self.groups} {unit}s{of}{rough})"
+            f"{self.stands_out.sum()} of {self.features['p'].notna().sum()} tested ASVs stand "
+            f"out in {of_what} (share "
+            f"of false discoveries at most {FALSE_DISCOVERIES:g}, over {self.groups} "
+            f"{unit}s{of}{rough})"
         )
 
 
@@ -226,7 +281,8 @@ def explanation_of(
     subset: str,
     seed: int = 0,
 ) -> Explanation:
-    """Return the explanation of one target: of each ASV, and of taxa and clades where those are known.
+    """Return the explanation of one target: of each ASV, and of taxa and clades where those are
+    known.
 
     Parameters
     ----------
@@ -244,7 +300,10 @@ def explanation_of(
     every = np.full(effects.carriers.shape[1], subset != TRAINING)
     features = importance_of(effects, groups, seed, tested=every)
     carried = np.sort(features.index.to_numpy())
-    sets = [*taxa(asvs.lineages, carried), *(clades(*tree, carried, asvs) if tree is not None else ())]
+    sets = [
+        *taxa(asvs.lineages, carried),
+        *(clades(*tree, carried, asvs) if tree is not None else ()),
+    ]
     of_taxa = of_clades = None
     if sets:
         kinds = [one.kind for one in sets]
@@ -297,7 +356,9 @@ def _named_sets(importance: pd.DataFrame, sets: Sequence[AsvSet], asvs: Asvs) ->
     import pandas as pd
 
     kinds = list(dict.fromkeys(one.kind for one in sets))
-    importance = importance.iloc[np.argsort([kinds.index(sets[at].kind) for at in importance.index], kind="stable")]
+    importance = importance.iloc[
+        np.argsort([kinds.index(sets[at].kind) for at in importance.index], kind="stable")
+    ]
     ordered = [sets[place] for place in importance.index]
     names = {
         "clade": [one.name for one in ordered],
@@ -306,15 +367,19 @@ def _named_sets(importance: pd.DataFrame, sets: Sequence[AsvSet], asvs: Asvs) ->
         "ASVs": [len(one.columns) for one in ordered],
     }
     table = pd.concat([pd.DataFrame(names, index=importance.index), importance], axis=1)
-    table["short-ids"] = [",".join(asvs.short_ids[column] for column in one.columns) for one in ordered]
+    table["short-ids"] = [
+        ",".join(asvs.short_ids[column] for column in one.columns) for one in ordered
+    ]
     return table
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
+# --- files -------------------------------------------------------------------------------------
 
 
 def folder_names(targets: Sequence[str]) -> list[str]:
-    """Return a folder name for each target: its name with only letters, digits and ``.-_``, each name once."""
+    """Return a folder name for each target: its name with only letters, digits and ``.-_``, each
+    name once.
+    """
     names: list[str] = []
     for target in targets:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "_", target).lstrip(".") or "target"
@@ -327,37 +392,53 @@ def folder_names(targets: Sequence[str]) -> list[str]:
 
 
 def sample_table(effects: TargetEffects, subset: str) -> pd.DataFrame:
-    """Return a row for each sample: what it was to the models, truth, predictions, sum of its effects."""
+    """Return a row for each sample: what it was to the models, truth, predictions, sum of its
+    effects.
+    """
     import pandas as pd
 
     labels, truth = effects.spec.labels, effects.truth
     predictions = [f"prediction={label}" for label in labels] or ["prediction"]
     sums = [f"sum-of-effects={label}" if label else "sum-of-effects" for label in effects.outputs]
-    return pd.DataFrame({
-        "sample-id": effects.sample_ids,
-        "subset": subset,
-        "truth": [labels[int(k)] if np.isfinite(k) else "" for k in truth] if labels else truth,
-        **dict(zip(predictions, effects.prediction.T, strict=True)),
-        **{name: np.asarray(part.sum(axis=1)).ravel() for name, part in zip(sums, effects.effects, strict=True)},
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "sample-id": effects.sample_ids,
+            "subset": subset,
+            "truth": [labels[int(k)] if np.isfinite(k) else "" for k in truth] if labels else truth,
+            **dict(zip(predictions, effects.prediction.T, strict=True)),
+            **{
+                name: np.asarray(part.sum(axis=1)).ravel()
+                for name, part in zip(sums, effects.effects, strict=True)
+            },
+        }
+    )
 
 
 def effect_table(effects: TargetEffects, asvs: Asvs) -> pd.DataFrame:
-    """Return a row for each ASV of each sample: its effects, their parts, and the attention paid to it."""
+    """Return a row for each ASV of each sample: its effects, their parts, and the attention paid to
+    it.
+    """
     import pandas as pd
 
     names = [
-        f"{name}={label}" if label else name for name in ("effect", "abundance-effect") for label in effects.outputs
+        f"{name}={label}" if label else name
+        for name in ("effect", "abundance-effect")
+        for label in effects.outputs
     ]
     parts = dict(zip(names, (*effects.effects, *effects.abundance), strict=True))
     if effects.attention is not None:
         parts["attention-not-importance"] = effects.attention
     carriers = effects.carriers.sorted_indices().tocoo()
-    return pd.DataFrame({
-        "sample-id": np.array(effects.sample_ids, object)[carriers.row],
-        "short-id": np.array(asvs.short_ids, object)[carriers.col],
-        **{name: np.asarray(part.tocsr()[carriers.row, carriers.col]).ravel() for name, part in parts.items()},
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "sample-id": np.array(effects.sample_ids, object)[carriers.row],
+            "short-id": np.array(asvs.short_ids, object)[carriers.col],
+            **{
+                name: np.asarray(part.tocsr()[carriers.row, carriers.col]).ravel()
+                for name, part in parts.items()
+            },
+        }
+    )
 
 
 def _tsv(table: pd.DataFrame) -> str:
@@ -366,7 +447,8 @@ def _tsv(table: pd.DataFrame) -> str:
 
 
 def write_importance(path: Path, explanation: Explanation) -> None:
-    """Write a QIIME 2 artifact ``FeatureData[Importance]``, as q2-sample-classifier has it, of the ASVs of the samples.
+    """Write a QIIME 2 artifact ``FeatureData[Importance]``, as q2-sample-classifier has it, of the
+    ASVs of the samples.
 
     The column ``importance`` is that of the whole model; without a truth, its place is taken by
     ``mean-absolute-effect`` alone.
@@ -377,11 +459,15 @@ def write_importance(path: Path, explanation: Explanation) -> None:
     if len(explanation.effects.outputs) > 1:
         columns.remove("effect")
     table = explanation.features.rename(columns={"feature-id": "feature"})[columns].fillna(0.0)
-    write_artifact(path, IMPORTANCE_TYPE, IMPORTANCE_FORMAT, {"importance.tsv": _tsv(table).encode()})
+    write_artifact(
+        path, IMPORTANCE_TYPE, IMPORTANCE_FORMAT, {"importance.tsv": _tsv(table).encode()}
+    )
 
 
 def write_explanation(folder: Path, explanation: Explanation) -> None:
-    """Write features.tsv, taxa.tsv, clades.tsv, samples.tsv, effects.tsv and importance.qza to a folder."""
+    """Write features.tsv, taxa.tsv, clades.tsv, samples.tsv, effects.tsv and importance.qza to a
+    folder.
+    """
     folder.mkdir()
     tables = {
         "features": explanation.features,

@@ -1,4 +1,6 @@
-"""Files and folders: written whole or not at all, read within limits, checked against a manifest."""
+"""Files and folders: written whole or not at all, read within limits, checked against a
+manifest.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,13 @@ def _temporary(path: Path, prefix: str = PARTIAL) -> Path:
 
 
 def final_name(path: str | Path) -> Path:
-    """Return the path that a temporary file or folder gets when it is complete; other paths as they are."""
+    """Return the path that a temporary file or folder gets when it is complete; other paths as they
+    are.
+    """
     path = Path(path)
-    return path.with_name(path.name.split("~", 3)[-1] if path.name.startswith((PARTIAL, REPLACED)) else path.name)
+    return path.with_name(
+        path.name.split("~", 3)[-1] if path.name.startswith((PARTIAL, REPLACED)) else path.name
+    )
 
 
 def seen_from_here(path: Path) -> Path:
@@ -74,8 +80,8 @@ def _is_dead(host: str, process: str) -> bool:
 def remove_partial(folder: Path, name: str | None = None) -> None:
     """Remove what killed processes left half written, and put back what they had moved aside.
 
-    With `name`, what was to become `folder`/`name`, unless its process still runs; else everything in `folder`
-    and below it, where no other process writes.
+    With `name`, what was to become `folder`/`name`, unless its process still runs; else everything
+    in `folder` and below it, where no other process writes.
     """
     for prefix in (REPLACED, PARTIAL):
         pattern = f"{prefix}~*~{'*' if name is None else glob.escape(name)}"
@@ -94,7 +100,8 @@ def check_writable(path: Path, overwrite: bool = False) -> None:
     Raises
     ------
     InputError
-        The path exists and `overwrite` is false, its name is too long, or its parent is no folder that takes files.
+        The path exists and `overwrite` is false, its name is too long, or its parent is no folder
+        that takes files.
     """
     try:
         exists, parent = path.exists(), path.parent
@@ -102,18 +109,25 @@ def check_writable(path: Path, overwrite: bool = False) -> None:
         while not parent.exists():
             link, parent = parent if parent.is_symlink() else link, parent.parent
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another name") from None
+        raise InputError(
+            f"{path}: cannot be written ({error.strerror}); choose another name"
+        ) from None
     if exists and not overwrite:
         raise InputError(f"{path}: exists already; choose another output or pass --overwrite")
     if link.is_symlink() and not link.exists():
-        raise InputError(f"{path}: {link} is a link that leads nowhere; remove it, or choose another output")
+        raise InputError(
+            f"{path}: {link} is a link that leads nowhere; remove it, or choose another output"
+        )
     if not parent.is_dir():
         raise InputError(f"{path}: {parent} is a file, expected a folder")
     if not os.access(parent, os.W_OK):
         raise InputError(f"{path}: no permission to write in {parent}")
-    # The administrator may write everywhere, but not even she into a virtual file system such as /proc.
+    # The administrator may write everywhere, but not even she into a virtual file system such as
+    # /proc.
     if not exists and not os.statvfs(parent).f_blocks and not parent.stat().st_mode & 0o222:
-        raise InputError(f"{path}: {parent} is of the system and takes no files; choose another output")
+        raise InputError(
+            f"{path}: {parent} is of the system and takes no files; choose another output"
+        )
     # The folder in which the user works has no name of its own.
     named = path if path.name else path.resolve()
     if not named.name:
@@ -135,7 +149,9 @@ def _place_of_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _partial(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; what stands there at the end, because it was not renamed, is removed."""
+    """Yield a temporary path beside `path`; what stands there at the end, because it was not
+    renamed, is removed.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_partial(path.parent, path.name)
     temporary = _temporary(path)
@@ -150,7 +166,8 @@ def _partial(path: Path) -> Iterator[Path]:
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success sync it and rename it to `path`.
 
-    A file at `path` is replaced in one step; on an error it stays as it was and the temporary file is removed.
+    A file at `path` is replaced in one step; on an error it stays as it was and the temporary file
+    is removed.
     """
     with _partial(path) as temporary:
         yield temporary
@@ -168,7 +185,9 @@ def partial_folder(path: Path) -> Iterator[Path]:
 
 
 def put_folder(temporary: Path, path: Path) -> None:
-    """Sync the files of a temporary folder and rename it to `path`; where that fails, what stood there stays."""
+    """Sync the files of a temporary folder and rename it to `path`; where that fails, what stood
+    there stays.
+    """
     aside = _temporary(path, REPLACED)
     try:
         for entry in sorted(temporary.rglob("*")):
@@ -188,8 +207,8 @@ def put_folder(temporary: Path, path: Path) -> None:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder beside `path`; on success sync its files and rename it to `path`.
 
-    A folder at `path` is moved aside first and removed last, so that at every moment one of the two is complete;
-    on an error it stands there as before.
+    A folder at `path` is moved aside first and removed last, so that at every moment one of the two
+    is complete; on an error it stands there as before.
     """
     with partial_folder(path) as temporary:
         yield temporary
@@ -203,7 +222,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _read_bytes(path: Path, limit: int) -> bytes:
-    """Read a file of at most `limit` bytes; memory is taken for what the file holds, not for the limit."""
+    """Read a file of at most `limit` bytes; memory is taken for what the file holds, not for the
+    limit.
+    """
     content = bytearray()
     with path.open("rb") as file:
         while block := file.read(BLOCK):
@@ -240,7 +261,7 @@ def file_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-# --- manifest ------------------------------------------------------------------------------------------------
+# --- manifest ----------------------------------------------------------------------------------
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -250,9 +271,12 @@ def write_manifest(folder: Path) -> None:
     """Write the manifest of `folder`, after all of its files."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     entries = {
-        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": file_digest(path)} for path in files
+        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": file_digest(path)}
+        for path in files
     }
-    (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": entries}, indent=1) + "\n")
+    (folder / MANIFEST).write_text(
+        json.dumps({"format": FORMAT, "files": entries}, indent=1) + "\n"
+    )
 
 
 def _matches(folder: Path, name: str, size: object, digest: object) -> bool:
@@ -272,26 +296,33 @@ def verify_manifest(folder: Path) -> None:
     Raises
     ------
     InputError
-        There is no manifest, or it has another format; or names every file that is missing or differs.
+        There is no manifest, or it has another format; or names every file that is missing or
+        differs.
     """
     manifest = read_json(folder / MANIFEST)
     try:
         version = manifest["format"]  # type: ignore[index]
         entries = {n: (e["bytes"], e["sha256"]) for n, e in manifest["files"].items()}  # type: ignore[index]
     except (KeyError, TypeError, AttributeError):
-        raise InputError(f"{folder}/{MANIFEST}: damaged, expected sizes and checksums of files") from None
+        raise InputError(
+            f"{folder}/{MANIFEST}: damaged, expected sizes and checksums of files"
+        ) from None
     if version != FORMAT:
         raise InputError(f"{folder}: format {version}, this aam reads {FORMAT}")
     damaged = [name for name, expected in entries.items() if not _matches(folder, name, *expected)]
     if damaged:
-        raise InputError(*(f"{folder}/{name}: missing or damaged (its checksum differs)" for name in damaged))
+        raise InputError(
+            *(f"{folder}/{name}: missing or damaged (its checksum differs)" for name in damaged)
+        )
 
 
-# --- libraries that a failing write would crash ----------------------------------------------------------------------
+# --- libraries that a failing write would crash ------------------------------------------------
 
 
 class DeferredErrorFile(io.FileIO):
-    """A file to write for HDF5 and the like: after an error it writes nothing more, and `close` raises the error."""
+    """A file to write for HDF5 and the like: after an error it writes nothing more, and `close`
+    raises the error.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "w+")
@@ -307,7 +338,9 @@ class DeferredErrorFile(io.FileIO):
         return None
 
     def write(self, data: Buffer, /) -> int:
-        """Write all of `data`, or keep the error; the length of `data` is returned in both cases."""
+        """Write all of `data`, or keep the error; the length of `data` is returned in both
+        cases.
+        """
         view = memoryview(data).cast("B")
         done: int | None = 0
         while done is not None and done < len(view):

@@ -1,8 +1,9 @@
 """Folders of results: run.json lists what a command writes there, and only that is ever removed.
 
-A listed name is the path of a file below the folder. Its parts may hold ``*``, as in ``figures/*.svg``, and a last part
-``**`` stands for all files below. A folder itself is no listed name: it goes when it is left empty. The first part is a
-name, or its beginning up to a hyphen, as in ``fold-*``. A name that says less, in a run.json of others, is ignored.
+A listed name is the path of a file below the folder. Its parts may hold ``*``, as in
+``figures/*.svg``, and a last part ``**`` stands for all files below. A folder itself is no listed
+name: it goes when it is left empty. The first part is a name, or its beginning up to a hyphen, as
+in ``fold-*``. A name that says less, in a run.json of others, is ignored.
 
 A lock says which process writes there.
 """
@@ -60,14 +61,18 @@ def _fail(error: OSError) -> NoReturn:
 
 
 def _is_entered(folder: Path) -> bool:
-    """Return whether this process works in a folder, or below it: who called it would be left in a removed one."""
+    """Return whether this process works in a folder, or below it: who called it would be left in a
+    removed one.
+    """
     with contextlib.suppress(OSError):
         return Path.cwd().is_relative_to(folder)
     return False
 
 
 def _entries(folder: Path) -> Iterator[PurePath]:
-    """Yield the relative paths of files, links, which are not followed, and empty folders; the lock is left out."""
+    """Yield the relative paths of files, links, which are not followed, and empty folders; the lock
+    is left out.
+    """
     for place, folders, files in os.walk(folder, onerror=_fail):
         here = Path(place)
         links = [name for name in folders if (here / name).is_symlink()]
@@ -93,9 +98,13 @@ def _holds(path: PurePath, name: str) -> bool:
 
 
 def _final(path: PurePath) -> PurePath:
-    """Return the path that a file or folder, half written by a killed process, was to get; other paths as they are."""
+    """Return the path that a file or folder, half written by a killed process, was to get; other
+    paths as they are.
+    """
     temporary = (f"{PARTIAL}~", f"{REPLACED}~")
-    return PurePath(*(part.split("~", 3)[-1] if part.startswith(temporary) else part for part in path.parts))
+    return PurePath(
+        *(part.split("~", 3)[-1] if part.startswith(temporary) else part for part in path.parts)
+    )
 
 
 # The first part of a listed name.
@@ -103,30 +112,42 @@ _FIRST_PART = re.compile(r"[^*?\[\]]+(?<=-)\*|[^*?\[\]]+")
 
 
 def _is_below(name: str) -> bool:
-    """Return whether a listed name lies below the folder and begins with a name, so that not all files match."""
+    """Return whether a listed name lies below the folder and begins with a name, so that not all
+    files match.
+    """
     parts = name.split("/")
     return _FIRST_PART.fullmatch(parts[0]) is not None and ".." not in parts
 
 
 def _listed(folder: Path) -> tuple[str, list[str]] | None:
-    """Return the command that wrote to a folder and the names that it listed; None without such a list."""
+    """Return the command that wrote to a folder and the names that it listed; None without such a
+    list.
+    """
     try:
         record = read_json(folder / RUN)
     except InputError:
         return None
-    command, names = (record.get("command"), record.get(LIST)) if isinstance(record, dict) else (None, None)
-    if isinstance(command, str) and isinstance(names, list) and all(isinstance(name, str) for name in names):
+    command, names = (
+        (record.get("command"), record.get(LIST)) if isinstance(record, dict) else (None, None)
+    )
+    if (
+        isinstance(command, str)
+        and isinstance(names, list)
+        and all(isinstance(name, str) for name in names)
+    ):
         return command, [name for name in names if _is_below(name)]
     return None
 
 
 def check_output_file(path: Path, overwrite: bool, inputs: Iterable[Path] = ()) -> None:
-    """Refuse an output file that exists unless it is to be overwritten, that is read too, or that belongs to results.
+    """Refuse an output file that exists unless it is to be overwritten, that is read too, or that
+    belongs to results.
 
     Raises
     ------
     InputError
-        The file cannot be written, is a folder or one of `inputs`, or is listed in the run.json of a folder above it.
+        The file cannot be written, is a folder or one of `inputs`, or is listed in the run.json of
+        a folder above it.
     """
     check_writable(path, overwrite)
     if not path.exists():
@@ -134,12 +155,17 @@ def check_output_file(path: Path, overwrite: bool, inputs: Iterable[Path] = ()) 
     if path.is_dir():
         raise InputError(f"{path} is a folder, expected a file; name one in it")
     if any(one.exists() and path.samefile(one) for one in inputs):
-        raise InputError(f"{path}: would be replaced, and is read by the same command; choose another output")
+        raise InputError(
+            f"{path}: would be replaced, and is read by the same command; choose another output"
+        )
     file = path.parent.resolve() / path.name
     for folder in file.parents:
         command, names = _listed(folder) or ("", [])
         if any(_matches(file.relative_to(folder), name) for name in names):
-            raise InputError(f"{path}: belongs to the results of `aam {command}` in {folder}; choose another output")
+            raise InputError(
+                f"{path}: belongs to the results of `aam {command}` in {folder}; choose another "
+                "output"
+            )
 
 
 @dataclass(frozen=True)
@@ -152,8 +178,9 @@ class OutputFolder:
     command : str
         Name of the command; it replaces only what the same command wrote.
     outputs : sequence of str
-        Names that the command may write, as run.json lists them. Where a ``manifest.json`` is among those of a
-        subfolder, the subfolder is replaced as a whole, so that nothing else may lie in it.
+        Names that the command may write, as run.json lists them. Where a ``manifest.json`` is among
+        those of a subfolder, the subfolder is replaced as a whole, so that nothing else may lie in
+        it.
     inputs : sequence of Path
         What the command reads.
     overwrite : bool
@@ -173,7 +200,8 @@ class OutputFolder:
     resumable: bool = False
 
     def check(self) -> list[PurePath]:
-        """Return the files of an earlier call that are to be removed, as relative paths; nothing is removed yet.
+        """Return the files of an earlier call that are to be removed, as relative paths; nothing is
+        removed yet.
 
         Raises
         ------
@@ -191,7 +219,8 @@ class OutputFolder:
         listed = _listed(folder)
         if listed is None:
             raise InputError(
-                f"{folder} holds files and no {RUN} that lists which of them are of aam (earlier versions wrote none), "
+                f"{folder} holds files and no {RUN} that lists which of them are of aam (earlier "
+                "versions wrote none), "
                 "and is left alone; choose another folder, or remove by hand what may go"
             )
         command, names = listed
@@ -199,16 +228,31 @@ class OutputFolder:
         removed = [path for path in entries if self._is_listed(path, names)]
         problems = []
         if command != self.command:
-            problems.append(f"{folder} holds results of `aam {command}`, which are left alone; choose another folder")
-        elif not self.overwrite:
-            goes_on = ", or go on with a run that was ended by --resume-from auto" if self.resumable else ""
-            raise InputError(f"{folder} holds results already; choose another folder, or pass --overwrite{goes_on}")
-        if endangered := self._endangered(removed):
-            problems.append(f"--overwrite would delete what is read: {shown(endangered)}; choose another folder")
-        kept = set(entries) - set(removed)
-        if blocking := sorted({str(one) for path in kept if (one := self._blocks(path)) is not None}):
             problems.append(
-                f"{folder}: {shown(blocking)} would stand among the new results, and is not of the earlier "
+                f"{folder} holds results of `aam {command}`, which are left alone; choose "
+                "another folder"
+            )
+        elif not self.overwrite:
+            goes_on = (
+                ", or go on with a run that was ended by --resume-from auto"
+                if self.resumable
+                else ""
+            )
+            raise InputError(
+                f"{folder} holds results already; choose another folder, or pass "
+                f"--overwrite{goes_on}"
+            )
+        if endangered := self._endangered(removed):
+            problems.append(
+                f"--overwrite would delete what is read: {shown(endangered)}; choose another folder"
+            )
+        kept = set(entries) - set(removed)
+        if blocking := sorted(
+            {str(one) for path in kept if (one := self._blocks(path)) is not None}
+        ):
+            problems.append(
+                f"{folder}: {shown(blocking)} would stand among the new results, and is not of "
+                "the earlier "
                 f"`aam {self.command}`; move or remove it, or choose another folder"
             )
         if problems:
@@ -216,14 +260,18 @@ class OutputFolder:
         return removed
 
     def _is_listed(self, path: PurePath, names: Sequence[str]) -> bool:
-        """Return whether an earlier call listed a path; a link that stands for a listed folder counts as well."""
+        """Return whether an earlier call listed a path; a link that stands for a listed folder
+        counts as well.
+        """
         final = _final(path)
         if any(_matches(final, name) for name in names):
             return True
         return (self.folder / path).is_symlink() and any(_holds(path, name) for name in names)
 
     def _endangered(self, removed: Iterable[PurePath]) -> list[str]:
-        """Return the inputs inside the folder that are to be removed, or hold what is to be removed."""
+        """Return the inputs inside the folder that are to be removed, or hold what is to be
+        removed.
+        """
         folder = self.folder.resolve()
         gone = [folder / path for path in removed]
         return [
@@ -243,8 +291,11 @@ class OutputFolder:
             is_reserved = str(part) in self.reserved and not is_folder
             if is_reserved or any(_matches(part, name) for name in self.outputs):
                 return part
-        in_whole = any(_matches(part / MANIFEST, name) for part in above[1:] for name in self.outputs)
-        # A file is in the place of a folder of this name, not in that of one whose name is not known yet.
+        in_whole = any(
+            _matches(part / MANIFEST, name) for part in above[1:] for name in self.outputs
+        )
+        # A file is in the place of a folder of this name, not in that of one whose name is not
+        # known yet.
         named = [name for name in self.outputs if not f"{name}/".startswith("*/")]
         in_place_of_folder = not is_folder and any(_holds(path, name) for name in named)
         return path if in_whole or in_place_of_folder else None
@@ -255,7 +306,9 @@ class OutputFolder:
         self._write_record(self.folder, about)
 
     def _remove(self, paths: Iterable[PurePath]) -> None:
-        """Remove files and links, but no run.json, which is replaced, and the folders that this leaves empty."""
+        """Remove files and links, but no run.json, which is replaced, and the folders that this
+        leaves empty.
+        """
         for path in paths:
             if path == PurePath(RUN):
                 continue
@@ -275,16 +328,20 @@ class OutputFolder:
 
     @contextlib.contextmanager
     def replaced(self, about: Mapping[str, Any]) -> Iterator[Path]:
-        """Yield a new folder that takes the place of this one on success; on an error this one stays as it was.
+        """Yield a new folder that takes the place of this one on success; on an error this one
+        stays as it was.
 
-        What others put beside earlier results is not touched; then results are moved in one by one, run.json first.
+        What others put beside earlier results is not touched; then results are moved in one by one,
+        run.json first.
         """
         place = self.folder.resolve()
         with partial_folder(place) as new:
             self._write_record(new, about)
             yield new
             removed = set(self.check())
-            if not place.exists() or (removed.issuperset(_entries(place)) and not _is_entered(place)):
+            if not place.exists() or (
+                removed.issuperset(_entries(place)) and not _is_entered(place)
+            ):
                 put_folder(new, place)
                 return
             self._remove(removed)
@@ -293,27 +350,37 @@ class OutputFolder:
                 (new / path).replace(place / path)
 
 
-# --- lock ----------------------------------------------------------------------------------------------------
+# --- lock --------------------------------------------------------------------------------------
 
 
 def _try_lock(file: IO[str], folder: Path, kind: int) -> bool:
-    """Take a lock, and return whether no other process stood against it; a file system without locks is warned of."""
+    """Take a lock, and return whether no other process stood against it; a file system without
+    locks is warned of.
+    """
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:
-        log.warning("%s: this file system has no locks (%s); start one process there at a time", folder, error)
+        log.warning(
+            "%s: this file system has no locks (%s); start one process there at a time",
+            folder,
+            error,
+        )
     return True
 
 
 def _lock(file: IO[str], folder: Path, kind: int) -> None:
     if not _try_lock(file, folder, kind):
-        raise InputError(f"{folder}: another process is writing there; wait for it, or choose another")
+        raise InputError(
+            f"{folder}: another process is writing there; wait for it, or choose another"
+        )
 
 
 def check_unlocked(folder: Path) -> None:
-    """Raise `InputError` where another process has locked `folder`; writes nothing, not even a new lock."""
+    """Raise `InputError` where another process has locked `folder`; writes nothing, not even a new
+    lock.
+    """
     if (folder / LOCK).exists():
         with (folder / LOCK).open() as file:
             _lock(file, folder, fcntl.LOCK_SH)
@@ -321,7 +388,8 @@ def check_unlocked(folder: Path) -> None:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock `folder` for this process; the system releases the lock when the process ends, however it ends.
+    """Lock `folder` for this process; the system releases the lock when the process ends, however
+    it ends.
 
     Raises
     ------
@@ -335,9 +403,11 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def share_folder(folder: Path, prepare: Callable[[], object]) -> Iterator[None]:
-    """Share `folder` with other processes; the system ends the share when the process ends, however it ends.
+    """Share `folder` with other processes; the system ends the share when the process ends, however
+    it ends.
 
-    `prepare` is called where no other process shares the folder; those that come meanwhile wait for its end.
+    `prepare` is called where no other process shares the folder; those that come meanwhile wait for
+    its end.
     """
     with (folder / LOCK).open("a") as file:
         if _try_lock(file, folder, fcntl.LOCK_EX):

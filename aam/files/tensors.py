@@ -1,4 +1,6 @@
-"""Tensors in safetensors files, one or several shards, and what keeps those of a stranger from filling the memory."""
+"""Tensors in safetensors files, one or several shards, and what keeps those of a stranger from
+filling the memory.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write tensors to a safetensors file; a full disk raises `OSError`, as for all other files."""
     try:
         # Clones: safetensors refuses tensors that share memory.
-        safetensors.torch.save_file({n: t.detach().cpu().clone().contiguous() for n, t in tensors.items()}, path)
+        safetensors.torch.save_file(
+            {n: t.detach().cpu().clone().contiguous() for n, t in tensors.items()}, path
+        )
     except safetensors.SafetensorError as error:
         if number := re.search(r"\(os error (\d+)\)", str(error)):
             raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
@@ -34,7 +38,9 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def write_shards(tensors: Mapping[str, Tensor], path: Path, limit: int) -> None:
-    """Write tensors to files of at most `limit` bytes, as far as single tensors allow: ``NAME-00001-of-0000N``."""
+    """Write tensors to files of at most `limit` bytes, as far as single tensors allow:
+    ``NAME-00001-of-0000N``.
+    """
     shards: list[dict[str, Tensor]] = []
     size = limit
     for name, tensor in tensors.items():
@@ -44,12 +50,16 @@ def write_shards(tensors: Mapping[str, Tensor], path: Path, limit: int) -> None:
         shards[-1][name] = tensor
         size += tensor.nbytes
     for number, shard in enumerate(shards, start=1):
-        write_tensors(shard, path.with_name(SHARD.format(path.stem, number, len(shards), path.suffix)))
+        write_tensors(
+            shard, path.with_name(SHARD.format(path.stem, number, len(shards), path.suffix))
+        )
 
 
 def _shards(path: Path) -> list[Path]:
     """Return a safetensors file, or all of its shards."""
-    return [path] if path.is_file() else sorted(path.parent.glob(f"{path.stem}-*-of-*{path.suffix}"))
+    return (
+        [path] if path.is_file() else sorted(path.parent.glob(f"{path.stem}-*-of-*{path.suffix}"))
+    )
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -70,12 +80,16 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Read the arrays of a safetensors file, as `read_tensors` does; none where there is no file."""
+    """Read the arrays of a safetensors file, as `read_tensors` does; none where there is no
+    file.
+    """
     return {name: tensor.numpy() for name, tensor in read_tensors(path).items()}
 
 
 def count_numbers(path: Path) -> int:
-    """Return how many numbers a safetensors file, or all of its shards, holds; only headers are read."""
+    """Return how many numbers a safetensors file, or all of its shards, holds; only headers are
+    read.
+    """
     total = 0
     for file in _shards(path):
         with safetensors.safe_open(file, "pt") as tensors:
@@ -84,9 +98,11 @@ def count_numbers(path: Path) -> int:
 
 
 class AllocationLimit(TorchFunctionMode):
-    """Let what runs inside allocate at most `limit` numbers in new tensors, and refuse before memory is taken.
+    """Let what runs inside allocate at most `limit` numbers in new tensors, and refuse before
+    memory is taken.
 
-    For a module whose sizes a file from a stranger gives: it cannot need more numbers than the weights beside it.
+    For a module whose sizes a file from a stranger gives: it cannot need more numbers than the
+    weights beside it.
     """
 
     FUNCTIONS = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn)
@@ -95,8 +111,12 @@ class AllocationLimit(TorchFunctionMode):
         super().__init__()
         self.limit = limit
 
-    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
-        """Count the numbers that `function` allocates, and run it; torch calls this in place of its functions."""
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), options: Any = None
+    ) -> Any:
+        """Count the numbers that `function` allocates, and run it; torch calls this in place of its
+        functions.
+        """
         if function in self.FUNCTIONS:
             first = arguments[0] if arguments else (options or {}).get("size", ())
             self.limit -= math.prod(arguments if isinstance(first, int) else first)

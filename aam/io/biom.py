@@ -1,4 +1,6 @@
-"""BIOM tables: 2.1 (HDF5) read in slabs with sizes checked first, 1.0 (JSON) read and 2.1 written by biom-format."""
+"""BIOM tables: 2.1 (HDF5) read in slabs with sizes checked first, 1.0 (JSON) read and 2.1 written
+by biom-format.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ MAX_JSON = 64 << 20
 MAX_ID_BYTES = 4 << 30
 SLAB = 1 << 20
 ID_SLAB = 1 << 12
-DATASETS = ("sample/ids", "observation/ids", *(f"sample/matrix/{name}" for name in ("data", "indices", "indptr")))
+DATASETS = (
+    "sample/ids",
+    "observation/ids",
+    *(f"sample/matrix/{name}" for name in ("data", "indices", "indptr")),
+)
 
 # Constant, so that the same table gives the same bytes on every day.
 CREATED = datetime(1970, 1, 1)
@@ -48,7 +54,9 @@ def _ids(file: h5py.File, axis: str, where: str) -> list[str]:
             ids += [name.decode() for name in names]
         except UnicodeDecodeError as error:
             place = start + names.index(error.object)
-            raise InputError(f"{where}: {axis}/ids[{place}] is not UTF-8: {error.object[:40]!r}") from error
+            raise InputError(
+                f"{where}: {axis}/ids[{place}] is not UTF-8: {error.object[:40]!r}"
+            ) from error
         if left < 0:
             raise InputError(f"{where}: {axis}/ids are longer than {MAX_ID_BYTES} bytes together")
     return ids
@@ -57,19 +65,27 @@ def _ids(file: h5py.File, axis: str, where: str) -> list[str]:
 def _indptr(file: h5py.File, samples: list[str], entries: int, where: str) -> npt.NDArray[np.int64]:
     ends = dataset(file, "sample/matrix/indptr", "iu", where)
     if ends.size != len(samples) + 1:
-        raise InputError(f"{where}: sample/matrix/indptr has {ends.size} entries, expected {len(samples) + 1}")
+        raise InputError(
+            f"{where}: sample/matrix/indptr has {ends.size} entries, expected {len(samples) + 1}"
+        )
     indptr = np.asarray(ends[:].astype(np.int64))
     if indptr[0] != 0 or indptr[-1] != entries or (np.diff(indptr) < 0).any():
-        raise InputError(f"{where}: sample/matrix/indptr does not rise from 0 to {entries}; it is damaged")
+        raise InputError(
+            f"{where}: sample/matrix/indptr does not rise from 0 to {entries}; it is damaged"
+        )
     return indptr
 
 
-def _matrix(file: h5py.File, samples: list[str], features: list[str], where: str) -> sparse.csr_array:
+def _matrix(
+    file: h5py.File, samples: list[str], features: list[str], where: str
+) -> sparse.csr_array:
     """Return the counts [N, F] of the sample-major matrix, a slab of its entries at a time."""
     data = dataset(file, "sample/matrix/data", "iuf", where)
     positions = dataset(file, "sample/matrix/indices", "iu", where)
     if data.size != positions.size:
-        raise InputError(f"{where}: sample/matrix has {data.size} counts and {positions.size} indices")
+        raise InputError(
+            f"{where}: sample/matrix has {data.size} counts and {positions.size} indices"
+        )
     indptr = _indptr(file, samples, data.size, where)
     counts, columns = np.empty(data.size, np.uint32), np.empty(data.size, np.int32)
 
@@ -82,18 +98,28 @@ def _matrix(file: h5py.File, samples: list[str], features: list[str], where: str
         index = positions[some]
         wrong = index[(index < 0) | (index >= len(features))]
         if wrong.size:
-            raise InputError(f"{where}: sample/matrix/indices holds {wrong[0]}, expected 0 to {len(features) - 1}")
+            raise InputError(
+                f"{where}: sample/matrix/indices holds {wrong[0]}, expected 0 to "
+                f"{len(features) - 1}"
+            )
         columns[some] = index
-        counts[some] = whole_counts(data[some], where, lambda entry, start=start: place(start + entry))  # type: ignore[misc]
+        counts[some] = whole_counts(
+            data[some],
+            where,
+            lambda entry, start=start: place(start + entry),  # type: ignore[misc]
+        )
     # As narrow as the columns, which SciPy would widen otherwise.
-    return sparse.csr_array((counts, columns, indptr.astype(np.int32)), shape=(len(samples), len(features)))
+    return sparse.csr_array(
+        (counts, columns, indptr.astype(np.int32)), shape=(len(samples), len(features))
+    )
 
 
 def read_hdf5(source: Path | bytes, where: str) -> RawTable:
-    """Read a BIOM 2.1 table, from a file or from bytes, of which the sample-major matrix only is read.
+    """Read a BIOM 2.1 table, from a file or from bytes, of which the sample-major matrix only is
+    read.
 
-    Raises `InputError`: a dataset missing, of another type or length, or larger than what is stored; an index out of
-    bounds; a count that is not whole.
+    Raises `InputError`: a dataset missing, of another type or length, or larger than what is
+    stored; an index out of bounds; a count that is not whole.
     """
     with open_hdf5(source, f"{where}: not a readable HDF5 file") as file:
         version = np.asarray(file.attrs.get("format-version", (2, 1))).ravel().tolist()
@@ -101,14 +127,17 @@ def read_hdf5(source: Path | bytes, where: str) -> RawTable:
             raise InputError(f"{where}: BIOM format-version is {version}, expected [2, 1]")
         if missing := [name for name in DATASETS if name not in file]:
             raise InputError(
-                f"{where}: no dataset {shown(missing, len(DATASETS))}, expected a BIOM 2.1 table; make one of another "
+                f"{where}: no dataset {shown(missing, len(DATASETS))}, expected a BIOM 2.1 "
+                "table; make one of another "
                 "file with `biom convert --to-hdf5`"
             )
         samples, features = _ids(file, "sample", where), _ids(file, "observation", where)
         shape = np.asarray(file.attrs.get("shape", ())).ravel().tolist()
         expected = [len(features), len(samples)]
         if shape != expected:
-            raise InputError(f"{where}: attribute 'shape' is {shape}, expected {expected} as the ids")
+            raise InputError(
+                f"{where}: attribute 'shape' is {shape}, expected {expected} as the ids"
+            )
         return RawTable(_matrix(file, samples, features, where), samples, features)
 
 
@@ -130,13 +159,29 @@ def read_json(blob: bytes, where: str) -> RawTable:
         matrix = sparse.csr_array(table.matrix_data.T)
         # biom-format adds counts that stand there twice, and takes rows that do not for zeros.
         entries, is_dense = document["data"], document["matrix_type"] == "dense"
-        if (len(entries) != shape[0]) if is_dense else (sum(entry[2] != 0 for entry in entries) != matrix.nnz):
-            raise InputError(f"{where}: 'data' lacks a row, or has two counts for one feature in a sample")
+        if (
+            (len(entries) != shape[0])
+            if is_dense
+            else (sum(entry[2] != 0 for entry in entries) != matrix.nnz)
+        ):
+            raise InputError(
+                f"{where}: 'data' lacks a row, or has two counts for one feature in a sample"
+            )
     except InputError:
         raise
-    except (BiomException, OverflowError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+    except (
+        BiomException,
+        OverflowError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         reason = f"{type(error).__name__}: {error!s:.200}"
-        raise InputError(f"{where}: not a readable BIOM 1.0 table ({reason}); see biom validate-table") from error
+        raise InputError(
+            f"{where}: not a readable BIOM 1.0 table ({reason}); see biom validate-table"
+        ) from error
     samples, features = names
     rows, columns = matrix.tocoo().coords
 
@@ -144,11 +189,18 @@ def read_json(blob: bytes, where: str) -> RawTable:
         return f"sample {samples[rows[entry]]!r}, feature {features[columns[entry]]!r}"
 
     counts = whole_counts(matrix.data, where, place)
-    return RawTable(sparse.csr_array((counts, matrix.indices, matrix.indptr), shape=matrix.shape), samples, features)
+    return RawTable(
+        sparse.csr_array((counts, matrix.indices, matrix.indptr), shape=matrix.shape),
+        samples,
+        features,
+    )
 
 
-def write_hdf5(path: Path, parts: Iterable[Counts], sample_ids: Sequence[str], feature_ids: Sequence[str]) -> None:
-    """Write reads as a BIOM 2.1 file by biom-format, whole or not at all; equal tables give equal bytes.
+def write_hdf5(
+    path: Path, parts: Iterable[Counts], sample_ids: Sequence[str], feature_ids: Sequence[str]
+) -> None:
+    """Write reads as a BIOM 2.1 file by biom-format, whole or not at all; equal tables give equal
+    bytes.
 
     Parameters
     ----------

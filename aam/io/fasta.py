@@ -22,7 +22,9 @@ CLEAN = bytes.maketrans(b"URYSWKMBDHV", b"TNNNNNNNNNN")
 
 
 def first_not_dna(sequence: str) -> str:
-    """Return the first character that is no nucleotide letter, for a message; empty when there is none."""
+    """Return the first character that is no nucleotide letter, for a message; empty when there is
+    none.
+    """
     match = NOT_DNA.search(sequence)
     return match.group() if match else ""
 
@@ -33,16 +35,24 @@ def is_sequence(name: str) -> bool:
 
 
 def not_dna(names: Sequence[str]) -> list[str]:
-    """Return those of some names that are no DNA; looked for in many at once, as most tables have none."""
+    """Return those of some names that are no DNA; looked for in many at once, as most tables have
+    none.
+    """
     parts = (names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE))
-    others = (some for some in parts if "".join(some).encode(errors="replace").translate(None, LETTERS.encode()))
+    others = (
+        some
+        for some in parts
+        if "".join(some).encode(errors="replace").translate(None, LETTERS.encode())
+    )
     return [name for some in others for name in some if NOT_DNA.search(name)]
 
 
 def clean(sequences: Sequence[str]) -> list[str]:
-    """Return upper-case DNA of valid sequences: U becomes T, IUPAC letters other than ACGTU become N.
+    """Return upper-case DNA of valid sequences: U becomes T, IUPAC letters other than ACGTU become
+    N.
 
-    Many that are clean already are returned as the objects that they are, so that a large table holds them once.
+    Many that are clean already are returned as the objects that they are, so that a large table
+    holds them once.
     """
     result: list[str] = []
     for start in range(0, len(sequences), AT_ONCE):
@@ -58,7 +68,9 @@ def _records(text: str, path: Path) -> Iterator[tuple[int, str, str]]:
     before, *records = f"\n{text}".split("\n>")
     if before.strip():
         number, line = next((n, line) for n, line in enumerate(before.split("\n")) if line.strip())
-        raise InputError(f"{path}: line {number} is {line[:40]!r}, expected FASTA that begins with '>'")
+        raise InputError(
+            f"{path}: line {number} is {line[:40]!r}, expected FASTA that begins with '>'"
+        )
     number = before.count("\n") + 1
     for record in records:
         title, *parts = record.split("\n")
@@ -67,10 +79,11 @@ def _records(text: str, path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def read_fasta(path: Path, wanted: Collection[str]) -> dict[str, str]:
-    """Return clean sequences of the `wanted` ids from FASTA (plain or gzip) or ``FeatureData[Sequence]`` (.qza).
+    """Return clean sequences of the `wanted` ids from FASTA (plain or gzip) or
+    ``FeatureData[Sequence]`` (.qza).
 
-    Raises `InputError`: no FASTA, a duplicate id, or a wanted sequence that is empty or holds a gap or
-    another letter.
+    Raises `InputError`: no FASTA, a duplicate id, or a wanted sequence that is empty or holds a gap
+    or another letter.
     """
     text = read_text(path, {"FeatureData[Sequence]": "dna-sequences.fasta"})
     keep, problems = frozenset(wanted), Problems()
@@ -84,7 +97,9 @@ def read_fasta(path: Path, wanted: Collection[str]) -> dict[str, str]:
             problems.add(f"{path}: line {number}: {name!r} has no sequence")
         elif letter := first_not_dna(sequence):
             hint = "; pass sequences that are not aligned" if letter in "-." else ""
-            problems.add(f"{path}: line {number}: {name!r} holds {letter!r}, expected nucleotides{hint}")
+            problems.add(
+                f"{path}: line {number}: {name!r} holds {letter!r}, expected nucleotides{hint}"
+            )
         sequences[name] = sequence
     problems.raise_if_any()
     return dict(zip(sequences, clean(list(sequences.values())), strict=True))

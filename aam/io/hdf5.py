@@ -23,27 +23,42 @@ DAMAGED = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeErro
 
 @contextlib.contextmanager
 def open_hdf5(source: Path | bytes, damaged: str) -> Iterator[h5py.File]:
-    """Open a file, or its bytes; what fails within is an `InputError` that begins with the words `damaged`."""
+    """Open a file, or its bytes; what fails within is an `InputError` that begins with the words
+    `damaged`.
+    """
     content = io.BytesIO(source) if isinstance(source, bytes) else source
     with reworded(DAMAGED, damaged), h5py.File(content, "r") as file:
         yield file
 
 
-def dataset(file: h5py.File, name: str, kinds: str, where: str, dimensions: int = 1) -> h5py.Dataset:
-    """Return a dataset of one of the numpy `kinds`; `InputError` where it is another, or larger than what is stored."""
+def dataset(
+    file: h5py.File, name: str, kinds: str, where: str, dimensions: int = 1
+) -> h5py.Dataset:
+    """Return a dataset of one of the numpy `kinds`; `InputError` where it is another, or larger
+    than what is stored.
+    """
     found = file.get(name)
     if not isinstance(found, h5py.Dataset):
         raise InputError(f"{where}: no dataset {name!r}")
     if found.file.filename != file.filename or found.is_virtual or found.external:
-        raise InputError(f"{where}: {name} lies in another file; copy it into this one (h5repack, or biom convert)")
+        raise InputError(
+            f"{where}: {name} lies in another file; copy it into this one (h5repack, or biom "
+            "convert)"
+        )
     if found.ndim != dimensions or found.dtype.kind not in kinds:
         what = "a list" if dimensions == 1 else "rows and columns"
-        raise InputError(f"{where}: {name} is {found.dtype} {found.shape}, expected {what} of kind {kinds!r}")
+        raise InputError(
+            f"{where}: {name} is {found.dtype} {found.shape}, expected {what} of kind {kinds!r}"
+        )
     if dimensions == 1 and found.size > MAX_ENTRIES:
-        raise InputError(f"{where}: {name} has {found.size} entries, expected at most {MAX_ENTRIES}")
+        raise InputError(
+            f"{where}: {name} has {found.size} entries, expected at most {MAX_ENTRIES}"
+        )
     claimed, stored = found.size * found.dtype.itemsize, found.id.get_storage_size()
     if claimed > EXEMPT + MAX_RATIO * stored:
-        raise InputError(f"{where}: {name} claims {claimed} bytes and stores {stored}; the file is damaged")
+        raise InputError(
+            f"{where}: {name} claims {claimed} bytes and stores {stored}; the file is damaged"
+        )
     return found
 
 

@@ -39,8 +39,16 @@ ROWS = 512
 
 # NumPy parses the header of .npy as Python.
 UNREADABLE = (
-    ValueError, OSError, EOFError, TypeError, KeyError, SyntaxError, TokenError, OverflowError, RecursionError
-)  # fmt: skip
+    ValueError,
+    OSError,
+    EOFError,
+    TypeError,
+    KeyError,
+    SyntaxError,
+    TokenError,
+    OverflowError,
+    RecursionError,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,13 +67,17 @@ class DistanceMatrix:
     values: Matrix
 
     def select(self, sample_ids: Sequence[str]) -> DistanceMatrix:
-        """Return the distances between some samples, in the order given; `InputError` where one has none."""
+        """Return the distances between some samples, in the order given; `InputError` where one has
+        none.
+        """
         place = {name: index for index, name in enumerate(self.ids)}
         missing = [name for name in sample_ids if name not in place]
         if missing:
             raise InputError(
-                f"--unifrac-matrix: {len(missing)} of {len(sample_ids)} samples of the table are not in the "
-                f"matrix: {shown(missing)}; its {len(self.ids)} samples look like {shown(self.ids[:2])}. "
+                f"--unifrac-matrix: {len(missing)} of {len(sample_ids)} samples of the table are "
+                "not in the "
+                f"matrix: {shown(missing)}; its {len(self.ids)} samples look like "
+                f"{shown(self.ids[:2])}. "
                 "Compute it from this table, or leave it out and pass --tree"
             )
         rows = np.array([place[name] for name in sample_ids], np.int64)
@@ -77,7 +89,9 @@ def _checked(ids: Sequence[str], values: Matrix, path: Path) -> DistanceMatrix:
     problems = Problems()
     repeated = [name for name, times in Counter(ids).items() if times > 1]
     if repeated:
-        problems.add(f"{path}: sample ids occur more than once: {shown(repeated)}; expected each once")
+        problems.add(
+            f"{path}: sample ids occur more than once: {shown(repeated)}; expected each once"
+        )
     if "" in ids:
         problems.add(f"{path}: a sample id is empty; expected a name for each row")
     negative, uneven = 0, 0.0
@@ -93,10 +107,14 @@ def _checked(ids: Sequence[str], values: Matrix, path: Path) -> DistanceMatrix:
     if negative:
         problems.add(f"{path}: {negative} distances are negative, expected 0 or more")
     if uneven > TOLERANCE:
-        problems.add(f"{path}: differs from its transpose by up to {uneven:g}, expected a symmetric matrix")
+        problems.add(
+            f"{path}: differs from its transpose by up to {uneven:g}, expected a symmetric matrix"
+        )
     if np.any(np.diagonal(values) != 0):
         place = int(np.argmax(np.diagonal(values) != 0))
-        problems.add(f"{path}: {ids[place]!r} is {values[place, place]:g} away from itself, expected 0")
+        problems.add(
+            f"{path}: {ids[place]!r} is {values[place, place]:g} away from itself, expected 0"
+        )
     problems.raise_if_any()
     return DistanceMatrix(tuple(ids), values)
 
@@ -105,7 +123,8 @@ def _check_shape(shape: tuple[int, ...], kind: str, ids: int, path: Path) -> Non
     if shape != (ids, ids) or kind != "f" or not ids:
         sizes = " x ".join(map(str, shape))
         raise InputError(
-            f"{path}: {sizes} values of kind {kind!r} for {ids} sample ids; expected floating-point numbers "
+            f"{path}: {sizes} values of kind {kind!r} for {ids} sample ids; expected "
+            "floating-point numbers "
             "with as many rows and columns as ids"
         )
 
@@ -119,8 +138,10 @@ def _read_npy(path: Path) -> DistanceMatrix:
     beside = ids_beside(path)
     if not beside.exists():
         raise InputError(
-            f"{path}: no {beside.name} beside it, so nobody knows which row is which sample; expected the "
-            "sample ids there, one per line in the order of the rows, or a matrix as .h5, .tsv, .csv or .qza"
+            f"{path}: no {beside.name} beside it, so nobody knows which row is which sample; "
+            "expected the "
+            "sample ids there, one per line in the order of the rows, or a matrix as .h5, .tsv, "
+            ".csv or .qza"
         )
     ids = unix(read_text(beside)).removesuffix("\n").split("\n")
     with reworded(UNREADABLE, f"{path}: not a readable .npy array"):
@@ -135,20 +156,32 @@ def _read_npy(path: Path) -> DistanceMatrix:
 def _read_h5(path: Path) -> DistanceMatrix:
     with open_hdf5(path, f"{path}: not a readable HDF5 file of distances") as file:
         order = dataset(file, "order", "OS", f"{path}: expected what ssu writes with --format hdf5")
-        matrix = dataset(file, "matrix", "f", f"{path}: expected what ssu writes with --format hdf5", dimensions=2)
+        matrix = dataset(
+            file,
+            "matrix",
+            "f",
+            f"{path}: expected what ssu writes with --format hdf5",
+            dimensions=2,
+        )
         _check_shape(matrix.shape, matrix.dtype.kind, len(order), path)
         return _checked([name.decode() for name in order[()]], matrix[()], path)
 
 
 def _read_text(path: Path) -> DistanceMatrix:
-    """Read a header of ids and then one line of id and distances per sample; lines with # above are skipped.
+    """Read a header of ids and then one line of id and distances per sample; lines with # above are
+    skipped.
 
-    Cells are separated as the ending says, else as the header shows. R leaves the first cell of the header out.
+    Cells are separated as the ending says, else as the header shows. R leaves the first cell of the
+    header out.
     """
     text = read_text(path, {"DistanceMatrix": "distance-matrix.tsv"})
-    lines = dropwhile(lambda line: line.startswith("#"), (line for line in io.StringIO(text) if line.strip()))
+    lines = dropwhile(
+        lambda line: line.startswith("#"), (line for line in io.StringIO(text) if line.strip())
+    )
     header = next(lines, "")
-    delimiter = next((mark for mark in (DELIMITER[path.suffix], *DELIMITERS) if mark in header), "\t")
+    delimiter = next(
+        (mark for mark in (DELIMITER[path.suffix], *DELIMITERS) if mark in header), "\t"
+    )
     rows = csv.reader(itertools.chain([header], lines), delimiter=delimiter, strict=True)
     number = -1
     try:
@@ -157,23 +190,29 @@ def _read_text(path: Path) -> DistanceMatrix:
         body = itertools.chain([first] if first else [], rows)
         if not ids:
             raise InputError(
-                f"{path}: 0 sample ids in the first line, which is {header.strip()[:60]!r}; expected an empty cell and "
+                f"{path}: 0 sample ids in the first line, which is {header.strip()[:60]!r}; "
+                "expected an empty cell and "
                 "then the ids"
             )
         # A distance takes a digit and a separator at least.
         if 2 * len(ids) ** 2 > len(text):
-            raise InputError(f"{path}: {len(ids)} sample ids in the first line but not as many rows below")
+            raise InputError(
+                f"{path}: {len(ids)} sample ids in the first line but not as many rows below"
+            )
         values = np.empty((len(ids), len(ids)))
         for number, cells in enumerate(body):
             expected = ids[number] if number < len(ids) else "no further line"
             if not cells or cells[0] != expected or len(cells) != len(ids) + 1:
                 raise InputError(
-                    f"{path}: row {number + 1} is {shown(cells[:1])} with {len(cells) - 1} distances, "
+                    f"{path}: row {number + 1} is {shown(cells[:1])} with {len(cells) - 1} "
+                    "distances, "
                     f"expected {expected!r} with {len(ids)}: rows and columns in the same order"
                 )
             values[number] = cells[1:]
         if number + 1 < len(ids):
-            raise InputError(f"{path}: ends after {number + 1} rows, expected {len(ids)}; is it cut off?")
+            raise InputError(
+                f"{path}: ends after {number + 1} rows, expected {len(ids)}; is it cut off?"
+            )
     except (csv.Error, ValueError) as error:
         if isinstance(error, InputError):
             raise
@@ -193,7 +232,8 @@ def read_distances(path: Path) -> DistanceMatrix:
     Raises
     ------
     InputError
-        Unknown or damaged file, no ids, or values that are not distances (all that is wrong with them).
+        Unknown or damaged file, no ids, or values that are not distances (all that is wrong with
+        them).
     """
     suffix = _known_suffix(path, MATRIX_SUFFIXES)
     if not path.is_file():
@@ -204,7 +244,9 @@ def read_distances(path: Path) -> DistanceMatrix:
 def _check_ids(ids: Sequence[str], path: Path) -> None:
     broken = [name for name in ids if not name or set(name) & set("\t\r\n")]
     if broken or not ids:
-        raise InputError(f"{path}: sample ids {shown(broken)} are empty or hold tabs or line breaks")
+        raise InputError(
+            f"{path}: sample ids {shown(broken)} are empty or hold tabs or line breaks"
+        )
 
 
 def fill_tiles(target: Any, tiles: Iterable[Tile]) -> None:
@@ -216,7 +258,9 @@ def fill_tiles(target: Any, tiles: Iterable[Tile]) -> None:
 
 
 def _reserve(file: IO[bytes]) -> None:
-    """Take the space of a mapped file: on a full disk its pages would kill the process when they are written."""
+    """Take the space of a mapped file: on a full disk its pages would kill the process when they
+    are written.
+    """
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
 
@@ -224,7 +268,9 @@ def _reserve(file: IO[bytes]) -> None:
 def _write_npy(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
     beside = ids_beside(path)
     with atomic_file(path) as temporary:
-        values = np.lib.format.open_memmap(temporary, "w+", np.dtype(np.float32), (len(ids), len(ids)))
+        values = np.lib.format.open_memmap(
+            temporary, "w+", np.dtype(np.float32), (len(ids), len(ids))
+        )
         with temporary.open("r+b") as file:
             _reserve(file)
         fill_tiles(values, tiles)
@@ -244,9 +290,15 @@ def _write_h5(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
 
 
 def write_lines(
-    file: IO[str], header: Sequence[str], ids: Sequence[str], rows: Iterable[Matrix], form: str, delimiter: str = "\t"
+    file: IO[str],
+    header: Sequence[str],
+    ids: Sequence[str],
+    rows: Iterable[Matrix],
+    form: str,
+    delimiter: str = "\t",
 ) -> None:
-    """Write a header and the numbers of each of the `ids`, in a format such as ``.6g``, a row at a time.
+    """Write a header and the numbers of each of the `ids`, in a format such as ``.6g``, a row at a
+    time.
 
     One format of a whole row takes half the time of one for each number.
     """
@@ -272,12 +324,16 @@ def _write_rows(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
             data = {"distance-matrix.tsv": text.getvalue().encode()}
             write_artifact(path, "DistanceMatrix", "DistanceMatrixDirectoryFormat", data)
             return
-        with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        with (
+            atomic_file(path) as temporary,
+            temporary.open("w", encoding="utf-8", newline="") as file,
+        ):
             write_lines(file, ["", *ids], ids, values, ".9g", DELIMITER[path.suffix])
 
 
 def write_distances(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
-    """Write a matrix as float32, tile by tile, whole or not at all; it is never held in memory as a whole.
+    """Write a matrix as float32, tile by tile, whole or not at all; it is never held in memory as a
+    whole.
 
     Parameters
     ----------

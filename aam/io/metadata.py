@@ -1,4 +1,6 @@
-"""Sample metadata: QIIME 2 metadata tables as text columns, their kinds, and which cells are missing."""
+"""Sample metadata: QIIME 2 metadata tables as text columns, their kinds, and which cells are
+missing.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,27 @@ from aam.io.text import DIRECTIVE, Row, read_header, read_text
 
 Kind = Literal["numeric", "categorical"]
 
-# What QIIME 2 accepts in any case, its older spellings, the `sample_id` of earlier scripts, and that of BIDS.
-SAMPLE_ID_NAMES = "id|sampleid|sample id|sample-id|sample_id|sample_name|#sampleid|#sample id|participant_id"
+# What QIIME 2 accepts in any case, its older spellings, the `sample_id` of earlier scripts, and
+# that of BIDS.
+SAMPLE_ID_NAMES = (
+    "id|sampleid|sample id|sample-id|sample_id|sample_name|#sampleid|#sample id|participant_id"
+)
 ID_NAMES = frozenset(f"{SAMPLE_ID_NAMES}|featureid|feature id|feature-id|#otuid|#otu id".split("|"))
 
-# Missing-value terms of INSDC, alone or with a colon and the reason, and what spreadsheets and R write.
+# Missing-value terms of INSDC, alone or with a colon and the reason, and what spreadsheets and R
+# write.
 INSDC = ("missing", "not applicable", "not collected", "not provided", "restricted access")
 MISSING = frozenset({*INSDC, "", "na", "n/a", "nan", "none", "null"})
 INSDC_REASON = tuple(f"{term}:" for term in INSDC)
 
 SCHEMES = ("", "INSDC:missing", "blank", "no-missing")
-ARTIFACTS = {"ImmutableMetadata": "metadata.tsv", "SampleData[AlphaDiversity]": "alpha-diversity.tsv"}
-EXPECTED = f"a header that begins with the name of the id column, one of: {', '.join(sorted(ID_NAMES))}"
+ARTIFACTS = {
+    "ImmutableMetadata": "metadata.tsv",
+    "SampleData[AlphaDiversity]": "alpha-diversity.tsv",
+}
+EXPECTED = (
+    f"a header that begins with the name of the id column, one of: {', '.join(sorted(ID_NAMES))}"
+)
 MOST_LINES = 8
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -43,12 +54,14 @@ DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?", re.ASCII)
 # A number with a limit or a unit (>90, 12 months, 5%), and dates and times of day.
 WITH_UNIT = re.compile(r"[<>≤≥~]?=?\s*[+-]?\d+([.,]\d+)?\s*([^\W\d_]+|%)?\.?")
 DATE = re.compile(
-    r"\d{4}([-/.])\d{1,2}\1\d{1,2}([T ].*)?|\d{1,2}([-/.])\d{1,2}\3\d{2,4}|\d{1,2}:\d{2}(:\d{2})?", re.ASCII
+    r"\d{4}([-/.])\d{1,2}\1\d{1,2}([T ].*)?|\d{1,2}([-/.])\d{1,2}\3\d{2,4}|\d{1,2}:\d{2}(:\d{2})?",
+    re.ASCII,
 )
 
 FEW_VALUES = 5
 
-# A blank, or what is written for one; that between a letter and a number; zeros before a whole number inside a name.
+# A blank, or what is written for one; that between a letter and a number; zeros before a whole
+# number inside a name.
 SEPARATOR = re.compile(r"[\s_-]+")
 BEFORE_NUMBER = re.compile(r"(?<=[^\W\d]) (?=\d)")
 PADDING = re.compile(r"(?<![\d.,])0+(?=\d)")
@@ -57,7 +70,9 @@ log = logging.getLogger(__name__)
 
 
 def is_missing(value: str, only_empty: bool = False) -> bool:
-    """Return whether a cell says that there is no value: empty or, in any case, one of `MISSING`."""
+    """Return whether a cell says that there is no value: empty or, in any case, one of
+    `MISSING`.
+    """
     if only_empty:
         return not value
     value = value.lower()
@@ -81,7 +96,9 @@ def _with_point(value: str) -> str:
 
 
 def _folded(value: str) -> str:
-    """Return text as it is compared: composed, in lower case, without padding zeros, at most a blank as separator."""
+    """Return text as it is compared: composed, in lower case, without padding zeros, at most a
+    blank as separator.
+    """
     text = unicodedata.normalize("NFKC", value).casefold().replace("\u200b", "")
     return PADDING.sub("", BEFORE_NUMBER.sub("", SEPARATOR.sub(" ", text))).strip()
 
@@ -90,9 +107,9 @@ def _folded(value: str) -> str:
 class Metadata:
     """A metadata table: sample ids, and values by column as the text that stood in the file.
 
-    `kinds` are as the file says (columns `declared`), else numeric where all that is not missing is numbers.
-    Only an empty cell is missing in `blank` columns; in those of `insdc` the file says itself that the terms of
-    INSDC are. `source` is where it was read from, for messages.
+    `kinds` are as the file says (columns `declared`), else numeric where all that is not missing is
+    numbers. Only an empty cell is missing in `blank` columns; in those of `insdc` the file says
+    itself that the terms of INSDC are. `source` is where it was read from, for messages.
     """
 
     ids: tuple[str, ...]
@@ -111,30 +128,48 @@ class Metadata:
         return sample_id in self._row
 
     def require(self, names: Iterable[str]) -> None:
-        """Refuse columns that do not exist, with the names there are, and numbers with decimal commas; all at once."""
+        """Refuse columns that do not exist, with the names there are, and numbers with decimal
+        commas; all at once.
+        """
         problems, folded = Problems(), {column.lower(): column for column in self.columns}
         for name in dict.fromkeys(names):
             if name not in self.columns:
                 near = difflib.get_close_matches(name.lower(), folded, n=3)
-                hint = f" Did you mean {' or '.join(repr(folded[match]) for match in near)}?" if near else ""
-                problems.add(f"{self.source}: no column {name!r}.{hint} Columns: {shown(self.columns, 50)}")
+                hint = (
+                    f" Did you mean {' or '.join(repr(folded[match]) for match in near)}?"
+                    if near
+                    else ""
+                )
+                problems.add(
+                    f"{self.source}: no column {name!r}.{hint} Columns: {shown(self.columns, 50)}"
+                )
             elif comma := self._decimal_comma(name):
                 problems.add(
-                    f"{self.source}: column {name!r} has numbers with decimal commas, such as {comma!r}; pass "
-                    "--decimal , or state categorical in a row #q2:types; commas between thousands are to be deleted"
+                    f"{self.source}: column {name!r} has numbers with decimal commas, such as "
+                    f"{comma!r}; pass "
+                    "--decimal , or state categorical in a row #q2:types; commas between "
+                    "thousands are to be deleted"
                 )
         problems.raise_if_any()
 
     def _decimal_comma(self, name: str) -> str:
-        """Return a number with a decimal comma, where a column holds numbers and such numbers only; else nothing."""
-        cells = [] if name in self.declared else [cell for cell in self.columns[name] if not is_missing(cell)]
+        """Return a number with a decimal comma, where a column holds numbers and such numbers only;
+        else nothing.
+        """
+        cells = (
+            []
+            if name in self.declared
+            else [cell for cell in self.columns[name] if not is_missing(cell)]
+        )
         commas = [cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)]
         return commas[0] if commas and all(is_number(_with_point(cell)) for cell in cells) else ""
 
     def not_read(self, name: str) -> str:
-        """Return how a text column holds numbers with units, or dates, of which no number is read; else nothing.
+        """Return how a text column holds numbers with units, or dates, of which no number is read;
+        else nothing.
 
-        A few such values, fewer than `FEW_VALUES`, are classes, and so is what ``#q2:types`` declares.
+        A few such values, fewer than `FEW_VALUES`, are classes, and so is what ``#q2:types``
+        declares.
         """
         cells = {cell for cell in self.columns[name] if not is_missing(cell)}
         if name in self.declared or self.kinds[name] == "numeric" or len(cells) < FEW_VALUES:
@@ -142,11 +177,16 @@ class Metadata:
         for what, pattern in (("dates or times", DATE), ("numbers with units", WITH_UNIT)):
             if all(map(pattern.fullmatch, cells)):
                 to_do = "days since one date" if pattern is DATE else "numbers alone, in one unit"
-                return f"holds {what}: {shown(sorted(cells), 2)}; to predict them as numbers, write {to_do}"
+                return (
+                    f"holds {what}: {shown(sorted(cells), 2)}; to predict them as numbers, "
+                    f"write {to_do}"
+                )
         return ""
 
     def spellings(self, name: str) -> list[tuple[str, ...]]:
-        """Return values of a column that are probably one: Yes, yes; 1, 1.0; P1, p01; A_2, A 2, A2; two forms of é."""
+        """Return values of a column that are probably one: Yes, yes; 1, 1.0; P1, p01; A_2, A 2, A2;
+        two forms of é.
+        """
         alike: dict[object, list[str]] = {}
         for value in sorted(set(self.columns[name]) - {""}):
             alike.setdefault(float(value) if is_number(value) else _folded(value), []).append(value)
@@ -158,7 +198,9 @@ class Metadata:
         return self.columns[name]
 
     def values(self, name: str, ids: Iterable[str]) -> tuple[str | None, ...]:
-        """Return values of a column for the samples `ids`, none where missing; `InputError` without a row."""
+        """Return values of a column for the samples `ids`, none where missing; `InputError` without
+        a row.
+        """
         cells, blank, ids = self.column(name), name in self.blank, tuple(ids)
         absent = [sample for sample in ids if sample not in self._row]
         if absent:
@@ -167,11 +209,12 @@ class Metadata:
         return tuple(None if is_missing(cell, blank) else cell for cell in chosen)
 
     def categories(self, name: str, ids: Iterable[str]) -> tuple[str | None, ...]:
-        """Return values of a column for the samples `ids` by the rules of QIIME 2, none where missing.
+        """Return values of a column for the samples `ids` by the rules of QIIME 2, none where
+        missing.
 
-        An empty cell is missing, and a term of INSDC where ``#q2:missing`` says so. Any other text is a category,
-        ``None`` and ``NA`` too. `values` takes these for missing where a missing value is refused by name; here
-        nobody would hear of it. `InputError` without a row.
+        An empty cell is missing, and a term of INSDC where ``#q2:missing`` says so. Any other text
+        is a category, ``None`` and ``NA`` too. `values` takes these for missing where a missing
+        value is refused by name; here nobody would hear of it. `InputError` without a row.
         """
         self.values(name, ids := tuple(ids))
         cells, insdc = self.columns[name], name in self.insdc
@@ -179,17 +222,25 @@ class Metadata:
         return tuple(None if not cell or (insdc and is_insdc(cell)) else cell for cell in chosen)
 
     def numbers(self, name: str, ids: Iterable[str]) -> npt.NDArray[np.float64]:
-        """Return `values` as float64 ``[N]``, NaN where missing; `InputError` for text or an infinite value too."""
+        """Return `values` as float64 ``[N]``, NaN where missing; `InputError` for text or an
+        infinite value too.
+        """
         ids = tuple(ids)
         values = self.values(name, ids)
-        text = [row for row, value in enumerate(values) if value is not None and not is_number(value)]
+        text = [
+            row for row, value in enumerate(values) if value is not None and not is_number(value)
+        ]
         if text:
             examples = ", ".join(f"{values[row]!r} (sample {ids[row]!r})" for row in text[:5])
             raise InputError(
-                f"{self.source}: column {name!r} has {len(text)} of {len(ids)} values that are no finite "
-                f"numbers: {examples}; correct them, or leave these cells empty (and train with --missing drop)"
+                f"{self.source}: column {name!r} has {len(text)} of {len(ids)} values that are "
+                "no finite "
+                f"numbers: {examples}; correct them, or leave these cells empty (and train with "
+                "--missing drop)"
             )
-        return np.array([math.nan if value is None else float(value) for value in values], dtype=np.float64)
+        return np.array(
+            [math.nan if value is None else float(value) for value in values], dtype=np.float64
+        )
 
 
 def _checked_header(cells: list[str], path: Path) -> list[str]:
@@ -208,7 +259,9 @@ def _repeated(names: Iterable[str]) -> list[str]:
     return sorted(name for name, times in Counter(names).items() if times > 1 and name)
 
 
-def _taken(cells: list[str], width: int, samples: list[list[str]], directives: dict[str, list[str]]) -> str:
+def _taken(
+    cells: list[str], width: int, samples: list[list[str]], directives: dict[str, list[str]]
+) -> str:
     """Put one row to those of samples or to the directives; return the fault of it, or ''."""
     first = cells[0]
     if first.lower() in ID_NAMES:
@@ -232,7 +285,9 @@ def _taken(cells: list[str], width: int, samples: list[list[str]], directives: d
 def _body(
     rows: Iterator[Row], width: int, path: Path, problems: Problems
 ) -> tuple[list[list[str]], dict[str, list[str]]]:
-    """Return the cells of the samples below the header, id first, and the directives; add the faults of all rows."""
+    """Return the cells of the samples below the header, id first, and the directives; add the
+    faults of all rows.
+    """
     samples, directives = list[list[str]](), dict[str, list[str]]()
     same, faults = dict[str, str](), dict[str, list[str]]()
     for line, cells in rows:
@@ -251,12 +306,14 @@ def _body(
 def read_metadata(path: Path, decimal: str = ".") -> Metadata:
     """Read sample metadata by the rules of QIIME 2, from text or a .qza of `ARTIFACTS`.
 
-    Tabs, commas or semicolons separate the cells. With the `decimal` mark "," cells such as 0,5 are numbers. The first
-    column is named by one of `ID_NAMES`; rows that begin with ``#`` are comments but for
-    ``#q2:types`` and ``#q2:missing``; white space around cells is dropped; rows may end early. Beyond QIIME
-    2, the terms in `MISSING` are missing values unless ``#q2:missing`` says ``blank``.
+    Tabs, commas or semicolons separate the cells. With the `decimal` mark "," cells such as 0,5 are
+    numbers. The first column is named by one of `ID_NAMES`; rows that begin with ``#`` are comments
+    but for ``#q2:types`` and ``#q2:missing``; white space around cells is dropped; rows may end
+    early. Beyond QIIME 2, the terms in `MISSING` are missing values unless ``#q2:missing`` says
+    ``blank``.
 
-    Raises `InputError`: with every problem of the file: encoding, quotes, header, rows, ids, directives.
+    Raises `InputError`: with every problem of the file: encoding, quotes, header, rows, ids,
+    directives.
     """
     header, rows = read_header(read_text(path, ARTIFACTS), path, ID_NAMES, EXPECTED)
     header = _checked_header([header[0] or "id", *header[1:]], path)
@@ -266,54 +323,80 @@ def read_metadata(path: Path, decimal: str = ".") -> Metadata:
     if decimal == ",":
         columns = [tuple(map(_with_point, cells)) for cells in columns]
     types, schemes = (directives.get(name, [""] * len(columns)) for name in ("types", "missing"))
-    return make_metadata(ids, dict(zip(header[1:], columns, strict=True)), types, schemes, str(path), problems)
+    return make_metadata(
+        ids, dict(zip(header[1:], columns, strict=True)), types, schemes, str(path), problems
+    )
 
 
 def make_metadata(
-    ids: Sequence[str], columns: Mapping[str, tuple[str, ...]], types: Sequence[str], schemes: Sequence[str],
-    source: str, problems: Problems | None = None,
-) -> Metadata:  # fmt: skip
-    """Return the metadata of samples `ids`, from cells by column and what ``#q2:types`` and ``#q2:missing`` say.
+    ids: Sequence[str],
+    columns: Mapping[str, tuple[str, ...]],
+    types: Sequence[str],
+    schemes: Sequence[str],
+    source: str,
+    problems: Problems | None = None,
+) -> Metadata:
+    """Return the metadata of samples `ids`, from cells by column and what ``#q2:types`` and
+    ``#q2:missing`` say.
 
-    `source` is its name in messages, and `problems` are those that were found before. Raises `InputError` with all.
+    `source` is its name in messages, and `problems` are those that were found before. Raises
+    `InputError` with all.
     """
     problems = Problems() if problems is None else problems
     if repeated := _repeated(ids):
-        problems.add(f"{source}: {len(repeated)} sample ids stand on several rows: {shown(repeated)}; keep one")
+        problems.add(
+            f"{source}: {len(repeated)} sample ids stand on several rows: {shown(repeated)}; "
+            "keep one"
+        )
     kinds: dict[str, Kind] = {}
     declared, only_empty = set[str](), set[str]()
     for (name, cells), stated, scheme in zip(columns.items(), types, schemes, strict=True):
         if stated.lower() not in ("", "numeric", "categorical"):
-            problems.add(f"{source}: #q2:types of {name!r} is {stated!r}, expected numeric or categorical")
+            problems.add(
+                f"{source}: #q2:types of {name!r} is {stated!r}, expected numeric or categorical"
+            )
         if scheme not in SCHEMES:
             expected = " or ".join(SCHEMES[1:])
             problems.add(f"{source}: #q2:missing of {name!r} is {scheme!r}, expected {expected}")
         blank = scheme in ("blank", "no-missing")
         declared.update([name] if stated else [])
         only_empty.update([name] if blank else [])
-        text = next((cell for cell in cells if not is_missing(cell, blank) and not is_number(cell)), None)
-        kinds[name] = "numeric" if text is None and stated.lower() != "categorical" else "categorical"
+        text = next(
+            (cell for cell in cells if not is_missing(cell, blank) and not is_number(cell)), None
+        )
+        kinds[name] = (
+            "numeric" if text is None and stated.lower() != "categorical" else "categorical"
+        )
         if text is not None and stated.lower() == "numeric":
             problems.add(
-                f"{source}: column {name!r} is declared numeric, but sample {ids[cells.index(text)]!r} has "
+                f"{source}: column {name!r} is declared numeric, but sample "
+                f"{ids[cells.index(text)]!r} has "
                 f"{text!r}, expected a finite number; correct it, or declare the column categorical"
             )
         if scheme == "no-missing" and "" in cells:
             sample = ids[cells.index("")]
             problems.add(f"{source}: column {name!r} is no-missing, but sample {sample!r} is empty")
     problems.raise_if_any()
-    insdc = frozenset(name for name, scheme in zip(columns, schemes, strict=True) if scheme == "INSDC:missing")
-    return Metadata(tuple(ids), dict(columns), kinds, frozenset(declared), frozenset(only_empty), source, insdc)
+    insdc = frozenset(
+        name for name, scheme in zip(columns, schemes, strict=True) if scheme == "INSDC:missing"
+    )
+    return Metadata(
+        tuple(ids), dict(columns), kinds, frozenset(declared), frozenset(only_empty), source, insdc
+    )
 
 
 def align(
-    metadata: Metadata, sample_ids: Sequence[str], columns: Sequence[str], missing: Missing = "error",
+    metadata: Metadata,
+    sample_ids: Sequence[str],
+    columns: Sequence[str],
+    missing: Missing = "error",
     any_of: Sequence[str] = (),
-) -> tuple[str, ...]:  # fmt: skip
-    """Return those of `sample_ids`, in their order, that have a row and a value in every one of `columns`.
+) -> tuple[str, ...]:
+    """Return those of `sample_ids`, in their order, that have a row and a value in every one of
+    `columns`.
 
-    Of the columns `any_of`, where there are some, one with a value is enough. Others are refused, or with
-    ``missing="drop"`` left out and logged as a warning.
+    Of the columns `any_of`, where there are some, one with a value is enough. Others are refused,
+    or with ``missing="drop"`` left out and logged as a warning.
 
     Raises `InputError`: columns that do not exist; samples that lack something, or all of them.
     """
@@ -334,20 +417,40 @@ def align(
             reasons.append(f"{len(lacking)} {of} {gap}: {shown(lacking)}")
             gaps.update(lacking)
     cells_of = [metadata.values(name, present) for name in any_of]
-    if any_of and (lacking := [name for name, *row in zip(present, *cells_of, strict=True) if set(row) == {None}]):
-        reasons.append(f"{len(lacking)} {of} have no value in any of {shown(any_of)}: {shown(lacking)}")
+    if any_of and (
+        lacking := [
+            name for name, *row in zip(present, *cells_of, strict=True) if set(row) == {None}
+        ]
+    ):
+        reasons.append(
+            f"{len(lacking)} {of} have no value in any of {shown(any_of)}: {shown(lacking)}"
+        )
         gaps.update(lacking)
     reasons = [f"{metadata.source}: {reason}" for reason in reasons]
     kept = tuple(sample for sample in sample_ids if sample not in gaps)
     if not kept:
-        raise InputError(*reasons, f"{metadata.source}: no sample of the table has all that is needed")
+        raise InputError(
+            *reasons, f"{metadata.source}: no sample of the table has all that is needed"
+        )
     if reasons and missing == "error":
-        is_class = "; if {} is a class of its own, add a row #q2:missing below the header, with blank in that column"
+        is_class = (
+            "; if {} is a class of its own, add a row #q2:missing below the header, with "
+            "blank in that column"
+        )
         remedy = "Fill the gaps, or leave these samples out with --missing drop"
-        raise InputError(*reasons, remedy + (is_class.format(shown(sorted(words))) if words else ""))
+        raise InputError(
+            *reasons, remedy + (is_class.format(shown(sorted(words))) if words else "")
+        )
     for reason in reasons:
         log.warning("%s; left out", reason)
-    in_part = sum(None in row for name, *row in zip(present, *cells_of, strict=True) if name not in gaps)
+    in_part = sum(
+        None in row for name, *row in zip(present, *cells_of, strict=True) if name not in gaps
+    )
     if in_part:
-        log.info("%s: %d samples have a value in some of %s only", metadata.source, in_part, shown(any_of))
+        log.info(
+            "%s: %d samples have a value in some of %s only",
+            metadata.source,
+            in_part,
+            shown(any_of),
+        )
     return kept

@@ -1,4 +1,6 @@
-"""Phylogenies as flat post-order arrays: read from Newick, matched to features, pruned, rooted at the midpoint."""
+"""Phylogenies as flat post-order arrays: read from Newick, matched to features, pruned, rooted at
+the midpoint.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,8 @@ class Phylogeny:
     def above(self, tips: Ints) -> Ints:
         """Return the nodes, ascending, from some distinct tips up to the root.
 
-        The cost grows with these nodes and with the height of the tree, not with the size of the tree.
+        The cost grows with these nodes and with the height of the tree, not with the size of the
+        tree.
         """
         seen = np.zeros(len(self.parent), bool)
         nodes = self.tip_nodes[tips]
@@ -86,7 +89,10 @@ def make_phylogeny(parent: Ints, length: Floats, tips: Sequence[str]) -> Phyloge
 
 
 def match_tips(
-    phylogeny: Phylogeny, feature_ids: Sequence[str], missing_tips: Missing = "error", sequences: Sequence[str] = ()
+    phylogeny: Phylogeny,
+    feature_ids: Sequence[str],
+    missing_tips: Missing = "error",
+    sequences: Sequence[str] = (),
 ) -> Ints:
     """Return the tip of each feature, by its id or else by its sequence.
 
@@ -123,10 +129,16 @@ def match_tips(
         alike = sum(feature_ids[index].strip(AROUND).lower() in plain for index in missing.tolist())
         close = f" ({alike} differ in case, quotes or blanks only)" if alike else ""
         raise InputError(
-            f"{len(missing)} of {len(tips)} features of the table have no tip in the tree by {names}, e.g. "
-            f"{shown(feature_ids[index] for index in missing[:3])}; the tree has {len(index_of_tip)} tips like "
+            f"{len(missing)} of {len(tips)} features of the table have no tip in the tree by "
+            f"{names}, e.g. "
+            f"{shown(feature_ids[index] for index in missing[:3])}; the tree has "
+            f"{len(index_of_tip)} tips like "
             f"{shown(phylogeny.tips[:1])}{close}. Give the tree that was built for this table"
-            + ("" if none else " or pass --missing-tips drop to leave these features out of UniFrac")
+            + (
+                ""
+                if none
+                else " or pass --missing-tips drop to leave these features out of UniFrac"
+            )
         )
     return tips
 
@@ -158,8 +170,8 @@ def present_ranges(lo: Ints, hi: Ints, tips: Ints, total: int) -> tuple[Ints, In
 def prune(phylogeny: Phylogeny, tips: Ints) -> Phylogeny:
     """Keep some tips and every branch from them up to the original root.
 
-    A chain of nodes with a single child becomes one branch with the sum of the lengths, so UniFrac and
-    Faith PD of these tips stay as they were; the root remains a node of its own.
+    A chain of nodes with a single child becomes one branch with the sum of the lengths, so UniFrac
+    and Faith PD of these tips stay as they were; the root remains a node of its own.
 
     Parameters
     ----------
@@ -178,7 +190,9 @@ def prune(phylogeny: Phylogeny, tips: Ints) -> Phylogeny:
     top = kept[np.r_[starts[1:], len(kept)] - 1]
     parent = np.r_[group[phylogeny.parent[top[:-1]]], -1].astype(np.int64)
     length = np.add.reduceat(phylogeny.length[kept], starts)
-    return Phylogeny(parent, length, lo[starts], hi[starts], tuple(phylogeny.tips[tip] for tip in tips))
+    return Phylogeny(
+        parent, length, lo[starts], hi[starts], tuple(phylogeny.tips[tip] for tip in tips)
+    )
 
 
 def _farthest_pair(tree: Phylogeny, tip_nodes: Ints) -> tuple[int, float]:
@@ -203,7 +217,9 @@ def _farthest_pair(tree: Phylogeny, tip_nodes: Ints) -> tuple[int, float]:
 
 
 def _trunk_removed(phylogeny: Phylogeny) -> Phylogeny:
-    """Make the highest node with several children the root, and merge all chains of single children."""
+    """Make the highest node with several children the root, and merge all chains of single
+    children.
+    """
     tree = prune(phylogeny, np.arange(len(phylogeny.tips)))
     if (tree.parent == len(tree.parent) - 1).sum() != 1:
         return tree
@@ -215,8 +231,9 @@ def _trunk_removed(phylogeny: Phylogeny) -> Phylogeny:
 def midpoint_root(phylogeny: Phylogeny) -> Phylogeny:
     """Root a tree halfway between the two tips farthest apart (Farris 1972, Am. Nat. 106:645).
 
-    The old root disappears where it joins only two branches, and what stands above it; the new root has two
-    children. A tree whose tips all coincide is returned as it is. All lengths must be known.
+    The old root disappears where it joins only two branches, and what stands above it; the new root
+    has two children. A tree whose tips all coincide is returned as it is. All lengths must be
+    known.
     """
     tree = _trunk_removed(phylogeny)
     total, parent, length = len(tree.parent), tree.parent.copy(), tree.length.copy()
@@ -230,8 +247,8 @@ def midpoint_root(phylogeny: Phylogeny) -> Phylogeny:
         node = parent[node]
     below = min(longest / 2 - climbed, length[node])
 
-    # What stood above the divided branch now hangs from it: the other subtrees along the path keep their
-    # order, and the nodes of the path close after them, the old root first.
+    # What stood above the divided branch now hangs from it: the other subtrees along the path keep
+    # their order, and the nodes of the path close after them, the old root first.
     path = [int(node)]
     while parent[path[-1]] >= 0:
         path.append(int(parent[path[-1]]))
@@ -285,7 +302,9 @@ def _without_comments(text: str, source: str) -> str:
                 pieces += [text[kept:opened], " " * (place + 1 - opened)]
                 kept = place + 1
     if depth:
-        raise InputError(f"{source}: the comment that begins at character {opened + 1} is never closed")
+        raise InputError(
+            f"{source}: the comment that begins at character {opened + 1} is never closed"
+        )
     return "".join([*pieces, text[kept:]])
 
 
@@ -311,7 +330,9 @@ class _Nodes:
         self._has_children = False
 
     def add(self, match: re.Match[str]) -> str:
-        """Take a parenthesis that opens or a node that ends; return how that breaks the grammar, or nothing."""
+        """Take a parenthesis that opens or a node that ends; return how that breaks the grammar, or
+        nothing.
+        """
         if match["open"]:
             self._opened.append(len(self._waiting))
             return "a '(' where none can be; is a ',' missing?" if self._has_children else ""
@@ -342,31 +363,36 @@ class _Nodes:
 
     def problems(self) -> list[str]:
         """Return what is wrong with names and lengths."""
-        problems = [f"{len(places)} {what}, the first {places[0]}" for what, places in self.wrong.items()]
+        problems = [
+            f"{len(places)} {what}, the first {places[0]}" for what, places in self.wrong.items()
+        ]
         if any(place.startswith("'-") for place in self.wrong.get(NO_LENGTH, ())):
             problems.append("set lengths below 0, as neighbour joining gives them, to 0")
         if repeated := [name for name, times in Counter(self.tips).items() if times > 1 and name]:
-            problems.append(f"{len(repeated)} tips are repeated ({shown(repeated)}); keep one of each")
+            problems.append(
+                f"{len(repeated)} tips are repeated ({shown(repeated)}); keep one of each"
+            )
         return problems
 
 
 def parse_newick(text: str, source: str = "tree") -> Phylogeny:
     """Parse one Newick tree, without recursion and of any depth.
 
-    Underscores are kept, labels between quotes may hold anything (``''`` is a quote), ``[comments]`` and
-    labels of inner nodes are skipped. Whether lengths are missing or the root is a polytomy is left to
-    `read_tree`.
+    Underscores are kept, labels between quotes may hold anything (``''`` is a quote),
+    ``[comments]`` and labels of inner nodes are skipped. Whether lengths are missing or the root is
+    a polytomy is left to `read_tree`.
 
     Raises
     ------
     InputError
-        Broken grammar, repeated or empty tip names, lengths that are not finite and >= 0; the first place of each (from
-        character 1).
+        Broken grammar, repeated or empty tip names, lengths that are not finite and >= 0; the first
+        place of each (from character 1).
     """
     text = text.removeprefix("\ufeff")
     if text.lstrip()[:6].upper() == "#NEXUS":
         raise InputError(
-            f"{source}: the format is NEXUS, expected Newick; write it with write.tree of ape, or the like"
+            f"{source}: the format is NEXUS, expected Newick; write it with write.tree of ape, "
+            "or the like"
         )
     text = _without_comments(text, source) if "[" in text else text
     nodes, place, broken, end = _Nodes(), 0, "", ""
@@ -377,12 +403,15 @@ def parse_newick(text: str, source: str = "tree") -> Phylogeny:
     if broken:
         problems.append(f"{broken}, at character {place}")
     elif end == ";" and rest:
-        problems.append(f"text after ';' at character {len(text) - len(rest) + 1}, expected a single tree")
+        problems.append(
+            f"text after ';' at character {len(text) - len(rest) + 1}, expected a single tree"
+        )
     elif end != ";" and ";" not in rest:
         problems.append("no ';' at the end; expected one Newick tree. Is the file cut off?")
     elif end != ";":
         problems.append(
-            f"{rest[:20]!r} at character {len(text) - len(rest) + 1} cannot be read; a label that holds a blank, "
+            f"{rest[:20]!r} at character {len(text) - len(rest) + 1} cannot be read; a label "
+            "that holds a blank, "
             "quote or bracket needs quotes around it, and a ',' stands between two nodes"
         )
     if problems:
@@ -393,7 +422,8 @@ def parse_newick(text: str, source: str = "tree") -> Phylogeny:
 
 
 def read_tree(path: Path, midpoint: bool = False) -> Phylogeny:
-    """Read a rooted tree with branch lengths from Newick text or a QIIME 2 ``Phylogeny`` archive (.qza).
+    """Read a rooted tree with branch lengths from Newick text or a QIIME 2 ``Phylogeny`` archive
+    (.qza).
 
     Parameters
     ----------
@@ -408,12 +438,15 @@ def read_tree(path: Path, midpoint: bool = False) -> Phylogeny:
         `midpoint` is false.
     """
     accepted = ("Phylogeny[Rooted]", "Phylogeny[Unrooted]")[: 1 + midpoint]
-    text = read_text(path, dict.fromkeys(accepted, "tree.nwk"), "--midpoint-root roots a Phylogeny[Unrooted]")
+    text = read_text(
+        path, dict.fromkeys(accepted, "tree.nwk"), "--midpoint-root roots a Phylogeny[Unrooted]"
+    )
     return rooted_tree(text, str(path), midpoint)
 
 
 def rooted_tree(text: str, source: str, midpoint: bool = False) -> Phylogeny:
-    """Return the rooted tree with branch lengths that Newick `text` holds; `source` is its name in messages.
+    """Return the rooted tree with branch lengths that Newick `text` holds; `source` is its name in
+    messages.
 
     Raises `InputError`: as `read_tree`.
     """
@@ -421,30 +454,38 @@ def rooted_tree(text: str, source: str, midpoint: bool = False) -> Phylogeny:
     missing = int(np.isnan(tree.length).sum())
     if missing:
         raise InputError(
-            f"{source}: {missing} of {len(tree.length) - 1} branches have no length, expected one for each; "
-            "write the tree with its branch lengths (--midpoint-root places a root by them, it invents none)"
+            f"{source}: {missing} of {len(tree.length) - 1} branches have no length, expected "
+            "one for each; "
+            "write the tree with its branch lengths (--midpoint-root places a root by them, it "
+            "invents none)"
         )
     if tree.length.max(initial=0.0) < np.finfo(np.float32).tiny:
         raise InputError(
-            f"{source}: all branches have length 0, which tell no samples apart; give the tree its lengths"
+            f"{source}: all branches have length 0, which tell no samples apart; give the tree "
+            "its lengths"
         )
     if tree.length.sum() > np.finfo(np.float32).max:
         raise InputError(
-            f"{source}: branch lengths add up to {tree.length.sum():g}, too much for distances; correct them"
+            f"{source}: branch lengths add up to {tree.length.sum():g}, too much for distances; "
+            "correct them"
         )
     if midpoint:
         return midpoint_root(tree)
     children = int((tree.parent == len(tree.parent) - 1).sum())
     if children > 2:
         raise InputError(
-            f"{source}: the root has {children} children, expected at most 2: the tree is not rooted. Give a "
+            f"{source}: the root has {children} children, expected at most 2: the tree is not "
+            "rooted. Give a "
             "rooted tree; --midpoint-root of aam train, pretrain and unifrac roots one"
         )
     return tree
 
 
 def matched_tree(
-    tree: Phylogeny, feature_ids: Sequence[str], missing_tips: Literal["error", "drop"], sequences: Sequence[str] = ()
+    tree: Phylogeny,
+    feature_ids: Sequence[str],
+    missing_tips: Literal["error", "drop"],
+    sequences: Sequence[str] = (),
 ) -> tuple[Phylogeny, Ints]:
     """Return a tree above some features, up to its root, and the tip of each feature (-1 without).
 

@@ -1,4 +1,6 @@
-"""QIIME 2 archives (.qza): read with bounded sizes, written whole, with the standard zipfile only."""
+"""QIIME 2 archives (.qza): read with bounded sizes, written whole, with the standard zipfile
+only.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ MAX_FILE = 4 << 30
 MAX_TOTAL = 8 << 30
 MAX_ENTRIES = 100_000
 MAX_METADATA = 1 << 16
-# Deflate reaches 1032:1; real tables, trees and sequences stay below 50:1. Small archives are exempt.
+# Deflate reaches 1032:1; real tables, trees and sequences stay below 50:1. Small archives are
+# exempt.
 MAX_RATIO = 200
 EXEMPT = 64 << 20
 
@@ -31,8 +34,15 @@ EXCEL = "; save a zip archive of Excel as tab-separated text in UTF-8 (.tsv)"
 ZIP_MAGIC = b"PK\x03\x04"
 # NotImplementedError of zipfile is a RuntimeError.
 DAMAGED = (
-    zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, RuntimeError, OverflowError
-)  # fmt: skip
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    RuntimeError,
+    OverflowError,
+)
 
 PROVENANCE = """\
 execution:
@@ -64,24 +74,35 @@ def _check_entries(entries: list[zipfile.ZipInfo], path: Path) -> str:
     largest = max((entry.file_size for entry in entries), default=0)
     allowed = min(MAX_TOTAL, EXEMPT + MAX_RATIO * path.stat().st_size)
     if len(entries) > MAX_ENTRIES:
-        raise InputError(f"{path}: {len(entries)} files in the archive, expected at most {MAX_ENTRIES}")
+        raise InputError(
+            f"{path}: {len(entries)} files in the archive, expected at most {MAX_ENTRIES}"
+        )
     if largest > MAX_FILE or total > allowed:
         raise InputError(
-            f"{path}: unpacks to {total} bytes, its largest file to {largest}; expected at most {allowed} "
-            f"and {MAX_FILE}. Is it damaged? If not, `qiime tools export` it and pass the file inside"
+            f"{path}: unpacks to {total} bytes, its largest file to {largest}; expected at most "
+            f"{allowed} "
+            f"and {MAX_FILE}. Is it damaged? If not, `qiime tools export` it and pass the file "
+            "inside"
         )
     names = [entry.filename for entry in entries]
     if len(set(names)) != len(names):
         raise InputError(f"{path}: two files of the archive have the same name")
     roots = sorted({name.split("/")[0] for name in names})
     if len(roots) != 1:
-        raise InputError(f"{path}: {len(roots)} folders at the top of the archive ({shown(roots)}), not one{EXCEL}")
+        raise InputError(
+            f"{path}: {len(roots)} folders at the top of the archive ({shown(roots)}), not "
+            f"one{EXCEL}"
+        )
     if not UUID.fullmatch(roots[0]):
-        raise InputError(f"{path}: top folder {roots[0]!r} of the archive is no UUID; not a QIIME 2 archive{EXCEL}")
+        raise InputError(
+            f"{path}: top folder {roots[0]!r} of the archive is no UUID; not a QIIME 2 "
+            f"archive{EXCEL}"
+        )
     unsafe = [entry.filename for entry in entries if _leads_out(entry)]
     if unsafe:
         raise InputError(
-            f"{path}: {shown(unsafe)} in the archive are links or lead out of its folder, which QIIME 2 never writes; "
+            f"{path}: {shown(unsafe)} in the archive are links or lead out of its folder, which "
+            "QIIME 2 never writes; "
             "nothing is read of it, ask where the file comes from"
         )
     return roots[0]
@@ -95,29 +116,38 @@ def _leads_out(entry: zipfile.ZipInfo) -> bool:
 def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> bytes:
     # Other methods unpack a piece of the file at once, however large it becomes.
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or entry.flag_bits & 1:
-        raise InputError(f"{path}: {entry.filename} is encrypted or not deflated; QIIME 2 writes neither")
+        raise InputError(
+            f"{path}: {entry.filename} is encrypted or not deflated; QIIME 2 writes neither"
+        )
     # Reading with a size, zipfile unpacks no more than that, whatever the directory says.
     with archive.open(entry) as file:
         content = file.read(entry.file_size)
     if len(content) != entry.file_size:
-        raise InputError(f"{path}: {entry.filename} is shorter than the archive says; is the file cut off?")
+        raise InputError(
+            f"{path}: {entry.filename} is shorter than the archive says; is the file cut off?"
+        )
     return content
 
 
 def _semantic_type(blob: bytes, root: str, path: Path) -> str:
-    """Return the semantic type, without properties, from metadata.yaml: three flat ``key: value`` lines."""
+    """Return the semantic type, without properties, from metadata.yaml: three flat ``key: value``
+    lines.
+    """
     lines = [line.partition(": ") for line in blob.decode("utf-8").splitlines() if line.strip()]
     fields = {key: value.strip().strip("'\"") for key, _, value in lines}
     if len(lines) != 3 or fields.keys() != {"uuid", "type", "format"} or fields["uuid"] != root:
-        raise InputError(f"{path}: metadata.yaml holds {str(fields)[:200]}, expected uuid {root}, type and format")
+        raise InputError(
+            f"{path}: metadata.yaml holds {str(fields)[:200]}, expected uuid {root}, type and "
+            "format"
+        )
     return fields["type"].split(" % ")[0]
 
 
 def read_artifact(path: Path, inside: Mapping[str, str], reason: str = "") -> bytes:
     """Return the content of a file below ``data/`` of a QIIME 2 archive.
 
-    `inside` is the name of that file by semantic type, properties (`` % Properties(...)``) aside, for each type that
-    the caller accepts; `reason` says in the message why only these.
+    `inside` is the name of that file by semantic type, properties (`` % Properties(...)``) aside,
+    for each type that the caller accepts; `reason` says in the message why only these.
 
     Raises `InputError`: not a QIIME 2 archive, another semantic type, unsafe names, or too large.
     """
@@ -125,27 +155,37 @@ def read_artifact(path: Path, inside: Mapping[str, str], reason: str = "") -> by
     with reworded(DAMAGED, damaged, EXCEL), zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
         root = _check_entries(entries, path)
-        files = {entry.filename.removeprefix(f"{root}/"): entry for entry in entries if not entry.is_dir()}
+        files = {
+            entry.filename.removeprefix(f"{root}/"): entry
+            for entry in entries
+            if not entry.is_dir()
+        }
         for name in ("VERSION", "metadata.yaml"):
             if name not in files or files[name].file_size > MAX_METADATA:
                 raise InputError(f"{path}: no usable {name} in the archive; not a QIIME 2 archive")
         if not _content(archive, files["VERSION"], path).startswith(b"QIIME 2\n"):
-            raise InputError(f"{path}: VERSION does not begin with 'QIIME 2'; not a QIIME 2 archive")
+            raise InputError(
+                f"{path}: VERSION does not begin with 'QIIME 2'; not a QIIME 2 archive"
+            )
         semantic_type = _semantic_type(_content(archive, files["metadata.yaml"], path), root, path)
         if semantic_type not in inside:
             because = f"; {reason}" if reason else ""
-            raise InputError(f"{path}: holds {semantic_type}, expected {' or '.join(inside)}{because}")
+            raise InputError(
+                f"{path}: holds {semantic_type}, expected {' or '.join(inside)}{because}"
+            )
         wanted = f"data/{inside[semantic_type]}"
         if wanted not in files:
-            raise InputError(f"{path}: no file {wanted!r} in {semantic_type}, found {shown(sorted(files))}")
+            raise InputError(
+                f"{path}: no file {wanted!r} in {semantic_type}, found {shown(sorted(files))}"
+            )
         return _content(archive, files[wanted], path)
 
 
 def write_artifact(path: Path, semantic_type: str, format: str, files: Mapping[str, bytes]) -> None:
     """Write a QIIME 2 archive of version 5 under a fresh UUID, whole or not at all.
 
-    `semantic_type` and `format` are e.g. ``FeatureTable[Frequency]`` and ``BIOMV210DirFmt``; `files` holds
-    content by file name below ``data/``.
+    `semantic_type` and `format` are e.g. ``FeatureTable[Frequency]`` and ``BIOMV210DirFmt``;
+    `files` holds content by file name below ``data/``.
     """
     root = str(uuid.uuid4())
     version = b"QIIME 2\narchive: 5\nframework: 2024.10.0+aam\n"
@@ -166,8 +206,15 @@ def write_artifact(path: Path, semantic_type: str, format: str, files: Mapping[s
         "provenance/citations.bib": b"",
         "provenance/action/action.yaml": provenance.encode(),
     }
-    sums = {name: hashlib.md5(blob, usedforsecurity=False).hexdigest() for name, blob in content.items()}
-    content["checksums.md5"] = "".join(f"{digest}  {name}\n" for name, digest in sums.items()).encode()
-    with atomic_file(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+    sums = {
+        name: hashlib.md5(blob, usedforsecurity=False).hexdigest() for name, blob in content.items()
+    }
+    content["checksums.md5"] = "".join(
+        f"{digest}  {name}\n" for name, digest in sums.items()
+    ).encode()
+    with (
+        atomic_file(path) as temporary,
+        zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
         for name, blob in content.items():
             archive.writestr(f"{root}/{name}", blob)

@@ -17,11 +17,16 @@ from aam.io.text import read_header, until_full
 
 MAX_COUNT = 2**32 - 1
 
-FEATURE_HEADERS = frozenset(("#otu id", "#otuid", "otu id", "#asv id", "#feature id", "feature id", "feature-id"))
-SAMPLE_HEADERS = frozenset(("sample-id", "sample_id", "sampleid", "#sampleid", "sample id", "#sample id", "sample"))
+FEATURE_HEADERS = frozenset(
+    ("#otu id", "#otuid", "otu id", "#asv id", "#feature id", "feature id", "feature-id")
+)
+SAMPLE_HEADERS = frozenset(
+    ("sample-id", "sample_id", "sampleid", "#sampleid", "sample id", "#sample id", "sample")
+)
 TAXONOMY_HEADERS = frozenset(("taxonomy", "taxon", "consensus lineage", "consensuslineage"))
 EXPECTED = (
-    "a table: BIOM, .qza, or text with tabs, commas or semicolons and a header line '#OTU ID', features in rows and "
+    "a table: BIOM, .qza, or text with tabs, commas or semicolons and a header line '#OTU ID', "
+    "features in rows and "
     "samples in columns"
 )
 
@@ -32,7 +37,9 @@ PRINTABLE = bytes(range(0x20, 0x7F))
 
 @dataclass(frozen=True, eq=False)
 class RawTable:
-    """A table of counts as a file holds it: uint32 `counts` [N, F] and the names of rows and columns."""
+    """A table of counts as a file holds it: uint32 `counts` [N, F] and the names of rows and
+    columns.
+    """
 
     counts: csr_array
     sample_ids: list[str]
@@ -43,17 +50,20 @@ class RawTable:
         return RawTable(csr_array(self.counts.T), self.feature_ids, self.sample_ids)
 
 
-def whole_counts(values: npt.NDArray[Any], where: str, place: Callable[[int], str]) -> npt.NDArray[np.uint32]:
+def whole_counts(
+    values: npt.NDArray[Any], where: str, place: Callable[[int], str]
+) -> npt.NDArray[np.uint32]:
     """Return `values` as uint32; `place` names the position of a value for the message.
 
-    Raises `InputError`: a value is not a whole number of reads from 0 to 2^32 - 1; one problem per kind of
-    mistake.
+    Raises `InputError`: a value is not a whole number of reads from 0 to 2^32 - 1; one problem per
+    kind of mistake.
     """
     if values.dtype.kind not in "iu" and values.dtype != np.float32:
         values = values.astype(np.float64, copy=False)
     if not values.size:
         return values.astype(np.uint32)
-    # NaN is neither. A comparison with what was cast is several times as fast as looking for what is wrong.
+    # NaN is neither. A comparison with what was cast is several times as fast as looking for what
+    # is wrong.
     if (
         float(values.min()) >= 0
         and float(values.max()) <= MAX_COUNT
@@ -73,9 +83,14 @@ def whole_counts(values: npt.NDArray[Any], where: str, place: Callable[[int], st
         if mask.any():
             first = int(np.argmax(mask))
             missing = np.isnan(values[first])
-            remedy = "0 where there are none" if missing else "the table as it was before it was normalised"
+            remedy = (
+                "0 where there are none"
+                if missing
+                else "the table as it was before it was normalised"
+            )
             problems.add(
-                f"{where}: {values[first]:g} at {place(first)} is {kind} ({int(mask.sum())} such values), "
+                f"{where}: {values[first]:g} at {place(first)} is {kind} ({int(mask.sum())} such "
+                "values), "
                 f"expected whole reads; pass {remedy}"
             )
     raise InputError(*problems.messages)
@@ -84,23 +99,29 @@ def whole_counts(values: npt.NDArray[Any], where: str, place: Callable[[int], st
 def checked_table(raw: RawTable, where: str) -> RawTable:
     """Return the table with checked ids, rows sorted by column, and zeros dropped.
 
-    Raises `InputError`: no samples, features or reads; ids that are empty, cannot be printed or occur twice; two counts
-    of one feature in a sample.
+    Raises `InputError`: no samples, features or reads; ids that are empty, cannot be printed or
+    occur twice; two counts of one feature in a sample.
     """
     problems = Problems()
     for kind, ids in (("sample", raw.sample_ids), ("feature", raw.feature_ids)):
         if not ids:
             problems.add(f"{where}: the table is empty, it has no {kind}s")
         if empty := [place for place, name in enumerate(ids, start=1) if not name.strip()]:
-            problems.add(f"{where}: {len(empty)} {kind} ids are empty, the first is {kind} {empty[0]}")
+            problems.add(
+                f"{where}: {len(empty)} {kind} ids are empty, the first is {kind} {empty[0]}"
+            )
         # Printable ASCII first, for which Python looks up each character otherwise.
         if "".join(ids).encode(errors="surrogatepass").translate(None, PRINTABLE) and (
             odd := [ascii(name) for name in ids if not name.isprintable()]
         ):
-            problems.add(f"{where}: {kind} ids hold characters that cannot be printed: {shown(odd)}")
+            problems.add(
+                f"{where}: {kind} ids hold characters that cannot be printed: {shown(odd)}"
+            )
         if len(set(ids)) < len(ids):
             repeated = [name for name, times in Counter(ids).items() if times > 1]
-            problems.add(f"{where}: {len(repeated)} {kind} ids occur more than once: {shown(repeated)}")
+            problems.add(
+                f"{where}: {len(repeated)} {kind} ids occur more than once: {shown(repeated)}"
+            )
     problems.raise_if_any()
     counts = raw.counts
     counts.sort_indices()
@@ -108,7 +129,9 @@ def checked_table(raw: RawTable, where: str) -> RawTable:
         entries = counts.tocoo()
         first = int(np.argmax((np.diff(entries.col) == 0) & (np.diff(entries.row) == 0)))
         sample, feature = raw.sample_ids[entries.row[first]], raw.feature_ids[entries.col[first]]
-        raise InputError(f"{where}: sample {sample!r}, feature {feature!r} has two counts, expected one")
+        raise InputError(
+            f"{where}: sample {sample!r}, feature {feature!r} has two counts, expected one"
+        )
     counts.eliminate_zeros()
     if counts.nnz == 0:
         raise InputError(f"{where}: the table is empty, all counts are 0")
@@ -116,9 +139,11 @@ def checked_table(raw: RawTable, where: str) -> RawTable:
 
 
 def read_tsv(text: str, where: str) -> RawTable:
-    """Read a table of text: header ``#OTU ID``, a row per feature, a column per sample, at most a taxonomy column.
+    """Read a table of text: header ``#OTU ID``, a row per feature, a column per sample, at most a
+    taxonomy column.
 
-    Tabs, commas or semicolons separate the cells. Where the first column is called after samples, it is turned.
+    Tabs, commas or semicolons separate the cells. Where the first column is called after samples,
+    it is turned.
 
     Raises `InputError`: not UTF-8, no header, a row of another length, a cell that is no count.
     """
@@ -130,7 +155,10 @@ def read_tsv(text: str, where: str) -> RawTable:
     rows, columns, values = array("i"), array("i"), array("d")
     for line, cells in until_full(body, problems):
         if len(cells) != len(header):
-            problems.add(f"{where}: line {line} has {len(cells)} columns, expected {len(header)} as in the header")
+            problems.add(
+                f"{where}: line {line} has {len(cells)} columns, expected {len(header)} as in "
+                "the header"
+            )
             continue
         for column, cell in enumerate(cells[1 : len(names) + 1]):
             if cell in ZEROS:
@@ -139,14 +167,19 @@ def read_tsv(text: str, where: str) -> RawTable:
                 # Python also reads 1_000 as a number.
                 values.append(float(cell.replace("_", "?")))
             except ValueError:
-                problems.add(f"{where}: line {line}: {kind} {names[column]!r} has {cell[:40]!r}, expected a count")
+                problems.add(
+                    f"{where}: line {line}: {kind} {names[column]!r} has {cell[:40]!r}, expected "
+                    "a count"
+                )
                 continue
             rows.append(len(row_names))
             columns.append(column)
         row_names.append(cells[0])
         lines.append(line)
     problems.raise_if_any()
-    counts = whole_counts(np.array(values), where, lambda k: f"line {lines[rows[k]]}, {kind} {names[columns[k]]!r}")
+    counts = whole_counts(
+        np.array(values), where, lambda k: f"line {lines[rows[k]]}, {kind} {names[columns[k]]!r}"
+    )
     matrix = coo_array((counts, (columns, rows)), shape=(len(names), len(row_names)))
     table = RawTable(matrix.tocsr(), names, row_names)
     return table.transposed() if by_sample else table

@@ -1,4 +1,6 @@
-"""Taxonomy of ASVs: read from QIIME 2 or text, matched to a table, cut at each rank; and short ids of sequences."""
+"""Taxonomy of ASVs: read from QIIME 2 or text, matched to a table, cut at each rank; and short ids
+of sequences.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,35 @@ from aam.io.metadata import is_number
 from aam.io.text import read_header, read_text, until_full
 
 # Names of the first column that QIIME 2 and older programs write.
-ID_NAMES = frozenset({"feature id", "feature-id", "featureid", "id", "#otuid", "#otu id", "asv", "otu"})
+ID_NAMES = frozenset(
+    {"feature id", "feature-id", "featureid", "id", "#otuid", "#otu id", "asv", "otu"}
+)
 LINEAGE_NAMES = frozenset({"taxon", "taxonomy", "lineage"})
 EXPECTED = "'Feature ID' and 'Taxon' as the first two columns"
 
 # Prefixes of Greengenes, SILVA (to release 132: D_0 to D_6) and GTDB, and the ranks that they mean.
 RANKS = {
-    "d": "domain", "k": "kingdom", "p": "phylum", "c": "class", "o": "order", "f": "family", "g": "genus",
+    "d": "domain",
+    "k": "kingdom",
+    "p": "phylum",
+    "c": "class",
+    "o": "order",
+    "f": "family",
+    "g": "genus",
     "s": "species",
-    "D_0": "domain", "D_1": "phylum", "D_2": "class", "D_3": "order", "D_4": "family", "D_5": "genus", "D_6": "species",
-}  # fmt: skip
+    "D_0": "domain",
+    "D_1": "phylum",
+    "D_2": "class",
+    "D_3": "order",
+    "D_4": "family",
+    "D_5": "genus",
+    "D_6": "species",
+}
 # Those of SILVA's files of all levels go on below, where ranks differ.
 PREFIXES = frozenset({"", *RANKS, *(f"D_{level}" for level in range(7, 15))})
 
-# A rank of taxa.tsv of `aam embed` counts from this probability on, as with the classifier of QIIME 2 by default.
+# A rank of taxa.tsv of `aam embed` counts from this probability on, as with the classifier of QIIME
+# 2 by default.
 CONFIDENT = 0.7
 
 UNASSIGNED = frozenset({"", "unassigned", "unclassified", "na", "nan", "none"})
@@ -36,11 +53,14 @@ Lineage = tuple[str, ...]
 
 
 def short_ids(sequences: Sequence[str]) -> tuple[str, ...]:
-    """Return a short id of each distinct sequence: the beginning of its MD5, which QIIME 2 uses as feature id.
+    """Return a short id of each distinct sequence: the beginning of its MD5, which QIIME 2 uses as
+    feature id.
 
     Ten hexadecimal digits, or as many more as it takes to tell all of `sequences` apart.
     """
-    digests = [hashlib.md5(sequence.encode(), usedforsecurity=False).hexdigest() for sequence in sequences]
+    digests = [
+        hashlib.md5(sequence.encode(), usedforsecurity=False).hexdigest() for sequence in sequences
+    ]
     length = SHORT_ID_LENGTH
     while length < 32 and len({digest[:length] for digest in digests}) < len(set(digests)):
         length += 1
@@ -48,7 +68,9 @@ def short_ids(sequences: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_lineage(text: str) -> Lineage:
-    """Return the names of a lineage such as ``k__Bacteria; p__Firmicutes``, from the top, without empty ones below."""
+    """Return the names of a lineage such as ``k__Bacteria; p__Firmicutes``, from the top, without
+    empty ones below.
+    """
     names = [name.strip() for name in text.split(";")]
     while names and plain_name(names[-1]).lower() in UNASSIGNED:
         names.pop()
@@ -56,13 +78,17 @@ def parse_lineage(text: str) -> Lineage:
 
 
 def plain_name(name: str) -> str:
-    """Return a name without the prefix of its rank: ``g__Blautia`` is Blautia, and ``g__`` or ``__`` nothing."""
+    """Return a name without the prefix of its rank: ``g__Blautia`` is Blautia, and ``g__`` or
+    ``__`` nothing.
+    """
     prefix, separator, rest = name.strip().partition("__")
     return rest.strip() if separator and prefix in PREFIXES else name.strip()
 
 
 def display_name(lineage: Lineage) -> str:
-    """Return the lowest name of a lineage in a form for people: a species with its genus, others with their rank."""
+    """Return the lowest name of a lineage in a form for people: a species with its genus, others
+    with their rank.
+    """
     if not lineage:
         return "unassigned"
     name = plain_name(lineage[-1])
@@ -74,7 +100,9 @@ def display_name(lineage: Lineage) -> str:
 
 
 def rank_name(level: int, lineages: Sequence[Lineage]) -> str:
-    """Return the rank of a level of the lineages, from 0: by the prefix of its names, or ``level 1`` and so on."""
+    """Return the rank of a level of the lineages, from 0: by the prefix of its names, or ``level
+    1`` and so on.
+    """
     prefixes = {lineage[level].partition("__")[0] for lineage in lineages if len(lineage) > level}
     prefixes &= RANKS.keys()
     return RANKS[prefixes.pop()] if len(prefixes) == 1 else f"level {level + 1}"
@@ -88,7 +116,8 @@ class Taxonomy:
     source: Path
 
     def of(self, feature_ids: Sequence[str], sequences: Sequence[str]) -> tuple[Lineage, ...]:
-        """Return the lineage of each ASV of a table, looked up by id, sequence and MD5; empty where none is given.
+        """Return the lineage of each ASV of a table, looked up by id, sequence and MD5; empty where
+        none is given.
 
         Raises
         ------
@@ -105,28 +134,36 @@ class Taxonomy:
         if any(lineages) or not feature_ids:
             return tuple(lineages)
         if not self.lineages:
-            raise InputError(f"--taxonomy: {self.source} names no feature; give one with a line for each ASV")
+            raise InputError(
+                f"--taxonomy: {self.source} names no feature; give one with a line for each ASV"
+            )
         if named:
             raise InputError(
-                f"--taxonomy: {self.source} gives no taxon to any of the {len(feature_ids)} ASVs (all are empty or "
+                f"--taxonomy: {self.source} gives no taxon to any of the {len(feature_ids)} ASVs "
+                "(all are empty or "
                 "unassigned); give one that knows some"
             )
         raise InputError(
-            f"--taxonomy: {self.source} names none of the {len(feature_ids)} ASVs, by id, sequence or MD5 of the "
-            f"sequence; the table has ids like {feature_ids[0]!r}, the file like {shown(list(self.lineages)[:1])}; "
+            f"--taxonomy: {self.source} names none of the {len(feature_ids)} ASVs, by id, "
+            "sequence or MD5 of the "
+            f"sequence; the table has ids like {feature_ids[0]!r}, the file like "
+            f"{shown(list(self.lineages)[:1])}; "
             "give the taxonomy that was made for this table"
         )
 
 
 def read_taxonomy(path: Path) -> Taxonomy:
-    """Read a taxonomy: QIIME 2 ``FeatureData[Taxonomy]`` (.qza), or text with the columns Feature ID and Taxon.
+    """Read a taxonomy: QIIME 2 ``FeatureData[Taxonomy]`` (.qza), or text with the columns Feature
+    ID and Taxon.
 
-    Of taxa.tsv of ``aam embed``, an ASV has the taxon of the lowest rank whose probability is `CONFIDENT` or more.
+    Of taxa.tsv of ``aam embed``, an ASV has the taxon of the lowest rank whose probability is
+    `CONFIDENT` or more.
 
     Raises
     ------
     InputError
-        The file cannot be read, has other columns, or names a feature twice; every problem in one message.
+        The file cannot be read, has other columns, or names a feature twice; every problem in one
+        message.
     """
     problems, lineages = Problems(), dict[str, Lineage]()
     text = read_text(path, {"FeatureData[Taxonomy]": "taxonomy.tsv"})
@@ -141,11 +178,18 @@ def read_taxonomy(path: Path) -> Taxonomy:
         if feature.startswith("#"):
             continue
         if len(cells) < (len(header) if of_embed else 2) or not feature:
-            problems.add(f"{path}: line {number}: {shown(cells, 5)}, expected a feature id and its taxon")
-        elif of_embed and (wrong := [cell for cell in cells[2 : len(header) : 2] if not is_number(cell)]):
+            problems.add(
+                f"{path}: line {number}: {shown(cells, 5)}, expected a feature id and its taxon"
+            )
+        elif of_embed and (
+            wrong := [cell for cell in cells[2 : len(header) : 2] if not is_number(cell)]
+        ):
             problems.add(f"{path}: line {number}: {shown(wrong)}, expected probabilities")
         elif feature in lineages:
-            problems.add(f"{path}: line {number}: feature {feature!r} stands there twice; keep one of its lines")
+            problems.add(
+                f"{path}: line {number}: feature {feature!r} stands there twice; keep one of its "
+                "lines"
+            )
         else:
             lineages[feature] = parse_lineage(_likely(cells, len(header)) if of_embed else cells[1])
     problems.raise_if_any()
@@ -153,6 +197,12 @@ def read_taxonomy(path: Path) -> Taxonomy:
 
 
 def _likely(cells: Sequence[str], width: int) -> str:
-    """Return the taxon of the lowest rank that is `CONFIDENT`, from pairs of taxon and probability; '' for none."""
-    sure = [taxon for taxon, share in zip(cells[1:width:2], cells[2:width:2], strict=True) if float(share) >= CONFIDENT]
+    """Return the taxon of the lowest rank that is `CONFIDENT`, from pairs of taxon and probability;
+    '' for none.
+    """
+    sure = [
+        taxon
+        for taxon, share in zip(cells[1:width:2], cells[2:width:2], strict=True)
+        if float(share) >= CONFIDENT
+    ]
     return sure[-1] if sure else ""

@@ -1,4 +1,6 @@
-"""Reading text: plain, packed or from a QIIME 2 archive, of bounded size, UTF-8; its header, and rows of cells."""
+"""Reading text: plain, packed or from a QIIME 2 archive, of bounded size, UTF-8; its header, and
+rows of cells.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +38,21 @@ Item = TypeVar("Item")
 
 
 def read_bytes(path: Path, head: int = -1) -> bytes:
-    """Return the content of a file of at most `MAX_TEXT` bytes, or its first `head`; `InputError` if unreadable."""
+    """Return the content of a file of at most `MAX_TEXT` bytes, or its first `head`; `InputError`
+    if unreadable.
+    """
     try:
         # To open a pipe waits for who writes to it, and a device may never end.
         if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
-            raise InputError(f"{path}: a pipe or device, expected a file; write its content to a file and pass that")
+            raise InputError(
+                f"{path}: a pipe or device, expected a file; write its content to a file and "
+                "pass that"
+            )
         with path.open("rb") as file:
             if head < 0 and (size := path.stat().st_size) > MAX_TEXT:
-                raise InputError(f"{path}: {size} bytes, at most {MAX_TEXT} are read; a table may be BIOM HDF5")
+                raise InputError(
+                    f"{path}: {size} bytes, at most {MAX_TEXT} are read; a table may be BIOM HDF5"
+                )
             return file.read(head)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
@@ -54,7 +63,10 @@ def read_bytes(path: Path, head: int = -1) -> bytes:
 def _unpacked(blob: bytes, path: Path) -> bytes:
     limit = min(MAX_TEXT, EXEMPT + MAX_RATIO * len(blob))
     damaged = (OSError, EOFError, zlib.error)
-    with reworded(damaged, f"{path}: damaged gzip file"), gzip.GzipFile(fileobj=io.BytesIO(blob)) as file:
+    with (
+        reworded(damaged, f"{path}: damaged gzip file"),
+        gzip.GzipFile(fileobj=io.BytesIO(blob)) as file,
+    ):
         content = file.read(limit + 1)
     if len(content) > limit:
         raise InputError(f"{path}: unpacks to more than {limit} bytes, is it damaged?")
@@ -62,9 +74,11 @@ def _unpacked(blob: bytes, path: Path) -> bytes:
 
 
 def read_content(path: Path, inside: Mapping[str, str], reason: str = "") -> bytes:
-    """Return the content of a file, unpacked where gzip packed it, or of a file in a QIIME 2 archive.
+    """Return the content of a file, unpacked where gzip packed it, or of a file in a QIIME 2
+    archive.
 
-    `inside` and `reason` are those of `read_artifact`. Raises `InputError`: it cannot be read, or is too large.
+    `inside` and `reason` are those of `read_artifact`. Raises `InputError`: it cannot be read, or
+    is too large.
     """
     if read_bytes(path, len(ZIP_MAGIC)) == ZIP_MAGIC:
         return read_artifact(path, inside, reason)
@@ -78,9 +92,13 @@ def read_text(path: Path, inside: Mapping[str, str] = {}, reason: str = "") -> s
 
 
 def decoded(blob: bytes, where: Path | str) -> str:
-    """Return UTF-8 text without byte order mark; `InputError` names the first byte that shows another encoding."""
+    """Return UTF-8 text without byte order mark; `InputError` names the first byte that shows
+    another encoding.
+    """
     if blob.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError(f"{where}: is UTF-16 (Excel's 'Unicode text'), expected UTF-8; save as UTF-8")
+        raise InputError(
+            f"{where}: is UTF-16 (Excel's 'Unicode text'), expected UTF-8; save as UTF-8"
+        )
     if blob.startswith(HDF5_MAGIC):
         raise InputError(f"{where}: is HDF5, as BIOM tables are, expected text")
     text, position = "", blob.find(b"\0")
@@ -91,7 +109,8 @@ def decoded(blob: bytes, where: Path | str) -> str:
     if position >= 0:
         line = blob.count(b"\n", 0, position) + 1
         raise InputError(
-            f"{where}: line {line}: byte 0x{blob[position]:02x} at byte position {position} is not UTF-8 "
+            f"{where}: line {line}: byte 0x{blob[position]:02x} at byte position {position} is "
+            "not UTF-8 "
             "text; save as UTF-8, or convert Latin-1 with `iconv -f latin1 -t utf-8`"
         )
     return text
@@ -111,10 +130,11 @@ def unix(text: str) -> str:
 
 
 def _delimiter(text: str, id_names: Collection[str]) -> str:
-    """Return what separates the cells of a table: a tab, a semicolon or a comma, as its header shows.
+    """Return what separates the cells of a table: a tab, a semicolon or a comma, as its header
+    shows.
 
-    The header is the first line whose first cell is one of `id_names`, in any case, else the first line that is no
-    comment (#).
+    The header is the first line whose first cell is one of `id_names`, in any case, else the first
+    line that is no comment (#).
     """
     header = ""
     for line in itertools.islice(io.StringIO(text), HEADER_WITHIN):
@@ -127,7 +147,8 @@ def _delimiter(text: str, id_names: Collection[str]) -> str:
 
 
 def parse_rows(text: str, where: Path | str, delimiter: str = "\t") -> Iterator[Row]:
-    """Yield line number and cells of each row, quoted as csv has them; any line ends, no blank lines.
+    """Yield line number and cells of each row, quoted as csv has them; any line ends, no blank
+    lines.
 
     Raises `InputError`: quotes that do not close, while the faulty row is read.
     """
@@ -140,7 +161,8 @@ def parse_rows(text: str, where: Path | str, delimiter: str = "\t") -> Iterator[
                 yield line, cells
     except csv.Error as error:
         raise InputError(
-            f"{where}: the row that begins on line {line + 1} cannot be read ({error}); a double quote is "
+            f"{where}: the row that begins on line {line + 1} cannot be read ({error}); a double "
+            "quote is "
             'open or inside a cell: write it twice ("") in a quoted cell, or remove it'
         ) from error
 
@@ -150,8 +172,9 @@ def read_header(
 ) -> tuple[list[str], Iterator[Row]]:
     """Return the cells of the header of a table, and the rows below it.
 
-    The header is the first row that is no comment, and its first cell one of `id_names`, in any case. R names the
-    column of row names by nothing, or leaves it out of the header: such a header begins with an empty cell.
+    The header is the first row that is no comment, and its first cell one of `id_names`, in any
+    case. R names the column of row names by nothing, or leaves it out of the header: such a header
+    begins with an empty cell.
 
     Raises `InputError`: no such header; `expected` is said in the message.
     """
@@ -168,7 +191,8 @@ def read_header(
         if len(below[1]) == len(cells) + 1:
             return ["", *(cell.strip() for cell in cells)], itertools.chain([below], rows)
         raise InputError(
-            f"{where}: line {line} begins with {cells[0][:60]!r} (cells separated by {DELIMITERS[delimiter]}), "
+            f"{where}: line {line} begins with {cells[0][:60]!r} (cells separated by "
+            f"{DELIMITERS[delimiter]}), "
             f"expected {expected}"
         )
     raise InputError(f"{where}: empty or nothing but comments, expected {expected}")

@@ -31,7 +31,8 @@ from aam.model.heads import (
 from aam.model.sample import SampleEncoder
 
 SIZE_GROUPS = 4
-# Patches that a CPU encodes at a time, so that what one layer writes is in its cache for the next (docs/decisions.md).
+# Patches that a CPU encodes at a time, so that what one layer writes is in its cache for the next
+# (docs/decisions.md).
 CACHED_PATCHES = 4096
 # Of one ASV among about 50 in a sample.
 TYPICAL_LOG_SHARE = -4.0
@@ -64,8 +65,12 @@ class Masks:
 
 
 def _seen_into(kind: type[Any]) -> type[Any]:
-    """FSDP2 looks for gradients in what is returned; torch 2.7 sees into no dataclass that it does not know."""
-    register_pytree_node(kind, lambda made: ([*vars(made).values()], None), lambda values, _: kind(*values))
+    """FSDP2 looks for gradients in what is returned; torch 2.7 sees into no dataclass that it does
+    not know.
+    """
+    register_pytree_node(
+        kind, lambda made: ([*vars(made).values()], None), lambda values, _: kind(*values)
+    )
     return kind
 
 
@@ -74,13 +79,13 @@ def _seen_into(kind: type[Any]) -> type[Any]:
 class Outputs:
     """Vectors and predictions of one batch; a head that the model lacks leaves None.
 
-    `samples` [B, D], `asvs` [U, D], `distance` [B, B], `faith_pd` [B], `nucleotides` [masked, 4] (logits
-    of A, C, G, T in the order of ``where.nonzero()``), `counts` [B, S] (log of relative abundance), `target`
-    [B, T] (transformed units), `quantiles` [B, Q, T], `labels` one [B, classes] of
-    logits for each class column; `read` [B, W] are the vectors that target heads read; `compared` [B, C] those whose
-    distances are predicted.
-    `spread` is the standard deviation of the distance, the unit of its loss; `auxiliary` are the predictions of
-    `AuxiliaryHeads` by name.
+    `samples` [B, D], `asvs` [U, D], `distance` [B, B], `faith_pd` [B], `nucleotides` [masked, 4]
+    (logits of A, C, G, T in the order of ``where.nonzero()``), `counts` [B, S] (log of relative
+    abundance), `target` [B, T] (transformed units), `quantiles` [B, Q, T], `labels` one [B,
+    classes] of logits for each class column; `read` [B, W] are the vectors that target heads read;
+    `compared` [B, C] those whose distances are predicted.
+    `spread` is the standard deviation of the distance, the unit of its loss; `auxiliary` are the
+    predictions of `AuxiliaryHeads` by name.
     """
 
     samples: Float[Tensor, "B D"]
@@ -98,19 +103,24 @@ class Outputs:
     auxiliary: dict[str, Tensor] = field(default_factory=dict)
 
     def full(self) -> Outputs:
-        """Return the same in float32 where it was in half precision: losses compare it with float32."""
+        """Return the same in float32 where it was in half precision: losses compare it with
+        float32.
+        """
         half = (torch.float16, torch.bfloat16)
         values = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         in_full = {name: value.float() for name, value in values.items() if value.dtype in half}
-        auxiliary = {name: value.float() if value.dtype in half else value for name, value in self.auxiliary.items()}
+        auxiliary = {
+            name: value.float() if value.dtype in half else value
+            for name, value in self.auxiliary.items()
+        }
         return replace(self, auxiliary=auxiliary, **in_full)  # type: ignore[arg-type]
 
 
 class Aam(nn.Module):
     """ASV encoder, sample encoder and the heads named by `heads`.
 
-    `bound_memory`, called from outside, changes no result; `gather`, set from outside, puts the rows of other ranks
-    beside those of this rank.
+    `bound_memory`, called from outside, changes no result; `gather`, set from outside, puts the
+    rows of other ranks beside those of this rank.
 
     Parameters
     ----------
@@ -123,7 +133,11 @@ class Aam(nn.Module):
     """
 
     def __init__(
-        self, config: ModelConfig, depth: int, heads: HeadConfig, reference: ReferenceTree | None = None
+        self,
+        config: ModelConfig,
+        depth: int,
+        heads: HeadConfig,
+        reference: ReferenceTree | None = None,
     ) -> None:
         super().__init__()
         width = config.embedding_dim
@@ -132,7 +146,9 @@ class Aam(nn.Module):
         self.reference = reference
         self.branches = None if reference is None else BranchPresence(width, reference)
         metric = heads.metric
-        head: type[DistanceHead | BranchDistanceHead] = DistanceHead if reference is None else BranchDistanceHead
+        head: type[DistanceHead | BranchDistanceHead] = (
+            DistanceHead if reference is None else BranchDistanceHead
+        )
         self.distance = None if metric in (None, "faith_pd") else head(width, metric != "weighted")
         self.faith_pd = DiversityHead(width, heads.scale) if metric == "faith_pd" else None
         self.scale = heads.scale
@@ -141,14 +157,18 @@ class Aam(nn.Module):
         self.covariates = CovariateFusion(width, heads) if heads.levels or heads.numbers else None
         read = width if self.covariates is None else self.covariates.width
         self.target = TargetHead(read, heads) if heads.n_targets else None
-        self.labels = nn.ModuleList(Readout(read, n, shape=heads.regressor) for n in heads.n_classes)
-        # Last, so that auxiliary targets change no random number of the others. Saved weights are called `further`.
+        self.labels = nn.ModuleList(
+            Readout(read, n, shape=heads.regressor) for n in heads.n_classes
+        )
+        # Last, so that auxiliary targets change no random number of the others. Saved weights are
+        # called `further`.
         self.further = AuxiliaryHeads(width, heads.further)
         self.bound_memory(None, False)
         self.gather: Gather = _alone
 
     def bound_memory(self, asv_chunk: int | None, recompute: bool) -> None:
-        """Encode at most `asv_chunk` ASVs at a time; with `recompute` keep no activations for backward.
+        """Encode at most `asv_chunk` ASVs at a time; with `recompute` keep no activations for
+        backward.
 
         Chunks are recomputed whole: a block inside one would otherwise be computed a third time.
         """
@@ -159,7 +179,8 @@ class Aam(nn.Module):
     def compile_encoders(self, compiler: str | None) -> None:
         """Let a compiler of torch make the blocks of both encoders faster; names of weights stay.
 
-        Only the blocks: around them the strides of a batch change, and each change would compile anew.
+        Only the blocks: around them the strides of a batch change, and each change would compile
+        anew.
         """
         for stack in (self.asv.stack, self.sample.stack) if compiler not in (None, "eager") else ():
             stack.compile(backend=compiler, dynamic=True)
@@ -176,7 +197,9 @@ class Aam(nn.Module):
                 parts.append(self.asv(chunk, padded))
         if len(parts) == 1:
             return parts[0]  # type: ignore[no-any-return]
-        return torch.cat([patches for patches, _ in parts]), torch.cat([vectors for _, vectors in parts])
+        return torch.cat([patches for patches, _ in parts]), torch.cat(
+            [vectors for _, vectors in parts]
+        )
 
     def _asvs_at_once(self, tokens: UInt8[Tensor, "U L"]) -> int:
         if self.asv_chunk is not None:
@@ -188,7 +211,8 @@ class Aam(nn.Module):
     def encode_samples(
         self, asvs: Float[Tensor, "U D"], batch: Batch, hidden: Bool[Tensor, "B S"] | None = None
     ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"], Float[Tensor, "B W"] | None]:
-        """Return ASVs in context ``[B, S, D]``, sample vectors ``[B, D]`` and the presence that they hold, if any.
+        """Return ASVs in context ``[B, S, D]``, sample vectors ``[B, D]`` and the presence that
+        they hold, if any.
 
         Samples come sorted by size, so a group of neighbours is cut to its own longest sample.
         """
@@ -212,8 +236,8 @@ class Aam(nn.Module):
     def standardize(self, batch: Batch) -> None:
         """Center and scale ASV and sample vectors on a first batch, before any training.
 
-        At initialization the vectors of different ASVs, and more so of samples, are almost equal, and the
-        first epochs are spent on telling them apart (docs/decisions.md has the numbers).
+        At initialization the vectors of different ASVs, and more so of samples, are almost equal,
+        and the first epochs are spent on telling them apart (docs/decisions.md has the numbers).
         """
         self.asv.standardize(batch.tokens.split(self._asvs_at_once(batch.tokens)), batch.padded)
         asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
@@ -227,25 +251,37 @@ class Aam(nn.Module):
 
     @torch.no_grad()
     def standardize_auxiliary(self, batch: Batch, names: Collection[str]) -> None:
-        """Scale the heads of auxiliary targets `names`, new beside vectors that are trained, on a first batch."""
+        """Scale the heads of auxiliary targets `names`, new beside vectors that are trained, on a
+        first batch.
+        """
         asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
         self.further.standardize(self.encode_samples(asvs, batch)[1], names)
 
     @torch.no_grad()
     def read_presence_anew(self, batch: Batch) -> None:
-        """Read presence on the reference tree, where there is one, by the principal components of these samples."""
+        """Read presence on the reference tree, where there is one, by the principal components of
+        these samples.
+        """
         present = self._presence(batch)
         if self.branches is not None and present is not None:
             self.branches.standardize(present)
 
-    def forward(self, batch: Batch, masks: Masks | None = None, asvs: Float[Tensor, "U D"] | None = None) -> Outputs:
-        """Run `batch`; `asvs` ``[U, D]`` are its ASV vectors where they were computed beforehand."""
+    def forward(
+        self, batch: Batch, masks: Masks | None = None, asvs: Float[Tensor, "U D"] | None = None
+    ) -> Outputs:
+        """Run `batch`; `asvs` ``[U, D]`` are its ASV vectors where they were computed
+        beforehand.
+        """
         nucleotides = None
         if masks is not None and asvs is None and not (self.reads_samples or self.further):
             nucleotides = self._masked_bases(batch, masks)
-            return Outputs(nucleotides[:0], nucleotides[:0], nucleotides=nucleotides)  # no loss reads any vector
+            return Outputs(
+                nucleotides[:0], nucleotides[:0], nucleotides=nucleotides
+            )  # no loss reads any vector
         if asvs is None:
-            arriving = self.gather(self.encode_asvs(batch.tokens, batch.padded)[1], batch.ranks.asvs)
+            arriving = self.gather(
+                self.encode_asvs(batch.tokens, batch.padded)[1], batch.ranks.asvs
+            )
             if masks is not None and masks.tokens.shape[1] > 0:
                 nucleotides = self._masked_bases(batch, masks)
             asvs = arriving()
@@ -256,14 +292,18 @@ class Aam(nn.Module):
             compared = self.distance.vectors(samples, present)
             distance = self.distance(compared, self.gather(compared, batch.ranks.samples)())
         read = samples if self.covariates is None else self.covariates(samples, batch, context)
-        target, quantiles = (None, None) if self.target is None else self.target.predict(read, batch.category)
+        target, quantiles = (
+            (None, None) if self.target is None else self.target.predict(read, batch.category)
+        )
         return Outputs(
             samples=samples,
             asvs=asvs,
             distance=distance,
             faith_pd=None if self.faith_pd is None else self.faith_pd(samples),
             nucleotides=nucleotides,
-            counts=None if self.count is None or hidden is None else logsigmoid(self.count(context).squeeze(-1)),
+            counts=None
+            if self.count is None or hidden is None
+            else logsigmoid(self.count(context).squeeze(-1)),
             read=read,
             target=target,
             quantiles=quantiles,
@@ -281,7 +321,9 @@ class Aam(nn.Module):
     @property
     def reads_samples(self) -> bool:
         """Whether any head reads sample vectors."""
-        return self.further.reads_samples or any((self.distance, self.faith_pd, self.count, self.target, *self.labels))
+        return self.further.reads_samples or any(
+            (self.distance, self.faith_pd, self.count, self.target, *self.labels)
+        )
 
     def _masked_bases(self, batch: Batch, masks: Masks) -> Float[Tensor, "masked 4"]:
         """Return the predictions of masked bases, from the masked copies alone."""
@@ -293,5 +335,7 @@ class Aam(nn.Module):
         if self.branches is None:
             return None
         if batch.features is None:
-            raise ValueError("the ASVs of the batch are not placed on the reference tree of the model")
+            raise ValueError(
+                "the ASVs of the batch are not placed on the reference tree of the model"
+            )
         return self.branches(batch.features, batch.asv, batch.sizes)  # type: ignore[no-any-return]

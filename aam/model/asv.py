@@ -57,19 +57,31 @@ class AsvEncoder(nn.Module):
     def split_patches(
         self, tokens: UInt8[Tensor, "U L"], padded: bool
     ) -> tuple[UInt8[Tensor, "U P patch"], Bool[Tensor, "U P"] | None]:
-        """Return patches ``[U, P, patch]`` of bases, and which of them hold a base where some do not."""
-        patches = F.pad(tokens, (0, -tokens.shape[1] % self.patch), value=PAD).unflatten(1, (-1, self.patch))
+        """Return patches ``[U, P, patch]`` of bases, and which of them hold a base where some do
+        not.
+        """
+        patches = F.pad(tokens, (0, -tokens.shape[1] % self.patch), value=PAD).unflatten(
+            1, (-1, self.patch)
+        )
         return patches, (patches != PAD).sum(dim=2) > 0 if padded else None
 
-    def _in_place(self, x: Float[Tensor, "U P D"], keep: Bool[Tensor, "U P"] | None) -> Float[Tensor, "U D"]:
-        """Return ASV vectors ``[U, D]`` of patch vectors ``[U, P, D]``, each position with weights of its own."""
+    def _in_place(
+        self, x: Float[Tensor, "U P D"], keep: Bool[Tensor, "U P"] | None
+    ) -> Float[Tensor, "U D"]:
+        """Return ASV vectors ``[U, D]`` of patch vectors ``[U, P, D]``, each position with weights
+        of its own.
+        """
         if keep is not None:
             x = x * keep.unsqueeze(-1)
-        return F.linear(x.flatten(1), self.in_place.weight[:, : x.shape[1:].numel()], self.in_place.bias)
+        return F.linear(
+            x.flatten(1), self.in_place.weight[:, : x.shape[1:].numel()], self.in_place.bias
+        )
 
     @torch.no_grad()
     def standardize(self, chunks: Sequence[UInt8[Tensor, "_ L"]], padded: bool) -> None:
-        """Center and scale both parts of the ASV vectors of a first batch, whose tokens come in chunks."""
+        """Center and scale both parts of the ASV vectors of a first batch, whose tokens come in
+        chunks.
+        """
         pooled, in_place = [], []
         for tokens in chunks:
             x, vectors = self(tokens, padded)
@@ -78,8 +90,12 @@ class AsvEncoder(nn.Module):
         standardize(self.pool.out, torch.cat(pooled), 0.5)
         standardize(self.in_place, torch.cat(in_place))
 
-    def nucleotide_logits(self, patches: Float[Tensor, "U P D"], length: int) -> Float[Tensor, "U L 4"]:
-        """Return scores of A, C, G, T at each position, ``[U, L, 4]``, from patch vectors ``[U, P, D]``."""
+    def nucleotide_logits(
+        self, patches: Float[Tensor, "U P D"], length: int
+    ) -> Float[Tensor, "U L 4"]:
+        """Return scores of A, C, G, T at each position, ``[U, L, 4]``, from patch vectors ``[U, P,
+        D]``.
+        """
         scores: Tensor = self.nucleotide_head(patches)
         by_base: Tensor = scores.unflatten(2, (self.patch, N_BASES)).flatten(1, 2)
         return by_base[:, :length]

@@ -1,4 +1,6 @@
-"""Presence on a reference tree: the branches and 8-mers that a sample has, and UniFrac predicted from them."""
+"""Presence on a reference tree: the branches and 8-mers that a sample has, and UniFrac predicted
+from them.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +15,24 @@ from aam.data.tokens import count_sketch
 from aam.device.precision import full_precision_product
 from aam.device.shapes import Float, Int64
 
-# Length of branch that each 8-mer counts as, in substitutions per site (docs/decisions.md has others).
+# Length of branch that each 8-mer counts as, in substitutions per site (docs/decisions.md has
+# others).
 WORD_LENGTH = 0.002
 
 # Width to which presence is sketched before it is read into the sample vectors.
 SKETCH = 4096
 
-# Standard deviation of what presence adds to the sample vectors, where that of the composition is 1.
+# Standard deviation of what presence adds to the sample vectors, where that of the composition is
+# 1.
 READ = 1.0
 
 
 class BranchPresence(nn.Module):
-    """Which branches of a reference tree lie above the ASVs of a sample, and which 8-mers these hold.
+    """Which branches of a reference tree lie above the ASVs of a sample, and which 8-mers these
+    hold.
 
-    A sample has a branch or word or not, however many of its ASVs show it, as UniFrac asks of a branch. Nothing is
-    learned of them: branches weigh their length, words `WORD_LENGTH`.
+    A sample has a branch or word or not, however many of its ASVs show it, as UniFrac asks of a
+    branch. Nothing is learned of them: branches weigh their length, words `WORD_LENGTH`.
     """
 
     root_weight: Tensor
@@ -61,7 +66,9 @@ class BranchPresence(nn.Module):
             How many they are; the other slots are padding.
         """
         width = len(self.root_weight)
-        present = torch.zeros(len(asv), width + 1, dtype=self.root_weight.dtype, device=features.device)
+        present = torch.zeros(
+            len(asv), width + 1, dtype=self.root_weight.dtype, device=features.device
+        )
         for row, size in enumerate(sizes):
             present[row, features[asv[row, :size]].flatten()] = 1.0
         return present[:, :-1] * self.root_weight
@@ -75,24 +82,29 @@ class BranchPresence(nn.Module):
 
     @torch.no_grad()
     def standardize(self, present: Float[Tensor, "B W"]) -> None:
-        """Read the principal components of a first batch, scaled so that the sample vectors vary by `READ`."""
+        """Read the principal components of a first batch, scaled so that the sample vectors vary by
+        `READ`.
+        """
         sketch, width = self._sketch(present).double(), len(self.readout.bias)
         mean = sketch.mean(dim=0)
         axes = torch.linalg.svd(sketch - mean, full_matrices=False)[2][:width]
-        spread = ((sketch - mean) @ axes.T).var(dim=0).sum().div(width).sqrt().clamp_min(1e-6) / READ
+        spread = ((sketch - mean) @ axes.T).var(dim=0).sum().div(width).sqrt().clamp_min(
+            1e-6
+        ) / READ
         self.readout.weight.zero_()
         self.readout.weight[: len(axes)] = (axes / spread).to(self.readout.weight)
         self.readout.bias.copy_(-(self.readout.weight @ mean.to(self.readout.weight)))
 
 
 class BranchDistanceHead(nn.Module):
-    """Predicted UniFrac from presence on a reference tree and sample vectors: a map of their Tanimoto distance.
+    """Predicted UniFrac from presence on a reference tree and sample vectors: a map of their
+    Tanimoto distance.
 
-    UniFrac is one minus the length of the shared branches over that of all branches. The Tanimoto distance
-    ``1 - <u, v> / (|u|^2 + |v|^2 - <u, v>)`` (Tanimoto 1958) of presence times the root of the length is just that on
-    the reference tree, with 8-mers as further branches. With t that distance, a power p > 0 and a shift b that are
-    learned, the prediction is ``sigmoid(p logit(t) + b)``, at first t itself, for metrics that end at 1, and
-    ``softplus(p logit(t) + b)`` for others.
+    UniFrac is one minus the length of the shared branches over that of all branches. The Tanimoto
+    distance ``1 - <u, v> / (|u|^2 + |v|^2 - <u, v>)`` (Tanimoto 1958) of presence times the root of
+    the length is just that on the reference tree, with 8-mers as further branches. With t that
+    distance, a power p > 0 and a shift b that are learned, the prediction is ``sigmoid(p logit(t) +
+    b)``, at first t itself, for metrics that end at 1, and ``softplus(p logit(t) + b)`` for others.
     """
 
     def __init__(self, width: int, bounded: bool) -> None:
@@ -103,14 +115,20 @@ class BranchDistanceHead(nn.Module):
         self.log_power = nn.Parameter(torch.zeros(1))
         self.shift = nn.Parameter(torch.zeros(1))
 
-    def vectors(self, samples: Float[Tensor, "B D"], present: Float[Tensor, "B W"] | None) -> Float[Tensor, "B C"]:
-        """Return the vectors whose Tanimoto distances are predicted: presence and, beside it, projected samples."""
+    def vectors(
+        self, samples: Float[Tensor, "B D"], present: Float[Tensor, "B W"] | None
+    ) -> Float[Tensor, "B C"]:
+        """Return the vectors whose Tanimoto distances are predicted: presence and, beside it,
+        projected samples.
+        """
         if present is None:
             raise ValueError("nothing is known of the branches of the samples")
         return torch.cat([present, self.project(samples).to(present.dtype)], dim=1)
 
     @staticmethod
-    def _tanimoto(rows: Float[Tensor, "R C"], columns: Float[Tensor, "all_R C"]) -> Float[Tensor, "R all_R"]:
+    def _tanimoto(
+        rows: Float[Tensor, "R C"], columns: Float[Tensor, "all_R C"]
+    ) -> Float[Tensor, "R all_R"]:
         # In full precision: near samples differ in few of their branches.
         shared = full_precision_product(rows, columns)
         rows, columns = rows.to(shared.dtype), columns.to(shared.dtype)
@@ -119,12 +137,16 @@ class BranchDistanceHead(nn.Module):
 
     @torch.no_grad()
     def standardize(self, vectors: Float[Tensor, "B C"], mean: float) -> None:
-        """Shift the map of a metric without a bound so that predictions center on `mean`; others start with t."""
+        """Shift the map of a metric without a bound so that predictions center on `mean`; others
+        start with t.
+        """
         if not self.bounded:
             wanted = math.log(math.expm1(max(mean, 0.01)))
             self.shift.copy_(wanted - self._tanimoto(vectors, vectors).logit().median())
 
-    def forward(self, rows: Float[Tensor, "R C"], columns: Float[Tensor, "all_R C"]) -> Float[Tensor, "R all_R"]:
+    def forward(
+        self, rows: Float[Tensor, "R C"], columns: Float[Tensor, "all_R C"]
+    ) -> Float[Tensor, "R all_R"]:
         """Return distances ``[R, C]`` between vectors of `vectors`."""
         x = self.log_power.exp() * self._tanimoto(rows, columns).logit() + self.shift
         return x.sigmoid() if self.bounded else softplus(x)

@@ -1,4 +1,6 @@
-"""Heads: UniFrac, Faith PD, counts, numeric and class targets, auxiliary targets, and covariates before them."""
+"""Heads: UniFrac, Faith PD, counts, numeric and class targets, auxiliary targets, and covariates
+before them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from aam.data.batch import Batch
 from aam.device.attention import scaled_dot_product_attention
 from aam.device.shapes import Bool, Float, Int64
 
-# A target nearer than this to the border of its range, in shares of it or transformed units, is moved inside.
+# A target nearer than this to the border of its range, in shares of it or transformed units, is
+# moved inside.
 BORDER = 0.02
 
 
@@ -36,8 +39,9 @@ LINKS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] 
 class AuxiliaryConfig:
     """Which auxiliary targets of pretraining a model has.
 
-    `scales` are mean and standard deviation of each of `names` in the training samples (0 and 1 of taxa), `ranks` those
-    of the taxonomy from the top, `taxa` the classes of each, and `entropies` the entropy of these in nats.
+    `scales` are mean and standard deviation of each of `names` in the training samples (0 and 1 of
+    taxa), `ranks` those of the taxonomy from the top, `taxa` the classes of each, and `entropies`
+    the entropy of these in nats.
     """
 
     names: tuple[str, ...] = ()
@@ -49,11 +53,13 @@ class AuxiliaryConfig:
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """Which heads a model carries: the UniFrac metric (or none), counts, auxiliary and the target columns.
+    """Which heads a model carries: the UniFrac metric (or none), counts, auxiliary and the target
+    columns.
 
-    `scale` holds mean and standard deviation of that distance, or of Faith PD, in the training samples. `losses`,
-    `low`, `high` and `zero` are of the numeric columns: their losses (unset: none is ``quantile``), training range and
-    zero in transformed units. `levels` are the categories of each covariate, unknown included; `numbers` counts others.
+    `scale` holds mean and standard deviation of that distance, or of Faith PD, in the training
+    samples. `losses`, `low`, `high` and `zero` are of the numeric columns: their losses (unset:
+    none is ``quantile``), training range and zero in transformed units. `levels` are the categories
+    of each covariate, unknown included; `numbers` counts others.
     """
 
     metric: str | None = None
@@ -92,8 +98,12 @@ class DistanceHead(nn.Module):
         self.log_scale = nn.Parameter(torch.tensor([float(2 * width)]).log() / 2)
         self.log_power = nn.Parameter(torch.zeros(1))
 
-    def vectors(self, samples: Float[Tensor, "B D"], present: Tensor | None = None) -> Float[Tensor, "B D"]:
-        """Return the vectors ``[B, D]`` whose distances are predicted: of samples alone, on no reference tree."""
+    def vectors(
+        self, samples: Float[Tensor, "B D"], present: Tensor | None = None
+    ) -> Float[Tensor, "B D"]:
+        """Return the vectors ``[B, D]`` whose distances are predicted: of samples alone, on no
+        reference tree.
+        """
         return self.project(samples)  # type: ignore[no-any-return]
 
     @torch.no_grad()
@@ -108,12 +118,18 @@ class DistanceHead(nn.Module):
         self.log_scale.copy_((typical / wanted).log())
 
     @staticmethod
-    def _euclidean(rows: Float[Tensor, "R D"], columns: Float[Tensor, "C D"]) -> Float[Tensor, "R C"]:
+    def _euclidean(
+        rows: Float[Tensor, "R D"], columns: Float[Tensor, "C D"]
+    ) -> Float[Tensor, "R C"]:
         # Differences first: as squares and a product, near samples would differ by rounding alone.
         kind = torch.promote_types(rows.dtype, torch.float32)
-        return torch.cdist(rows.to(kind), columns.to(kind), compute_mode="donot_use_mm_for_euclid_dist")
+        return torch.cdist(
+            rows.to(kind), columns.to(kind), compute_mode="donot_use_mm_for_euclid_dist"
+        )
 
-    def forward(self, rows: Float[Tensor, "R D"], columns: Float[Tensor, "C D"]) -> Float[Tensor, "R C"]:
+    def forward(
+        self, rows: Float[Tensor, "R D"], columns: Float[Tensor, "C D"]
+    ) -> Float[Tensor, "R C"]:
         """Return distances ``[R, C]`` between projected vectors ``[R, D]`` and ``[C, D]``."""
         euclidean = self._euclidean(rows, columns).clamp_min(LEAST)
         x = torch.exp(self.log_power.exp() * (euclidean.log() - self.log_scale))
@@ -121,12 +137,15 @@ class DistanceHead(nn.Module):
 
 
 class Readout(nn.Module):
-    """From ``[..., D]`` to ``[..., out]``: a linear model plus a correction by hidden layers that starts at zero.
+    """From ``[..., D]`` to ``[..., out]``: a linear model plus a correction by hidden layers that
+    starts at zero.
 
     By `shape` the linear model reads the hidden layers instead.
     """
 
-    def __init__(self, width: int, out: int, start: float = 0.0, shape: RegressorConfig | None = None) -> None:
+    def __init__(
+        self, width: int, out: int, start: float = 0.0, shape: RegressorConfig | None = None
+    ) -> None:
         super().__init__()
         shape = RegressorConfig() if shape is None else shape
         sizes = shape.regressor_hidden_dims or (width,)
@@ -172,11 +191,13 @@ class DiversityHead(Readout):
 
 
 class TargetHead(Readout):
-    """Numeric targets ``[B, T]`` in transformed units and, where a column has that loss, quantiles ``[B, Q, T]``.
+    """Numeric targets ``[B, T]`` in transformed units and, where a column has that loss, quantiles
+    ``[B, Q, T]``.
 
-    A readout, times a learned factor plus an offset where asked for (of all samples, and of each category), then
-    mapped onto the training range or onto what is 0 or more in own units. Quantiles are that number, the median, and
-    positive steps from it, so that they cannot cross: all that follows the steps is monotone.
+    A readout, times a learned factor plus an offset where asked for (of all samples, and of each
+    category), then mapped onto the training range or onto what is 0 or more in own units. Quantiles
+    are that number, the median, and positive steps from it, so that they cannot cross: all that
+    follows the steps is monotone.
     """
 
     edges: Tensor
@@ -190,8 +211,12 @@ class TargetHead(Readout):
         self.scale = nn.Parameter(torch.ones(n)) if shape.learnable_output_scale else None
         self.shift = nn.Parameter(torch.zeros(n)) if shape.learnable_output_scale else None
         self.scaled_by = heads.scaled_by
-        self.factors = nn.ModuleList(nn.Embedding(heads.levels[column], n) for column in heads.scaled_by)
-        self.offsets = nn.ModuleList(nn.Embedding(heads.levels[column], n) for column in heads.scaled_by)
+        self.factors = nn.ModuleList(
+            nn.Embedding(heads.levels[column], n) for column in heads.scaled_by
+        )
+        self.offsets = nn.ModuleList(
+            nn.Embedding(heads.levels[column], n) for column in heads.scaled_by
+        )
         for tables, start in ((self.factors, 1.0), (self.offsets, 0.0)):
             for table in tables:
                 nn.init.constant_(table.weight, start)  # type: ignore[arg-type]
@@ -204,7 +229,9 @@ class TargetHead(Readout):
     def predict(
         self, x: Float[Tensor, "B D"], category: Int64[Tensor, "B C"] | None
     ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B Q T"] | None]:
-        """Return numbers and quantiles of ``[B, D]``; `category` ``[B, C]`` is needed where its columns scale."""
+        """Return numbers and quantiles of ``[B, D]``; `category` ``[B, C]`` is needed where its
+        columns scale.
+        """
         numbers = self(x)
         if self.scale is not None:
             numbers = numbers * self.scale + self.shift
@@ -228,11 +255,17 @@ class TargetHead(Readout):
         return x if self.kind == "none" else zero + LINKS[self.kind][0](x)
 
     def unlinked(self, target: Float[Tensor, " n"], column: int) -> Float[Tensor, " n"]:
-        """Return the outputs of the linear model that give numbers ``[n]`` of `column`, moved inside at a border."""
+        """Return the outputs of the linear model that give numbers ``[n]`` of `column`, moved
+        inside at a border.
+        """
         low, high, zero = self.edges[:, column]
         if self.kind == "sigmoid":
             return torch.logit((target - low) / (high - low), eps=BORDER)
-        return target if self.kind == "none" else LINKS[self.kind][1]((target - zero).clamp_min(BORDER))
+        return (
+            target
+            if self.kind == "none"
+            else LINKS[self.kind][1]((target - zero).clamp_min(BORDER))
+        )
 
 
 Gather = Callable[[Tensor, tuple[int, ...]], Callable[[], Tensor]]
@@ -253,14 +286,17 @@ class TaxaHead(Readout):
         return torch.split(logits, list(self.sizes), dim=1)
 
     def probabilities(self, asvs: Float[Tensor, "U D"]) -> list[Float[Tensor, "U _"]]:
-        """Return the probability of each class of each rank, from the vectors ``[U, D]`` of ASVs."""
+        """Return the probability of each class of each rank, from the vectors ``[U, D]`` of
+        ASVs.
+        """
         return [torch.softmax(logits.float(), dim=1) for logits in self.by_rank(self(asvs))]
 
 
 class AuxiliaryHeads(nn.ModuleDict):
     """The heads of auxiliary targets by name.
 
-    Distances are maps like that of UniFrac: all read the same sample vectors, each through a linear map of its own.
+    Distances are maps like that of UniFrac: all read the same sample vectors, each through a linear
+    map of its own.
     """
 
     def __init__(self, width: int, config: AuxiliaryConfig) -> None:
@@ -274,7 +310,8 @@ class AuxiliaryHeads(nn.ModuleDict):
             else:
                 self[name] = DistanceHead(width, bounded=True)
             if isinstance(head := self[name], Readout):
-                # From the mean, or from classes that are alike: sample vectors are long, and so were its first errors.
+                # From the mean, or from classes that are alike: sample vectors are long, and so
+                # were its first errors.
                 nn.init.zeros_(head.linear.weight)
 
     @property
@@ -284,13 +321,19 @@ class AuxiliaryHeads(nn.ModuleDict):
 
     @torch.no_grad()
     def standardize(self, samples: Float[Tensor, "B D"], names: Collection[str]) -> None:
-        """Scale the maps of the distances among `names` so that predictions of these samples center on the mean."""
+        """Scale the maps of the distances among `names` so that predictions of these samples center
+        on the mean.
+        """
         for name, head in self.items():
             if isinstance(head, DistanceHead) and name in names:
                 head.standardize(head.vectors(samples), self.scales[name][0])
 
     def forward(
-        self, samples: Float[Tensor, "B D"], asvs: Float[Tensor, "all_U D"], batch: Batch, gather: Gather
+        self,
+        samples: Float[Tensor, "B D"],
+        asvs: Float[Tensor, "all_U D"],
+        batch: Batch,
+        gather: Gather,
     ) -> dict[str, Tensor]:
         """Return what is predicted of the targets that the batch has.
 
@@ -306,7 +349,8 @@ class AuxiliaryHeads(nn.ModuleDict):
         Returns
         -------
         dict of str to tensor
-            Distances [B, all_B], Faith PD [B], logits of taxa [U, classes] for the ASVs that this rank encodes.
+            Distances [B, all_B], Faith PD [B], logits of taxa [U, classes] for the ASVs that this
+            rank encodes.
         """
         predicted: dict[str, Tensor] = {}
         for name, head in self.items():
@@ -316,15 +360,19 @@ class AuxiliaryHeads(nn.ModuleDict):
                 vectors = head.vectors(samples)
                 predicted[name] = head(vectors, gather(vectors, batch.ranks.samples)())
             else:
-                predicted[name] = head(asvs[batch.ranks.own_asvs] if isinstance(head, TaxaHead) else samples)
+                predicted[name] = head(
+                    asvs[batch.ranks.own_asvs] if isinstance(head, TaxaHead) else samples
+                )
         return predicted
 
 
-# --- covariates, joined to sample vectors before the target heads ----------------------------------------------------
+# --- covariates, joined to sample vectors before the target heads ------------------------------
 
 
 class CrossAttention(nn.Module):
-    """Queries ``[B, Q, D]`` attend to keys ``[B, K, E]`` and to one learned null key, which tells them nothing."""
+    """Queries ``[B, Q, D]`` attend to keys ``[B, K, E]`` and to one learned null key, which tells
+    them nothing.
+    """
 
     def __init__(self, width: int, size: int, heads: int) -> None:
         super().__init__()
@@ -334,10 +382,17 @@ class CrossAttention(nn.Module):
         self.null = nn.Parameter(0.02 * torch.randn(1, 1, size))
 
     def forward(
-        self, x: Float[Tensor, "B Q D"], keys: Float[Tensor, "B K E"], mask: Bool[Tensor, "B K"] | None = None
+        self,
+        x: Float[Tensor, "B Q D"],
+        keys: Float[Tensor, "B K E"],
+        mask: Bool[Tensor, "B K"] | None = None,
     ) -> Float[Tensor, "B Q D"]:
-        """Return the attended values ``[B, Q, D]``; `mask` ``[B, K]`` is true where a key may be seen."""
-        keys = torch.cat([self.null.flatten().expand(keys.shape[0], 1, -1).to(keys.dtype), keys], dim=1)
+        """Return the attended values ``[B, Q, D]``; `mask` ``[B, K]`` is true where a key may be
+        seen.
+        """
+        keys = torch.cat(
+            [self.null.flatten().expand(keys.shape[0], 1, -1).to(keys.dtype), keys], dim=1
+        )
         with_null = None if mask is None else F.pad(mask, (1, 0), value=True)[:, None, None]
         key, value = self.pair(keys).unflatten(2, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
         query = self.query(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
@@ -348,10 +403,11 @@ class CrossAttention(nn.Module):
 class CovariateFusion(nn.Module):
     """Joins covariates to sample vectors ``[B, D]``, just before the target heads.
 
-    Each covariate is a vector c of E: of its category (0 is unknown), or linear in its value and in whether that is
-    missing. With [c] all of them side by side: ``concat`` [h; c], ``add`` h + W c, ``gmu`` h + sigmoid(G [h; c]) *
-    tanh(W c) (Arevalo et al. 2017); ``cross-attention`` h + what it reads of the covariates; ``perceiver`` h + the mean
-    of latents that attended to the covariates and the sample's ASVs, layer by layer (Jaegle et al. 2021).
+    Each covariate is a vector c of E: of its category (0 is unknown), or linear in its value and in
+    whether that is missing. With [c] all of them side by side: ``concat`` [h; c], ``add`` h + W c,
+    ``gmu`` h + sigmoid(G [h; c]) * tanh(W c) (Arevalo et al. 2017); ``cross-attention`` h + what it
+    reads of the covariates; ``perceiver`` h + the mean of latents that attended to the covariates
+    and the sample's ASVs, layer by layer (Jaegle et al. 2021).
     """
 
     def __init__(self, width: int, heads: HeadConfig) -> None:
@@ -372,32 +428,46 @@ class CovariateFusion(nn.Module):
             self.latents = nn.Parameter(0.02 * torch.randn(options.perceiver_num_latents, width))
             self.widen, self.out = nn.Linear(size, width), nn.Linear(width, width)
             layers = range(options.perceiver_num_layers)
-            self.layers = nn.ModuleList(CrossAttention(width, width, options.cross_attn_heads) for _ in layers)
+            self.layers = nn.ModuleList(
+                CrossAttention(width, width, options.cross_attn_heads) for _ in layers
+            )
             self.feeds = nn.ModuleList(Readout(width, width) for _ in layers)
 
     def forward(
         self, samples: Float[Tensor, "B D"], batch: Batch, context: Float[Tensor, "B S D"]
     ) -> Float[Tensor, "B W"]:
-        """Return the vectors ``[B, W]`` that target heads read; `context` ``[B, S, D]`` are the ASVs of the samples."""
+        """Return the vectors ``[B, W]`` that target heads read; `context` ``[B, S, D]`` are the
+        ASVs of the samples.
+        """
         if batch.category is None or batch.covariate is None:
             raise ValueError("the model reads covariates, and the batch has none")
         missing = batch.covariate.isnan()
-        pairs = torch.stack([batch.covariate.masked_fill(missing, 0), missing.to(samples.dtype)], dim=2)
+        pairs = torch.stack(
+            [batch.covariate.masked_fill(missing, 0), missing.to(samples.dtype)], dim=2
+        )
         vectors = [table(batch.category[:, column]) for column, table in enumerate(self.categories)]
         vectors += [layer(pairs[:, column]) for column, layer in enumerate(self.numbers)]
         keys = torch.stack(vectors, dim=1)
         if self.fusion == "cross-attention":
             return samples + self.attention(samples[:, None], keys)[:, 0]  # type: ignore[no-any-return]
         if self.fusion == "perceiver":
-            return samples + self._perceived(torch.cat([self.widen(keys), context], dim=1), batch.counts > 0)
+            return samples + self._perceived(
+                torch.cat([self.widen(keys), context], dim=1), batch.counts > 0
+            )
         beside, flat = torch.cat([samples, keys.flatten(1)], dim=1), keys.flatten(1)
         if self.fusion == "concat":
             return beside
         added = self.project(flat)
-        return samples + (added if self.fusion == "add" else torch.sigmoid(self.gate(beside)) * torch.tanh(added))
+        return samples + (
+            added if self.fusion == "add" else torch.sigmoid(self.gate(beside)) * torch.tanh(added)
+        )
 
-    def _perceived(self, keys: Float[Tensor, "B K D"], present: Bool[Tensor, "B S"]) -> Float[Tensor, "B D"]:
-        """Return the mean of the latents ``[B, D]``; `present` says which ASVs, the last of `keys`, are no padding."""
+    def _perceived(
+        self, keys: Float[Tensor, "B K D"], present: Bool[Tensor, "B S"]
+    ) -> Float[Tensor, "B D"]:
+        """Return the mean of the latents ``[B, D]``; `present` says which ASVs, the last of `keys`,
+        are no padding.
+        """
         mask = F.pad(present, (keys.shape[1] - present.shape[1], 0), value=True)
         latents = self.latents.expand(keys.shape[0], -1, -1)
         for layer, feed in zip(self.layers, self.feeds, strict=True):

@@ -22,7 +22,9 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(
-        self, x: Float[Tensor, "batch length D"], mask: Bool[Tensor, "#batch 1 #length length"] | None
+        self,
+        x: Float[Tensor, "batch length D"],
+        mask: Bool[Tensor, "#batch 1 #length length"] | None,
     ) -> Float[Tensor, "batch length D"]:
         """Attend; `mask` ``[batch, 1, 1, length]`` is true where a position may be seen.
 
@@ -48,11 +50,15 @@ class Block(nn.Module):
         self.dropout = dropout
 
     def forward(
-        self, x: Float[Tensor, "batch length D"], mask: Bool[Tensor, "#batch 1 #length length"] | None
+        self,
+        x: Float[Tensor, "batch length D"],
+        mask: Bool[Tensor, "#batch 1 #length length"] | None,
     ) -> Float[Tensor, "batch length D"]:
         """Transform ``[batch, length, D]``."""
         x = x + self._drop(self.attention(self.norm_attention(x), mask))
-        return x + self._drop(self.narrow(F.gelu(self.widen(self.norm_feed(x)), approximate="tanh")))
+        return x + self._drop(
+            self.narrow(F.gelu(self.widen(self.norm_feed(x)), approximate="tanh"))
+        )
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training) if self.dropout else x
@@ -93,7 +99,9 @@ class AttentionPool(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch length D"], mask: Bool[Tensor, "batch length"] | None = None
     ) -> Float[Tensor, "batch D"]:
-        """Pool ``[batch, length, D]`` to ``[batch, D]``; `mask` ``[batch, length]`` is true where kept."""
+        """Pool ``[batch, length, D]`` to ``[batch, D]``; `mask` ``[batch, length]`` is true where
+        kept.
+        """
         batch, length, width = x.shape
         weights = self.weights(x, mask)
         split = x.view(batch, length, self.heads, width // self.heads)
@@ -102,13 +110,17 @@ class AttentionPool(nn.Module):
     def weights(
         self, x: Float[Tensor, "batch length D"], mask: Bool[Tensor, "batch length"] | None = None
     ) -> Float[Tensor, "batch length heads"]:
-        """Return the weights of each head ``[batch, length, heads]``, whose sum over the length is 1."""
+        """Return the weights of each head ``[batch, length, heads]``, whose sum over the length is
+        1.
+        """
         return masked_softmax(self.score(x), None if mask is None else mask.unsqueeze(-1), dim=1)
 
 
 @torch.no_grad()
 def standardize(layer: nn.Linear, outputs: Tensor, scale: float = 1.0) -> None:
-    """Change `layer` so that these of its outputs ``[n, D]`` have mean 0 and standard deviation `scale`."""
+    """Change `layer` so that these of its outputs ``[n, D]`` have mean 0 and standard deviation
+    `scale`.
+    """
     spread = outputs.var(dim=0).mean().sqrt().clamp_min(1e-6) / scale
     layer.bias.sub_(outputs.mean(dim=0)).div_(spread)
     layer.weight.div_(spread)

@@ -17,7 +17,9 @@ DEPTH = 1000
 
 
 def fixed_network(config: ModelConfig) -> Aam:
-    """Return a network whose weights come from numpy, so that they are the same with every torch."""
+    """Return a network whose weights come from numpy, so that they are the same with every
+    torch.
+    """
     network = Aam(config, DEPTH, HeadConfig(metric="unifrac", counts=True, n_targets=1))
     rng = np.random.default_rng(0)
     with torch.no_grad():
@@ -28,7 +30,9 @@ def fixed_network(config: ModelConfig) -> Aam:
 
 
 def fixed_batch(longest: int = 100) -> Batch:
-    """Return six samples of up to 40 out of 64 ASVs of 90 to 100 nucleotides, cut to the `longest` that is read."""
+    """Return six samples of up to 40 out of 64 ASVs of 90 to 100 nucleotides, cut to the `longest`
+    that is read.
+    """
     rng = np.random.default_rng(1)
     tokens = rng.integers(1, 5, (64, 100)).astype(np.uint8)
     tokens[::3, 90:] = 0
@@ -40,9 +44,13 @@ def fixed_batch(longest: int = 100) -> Batch:
         counts[row, :size] = rng.integers(1, 100, size)
     named = tuple(f"sample {row}" for row in range(6))
     return Batch(
-        torch.from_numpy(tokens), torch.from_numpy(asv), torch.from_numpy(counts), sizes=sizes, padded=True,
+        torch.from_numpy(tokens),
+        torch.from_numpy(asv),
+        torch.from_numpy(counts),
+        sizes=sizes,
+        padded=True,
         sample_ids=named,
-    )  # fmt: skip
+    )
 
 
 def _outputs(network: Aam, batch: Batch) -> dict[str, Tensor]:
@@ -57,7 +65,9 @@ def _outputs(network: Aam, batch: Batch) -> dict[str, Tensor]:
 
         return hook
 
-    handles = [module.register_forward_hook(keep(name)) for name, module in network.named_modules() if name]
+    handles = [
+        module.register_forward_hook(keep(name)) for name, module in network.named_modules() if name
+    ]
     try:
         with torch.no_grad():
             activations_by_name["distance"] = network(batch).distance.double().cpu()
@@ -68,7 +78,9 @@ def _outputs(network: Aam, batch: Batch) -> dict[str, Tensor]:
 
 
 def activations(device: torch.device) -> dict[str, Any]:
-    """Return statistics of every layer of the fixed network in float32 on `device`, and its error against float64."""
+    """Return statistics of every layer of the fixed network in float32 on `device`, and its error
+    against float64.
+    """
     config, batch = ModelConfig(), fixed_batch()
     exact = _outputs(fixed_network(config).double().eval(), batch)
     single = _outputs(fixed_network(config).to(device).eval(), batch.to(device))
@@ -77,7 +89,9 @@ def activations(device: torch.device) -> dict[str, Any]:
             "mean": float(value.mean()),
             "std": float(value.std()),
             "largest": float(value.abs().max()),
-            "error": float((value - exact[name]).abs().max() / exact[name].abs().max().clamp_min(1e-12)),
+            "error": float(
+                (value - exact[name]).abs().max() / exact[name].abs().max().clamp_min(1e-12)
+            ),
         }
         for name, value in single.items()
     }

@@ -37,7 +37,10 @@ class CountEmbedding(nn.Module):
         self.join = nn.Linear(2 * width, width) if method == "concat" else None
 
     def forward(
-        self, vectors: Float[Tensor, "B S D"], counts: Float[Tensor, "B S"], hidden: Bool[Tensor, "B S"] | None
+        self,
+        vectors: Float[Tensor, "B S D"],
+        counts: Float[Tensor, "B S"],
+        hidden: Bool[Tensor, "B S"] | None,
     ) -> Float[Tensor, "B S D"]:
         """Join `counts` ``[B, S]`` to `vectors` ``[B, S, D]``."""
         share = counts / self.depth
@@ -56,12 +59,14 @@ class CountEmbedding(nn.Module):
 
 
 class CompositionAndPresence(nn.Module):
-    """The part of a sample vector without attention: composition, and which features the sample has at all.
+    """The part of a sample vector without attention: composition, and which features the sample has
+    at all.
 
-    The composition is the sum of its ASV vectors, weighted by the root of relative abundance: even at random
-    initialization a linear model of it is a good baseline. Presence is what UniFrac asks of branches: an ASV v
-    shows feature k at the rate r = softplus(w_k v + b_k), and the sample has it to the extent 1 - exp(-sum of r
-    over its ASVs), once however many show it (docs/decisions.md has the numbers of both).
+    The composition is the sum of its ASV vectors, weighted by the root of relative abundance: even
+    at random initialization a linear model of it is a good baseline. Presence is what UniFrac asks
+    of branches: an ASV v shows feature k at the rate r = softplus(w_k v + b_k), and the sample has
+    it to the extent 1 - exp(-sum of r over its ASVs), once however many show it (docs/decisions.md
+    has the numbers of both).
     """
 
     def __init__(self, width: int, abundances: bool) -> None:
@@ -77,7 +82,9 @@ class CompositionAndPresence(nn.Module):
     def _sums(
         self, asvs: Float[Tensor, "U D"], asv: Int64[Tensor, "B S"], counts: Float[Tensor, "B S"]
     ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B F"]]:
-        """Return the composition of each sample, and the extent to which it has each of F features."""
+        """Return the composition of each sample, and the extent to which it has each of F
+        features.
+        """
         keep = counts > 0
         weights = (counts if self.abundances else keep.to(counts)).sqrt()
         weights = weights / weights.square().sum(dim=1, keepdim=True).sqrt()
@@ -88,7 +95,9 @@ class CompositionAndPresence(nn.Module):
         return spread[0] @ asvs, -torch.expm1(-(spread[1] @ F.softplus(self.features(asvs))))
 
     @torch.no_grad()
-    def standardize(self, asvs: Float[Tensor, "U D"], asv: Int64[Tensor, "B S"], counts: Float[Tensor, "B S"]) -> None:
+    def standardize(
+        self, asvs: Float[Tensor, "U D"], asv: Int64[Tensor, "B S"], counts: Float[Tensor, "B S"]
+    ) -> None:
         """Center and scale both parts on a first batch; the composition is the larger one."""
         composition, presence = self._sums(asvs, asv, counts)
         standardize(self.composition, self.composition(composition))
@@ -97,7 +106,9 @@ class CompositionAndPresence(nn.Module):
     def forward(
         self, asvs: Float[Tensor, "U D"], asv: Int64[Tensor, "B S"], counts: Float[Tensor, "B S"]
     ) -> Float[Tensor, "B D"]:
-        """Return sample vectors ``[B, D]`` from the vectors of distinct ASVs ``[U, D]``, `asv` and `counts`."""
+        """Return sample vectors ``[B, D]`` from the vectors of distinct ASVs ``[U, D]``, `asv` and
+        `counts`.
+        """
         composition, presence = self._sums(asvs, asv, counts)
         return self.composition(composition) + self.presence(presence)  # type: ignore[no-any-return]
 
@@ -108,25 +119,37 @@ class SampleEncoder(nn.Module):
     def __init__(self, config: ModelConfig, depth: int) -> None:
         super().__init__()
         width = config.embedding_dim
-        self.count = CountEmbedding(width, depth, config.count_embedding_method) if config.count_embedding else None
+        self.count = (
+            CountEmbedding(width, depth, config.count_embedding_method)
+            if config.count_embedding
+            else None
+        )
         self.stack = Stack(width, config.attention_heads, config.attention_layers, config.dropout)
         self.pool = AttentionPool(width, config.attention_heads)
         self.contents = CompositionAndPresence(width, config.count_embedding)
-        # They center the sample vectors and are not learned: distances do not see them, targets have a bias of their
-        # own, and what rounding leaves of their gradient Adam would scale up.
+        # They center the sample vectors and are not learned: distances do not see them, targets
+        # have a bias of their own, and what rounding leaves of their gradient Adam would scale up.
         for layer in (self.pool.out, self.contents.composition, self.contents.presence):
             layer.bias.requires_grad_(False)
 
     @torch.no_grad()
-    def standardize(self, asvs: Float[Tensor, "U D"], asv: Int64[Tensor, "B S"], counts: Float[Tensor, "B S"]) -> None:
-        """Center and scale the parts of the sample vectors of a first batch; the contents are the larger one."""
+    def standardize(
+        self, asvs: Float[Tensor, "U D"], asv: Int64[Tensor, "B S"], counts: Float[Tensor, "B S"]
+    ) -> None:
+        """Center and scale the parts of the sample vectors of a first batch; the contents are the
+        larger one.
+        """
         self.contents.standardize(asvs, asv, counts)
         standardize(self.pool.out, self(asvs[asv], counts)[1], ATTENDED)
 
     def forward(
-        self, vectors: Float[Tensor, "B S D"], counts: Float[Tensor, "B S"], hidden: Bool[Tensor, "B S"] | None = None
+        self,
+        vectors: Float[Tensor, "B S D"],
+        counts: Float[Tensor, "B S"],
+        hidden: Bool[Tensor, "B S"] | None = None,
     ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
-        """Return ASVs in context ``[B, S, D]`` and what attention adds to the sample vectors, ``[B, D]``.
+        """Return ASVs in context ``[B, S, D]`` and what attention adds to the sample vectors, ``[B,
+        D]``.
 
         Parameters
         ----------
@@ -142,7 +165,11 @@ class SampleEncoder(nn.Module):
         x = self.stack(x, keep[:, None, None, :])
         return x, self.pool(x, keep)
 
-    def attention(self, vectors: Float[Tensor, "B S D"], counts: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
-        """Return how much of the pooled vector each ASV gets, ``[B, S]``: weights of the heads, averaged, of sum 1."""
+    def attention(
+        self, vectors: Float[Tensor, "B S D"], counts: Float[Tensor, "B S"]
+    ) -> Float[Tensor, "B S"]:
+        """Return how much of the pooled vector each ASV gets, ``[B, S]``: weights of the heads,
+        averaged, of sum 1.
+        """
         context, _ = self(vectors, counts)
         return self.pool.weights(context, counts > 0).mean(dim=-1)

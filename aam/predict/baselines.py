@@ -1,4 +1,6 @@
-"""Baselines of a study on its own splits: learners run alone, trivial ones that do not look at the ASVs; their file."""
+"""Baselines of a study on its own splits: learners run alone, trivial ones that do not look at the
+ASVs; their file.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,15 @@ from aam.data.splits import Split
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.errors import InputError, shown
-from aam.evaluate.comparison import COVARIATES, DEPTH, DEPTH_AND_RICHNESS, MAJORITY, MEDIAN, RICHNESS, Baseline
+from aam.evaluate.comparison import (
+    COVARIATES,
+    DEPTH,
+    DEPTH_AND_RICHNESS,
+    MAJORITY,
+    MEDIAN,
+    RICHNESS,
+    Baseline,
+)
 from aam.evaluate.metrics import Array, auroc
 from aam.evaluate.predictions import PredictionTable
 from aam.evaluate.target_predictions import UNKNOWN_CLASS
@@ -50,10 +60,19 @@ NEIGHBOURS = "nearest neighbours on UniFrac"
 
 KMER_NEIGHBOURS = "nearest neighbours on 8-mers"
 
-# Those that are learners of a blend, by their names there: where it was trained, they are what these say in it.
+# Those that are learners of a blend, by their names there: where it was trained, they are what
+# these say in it.
 IN_BLEND = {LINEAR: "presence", TREES_OF_PRESENCE: "forest"}
 
-LEARNED = (FOREST, TREES, FOREST_OF_PRESENCE, TREES_OF_PRESENCE, LINEAR, NEIGHBOURS, KMER_NEIGHBOURS)
+LEARNED = (
+    FOREST,
+    TREES,
+    FOREST_OF_PRESENCE,
+    TREES_OF_PRESENCE,
+    LINEAR,
+    NEIGHBOURS,
+    KMER_NEIGHBOURS,
+)
 
 # How many features a split looks at: candidates for numbers and for classes.
 FEATURE_SHARES: dict[bool, tuple[float | str, ...]] = {False: (0.33, 0.1), True: ("sqrt", 0.1)}
@@ -67,10 +86,12 @@ MAX_NEIGHBOUR_SAMPLES = 20_000
 
 @dataclass(frozen=True)
 class Columns:
-    """Metadata columns of a report: they group samples, or are read beside the ASVs by model and baselines.
+    """Metadata columns of a report: they group samples, or are read beside the ASVs by model and
+    baselines.
 
-    `categories` are reported by category. `categorical` and `numeric` are the covariates, also the column of
-    ``--normalize-by``; learners are to hold in a `study` that is none of training. Each value of `fold` was held out.
+    `categories` are reported by category. `categorical` and `numeric` are the covariates, also the
+    column of ``--normalize-by``; learners are to hold in a `study` that is none of training. Each
+    value of `fold` was held out.
     """
 
     group: str | None = None
@@ -96,19 +117,26 @@ def truth_of(metadata: Metadata, spec: TargetSpec, ids: Sequence[str]) -> Array:
         return metadata.numbers(spec.name, ids)
     place = {label: index for index, label in enumerate(spec.labels)}
     values = metadata.values(spec.name, ids)
-    return np.array([place.get(value or "", UNKNOWN_CLASS if value else -1) for value in values], np.int64)
+    return np.array(
+        [place.get(value or "", UNKNOWN_CLASS if value else -1) for value in values], np.int64
+    )
 
 
 def column_values(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array | None:
     """Return the values of a column as text, empty where missing; none without a column."""
-    return None if column is None else np.array([value or "" for value in metadata.values(column, ids)])
+    return (
+        None
+        if column is None
+        else np.array([value or "" for value in metadata.values(column, ids)])
+    )
 
 
 def covariate_matrix(metadata: Metadata, columns: Columns, ids: Sequence[str]) -> Array:
-    """Return the covariates of samples, float [N, C], whose city-block distance is that of Gower (1971).
+    """Return the covariates of samples, float [N, C], whose city-block distance is that of Gower
+    (1971).
 
-    In one column two categories, and the smallest and largest number, are 1 apart, a missing number half a column from
-    any other; the distance of samples is the mean over the columns.
+    In one column two categories, and the smallest and largest number, are 1 apart, a missing number
+    half a column from any other; the distance of samples is the mean over the columns.
     """
     blocks = [np.zeros((len(ids), 0))]
     for name in columns.categorical:
@@ -134,10 +162,11 @@ class Fold(NamedTuple):
 class Task:
     """What baselines may know of one target.
 
-    `truth` is as in `TargetPredictions`; test samples of `folds` do not overlap; `depth` int [N] are reads before
-    rarefaction, `richness` int [N] ASVs after; `levels` str [N] are group and batch columns whose own median
-    or classes are a baseline; samples of one of `groups` [N] are never parted when a baseline is tuned;
-    `covariates` float [N, C] are what the model reads too; what is learned is to hold in others than its `studies` [N].
+    `truth` is as in `TargetPredictions`; test samples of `folds` do not overlap; `depth` int [N]
+    are reads before rarefaction, `richness` int [N] ASVs after; `levels` str [N] are group and
+    batch columns whose own median or classes are a baseline; samples of one of `groups` [N] are
+    never parted when a baseline is tuned; `covariates` float [N, C] are what the model reads too;
+    what is learned is to hold in others than its `studies` [N].
     """
 
     truth: Array
@@ -160,13 +189,20 @@ class Task:
         return np.full((rows, len(self.labels)) if self.labels else rows, math.nan)
 
     def train_and_test(self) -> list[tuple[Array, Array]]:
-        """Return the rows of training samples with a truth, if any, and those of test samples, for each fold."""
-        folds = [(np.flatnonzero(fold.train & self.has_truth), np.flatnonzero(fold.test)) for fold in self.folds]
+        """Return the rows of training samples with a truth, if any, and those of test samples, for
+        each fold.
+        """
+        folds = [
+            (np.flatnonzero(fold.train & self.has_truth), np.flatnonzero(fold.test))
+            for fold in self.folds
+        ]
         return [(train, test) for train, test in folds if len(train)]
 
 
 def guess(truth: Array, classes: int) -> Array:
-    """Return the median of the known values [N], or all probability [K] on the most frequent of so many classes."""
+    """Return the median of the known values [N], or all probability [K] on the most frequent of so
+    many classes.
+    """
     if not classes:
         return np.asarray(np.median(truth[np.isfinite(truth)]))
     return np.asarray(np.eye(classes)[np.bincount(truth[truth >= 0]).argmax()])
@@ -178,22 +214,30 @@ def _constant(task: Task, train: Array, test: Array) -> Array:
 
 
 def _of_level(levels: Array, task: Task, train: Array, test: Array) -> Array:
-    """Return median or class shares of the training samples of each test sample's own level; NaN if it has none."""
+    """Return median or class shares of the training samples of each test sample's own level; NaN if
+    it has none.
+    """
     result = task.empty(len(test))
     for level in np.unique(levels[test]):
         truth = task.truth[train[levels[train] == level]]
         if len(truth):
-            shares = np.bincount(truth, minlength=len(task.labels)) / len(truth) if task.labels else None
+            shares = (
+                np.bincount(truth, minlength=len(task.labels)) / len(truth) if task.labels else None
+            )
             result[levels[test] == level] = np.median(truth) if shares is None else shares
     return result
 
 
 def _forest(inputs: Array, least: int, seed: int, task: Task, train: Array, test: Array) -> Array:
-    """Return predictions of a random forest on a few columns ``[N, P]``, with leaves of `least` samples."""
+    """Return predictions of a random forest on a few columns ``[N, P]``, with leaves of `least`
+    samples.
+    """
     from sklearn import ensemble
 
     kind = ensemble.RandomForestClassifier if task.labels else ensemble.RandomForestRegressor
-    model = kind(100, max_features=1.0, min_samples_leaf=least, random_state=seed).fit(inputs[train], task.truth[train])
+    model = kind(100, max_features=1.0, min_samples_leaf=least, random_state=seed).fit(
+        inputs[train], task.truth[train]
+    )
     if not task.labels:
         return np.asarray(model.predict(inputs[test]))
     result = np.zeros((len(test), len(task.labels)))
@@ -202,7 +246,8 @@ def _forest(inputs: Array, least: int, seed: int, task: Task, train: Array, test
 
 
 def _ordered(values: Array, task: Task, train: Array, test: Array) -> Array:
-    """Return probabilities of two classes in the order of one value, its direction chosen on the training samples.
+    """Return probabilities of two classes in the order of one value, its direction chosen on the
+    training samples.
 
     The sigmoid is the same in every fold, so that the pooled AUROC is that of the value itself.
     """
@@ -213,11 +258,13 @@ def _ordered(values: Array, task: Task, train: Array, test: Array) -> Array:
 
 
 def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
-    """Return baselines that do not look at which ASVs a sample has, learned on the training samples of each fold.
+    """Return baselines that do not look at which ASVs a sample has, learned on the training samples
+    of each fold.
 
-    The median or majority class; covariates alone; sequencing depth and richness, together and each alone; the median
-    or class shares of the sample's own level of each column of `task.levels`, where training has that level.
-    A value that is the same in all samples, and a level never seen in training, gives no baseline.
+    The median or majority class; covariates alone; sequencing depth and richness, together and each
+    alone; the median or class shares of the sample's own level of each column of `task.levels`,
+    where training has that level. A value that is the same in all samples, and a level never seen
+    in training, gives no baseline.
     """
     predictors: dict[str, Callable[..., Array]] = {MAJORITY if task.labels else MEDIAN: _constant}
     if task.covariates is not None and task.covariates.shape[1]:
@@ -225,12 +272,18 @@ def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
     columns = {DEPTH: np.log1p(task.depth), RICHNESS: np.log1p(task.richness)}
     columns = {name: values for name, values in columns.items() if np.ptp(values) > 0}
     if len(columns) == 2:
-        predictors[DEPTH_AND_RICHNESS] = partial(_forest, np.stack([*columns.values()], axis=1), 10, seed)
+        predictors[DEPTH_AND_RICHNESS] = partial(
+            _forest, np.stack([*columns.values()], axis=1), 10, seed
+        )
     for name, values in columns.items():
         two = len(task.labels) == 2
-        predictors[name] = partial(_ordered, values) if two else partial(_forest, values[:, None], 10, seed)
+        predictors[name] = (
+            partial(_ordered, values) if two else partial(_forest, values[:, None], 10, seed)
+        )
     for column, levels in task.levels.items():
-        predictors[f"the {column}'s {'classes' if task.labels else 'median'}"] = partial(_of_level, levels)
+        predictors[f"the {column}'s {'classes' if task.labels else 'median'}"] = partial(
+            _of_level, levels
+        )
     baselines = []
     for name, predict in predictors.items():
         result = task.empty(len(task.truth))
@@ -241,14 +294,16 @@ def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
     return tuple(baselines)
 
 
-# --- learners alone ------------------------------------------------------------------------------------------------
+# --- learners alone ----------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
 class Neighbours(Learner):
-    """The mean of the nearest training samples, weighted by one over their distance, in each rarefaction.
+    """The mean of the nearest training samples, weighted by one over their distance, in each
+    rarefaction.
 
-    It predicts samples of the table that it was fitted on: its feature holds distances to all of them.
+    It predicts samples of the table that it was fitted on: its feature holds distances to all of
+    them.
 
     Attributes
     ----------
@@ -284,7 +339,10 @@ class Neighbours(Learner):
         """Return what the `number` nearest of the training samples `learn` say of samples."""
         from sklearn.neighbors import KNeighborsRegressor
 
-        model, columns = KNeighborsRegressor(number, metric="precomputed", weights="distance"), self.places_[learn]
+        model, columns = (
+            KNeighborsRegressor(number, metric="precomputed", weights="distance"),
+            self.places_[learn],
+        )
         by_rarefaction = []
         for rarefaction in range(X.rarefactions):
             distances: Floats = np.asarray(X.read(self.distance, rarefaction))[:, columns]
@@ -341,42 +399,72 @@ def _by_study(task: Task, test: Array) -> list[Array]:
 def learned_baselines(
     task: Task, study: Study, rows: Array, forest: ForestConfig, known: Collection[str] = ()
 ) -> tuple[Baseline, ...]:
-    """Return the held-out predictions of learners that are run alone on the samples at `rows` ``[N]``.
+    """Return the held-out predictions of learners that are run alone on the samples at `rows`
+    ``[N]``.
 
-    They read the rarefactions that a model's predictions average, and the covariates of the task: as further features
-    or, for neighbours, as a part of the distance. Those of which the predictions are `known` are left out.
+    They read the rarefactions that a model's predictions average, and the covariates of the task:
+    as further features or, for neighbours, as a part of the distance. Those of which the
+    predictions are `known` are left out.
     """
     if task.covariates is not None:
         covariate = np.zeros((len(study.table.sample_ids), task.covariates.shape[1]), np.float32)
         covariate[rows] = task.covariates
         category = np.zeros((len(covariate), 0), np.int64)
         study = replace(study, labels=replace(study.labels, category=category, covariate=covariate))
-    samples = Samples.rarefied(study, rows, [EVALUATION - 1 - number for number in range(forest.val_prediction_passes)])
-    learners = {name: one for name, one in _learners(task, forest, study.seed).items() if name not in known}
+    samples = Samples.rarefied(
+        study, rows, [EVALUATION - 1 - number for number in range(forest.val_prediction_passes)]
+    )
+    learners = {
+        name: one for name, one in _learners(task, forest, study.seed).items() if name not in known
+    }
     distances = {}
     for name in (NEIGHBOURS, KMER_NEIGHBOURS):
         (distance,) = learners[name].features
-        computed = FEATURES[distance]().transform(samples) if len(rows) <= MAX_NEIGHBOUR_SAMPLES else ()
+        computed = (
+            FEATURES[distance]().transform(samples) if len(rows) <= MAX_NEIGHBOUR_SAMPLES else ()
+        )
         if computed:
             distances[distance] = computed
             continue
         many = len(rows) > MAX_NEIGHBOUR_SAMPLES
-        why = f"they take at most {MAX_NEIGHBOUR_SAMPLES} samples" if many else "they need --tree, a tree of these ASVs"
+        why = (
+            f"they take at most {MAX_NEIGHBOUR_SAMPLES} samples"
+            if many
+            else "they need --tree, a tree of these ASVs"
+        )
         log.info("baseline %s: left out, as %s", name, why)
         del learners[name]
     alone = "; parts of the model, alone: " + ", ".join(sorted(known)) if known else ""
-    log.info("%d learned baselines, on the same samples: %s%s", len({*learners, *known}), ", ".join(learners), alone)
+    log.info(
+        "%d learned baselines, on the same samples: %s%s",
+        len({*learners, *known}),
+        ", ".join(learners),
+        alone,
+    )
     predicted = {name: task.empty(len(rows)) for name in learners}
     seconds = dict.fromkeys(learners, 0.0)
     for train, test in task.train_and_test():
-        names = {feature for learner in learners.values() for feature in learner.features} - distances.keys()
-        X = replace(Inputs.of(fit_features(sorted(names), samples.at(train)), samples), computed=dict(distances))
-        groups, studies = (None if one is None else [*map(str, one[train])] for one in (task.groups, task.studies))
+        names = {
+            feature for learner in learners.values() for feature in learner.features
+        } - distances.keys()
+        X = replace(
+            Inputs.of(fit_features(sorted(names), samples.at(train)), samples),
+            computed=dict(distances),
+        )
+        groups, studies = (
+            None if one is None else [*map(str, one[train])] for one in (task.groups, task.studies)
+        )
         for name, learner in learners.items():
             begun = time.monotonic()
-            fitted = learner.fit(X[train], task.truth[train].astype(np.float64), groups=groups, studies=studies)
+            fitted = learner.fit(
+                X[train], task.truth[train].astype(np.float64), groups=groups, studies=studies
+            )
             for part in _by_study(task, test):
-                centred = fitted.centred_on(X[part]) if len(part) >= LEAST_TO_CENTRE and studies else fitted
+                centred = (
+                    fitted.centred_on(X[part])
+                    if len(part) >= LEAST_TO_CENTRE and studies
+                    else fitted
+                )
                 outputs = centred.outputs(X[part])
                 predicted[name][part] = outputs if task.labels else outputs[:, 0]
             seconds[name] += time.monotonic() - begun
@@ -394,17 +482,22 @@ def baselines_of(
     forest: ForestConfig | None = None,
     known: Collection[str] = (),
 ) -> tuple[tuple[str, ...], tuple[Baseline, ...]]:
-    """Return the samples of the study that have metadata, and baselines on the training samples of each split.
+    """Return the samples of the study that have metadata, and baselines on the training samples of
+    each split.
 
     The trivial ones and, with `forest`, the learned ones but for those `known` already.
     """
     ids = tuple(name for name in study.table.sample_ids if name in metadata)
     rows = study.rows(ids)
-    levels = {name: column_values(metadata, name, ids) for name in (columns.group, columns.batch) if name}
+    levels = {
+        name: column_values(metadata, name, ids) for name in (columns.group, columns.batch) if name
+    }
     task = Task(
         truth=truth_of(metadata, spec, ids),
         labels=spec.labels,
-        folds=tuple(Fold(np.isin(ids, split.not_held_out), np.isin(ids, split.held_out)) for split in splits),
+        folds=tuple(
+            Fold(np.isin(ids, split.not_held_out), np.isin(ids, split.held_out)) for split in splits
+        ),
         depth=study.table.depths[rows],
         richness=rarefied_richness(study, rows),
         levels={name: values for name, values in sorted(levels.items()) if values is not None},
@@ -423,19 +516,22 @@ def rows_for(baseline: Baseline, ids: Sequence[str], wanted: Sequence[str]) -> B
     return replace(baseline, predicted=padded[[place.get(name, -1) for name in wanted]])
 
 
-# --- the file: predictions of baselines as one table, and what they were made from ---------------------------------
+# --- the file: predictions of baselines as one table, and what they were made from -------------
 
 
 def split_digest(split: Split) -> str:
     """Return SHA-256 of which samples are learned from and which are held out."""
     held_out = set(split.held_out)
-    lines = sorted(f"{name}\t{'held out' if name in held_out else 'learned'}\n" for name in split.sample_ids)
+    lines = sorted(
+        f"{name}\t{'held out' if name in held_out else 'learned'}\n" for name in split.sample_ids
+    )
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """What baselines were made from, and what a model beside them is evaluated on; None = not known.
+    """What baselines were made from, and what a model beside them is evaluated on; None = not
+    known.
 
     `table` is the SHA-256 of the file and `splits` are those of `split_digest`.
     """
@@ -448,7 +544,9 @@ class Provenance:
 
 
 def read_provenance(baselines: Path) -> Provenance | None:
-    """Return what a file of baselines was made from, written beside it as .json; none where that is not there."""
+    """Return what a file of baselines was made from, written beside it as .json; none where that is
+    not there.
+    """
     path = baselines.with_suffix(".json")
     if not path.is_file():
         return None
@@ -474,12 +572,20 @@ def check_provenance(path: Path, evaluated: Provenance) -> list[str]:
     made = read_provenance(path)
     if made is None:
         beside = path.with_suffix(".json").name
-        return [f"--baselines {path}: {beside} is not beside it or does not say what the baselines were made from"]
+        return [
+            (
+                f"--baselines {path}: {beside} is not beside it or does not say what the baselines "
+                "were made from"
+            )
+        ]
     problems = []
     if None not in (made.table, evaluated.table) and made.table != evaluated.table:
         problems.append("they were made from another --table")
     if None not in (made.depth, evaluated.depth) and made.depth != evaluated.depth:
-        problems.append(f"they read {made.depth} reads of each sample and the model {evaluated.depth} (--rarefy-depth)")
+        problems.append(
+            f"they read {made.depth} reads of each sample and the model {evaluated.depth} "
+            "(--rarefy-depth)"
+        )
     if made.splits and evaluated.splits and not set(evaluated.splits) <= set(made.splits):
         problems.append("they were made on another --split")
     if problems:
@@ -487,17 +593,26 @@ def check_provenance(path: Path, evaluated: Provenance) -> list[str]:
         raise InputError(*(f"--baselines {path}: {problem}; {again}" for problem in problems))
     warnings = []
     if None not in (made.seed, evaluated.seed) and made.seed != evaluated.seed:
-        warnings.append(f"--baselines {path}: seed {made.seed} drew their reads, and seed {evaluated.seed} the model's")
-    if made.covariates is not None and (lacking := set(evaluated.covariates or ()) - set(made.covariates)):
         warnings.append(
-            f"--baselines {path}: the model reads the covariates {shown(sorted(lacking))} and they do not: "
-            "pass `aam baselines` the same --categorical-columns, --numeric-columns and --normalize-by"
+            f"--baselines {path}: seed {made.seed} drew their reads, and seed {evaluated.seed} "
+            "the model's"
+        )
+    if made.covariates is not None and (
+        lacking := set(evaluated.covariates or ()) - set(made.covariates)
+    ):
+        warnings.append(
+            f"--baselines {path}: the model reads the covariates {shown(sorted(lacking))} and "
+            "they do not: "
+            "pass `aam baselines` the same --categorical-columns, --numeric-columns and "
+            "--normalize-by"
         )
     return warnings
 
 
 def as_prediction_table(
-    ids: Sequence[str], baselines: Sequence[tuple[TargetSpec, tuple[Baseline, ...]]], splits: Sequence[Split]
+    ids: Sequence[str],
+    baselines: Sequence[tuple[TargetSpec, tuple[Baseline, ...]]],
+    splits: Sequence[Split],
 ) -> PredictionTable:
     """Return held-out predictions as one table, whose targets are called TARGET: BASELINE."""
     fold = {name: split.test_fold for split in splits for name in split.held_out}
@@ -521,7 +636,9 @@ def as_prediction_table(
 def _from_columns(table: PredictionTable, column: TargetSpec, spec: TargetSpec) -> Baseline:
     """Return one baseline of the target `spec`, its classes in the order of the target's."""
     if unknown := set(column.labels) - set(spec.labels):
-        raise InputError(f"--baselines: {column.name!r} has classes {shown(unknown)} that the model has not")
+        raise InputError(
+            f"--baselines: {column.name!r} has classes {shown(unknown)} that the model has not"
+        )
     name = column.name.removeprefix(f"{spec.name}: ")
     predicted = table.values.get(column.name)
     if predicted is None:
@@ -531,10 +648,14 @@ def _from_columns(table: PredictionTable, column: TargetSpec, spec: TargetSpec) 
     return Baseline(name, predicted, trivial=name not in LEARNED)
 
 
-def baselines_in(table: PredictionTable, spec: TargetSpec, target: PredictionTable) -> tuple[Baseline, ...]:
-    """Return those that `aam baselines` wrote for a target, with the rows of the predictions `target`.
+def baselines_in(
+    table: PredictionTable, spec: TargetSpec, target: PredictionTable
+) -> tuple[Baseline, ...]:
+    """Return those that `aam baselines` wrote for a target, with the rows of the predictions
+    `target`.
 
-    Raises `InputError`: no baseline of any target, other classes, or a sample that another fold held out.
+    Raises `InputError`: no baseline of any target, other classes, or a sample that another fold
+    held out.
     """
     fold_of = dict(zip(table.sample_ids, table.folds, strict=True))
     moved = [
@@ -543,10 +664,20 @@ def baselines_in(table: PredictionTable, spec: TargetSpec, target: PredictionTab
         if fold and fold_of.get(name, fold) != fold
     ]
     if moved:
-        raise InputError(f"--baselines: {len(moved)} samples were held out in another fold: {shown(moved)}; one split")
+        raise InputError(
+            f"--baselines: {len(moved)} samples were held out in another fold: {shown(moved)}; "
+            "one split"
+        )
     columns = [column for column in table.specs if column.name.startswith(f"{spec.name}: ")]
     baselines = [_from_columns(table, column, spec) for column in columns]
-    if not any(column.name.startswith(f"{other.name}: ") for other in target.specs for column in table.specs):
+    if not any(
+        column.name.startswith(f"{other.name}: ")
+        for other in target.specs
+        for column in table.specs
+    ):
         names = shown([column.name for column in table.specs])
-        raise InputError(f"--baselines: no column '{spec.name}: BASELINE'; it has {names}; run `aam baselines` again")
+        raise InputError(
+            f"--baselines: no column '{spec.name}: BASELINE'; it has {names}; run `aam "
+            "baselines` again"
+        )
     return tuple(rows_for(baseline, table.sample_ids, target.sample_ids) for baseline in baselines)

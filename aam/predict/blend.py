@@ -1,4 +1,6 @@
-"""The blend of learners: which there are, and their weights, fitted on what they predict out of their folds."""
+"""The blend of learners: which there are, and their weights, fitted on what they predict out of
+their folds.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +17,43 @@ from aam.data.targets import Targets, TargetSpec
 from aam.errors import shown
 from aam.predict.features import FEATURES, Feature, Inputs, Samples, fit_features
 from aam.predict.forest import Forest
-from aam.predict.learner import Arrays, Floats, Learner, Rows, Truth, make_truth, restore_state, save_state, subsample
+from aam.predict.learner import (
+    Arrays,
+    Floats,
+    Learner,
+    Rows,
+    Truth,
+    make_truth,
+    restore_state,
+    save_state,
+    subsample,
+)
 from aam.predict.linear import Linear
 
 log = logging.getLogger("aam")
 
-# The network's name among learners; it is trained apart, and its weight is fitted on validation samples.
+# The network's name among learners; it is trained apart, and its weight is fitted on validation
+# samples.
 NETWORK = "deep"
 
-# Learners beside the network, by what --members calls them; those of `n_classes` and a `random_state`.
+# Learners beside the network, by what --members calls them; those of `n_classes` and a
+# `random_state`.
 LEARNERS: dict[str, Callable[[int, int], Learner]] = {
     "presence": Linear,
-    "kernel": lambda classes, seed: Linear(classes, seed, {"presence": 1.0, "kmers": 1.0, "covariates": 0.5}),
+    "kernel": lambda classes, seed: Linear(
+        classes, seed, {"presence": 1.0, "kmers": 1.0, "covariates": 0.5}
+    ),
     "forest": Forest,
     "branches": lambda classes, seed: Linear(classes, seed, {"branches": 1.0, "covariates": 0.5}),
 }
 
 # What they are.
 IN_WORDS = {
-    NETWORK: "a network", "presence": "linear, of which ASVs are present", "kernel": "linear, of their sequences too",
+    NETWORK: "a network",
+    "presence": "linear, of which ASVs are present",
+    "kernel": "linear, of their sequences too",
     "forest": "extra trees",
-}  # fmt: skip
+}
 
 # What predicts tables of another region; not one of --members.
 ELSEWHERE = ("branches",)
@@ -45,18 +63,20 @@ CLASSES: dict[str, type[Learner]] = {"Linear": Linear, "Forest": Forest}
 
 RAREFACTIONS = 6
 
-# Of more training samples so many are learned from, drawn at random: as many as a forest learns from in one
-# rarefaction. The 8-mers of the ASVs of all 300,000 samples of a study would take 5 GB.
+# Of more training samples so many are learned from, drawn at random: as many as a forest learns
+# from in one rarefaction. The 8-mers of the ASVs of all 300,000 samples of a study would take 5 GB.
 MOST_SAMPLES = 20_000
 
-# In units of the loss of the equal blend, per learner. Unshrunk weights lost to equal ones on every study tried.
+# In units of the loss of the equal blend, per learner. Unshrunk weights lost to equal ones on every
+# study tried.
 SHRINKAGE = 0.1
 
-# What weights are shrunk toward where whole studies are held out, other learners 1: linear models hold better there.
+# What weights are shrunk toward where whole studies are held out, other learners 1: linear models
+# hold better there.
 STUDY_WEIGHTS = {"presence": 2.0}
 
-# The weight of a study of another column beside the one study of a column, and the most samples of others that are
-# learned from, which speak for all (docs/decisions.md).
+# The weight of a study of another column beside the one study of a column, and the most samples of
+# others that are learned from, which speak for all (docs/decisions.md).
 OTHERS, MOST_OTHERS = 0.3, 2000
 
 # So many samples double the shrinkage, fewer raise it further: of a handful, one would decide.
@@ -73,14 +93,17 @@ LOWEST_POWER, HIGHEST_POWER = -2.0, 3.0
 
 
 def temper(probabilities: Floats, power: float) -> Floats:
-    """Return probabilities ``[n, classes]`` to a power, again of sum 1: above 1 surer, below 1 less sure."""
+    """Return probabilities ``[n, classes]`` to a power, again of sum 1: above 1 surer, below 1 less
+    sure.
+    """
     logs = power * np.log(np.maximum(probabilities, 1e-12))
     powers = np.exp(logs - logs.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
 def fit_power(probabilities: Floats, truth: Truth) -> float:
-    """Return the power at which probabilities out of their folds make the true classes most likely (Guo et al. 2017).
+    """Return the power at which probabilities out of their folds make the true classes most likely
+    (Guo et al. 2017).
 
     Samples without a prediction (NaN) are left out; 1 without any, and for numbers.
     """
@@ -96,13 +119,17 @@ def fit_power(probabilities: Floats, truth: Truth) -> float:
         tempered = temper(probabilities[rows], float(np.exp(log_power)))[np.arange(len(true)), true]
         return float(-(weights * np.log(np.maximum(tempered, 1e-12))).sum())
 
-    return float(np.exp(minimize_scalar(loss, bounds=(LOWEST_POWER, HIGHEST_POWER), method="bounded").x))
+    return float(
+        np.exp(minimize_scalar(loss, bounds=(LOWEST_POWER, HIGHEST_POWER), method="bounded").x)
+    )
 
 
 def blend_power(blended: Floats, truth: Truth) -> float:
-    """Return the power of blended probabilities ``[n, classes]``, fitted out of their folds; 1 for two classes.
+    """Return the power of blended probabilities ``[n, classes]``, fitted out of their folds; 1 for
+    two classes.
 
-    Two classes are predicted without their base rate, and a slope that differs between folds would mix their order.
+    Two classes are predicted without their base rate, and a slope that differs between folds would
+    mix their order.
     """
     return fit_power(blended, truth) if truth.classes > 2 else 1.0
 
@@ -110,13 +137,15 @@ def blend_power(blended: Floats, truth: Truth) -> float:
 def blend_weights(
     predictions: Floats, truth: Truth, shrinkage: float = SHRINKAGE, prior: Floats | None = None
 ) -> Floats:
-    """Return weights ``[M]``, none negative and of sum 1, of the `predictions` ``[M, n, W]`` of M learners out of fold.
+    """Return weights ``[M]``, none negative and of sum 1, of the `predictions` ``[M, n, W]`` of M
+    learners out of fold.
 
-    They minimize the squared error of numbers, or the Brier score of probabilities, plus `shrinkage` times the squared
-    distance from `prior`, equal weights by default; few samples shrink more. Probabilities are tempered first, each
-    learner's to be as sure as it is right: the weight is to go to the learner that ranks best, not to the surest.
-    Samples that a learner has no prediction of (NaN) are left out; without any, or with a shrinkage of infinity, the
-    weights are those of the prior.
+    They minimize the squared error of numbers, or the Brier score of probabilities, plus
+    `shrinkage` times the squared distance from `prior`, equal weights by default; few samples
+    shrink more. Probabilities are tempered first, each learner's to be as sure as it is right: the
+    weight is to go to the learner that ranks best, not to the surest. Samples that a learner has no
+    prediction of (NaN) are left out; without any, or with a shrinkage of infinity, the weights are
+    those of the prior.
     """
     from scipy.optimize import minimize
 
@@ -134,17 +163,22 @@ def blend_weights(
     cross = cross / max(float(default @ cross @ default), 1e-300) + pull * np.eye(number)
     toward = pull * default
     solution = minimize(
-        lambda weights: weights @ cross @ weights - 2 * toward @ weights, default,
-        jac=lambda weights: 2 * (cross @ weights - toward), method="SLSQP", bounds=[(0, 1)] * number,
+        lambda weights: weights @ cross @ weights - 2 * toward @ weights,
+        default,
+        jac=lambda weights: 2 * (cross @ weights - toward),
+        method="SLSQP",
+        bounds=[(0, 1)] * number,
         constraints={"type": "eq", "fun": lambda weights: weights.sum() - 1},
-    )  # fmt: skip
+    )
     weights = np.maximum(solution.x, 0)
     return np.asarray(weights / weights.sum())
 
 
 @dataclass(frozen=True, eq=False)
 class OutOfFold:
-    """What M learners said of the samples at `rows` out of their folds, ``[M, n, W]``, and the truth."""
+    """What M learners said of the samples at `rows` out of their folds, ``[M, n, W]``, and the
+    truth.
+    """
 
     rows: Rows
     truth: Truth
@@ -153,7 +187,8 @@ class OutOfFold:
 
 @dataclass(frozen=True, eq=False)
 class TargetBlend:
-    """The learners of one target by name, the weight of each, the network's too, and the power of probabilities.
+    """The learners of one target by name, the weight of each, the network's too, and the power of
+    probabilities.
 
     `out_of_fold` is there after fitting, and is not saved.
     """
@@ -165,22 +200,27 @@ class TargetBlend:
 
     def blend(self, scores: Mapping[str, Floats]) -> Floats:
         """Return the weighted mean of what each learner says, probabilities to the power."""
-        mean = np.asarray(sum(weight * scores[name] for name, weight in self.weights.items() if weight > 0))
+        mean = np.asarray(
+            sum(weight * scores[name] for name, weight in self.weights.items() if weight > 0)
+        )
         return mean if self.power == 1 else temper(mean, self.power)
 
     def with_network(self, rows: Rows, predicted: Floats) -> TargetBlend:
-        """Return the blend with the network in it, whose weight against the others is fitted on some samples.
+        """Return the blend with the network in it, whose weight against the others is fitted on
+        some samples.
 
         Parameters
         ----------
         rows : int64 [n]
-            Validation samples, from which the network has not learned, though they chose its epoch. Where there are
-            none, nothing shows that the network helps, and its weight is 0.
+            Validation samples, from which the network has not learned, though they chose its epoch.
+            Where there are none, nothing shows that the network helps, and its weight is 0.
         predicted : float64 [n, W]
             What it says of them.
         """
         if self.out_of_fold is None:
-            raise ValueError("the learners were read from a file, which holds nothing to fit weights on")
+            raise ValueError(
+                "the learners were read from a file, which holds nothing to fit weights on"
+            )
         out_of_fold, others = self.out_of_fold, np.array(list(self.weights.values()))
         place = {row: number for number, row in enumerate(out_of_fold.rows.tolist())}
         pairs = [(number, place[row]) for number, row in enumerate(rows.tolist()) if row in place]
@@ -202,7 +242,9 @@ def specs_in_order(targets: Targets) -> tuple[TargetSpec, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Blend:
-    """What predicts: for each target, numbers first, learners and their weights, and the features that they read."""
+    """What predicts: for each target, numbers first, learners and their weights, and the features
+    that they read.
+    """
 
     fitted: tuple[TargetBlend, ...] = ()
     features: Mapping[str, Feature] = field(default_factory=dict, repr=False)
@@ -215,7 +257,9 @@ class Blend:
     @property
     def is_relative(self) -> bool:
         """Whether any learner reads samples relative to the mean of their study."""
-        return any(hasattr(learner, "centre_") for one in self.fitted for learner in one.learners.values())
+        return any(
+            hasattr(learner, "centre_") for one in self.fitted for learner in one.learners.values()
+        )
 
     @property
     def network_weight(self) -> float:
@@ -224,10 +268,16 @@ class Blend:
 
     def alone(self, name: str) -> Blend:
         """Return what predicts every target by one of the learners alone."""
-        return replace(self, fitted=tuple(TargetBlend({name: one.learners[name]}, {name: 1.0}) for one in self.fitted))
+        return replace(
+            self,
+            fitted=tuple(
+                TargetBlend({name: one.learners[name]}, {name: 1.0}) for one in self.fitted
+            ),
+        )
 
     def check(self, targets: Targets, network: bool) -> None:
-        """Raise `ValueError` where what was read from a file does not belong together, or to the `targets`.
+        """Raise `ValueError` where what was read from a file does not belong together, or to the
+        `targets`.
 
         `network` says whether there is one.
         """
@@ -236,13 +286,19 @@ class Blend:
         for spec, one in pairs:
             names = {*one.learners, NETWORK} if network else one.learners.keys()
             weights = np.array(list(one.weights.values()))
-            if not one.weights.keys() <= names or not (weights >= 0).all() or not 0 < weights.sum() < np.inf:
+            if (
+                not one.weights.keys() <= names
+                or not (weights >= 0).all()
+                or not 0 < weights.sum() < np.inf
+            ):
                 raise ValueError(f"weights {one.weights} for {shown(names)}")
             if not np.isfinite(one.power):
                 raise ValueError(f"a power of {one.power}")
             for learner in one.learners.values():
                 if learner.n_classes != len(spec.labels):
-                    raise ValueError(f"{learner.n_classes} classes of {spec.name}, expected {len(spec.labels)}")
+                    raise ValueError(
+                        f"{learner.n_classes} classes of {spec.name}, expected {len(spec.labels)}"
+                    )
                 learner.check(widths)
 
     def inputs(self, samples: Samples) -> Inputs:
@@ -253,26 +309,36 @@ class Blend:
         """Return the blend for a study of which these are samples, whose labels nobody needs."""
         X = self.inputs(samples)
         fitted = [
-            replace(one, learners={name: learner.centred_on(X) for name, learner in one.learners.items()})
+            replace(
+                one,
+                learners={name: learner.centred_on(X) for name, learner in one.learners.items()},
+            )
             for one in self.fitted
         ]
         return replace(self, fitted=tuple(fitted))
 
     def scores(self, X: Inputs | None) -> list[dict[str, Floats]]:
-        """Return for each target what each learner but the network says, from all rarefactions of the samples.
+        """Return for each target what each learner but the network says, from all rarefactions of
+        the samples.
 
-        Numbers are encoded, ``[n, 1]``; classes have probabilities, ``[n, classes]``. Without learners `X` is none.
+        Numbers are encoded, ``[n, 1]``; classes have probabilities, ``[n, classes]``. Without
+        learners `X` is none.
         """
         if X is None:
             return [{} for _ in self.fitted]
-        return [{name: learner.outputs(X) for name, learner in one.learners.items()} for one in self.fitted]
+        return [
+            {name: learner.outputs(X) for name, learner in one.learners.items()}
+            for one in self.fitted
+        ]
 
     def blend(self, scores: Sequence[Mapping[str, Floats]]) -> list[Floats]:
         """Return for each target the blend of what its learners, the network too, say."""
         return [one.blend(of_target) for one, of_target in zip(self.fitted, scores, strict=True)]
 
     def with_network(self, rows: Rows, predicted: Sequence[Floats]) -> Blend:
-        """Return the blend with the network in it; parameters as `TargetBlend.with_network`, for each target."""
+        """Return the blend with the network in it; parameters as `TargetBlend.with_network`, for
+        each target.
+        """
         pairs = zip(self.fitted, predicted, strict=True)
         return replace(self, fitted=tuple(one.with_network(rows, values) for one, values in pairs))
 
@@ -283,12 +349,19 @@ def network_alone(targets: Targets) -> Blend:
 
 
 def fit_blend(
-    study: Study, targets: Targets, rows: Rows, groups: Sequence[str] | None, seed: int, names: Sequence[str],
-    studies: Sequence[str] | None = None, rarefactions: int = RAREFACTIONS,
-) -> Blend:  # fmt: skip
+    study: Study,
+    targets: Targets,
+    rows: Rows,
+    groups: Sequence[str] | None,
+    seed: int,
+    names: Sequence[str],
+    studies: Sequence[str] | None = None,
+    rarefactions: int = RAREFACTIONS,
+) -> Blend:
     """Fit learners of every target on the samples at `rows`, and the weights of their blend.
 
-    Inner folds of whole groups, or of whole studies, choose penalties and weights; then every learner learns from all.
+    Inner folds of whole groups, or of whole studies, choose penalties and weights; then every
+    learner learns from all.
 
     Parameters
     ----------
@@ -309,23 +382,32 @@ def fit_blend(
     """
     kept = subsample(len(rows), RAREFACTIONS, MOST_SAMPLES)
     samples = Samples.rarefied(study, rows[kept], range(rarefactions))
-    features = fit_features([name for one in names for name in LEARNERS[one](0, seed).features], samples)
+    features = fit_features(
+        [name for one in names for name in LEARNERS[one](0, seed).features], samples
+    )
     X = Inputs.of(features, samples)
     weights = study.labels.weight[samples.rows].astype(np.float64)
     numbers = study.labels.target[samples.rows, : len(targets.numeric)].astype(np.float64)
     labels = study.labels.label[samples.rows, : len(targets.classes)]
     values = [*numbers.T, *np.where(labels < 0, np.nan, labels).T]
     every, fitted = list(zip(specs_in_order(targets), values, strict=True)), []
-    by_sample = [None if one is None else [one[place] for place in kept.tolist()] for one in (groups, studies)]
+    by_sample = [
+        None if one is None else [one[place] for place in kept.tolist()]
+        for one in (groups, studies)
+    ]
     for spec, _ in every:
         learners = {name: LEARNERS[name](len(spec.labels), seed) for name in names}
-        fitted.append(_fit_target(spec, learners, X, learned_from(spec, every, weights, *by_sample)))
+        fitted.append(
+            _fit_target(spec, learners, X, learned_from(spec, every, weights, *by_sample))
+        )
     return Blend(tuple(fitted), features)
 
 
 @dataclass(frozen=True, eq=False)
 class LearnedFrom:
-    """What a target is learned from: places int64 [n] of samples, their values, weights, groups and studies."""
+    """What a target is learned from: places int64 [n] of samples, their values, weights, groups and
+    studies.
+    """
 
     places: Rows
     values: Floats
@@ -337,14 +419,19 @@ class LearnedFrom:
 
 
 def learned_from(
-    spec: TargetSpec, every: Sequence[tuple[TargetSpec, Floats]], weights: Floats, groups: list[str] | None,
+    spec: TargetSpec,
+    every: Sequence[tuple[TargetSpec, Floats]],
+    weights: Floats,
+    groups: list[str] | None,
     studies: list[str] | None,
-) -> LearnedFrom:  # fmt: skip
-    """Return what a target is learned from: the samples with a value and, of a single study, those of other targets.
+) -> LearnedFrom:
+    """Return what a target is learned from: the samples with a value and, of a single study, those
+    of other targets.
 
-    Cases and controls of other diseases say something of a disease: where the column of two classes has values in one
-    study only, samples of other columns with these classes count too, each study of a column by `OTHERS`. Columns of
-    which a sample has two are no such tasks, but properties of the same samples.
+    Cases and controls of other diseases say something of a disease: where the column of two classes
+    has values in one study only, samples of other columns with these classes count too, each study
+    of a column by `OTHERS`. Columns of which a sample has two are no such tasks, but properties of
+    the same samples.
 
     Parameters
     ----------
@@ -362,7 +449,11 @@ def learned_from(
         return None if names is None else [names[place] for place in own.tolist()]
 
     alone = LearnedFrom(own, values[own], weights[own], named(groups), named(studies))
-    alike = [(other.name, one) for other, one in every if other.labels == spec.labels and other is not spec]
+    alike = [
+        (other.name, one)
+        for other, one in every
+        if other.labels == spec.labels and other is not spec
+    ]
     if studies is None or len(spec.labels) != 2 or len(set(alone.studies or ())) != 1 or not alike:
         return alone
     of_others = np.stack([one for _, one in alike])
@@ -376,20 +467,28 @@ def learned_from(
     # A study weighs by the root of its weights.
     share = OTHERS**2 * len(others) / len(taken)
     log.info(
-        "%s: one study in training; %d samples of %s count too, a study by %.1f", spec.name, len(others),
-        shown([name for (name, _), one in zip(alike, known, strict=True) if one.any()]), OTHERS,
-    )  # fmt: skip
+        "%s: one study in training; %d samples of %s count too, a study by %.1f",
+        spec.name,
+        len(others),
+        shown([name for (name, _), one in zip(alike, known, strict=True) if one.any()]),
+        OTHERS,
+    )
     return LearnedFrom(
         places,
         np.concatenate([values[own], of_others[column, taken]]),
         np.concatenate([weights[own], share * weights[taken]]),
         None,
-        [*(alone.studies or ()), *(f"{studies[at]}/{alike[of][0]}" for at, of in zip(taken, column, strict=True))],
+        [
+            *(alone.studies or ()),
+            *(f"{studies[at]}/{alike[of][0]}" for at, of in zip(taken, column, strict=True)),
+        ],
         choose=False,
     )
 
 
-def _fit_target(spec: TargetSpec, learners: dict[str, Learner], X: Inputs, source: LearnedFrom) -> TargetBlend:
+def _fit_target(
+    spec: TargetSpec, learners: dict[str, Learner], X: Inputs, source: LearnedFrom
+) -> TargetBlend:
     """Return the learners of one target, fitted, and their weights."""
     X, y, sample_weight, studies = X[source.places], source.values, source.weights, source.studies
     for name, learner in learners.items():
@@ -398,17 +497,25 @@ def _fit_target(spec: TargetSpec, learners: dict[str, Learner], X: Inputs, sourc
         log.info("%s: learner %s fitted in %.1f s", spec.name, name, time.monotonic() - begun)
     truth = make_truth(y, len(spec.labels), sample_weight, studies)
     predictions = np.stack([learner.out_of_fold_ for learner in learners.values()])
-    toward = np.array([1.0 if studies is None else STUDY_WEIGHTS.get(name, 1.0) for name in learners])
+    toward = np.array(
+        [1.0 if studies is None else STUDY_WEIGHTS.get(name, 1.0) for name in learners]
+    )
     shares = blend_weights(predictions, truth, prior=toward / toward.sum())
     power = blend_power(np.tensordot(shares, predictions, axes=1), truth)
     out_of_fold = OutOfFold(X.samples.rows[X.places], truth, predictions)
-    return TargetBlend(learners, dict(zip(learners, shares.tolist(), strict=True)), power, out_of_fold)
+    return TargetBlend(
+        learners, dict(zip(learners, shares.tolist(), strict=True)), power, out_of_fold
+    )
 
 
 def blend_to_arrays(blend: Blend) -> tuple[Arrays, dict[str, Any]]:
-    """Return the learners and features of a blend as arrays by name, and what describes them in JSON."""
+    """Return the learners and features of a blend as arrays by name, and what describes them in
+    JSON.
+    """
     arrays: Arrays = {}
-    features = {name: save_state(one, f"features/{name}", arrays) for name, one in blend.features.items()}
+    features = {
+        name: save_state(one, f"features/{name}", arrays) for name, one in blend.features.items()
+    }
     targets = []
     for number, one in enumerate(blend.fitted):
         learners = {
@@ -436,7 +543,10 @@ def blend_from_arrays(arrays: Arrays, description: dict[str, Any]) -> Blend:
     for number, one in enumerate(description["targets"]):
         learners = {
             name: restore_state(
-                CLASSES[facts["class"]](**facts["parameters"]), f"{number}/{name}", arrays, facts["fitted"]
+                CLASSES[facts["class"]](**facts["parameters"]),
+                f"{number}/{name}",
+                arrays,
+                facts["fitted"],
             )
             for name, facts in one["learners"].items()
         }

@@ -1,4 +1,6 @@
-"""A trained model as one function of tensors: written by torch.export or as ONNX, compared with it on odd batches."""
+"""A trained model as one function of tensors: written by torch.export or as ONNX, compared with it
+on odd batches.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,10 @@ from aam.predict.forest import Forest, Trees
 from aam.predict.linear import SMALLEST, Linear
 from aam.predict.saved_model import SavedModel
 
-# --- learners ------------------------------------------------------------------------------------------------------
+# --- learners -----------------------------------------------------------------------------------
 
-# Names of features, and what the graph computes of each: presence [B, V], sums of sketches by ASV, covariates [B, P].
+# Names of features, and what the graph computes of each: presence [B, V], sums of sketches by ASV,
+# covariates [B, P].
 Features = Mapping[str, Any]
 
 
@@ -52,7 +55,8 @@ class ExportedLinear(nn.Module):
 
     def __init__(self, learner: Linear) -> None:
         super().__init__()
-        # Two empty buffers cannot be written by torch.export: without covariates there are no weights of them.
+        # Two empty buffers cannot be written by torch.export: without covariates there are no
+        # weights of them.
         weights = {name: one for name, one in learner.coef_.items() if one.size}
         self.names, self.classes = tuple(weights), learner.n_classes
         for name, one in weights.items():
@@ -60,7 +64,9 @@ class ExportedLinear(nn.Module):
         self.register_buffer("intercept", _double(learner.intercept_))
         if self.classes:
             # More classes than two know their base rates already.
-            self.register_buffer("base_rates", _double(learner.base_rates_ if self.classes == 2 else np.ones(1)))
+            self.register_buffer(
+                "base_rates", _double(learner.base_rates_ if self.classes == 2 else np.ones(1))
+            )
             return
         self.low, self.high = learner.range_
         middles = (learner.thresholds_ + np.append(learner.thresholds_[1:], self.high)) / 2
@@ -73,7 +79,9 @@ class ExportedLinear(nn.Module):
         total = self.intercept
         for name in self.names:
             weights = getattr(self, f"weights_{name}")
-            total = total + (features[name](weights) if name == "kmers" else features[name] @ weights)
+            total = total + (
+                features[name](weights) if name == "kmers" else features[name] @ weights
+            )
         return self._shares(total) if self.classes else self._median(total)
 
     def _shares(self, scores: Tensor) -> Tensor:
@@ -83,7 +91,9 @@ class ExportedLinear(nn.Module):
         return shares / shares.sum(dim=1, keepdim=True)
 
     def _median(self, distribution: Tensor) -> Tensor:
-        """Return the median of predicted distributions ``[B, q]``, as `Thresholds.quantile` does."""
+        """Return the median of predicted distributions ``[B, q]``, as `Thresholds.quantile`
+        does.
+        """
         number = distribution.shape[1]
         before = torch.ones(number, number, dtype=torch.bool).tril()
         repeated = distribution[:, None, :]
@@ -95,7 +105,9 @@ class ExportedLinear(nn.Module):
         at = ((steps <= 0.5).sum(dim=1, keepdim=True) - 1).clamp(0, number)
         low, high = steps.gather(1, at), steps.gather(1, at + 1)
         share = (0.5 - low) / (high - low)
-        return (self.place[at] + share * (self.place[at + 1] - self.place[at])).clamp(self.low, self.high)
+        return (self.place[at] + share * (self.place[at + 1] - self.place[at])).clamp(
+            self.low, self.high
+        )
 
 
 def _depth(trees: Trees) -> int:
@@ -142,7 +154,9 @@ class ExportedForest(nn.Module):
 
 
 class ExportedLearners(nn.Module):
-    """All learners of a model, blended, with targets in their own units: numbers ``[B]``, probabilities ``[B, K]``."""
+    """All learners of a model, blended, with targets in their own units: numbers ``[B]``,
+    probabilities ``[B, K]``.
+    """
 
     bucket: Tensor
     sign: Tensor
@@ -173,7 +187,9 @@ class ExportedLearners(nn.Module):
         """Return one tensor for each target, numbers first."""
         present = (counts > 0).double()
         at = torch.where((counts > 0) & (place[asv] >= 0), place[asv], self.known)
-        presence = torch.zeros(asv.shape[0], self.known + 1, dtype=torch.float64).scatter_add(1, at, present)
+        presence = torch.zeros(asv.shape[0], self.known + 1, dtype=torch.float64).scatter_add(
+            1, at, present
+        )
 
         def kmers(weights: Tensor) -> Tensor:
             return (self._sketched(tokens, weights)[asv] * present[:, :, None]).sum(dim=1)
@@ -187,14 +203,22 @@ class ExportedLearners(nn.Module):
         return tuple(outputs)
 
     def _sketched(self, tokens: Tensor, weights: Tensor) -> Tensor:
-        """Return the sketch of the 8-mers of each ASV ``[U, L]`` times weights ``[BUCKETS, C]``: ``[U, C]``."""
+        """Return the sketch of the 8-mers of each ASV ``[U, L]`` times weights ``[BUCKETS, C]``:
+        ``[U, C]``.
+        """
         words = kmer_words(tokens, K).sort(dim=1).values
-        first = torch.cat([torch.ones_like(words[:, :1], dtype=torch.bool), words[:, 1:] != words[:, :-1]], dim=1)
+        first = torch.cat(
+            [torch.ones_like(words[:, :1], dtype=torch.bool), words[:, 1:] != words[:, :-1]], dim=1
+        )
         distinct = (first & (words < 4**K)).double()
-        sums: Tensor = (weights[self.bucket[words]] * (self.sign[words] * distinct)[:, :, None]).sum(dim=1)
+        sums: Tensor = (
+            weights[self.bucket[words]] * (self.sign[words] * distinct)[:, :, None]
+        ).sum(dim=1)
         return sums / torch.sqrt(distinct.sum(dim=1, keepdim=True).clamp(min=1))
 
-    def _covariates(self, present: Tensor, category: Tensor | None, covariate: Tensor | None) -> Tensor:
+    def _covariates(
+        self, present: Tensor, category: Tensor | None, covariate: Tensor | None
+    ) -> Tensor:
         """Return categories as columns of 0 and 1, then numbers, 0 where unknown: ``[B, P]``."""
         parts = [present[:, :0]]
         if category is not None and covariate is not None:
@@ -211,9 +235,17 @@ def decoded(values: Tensor, spec: TargetSpec) -> Tensor:
 
 
 def _blended(one: TargetBlend, learners: Mapping[str, nn.Module], features: Features) -> Tensor:
-    """Return the weighted mean of what the learners say, probabilities to the power, as `TargetBlend.blend` does."""
-    mean: Tensor = torch.stack([w * learners[name](features) for name, w in one.weights.items() if w > 0]).sum(dim=0)
-    return mean if one.power == 1 else torch.softmax(one.power * torch.log(mean.clamp(min=1e-12)), dim=1)
+    """Return the weighted mean of what the learners say, probabilities to the power, as
+    `TargetBlend.blend` does.
+    """
+    mean: Tensor = torch.stack(
+        [w * learners[name](features) for name, w in one.weights.items() if w > 0]
+    ).sum(dim=0)
+    return (
+        mean
+        if one.power == 1
+        else torch.softmax(one.power * torch.log(mean.clamp(min=1e-12)), dim=1)
+    )
 
 
 def known_asvs(saved: SavedModel) -> int:
@@ -222,7 +254,9 @@ def known_asvs(saved: SavedModel) -> int:
 
 
 def learner_outputs(saved: SavedModel, inputs: dict[str, Tensor]) -> list[Tensor]:
-    """Return what the learners themselves predict of the inputs of `ExportedLearners`, in the targets' own units."""
+    """Return what the learners themselves predict of the inputs of `ExportedLearners`, in the
+    targets' own units.
+    """
     asv, present = inputs["asv"].numpy(), inputs["counts"].numpy() > 0
     samples, slots = np.nonzero(present)
     shape = (len(asv), len(inputs["tokens"]))
@@ -235,7 +269,9 @@ def learner_outputs(saved: SavedModel, inputs: dict[str, Tensor]) -> list[Tensor
         category = inputs["category"].numpy()
         levels = enumerate(saved.blend.features["covariates"].levels_)  # type: ignore[attr-defined]
         parts = [category[:, [column]] == np.arange(1, number + 1) for column, number in levels]
-        covariates = np.concatenate([*parts, np.nan_to_num(inputs["covariate"].numpy())], axis=1).astype(np.float64)
+        covariates = np.concatenate(
+            [*parts, np.nan_to_num(inputs["covariate"].numpy())], axis=1
+        ).astype(np.float64)
     computed: dict[str, tuple[Matrix, ...]] = {
         "presence": (sparse.csr_matrix(counts @ select),),
         "kmers": (Product(counts, kmer_sketch(inputs["tokens"].numpy())),),
@@ -244,11 +280,13 @@ def learner_outputs(saved: SavedModel, inputs: dict[str, Tensor]) -> list[Tensor
     X = Inputs({}, None, np.arange(len(asv)), (0,), computed)  # type: ignore[arg-type]
     blended = saved.blend.blend(saved.blend.scores(X))
     numbers = len(saved.targets.numeric)
-    decoded = saved.targets.decode(np.concatenate([np.zeros((len(asv), 0)), *blended[:numbers]], axis=1))
+    decoded = saved.targets.decode(
+        np.concatenate([np.zeros((len(asv), 0)), *blended[:numbers]], axis=1)
+    )
     return [torch.from_numpy(np.ascontiguousarray(one)) for one in (*decoded.T, *blended[numbers:])]
 
 
-# --- a network, and either one in a file -----------------------------------------------------------------------------
+# --- a network, and either one in a file -------------------------------------------------------
 
 FILES = {"onnx": "model.onnx", "torch": "model.pt2"}
 
@@ -263,18 +301,26 @@ TOLERANCE = 1e-5
 
 Run = Callable[[dict[str, Tensor]], list[Tensor]]
 
-# U distinct ASVs, B samples and S ASVs of a sample are free; L may be shorter than the longest ASV of the model.
+# U distinct ASVs, B samples and S ASVs of a sample are free; L may be shorter than the longest ASV
+# of the model.
 AXES = {
-    "tokens": ("U", "L"), "asv": ("B", "S"), "counts": ("B", "S"), "place": ("U",), "category": ("B",),
+    "tokens": ("U", "L"),
+    "asv": ("B", "S"),
+    "counts": ("B", "S"),
+    "place": ("U",),
+    "category": ("B",),
     "covariate": ("B",),
-}  # fmt: skip
+}
 
-# Samples, ASVs of a sample, distinct ASVs, and how many bases shorter than the longest: one of each, odd, larger.
+# Samples, ASVs of a sample, distinct ASVs, and how many bases shorter than the longest: one of
+# each, odd, larger.
 ODD_BATCHES = ((2, 3, 5, 0), (1, 1, 1, 0), (3, 7, 11, 3), (17, 33, 41, 1))
 
 
 class ExportedEncoder(nn.Module):
-    """Tokens uint8 ``[U, L]``, indices int64 ``[B, S]`` and reads float32 ``[B, S]`` to vectors of samples and ASVs."""
+    """Tokens uint8 ``[U, L]``, indices int64 ``[B, S]`` and reads float32 ``[B, S]`` to vectors of
+    samples and ASVs.
+    """
 
     def __init__(self, network: Aam) -> None:
         super().__init__()
@@ -295,7 +341,9 @@ class ExportedEncoder(nn.Module):
 
 
 class ExportedModel(ExportedEncoder):
-    """The same with the heads: numbers ``[B]`` in their own units, quantiles ``[B, Q]``, probabilities ``[B, K]``."""
+    """The same with the heads: numbers ``[B]`` in their own units, quantiles ``[B, Q]``,
+    probabilities ``[B, K]``.
+    """
 
     def __init__(self, saved: SavedModel) -> None:
         super().__init__(saved.required_network)
@@ -318,7 +366,9 @@ class ExportedModel(ExportedEncoder):
         outputs = []
         if network.target is not None:
             numbers, quantiles = network.target.predict(read, category)
-            outputs += [decoded(numbers[:, column], spec) for column, spec in enumerate(self.numeric)]
+            outputs += [
+                decoded(numbers[:, column], spec) for column, spec in enumerate(self.numeric)
+            ]
             for column, spec in enumerate(self.numeric):
                 if quantiles is not None and spec.quantiles:
                     outputs.append(decoded(quantiles[:, :, column], spec))
@@ -333,13 +383,16 @@ def of_learners(saved: SavedModel, part: str) -> bool:
 def check_exportable(saved: SavedModel, part: str) -> None:
     """Raise `InputError` for what no graph of tensors can hold."""
     if not of_learners(saved, part) and saved.required_network.reference is not None:
-        raise InputError("--model: it places ASVs on a reference tree, which no graph of tensors can hold")
+        raise InputError(
+            "--model: it places ASVs on a reference tree, which no graph of tensors can hold"
+        )
     if part == "encoder":
         return
     if not saved.targets.specs:
         raise InputError("--part model: a pretrained encoder has no targets; pass --part encoder")
     problems = [
-        f"--part model: {spec.name!r} has a scale for each category of {spec.normalize_by!r}, which are text; train "
+        f"--part model: {spec.name!r} has a scale for each category of {spec.normalize_by!r}, "
+        "which are text; train "
         "with another --target-transform, or pass --part encoder"
         for spec in saved.targets.numeric
         if spec.normalize_by is not None
@@ -347,8 +400,10 @@ def check_exportable(saved: SavedModel, part: str) -> None:
     if saved.blend.learners and not of_learners(saved, part):
         others = sorted(saved.blend.learners)
         problems.append(
-            f"--part model: this model blends its network with {', '.join(others)}, and one file holds the one or the "
-            f"others; train with --members deep or --members {' '.join(others)}, or pass --part encoder"
+            f"--part model: this model blends its network with {', '.join(others)}, and one file "
+            "holds the one or the "
+            f"others; train with --members deep or --members {' '.join(others)}, or pass --part "
+            "encoder"
         )
     if problems:
         raise InputError(*problems)
@@ -359,11 +414,17 @@ def output_names(saved: SavedModel, part: str) -> list[str]:
     if part == "encoder":
         return ["samples", "asvs"]
     quantiles = [f"{spec.name}_quantiles" for spec in saved.targets.numeric if spec.quantiles]
-    return [spec.name for spec in saved.targets.numeric] + quantiles + [spec.name for spec in saved.targets.classes]
+    return (
+        [spec.name for spec in saved.targets.numeric]
+        + quantiles
+        + [spec.name for spec in saved.targets.classes]
+    )
 
 
 def network_outputs(saved: SavedModel, part: str, inputs: dict[str, Tensor]) -> list[Tensor]:
-    """Return what the network itself gives for some inputs, decoded as predictions are: one for each output name."""
+    """Return what the network itself gives for some inputs, decoded as predictions are: one for
+    each output name.
+    """
     sizes = tuple((inputs["counts"] > 0).sum(dim=1).tolist())
     if part == "encoder" and saved.covariates.columns:
         # They change what target heads read, and no vector; the network asks for them all the same.
@@ -375,17 +436,25 @@ def network_outputs(saved: SavedModel, part: str, inputs: dict[str, Tensor]) -> 
         return [outputs.samples, outputs.asvs]
     tensors = []
     if outputs.target is not None:
-        tensors += [torch.from_numpy(column) for column in saved.targets.decode(outputs.target.numpy()).T]
+        tensors += [
+            torch.from_numpy(column) for column in saved.targets.decode(outputs.target.numpy()).T
+        ]
     for column, spec in enumerate(saved.targets.numeric):
         if outputs.quantiles is not None and spec.quantiles:
             levels = range(outputs.quantiles.shape[1])
-            decoded = [saved.targets.decode(outputs.quantiles[:, level].numpy())[:, column] for level in levels]
+            decoded = [
+                saved.targets.decode(outputs.quantiles[:, level].numpy())[:, column]
+                for level in levels
+            ]
             tensors.append(torch.stack([torch.from_numpy(values) for values in decoded], dim=1))
     return [*tensors, *(torch.softmax(logits, dim=-1) for logits in outputs.labels)]
 
 
-def example_inputs(saved: SavedModel, part: str, shape: Sequence[int], seed: int) -> dict[str, Tensor]:
-    """Return random inputs for ``(B, S, U, shorter)``: samples, slots, ASVs, and bases below the longest ASV.
+def example_inputs(
+    saved: SavedModel, part: str, shape: Sequence[int], seed: int
+) -> dict[str, Tensor]:
+    """Return random inputs for ``(B, S, U, shorter)``: samples, slots, ASVs, and bases below the
+    longest ASV.
 
     Each sample but the longest has empty slots; the second half of the ASVs is shorter than L.
     """
@@ -407,21 +476,25 @@ def example_inputs(saved: SavedModel, part: str, shape: Sequence[int], seed: int
     if part == "model" and saved.covariates.columns:
         levels = [1 + len(names) for names in saved.covariates.categorical.values()]
         drawn = [torch.randint(0, size, (samples,), generator=random) for size in levels]
-        inputs["category"] = torch.stack(drawn, dim=1) if drawn else torch.zeros(samples, 0, dtype=torch.int64)
+        inputs["category"] = (
+            torch.stack(drawn, dim=1) if drawn else torch.zeros(samples, 0, dtype=torch.int64)
+        )
         inputs["covariate"] = torch.randn(samples, len(saved.covariates.numeric), generator=random)
         inputs["covariate"][0] = torch.nan
     return inputs
 
 
 def write_exported(saved: SavedModel, part: str, form: str, folder: Path) -> float:
-    """Write an exported model and its description to `folder`; return its largest difference from the model itself.
+    """Write an exported model and its description to `folder`; return its largest difference from
+    the model itself.
 
     Raises
     ------
     InputError
         A library is not installed.
     RunError
-        What was written differs from the model on an odd batch by more than `TOLERANCE` of its values.
+        What was written differs from the model on an odd batch by more than `TOLERANCE` of its
+        values.
     """
     # torch chooses the attention: the back ends of this machine are no part of a model.
     use_backends({})
@@ -430,12 +503,17 @@ def write_exported(saved: SavedModel, part: str, form: str, folder: Path) -> flo
         names = as_sequences(saved.blend.features["presence"].sequences_)  # type: ignore[attr-defined]
         (folder / ASVS).write_text("".join(f"{name}\n" for name in names), encoding="ascii")
     else:
-        module = (ExportedModel(saved) if part == "model" else ExportedEncoder(saved.required_network)).eval()
+        module = (
+            ExportedModel(saved) if part == "model" else ExportedEncoder(saved.required_network)
+        ).eval()
     with torch.no_grad(), _without_remarks():
         run = (_write_onnx if form == "onnx" else _write_torch)(module, saved, part, folder)
         difference = max(_difference(run, saved, part, seed) for seed in range(len(ODD_BATCHES)))
     if not difference <= TOLERANCE:
-        raise RunError(f"what was exported differs from the model by {difference:.2g} of its values; it is not kept")
+        raise RunError(
+            f"what was exported differs from the model by {difference:.2g} of its values; it is "
+            "not kept"
+        )
     text = json.dumps(_description(saved, part, form, difference), indent=1)
     (folder / "description.json").write_text(text + "\n", encoding="utf-8")
     return difference
@@ -468,13 +546,22 @@ def _write_onnx(module: torch.nn.Module, saved: SavedModel, part: str, folder: P
     inputs = example_inputs(saved, part, ODD_BATCHES[0], 0)
     path, names = folder / FILES["onnx"], output_names(saved, part)
     torch.onnx.export(
-        _program(module, inputs), (), str(path), input_names=list(inputs), output_names=names, opset_version=OPSET,
-        external_data=False, dynamo=True, verbose=False,
-    )  # fmt: skip
+        _program(module, inputs),
+        (),
+        str(path),
+        input_names=list(inputs),
+        output_names=names,
+        opset_version=OPSET,
+        external_data=False,
+        dynamo=True,
+        verbose=False,
+    )
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
     def run(values: dict[str, Tensor]) -> list[Tensor]:
-        outputs: list[Any] = session.run(names, {name: value.numpy() for name, value in values.items()})
+        outputs: list[Any] = session.run(
+            names, {name: value.numpy() for name, value in values.items()}
+        )
         return [torch.from_numpy(value) for value in outputs]
 
     return run
@@ -491,14 +578,18 @@ def _write_torch(module: torch.nn.Module, saved: SavedModel, part: str, folder: 
 
 
 def _difference(run: Run, saved: SavedModel, part: str, seed: int) -> float:
-    """Return the largest difference between the model and what was written on one of the odd batches."""
+    """Return the largest difference between the model and what was written on one of the odd
+    batches.
+    """
     inputs = example_inputs(saved, part, ODD_BATCHES[seed], seed)
     learners = of_learners(saved, part)
     differences = []
     outputs = learner_outputs(saved, inputs) if learners else network_outputs(saved, part, inputs)
     for expected, value in zip(outputs, run(inputs), strict=True):
         if expected.shape != value.shape:
-            raise RunError(f"an output has shape {tuple(value.shape)}, expected {tuple(expected.shape)}")
+            raise RunError(
+                f"an output has shape {tuple(value.shape)}, expected {tuple(expected.shape)}"
+            )
         scale = max(1.0, float(expected.abs().max()))
         differences.append(float((expected - value).abs().max()) / scale)
     return max(differences)
@@ -506,11 +597,22 @@ def _difference(run: Run, saved: SavedModel, part: str, seed: int) -> float:
 
 def _description(saved: SavedModel, part: str, form: str, difference: float) -> dict[str, Any]:
     """Return what a program needs to make the inputs and to read the outputs."""
-    tokens = {"padding": PAD, "A": A, "C": C, "G": G, "T": T, "other nucleotides": N, "masked": MASK}
+    tokens = {
+        "padding": PAD,
+        "A": A,
+        "C": C,
+        "G": G,
+        "T": T,
+        "other nucleotides": N,
+        "masked": MASK,
+    }
     inputs = {
         "tokens": "uint8 [U, L]: the distinct ASVs of the batch, each padded at its end",
         "asv": "int64 [B, S]: which of them each ASV of each sample is; 0 where counts is 0",
-        "counts": "float32 [B, S]: reads, rarefied to the depth; 0 in empty slots, which follow all others",
+        "counts": (
+            "float32 [B, S]: reads, rarefied to the depth; 0 in empty slots, which follow "
+            "all others"
+        ),
     }
     about: dict[str, Any] = {
         "format": form,
@@ -526,14 +628,22 @@ def _description(saved: SavedModel, part: str, form: str, difference: float) -> 
         "versions": {"aam": aam.__version__, "torch": torch.__version__},
     }
     if of_learners(saved, part):
-        inputs["place"] = f"int64 [U]: line of each ASV in {ASVS}, the first is 0; -1 where it is in none"
+        inputs["place"] = (
+            f"int64 [U]: line of each ASV in {ASVS}, the first is 0; -1 where it is in none"
+        )
     if form == "onnx":
         about["opset"] = OPSET
     if part == "model":
         about["classes"] = {spec.name: list(spec.labels) for spec in saved.targets.classes}
-        about["quantiles"] = {spec.name: list(spec.quantiles) for spec in saved.targets.numeric if spec.quantiles}
+        about["quantiles"] = {
+            spec.name: list(spec.quantiles) for spec in saved.targets.numeric if spec.quantiles
+        }
     if part == "model" and saved.covariates.columns:
-        inputs["category"] = "int64 [B, C]: of each categorical covariate 1 + place of its category, 0 where unknown"
-        inputs["covariate"] = "float32 [B, N]: of each numeric covariate (value - center) / spread, NaN where missing"
+        inputs["category"] = (
+            "int64 [B, C]: of each categorical covariate 1 + place of its category, 0 where unknown"
+        )
+        inputs["covariate"] = (
+            "float32 [B, N]: of each numeric covariate (value - center) / spread, NaN where missing"
+        )
         about["covariates"] = saved.covariates.to_json()
     return about

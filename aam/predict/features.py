@@ -36,10 +36,12 @@ ROWS_AT_ONCE, COLUMNS_AT_ONCE = 256, 16
 
 
 def kmer_sketch(tokens: Bytes) -> sparse.csr_matrix:
-    """Return a sketch of the 8-mers of each sequence ``[F, L]`` of tokens, float64 ``[F, BUCKETS]``.
+    """Return a sketch of the 8-mers of each sequence ``[F, L]`` of tokens, float64 ``[F,
+    BUCKETS]``.
 
-    The 8-mers present, each 1 or -1 in the bucket of its hash (Weinberger et al. 2009), as rows of length one: inner
-    products are, up to noise, the cosine similarity of the sequences' sets of 8-mers.
+    The 8-mers present, each 1 or -1 in the bucket of its hash (Weinberger et al. 2009), as rows of
+    length one: inner products are, up to noise, the cosine similarity of the sequences' sets of
+    8-mers.
     """
     words = kmer_counts(tokens)
     hashed = splitmix64(torch.from_numpy(words.indices.astype(np.int64) + 1)).numpy()
@@ -51,15 +53,21 @@ def kmer_sketch(tokens: Bytes) -> sparse.csr_matrix:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """A matrix ``left @ right`` ``[n, P]`` that is multiplied without being computed: it may be wide and full."""
+    """A matrix ``left @ right`` ``[n, P]`` that is multiplied without being computed: it may be
+    wide and full.
+    """
 
     left: sparse.csr_matrix
     right: sparse.csr_matrix
 
     def __matmul__(self, other: Floats) -> Floats:
-        """Return the product with a dense matrix, some columns at a time: between the factors stand all ASVs."""
+        """Return the product with a dense matrix, some columns at a time: between the factors stand
+        all ASVs.
+        """
         starts = range(0, max(other.shape[1], 1), COLUMNS_AT_ONCE)
-        parts = (self.left @ (self.right @ other[:, start : start + COLUMNS_AT_ONCE]) for start in starts)
+        parts = (
+            self.left @ (self.right @ other[:, start : start + COLUMNS_AT_ONCE]) for start in starts
+        )
         return np.concatenate(list(parts), axis=1)
 
     def __getitem__(self, rows: Rows) -> Product:
@@ -72,7 +80,9 @@ class Product:
         return Product(self.right.T, self.left.T)
 
     def toarray(self, kind: type[np.floating[Any]] = np.float64) -> Floats:
-        """Return the matrix as numbers of a `kind`, made of some rows at a time: a full one is larger while sparse."""
+        """Return the matrix as numbers of a `kind`, made of some rows at a time: a full one is
+        larger while sparse.
+        """
         whole = np.empty((self.left.shape[0], self.right.shape[1]), kind)
         for start in range(0, len(whole), ROWS_AT_ONCE):
             some = slice(start, start + ROWS_AT_ONCE)
@@ -81,7 +91,9 @@ class Product:
 
 
 def stack_rows(parts: Iterable[sparse.csr_matrix]) -> sparse.csr_matrix:
-    """Return matrices below each other, at least one, holding no more than one of them beside the whole."""
+    """Return matrices below each other, at least one, holding no more than one of them beside the
+    whole.
+    """
     rest = iter(parts)
     whole = next(rest)
     # They grow in place, as arrays of numpy 2.5 do not: the whole is not copied.
@@ -91,7 +103,11 @@ def stack_rows(parts: Iterable[sparse.csr_matrix]) -> sparse.csr_matrix:
         columns.extend(part.indices.astype(whole.indices.dtype, copy=False))
         widths.append(np.diff(part.indptr))
     ends = np.concatenate([np.zeros(1, np.int64), *widths]).cumsum()
-    stacked = (np.frombuffer(data, whole.data.dtype), np.frombuffer(columns, whole.indices.dtype), ends)
+    stacked = (
+        np.frombuffer(data, whole.data.dtype),
+        np.frombuffer(columns, whole.indices.dtype),
+        ends,
+    )
     return sparse.csr_matrix(stacked, shape=(len(ends) - 1, whole.shape[1]))
 
 
@@ -122,21 +138,29 @@ class Samples:
     def of_reads(cls, study: Study, rows: Rows, rarefactions: Sequence[Sequence[Row]]) -> Samples:
         """Return samples whose reads (columns, reads) in each rarefaction are known."""
         whole = [matrix_of(reads, len(study.table.sequences)) for reads in rarefactions]
-        columns = np.unique(np.concatenate([np.zeros(0, np.int64), *(one.indices for one in whole)]))
+        columns = np.unique(
+            np.concatenate([np.zeros(0, np.int64), *(one.indices for one in whole)])
+        )
         counts = []
         for one in whole:
             places, shape = np.searchsorted(columns, one.indices), (one.shape[0], len(columns))
-            counts.append(sparse.csr_matrix((one.data.astype(np.float64), places, one.indptr), shape))
+            counts.append(
+                sparse.csr_matrix((one.data.astype(np.float64), places, one.indptr), shape)
+            )
         return cls(study, rows, columns, tuple(counts))
 
     @classmethod
     def rarefied(cls, study: Study, rows: Rows, rarefactions: Sequence[int]) -> Samples:
         """Return the samples at `rows` in numbered rarefactions of the study."""
-        return cls.of_reads(study, rows, [rarefied_rows(study, rows, number) for number in rarefactions])
+        return cls.of_reads(
+            study, rows, [rarefied_rows(study, rows, number) for number in rarefactions]
+        )
 
     def at(self, places: Rows) -> Samples:
         """Return some of the samples."""
-        return replace(self, rows=self.rows[places], counts=tuple(counts[places] for counts in self.counts))
+        return replace(
+            self, rows=self.rows[places], counts=tuple(counts[places] for counts in self.counts)
+        )
 
     @property
     def sequences(self) -> list[str]:
@@ -145,26 +169,41 @@ class Samples:
 
 
 class Feature:
-    """A feature of samples: `fit` learns from training samples, `transform` gives a matrix for each rarefaction.
+    """A feature of samples: `fit` learns from training samples, `transform` gives a matrix for each
+    rarefaction.
 
-    What is learned stands in attributes whose names end with an underscore; arrays and lists of numbers are saved.
+    What is learned stands in attributes whose names end with an underscore; arrays and lists of
+    numbers are saved.
     """
 
-    # The ASVs of the last samples and what was read of them: parts and variants of these samples have no others.
+    # The ASVs of the last samples and what was read of them: parts and variants of these samples
+    # have no others.
     last: tuple[torch.Tensor, Rows, sparse.csr_matrix] | None = None
 
-    def of_asvs(self, samples: Samples, read: Callable[[Bytes], sparse.csr_matrix]) -> sparse.csr_matrix:
-        """Return what `read` says of the tokens ``[F, L]`` of ASVs; it reads each once, some thousands at a time."""
+    def of_asvs(
+        self, samples: Samples, read: Callable[[Bytes], sparse.csr_matrix]
+    ) -> sparse.csr_matrix:
+        """Return what `read` says of the tokens ``[F, L]`` of ASVs; it reads each once, some
+        thousands at a time.
+        """
         tokens, columns = samples.study.tokens, samples.columns
-        if self.last is None or self.last[0] is not tokens or not np.isin(columns, self.last[1]).all():
+        if (
+            self.last is None
+            or self.last[0] is not tokens
+            or not np.isin(columns, self.last[1]).all()
+        ):
             starts = range(0, max(len(columns), 1), ASVS_AT_ONCE)
-            parts = (read(tokens.numpy()[columns[start : start + ASVS_AT_ONCE]]) for start in starts)
+            parts = (
+                read(tokens.numpy()[columns[start : start + ASVS_AT_ONCE]]) for start in starts
+            )
             self.last = tokens, columns, stack_rows(parts)
         _, known, values = self.last
         return values if np.array_equal(known, columns) else values[np.searchsorted(known, columns)]
 
     def fit(self, samples: Samples) -> Feature:
-        """Learn what the feature needs to know of training samples: nothing, unless a class says so."""
+        """Learn what the feature needs to know of training samples: nothing, unless a class says
+        so.
+        """
         return self
 
     def transform(self, samples: Samples) -> tuple[Matrix, ...]:
@@ -172,31 +211,43 @@ class Feature:
         raise NotImplementedError
 
     def checked_width(self) -> int:
-        """Return the number P of columns; `ValueError` where what was read from a file cannot have been learned."""
+        """Return the number P of columns; `ValueError` where what was read from a file cannot have
+        been learned.
+        """
         raise NotImplementedError
 
 
 def as_bytes(sequences: Sequence[str]) -> Bytes:
     """Return sequences as ASCII letters, uint8 ``[F, L]``, shorter ones padded with 0."""
     longest = max(map(len, sequences), default=0)
-    text = b"".join(sequence.encode("ascii", "replace").ljust(longest, b"\0") for sequence in sequences)
+    text = b"".join(
+        sequence.encode("ascii", "replace").ljust(longest, b"\0") for sequence in sequences
+    )
     return np.frombuffer(bytearray(text), np.uint8).reshape(len(sequences), longest)
 
 
 def as_sequences(letters: Bytes) -> tuple[str, ...]:
     """Return the sequences of which `as_bytes` made `letters`."""
-    return tuple(row.tobytes().rstrip(b"\0").decode("ascii") for row in np.ascontiguousarray(letters))
+    return tuple(
+        row.tobytes().rstrip(b"\0").decode("ascii") for row in np.ascontiguousarray(letters)
+    )
 
 
 def present(counts: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Return 1 for each entry, all above 0, float32, in the places of `counts` themselves: no copy of large ones."""
-    return sparse.csr_matrix((np.ones(counts.nnz, np.float32), counts.indices, counts.indptr), counts.shape)
+    """Return 1 for each entry, all above 0, float32, in the places of `counts` themselves: no copy
+    of large ones.
+    """
+    return sparse.csr_matrix(
+        (np.ones(counts.nnz, np.float32), counts.indices, counts.indptr), counts.shape
+    )
 
 
 class Presence(Feature):
-    """0 or 1 for each ASV that `LEAST_SAMPLES` training samples had, on average over their rarefactions.
+    """0 or 1 for each ASV that `LEAST_SAMPLES` training samples had, on average over their
+    rarefactions.
 
-    Expected presence over all rarefactions would be smoother, but its small values carry the sequencing depth.
+    Expected presence over all rarefactions would be smoother, but its small values carry the
+    sequencing depth.
     """
 
     sequences_: Bytes
@@ -210,7 +261,9 @@ class Presence(Feature):
         return self
 
     def places(self, samples: Samples) -> Rows:
-        """Return the place of each ASV among those that were learned, int64 ``[F]``; -1 where it is not one of them."""
+        """Return the place of each ASV among those that were learned, int64 ``[F]``; -1 where it is
+        not one of them.
+        """
         place = {sequence: index for index, sequence in enumerate(as_sequences(self.sequences_))}
         return np.array([place.get(sequence, -1) for sequence in samples.sequences], np.int64)
 
@@ -230,7 +283,9 @@ class Presence(Feature):
         places = self.places(samples)
         known = np.flatnonzero(places >= 0)
         shape = (len(samples.columns), len(self.sequences_))
-        select = sparse.csr_matrix((np.ones(len(known), np.float32), (known, places[known])), shape=shape)
+        select = sparse.csr_matrix(
+            (np.ones(len(known), np.float32), (known, places[known])), shape=shape
+        )
         return tuple(sparse.csr_matrix(self.value(counts) @ select) for counts in samples.counts)
 
 
@@ -246,7 +301,9 @@ class Shares(Presence):
 
 
 class Kmers(Feature):
-    """Presence of ASVs, known or not, smoothed over sequences: sums of their sketches of 8-mers, ``[n, BUCKETS]``."""
+    """Presence of ASVs, known or not, smoothed over sequences: sums of their sketches of 8-mers,
+    ``[n, BUCKETS]``.
+    """
 
     def transform(self, samples: Samples) -> tuple[Matrix, ...]:
         """Return products of presence and sketches, one for each rarefaction."""
@@ -259,10 +316,11 @@ class Kmers(Feature):
 
 
 class Branches(Feature):
-    """The probability that a sample has reads below each branch of the reference tree that comes with aam.
+    """The probability that a sample has reads below each branch of the reference tree that comes
+    with aam.
 
-    Reads of any region of 16S stand on it, each sample by itself. Branches are those below which training samples had
-    reads; none where most reads stand nowhere, as those of another gene do.
+    Reads of any region of 16S stand on it, each sample by itself. Branches are those below which
+    training samples had reads; none where most reads stand nowhere, as those of another gene do.
     """
 
     branches_: Rows
@@ -271,7 +329,9 @@ class Branches(Feature):
         """Learn which branches there are."""
         above, counts = self._above(samples), samples.counts[0]
         on_tree = counts[:, np.flatnonzero(np.diff(above.indptr))].sum() >= counts.sum() / 2
-        self.branches_ = np.flatnonzero(np.bincount(above.indices, minlength=self._branches) * on_tree)
+        self.branches_ = np.flatnonzero(
+            np.bincount(above.indices, minlength=self._branches) * on_tree
+        )
         return self
 
     def transform(self, samples: Samples) -> tuple[Matrix, ...]:
@@ -285,7 +345,9 @@ class Branches(Feature):
 
     def _above(self, samples: Samples) -> sparse.csr_matrix:
         """Return the probability of each branch to lie above each ASV, ``[F, E]``."""
-        return self.of_asvs(samples, lambda tokens: shipped_reference().place_softly(tokens).probability)
+        return self.of_asvs(
+            samples, lambda tokens: shipped_reference().place_softly(tokens).probability
+        )
 
     def checked_width(self) -> int:
         """Return the number of branches; `ValueError` where they are not those of the tree."""
@@ -293,12 +355,16 @@ class Branches(Feature):
         if branches.ndim != 1 or branches.dtype != np.int64:
             raise ValueError("the branches of the learners are no list of numbers")
         if len(branches) and not 0 <= branches.min() <= branches.max() < self._branches:
-            raise ValueError(f"branches {branches.min()} to {branches.max()} of a tree of {self._branches}")
+            raise ValueError(
+                f"branches {branches.min()} to {branches.max()} of a tree of {self._branches}"
+            )
         return len(branches)
 
 
 class Covariates(Feature):
-    """Covariates of the study: one column for each category that training had, then numbers; 0 where unknown."""
+    """Covariates of the study: one column for each category that training had, then numbers; 0
+    where unknown.
+    """
 
     levels_: list[int]
     numbers_: int
@@ -316,8 +382,12 @@ class Covariates(Feature):
         if not labels.category.shape[1] + labels.covariate.shape[1]:
             return (np.zeros((len(rows), sum(self.levels_) + self.numbers_)),) * len(samples.counts)
         categories = labels.category[rows]
-        parts = [categories[:, [i]] == np.arange(1, levels + 1) for i, levels in enumerate(self.levels_)]
-        joined = np.concatenate([*parts, np.nan_to_num(labels.covariate[rows])], axis=1).astype(np.float64)
+        parts = [
+            categories[:, [i]] == np.arange(1, levels + 1) for i, levels in enumerate(self.levels_)
+        ]
+        joined = np.concatenate([*parts, np.nan_to_num(labels.covariate[rows])], axis=1).astype(
+            np.float64
+        )
         return (joined,) * len(samples.counts)
 
     def checked_width(self) -> int:
@@ -334,30 +404,44 @@ def _plus_covariates(distance: Floats, samples: Samples) -> Floats:
     from scipy.spatial.distance import cdist
 
     covariates = np.asarray(Covariates().fit(samples).transform(samples)[0])
-    return distance + cdist(covariates, covariates, "cityblock") if covariates.shape[1] else distance
+    return (
+        distance + cdist(covariates, covariates, "cityblock") if covariates.shape[1] else distance
+    )
 
 
 class Unifrac(Feature):
-    """UniFrac between all of the samples ``[n, n]``, in the rarefactions themselves, and differences of covariates."""
+    """UniFrac between all of the samples ``[n, n]``, in the rarefactions themselves, and
+    differences of covariates.
+    """
 
     def transform(self, samples: Samples) -> tuple[Matrix, ...]:
         """Return the distances in each rarefaction; none without a tree or a matrix."""
         distances = []
         for counts in samples.counts:
             shape = (len(samples.rows), len(samples.study.table.sequences))
-            of_table = sparse.csr_matrix((counts.data, samples.columns[counts.indices], counts.indptr), shape)
+            of_table = sparse.csr_matrix(
+                (counts.data, samples.columns[counts.indices], counts.indptr), shape
+            )
             distance = distances_of(samples.study, of_table, samples.rows).get("distance")
-            distances += [] if distance is None else [_plus_covariates(np.maximum(distance.numpy(), 0), samples)]
+            distances += (
+                []
+                if distance is None
+                else [_plus_covariates(np.maximum(distance.numpy(), 0), samples)]
+            )
         return tuple(distances)
 
 
 class KmerJaccard(Feature):
-    """Jaccard distances between the sets of 8-mers of all samples ``[n, n]``, and differences of covariates."""
+    """Jaccard distances between the sets of 8-mers of all samples ``[n, n]``, and differences of
+    covariates.
+    """
 
     def transform(self, samples: Samples) -> tuple[Matrix, ...]:
         """Return the distances in each rarefaction."""
         words = self.of_asvs(samples, kmer_counts)
-        return tuple(_plus_covariates(jaccard(counts, features=words), samples) for counts in samples.counts)
+        return tuple(
+            _plus_covariates(jaccard(counts, features=words), samples) for counts in samples.counts
+        )
 
 
 FEATURES: dict[str, type[Feature]] = {
@@ -378,10 +462,11 @@ def fit_features(names: Iterable[str], samples: Samples) -> dict[str, Feature]:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What learners read, their `X`: features of samples by name, each computed when it is first asked for.
+    """What learners read, their `X`: features of samples by name, each computed when it is first
+    asked for.
 
-    `places` int64 [n] are those of these samples among all that features are computed for; `numbers` those of their
-    rarefactions.
+    `places` int64 [n] are those of these samples among all that features are computed for;
+    `numbers` those of their rarefactions.
     """
 
     features: Mapping[str, Feature]
@@ -393,7 +478,9 @@ class Inputs:
     @classmethod
     def of(cls, features: Mapping[str, Feature], samples: Samples) -> Inputs:
         """Return the inputs of all samples in all of their rarefactions."""
-        return cls(features, samples, np.arange(len(samples.rows)), tuple(range(len(samples.counts))))
+        return cls(
+            features, samples, np.arange(len(samples.rows)), tuple(range(len(samples.counts)))
+        )
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -402,7 +489,10 @@ class Inputs:
     @property
     def ids(self) -> list[str]:
         """The ids of the samples."""
-        return [self.samples.study.table.sample_ids[row] for row in self.samples.rows[self.places].tolist()]
+        return [
+            self.samples.study.table.sample_ids[row]
+            for row in self.samples.rows[self.places].tolist()
+        ]
 
     @property
     def rarefactions(self) -> int:

@@ -17,7 +17,8 @@ from aam.device.platform import in_threads
 from aam.predict.features import Inputs, Matrix
 from aam.predict.learner import Floats, Folds, Learner, Truth, check_shape, error_of, subsample
 
-# Share of the ASVs that a split of a tree of numbers looks at: a third (Geurts et al. 2006) errs more and takes longer.
+# Share of the ASVs that a split of a tree of numbers looks at: a third (Geurts et al. 2006) errs
+# more and takes longer.
 NUMBER_FEATURES = 0.1
 
 # Rarefactions that inner folds learn from, and at most so many trees of each.
@@ -65,18 +66,21 @@ class Trees(NamedTuple):
     value: Floats
 
 
-# A feature above the threshold leads to the child after this one; a leaf is its own, below a threshold of infinity.
+# A feature above the threshold leads to the child after this one; a leaf is its own, below a
+# threshold of infinity.
 NODE = np.dtype([("column", np.int32), ("child", np.int32), ("threshold", np.float64)])
 
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """Trees laid out so that each step of a walk reads one piece of memory; made once for all samples.
+    """Trees laid out so that each step of a walk reads one piece of memory; made once for all
+    samples.
 
     Attributes
     ----------
     features : int [P]
-        Those that any tree compares, ascending; a walk reads these alone, so that no wide table becomes dense.
+        Those that any tree compares, ascending; a walk reads these alone, so that no wide table
+        becomes dense.
     roots : int
         The first so many nodes are roots.
     nodes : NODE [nodes]
@@ -103,7 +107,10 @@ class Walk:
         nodes, value = np.empty(number, NODE), np.empty_like(trees.value)
         nodes["column"][place] = (np.cumsum(used) - 1)[trees.feature]
         nodes["child"], nodes["threshold"] = np.arange(number), np.inf
-        nodes["child"][place[inner]], nodes["threshold"][place[inner]] = child, trees.threshold[inner]
+        nodes["child"][place[inner]], nodes["threshold"][place[inner]] = (
+            child,
+            trees.threshold[inner],
+        )
         value[place] = trees.value
         return cls(np.flatnonzero(used), roots, nodes, value)
 
@@ -111,12 +118,17 @@ class Walk:
         """Return the leaf ``[n, T]`` of each tree that each sample ``[n, P]`` falls into."""
         # Tree by tree, so that neighbours read the same memory.
         n, by_feature = len(features), np.ascontiguousarray(_as_bytes_if_whole(features).T).ravel()
-        leaf, sample = np.repeat(np.arange(self.roots), n), np.tile(np.arange(n, dtype=np.int32), self.roots)
+        leaf, sample = (
+            np.repeat(np.arange(self.roots), n),
+            np.tile(np.arange(n, dtype=np.int32), self.roots),
+        )
         walks, node = np.arange(len(leaf)), self.nodes.take(leaf)
         while len(walks):
             # Only after some levels it is looked up who is there.
             for _ in range(LEVELS_AT_ONCE):
-                at = node["child"] + (by_feature.take(node["column"] * n + sample) > node["threshold"])
+                at = node["child"] + (
+                    by_feature.take(node["column"] * n + sample) > node["threshold"]
+                )
                 node = self.nodes.take(at)
             leaf[walks] = at
             goes_on = np.flatnonzero(node["child"] != at)
@@ -125,14 +137,18 @@ class Walk:
 
 
 def _as_bytes_if_whole(features: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
-    """Return features that are all whole numbers up to 255, such as presence, as uint8, a quarter of the memory."""
+    """Return features that are all whole numbers up to 255, such as presence, as uint8, a quarter
+    of the memory.
+    """
     with np.errstate(invalid="ignore"):
         whole = features.astype(np.uint8)
     return whole if np.array_equal(whole, features) else features
 
 
 def telling_columns(blocks: Sequence[Floats | sparse.csr_matrix]) -> npt.NDArray[np.intp]:
-    """Return which features trees look at, ascending: of sparse ones those that divide the samples most evenly."""
+    """Return which features trees look at, ascending: of sparse ones those that divide the samples
+    most evenly.
+    """
     chosen, start = [], 0
     for block in blocks:
         columns = np.arange(block.shape[1])
@@ -146,7 +162,9 @@ def telling_columns(blocks: Sequence[Floats | sparse.csr_matrix]) -> npt.NDArray
 
 
 def as_arrays(estimators: Sequence[Any], classes: Sequence[int], width: int) -> Trees:
-    """Return fitted scikit-learn trees as arrays; `classes` are those they know of the `width` classes, if any."""
+    """Return fitted scikit-learn trees as arrays; `classes` are those they know of the `width`
+    classes, if any.
+    """
     roots = np.cumsum([0, *(estimator.tree_.node_count for estimator in estimators)])[:-1]
     parts = []
     for estimator, root in zip(estimators, roots, strict=True):
@@ -158,15 +176,21 @@ def as_arrays(estimators: Sequence[Any], classes: Sequence[int], width: int) -> 
             shares = np.zeros((len(value), width))
             shares[:, list(classes)] = value / np.where(totals == 0, 1.0, totals)
             value = shares
-        left, right = (np.where(leaf, nodes, one) + root for one in (tree.children_left, tree.children_right))
+        left, right = (
+            np.where(leaf, nodes, one) + root for one in (tree.children_left, tree.children_right)
+        )
         parts.append((left, right, np.maximum(tree.feature, 0), tree.threshold, value))
-    left, right, feature, threshold, value = (np.concatenate(part) for part in zip(*parts, strict=True))
+    left, right, feature, threshold, value = (
+        np.concatenate(part) for part in zip(*parts, strict=True)
+    )
     root, left, right, feature = (one.astype(np.int32) for one in (roots, left, right, feature))
     return Trees(root, left, right, feature, threshold.astype(np.float64), value.astype(np.float64))
 
 
 def joined(parts: list[Trees]) -> Trees:
-    """Return trees one after the other. The list is emptied, field by field: large trees are not held twice."""
+    """Return trees one after the other. The list is emptied, field by field: large trees are not
+    held twice.
+    """
     starts = np.cumsum([0, *(len(one.left) for one in parts)]).astype(np.int32)
     fields, whole = [list(values) for values in zip(*parts, strict=True)], list[Any]()
     parts.clear()
@@ -180,7 +204,9 @@ def joined(parts: list[Trees]) -> Trees:
 
 
 def stacked(blocks: Sequence[Matrix], columns: npt.NDArray[np.intp] | None = None) -> Any:
-    """Return features of the same samples side by side, or some of them, float32 ``[n, P]``; dense where small."""
+    """Return features of the same samples side by side, or some of them, float32 ``[n, P]``; dense
+    where small.
+    """
     joined = sparse.hstack(blocks, format="csr", dtype=np.float32)
     joined = joined if columns is None or len(columns) == joined.shape[1] else joined[:, columns]
     if joined.shape[0] * joined.shape[1] <= MAX_DENSE:
@@ -192,7 +218,8 @@ def stacked(blocks: Sequence[Matrix], columns: npt.NDArray[np.intp] | None = Non
 
 @dataclass(eq=False)
 class Forest(Learner):
-    """Extra trees or a random forest on features, grown on each rarefaction of the training samples.
+    """Extra trees or a random forest on features, grown on each rarefaction of the training
+    samples.
 
     Attributes
     ----------
@@ -203,12 +230,13 @@ class Forest(Learner):
     n_estimators : int
         Trees of each rarefaction.
     max_features : tuple
-        Candidates for how many features a split looks at; inner folds choose. Empty: a tenth of them for numbers, the
-        square root for classes.
+        Candidates for how many features a split looks at; inner folds choose. Empty: a tenth of
+        them for numbers, the square root for classes.
     min_samples_leaf : int
     median : bool
-        Numbers are the median over trees, which has a smaller absolute error than the mean: a leaf is nearly one
-        training sample, so that it is the median of the predicted distribution (Meinshausen 2006).
+        Numbers are the median over trees, which has a smaller absolute error than the mean: a leaf
+        is nearly one training sample, so that it is the median of the predicted distribution
+        (Meinshausen 2006).
     balanced : bool
         Two classes weigh as much as each other.
     out_of_fold : bool
@@ -232,16 +260,21 @@ class Forest(Learner):
         """Names of the features that are read."""
         return self.reads
 
-    def grow(self, values: Any, truth: Truth, max_features: float | str, trees: int, seed: int) -> Any:
+    def grow(
+        self, values: Any, truth: Truth, max_features: float | str, trees: int, seed: int
+    ) -> Any:
         """Return scikit-learn's forest, grown on what `stacked` gives of samples ``[n, P]``."""
         # Predictions need no scikit-learn, whose import takes a second.
         from sklearn import ensemble
 
         name = "ExtraTrees" if self.kind == "extra" else "RandomForest"
         forest = getattr(ensemble, name + ("Classifier" if self.n_classes else "Regressor"))(
-            trees, max_features=max_features, min_samples_leaf=self.min_samples_leaf, random_state=seed,
+            trees,
+            max_features=max_features,
+            min_samples_leaf=self.min_samples_leaf,
+            random_state=seed,
             n_jobs=self.n_jobs or torch.get_num_threads(),
-        )  # fmt: skip
+        )
         target = truth.values.astype(np.int64) if self.n_classes else truth.values
         weights = truth.weights if self.balanced else truth.sample_weights
         # With weights, even equal ones, scikit-learn draws bootstrap samples in another way.
@@ -256,7 +289,9 @@ class Forest(Learner):
             places = subsample(len(truth.values), number, MAX_SAMPLES)
             blocks = self._blocks(X[places], number)
             columns, seed = telling_columns(blocks), self.random_state + number
-            forest = self.grow(stacked(blocks, columns), truth.rows(places), max_features, trees, seed)
+            forest = self.grow(
+                stacked(blocks, columns), truth.rows(places), max_features, trees, seed
+            )
             classes = [int(label) for label in forest.classes_] if self.n_classes else []
             grown = as_arrays(forest.estimators_, classes, self.n_classes)
             parts.append(grown._replace(feature=columns[grown.feature].astype(np.int32)))
@@ -269,12 +304,17 @@ class Forest(Learner):
         candidates = self.max_features or ("sqrt" if self.n_classes else NUMBER_FEATURES,)
         chosen = candidates[0]
         if folds and (len(candidates) > 1 or self.out_of_fold):
-            inner = X.rarefaction(*range(min(1 if len(candidates) > 1 else INNER_RAREFACTIONS, X.rarefactions)))
+            inner = X.rarefaction(
+                *range(min(1 if len(candidates) > 1 else INNER_RAREFACTIONS, X.rarefactions))
+            )
             held_out = np.empty((len(candidates), *self.out_of_fold_.shape))
             for learn, predict in folds:
                 for candidate, predicted in zip(candidates, held_out, strict=True):
                     trees = self._grow_all(
-                        inner[learn], truth.rows(learn), candidate, min(self.n_estimators, INNER_TREES)
+                        inner[learn],
+                        truth.rows(learn),
+                        candidate,
+                        min(self.n_estimators, INNER_TREES),
                     )
                     predicted[predict] = self._combined(Walk.of(trees), inner[predict])
             best = int(np.argmin([error_of(truth, predicted) for predicted in held_out]))
@@ -283,7 +323,9 @@ class Forest(Learner):
         vars(self).pop("walk", None)
 
     def outputs(self, X: Inputs) -> Floats:
-        """Return the median or mean over trees of numbers ``[n, 1]``, or mean probabilities ``[n, n_classes]``."""
+        """Return the median or mean over trees of numbers ``[n, 1]``, or mean probabilities ``[n,
+        n_classes]``.
+        """
         return self._combined(self.walk, X)
 
     @cached_property
@@ -300,7 +342,9 @@ class Forest(Learner):
         return np.asarray(combine(np.concatenate(by_rarefaction, axis=1), axis=1, keepdims=True))
 
     def check(self, widths: Mapping[str, int]) -> None:
-        """Raise `ValueError` where a node is none of the trees, has a child before it, or reads no feature."""
+        """Raise `ValueError` where a node is none of the trees, has a child before it, or reads no
+        feature.
+        """
         trees = Trees(**self.trees_)
         nodes, columns = np.arange(len(trees.left)), sum(widths[name] for name in self.reads)
         for name in ("left", "right", "feature", "threshold"):
@@ -311,8 +355,16 @@ class Forest(Learner):
             raise ValueError("nodes of trees are no integers")
         inner = (trees.left != nodes) | (trees.right != nodes)
         # A child after its one parent: no path through a tree goes on for ever.
-        after = all(((one > nodes) | ~inner).all() and (one < len(nodes)).all() for one in (trees.left, trees.right))
-        if not after or not trees.root.size or trees.root.min() < 0 or trees.root.max() >= len(nodes):
+        after = all(
+            ((one > nodes) | ~inner).all() and (one < len(nodes)).all()
+            for one in (trees.left, trees.right)
+        )
+        if (
+            not after
+            or not trees.root.size
+            or trees.root.min() < 0
+            or trees.root.max() >= len(nodes)
+        ):
             raise ValueError("a node of a tree is out of range")
         reached = np.concatenate([trees.root, trees.left[inner], trees.right[inner]])
         if len(reached) != len(nodes) or not np.bincount(reached, minlength=len(nodes)).all():
@@ -321,7 +373,9 @@ class Forest(Learner):
             raise ValueError(f"a tree reads a feature that is none of {columns}")
 
     def _of_trees(self, walk: Walk, values: Any) -> Floats:
-        """Return what each tree says in one rarefaction, ``[n, T]``, or mean probabilities ``[n, n_classes]``."""
+        """Return what each tree says in one rarefaction, ``[n, T]``, or mean probabilities ``[n,
+        n_classes]``.
+        """
         at_once = min(SAMPLES_AT_ONCE, max(MAX_DENSE_PART // max(values.shape[1], 1), 1))
 
         def part(start: int) -> Floats:

@@ -1,4 +1,6 @@
-"""What learners have in common: what they learn of n samples, inner folds, scikit-learn's interface, plain arrays."""
+"""What learners have in common: what they learn of n samples, inner folds, scikit-learn's
+interface, plain arrays.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,10 @@ class Truth:
     sample_weights : float64 [n]
         Of the samples, 1 on average.
     weights : float64 [n]
-        The same, but two classes weigh as much as each other: otherwise the share of a class among the training
-        samples, which differs between folds, would move all scores of a fold. Of several studies each weighs by the
-        root of its samples, and the two classes of a study as much as each other.
+        The same, but two classes weigh as much as each other: otherwise the share of a class among
+        the training samples, which differs between folds, would move all scores of a fold. Of
+        several studies each weighs by the root of its samples, and the two classes of a study as
+        much as each other.
     studies : str [n], optional
         Of each sample, where there are several.
     """
@@ -66,7 +69,10 @@ class Truth:
 
 
 def make_truth(
-    values: Floats, classes: int, weights: Floats | None = None, studies: Sequence[str] | Names | None = None
+    values: Floats,
+    classes: int,
+    weights: Floats | None = None,
+    studies: Sequence[str] | Names | None = None,
 ) -> Truth:
     """Return a target whose weights are 1 on average, and as large in sum for both of two classes.
 
@@ -74,22 +80,31 @@ def make_truth(
     """
     of_samples = np.ones(len(values)) if weights is None else weights.astype(np.float64)
     balanced, of_study = of_samples, None if studies is None else np.asarray(studies, dtype=str)
-    study = np.zeros(len(values), np.int64) if of_study is None else np.unique(of_study, return_inverse=True)[1]
+    study = (
+        np.zeros(len(values), np.int64)
+        if of_study is None
+        else np.unique(of_study, return_inverse=True)[1]
+    )
     if classes == 2:
         both = 2 * study + values.astype(np.int64)
         balanced = of_samples / np.maximum(np.bincount(both, of_samples), 1e-12)[both]
     if of_study is not None and len(values):
-        roots = np.sqrt(np.bincount(study, of_samples)) / np.maximum(np.bincount(study, balanced), 1e-12)
+        roots = np.sqrt(np.bincount(study, of_samples)) / np.maximum(
+            np.bincount(study, balanced), 1e-12
+        )
         balanced = balanced * roots[study]
     averages = [one * (len(one) / max(one.sum(), 1e-12)) for one in (of_samples, balanced)]
     return Truth(values, classes, averages[0], averages[1], of_study)
 
 
-def inner_folds(truth: Truth, names: Sequence[str], groups: Sequence[str] | None, seed: int) -> list[tuple[Rows, Rows]]:
-    """Return up to `INNER_FOLDS` pairs of places (learn, predict) in the samples `names`, whole groups at a time.
+def inner_folds(
+    truth: Truth, names: Sequence[str], groups: Sequence[str] | None, seed: int
+) -> list[tuple[Rows, Rows]]:
+    """Return up to `INNER_FOLDS` pairs of places (learn, predict) in the samples `names`, whole
+    groups at a time.
 
-    Of several studies each is a group; without groups each sample is its own. Every sample is predicted once; without a
-    second group there is nothing to divide and no pair.
+    Of several studies each is a group; without groups each sample is its own. Every sample is
+    predicted once; without a second group there is nothing to divide and no pair.
     """
     groups = names if groups is None else groups
     if truth.studies is not None and len(set(truth.studies)) > 1:
@@ -101,15 +116,20 @@ def inner_folds(truth: Truth, names: Sequence[str], groups: Sequence[str] | None
     place = {name: row for row, name in enumerate(names)}
     folds = []
     for split in kfold(names, number, groups, strata, 0.0, seed=seed):
-        subsets = [np.array(sorted(place[name] for name in split.ids(side)), np.int64) for side in ("train", "test")]
+        subsets = [
+            np.array(sorted(place[name] for name in split.ids(side)), np.int64)
+            for side in ("train", "test")
+        ]
         folds.append((subsets[0], subsets[1]))
     return folds
 
 
 def subsample(samples: int, number: int, limit: int) -> Rows:
-    """Return which of the training samples rarefaction `number` learns from, ascending: all, or `limit` at random.
+    """Return which of the training samples rarefaction `number` learns from, ascending: all, or
+    `limit` at random.
 
-    An average over random parts is nearly as good as one model of all (Zhang, Duchi and Wainwright 2015).
+    An average over random parts is nearly as good as one model of all (Zhang, Duchi and Wainwright
+    2015).
     """
     if samples <= limit:
         return np.arange(samples)
@@ -131,8 +151,9 @@ class Thresholds:
     def quantile(self, distribution: Floats, level: float = 0.5) -> Floats:
         """Return a quantile ``[n]``, the median by default, of predicted distributions ``[n, q]``.
 
-        Predictions that fall somewhere are replaced by the mean of the closest rising ones above and below; the
-        step at a threshold stands halfway to the next, and between steps the distribution is linear.
+        Predictions that fall somewhere are replaced by the mean of the closest rising ones above
+        and below; the step at a threshold stands halfway to the next, and between steps the
+        distribution is linear.
         """
         rising = np.maximum.accumulate(distribution, axis=1)
         falling = np.minimum.accumulate(distribution[:, ::-1], axis=1)[:, ::-1]
@@ -146,7 +167,9 @@ class Thresholds:
 
 
 def make_thresholds(values: Floats) -> Thresholds:
-    """Return thresholds at no more than `THRESHOLDS` quantiles of the training values, the largest value left out."""
+    """Return thresholds at no more than `THRESHOLDS` quantiles of the training values, the largest
+    value left out.
+    """
     unique = chosen = np.unique(values)
     if len(unique) > THRESHOLDS:
         levels = (np.arange(THRESHOLDS) + 0.5) / THRESHOLDS
@@ -169,12 +192,13 @@ def error_of(truth: Truth, predicted: Floats) -> float:
     return 1 - float(np.average(predicted.argmax(axis=1) == truth.values, weights=truth.weights))
 
 
-# --- the interface --------------------------------------------------------------------------------------------------
+# --- the interface -----------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
 class Learner:
-    """A scikit-learn estimator: parameters are the arguments of its class, what is fitted ends with an underscore.
+    """A scikit-learn estimator: parameters are the arguments of its class, what is fitted ends with
+    an underscore.
 
     A learner of its own is one subclass: `features`, `_fit` and `_outputs`.
 
@@ -185,8 +209,8 @@ class Learner:
     random_state : int
         Seed of inner folds, and of what else is random.
     out_of_fold_ : float64 [n, 1] or [n, n_classes]
-        After `fit`: predictions of the training samples by learners of the other inner folds; NaN where there are
-        none. Not saved.
+        After `fit`: predictions of the training samples by learners of the other inner folds; NaN
+        where there are none. Not saved.
     """
 
     n_classes: int = 0
@@ -208,10 +232,16 @@ class Learner:
         return self
 
     def fit(
-        self, X: Inputs, y: Floats, sample_weight: Floats | None = None, groups: Sequence[str] | None = None,
-        studies: Sequence[str] | None = None, choose: bool = True,
-    ) -> Learner:  # fmt: skip
-        """Learn from n samples; inner folds of whole groups, or of whole studies where there are several, choose.
+        self,
+        X: Inputs,
+        y: Floats,
+        sample_weight: Floats | None = None,
+        groups: Sequence[str] | None = None,
+        studies: Sequence[str] | None = None,
+        choose: bool = True,
+    ) -> Learner:
+        """Learn from n samples; inner folds of whole groups, or of whole studies where there are
+        several, choose.
 
         Parameters
         ----------
@@ -220,9 +250,11 @@ class Learner:
             Numbers, or indices of classes.
         sample_weight : float64 [n], optional
         groups : sequence of str, optional
-            Samples of a group stay together in inner folds; without them each sample is its own group.
+            Samples of a group stay together in inner folds; without them each sample is its own
+            group.
         studies : sequence of str, optional
-            What is learned is to hold in a study that is none of them; they weigh by the root of their samples.
+            What is learned is to hold in a study that is none of them; they weigh by the root of
+            their samples.
         choose : bool
             Whether inner folds choose; without them nothing is predicted out of fold.
         """
@@ -232,18 +264,24 @@ class Learner:
         return self
 
     def centred_on(self, X: Inputs) -> Learner:
-        """Return the learner for a study of which `X` are unlabelled samples: itself, unless it learned of studies."""
+        """Return the learner for a study of which `X` are unlabelled samples: itself, unless it
+        learned of studies.
+        """
         return self
 
     def _fit(self, X: Inputs, truth: Truth, folds: Folds) -> None:
         raise NotImplementedError
 
     def outputs(self, X: Inputs) -> Floats:
-        """Return numbers ``[n, 1]`` or probabilities ``[n, n_classes]`` from all rarefactions of the samples."""
+        """Return numbers ``[n, 1]`` or probabilities ``[n, n_classes]`` from all rarefactions of
+        the samples.
+        """
         raise NotImplementedError
 
     def check(self, widths: Mapping[str, int]) -> None:
-        """Raise `ValueError` where what was read from a file does not fit features of these `widths`, or itself."""
+        """Raise `ValueError` where what was read from a file does not fit features of these
+        `widths`, or itself.
+        """
         raise NotImplementedError
 
     def predict(self, X: Inputs) -> npt.NDArray[Any]:
@@ -263,10 +301,11 @@ def check_shape(name: str, array: npt.NDArray[Any], *shape: int) -> None:
 
 
 def save_state(learner: Any, place: str, arrays: Arrays) -> dict[str, Any]:
-    """Put the arrays that a learner or feature has learned into `arrays`, and return the rest as values of JSON.
+    """Put the arrays that a learner or feature has learned into `arrays`, and return the rest as
+    values of JSON.
 
-    These are its attributes with an underscore. They are called ``place/name``; of a dict of arrays each is called
-    ``place/name.key``.
+    These are its attributes with an underscore. They are called ``place/name``; of a dict of arrays
+    each is called ``place/name.key``.
     """
     values: dict[str, Any] = {}
     for name, value in vars(learner).items():

@@ -50,7 +50,8 @@ class AsvVectors:
 def encode_table(
     model: Aam, study: Study, device: torch.device, config: RuntimeConfig, rows: Rows | None = None
 ) -> AsvVectors:
-    """Return the vectors of all ASVs of the table, encoded once each, in order of length so that padding is rare.
+    """Return the vectors of all ASVs of the table, encoded once each, in order of length so that
+    padding is rare.
 
     With `rows` only those of the ASVs of some samples are encoded, and the others are undefined.
     """
@@ -75,21 +76,31 @@ def encode_table(
 
 @dataclass(eq=False)
 class EncodedAsvs:
-    """The vectors of a table's ASVs by the encoder that read them last, for networks that read ASVs as it does.
+    """The vectors of a table's ASVs by the encoder that read them last, for networks that read ASVs
+    as it does.
 
-    The folds of a run with frozen bases do, and so does the model that a fold saves: then each ASV is encoded once.
+    The folds of a run with frozen bases do, and so does the model that a fold saves: then each ASV
+    is encoded once.
     """
 
     vectors: AsvVectors | None = None
     tokens: Tensor | None = None
     digest: str = ""
 
-    def encode(self, model: Aam, study: Study, device: torch.device, config: RuntimeConfig) -> AsvVectors:
-        """Return what `encode_table` does, from memory where the weights and the ASVs are those of the last call."""
+    def encode(
+        self, model: Aam, study: Study, device: torch.device, config: RuntimeConfig
+    ) -> AsvVectors:
+        """Return what `encode_table` does, from memory where the weights and the ASVs are those of
+        the last call.
+        """
         digest = hashlib.sha256(str(device).encode())
         for name, value in sorted(model.asv.state_dict().items()):
             digest.update(name.encode() + value.detach().float().cpu().numpy().tobytes())
-        if self.vectors is None or self.tokens is not study.tokens or self.digest != digest.hexdigest():
+        if (
+            self.vectors is None
+            or self.tokens is not study.tokens
+            or self.digest != digest.hexdigest()
+        ):
             self.vectors = encode_table(model, study, device, config)
             self.tokens, self.digest = study.tokens, digest.hexdigest()
         return self.vectors
@@ -99,8 +110,8 @@ class EncodedAsvs:
 class Predicted:
     """Predictions: `target` [N, T] in transformed units, and [N, classes] for each class column.
 
-    `read` [N, W] are the vectors that target heads read, `compared` [N, C] those whose distances are predicted (C is 0
-    where they are not asked for), `quantiles` are [N, Q, T].
+    `read` [N, W] are the vectors that target heads read, `compared` [N, C] those whose distances
+    are predicted (C is 0 where they are not asked for), `quantiles` are [N, Q, T].
     """
 
     sample_ids: tuple[str, ...]
@@ -115,17 +126,28 @@ class Predicted:
     def concatenate(parts: Sequence[Predicted]) -> Predicted:
         """Return the samples of all parts, in their order."""
         columns = zip(*(part.arrays for part in parts), strict=True)
-        return Predicted._of(sum((part.sample_ids for part in parts), ()), map(np.concatenate, columns))
+        return Predicted._of(
+            sum((part.sample_ids for part in parts), ()), map(np.concatenate, columns)
+        )
 
     @staticmethod
     def _of(sample_ids: tuple[str, ...], arrays: Iterable[Any]) -> Predicted:
         target, samples, read, quantiles, compared, *probabilities = arrays
-        return Predicted(sample_ids, target, tuple(probabilities), samples, read, quantiles, compared)
+        return Predicted(
+            sample_ids, target, tuple(probabilities), samples, read, quantiles, compared
+        )
 
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
         """All arrays, whose first axis is that of the samples."""
-        return (self.target, self.samples, self.read, self.quantiles, self.compared, *self.probabilities)
+        return (
+            self.target,
+            self.samples,
+            self.read,
+            self.quantiles,
+            self.compared,
+            *self.probabilities,
+        )
 
     def reorder(self, sample_ids: Sequence[str]) -> Predicted:
         """Return the predictions in the order of `sample_ids`."""
@@ -135,25 +157,41 @@ class Predicted:
 
 
 def per_target(predicted: Predicted) -> list[Array]:
-    """Return one array per target, numbers first: encoded numbers ``[n, 1]`` and class probabilities."""
+    """Return one array per target, numbers first: encoded numbers ``[n, 1]`` and class
+    probabilities.
+    """
     numbers = predicted.target
     return [*(numbers[:, [column]] for column in range(numbers.shape[1])), *predicted.probabilities]
 
 
 def collect(outputs: Outputs, batch: Batch, compared: bool = False) -> Predicted:
-    """Return the predictions of one batch on the host, in float64; with `compared` what distances are taken of too."""
+    """Return the predictions of one batch on the host, in float64; with `compared` what distances
+    are taken of too.
+    """
 
     def host(values: Tensor) -> Array:
         return values.detach().double().cpu().numpy()
 
-    target = np.zeros((len(batch.sample_ids), 0)) if outputs.target is None else host(outputs.target)
+    target = (
+        np.zeros((len(batch.sample_ids), 0)) if outputs.target is None else host(outputs.target)
+    )
     probabilities = tuple(host(torch.softmax(logits.float(), dim=-1)) for logits in outputs.labels)
     read = outputs.samples if outputs.read is None else outputs.read
-    quantiles = np.zeros((len(target), 0, 0)) if outputs.quantiles is None else host(outputs.quantiles)
+    quantiles = (
+        np.zeros((len(target), 0, 0)) if outputs.quantiles is None else host(outputs.quantiles)
+    )
     vectors = np.zeros((len(target), 0), np.float32)
     if compared and outputs.compared is not None:
         vectors = outputs.compared.detach().float().cpu().numpy()
-    return Predicted(batch.sample_ids, target, probabilities, host(outputs.samples), host(read), quantiles, vectors)
+    return Predicted(
+        batch.sample_ids,
+        target,
+        probabilities,
+        host(outputs.samples),
+        host(read),
+        quantiles,
+        vectors,
+    )
 
 
 def run_model(
@@ -179,7 +217,8 @@ def run_model(
     rarefaction : int
         Number of the rarefaction; the fixed one of evaluation unless given.
     asvs : AsvVectors, optional
-        Vectors of all ASVs of the table; unless given, those of these samples' ASVs are computed here.
+        Vectors of all ASVs of the table; unless given, those of these samples' ASVs are computed
+        here.
     compared : bool
         Keep the vectors whose distances are predicted too; on a reference tree they are wide.
     """

@@ -1,4 +1,6 @@
-"""Predictions of saved models: their learners blended, averaged over rarefactions and models; few labels."""
+"""Predictions of saved models: their learners blended, averaged over rarefactions and models; few
+labels.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ log = logging.getLogger("aam")
 LEAST_KNOWN = 0.1
 
 
-# --- a table by several models -----------------------------------------------------------------------------------
+# --- a table by several models -----------------------------------------------------------------
 
 
 def predict_samples(
@@ -46,19 +48,24 @@ def predict_samples(
     new_study: bool = False,
     labels: Metadata | None = None,
 ) -> PredictionTable:
-    """Return one row per sample of the file, the mean of all models; one below the depth is empty and says why.
+    """Return one row per sample of the file, the mean of all models; one below the depth is empty
+    and says why.
 
-    With `new_study` the samples are read relative to their own mean, and adapted to the `labels` of a few of them.
+    With `new_study` the samples are read relative to their own mean, and adapted to the `labels` of
+    a few of them.
     """
     if not models[0].targets.specs:
-        raise InputError("--model: a pretrained encoder predicts nothing; fine-tune it with `aam train` first")
+        raise InputError(
+            "--model: a pretrained encoder predicts nothing; fine-tune it with `aam train` first"
+        )
     models = [_bridged(model, study) for model in models]
     _check_new_study(models, study, new_study)
     few = {} if labels is None else checked_labels(labels, models, study)
     ids = study.table.sample_ids
     studies = ["new"] * len(ids) if new_study else None
     predictions = [
-        predict_rows(model, replace(study, seed=model.seed), ids, runtime, passes, studies=studies) for model in models
+        predict_rows(model, replace(study, seed=model.seed), ids, runtime, passes, studies=studies)
+        for model in models
     ]
     table = combined(predictions)
     if few:
@@ -70,7 +77,9 @@ def predict_samples(
         name: f"{reads} reads, below the model's depth of {study.depth}"
         for name, reads in study.selection.dropped.items()
     }
-    subsets = {name: "calibration" for saved in models for name in saved.notes.get("interval_samples", ())}
+    subsets = {
+        name: "calibration" for saved in models for name in saved.notes.get("interval_samples", ())
+    }
     subsets |= {name: "train" for saved in models for name in samples_with_labels(saved)}
     subsets |= {name: "train" for classes in few.values() for name in classes}
     table = replace(table, subsets=tuple(subsets.get(name, "") for name in table.sample_ids))
@@ -78,11 +87,14 @@ def predict_samples(
 
 
 def _check_new_study(models: Sequence[SavedModel], study: Study, new_study: bool) -> None:
-    """Say what centres the samples of a new study; `InputError` for a model that learned nothing about studies."""
+    """Say what centres the samples of a new study; `InputError` for a model that learned nothing
+    about studies.
+    """
     ids, column = study.table.sample_ids, models[0].data.study_column
     if column is None and new_study:
         raise InputError(
-            "--new-study: the model was not trained to hold in other studies; train it with --study-column"
+            "--new-study: the model was not trained to hold in other studies; train it with "
+            "--study-column"
         )
     if column is None:
         return
@@ -90,25 +102,37 @@ def _check_new_study(models: Sequence[SavedModel], study: Study, new_study: bool
     seen = set(ids).intersection(*(samples_with_labels(model) for model in models))
     if new_study and seen:
         log.warning(
-            "warning: --new-study: %d samples are of a study of training: %s", len(seen), shown(sorted(seen), 3)
+            "warning: --new-study: %d samples are of a study of training: %s",
+            len(seen),
+            shown(sorted(seen), 3),
         )
     if relative and not new_study and len(seen) < len(ids):
         log.warning(
-            "warning: the model learned from several values of %r; for one it has not seen: --new-study", column
+            "warning: the model learned from several values of %r; for one it has not seen: "
+            "--new-study",
+            column,
         )
     if relative and new_study and len(ids) < LEAST_TO_CENTRE:
         log.warning(
-            "warning: --new-study: %d samples are too few to know the mean of their study, %d are needed; they are "
-            "read relative to the mean of training", len(ids), LEAST_TO_CENTRE,
-        )  # fmt: skip
+            "warning: --new-study: %d samples are too few to know the mean of their study, %d "
+            "are needed; they are "
+            "read relative to the mean of training",
+            len(ids),
+            LEAST_TO_CENTRE,
+        )
     elif relative and new_study:
-        log.info("--new-study: read relative to the mean of its %d samples, whose labels nobody needs", len(ids))
+        log.info(
+            "--new-study: read relative to the mean of its %d samples, whose labels nobody needs",
+            len(ids),
+        )
 
 
 def _bridged(model: SavedModel, study: Study) -> SavedModel:
-    """Return what predicts a table: the model, or its learners of reference branches where it knows few of the reads.
+    """Return what predicts a table: the model, or its learners of reference branches where it knows
+    few of the reads.
 
-    These say nothing of how far they err: no intervals were fitted to them. `InputError` where the reads are no 16S.
+    These say nothing of how far they err: no intervals were fitted to them. `InputError` where the
+    reads are no 16S.
     """
     if not model.elsewhere.fitted:
         return model
@@ -116,29 +140,41 @@ def _bridged(model: SavedModel, study: Study) -> SavedModel:
     if known >= LEAST_KNOWN:
         return model
     log.warning(
-        "warning: training had the ASVs of %.0f %% of the reads (median of samples): predicted by where reads stand on "
-        "a reference tree, which holds across regions of 16S, less exactly and without intervals", 100 * known,
-    )  # fmt: skip
+        "warning: training had the ASVs of %.0f %% of the reads (median of samples): predicted "
+        "by where reads stand on "
+        "a reference tree, which holds across regions of 16S, less exactly and without intervals",
+        100 * known,
+    )
     shipped_reference().place_softly(study.tokens.numpy()).check_16s(study.table.counts, "--table")
     notes = {name: value for name, value in model.notes.items() if name != "intervals"}
     return replace(model, network=None, blend=model.elsewhere, notes=notes)
 
 
-# --- samples by one model ---------------------------------------------------------------------------------------
+# --- samples by one model ----------------------------------------------------------------------
 
 
 def with_inputs(saved: SavedModel, study: Study) -> Study:
-    """Return the study with what the model reads beside the reads: covariates, and places on a reference tree."""
+    """Return the study with what the model reads beside the reads: covariates, and places on a
+    reference tree.
+    """
     return study.placed_on(saved.reference).with_covariates(saved.covariates, study.metadata)
 
 
 def samples_to_predict(study: Study, sample_ids: Sequence[str], passes: int) -> Samples:
-    """Return samples in the rarefactions that predictions are made from, none of which training has."""
-    return Samples.rarefied(study, study.rows(sample_ids), [EVALUATION - 1 - number for number in range(passes)])
+    """Return samples in the rarefactions that predictions are made from, none of which training
+    has.
+    """
+    return Samples.rarefied(
+        study, study.rows(sample_ids), [EVALUATION - 1 - number for number in range(passes)]
+    )
 
 
-def centred_on(saved: SavedModel, study: Study, sample_ids: Sequence[str], passes: int) -> SavedModel:
-    """Return the model for a study of which `sample_ids` are unlabelled samples; itself for fewer than enough."""
+def centred_on(
+    saved: SavedModel, study: Study, sample_ids: Sequence[str], passes: int
+) -> SavedModel:
+    """Return the model for a study of which `sample_ids` are unlabelled samples; itself for fewer
+    than enough.
+    """
     if len(sample_ids) < LEAST_TO_CENTRE or not saved.blend.learners:
         return saved
     samples = samples_to_predict(study, sample_ids[:SAMPLES_OF_PART], passes)
@@ -157,10 +193,11 @@ def predict_rows(
 ) -> PredictionTable:
     """Predict samples of `study` from `passes` rarefactions each.
 
-    Samples of `studies` are read relative to the mean of their study, where the model learned so and there are
-    `LEAST_TO_CENTRE` of them, else relative to the mean of training. Numbers are means over the rarefactions with their
-    standard deviation, probabilities their mean; intervals are added where the model holds fitted ones. Each of their
-    ASVs is encoded once, unless `asvs` are known. Of large tables some samples are predicted at a time.
+    Samples of `studies` are read relative to the mean of their study, where the model learned so
+    and there are `LEAST_TO_CENTRE` of them, else relative to the mean of training. Numbers are
+    means over the rarefactions with their standard deviation, probabilities their mean; intervals
+    are added where the model holds fitted ones. Each of their ASVs is encoded once, unless `asvs`
+    are known. Of large tables some samples are predicted at a time.
     """
     study = with_inputs(saved, study)
     if asvs is None and saved.network is not None and saved.blend.network_weight > 0:
@@ -196,7 +233,9 @@ def _predict_part(
     for number, rarefaction in enumerate(rarefactions):
         scores = blend.scores(None if X is None else X.rarefaction(number))
         if asvs is not None and saved.network is not None:
-            predicted = run_model(saved.network, study, rows, saved.device, config, rarefaction, asvs)
+            predicted = run_model(
+                saved.network, study, rows, saved.device, config, rarefaction, asvs
+            )
             quantiles.append(predicted.quantiles)
             for of_target, values in zip(scores, per_target(predicted), strict=True):
                 of_target[NETWORK] = values
@@ -207,15 +246,21 @@ def _predict_part(
         return saved.targets.decode(encoded, study.metadata, sample_ids)
 
     empty = np.zeros((len(rows), 0))
-    numbers = np.stack([decode(np.concatenate([empty, *one[: len(numeric)]], axis=1)) for one in blended])
+    numbers = np.stack(
+        [decode(np.concatenate([empty, *one[: len(numeric)]], axis=1)) for one in blended]
+    )
     levels = range(quantiles[0].shape[1] if quantiles else 0)
-    limits = [np.mean([decode(values[:, level]) for values in quantiles], axis=0) for level in levels]
+    limits = [
+        np.mean([decode(values[:, level]) for values in quantiles], axis=0) for level in levels
+    ]
     deviations = numbers.std(axis=0)
     return PredictionTable(
         sample_ids=tuple(sample_ids),
         specs=saved.targets.specs,
         values={spec.name: numbers.mean(axis=0)[:, column] for column, spec in enumerate(numeric)},
-        deviations={spec.name: deviations[:, column] for column, spec in enumerate(numeric)} if passes > 1 else {},
+        deviations={spec.name: deviations[:, column] for column, spec in enumerate(numeric)}
+        if passes > 1
+        else {},
         probabilities={
             spec.name: np.mean([one[len(numeric) + column] for one in blended], axis=0)
             for column, spec in enumerate(classes)
@@ -230,27 +275,29 @@ def _predict_part(
     )
 
 
-# --- classes of a new study adapted to the labels of a few of its samples ---------------------------------------------
+# --- classes of a new study adapted to the labels of a few of its samples ----------------------
 
 # Class of each labelled sample, 0 or 1, by target.
 Labels = Mapping[str, Mapping[str, int]]
 
-# Candidates: what one standard deviation of the prediction says of a class, -1 or 1, and the share of the remaining
-# variance that the labels explain through the kernel; with a share of 0 they change no order.
+# Candidates: what one standard deviation of the prediction says of a class, -1 or 1, and the share
+# of the remaining variance that the labels explain through the kernel; with a share of 0 they
+# change no order.
 SLOPES, SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.65), (0.0, 0.03, 0.06, 0.12, 0.2, 0.35, 0.55, 0.8)
 
-# Of the logarithm of a candidate's prior, for each of the two: labels explain something although the prediction says
-# little, and labels explain much. Few labels must say so clearly.
+# Of the logarithm of a candidate's prior, for each of the two: labels explain something although
+# the prediction says little, and labels explain much. Few labels must say so clearly.
 PENALTY, STRONG = 2.0, 0.35
 
 LEAST_LABELS = 5
 
 
 def study_kernel(samples: Samples, places: Rows) -> Floats:
-    """Return inner products ``[n, m]`` of all samples with those at `places` ``[m]``, of mean diagonal 1.
+    """Return inner products ``[n, m]`` of all samples with those at `places` ``[m]``, of mean
+    diagonal 1.
 
-    They are of presence and of log(1 + reads), alike, relative to the mean of the n samples, and averaged over the
-    rarefactions. All ASVs of the table count, those too that training never had.
+    They are of presence and of log(1 + reads), alike, relative to the mean of the n samples, and
+    averaged over the rarefactions. All ASVs of the table count, those too that training never had.
     """
     kernels = []
     for features in (sparse.csr_matrix.sign, sparse.csr_matrix.log1p):
@@ -259,18 +306,27 @@ def study_kernel(samples: Samples, places: Rows) -> Floats:
             values = features(counts)
             mean = np.asarray(values.mean(axis=0)).ravel()
             on_mean = np.asarray(values @ mean)
-            products += (values @ values[places].T).toarray() - on_mean[:, None] - on_mean[places] + mean @ mean
+            products += (
+                (values @ values[places].T).toarray()
+                - on_mean[:, None]
+                - on_mean[places]
+                + mean @ mean
+            )
             variance += float(np.square(values.data).sum() / len(on_mean) - mean @ mean)
         kernels.append(products / max(variance, 1e-12))
     return np.asarray(np.mean(kernels, axis=0))
 
 
-def adapt(kernel: Floats, probability: Floats, places: Rows, classes: npt.NDArray[np.int64]) -> Floats:
-    """Return the probabilities ``[n]`` of the second of two classes after the labels of a few of n samples.
+def adapt(
+    kernel: Floats, probability: Floats, places: Rows, classes: npt.NDArray[np.int64]
+) -> Floats:
+    """Return the probabilities ``[n]`` of the second of two classes after the labels of a few of n
+    samples.
 
-    A Gaussian process predicts the classes -1 and 1, which weigh alike: its mean is the prediction without labels times
-    a slope, its covariance the kernel of the study. Slopes and shares of variance are averaged, weighted by how likely
-    they make the labels (Rasmussen and Williams 2006, 2.2, 5.4.1).
+    A Gaussian process predicts the classes -1 and 1, which weigh alike: its mean is the prediction
+    without labels times a slope, its covariance the kernel of the study. Slopes and shares of
+    variance are averaged, weighted by how likely they make the labels (Rasmussen and Williams 2006,
+    2.2, 5.4.1).
 
     Parameters
     ----------
@@ -302,25 +358,40 @@ def adapt(kernel: Floats, probability: Floats, places: Rows, classes: npt.NDArra
 
 
 def checked_labels(labels: Metadata, models: Sequence[SavedModel], study: Study) -> Labels:
-    """Return the labels of samples of a new study, for each target of two classes that `labels` has as a column.
+    """Return the labels of samples of a new study, for each target of two classes that `labels` has
+    as a column.
 
     Raises
     ------
     InputError
-        With every problem: no such column, samples that are not in the table, no value or one that training had not,
-        a single class, too few labels or, to know the mean of the study, too few samples.
+        With every problem: no such column, samples that are not in the table, no value or one that
+        training had not, a single class, too few labels or, to know the mean of the study, too few
+        samples.
     """
     problems, source = Problems(), f"--labels: {labels.source}"
     of_models = [{spec.name: {*spec.labels} for spec in model.targets.specs} for model in models]
-    alike = [spec for spec in models[0].targets.specs if all(one[spec.name] == {*spec.labels} for one in of_models)]
+    alike = [
+        spec
+        for spec in models[0].targets.specs
+        if all(one[spec.name] == {*spec.labels} for one in of_models)
+    ]
     named = {spec.name: spec for spec in alike if len(spec.labels) == 2}
     present = [name for name in named if name in labels.columns]
     if not present:
-        problems.add(f"{source}: no column of a target of two classes; the model has {shown(named) or 'none'}")
+        problems.add(
+            f"{source}: no column of a target of two classes; the model has "
+            f"{shown(named) or 'none'}"
+        )
     if absent := [name for name in labels.ids if name not in study.selection.of_file]:
-        problems.add(f"{source}: {len(absent)} of {len(labels.ids)} samples are not in the table: {shown(absent)}")
+        problems.add(
+            f"{source}: {len(absent)} of {len(labels.ids)} samples are not in the table: "
+            f"{shown(absent)}"
+        )
     if len(study.table.sample_ids) < LEAST_TO_CENTRE:
-        problems.add(f"{source}: {len(study.table.sample_ids)} samples in the table, {LEAST_TO_CENTRE} are needed")
+        problems.add(
+            f"{source}: {len(study.table.sample_ids)} samples in the table, {LEAST_TO_CENTRE} "
+            "are needed"
+        )
     deep_enough = set(study.table.sample_ids)
     in_study = [name for name in labels.ids if name in deep_enough]
     result = {name: _classes(labels, named[name], in_study, problems) for name in present}
@@ -328,28 +399,47 @@ def checked_labels(labels: Metadata, models: Sequence[SavedModel], study: Study)
     return result
 
 
-def _classes(labels: Metadata, spec: TargetSpec, in_study: Collection[str], problems: Problems) -> dict[str, int]:
-    """Return the class of each sample `in_study`; those below the depth have a label, which helps nobody."""
-    source, values = f"--labels: {labels.source}: {spec.name!r}", labels.values(spec.name, labels.ids)
+def _classes(
+    labels: Metadata, spec: TargetSpec, in_study: Collection[str], problems: Problems
+) -> dict[str, int]:
+    """Return the class of each sample `in_study`; those below the depth have a label, which helps
+    nobody.
+    """
+    source, values = (
+        f"--labels: {labels.source}: {spec.name!r}",
+        labels.values(spec.name, labels.ids),
+    )
     if lacking := [name for name, value in zip(labels.ids, values, strict=True) if value is None]:
-        problems.add(f"{source}: {len(lacking)} samples have no value: {shown(lacking)}; leave these rows out")
+        problems.add(
+            f"{source}: {len(lacking)} samples have no value: {shown(lacking)}; leave these rows "
+            "out"
+        )
     if unknown := sorted({value for value in values if value is not None} - set(spec.labels)):
-        problems.add(f"{source}: {shown(unknown)}: no class of training, which had {shown(spec.labels)}")
+        problems.add(
+            f"{source}: {shown(unknown)}: no class of training, which had {shown(spec.labels)}"
+        )
     pairs = dict(zip(labels.ids, values, strict=True))
-    classes = {name: spec.labels.index(value) for name in in_study if (value := pairs[name]) in spec.labels}
+    classes = {
+        name: spec.labels.index(value) for name in in_study if (value := pairs[name]) in spec.labels
+    }
     if lacking or unknown:
         return classes
     if len(classes) < LEAST_LABELS:
         problems.add(
-            f"{source}: {len(classes)} labels of samples that reach the model's depth, {LEAST_LABELS} are needed"
+            f"{source}: {len(classes)} labels of samples that reach the model's depth, "
+            f"{LEAST_LABELS} are needed"
         )
     elif len(set(classes.values())) == 1:
-        problems.add(f"{source}: all labels are {spec.labels[min(classes.values())]!r}, both classes are needed")
+        problems.add(
+            f"{source}: all labels are {spec.labels[min(classes.values())]!r}, both classes are "
+            "needed"
+        )
     return classes
 
 
 def adapt_table(table: PredictionTable, samples: Samples, labels: Labels) -> PredictionTable:
-    """Return the predictions of a new study adapted to `labels`, whose samples are of subset train; say what changed.
+    """Return the predictions of a new study adapted to `labels`, whose samples are of subset train;
+    say what changed.
 
     All `samples` of the study are predicted in `table`, from the same rarefactions.
     """
@@ -365,8 +455,14 @@ def adapt_table(table: PredictionTable, samples: Samples, labels: Labels) -> Pre
         counts = Counter(spec.labels[value] for value in values)
         of_class = ", ".join(f"{count} {label!r}" for label, count in counts.items())
         log.info(
-            "--labels: %r adapted to %d labels (%s); %d of the other %d samples have another most probable class than "
-            "without them; the labelled samples are marked train in the column subset: score none of them", name,
-            len(places), of_class, changed.sum(), len(changed),
-        )  # fmt: skip
+            "--labels: %r adapted to %d labels (%s); %d of the other %d samples have another "
+            "most probable class than "
+            "without them; the labelled samples are marked train in the column subset: score "
+            "none of them",
+            name,
+            len(places),
+            of_class,
+            changed.sum(),
+            len(changed),
+        )
     return table

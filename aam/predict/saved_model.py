@@ -1,4 +1,6 @@
-"""Saved models: ensembles of learners, and the folders that `aam predict` reads, written, verified and loaded."""
+"""Saved models: ensembles of learners, and the folders that `aam predict` reads, written, verified
+and loaded.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,21 @@ from aam.device.timing import stage
 from aam.encoders import CARD, REFERENCE, TAXONOMY, model_folder
 from aam.errors import InputError, shown
 from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest, write_manifest
-from aam.files.tensors import AllocationLimit, count_numbers, read_arrays, read_tensors, write_shards, write_tensors
+from aam.files.tensors import (
+    AllocationLimit,
+    count_numbers,
+    read_arrays,
+    read_tensors,
+    write_shards,
+    write_tensors,
+)
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import from_dict, to_dict
 from aam.predict.blend import Blend, blend_from_arrays, blend_to_arrays, network_alone
 
-# Format 1 has a network in every model. Other learners stood in two files of their own, which are no longer read.
+# Format 1 has a network in every model. Other learners stood in two files of their own, which are
+# no longer read.
 FORMAT, LEARNERS_1 = 2, "members.json"
 
 DESCRIPTION, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
@@ -42,23 +52,34 @@ SHARD_LIMIT = 900_000
 SMALL_NETWORK = 1_000_000
 
 # What libraries raise of files that are no model.
-UNREADABLE = (OSError, AttributeError, KeyError, TypeError, ValueError, RuntimeError, safetensors.SafetensorError)
+UNREADABLE = (
+    OSError,
+    AttributeError,
+    KeyError,
+    TypeError,
+    ValueError,
+    RuntimeError,
+    safetensors.SafetensorError,
+)
 
 RETRAIN = (
-    " (a .pt file of the predecessor, or .ckpt, cannot be loaded: retrain with `aam pretrain --table TABLE --tree TREE "
+    " (a .pt file of the predecessor, or .ckpt, cannot be loaded: retrain with `aam pretrain "
+    "--table TABLE --tree TREE "
     "--output-dir PRE`, then `aam train --metadata-column COLUMN --pretrained-encoder PRE`)"
 )
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """An ensemble of learners for each target, with what `aam predict` needs: options of its input, and its ASVs.
+    """An ensemble of learners for each target, with what `aam predict` needs: options of its input,
+    and its ASVs.
 
-    ASVs are placed on the tree `reference`, where there is one; a network reads them there too. What `blend` knows of
-    ASVs says nothing of another region; there `elsewhere` predicts, where the model learned from several studies.
+    ASVs are placed on the tree `reference`, where there is one; a network reads them there too.
+    What `blend` knows of ASVs says nothing of another region; there `elsewhere` predicts, where the
+    model learned from several studies.
 
-    The network is one of the learners, and there in a model without targets, an encoder; `model` and `heads` are its
-    sizes, and `model` holds the longest sequence for all.
+    The network is one of the learners, and there in a model without targets, an encoder; `model`
+    and `heads` are its sizes, and `model` holds the longest sequence for all.
     """
 
     network: Aam | None
@@ -76,7 +97,9 @@ class SavedModel:
     reference: ReferenceTree | None = None
 
     def __post_init__(self) -> None:
-        """Let the network predict every target alone where no blend is fitted, and place ASVs as it does."""
+        """Let the network predict every target alone where no blend is fitted, and place ASVs as it
+        does.
+        """
         if self.network is not None:
             object.__setattr__(self, "reference", self.network.reference)
         if not self.blend.fitted:
@@ -87,12 +110,14 @@ class SavedModel:
         """The network; `InputError` where the model has none."""
         if self.only_places:
             raise InputError(
-                "--model: it places ASVs on a tree and has no network; name 16s-v4, or use aam embed or aam search"
+                "--model: it places ASVs on a tree and has no network; name 16s-v4, or use aam "
+                "embed or aam search"
             )
         if self.network is None:
             names = shown(self.blend.learners)
             raise InputError(
-                f"--model: it has no network, only {names}, and this needs one; name an encoder such as 16s-v4, or "
+                f"--model: it has no network, only {names}, and this needs one; name an encoder "
+                "such as 16s-v4, or "
                 "train with --pretrained-encoder 16s-v4 or deep among --members"
             )
         return self.network
@@ -105,11 +130,15 @@ class SavedModel:
     @property
     def device(self) -> torch.device:
         """The device of the network; the CPU without one."""
-        return torch.device("cpu") if self.network is None else next(self.network.parameters()).device
+        return (
+            torch.device("cpu") if self.network is None else next(self.network.parameters()).device
+        )
 
 
 def save_model(path: Path, saved: SavedModel, card: str | None = None) -> None:
-    """Write `saved` to the folder `path`, all of it or nothing; with a `card` weights in half precision, in shards."""
+    """Write `saved` to the folder `path`, all of it or nothing; with a `card` weights in half
+    precision, in shards.
+    """
     arrays, learners = blend_to_arrays(saved.blend)
     arrays_elsewhere, elsewhere = blend_to_arrays(saved.elsewhere)
     description = {
@@ -128,11 +157,17 @@ def save_model(path: Path, saved: SavedModel, card: str | None = None) -> None:
         "elsewhere": elsewhere,
     }
     with atomic_folder(path) as folder:
-        (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+        (folder / DESCRIPTION).write_text(
+            json.dumps(description, indent=1) + "\n", encoding="utf-8"
+        )
         weights = {} if saved.network is None else saved.network.state_dict()
         if card is not None:
             (folder / CARD).write_text(card, encoding="utf-8")
-            write_shards({name: tensor.half() for name, tensor in weights.items()}, folder / WEIGHTS, SHARD_LIMIT)
+            write_shards(
+                {name: tensor.half() for name, tensor in weights.items()},
+                folder / WEIGHTS,
+                SHARD_LIMIT,
+            )
         elif weights:
             write_tensors(weights, folder / WEIGHTS)
         _write_arrays(saved.profile.to_arrays(), folder / PROFILE)
@@ -169,10 +204,16 @@ def _read_network(
 
 
 def _read_blends(path: Path, description: Any, targets: Targets, network: bool) -> list[Blend]:
-    """Return what predicts, and what predicts tables of another region; nothing where there is none."""
+    """Return what predicts, and what predicts tables of another region; nothing where there is
+    none.
+    """
     blends = []
     for name, file in (("learners", LEARNERS), ("elsewhere", ELSEWHERE)):
-        blend = blend_from_arrays(read_arrays(path / file), description[name]) if name in description else Blend()
+        blend = (
+            blend_from_arrays(read_arrays(path / file), description[name])
+            if name in description
+            else Blend()
+        )
         if name == "learners" and not blend.fitted:
             blend = network_alone(targets)
         if blend.fitted:
@@ -182,9 +223,13 @@ def _read_blends(path: Path, description: Any, targets: Targets, network: bool) 
 
 
 def _check_description(description: Any) -> None:
-    """Raise `ValueError` or `TypeError` where what a network does not need to be built is of another kind."""
+    """Raise `ValueError` or `TypeError` where what a network does not need to be built is of
+    another kind.
+    """
     # JSON of Python knows NaN and Infinity.
-    json.dumps({name: value for name, value in description.items() if name != "notes"}, allow_nan=False)
+    json.dumps(
+        {name: value for name, value in description.items() if name != "notes"}, allow_nan=False
+    )
     depth, seen = description["depth"], description["notes"]["seen_samples"]
     if not isinstance(depth, int) or depth < 1 or not isinstance(seen, list):
         raise ValueError(f"depth {depth}, expected an integer above 0, and a list of seen samples")
@@ -195,12 +240,18 @@ def _check_is_one_model(path: Path) -> None:
     if not (path / MANIFEST).is_file():
         if folds := sorted(path.glob(f"fold-*/model/{MANIFEST}")):
             raise InputError(
-                f"{path}: a run of {len(folds)} folds without a model of all samples; name the model of a fold or of "
+                f"{path}: a run of {len(folds)} folds without a model of all samples; name the "
+                "model of a fold or of "
                 f"several, such as {folds[0].parent}, or train with --ensemble"
             )
-        raise InputError(f"{path}: no {MANIFEST}; expected a model folder, such as RUN/model{RETRAIN}")
+        raise InputError(
+            f"{path}: no {MANIFEST}; expected a model folder, such as RUN/model{RETRAIN}"
+        )
     if not (path / DESCRIPTION).is_file() and (models := _models_of(path)):
-        raise InputError(f"{path}: holds {len(models)} models, expected one; name one of them, such as {models[0]}")
+        raise InputError(
+            f"{path}: holds {len(models)} models, expected one; name one of them, such as "
+            f"{models[0]}"
+        )
 
 
 def load_model(path: Path, device: torch.device) -> SavedModel:
@@ -209,7 +260,8 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
     Raises
     ------
     InputError
-        `path` is no model folder, is damaged, or was written by another version of aam, which is named.
+        `path` is no model folder, is damaged, or was written by another version of aam, which is
+        named.
     """
     _check_is_one_model(path)
     verify_manifest(path)
@@ -217,9 +269,13 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
     try:
         description = read_json(path / DESCRIPTION)
         if description["format"] not in (1, FORMAT):
-            raise InputError(f"{path}: model format {description['format']}, this aam reads 1 to {FORMAT}")
+            raise InputError(
+                f"{path}: model format {description['format']}, this aam reads 1 to {FORMAT}"
+            )
         if (path / LEARNERS_1).is_file():
-            raise InputError(f"{path}: learners of model format 1, this aam reads those of {FORMAT}")
+            raise InputError(
+                f"{path}: learners of model format 1, this aam reads those of {FORMAT}"
+            )
         _check_description(description)
         # Of aam that had options which no command has any more.
         description, _ = without_removed(description)
@@ -233,8 +289,15 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
             heads = from_dict(HeadConfig(), without_removed(description["heads"])[0], str(path))
             network = _read_network(path, description["depth"], model, heads, reference).to(device)
         blend, elsewhere = _read_blends(path, description, targets, network is not None)
-        sizes, expected = (heads.n_targets, *heads.n_classes), [len(spec.labels) for spec in targets.classes]
-        if network is not None and blend.network_weight > 0 and sizes != (len(targets.numeric), *expected):
+        sizes, expected = (
+            (heads.n_targets, *heads.n_classes),
+            [len(spec.labels) for spec in targets.classes],
+        )
+        if (
+            network is not None
+            and blend.network_weight > 0
+            and sizes != (len(targets.numeric), *expected)
+        ):
             raise ValueError("the heads of the network are not those of its targets")
         return SavedModel(
             network=network,
@@ -255,16 +318,29 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         if isinstance(error, InputError):
             problems = [p if p.startswith(str(path)) else f"{path}: {p}" for p in error.problems]
             raise InputError(*problems, *_written_by(description, path)) from None
-        raise InputError(f"{path}: not a model this aam can read ({error})", *_written_by(description, path)) from error
+        raise InputError(
+            f"{path}: not a model this aam can read ({error})", *_written_by(description, path)
+        ) from error
 
 
 def _written_by(description: Any, path: Path) -> list[str]:
-    """Return which aam wrote a model that this one cannot read, where its description says so, and what to do."""
+    """Return which aam wrote a model that this one cannot read, where its description says so, and
+    what to do.
+    """
     if not isinstance(description, dict) or "version" not in description:
         return []
     version = description["version"]
-    this = f"this is aam {aam.__version__}" if version != aam.__version__ else "this is another commit of that version"
-    return [f"{path}: written by aam {version}, {this}; install the one that wrote it (see run.json), or train again"]
+    this = (
+        f"this is aam {aam.__version__}"
+        if version != aam.__version__
+        else "this is another commit of that version"
+    )
+    return [
+        (
+            f"{path}: written by aam {version}, {this}; install the one that wrote it (see "
+            "run.json), or train again"
+        )
+    ]
 
 
 def save_ensemble(path: Path, models: Mapping[str, Path]) -> None:
@@ -286,7 +362,8 @@ def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]
     Raises
     ------
     InputError
-        As `load_model`, or the models draw their input in different ways or predict different targets.
+        As `load_model`, or the models draw their input in different ways or predict different
+        targets.
     """
     folders: list[Path] = []
     for folder in map(model_folder, paths):
@@ -298,7 +375,13 @@ def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]
 
     def input_and_targets(saved: SavedModel) -> tuple[object, ...]:
         targets = [(spec.name, spec.kind) for spec in saved.targets.specs]
-        return saved.depth, saved.model.max_bp, saved.data.token_limit, saved.data.asv_sampling, targets
+        return (
+            saved.depth,
+            saved.model.max_bp,
+            saved.data.token_limit,
+            saved.data.asv_sampling,
+            targets,
+        )
 
     first = input_and_targets(models[0])
     names = ("--rarefy-depth", "--max-bp", "--token-limit", "--asv-sampling", "targets")
@@ -306,7 +389,8 @@ def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]
         values = zip(names, first, input_and_targets(saved), strict=True)
         if differing := [name for name, expected, value in values if expected != value]:
             raise InputError(
-                f"--model: {folder} and {folders[0]} differ in {shown(differing)}; predict with each alone"
+                f"--model: {folder} and {folders[0]} differ in {shown(differing)}; predict with "
+                "each alone"
             )
     return models
 
@@ -316,4 +400,8 @@ def samples_with_labels(saved: SavedModel) -> set[str]:
 
     Those of pretraining without labels are in its notes as seen, and not here.
     """
-    return set(saved.notes.get("labelled_samples", saved.notes["seen_samples"] if saved.targets.specs else ()))
+    return set(
+        saved.notes.get(
+            "labelled_samples", saved.notes["seen_samples"] if saved.targets.specs else ()
+        )
+    )

@@ -1,4 +1,6 @@
-"""The answer that opens a report: how well, beside what, the verdict in three words, and what to keep in mind."""
+"""The answer that opens a report: how well, beside what, the verdict in three words, and what to
+keep in mind.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from aam.evaluate import intervals
-from aam.evaluate.comparison import Comparison, Outcome, headline, outcome, share_of_gain, tests_corrected_for
+from aam.evaluate.comparison import (
+    Comparison,
+    Outcome,
+    headline,
+    outcome,
+    share_of_gain,
+    tests_corrected_for,
+)
 from aam.evaluate.intervals import Interval, limits_text, number, too_few, with_limits
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES
 from aam.evaluate.new_studies import InNewStudies
@@ -16,7 +25,8 @@ from aam.evaluate.verdict import OPEN, between_batches, p_text
 from aam.report.report import ReportData, TargetResult
 from aam.report.samples import worse_levels
 
-# The share of samples called one class from which on the report says so, of at least so many samples.
+# The share of samples called one class from which on the report says so, of at least so many
+# samples.
 ONE_CLASS, LEAST_SAMPLES = 0.95, 20
 
 JUDGED = {
@@ -40,7 +50,8 @@ VERDICTS: dict[Outcome, tuple[str, str]] = {
 class Tile:
     """A number or a few words that answer a question, with one plain sentence.
 
-    `limits` are those of the interval; `state` (better, open, worse, none) is the sign that a verdict has.
+    `limits` are those of the interval; `state` (better, open, worse, none) is the sign that a
+    verdict has.
     """
 
     question: str
@@ -51,12 +62,17 @@ class Tile:
 
 
 def full_baselines(result: TargetResult) -> list[Comparison]:
-    """Return the baselines that predict the most samples, the one with the best headline metric first."""
+    """Return the baselines that predict the most samples, the one with the best headline metric
+    first.
+    """
     key = headline(result.predictions.labels)
     sign = 1 if key in LOWER_IS_BETTER else -1
     comparable = [one for one in result.comparisons if not math.isnan(one.metrics[key].value)]
     most = max((one.samples for one in comparable), default=0)
-    return sorted((one for one in comparable if one.samples == most), key=lambda one: sign * one.metrics[key].value)
+    return sorted(
+        (one for one in comparable if one.samples == most),
+        key=lambda one: sign * one.metrics[key].value,
+    )
 
 
 def _constant(result: TargetResult) -> Comparison | None:
@@ -67,11 +83,15 @@ def _new_study_tile(new: InNewStudies, name: str, value: Interval) -> Tile:
     """Return the mean over studies that were held out whole, each alike."""
     of_studies = [one.value for _, one in new.studies.values()]
     ends = f"{number(min(of_studies))} to {number(max(of_studies))}"
-    sentence = f"Mean over {len(of_studies)} values of {name}, each held out whole and counted alike ({ends})."
+    sentence = (
+        f"Mean over {len(of_studies)} values of {name}, each held out whole and counted "
+        f"alike ({ends})."
+    )
     return Tile(
-        f"{TITLES[new.metric]} in a study never seen", number(new.mean),
+        f"{TITLES[new.metric]} in a study never seen",
+        number(new.mean),
         f"{sentence} As beside, where the larger count more: {with_limits(value)}.",
-    )  # fmt: skip
+    )
 
 
 def _metric_tile(result: TargetResult, key: str) -> Tile:
@@ -83,10 +103,15 @@ def _metric_tile(result: TargetResult, key: str) -> Tile:
         sentence = f"Predictions miss {target} by {number(value.value)} on average (R2 {r2})."
     elif key == "auroc":
         title, share = TITLES[key], f"{100 * value.value:.0f} %"
-        sentence = f"Of two samples, one of each class, {share} are ranked in the right order; guessing ranks 50 %."
+        sentence = (
+            f"Of two samples, one of each class, {share} are ranked in the right order; "
+            "guessing ranks 50 %."
+        )
     else:
         title = "Share that is right (accuracy)"
-        sentence = f"{100 * value.value:.0f} of 100 samples get the right one of {len(labels)} classes."
+        sentence = (
+            f"{100 * value.value:.0f} of 100 samples get the right one of {len(labels)} classes."
+        )
     return Tile(title, number(value.value), sentence, limits_text(value))
 
 
@@ -106,7 +131,12 @@ def _baseline_tile(result: TargetResult, key: str) -> Tile:
 def _verdict_tile(result: TargetResult, key: str) -> Tile:
     full, constant = full_baselines(result), _constant(result)
     if result.subset == "training":
-        return Tile("Verdict", "Seen in training", "Nothing is compared on samples of training.", state="none")
+        return Tile(
+            "Verdict",
+            "Seen in training",
+            "Nothing is compared on samples of training.",
+            state="none",
+        )
     if not full or constant is None:
         return Tile("Verdict", "No baseline given", "Nothing is compared.", state="none")
     best = full[0]
@@ -116,24 +146,36 @@ def _verdict_tile(result: TargetResult, key: str) -> Tile:
         words, sign = "Better than guessing", "open"
     elif state == "better" and all(one.trivial for one in full):
         words = "Beats trivial baselines"
-    difference = f"The {TITLES[key]} of the model minus that of {best.name}: {with_limits(best.tested_difference)}"
+    difference = (
+        f"The {TITLES[key]} of the model minus that of {best.name}: "
+        f"{with_limits(best.tested_difference)}"
+    )
     sentence = f"{difference}; {p_text(best, tests_corrected_for(result.comparisons))}."
     if state == "not shown":
         sentence = f"{sentence[:-1]}: {OPEN}."
     elif state == "close":
         share = f"{100 * share_of_gain(best, constant, key):.0f} %"
-        sentence = f"{best.name[0].upper()}{best.name[1:]} has {share} of the model's gain over {constant.name}."
+        sentence = (
+            f"{best.name[0].upper()}{best.name[1:]} has {share} of the model's gain over "
+            f"{constant.name}."
+        )
     elif state == "untested":
         few = f": {too_few(best.groups)}, {intervals.LEAST_GROUPS} are needed"
         sentence = f"{difference}; not tested{few if best.groups < intervals.LEAST_GROUPS else ''}."
     chance = outcome(constant, constant, key)
     if chance in ("not shown", "worse"):
-        words, sign = {"not shown": ("Chance not excluded", "open"), "worse": ("Worse than guessing", "worse")}[chance]
+        words, sign = {
+            "not shown": ("Chance not excluded", "open"),
+            "worse": ("Worse than guessing", "worse"),
+        }[chance]
         does = {"not shown": "not shown to do better than", "worse": "worse than"}[chance]
         sentence = f"The model is {does} {constant.name} ({p_text(constant, 1)})."
     elif chance in ("better", "close") and best is not constant:
         if state == "not shown":
-            words, sentence = "Better than guessing", f"Not shown to do better than {best.name}. {sentence}"
+            words, sentence = (
+                "Better than guessing",
+                f"Not shown to do better than {best.name}. {sentence}",
+            )
         else:
             sentence = f"Better than guessing ({constant.name}). {sentence}"
     caution = "" if result.subset == "held-out" else f" These are samples {JUDGED[result.subset]}."
@@ -141,7 +183,9 @@ def _verdict_tile(result: TargetResult, key: str) -> Tile:
 
 
 def tiles(result: TargetResult) -> list[Tile]:
-    """Return the metric that decides, the best baseline and the verdict; nothing where there is no metric."""
+    """Return the metric that decides, the best baseline and the verdict; nothing where there is no
+    metric.
+    """
     key = headline(result.predictions.labels)
     if math.isnan(result.metrics[key].value):
         return []
@@ -150,14 +194,24 @@ def tiles(result: TargetResult) -> list[Tile]:
 
 def judged_samples(result: TargetResult) -> str:
     """Return what was predicted, on which samples."""
-    key, complete, names = headline(result.predictions.labels), result.predictions.complete(), result.names
+    key, complete, names = (
+        headline(result.predictions.labels),
+        result.predictions.complete(),
+        result.names,
+    )
     if not len(complete.truth):
-        return f"No sample has both a value of {names.target} and a prediction: there is nothing to judge."
+        return (
+            f"No sample has both a value of {names.target} and a prediction: there is nothing "
+            "to judge."
+        )
     of = "" if complete.groups is None else f" from {complete.group_count} groups ({names.group})"
     classes = f"One of {len(complete.labels)} classes, p" if complete.labels else "P"
     text = f"{classes}redicted for {len(complete.truth)} samples{of} {JUDGED[result.subset]}."
     if math.isnan(result.metrics[key].value):
-        return f"{text} There is no {TITLES[key]} of them, so that nothing is compared; the verdict says why."
+        return (
+            f"{text} There is no {TITLES[key]} of them, so that nothing is compared; the "
+            "verdict says why."
+        )
     return text
 
 
@@ -166,12 +220,19 @@ def _one_class(result: TargetResult) -> list[str]:
     complete = result.predictions.complete()
     if not complete.labels or len(complete.truth) < LEAST_SAMPLES:
         return []
-    chosen = np.bincount(complete.predicted.argmax(axis=1), minlength=len(complete.labels)) / len(complete.truth)
+    chosen = np.bincount(complete.predicted.argmax(axis=1), minlength=len(complete.labels)) / len(
+        complete.truth
+    )
     most = int(chosen.argmax())
     share = float(np.mean(complete.truth == most))
     if chosen[most] < ONE_CLASS or chosen[most] - share < 1 - ONE_CLASS:
         return []
-    return [f"{chosen[most]:.0%} of the samples are called {complete.labels[most]}, while {share:.0%} are."]
+    return [
+        (
+            f"{chosen[most]:.0%} of the samples are called {complete.labels[most]}, while "
+            f"{share:.0%} are."
+        )
+    ]
 
 
 def keep_in_mind(result: TargetResult, transductive: bool = False) -> list[str]:
@@ -183,35 +244,52 @@ def keep_in_mind(result: TargetResult, transductive: bool = False) -> list[str]:
     if result.subset != "held-out":
         reasons.append("These samples were not held out.")
     if complete.groups is None:
-        reasons.append("No group column was named: several samples of one subject would count as independent.")
+        reasons.append(
+            "No group column was named: several samples of one subject would count as independent."
+        )
     if complete.group_count < intervals.LEAST_GROUPS:
         reasons.append(f"{too_few(complete.group_count).capitalize()} for intervals.")
     elif rests_on := intervals.rough(complete):
         reasons.append(f"Intervals rest on {rests_on}.")
     if not result.comparisons and result.subset != "training":
-        reasons.append("There is no baseline beside it: how good this is cannot be judged from it alone.")
+        reasons.append(
+            "There is no baseline beside it: how good this is cannot be judged from it alone."
+        )
     elif result.comparisons and all(one.trivial for one in result.comparisons):
-        reasons.append("No learned baseline, such as a forest, stands beside it; aam train --rf-baseline adds them.")
+        reasons.append(
+            "No learned baseline, such as a forest, stands beside it; aam train --rf-baseline "
+            "adds them."
+        )
     if complete.batch is not None:
         reasons.extend(filter(None, [between_batches(complete, result.names.batch)]))
     if result.names.fold and result.new_studies is None and len(result.folds) > 1:
         key = headline(complete.labels)
         of_folds = sorted(values[key].value for _, values in result.folds.values())
         reasons.append(
-            f"Each of {len(of_folds)} values of {result.names.fold} was held out whole: {TITLES[key]} "
-            f"{number(of_folds[0])} to {number(of_folds[-1])}. This spread, not the interval, speaks of a further one."
+            f"Each of {len(of_folds)} values of {result.names.fold} was held out whole: "
+            f"{TITLES[key]} "
+            f"{number(of_folds[0])} to {number(of_folds[-1])}. This spread, not the interval, "
+            "speaks of a further one."
         )
     dropped = sum(n - kept for n, kept in result.dropped.values())
     if dropped:
         of = sum(n for n, _ in result.dropped.values())
-        reasons.append(f"{dropped} of {of} samples have fewer reads than the depth and are left out.")
+        reasons.append(
+            f"{dropped} of {of} samples have fewer reads than the depth and are left out."
+        )
     if larger := [one for one in worse_levels(result)[1] if one.stands_out]:
         worst = max(larger, key=lambda one: one.error - one.others_error)
         where = f"for {worst.label}, " if worst.label else "for "
         what = f"mean error {number(worst.error)}, elsewhere {number(worst.others_error)}"
         if worst.label:
-            what = f"{worst.right} of {worst.samples} right, elsewhere {worst.others_right} of {worst.others}"
-        reasons.append(f"Errors are larger {where}{worst.column}: {worst.level} ({what}); a table below has more.")
+            what = (
+                f"{worst.right} of {worst.samples} right, elsewhere {worst.others_right} of "
+                f"{worst.others}"
+            )
+        reasons.append(
+            f"Errors are larger {where}{worst.column}: {worst.level} ({what}); a table below has "
+            "more."
+        )
     if transductive:
         reasons.append("Pretraining saw these samples, without labels.")
     return reasons
@@ -223,8 +301,12 @@ def introduction(results: ReportData) -> list[str]:
         return []
     if results.tables:
         return [
-            "The encoder learned without labels. What follows is how well it does on samples and ASVs that it has not "
-            "seen, beside rules that need no model. It predicts no metadata column: fine-tune it with aam train, and "
+            "The encoder learned without labels. What follows is how well it does on samples and "
+            "ASVs that it has not "
+            "seen, beside rules that need no model. It predicts no metadata column: fine-tune it "
+            "with aam train, and "
             "judge it by that report."
         ]
-    return ["Nothing was held out, so there is nothing to judge: --test-size or --cv holds samples out."]
+    return [
+        "Nothing was held out, so there is nothing to judge: --test-size or --cv holds samples out."
+    ]

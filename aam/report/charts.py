@@ -1,4 +1,6 @@
-"""Figures: Altair charts with their words, as SVG inside a page and as SVG and PNG files for a paper."""
+"""Figures: Altair charts with their words, as SVG inside a page and as SVG and PNG files for a
+paper.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,30 @@ from aam.evaluate.intervals import Interval, number, with_limits
 from aam.files.atomic import atomic_file, write_text
 from aam.report.tables import middle_cut, printable
 
-# Colours that can be told apart without red and green (Paul Tol's bright and vibrant schemes), on white and on black.
-LIGHT = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999933", "#332288", "#888888")
-DARK = ("#77aadd", "#ff8899", "#55bb66", "#ddcc55", "#88ddff", "#dd77aa", "#bbbb55", "#9988ee", "#aaaaaa")
+# Colours that can be told apart without red and green (Paul Tol's bright and vibrant schemes), on
+# white and on black.
+LIGHT = (
+    "#4477aa",
+    "#ee6677",
+    "#228833",
+    "#ccbb44",
+    "#66ccee",
+    "#aa3377",
+    "#999933",
+    "#332288",
+    "#888888",
+)
+DARK = (
+    "#77aadd",
+    "#ff8899",
+    "#55bb66",
+    "#ddcc55",
+    "#88ddff",
+    "#dd77aa",
+    "#bbbb55",
+    "#9988ee",
+    "#aaaaaa",
+)
 
 # From low to high, told apart by lightness; numbers of their colours follow those of LIGHT.
 RAMP = ("#e0a63c", "#d9774f", "#bd4a70", "#7d3f90", "#343a80")
@@ -31,13 +54,18 @@ DARK_RAMP = ("#5662c4", "#9a5ab8", "#dc6690", "#f29b6b", "#fadf8c")
 
 # Text and lines that matter, softer ones, and lines of a grid.
 INK, SOFT, GRID = "#222222", "#5a5a5a", "#dddddd"
-DARK_OF = {**dict(zip(LIGHT + RAMP, DARK + DARK_RAMP, strict=True)), INK: "#eeeeee", SOFT: "#b5b5b5", GRID: "#444444"}
+DARK_OF = {
+    **dict(zip(LIGHT + RAMP, DARK + DARK_RAMP, strict=True)),
+    INK: "#eeeeee",
+    SOFT: "#b5b5b5",
+    GRID: "#444444",
+}
 
 # Levels differ in their markers too, for a print without colours.
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down")
 
-# Of a whole figure with its axes, and of the plot in it, in pixels: three stand side by side on a page of 1280 pixels,
-# one on a phone, and text is hardly scaled in either.
+# Of a whole figure with its axes, and of the plot in it, in pixels: three stand side by side on a
+# page of 1280 pixels, one on a phone, and text is hardly scaled in either.
 WIDTH, HEIGHT = 356, 285
 
 # Of more samples than this a random part is drawn.
@@ -45,7 +73,8 @@ MOST_POINTS = 2000
 
 DASHES = [5, 4]
 
-# Height of an interval with a line of text above it and with two, the width of a line, and the gap between texts in it.
+# Height of an interval with a line of text above it and with two, the width of a line, and the gap
+# between texts in it.
 ROW_HEIGHT, TALL_ROW, LINE, GAP = 34, 48, WIDTH - 14, 10
 
 # The width of a line of a legend, beside its symbol, under the plot.
@@ -60,14 +89,35 @@ LOOK: dict[str, Any] = {
     "autosize": {"type": "fit-x", "contains": "padding"},
     "view": {"stroke": None},
     "axis": {
-        "labelFont": FONT, "titleFont": FONT, "labelColor": SOFT, "titleColor": INK,
-        "labelFontSize": 13, "titleFontSize": 13, "titleFontWeight": "normal", "titleLimit": WIDTH, "gridColor": GRID,
-        "domainColor": SOFT, "tickColor": SOFT, "tickCount": 5, "labelLimit": 170,
+        "labelFont": FONT,
+        "titleFont": FONT,
+        "labelColor": SOFT,
+        "titleColor": INK,
+        "labelFontSize": 13,
+        "titleFontSize": 13,
+        "titleFontWeight": "normal",
+        "titleLimit": WIDTH,
+        "gridColor": GRID,
+        "domainColor": SOFT,
+        "tickColor": SOFT,
+        "tickCount": 5,
+        "labelLimit": 170,
     },
     "legend": {
-        "orient": "bottom", "direction": "vertical", "title": None, "labelFont": FONT, "labelColor": INK,
-        "labelFontSize": 13, "labelLimit": WIDTH, "symbolOpacity": 1, "rowPadding": 3,
-        "titleFont": FONT, "titleColor": INK, "titleFontSize": 13, "titleFontWeight": "normal", "titleLimit": WIDTH,
+        "orient": "bottom",
+        "direction": "vertical",
+        "title": None,
+        "labelFont": FONT,
+        "labelColor": INK,
+        "labelFontSize": 13,
+        "labelLimit": WIDTH,
+        "symbolOpacity": 1,
+        "rowPadding": 3,
+        "titleFont": FONT,
+        "titleColor": INK,
+        "titleFontSize": 13,
+        "titleFontWeight": "normal",
+        "titleLimit": WIDTH,
         "layout": {"bottom": {"anchor": "start", "direction": "vertical"}},
     },
     "point": {"filled": True, "size": 34, "opacity": 0.75, "color": LIGHT[0]},
@@ -75,14 +125,15 @@ LOOK: dict[str, Any] = {
     "line": {"strokeWidth": 2, "color": LIGHT[0]},
     "rule": {"color": SOFT},
     "range": {"category": list(LIGHT)},
-}  # fmt: skip
+}
 
 # A chart or layers of charts of altair, whose chained methods type checkers cannot follow.
 Chart = Any
 
 
 def _drawable(part: Any) -> Any:
-    """Return a part of a chart whose texts hold no control characters, one of which would end the process.
+    """Return a part of a chart whose texts hold no control characters, one of which would end the
+    process.
 
     A number that is not finite becomes a missing one.
     """
@@ -96,9 +147,19 @@ def _drawable(part: Any) -> Any:
 
 
 def _compact(svg: str) -> str:
-    """Return the SVG with coordinates of one digit behind the point, a third as long, without what nobody reads."""
-    svg = re.sub(r'aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*"', r'data-tip="\1"', svg)
-    svg = re.sub(r' (role|aria-[a-z]+|class|pointer-events|stroke-miterlimit|xmlns:xlink|version)="[^"]*"', "", svg)
+    """Return the SVG with coordinates of one digit behind the point, a third as long, without what
+    nobody reads.
+    """
+    svg = re.sub(
+        r'aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*"',
+        r'data-tip="\1"',
+        svg,
+    )
+    svg = re.sub(
+        r' (role|aria-[a-z]+|class|pointer-events|stroke-miterlimit|xmlns:xlink|version)="[^"]*"',
+        "",
+        svg,
+    )
 
     def coordinate(number: re.Match[str]) -> str:
         return f"{float(number[0]):.1f}".removesuffix(".0")
@@ -139,8 +200,12 @@ class Figure:
     @cached_property
     def svg(self) -> str:
         """The figure as an SVG file: on white, with title and description."""
-        svg = vl_convert.vegalite_to_svg(_drawable({**self.chart.to_dict(validate=False), "config": LOOK}))
-        words = printable(f"<title>{escape(self.title)}</title><desc>{escape(self.description)}</desc>")
+        svg = vl_convert.vegalite_to_svg(
+            _drawable({**self.chart.to_dict(validate=False), "config": LOOK})
+        )
+        words = printable(
+            f"<title>{escape(self.title)}</title><desc>{escape(self.description)}</desc>"
+        )
         svg = _compact(svg).replace(">", f">{words}", 1)
         met = Counter[str]()
 
@@ -148,7 +213,11 @@ class Figure:
             # Names that are cut alike stand in their order on each axis.
             of = [name for name in self.names if printable(name).startswith(unescape(text[1]))]
             met[text[1]] += 1
-            return f' data-tip="{escape(printable(of[(met[text[1]] - 1) % len(of)]))}"{text[0]}' if of else text[0]
+            return (
+                f' data-tip="{escape(printable(of[(met[text[1]] - 1) % len(of)]))}"{text[0]}'
+                if of
+                else text[0]
+            )
 
         return re.sub(r">([^<>]+)…</text>", with_tip, svg) + "\n"
 
@@ -162,7 +231,10 @@ class Figure:
         """The figure as an element of a page, which gives its colours in the dark."""
         body = self.svg.split("</desc>", 1)[1].rstrip("\n")
         _, box = re.split(r'(viewBox="[^"]*")', self.svg, maxsplit=1)[:2]
-        return f'<svg class="fig" role="img" aria-label="{escape(printable(self.description))}" {box}>{body}'
+        return (
+            f'<svg class="fig" role="img" aria-label="{escape(printable(self.description))}" '
+            f"{box}>{body}"
+        )
 
     def write(self, folder: Path) -> None:
         """Write NAME.svg and NAME.png to a folder."""
@@ -193,8 +265,14 @@ def drawn_rows(count: int, most: int = MOST_POINTS) -> npt.NDArray[np.int64]:
 
 def lines(points: Iterable[tuple[str, float, float]], **mark: Any) -> Chart:
     """Return lines through points (series, x, y)."""
-    chart = alt.Chart(data({"series": series, "x": x, "y": y, "at": at} for at, (series, x, y) in enumerate(points)))
-    return chart.mark_line(**mark).encode(alt.X("x:Q"), alt.Y("y:Q"), alt.Detail("series:N"), alt.Order("at:Q"))
+    chart = alt.Chart(
+        data(
+            {"series": series, "x": x, "y": y, "at": at} for at, (series, x, y) in enumerate(points)
+        )
+    )
+    return chart.mark_line(**mark).encode(
+        alt.X("x:Q"), alt.Y("y:Q"), alt.Detail("series:N"), alt.Order("at:Q")
+    )
 
 
 def diagonal(low: float, high: float) -> Chart:
@@ -212,8 +290,16 @@ def y_axis(title: str, **scale: Any) -> alt.Y:
     return alt.Y("y:Q", title=title, scale=alt.Scale(**{"zero": False, **scale}))
 
 
-def points(rows: Iterable[Mapping[str, object]], x: alt.X, y: alt.Y, colours: Mapping[str, Any], **mark: Any) -> Chart:
-    """Return the points of rows, each of which holds x, y and the text `tip` that a pointer shows."""
+def points(
+    rows: Iterable[Mapping[str, object]],
+    x: alt.X,
+    y: alt.Y,
+    colours: Mapping[str, Any],
+    **mark: Any,
+) -> Chart:
+    """Return the points of rows, each of which holds x, y and the text `tip` that a pointer
+    shows.
+    """
     chart = alt.Chart(data(rows)).mark_point(**{"aria": True, "opacity": 0.75, **mark})
     return chart.encode(alt.Description("tip:N"), x=x, y=y, **colours)
 
@@ -224,9 +310,15 @@ def sized(*layers: Chart) -> Chart:
 
 
 def levels(field: str, colour_of: Mapping[str, int], legend: bool = True) -> dict[str, Any]:
-    """Return colour and shape of a nominal field, given the number of the colour of each of its values."""
-    colours = alt.Scale(domain=list(colour_of), range=[(LIGHT + RAMP)[at] for at in colour_of.values()])
-    shapes = alt.Scale(domain=list(colour_of), range=[SHAPES[at % len(SHAPES)] for at in colour_of.values()])
+    """Return colour and shape of a nominal field, given the number of the colour of each of its
+    values.
+    """
+    colours = alt.Scale(
+        domain=list(colour_of), range=[(LIGHT + RAMP)[at] for at in colour_of.values()]
+    )
+    shapes = alt.Scale(
+        domain=list(colour_of), range=[SHAPES[at % len(SHAPES)] for at in colour_of.values()]
+    )
     hidden: dict[str, Any] = {} if legend else {"legend": None}
     return {
         "color": alt.Color(f"{field}:N", scale=colours, **hidden),
@@ -235,7 +327,9 @@ def levels(field: str, colour_of: Mapping[str, int], legend: bool = True) -> dic
 
 
 def text_width(text: str) -> float:
-    """Return about how many pixels wide a text of a figure is, in Helvetica of 13 pixels; rather more than less."""
+    """Return about how many pixels wide a text of a figure is, in Helvetica of 13 pixels; rather
+    more than less.
+    """
     of = {"ijl'|": 3.0, " .,:;ft/I[]": 3.7, "()-r": 4.4, "ckvxyzsJ": 6.6, "mwMW%@…": 12.0}
     widths = {one: width for letters, width in of.items() for one in letters}
     return sum(widths.get(one, 9.4 if one.isupper() or ord(one) > 255 else 7.3) for one in text)
@@ -243,19 +337,29 @@ def text_width(text: str) -> float:
 
 def shades_legend(title: str, values: Sequence[float], form: str, colour: str) -> alt.Legend:
     """Return the legend of shades of a colour, where they alone say how large something is."""
-    symbols: dict[str, Any] = {"symbolType": "square", "symbolFillColor": colour, "symbolStrokeWidth": 0}
-    return alt.Legend(title=title, values=list(values), format=form, direction="horizontal", **symbols)
+    symbols: dict[str, Any] = {
+        "symbolType": "square",
+        "symbolFillColor": colour,
+        "symbolStrokeWidth": 0,
+    }
+    return alt.Legend(
+        title=title, values=list(values), format=form, direction="horizontal", **symbols
+    )
 
 
 def in_legend(name: str, rest: str) -> str:
-    """Return a name before the `rest` of a line of a legend, cut in its middle where it has no room there."""
+    """Return a name before the `rest` of a line of a legend, cut in its middle where it has no room
+    there.
+    """
     room = LEGEND - text_width(rest)
     return f"{middle_cut(name, int(len(name) * min(1.0, room / max(text_width(name), 1.0))))}{rest}"
 
 
 @dataclass(frozen=True)
 class IntervalRow:
-    """A name, a value with limits, the number of its colour, and the text beside it if not the value itself."""
+    """A name, a value with limits, the number of its colour, and the text beside it if not the
+    value itself.
+    """
 
     name: str
     value: Interval
@@ -270,38 +374,60 @@ def interval_chart(
     legend: Sequence[tuple[int, str]] = (),
     zero: bool = False,
 ) -> Chart:
-    """Return values with intervals, one below the other, each under its name: forest plots, errors, importances.
+    """Return values with intervals, one below the other, each under its name: forest plots, errors,
+    importances.
 
-    Texts of the values stand in a line of their own where one does not fit beside its name. `line` is a value that all
-    are compared with; `legend` names the colours; with `zero` the axis begins at 0.
+    Texts of the values stand in a line of their own where one does not fit beside its name. `line`
+    is a value that all are compared with; `legend` names the colours; with `zero` the axis begins
+    at 0.
     """
     names = {colour: name for colour, name in legend if colour in {row.colour for row in rows}}
     used = list(names) or sorted({row.colour for row in rows})
     texts = [with_limits(row.value) if row.text is None else row.text for row in rows]
-    tall = any(text_width(row.name) + GAP + text_width(text) > LINE for row, text in zip(rows, texts, strict=True))
+    tall = any(
+        text_width(row.name) + GAP + text_width(text) > LINE
+        for row, text in zip(rows, texts, strict=True)
+    )
     values = [
         {
-            "row": at, "name": middle_cut(row.name, int(len(row.name) * LINE / max(text_width(row.name), LINE))),
-            "text": text, "kind": names.get(row.colour, str(row.colour)), "x": row.value.value, "low": row.value.low,
-            "high": row.value.high, "line": line,
+            "row": at,
+            "name": middle_cut(
+                row.name, int(len(row.name) * LINE / max(text_width(row.name), LINE))
+            ),
+            "text": text,
+            "kind": names.get(row.colour, str(row.colour)),
+            "x": row.value.value,
+            "low": row.value.low,
+            "high": row.value.high,
+            "line": line,
         }
         for at, (row, text) in enumerate(zip(rows, texts, strict=True))
-    ]  # fmt: skip
-    kinds = levels("kind", {names.get(colour, str(colour)): colour for colour in used}, legend=bool(names))
+    ]
+    kinds = levels(
+        "kind", {names.get(colour, str(colour)): colour for colour in used}, legend=bool(names)
+    )
     chart = alt.Chart(data(values)).encode(alt.Y("row:O", axis=None))
     above, beside, bar = (-16, -1, 13) if tall else (-8, -8, 7)
     name = chart.mark_text(align="left", x=0, yOffset=above).encode(alt.Text("name:N"))
-    value = chart.mark_text(align="right", x="width", yOffset=beside, color=SOFT).encode(alt.Text("text:N"))
-    intervals = chart.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, yOffset=bar, y2Offset=bar)
+    value = chart.mark_text(align="right", x="width", yOffset=beside, color=SOFT).encode(
+        alt.Text("text:N")
+    )
+    intervals = chart.transform_filter("isValid(datum.low)").mark_rule(
+        strokeWidth=2, yOffset=bar, y2Offset=bar
+    )
     axis = x_axis(title, zero=zero).axis(grid=False)  # lines would cross the numbers
     layers = [
         chart.transform_filter("isValid(datum.line)")
         .mark_tick(color=INK, thickness=1.2, size=13, yOffset=bar)
         .encode(alt.X("line:Q")),
         intervals.encode(alt.X("low:Q"), alt.X2("high:Q"), color=kinds["color"]),
-        chart.transform_filter("isValid(datum.x)").mark_point(opacity=1, yOffset=bar).encode(x=axis, **kinds),
+        chart.transform_filter("isValid(datum.x)")
+        .mark_point(opacity=1, yOffset=bar)
+        .encode(x=axis, **kinds),
     ]
-    return alt.layer(name, value, *layers).properties(width=WIDTH, height=alt.Step(TALL_ROW if tall else ROW_HEIGHT))
+    return alt.layer(name, value, *layers).properties(
+        width=WIDTH, height=alt.Step(TALL_ROW if tall else ROW_HEIGHT)
+    )
 
 
 def listed(rows: Sequence[IntervalRow]) -> str:

@@ -1,4 +1,6 @@
-"""A run as an RO-Crate: one zip that says what was computed from what, by which software, to those without aam."""
+"""A run as an RO-Crate: one zip that says what was computed from what, by which software, to those
+without aam.
+"""
 
 from __future__ import annotations
 
@@ -33,20 +35,32 @@ def _read(folder: Path) -> Record:
     record = read_record(folder / RUN)
     if record.get("command") not in ("train", "pretrain"):
         raise InputError(
-            f"{folder}: written by aam {record.get('command')}; --crate takes a run of aam train or pretrain"
+            f"{folder}: written by aam {record.get('command')}; --crate takes a run of aam train "
+            "or pretrain"
         )
     check_unlocked(folder)
     if not (folder / FINISHED).is_file():
-        raise InputError(f"{folder}: the run is not finished (no {FINISHED}); go on with it by --resume-from auto")
+        raise InputError(
+            f"{folder}: the run is not finished (no {FINISHED}); go on with it by --resume-from "
+            "auto"
+        )
     verify_manifest(folder / "model")
     try:
         started = datetime.strptime(record["started"], "%Y-%m-%dT%H:%M:%S%z").isoformat()
         inputs = {
-            name: {key: str(entry[key]) for key in ("path", "sha256")} for name, entry in record["inputs"].items()
+            name: {key: str(entry[key]) for key in ("path", "sha256")}
+            for name, entry in record["inputs"].items()
         }
-        return {**record, "started": started, "inputs": inputs, "versions": {"aam": "unknown", **record["versions"]}}
+        return {
+            **record,
+            "started": started,
+            "inputs": inputs,
+            "versions": {"aam": "unknown", **record["versions"]},
+        }
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{folder / RUN}: damaged, expected what aam writes there ({error!r})") from None
+        raise InputError(
+            f"{folder / RUN}: damaged, expected what aam writes there ({error!r})"
+        ) from None
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -57,12 +71,14 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def write_crate(folder: Path, output: Path) -> None:
-    """Write the RO-Crate of a run: results with checksums, inputs by name and checksum, software and what it did.
+    """Write the RO-Crate of a run: results with checksums, inputs by name and checksum, software
+    and what it did.
 
     Raises
     ------
     InputError
-        rocrate is not installed, or the folder holds no finished run of `aam train` or `aam pretrain`.
+        rocrate is not installed, or the folder holds no finished run of `aam train` or `aam
+        pretrain`.
     """
     library = import_extra("rocrate.rocrate", "crate", "aam report --crate")
     record = _read(folder)
@@ -82,12 +98,15 @@ def _described(crate: Any, folder: Path, record: Record) -> Any:
         return crate.add_jsonld({"@id": identifier, "@type": kind, "name": name, **properties})
 
     crate.metadata.extra_terms.update(
-        {name: TERMS + name for name in ("ContainerImage", "containerImage")} | {"sha256": "https://schema.org/sha256"}
+        {name: TERMS + name for name in ("ContainerImage", "containerImage")}
+        | {"sha256": "https://schema.org/sha256"}
     )
     command, versions = record["command"], record["versions"]
     crate.name = f"aam {command}: {folder.name}"
     crate.description = f"A run of aam {command}: its model, what it predicts, and the report."
-    crate.license = "Not stated: who publishes this crate names the licence of the data and of the results."
+    crate.license = (
+        "Not stated: who publishes this crate names the licence of the data and of the results."
+    )
     aam = add("#aam", "SoftwareApplication", TITLE, softwareVersion=versions["aam"])
     aam["author"] = add("#authors", "Organization", AUTHORS)
     aam["identifier"] = record.get("commit")
@@ -103,7 +122,8 @@ def _described(crate: Any, folder: Path, record: Record) -> Any:
     for name, entity in zip(record["inputs"], inputs, strict=True):
         entity["encodingFormat"] = _format(Path(entity["name"]))
         entity["description"] = (
-            f"{spelled(name)}, not in this crate; of a model, the checksum is that of its {MANIFEST}"
+            f"{spelled(name)}, not in this crate; of a model, the checksum is that of its "
+            f"{MANIFEST}"
         )
     ended = datetime.fromtimestamp((folder / FINISHED).stat().st_mtime, timezone.utc)
     action = crate.add_action(
@@ -120,7 +140,9 @@ def _described(crate: Any, folder: Path, record: Record) -> Any:
         },
     )
     if image := record.get("image"):
-        action["containerImage"] = add("#image", "ContainerImage", "image", sha256=str(image).removeprefix("sha256:"))
+        action["containerImage"] = add(
+            "#image", "ContainerImage", "image", sha256=str(image).removeprefix("sha256:")
+        )
     root = crate.root_dataset
     root["conformsTo"] = add(PROFILE, "CreativeWork", "Process Run Crate", version="0.5")
     root["citation"], root["mentions"] = aam, action

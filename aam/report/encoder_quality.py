@@ -1,4 +1,6 @@
-"""How good an encoder is on samples and ASVs that it has not seen, beside rules that need no model; and what helps."""
+"""How good an encoder is on samples and ASVs that it has not seen, beside rules that need no model;
+and what helps.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,14 @@ from aam.data.study import Study
 from aam.data.tokens import MASK, PAD, K, N, kmer_counts
 from aam.device.options import RuntimeConfig
 from aam.diversity.batch import jaccard
-from aam.evaluate.metrics import Array, mantel, neighbours_recovered, partial_mantel, pearson, regression_metrics
+from aam.evaluate.metrics import (
+    Array,
+    mantel,
+    neighbours_recovered,
+    partial_mantel,
+    pearson,
+    regression_metrics,
+)
 from aam.io.taxonomy import Lineage
 from aam.model.aam import Aam
 from aam.model.heads import AuxiliaryConfig, DistanceHead, TaxaHead
@@ -51,14 +60,25 @@ Compared = tuple[tuple[str, ...], Array, Array, dict[str, Array]]
 
 
 def _agreement(
-    saved: SavedModel, study: Study, rows: npt.NDArray[np.int64], config: RuntimeConfig, device: torch.device
+    saved: SavedModel,
+    study: Study,
+    rows: npt.NDArray[np.int64],
+    config: RuntimeConfig,
+    device: torch.device,
 ) -> tuple[list[Table], Compared | None]:
-    """Return tables of what the model and rules predict of some samples, and, if it predicts UniFrac, the distances."""
-    network, names = saved.required_network, tuple(name for name in saved.heads.further.names if name != "taxonomy")
+    """Return tables of what the model and rules predict of some samples, and, if it predicts
+    UniFrac, the distances.
+    """
+    network, names = (
+        saved.required_network,
+        tuple(name for name in saved.heads.further.names if name != "taxonomy"),
+    )
     asked = network.distance is not None or network.faith_pd is not None
     study = dataclasses.replace(study, auxiliary=dataclasses.replace(study.auxiliary, names=names))
     batch = rarefied_batch(study, rows, EVALUATION, Collation(distances=asked))
-    vectors = run_model(network, study, rows, device, config, compared=True).reorder(batch.sample_ids)
+    vectors = run_model(network, study, rows, device, config, compared=True).reorder(
+        batch.sample_ids
+    )
     truth, predicted, metric = dict(batch.auxiliary), dict[str, Array](), str(study.metric)
     diversity = truth.pop("faith-pd", batch.faith_pd)
     of_diversity = dict(network.further).get("faith-pd", network.faith_pd)
@@ -71,16 +91,27 @@ def _agreement(
             if isinstance(head, DistanceHead):
                 own = head.vectors(samples)
                 predicted[name] = head(own, own).double().cpu().numpy()
-        if network.distance is not None and batch.distance is not None and bool(batch.distance.isfinite().any()):
+        if (
+            network.distance is not None
+            and batch.distance is not None
+            and bool(batch.distance.isfinite().any())
+        ):
             compared = torch.from_numpy(vectors.compared).to(device)
-            predicted = {metric: network.distance(compared, compared).double().cpu().numpy(), **predicted}
+            predicted = {
+                metric: network.distance(compared, compared).double().cpu().numpy(),
+                **predicted,
+            }
             truth[metric] = batch.distance
         if of_diversity is not None and diversity is not None and bool(diversity.isfinite().any()):
             values = of_diversity(samples).double().cpu().numpy(), diversity.double().numpy()
             about_diversity = [diversity_table(*values, present.sum(axis=1))]
     true = {name: truth[name].double().numpy() for name in predicted}
-    tables = [_distance_table(name, true[name], distances, rules) for name, distances in predicted.items()]
-    of_metric = (batch.sample_ids, true[metric], predicted[metric], rules) if metric in true else None
+    tables = [
+        _distance_table(name, true[name], distances, rules) for name, distances in predicted.items()
+    ]
+    of_metric = (
+        (batch.sample_ids, true[metric], predicted[metric], rules) if metric in true else None
+    )
     return [*tables, *about_diversity], of_metric
 
 
@@ -92,30 +123,47 @@ def _rules(batch: Batch) -> tuple[npt.NDArray[np.float32], dict[str, Array]]:
     counts = csr_matrix(present)
     richness = np.log(present.sum(axis=1))
     return present, {
-        f"presence of {K}-mers, Jaccard": jaccard(counts, features=kmer_counts(batch.tokens.numpy())),
+        f"presence of {K}-mers, Jaccard": jaccard(
+            counts, features=kmer_counts(batch.tokens.numpy())
+        ),
         "ASVs, Jaccard": jaccard(counts),
         "difference of log richness": np.abs(richness[:, None] - richness),
     }
 
 
-def _distance_table(metric: str, truth: Array, distances: Array, rules: Mapping[str, Array]) -> Table:
+def _distance_table(
+    metric: str, truth: Array, distances: Array, rules: Mapping[str, Array]
+) -> Table:
     """Return the agreement of distances with UniFrac or another distance."""
     by_name = {"the model": distances, **rules}
     by_words, _, by_richness = rules.values()
     partial = f"{partial_mantel(distances, truth, [by_words, by_richness]):.3f}"
     recovered = {name: neighbours_recovered(d, truth, NEIGHBOURS) for name, d in by_name.items()}
     body = [
-        (name, f"{mantel(d, truth):.4f}", "too few samples" if np.isnan(recovered[name]) else f"{recovered[name]:.3f}",
-         partial if d is distances else "")
+        (
+            name,
+            f"{mantel(d, truth):.4f}",
+            "too few samples" if np.isnan(recovered[name]) else f"{recovered[name]:.3f}",
+            partial if d is distances else "",
+        )
         for name, d in by_name.items()
-    ]  # fmt: skip
+    ]
     share = f"share of the {NEIGHBOURS} nearest neighbours"
     header = ("", "Mantel", share, "partial Mantel given 8-mers and richness")
-    return Table(f"Agreement with {metric} on {len(truth)} held-out samples", header, tuple(body), "agreement")
+    return Table(
+        f"Agreement with {metric} on {len(truth)} held-out samples",
+        header,
+        tuple(body),
+        "agreement",
+    )
 
 
-def masked_bases(network: Aam, tokens: Tensor, device: torch.device, ratio: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Predict masked bases of ``tokens`` ``[F, L]``; return which were masked and the predicted tokens."""
+def masked_bases(
+    network: Aam, tokens: Tensor, device: torch.device, ratio: float, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Predict masked bases of ``tokens`` ``[F, L]``; return which were masked and the predicted
+    tokens.
+    """
     draw = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(seed))
     where = (draw < ratio) & (tokens > PAD) & (tokens < N)
     masked = tokens.masked_fill(where, MASK).to(device)
@@ -126,7 +174,9 @@ def masked_bases(network: Aam, tokens: Tensor, device: torch.device, ratio: floa
 
 
 def _nearest(tokens: Tensor, seen: Tensor) -> Tensor:
-    """Return the row of `seen` that agrees with each row of `tokens` at most bases; PAD and N agree with nothing."""
+    """Return the row of `seen` that agrees with each row of `tokens` at most bases; PAD and N agree
+    with nothing.
+    """
     best = torch.full((len(tokens),), -1.0)
     row = torch.zeros(len(tokens), dtype=torch.long)
     bases = torch.arange(1, 5)
@@ -147,11 +197,15 @@ def diversity_table(predicted: Array, truth: Array, richness: Array) -> Table:
         ("the model", f"{regression_metrics(truth, predicted)['r2']:.4f}"),
         ("a line through log richness", f"{pearson(np.log(richness), truth) ** 2:.4f}"),
     )
-    return Table(f"Agreement with Faith PD on {len(truth)} held-out samples", ("", "R2"), rows, "agreement")
+    return Table(
+        f"Agreement with Faith PD on {len(truth)} held-out samples", ("", "R2"), rows, "agreement"
+    )
 
 
 def taxon_probabilities(network: Aam, tokens: Tensor, device: torch.device) -> list[Tensor]:
-    """Return the probability of each class of each rank, one [F, classes] for each, of ASVs given as tokens [F, L]."""
+    """Return the probability of each class of each rank, one [F, classes] for each, of ASVs given
+    as tokens [F, L].
+    """
     head = network.further["taxonomy"]
     if not isinstance(head, TaxaHead):
         raise ValueError("the model has no head of taxa")
@@ -172,19 +226,24 @@ def taxa_table(
 ) -> Table:
     """Return the accuracy of taxa of unseen ASVs by rank, beside rules that know seen ones.
 
-    `unseen` and `seen` are tokens [F, L] and lineages of each. ASVs of unknown taxon are left out, rank by rank; a
-    taxon that no training sample has is an error of all.
+    `unseen` and `seen` are tokens [F, L] and lineages of each. ASVs of unknown taxon are left out,
+    rank by rank; a taxon that no training sample has is an error of all.
     """
     rows = []
     for rank, names, shares in zip(
         config.ranks, config.taxa, taxon_probabilities(network, unseen[0], device), strict=True
     ):
         level = names[0].count(SEPARATOR)
-        truth, known = (np.array([taxon_at(one, level) or "" for one in part[1]], object) for part in (unseen, seen))
+        truth, known = (
+            np.array([taxon_at(one, level) or "" for one in part[1]], object)
+            for part in (unseen, seen)
+        )
         asked, usable = truth != "", known != ""
         if not asked.any():
             continue
-        like = _nearest(unseen[0][torch.from_numpy(asked)], seen[0][torch.from_numpy(usable)]).numpy()
+        like = _nearest(
+            unseen[0][torch.from_numpy(asked)], seen[0][torch.from_numpy(usable)]
+        ).numpy()
         by_name = {
             "the model": np.array(names, object)[shares.argmax(dim=1).numpy()[asked]],
             "nearest": known[usable][like],
@@ -192,12 +251,23 @@ def taxa_table(
         }
         scores = (f"{(guess == truth[asked]).mean():.4f}" for guess in by_name.values())
         rows.append((rank, *scores, str(asked.sum())))
-    header = ("accuracy", "the model", "nearest seen ASV", "most frequent taxon", "ASVs of known taxon")
-    return Table(f"Taxa of {len(unseen[1])} ASVs absent from training", header, tuple(rows), "agreement")
+    header = (
+        "accuracy",
+        "the model",
+        "nearest seen ASV",
+        "most frequent taxon",
+        "ASVs of known taxon",
+    )
+    return Table(
+        f"Taxa of {len(unseen[1])} ASVs absent from training", header, tuple(rows), "agreement"
+    )
 
 
-def mantel_advice(metric: str, model: float, model_free: Mapping[str, float], learned_samples: int) -> list[str]:
-    """Return what helps an encoder whose distances agree less well with those it learned than distances of no model.
+def mantel_advice(
+    metric: str, model: float, model_free: Mapping[str, float], learned_samples: int
+) -> list[str]:
+    """Return what helps an encoder whose distances agree less well with those it learned than
+    distances of no model.
 
     Parameters
     ----------
@@ -214,16 +284,23 @@ def mantel_advice(metric: str, model: float, model_free: Mapping[str, float], le
     if model >= best - TIE:
         return []
     return [
-        f"The encoder's distances agree with {metric} less well than {name}, which needs no model (Mantel {model:.2f} "
-        f"against {best:.2f}): it has not learned these distances well. Use UniFrac itself for ordinations and nearest "
-        "neighbours, and judge a model that is fine-tuned from this encoder by its held-out metrics beside the "
-        "baselines. What helps most is more samples of the same region, which need no labels (it learned from "
-        f"{learned_samples}), then more --epochs; a larger --embedding-dim helps only with many samples."
+        f"The encoder's distances agree with {metric} less well than {name}, which needs no "
+        f"model (Mantel {model:.2f} "
+        f"against {best:.2f}): it has not learned these distances well. Use UniFrac itself for "
+        "ordinations and nearest "
+        "neighbours, and judge a model that is fine-tuned from this encoder by its held-out "
+        "metrics beside the "
+        "baselines. What helps most is more samples of the same region, which need no labels (it "
+        "learned from "
+        f"{learned_samples}), then more --epochs; a larger --embedding-dim helps only with many "
+        "samples."
     ]
 
 
 def _parts(study: Study, rows: Array, network: Aam) -> list[tuple[str, Array]]:
-    """Return the samples to compare, three or more: all of them, or those of each of several studies with its name."""
+    """Return the samples to compare, three or more: all of them, or those of each of several
+    studies with its name.
+    """
     if not network.compares_samples:
         return []
     if len(study.parts) == 1:
@@ -236,34 +313,58 @@ def _parts(study: Study, rows: Array, network: Aam) -> list[tuple[str, Array]]:
     return [(name, part) for name, part in parts if len(part) > 2]
 
 
-def base_table(saved: SavedModel, tokens: Tensor, seen_tokens: Tensor, device: torch.device) -> Table:
-    """Return masked-base accuracy on new ASVs ``[F, L]``, beside rules that know seen ones ``[S, L]``."""
-    where, guess = masked_bases(saved.required_network, tokens, device, TrainConfig().nuc_mask_ratio, saved.seed)
+def base_table(
+    saved: SavedModel, tokens: Tensor, seen_tokens: Tensor, device: torch.device
+) -> Table:
+    """Return masked-base accuracy on new ASVs ``[F, L]``, beside rules that know seen ones ``[S,
+    L]``.
+    """
+    where, guess = masked_bases(
+        saved.required_network, tokens, device, TrainConfig().nuc_mask_ratio, saved.seed
+    )
     counts = torch.stack([(seen_tokens == base).sum(dim=0) for base in range(1, 5)])
     by_name = {
         "the model": guess,
         "nearest seen ASV": seen_tokens[_nearest(tokens.masked_fill(where, PAD), seen_tokens)],
         "consensus": (counts.argmax(dim=0) + 1).expand_as(tokens),
     }
-    rows = [(name, f"{(predicted == tokens)[where].double().mean():.4f}") for name, predicted in by_name.items()]
-    return Table(f"Masked bases of {len(tokens)} ASVs absent from training", ("", "accuracy"), tuple(rows), "agreement")
+    rows = [
+        (name, f"{(predicted == tokens)[where].double().mean():.4f}")
+        for name, predicted in by_name.items()
+    ]
+    return Table(
+        f"Masked bases of {len(tokens)} ASVs absent from training",
+        ("", "accuracy"),
+        tuple(rows),
+        "agreement",
+    )
 
 
 def evaluate_encoder(
-    saved: SavedModel, study: Study, split: Split, config: RuntimeConfig, device: torch.device, bases: bool = True
+    saved: SavedModel,
+    study: Study,
+    split: Split,
+    config: RuntimeConfig,
+    device: torch.device,
+    bases: bool = True,
 ) -> tuple[list[Table], list[Figure], list[str]]:
     """Return tables and figures of how good an encoder is, and what a reader must be warned of.
 
     They are of held-out distances, and of masked `bases` of ASVs that it has not seen.
-    What ASVs another encoder has seen, from which it started, is not known: then there are none of `bases`.
+    What ASVs another encoder has seen, from which it started, is not known: then there are none of
+    `bases`.
     """
     rows = study.rows(split.held_out[:MAX_SAMPLES])
-    seen, of_held_out = (study.table.columns_of(at) for at in (study.rows(split.not_held_out), rows))
+    seen, of_held_out = (
+        study.table.columns_of(at) for at in (study.rows(split.not_held_out), rows)
+    )
     new = np.setdiff1d(of_held_out, seen)
     tables: list[Table] = []
     warnings: list[str] = []
     plots: list[Figure] = []
-    fold, of_file = (f"Fold {split.test_fold}: ", f"fold-{split.test_fold}-") if split.test_fold else ("", "")
+    fold, of_file = (
+        (f"Fold {split.test_fold}: ", f"fold-{split.test_fold}-") if split.test_fold else ("", "")
+    )
     for name, part in _parts(study, rows, saved.required_network):
         found, compared = _agreement(saved, study, part, config, device)
         tables += [dataclasses.replace(table, title=name + table.title) for table in found]
@@ -272,18 +373,33 @@ def evaluate_encoder(
         ids, truth, distances, rules = compared
         metric = str(study.metric)
         plots += ordination_figures(truth, distances, metric, ids)
-        model, model_free = mantel(distances, truth), {name: mantel(d, truth) for name, d in rules.items()}
-        warnings += [fold + advice for advice in mantel_advice(metric, model, model_free, len(split.not_held_out))]
+        model, model_free = (
+            mantel(distances, truth),
+            {name: mantel(d, truth) for name, d in rules.items()},
+        )
+        warnings += [
+            fold + advice
+            for advice in mantel_advice(metric, model, model_free, len(split.not_held_out))
+        ]
     if len(new) and len(seen):
-        unseen, seen_tokens = (study.tokens[torch.from_numpy(columns)] for columns in (new[:MAX_ASVS], seen))
+        unseen, seen_tokens = (
+            study.tokens[torch.from_numpy(columns)] for columns in (new[:MAX_ASVS], seen)
+        )
         tables += [base_table(saved, unseen, seen_tokens, device)] if bases else []
         if "taxonomy" in saved.required_network.further and study.auxiliary.lineages:
             parts = [(unseen, new[:MAX_ASVS]), (seen_tokens, seen)]
             lineages = study.auxiliary.lineages
-            of_unseen, of_seen = ((tokens, [lineages[at] for at in columns]) for tokens, columns in parts)
-            tables.append(taxa_table(saved.required_network, saved.heads.further, of_unseen, of_seen, device))
+            of_unseen, of_seen = (
+                (tokens, [lineages[at] for at in columns]) for tokens, columns in parts
+            )
+            tables.append(
+                taxa_table(saved.required_network, saved.heads.further, of_unseen, of_seen, device)
+            )
     return (
         [dataclasses.replace(table, title=fold + table.title) for table in tables],
-        [dataclasses.replace(one, title=fold + one.title, name=of_file + one.name) for one in plots],
+        [
+            dataclasses.replace(one, title=fold + one.title, name=of_file + one.name)
+            for one in plots
+        ],
         warnings,
     )

@@ -1,4 +1,6 @@
-"""The contents of a report: results of each target, the tables made of them, and their plain-text form."""
+"""The contents of a report: results of each target, the tables made of them, and their plain-text
+form.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from aam.evaluate import intervals, metrics
-from aam.evaluate.comparison import Baseline, Comparison, compare_with_baselines, headline, tests_corrected_for
+from aam.evaluate.comparison import (
+    Baseline,
+    Comparison,
+    compare_with_baselines,
+    headline,
+    tests_corrected_for,
+)
 from aam.evaluate.intervals import Interval, Metrics, limits_text, number, too_few, with_limits
 from aam.evaluate.metrics import TITLES, Array
 from aam.evaluate.new_studies import InNewStudies, in_new_studies, new_study_sentence
@@ -40,7 +48,8 @@ SUBSET_TITLES: dict[Subset, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Names:
-    """What the report calls a target, the batches and groups of its samples, and what divides them into folds.
+    """What the report calls a target, the batches and groups of its samples, and what divides them
+    into folds.
 
     `fold` is the metadata column whose values were held out whole, empty where folds were drawn.
     """
@@ -55,11 +64,12 @@ class Names:
 class TargetResult:
     """One target of a run; made by `target_result`.
 
-    `metrics` are those of all samples; `folds` and `batches` hold by level the number of samples and their metrics,
-    `parts` the same for other columns; `coverage` is that of conformal intervals and `quantiles` that of predicted
-    quantiles; `dropped` holds by class the number of samples in the metadata and of those whose depth sufficed;
-    `levels` [N] are the metadata columns of few values, and `subset` is what the samples were to the model;
-    `new_studies` are there where every batch was held out whole.
+    `metrics` are those of all samples; `folds` and `batches` hold by level the number of samples
+    and their metrics, `parts` the same for other columns; `coverage` is that of conformal intervals
+    and `quantiles` that of predicted quantiles; `dropped` holds by class the number of samples in
+    the metadata and of those whose depth sufficed; `levels` [N] are the metadata columns of few
+    values, and `subset` is what the samples were to the model; `new_studies` are there where every
+    batch was held out whole.
     """
 
     names: Names
@@ -82,10 +92,10 @@ class TargetResult:
 class ReportData:
     """What a report shows.
 
-    `task`, `data` and `split` say what was done, with what, and how samples were split; `tables` and `encoder_figures`
-    are those of pretraining, `curves` those of training, `around` is how the samples lie to each other;
-    `transductive`: pretraining saw held-out samples, without labels; `explain_command` adds importances to the report,
-    which has no place for them without it.
+    `task`, `data` and `split` say what was done, with what, and how samples were split; `tables`
+    and `encoder_figures` are those of pretraining, `curves` those of training, `around` is how the
+    samples lie to each other; `transductive`: pretraining saw held-out samples, without labels;
+    `explain_command` adds importances to the report, which has no place for them without it.
     """
 
     title: str
@@ -115,11 +125,14 @@ def target_result(
 ) -> TargetResult:
     """Return metrics, comparisons and verdict of one target.
 
-    Rows of baselines and `parts` [N] are those of `predictions`. Samples that training has seen are not compared.
+    Rows of baselines and `parts` [N] are those of `predictions`. Samples that training has seen are
+    not compared.
     """
 
     def by(levels: Array | None, repeats: int = repeats) -> Mapping[str, tuple[int, Metrics]]:
-        return {} if levels is None else intervals.metrics_by_level(predictions, levels, seed, repeats)
+        return (
+            {} if levels is None else intervals.metrics_by_level(predictions, levels, seed, repeats)
+        )
 
     compared = () if subset == "training" else baselines
     comparisons = compare_with_baselines(predictions, compared, seed, repeats)
@@ -162,31 +175,49 @@ def _metrics_table(result: TargetResult, brief: bool = False) -> Table:
     if complete.group_count < intervals.LEAST_GROUPS:
         over = f"without intervals, {too_few(complete.group_count, unit, of)}"
     ranking = "; AUROC, AUPRC" if complete.labels else "; Pearson, Spearman"
-    mean = f"{ranking}: mean over folds, weighted by samples" if complete.cross_validated and not brief else ""
+    mean = (
+        f"{ranking}: mean over folds, weighted by samples"
+        if complete.cross_validated and not brief
+        else ""
+    )
     none = Interval(math.nan)
-    shown = [headline(complete.labels), SECOND[bool(complete.labels)]] if brief else list(result.metrics)
+    shown = (
+        [headline(complete.labels), SECOND[bool(complete.labels)]]
+        if brief
+        else list(result.metrics)
+    )
     return Table(
         f"{title}, {over}{mean}",
         ("", "samples", *(TITLES[name] for name in shown)),
         tuple(
-            (row, str(count), *(with_limits(values.get(name, none)) for name in shown)) for row, count, values in rows
+            (row, str(count), *(with_limits(values.get(name, none)) for name in shown))
+            for row, count, values in rows
         ),
         "metrics",
     )
 
 
 def _new_studies_table(new: InNewStudies, name: str) -> Table:
-    """Return the metric of each study that was held out whole, their mean, and where a further one is expected."""
-    rows = [(study, str(samples), with_limits(value)) for study, (samples, value) in new.studies.items()]
+    """Return the metric of each study that was held out whole, their mean, and where a further one
+    is expected.
+    """
+    rows = [
+        (study, str(samples), with_limits(value)) for study, (samples, value) in new.studies.items()
+    ]
     total = str(sum(samples for samples, _ in new.studies.values()))
     rows.append((f"mean, each {name} alike", total, number(new.mean)))
     if not math.isnan(new.pooled.value):
-        between = f"standard deviation between them {number(new.deviation)}, I2 {100 * new.heterogeneity:.0f} %"
+        between = (
+            f"standard deviation between them {number(new.deviation)}, I2 "
+            f"{100 * new.heterogeneity:.0f} %"
+        )
         rows.append((f"random-effects mean ({between})", total, with_limits(new.pooled)))
     if new.further.low < new.further.high:
         rows.append((f"expected in a further {name}", "", limits_text(new.further)))
     header = (name, "samples", f"{TITLES[new.metric]}, 95 % interval")
-    return Table(f"In a {name} never seen: each was held out whole", header, tuple(rows), "new-studies")
+    return Table(
+        f"In a {name} never seen: each was held out whole", header, tuple(rows), "new-studies"
+    )
 
 
 def _baselines_table(result: TargetResult, brief: bool = False) -> Table:
@@ -203,17 +234,33 @@ def _baselines_table(result: TargetResult, brief: bool = False) -> Table:
 
     rows = [row("the model", len(result.predictions.complete().truth), result.metrics, "", "")]
     rows += [
-        row(one.name, one.samples, one.metrics, with_limits(one.tested_difference), p_text(one.corrected_p))
+        row(
+            one.name,
+            one.samples,
+            one.metrics,
+            with_limits(one.tested_difference),
+            p_text(one.corrected_p),
+        )
         for one in result.comparisons
     ]
     tests = tests_corrected_for(result.comparisons)
     corrected = ""
     if tests > 1:
-        corrected = f", differences and p corrected for {tests} baselines (Holm); of guessing one-sided, not corrected"
+        corrected = (
+            f", differences and p corrected for {tests} baselines (Holm); of guessing "
+            "one-sided, not corrected"
+        )
     title = f"The model beside baselines{corrected}"
     if brief:
         return Table(title, ("", "samples", TITLES[key], "model minus it", "p"), tuple(rows))
-    header = ("", "samples", TITLES[key], f"{TITLES[key]}, model minus it", "p", *(TITLES[name] for name in others))
+    header = (
+        "",
+        "samples",
+        TITLES[key],
+        f"{TITLES[key]}, model minus it",
+        "p",
+        *(TITLES[name] for name in others),
+    )
     return Table(title, header, tuple(rows), "baselines")
 
 
@@ -224,25 +271,41 @@ def _coverage_tables(result: TargetResult) -> list[Table]:
     bounded, names = result.predictions.with_limits(), result.names
     columns = {"fold": bounded.fold, names.batch: bounded.batch, names.group: bounded.groups}
     values = (with_limits(result.coverage[name]) for name in ("coverage", "width"))
-    title, header = f"{100 * intervals.CONFORMAL_LEVEL:.0f} % conformal intervals", ("", "samples", "coverage", "width")
+    title, header = (
+        f"{100 * intervals.CONFORMAL_LEVEL:.0f} % conformal intervals",
+        ("", "samples", "coverage", "width"),
+    )
     tables = [Table(title, header, (("all", str(len(bounded.truth)), *values),), "coverage")]
-    for kind, levels in ({"tenth of the target": intervals.tenths(bounded.truth)} | columns).items():
+    for kind, levels in (
+        {"tenth of the target": intervals.tenths(bounded.truth)} | columns
+    ).items():
         if levels is not None:
-            tables += _level_table(f"Intervals by {kind}", kind, intervals.coverage_by(bounded, levels))
+            tables += _level_table(
+                f"Intervals by {kind}", kind, intervals.coverage_by(bounded, levels)
+            )
     return tables
 
 
 def _quantile_table(result: TargetResult) -> Table:
-    """Return what share of the truths lies below each predicted quantile and between the outermost ones."""
+    """Return what share of the truths lies below each predicted quantile and between the outermost
+    ones.
+    """
     levels = result.predictions.levels
-    rows = [(f"below {level:g}", number(level), with_limits(result.quantiles[f"below {level:g}"])) for level in levels]
+    rows = [
+        (f"below {level:g}", number(level), with_limits(result.quantiles[f"below {level:g}"]))
+        for level in levels
+    ]
     between = f"{levels[0]:g} to {levels[-1]:g}"
-    rows.append((between, number(levels[-1] - levels[0]), with_limits(result.quantiles["coverage"])))
+    rows.append(
+        (between, number(levels[-1] - levels[0]), with_limits(result.quantiles["coverage"]))
+    )
     header = ("", "expected share", "share of the values")
     return Table("Coverage of the predicted quantiles", header, tuple(rows), "coverage")
 
 
-def _plain_table(title: str, kind: str, parts: Mapping[str, tuple[int, Mapping[str, Interval | float]]]) -> Table:
+def _plain_table(
+    title: str, kind: str, parts: Mapping[str, tuple[int, Mapping[str, Interval | float]]]
+) -> Table:
     """Return number of samples and metrics at each level, with intervals where they have some."""
     names = list(dict.fromkeys(name for _, values in parts.values() for name in values))
 
@@ -257,8 +320,12 @@ def _plain_table(title: str, kind: str, parts: Mapping[str, tuple[int, Mapping[s
     return Table(title, (kind, "samples", *(TITLES[one] for one in names)), tuple(rows), name)
 
 
-def _level_table(title: str, kind: str, parts: Mapping[str, tuple[int, Mapping[str, Interval | float]]]) -> list[Table]:
-    """Return the table of the levels that have samples enough to say anything; none where there are not two."""
+def _level_table(
+    title: str, kind: str, parts: Mapping[str, tuple[int, Mapping[str, Interval | float]]]
+) -> list[Table]:
+    """Return the table of the levels that have samples enough to say anything; none where there are
+    not two.
+    """
     large = {level: part for level, part in parts.items() if part[0] >= LEAST_IN_LEVEL}
     few = "" if len(large) == len(parts) else f", where there are {LEAST_IN_LEVEL} samples or more"
     return [_plain_table(f"{title}{few}", kind, large)] if len(large) > 1 else []
@@ -272,7 +339,9 @@ def result_tables(result: TargetResult) -> list[Table]:
     if result.comparisons:
         tables.append(_baselines_table(result))
     if complete.labels:
-        by_class = metrics.per_class(complete.truth, complete.predicted, complete.labels, complete.cross_validated)
+        by_class = metrics.per_class(
+            complete.truth, complete.predicted, complete.labels, complete.cross_validated
+        )
         tables.append(_plain_table("Each class against all others", "class", by_class))
     for name, parts in result.parts.items():
         # A figure shows errors by group.
@@ -282,7 +351,9 @@ def result_tables(result: TargetResult) -> list[Table]:
     tables += [_quantile_table(result)] if result.quantiles else []
     if result.dropped:
         header = ("class", "samples", "kept", "dropped")
-        rows = ((name, str(n), str(kept), str(n - kept)) for name, (n, kept) in result.dropped.items())
+        rows = (
+            (name, str(n), str(kept), str(n - kept)) for name, (n, kept) in result.dropped.items()
+        )
         tables.append(Table("Samples dropped below the depth", header, tuple(rows), "dropped"))
     return tables
 
@@ -295,16 +366,21 @@ def warning_lines(results: ReportData) -> tuple[str, ...]:
 
 def several_targets(results: ReportData) -> tuple[str, ...]:
     """Return what p is not corrected for, where several targets are tested."""
-    tested = sum(any(not math.isnan(one.p) for one in result.comparisons) for result in results.targets)
+    tested = sum(
+        any(not math.isnan(one.p) for one in result.comparisons) for result in results.targets
+    )
     sentence = (
-        f"{tested} targets are tested, and p is corrected for the baselines of each target alone: of many targets that "
+        f"{tested} targets are tested, and p is corrected for the baselines of each target "
+        "alone: of many targets that "
         "cannot be predicted, some look better than a baseline by chance."
     )
     return (sentence,) if tested > 1 else ()
 
 
 def summary_lines(results: ReportData) -> list[str]:
-    """Return the verdict of each target first, then warnings, metrics and baselines, for a terminal of 80 columns."""
+    """Return the verdict of each target first, then warnings, metrics and baselines, for a terminal
+    of 80 columns.
+    """
     lines = [results.title]
     for result in results.targets:
         lines += [f"{result.names.target}:" for _ in result.sentences[:1]]

@@ -18,7 +18,14 @@ import jinja2
 import aam
 from aam.report.answer import introduction, judged_samples, keep_in_mind, tiles
 from aam.report.charts import dark_rules
-from aam.report.report import FOLDED_ROWS, ReportData, TargetResult, result_tables, several_targets, warning_lines
+from aam.report.report import (
+    FOLDED_ROWS,
+    ReportData,
+    TargetResult,
+    result_tables,
+    several_targets,
+    warning_lines,
+)
 from aam.report.samples import error_tables, sample_figures
 from aam.report.tables import Table
 from aam.report.target_figures import target_figures
@@ -34,56 +41,86 @@ VALUE_WITH_LIMITS = re.compile(r"^(\S+) \((\S+ to \S+)\)$")
 IMPORTANCES = ("<!-- importances -->", "<!-- end of importances -->")
 
 
-_WORDS = json.loads((resources.files("aam.report") / "templates" / "words.json").read_text(encoding="utf-8"))
+_WORDS = json.loads(
+    (resources.files("aam.report") / "templates" / "words.json").read_text(encoding="utf-8")
+)
 
-# By the name of a figure or table, or how names begin, what to look for; and words that not every reader knows.
+# By the name of a figure or table, or how names begin, what to look for; and words that not every
+# reader knows.
 READING: dict[str, list[str]] = _WORDS["reading"]
 TERMS: dict[str, str] = _WORDS["terms"]
 
-_WORD = re.compile(r"(?<![\w-])(" + "|".join(sorted(map(re.escape, TERMS), key=len, reverse=True)) + r")(?![\w-])")
+_WORD = re.compile(
+    r"(?<![\w-])(" + "|".join(sorted(map(re.escape, TERMS), key=len, reverse=True)) + r")(?![\w-])"
+)
 
 
 def key_of(name: str) -> str:
-    """Return the key of a figure or table in `READING`: its name, or how its name begins; empty where there is none."""
-    return max((key for key in READING if name == key or name.startswith(f"{key.rstrip('-')}-")), key=len, default="")
+    """Return the key of a figure or table in `READING`: its name, or how its name begins; empty
+    where there is none.
+    """
+    return max(
+        (key for key in READING if name == key or name.startswith(f"{key.rstrip('-')}-")),
+        key=len,
+        default="",
+    )
 
 
 def entries(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return what to look for in figures and tables of these names, each once, in the order of `READING`."""
+    """Return what to look for in figures and tables of these names, each once, in the order of
+    `READING`.
+    """
     keys = {key_of(name) for name in names}
     return {key: text for key, text in READING.items() if key in keys}
 
 
 def names_in(parts: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the names of the figures and tables of some parts of a page."""
-    return [one.name for part in parts for kind in ("hero", "figures", "tables") for one in part.get(kind, ())]
+    return [
+        one.name
+        for part in parts
+        for kind in ("hero", "figures", "tables")
+        for one in part.get(kind, ())
+    ]
 
 
 def place_of_features(target: str) -> tuple[str, str]:
-    """Return the marks between which the most important features of a target stand, beside its first figures."""
+    """Return the marks between which the most important features of a target stand, beside its
+    first figures.
+    """
     name = hashlib.sha256(target.encode()).hexdigest()[:16]
     return f"<!-- features {name} -->", f"<!-- end of features {name} -->"
 
 
 def unbroken_options(text: object) -> str:
-    """Return text as HTML, escaped, in which options, such as --rarefy-depth, are not broken between lines."""
+    """Return text as HTML, escaped, in which options, such as --rarefy-depth, are not broken
+    between lines.
+    """
     return OPTION.sub(r'<span class="option">\g<0></span>', html.escape(str(text)))
 
 
 def with_terms(text: object) -> str:
-    """Return a text as HTML, escaped, whose known words show at their first use what they mean under a pointer."""
+    """Return a text as HTML, escaped, whose known words show at their first use what they mean
+    under a pointer.
+    """
     seen: set[str] = set()
 
     def explained(word: re.Match[str]) -> str:
         known = word[0] in seen
         seen.add(word[0])
-        return word[0] if known else f'<abbr data-tip="{html.escape(TERMS[word[0]])}">{word[0]}</abbr>'
+        return (
+            word[0] if known else f'<abbr data-tip="{html.escape(TERMS[word[0]])}">{word[0]}</abbr>'
+        )
 
-    return OPTION.sub(r'<span class="option">\g<0></span>', _WORD.sub(explained, html.escape(str(text))))
+    return OPTION.sub(
+        r'<span class="option">\g<0></span>', _WORD.sub(explained, html.escape(str(text)))
+    )
 
 
 def cell_with_limits(text: str) -> str:
-    """Return a cell of a table as HTML, with limits below their value so that tables are not wide."""
+    """Return a cell of a table as HTML, with limits below their value so that tables are not
+    wide.
+    """
     return VALUE_WITH_LIMITS.sub(r"\1 <small>\2</small>", unbroken_options(text))
 
 
@@ -93,21 +130,31 @@ def templates() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("aam.report"), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters |= {"key": key_of, "options": unbroken_options, "cell": cell_with_limits, "terms": with_terms}
+    environment.filters |= {
+        "key": key_of,
+        "options": unbroken_options,
+        "cell": cell_with_limits,
+        "terms": with_terms,
+    }
     environment.globals["version"] = aam.__version__
     environment.globals["importances_start"], environment.globals["importances_end"] = IMPORTANCES
     return environment
 
 
 def page_frame() -> dict[str, object]:
-    """Return style, script and security policy of a page: nothing is loaded, and no other script runs."""
+    """Return style, script and security policy of a page: nothing is loaded, and no other script
+    runs.
+    """
     script = templates().get_template("page.js.j2").render()
     dark = f"@media screen and (prefers-color-scheme: dark) {{{dark_rules()}}}"
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return {
         "script": script,
         "style": f"{templates().get_template('report.css.j2').render()}\n{dark}\n",
-        "policy": f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
+        "policy": (
+            "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src "
+            f"'sha256-{digest}'"
+        ),
         "folded_rows": FOLDED_ROWS,
     }
 
@@ -133,7 +180,9 @@ def _target(results: ReportData, result: TargetResult) -> dict[str, object]:
 
 
 def _shortened(table: Table) -> Table:
-    """Return a table of at most `MOST_ROWS` rows, which says so, so that a page of a large study stays small."""
+    """Return a table of at most `MOST_ROWS` rows, which says so, so that a page of a large study
+    stays small.
+    """
     if len(table.rows) <= MOST_ROWS:
         return table
     title = f"{table.title} (the first {MOST_ROWS} of {len(table.rows)}; metrics.json has all)"
@@ -146,17 +195,28 @@ def facts_table(title: str, facts: Mapping[str, object]) -> Table:
 
 
 def page(configuration: Mapping[str, object], explain_command: str = "", **content: Any) -> str:
-    """Return a page with the `content` that the template names, and the configuration with its digest at the end."""
+    """Return a page with the `content` that the template names, and the configuration with its
+    digest at the end.
+    """
     text = json.dumps(configuration, indent=1, sort_keys=True, default=str, ensure_ascii=False)
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
     template = templates().get_template("report.html.j2")
-    others = {"tables": content["tables"], "figures": (*content["encoder_figures"], *content["curves"])}
-    words = {"explain_command": explain_command, "reading": entries(names_in([*content["targets"], others]))}
-    return template.render(page_frame(), configuration=text, digest=digest, **words, **content) + "\n"
+    others = {
+        "tables": content["tables"],
+        "figures": (*content["encoder_figures"], *content["curves"]),
+    }
+    words = {
+        "explain_command": explain_command,
+        "reading": entries(names_in([*content["targets"], others])),
+    }
+    return (
+        template.render(page_frame(), configuration=text, digest=digest, **words, **content) + "\n"
+    )
 
 
 def with_importances(report: str, importances: str, features: Mapping[str, str]) -> str:
-    """Return the report of a run with its importances replaced, and by target the `features` beside its first figures.
+    """Return the report of a run with its importances replaced, and by target the `features` beside
+    its first figures.
 
     Raises
     ------
@@ -165,7 +225,10 @@ def with_importances(report: str, importances: str, features: Mapping[str, str])
     """
     if IMPORTANCES[1] not in report:
         raise ValueError("no place for importances")
-    parts = {IMPORTANCES: importances, **{place_of_features(target): text for target, text in features.items()}}
+    parts = {
+        IMPORTANCES: importances,
+        **{place_of_features(target): text for target, text in features.items()},
+    }
     for (start, end), text in parts.items():
         before, _, rest = report.partition(start)
         _, found, after = rest.partition(end)
@@ -174,7 +237,9 @@ def with_importances(report: str, importances: str, features: Mapping[str, str])
 
 
 def report_html(results: ReportData) -> str:
-    """Return the report as one HTML page that needs no other file; the same data give the same bytes."""
+    """Return the report as one HTML page that needs no other file; the same data give the same
+    bytes.
+    """
     facts = {"Task": results.task, "Data": results.data, "Split": results.split}
     return page(
         results.configuration,

@@ -34,7 +34,14 @@ from aam.evaluate.predictions import PredictionTable
 from aam.evaluate.target_predictions import Subset, TargetPredictions
 from aam.files.atomic import write_text
 from aam.io.metadata import Metadata
-from aam.predict.baselines import Columns, baselines_in, baselines_of, column_values, rows_for, truth_of
+from aam.predict.baselines import (
+    Columns,
+    baselines_in,
+    baselines_of,
+    column_values,
+    rows_for,
+    truth_of,
+)
 from aam.report import report, report_html
 from aam.report.report import ReportData, TargetResult
 from aam.report.samples import sample_figures, worse_levels
@@ -42,15 +49,18 @@ from aam.report.target_figures import target_figures
 
 log = logging.getLogger("aam")
 
-# Columns of the metadata of more values than this are not searched for levels with larger errors, nor folds of others,
-# which no user asks about.
+# Columns of the metadata of more values than this are not searched for levels with larger errors,
+# nor folds of others, which no user asks about.
 MOST_VALUES, FOLDS = 20, "fold"
 
-# Without folds, intervals of held-out samples come from the others of so many parts of whole groups.
+# Without folds, intervals of held-out samples come from the others of so many parts of whole
+# groups.
 PARTS = 5
 
 
-def _dropped_by_class(study: Study, spec: TargetSpec, metadata: Metadata) -> dict[str, tuple[int, int]]:
+def _dropped_by_class(
+    study: Study, spec: TargetSpec, metadata: Metadata
+) -> dict[str, tuple[int, int]]:
     """Return samples of each class in the metadata of the table, and those that reach the depth."""
     kept, dropped = (
         Counter(metadata.values(spec.name, [name for name in names if name in metadata]))
@@ -59,7 +69,9 @@ def _dropped_by_class(study: Study, spec: TargetSpec, metadata: Metadata) -> dic
     return {label: (kept[label] + dropped[label], kept[label]) for label in spec.labels}
 
 
-def _predictions(table: PredictionTable, spec: TargetSpec, metadata: Metadata, columns: Columns) -> TargetPredictions:
+def _predictions(
+    table: PredictionTable, spec: TargetSpec, metadata: Metadata, columns: Columns
+) -> TargetPredictions:
     quantiles = table.quantiles.get(spec.name)
     return TargetPredictions(
         sample_ids=table.sample_ids,
@@ -78,14 +90,16 @@ def _predictions(table: PredictionTable, spec: TargetSpec, metadata: Metadata, c
 def with_conformal_intervals(
     table: PredictionTable, metadata: Metadata, columns: Columns, seed: int, bounded: bool = False
 ) -> tuple[PredictionTable, dict[str, Conformal]]:
-    """Return held-out predictions with conformal intervals, and by target what makes those of new samples.
+    """Return held-out predictions with conformal intervals, and by target what makes those of new
+    samples.
 
-    All of these samples were held out of training and of early stopping. The interval of each comes from samples of
-    other folds or, where there is one fold only, of other fifths of the groups; that of new samples from all. Where
-    whole batches were held out, batches are the groups: an interval is then for a sample of a new batch. There are
-    none, which is logged, below `CONFORMAL_GROUPS` groups, or where the other folds hold fewer than
-    `LEAST_GROUPS_IN_PART`. With `bounded` (``--bounded-targets``) limits are cut at the bounds of the target, else at 0
-    where no value that they are fitted on is negative.
+    All of these samples were held out of training and of early stopping. The interval of each comes
+    from samples of other folds or, where there is one fold only, of other fifths of the groups;
+    that of new samples from all. Where whole batches were held out, batches are the groups: an
+    interval is then for a sample of a new batch. There are none, which is logged, below
+    `CONFORMAL_GROUPS` groups, or where the other folds hold fewer than `LEAST_GROUPS_IN_PART`. With
+    `bounded` (``--bounded-targets``) limits are cut at the bounds of the target, else at 0 where no
+    value that they are fitted on is negative.
     """
     fitted = {}
     for spec in table.specs:
@@ -94,21 +108,35 @@ def with_conformal_intervals(
         predictions = _predictions(table, spec, metadata, columns)
         complete, of = predictions.complete(), ""
         if batches_held_out_whole(complete):
-            complete, of = dataclasses.replace(complete, groups=complete.batch), f" of {columns.batch}"
+            complete, of = (
+                dataclasses.replace(complete, groups=complete.batch),
+                f" of {columns.batch}",
+            )
         bounds = spec.bounds if bounded else None
         fit = Conformal.fit(complete, bounds=bounds or _floor(spec, complete))
-        limits = None if fit is None else _held_out_limits(complete, _parts(complete, seed), spec, bounds)
+        limits = (
+            None
+            if fit is None
+            else _held_out_limits(complete, _parts(complete, seed), spec, bounds)
+        )
         if limits is None or fit is None:
             few = too_few(complete.group_count, "held-out value" if of else "held-out group", of)
             log.warning(
                 "%s: no %.0f %% intervals, %s: %d are needed, and %d outside of each fold",
-                spec.name, 100 * CONFORMAL_LEVEL, few, CONFORMAL_GROUPS, LEAST_GROUPS_IN_PART,
-            )  # fmt: skip
+                spec.name,
+                100 * CONFORMAL_LEVEL,
+                few,
+                CONFORMAL_GROUPS,
+                LEAST_GROUPS_IN_PART,
+            )
             continue
         log.info(
-            "%s: %.0f %% intervals fitted to the errors in %d groups, those of a sample without its own",
-            spec.name, 100 * CONFORMAL_LEVEL, fit.groups,
-        )  # fmt: skip
+            "%s: %.0f %% intervals fitted to the errors in %d groups, those of a sample without "
+            "its own",
+            spec.name,
+            100 * CONFORMAL_LEVEL,
+            fit.groups,
+        )
         of_all = np.full((len(table.sample_ids), 2), math.nan)
         of_all[predictions.has_both] = limits
         table, fitted[spec.name] = table.with_limits(spec.name, of_all), fit
@@ -116,8 +144,11 @@ def with_conformal_intervals(
 
 
 def _floor(spec: TargetSpec, known: TargetPredictions) -> Bounds | None:
-    """Return where limits are cut: at 0 where no value of training, and none that they are fitted on, is negative."""
-    # The bounds of several folds are of all their training samples, those held out of one among them.
+    """Return where limits are cut: at 0 where no value of training, and none that they are fitted
+    on, is negative.
+    """
+    # The bounds of several folds are of all their training samples, those held out of one among
+    # them.
     trained = spec.bounds[0] if spec.bounds is not None and known.fold is None else 0.0
     lowest = min(trained, float(known.truth.min(initial=0.0)))
     return None if lowest < 0 else (0.0, None)
@@ -126,12 +157,16 @@ def _floor(spec: TargetSpec, known: TargetPredictions) -> Bounds | None:
 def _held_out_limits(
     complete: TargetPredictions, parts: Array, spec: TargetSpec, bounds: Bounds | None
 ) -> Array | None:
-    """Return limits [N, 2] of each sample's interval, fitted on the samples of the other `parts` [N] of groups."""
+    """Return limits [N, 2] of each sample's interval, fitted on the samples of the other `parts`
+    [N] of groups.
+    """
     limits = np.empty((len(parts), 2))
     for part in np.unique(parts):
         inside = parts == part
         known = complete.at(~inside)
-        fitted = Conformal.fit(known, least=LEAST_GROUPS_IN_PART, bounds=bounds or _floor(spec, known))
+        fitted = Conformal.fit(
+            known, least=LEAST_GROUPS_IN_PART, bounds=bounds or _floor(spec, known)
+        )
         if fitted is None:
             return None
         limits[inside] = fitted.limits(complete.predicted[inside])
@@ -152,9 +187,10 @@ def _parts(complete: TargetPredictions, seed: int) -> Array:
 class BaselineSource:
     """Where the baselines of a report come from.
 
-    Trivial ones are learned on the `splits` of a study, with `forest` learned ones too, but for learners of the model:
-    what each of these predicts alone is `in_blend`. `from_file` are those of a file of ``aam baselines``. `guesses` are
-    what a model's notes say of guessing, by target, where nothing is learned.
+    Trivial ones are learned on the `splits` of a study, with `forest` learned ones too, but for
+    learners of the model: what each of these predicts alone is `in_blend`. `from_file` are those of
+    a file of ``aam baselines``. `guesses` are what a model's notes say of guessing, by target,
+    where nothing is learned.
     """
 
     study: Study | None = None
@@ -167,10 +203,14 @@ class BaselineSource:
     def of(
         self, spec: TargetSpec, metadata: Metadata, columns: Columns, table: PredictionTable
     ) -> tuple[Baseline, ...]:
-        """Return baselines of one target with the rows of the predictions `table`; those of the file replace others."""
+        """Return baselines of one target with the rows of the predictions `table`; those of the
+        file replace others.
+        """
         baselines: dict[str, Baseline] = {}
         if self.study is not None and self.splits:
-            ids, fitted = baselines_of(self.study, self.splits, spec, metadata, columns, self.forest, self.in_blend)
+            ids, fitted = baselines_of(
+                self.study, self.splits, spec, metadata, columns, self.forest, self.in_blend
+            )
             baselines = {one.name: rows_for(one, ids, table.sample_ids) for one in fitted}
         elif spec.name in self.guesses:
             guessed = np.asarray(self.guesses[spec.name], np.float64)
@@ -192,13 +232,25 @@ def evaluate_targets(
     baselines: BaselineSource | None = None,
     subset: Subset = "held-out",
 ) -> tuple[TargetResult, ...]:
-    """Return the metrics of each target beside those of its baselines; `subset` is what the samples were."""
+    """Return the metrics of each target beside those of its baselines; `subset` is what the samples
+    were.
+    """
     source = baselines or BaselineSource()
     ids = table.sample_ids
-    few = [name for name, cells in metadata.columns.items() if len(set(cells)) <= MOST_VALUES and name != FOLDS]
-    every = {name: values for name in few if (values := column_values(metadata, name, ids)) is not None}
+    few = [
+        name
+        for name, cells in metadata.columns.items()
+        if len(set(cells)) <= MOST_VALUES and name != FOLDS
+    ]
+    every = {
+        name: values for name in few if (values := column_values(metadata, name, ids)) is not None
+    }
     reported = [*columns.categories, *([] if columns.group is None else [columns.group])]
-    parts = {name: values for name in reported if (values := column_values(metadata, name, ids)) is not None}
+    parts = {
+        name: values
+        for name in reported
+        if (values := column_values(metadata, name, ids)) is not None
+    }
     results = []
     for spec in table.specs:
         predictions = _predictions(table, spec, metadata, columns)
@@ -231,7 +283,11 @@ def _target_json(result: TargetResult) -> dict[str, object]:
     """Return what metrics.json holds of one target."""
     columns = {result.names.batch: result.batches, **result.parts}
     tests = {
-        one.name: {"difference": dataclasses.asdict(one.difference), "p": one.p, "corrected_p": one.corrected_p}
+        one.name: {
+            "difference": dataclasses.asdict(one.difference),
+            "p": one.p,
+            "corrected_p": one.corrected_p,
+        }
         for one in result.comparisons
     }
     return {
@@ -239,7 +295,10 @@ def _target_json(result: TargetResult) -> dict[str, object]:
         "metrics": _with_limits(result.metrics),
         "folds": {fold: _values(values) for fold, (_, values) in result.folds.items()},
         "parts": {
-            column: {level: {"samples": count, **_values(values)} for level, (count, values) in part.items()}
+            column: {
+                level: {"samples": count, **_values(values)}
+                for level, (count, values) in part.items()
+            }
             for column, part in columns.items()
             if part
         },
@@ -253,13 +312,18 @@ def _target_json(result: TargetResult) -> dict[str, object]:
 
 
 def write_figures(folder: Path, results: ReportData) -> None:
-    """Write each figure of a report as SVG and PNG; those of several targets each in a folder of its own."""
+    """Write each figure of a report as SVG and PNG; those of several targets each in a folder of
+    its own.
+    """
     several = len(results.targets) > 1
     placed = [(folder, figure) for figure in (*results.encoder_figures, *results.curves)]
     for number, result in enumerate(results.targets, 1):
         name = re.sub(r"[^\w.-]+", "-", result.names.target).strip(".-")
         place = folder / f"{number}-{name}" if several else folder
-        placed += [(place, figure) for figure in (*target_figures(result), *sample_figures(result, results.around))]
+        placed += [
+            (place, figure)
+            for figure in (*target_figures(result), *sample_figures(result, results.around))
+        ]
     for place, figure in placed:
         place.mkdir(parents=True, exist_ok=True)
         figure.write(place)
@@ -270,7 +334,9 @@ def write_results(folder: Path, results: ReportData) -> None:
     write_text(folder / "report.html", report_html.report_html(results))
     write_figures(folder / "figures", results)
     targets = {result.names.target: _target_json(result) for result in results.targets}
-    tables = {t.title: [dict(zip(t.header, row, strict=True)) for row in t.rows] for t in results.tables}
+    tables = {
+        t.title: [dict(zip(t.header, row, strict=True)) for row in t.rows] for t in results.tables
+    }
     text = json.dumps(plain_json({"targets": targets, "tables": tables}), indent=1) + "\n"
     write_text(folder / "metrics.json", text)
     for line in report.summary_lines(results):

@@ -1,4 +1,5 @@
-"""All figures of one target: predictions against the truth, baselines beside the model, and where the model errs.
+"""All figures of one target: predictions against the truth, baselines beside the model, and where
+the model errs.
 
 Its tables stand in report.py and samples.py, its first screen in answer.py.
 """
@@ -62,30 +63,40 @@ SHOWN: dict[Outcome, tuple[str, int]] = {
 SHARE = {"domain": [0, 1]}
 
 
-# --- numbers -------------------------------------------------------------------------------------------------------
+# --- numbers -----------------------------------------------------------------------------------
 
 
 def scatter_figure(complete: TargetPredictions, result: TargetResult) -> Figure:
-    """Return predicted against true values, in colours of batches, with conformal intervals where there are some."""
+    """Return predicted against true values, in colours of batches, with conformal intervals where
+    there are some.
+    """
     names, rows = result.names, drawn_rows(len(complete.truth))
     part = complete.at(rows)
-    batches = [] if complete.batch is None else [str(level) for level in sorted_levels(complete.batch)]
+    batches = (
+        [] if complete.batch is None else [str(level) for level in sorted_levels(complete.batch)]
+    )
     coloured = 1 < len(batches) <= len(LIGHT)
     shared = {names.group: part.groups, names.batch: part.batch}
     known = {name: values for name, values in shared.items() if values is not None}
     rows_of_points = [
         {
-            "x": truth, "y": predicted, "batch": str(part.batch[at]) if coloured and part.batch is not None else "",
+            "x": truth,
+            "y": predicted,
+            "batch": str(part.batch[at]) if coloured and part.batch is not None else "",
             "tip": f"{sample}: true {number(truth)}, predicted {number(predicted)}"
             + "".join(f", {name} {values[at]}" for name, values in known.items()),
         }
         for at, (sample, truth, predicted) in enumerate(
             zip(part.sample_ids, part.truth.tolist(), part.predicted.tolist(), strict=True)
         )
-    ]  # fmt: skip
+    ]
     colours = levels("batch", {name: at for at, name in enumerate(batches)}) if coloured else {}
     layers = [diagonal(float(complete.truth.min()), float(complete.truth.max()))]
-    bounded = np.empty(0, int) if part.limits is None else np.flatnonzero(np.isfinite(part.limits).all(axis=1))
+    bounded = (
+        np.empty(0, int)
+        if part.limits is None
+        else np.flatnonzero(np.isfinite(part.limits).all(axis=1))
+    )
     if part.limits is not None and len(bounded):
         limits = zip(part.truth[bounded].tolist(), *part.limits[bounded].T.tolist(), strict=True)
         bars = alt.Chart(data({"x": x, "low": low, "high": high} for x, low, high in limits))
@@ -95,33 +106,57 @@ def scatter_figure(complete: TargetPredictions, result: TargetResult) -> Figure:
     layers.append(points(rows_of_points, *axes, colours))
     caption = "On the dashed line a prediction is right."
     if len(bounded):
-        caption += f" Vertical lines are {100 * intervals.CONFORMAL_LEVEL:.0f} % conformal intervals."
+        caption += (
+            f" Vertical lines are {100 * intervals.CONFORMAL_LEVEL:.0f} % conformal intervals."
+        )
         caption += " They are made to hold that share of the true values."
     if len(rows) < len(complete.truth):
         caption += f" A random {len(rows)} of {len(complete.truth)} samples are drawn."
-    ends = [f"{number(float(v.min()))} to {number(float(v.max()))}" for v in (complete.truth, complete.predicted)]
+    ends = [
+        f"{number(float(v.min()))} to {number(float(v.max()))}"
+        for v in (complete.truth, complete.predicted)
+    ]
     error = number(float(np.abs(complete.predicted - complete.truth).mean()))
     by = f" Points are coloured by {names.batch}." if coloured else ""
     return Figure(
-        "predicted", f"Predicted against true {names.target}",
-        f"Scatter of {len(rows)} samples. True values run from {ends[0]}, predictions from {ends[1]}; they differ by "
+        "predicted",
+        f"Predicted against true {names.target}",
+        f"Scatter of {len(rows)} samples. True values run from {ends[0]}, predictions from "
+        f"{ends[1]}; they differ by "
         f"{error} on average.{by}",
-        sized(*layers), caption,
-    )  # fmt: skip
+        sized(*layers),
+        caption,
+    )
 
 
 def tenths_figure(complete: TargetPredictions, target: str) -> list[Figure]:
-    """Return the errors in each tenth of the true values: median, middle half and 5 to 95 %; none for few samples."""
+    """Return the errors in each tenth of the true values: median, middle half and 5 to 95 %; none
+    for few samples.
+    """
     part_of = tenths(complete.truth)
-    parts = sorted(np.unique(part_of), key=lambda name: float(np.median(complete.truth[part_of == name])))
+    parts = sorted(
+        np.unique(part_of), key=lambda name: float(np.median(complete.truth[part_of == name]))
+    )
     if len(parts) < 3:
         return []
     errors = complete.predicted - complete.truth
     rows = []
     for at, name in enumerate(parts, 1):
-        low, first, middle, third, high = np.quantile(errors[part_of == name], [0.05, 0.25, 0.5, 0.75, 0.95]).tolist()
+        low, first, middle, third, high = np.quantile(
+            errors[part_of == name], [0.05, 0.25, 0.5, 0.75, 0.95]
+        ).tolist()
         tip = f"true {name}: median error {number(middle)}"
-        rows.append({"x": at, "low": low, "first": first, "y": middle, "third": third, "high": high, "tip": tip})
+        rows.append(
+            {
+                "x": at,
+                "low": low,
+                "first": first,
+                "y": middle,
+                "third": third,
+                "high": high,
+                "tip": tip,
+            }
+        )
     chart = alt.Chart(data(rows))
     axes = {
         "x": alt.X("x:O", title="tenth of the true values, low to high").axis(
@@ -130,25 +165,31 @@ def tenths_figure(complete: TargetPredictions, target: str) -> list[Figure]:
         "y": y_axis("predicted minus true"),
     }
     zero = alt.Chart(data([{"y": 0}])).mark_rule(color=INK, strokeWidth=1.2).encode(alt.Y("y:Q"))
-    outer = chart.mark_rule(color=LIGHT[0], strokeWidth=1.5).encode(alt.X("x:O"), alt.Y("low:Q"), alt.Y2("high:Q"))
+    outer = chart.mark_rule(color=LIGHT[0], strokeWidth=1.5).encode(
+        alt.X("x:O"), alt.Y("low:Q"), alt.Y2("high:Q")
+    )
     inner = chart.mark_rule(color=LIGHT[0], strokeWidth=9, opacity=0.55).encode(
         alt.X("x:O"), alt.Y("first:Q"), alt.Y2("third:Q")
     )
     marks = chart.mark_point(aria=True, color=LIGHT[1], shape="square", opacity=1)
     medians = marks.encode(alt.Description("tip:N"), **axes)
-    medians_by_tenth = "; ".join(str(row["tip"]).removeprefix("true ").replace("median error ", "") for row in rows)
+    medians_by_tenth = "; ".join(
+        str(row["tip"]).removeprefix("true ").replace("median error ", "") for row in rows
+    )
     return [
         Figure(
-            "errors-by-tenth", f"Errors along the range of {target}",
+            "errors-by-tenth",
+            f"Errors along the range of {target}",
             f"Median of predicted minus true by tenth. {medians_by_tenth}.",
             sized(zero, outer, inner, medians),
-            "Points are medians, thick bars the middle half, thin lines 5 to 95 % of the samples. Above the line the "
+            "Points are medians, thick bars the middle half, thin lines 5 to 95 % of the "
+            "samples. Above the line the "
             "model predicts too much, below it too little.",
         )
-    ]  # fmt: skip
+    ]
 
 
-# --- classes -------------------------------------------------------------------------------------------------------
+# --- classes -----------------------------------------------------------------------------------
 
 
 def _points(series: str, x: Array, y: Array) -> list[tuple[str, float, float]]:
@@ -158,7 +199,9 @@ def _points(series: str, x: Array, y: Array) -> list[tuple[str, float, float]]:
 
 
 def threshold_figures(complete: TargetPredictions) -> list[Figure]:
-    """Return the ROC and the precision-recall curves of the second class of two, or of each of few that occurs."""
+    """Return the ROC and the precision-recall curves of the second class of two, or of each of few
+    that occurs.
+    """
     # Imported here: it takes half a second, and few commands draw curves.
     from sklearn.metrics import roc_curve
 
@@ -178,45 +221,64 @@ def threshold_figures(complete: TargetPredictions) -> list[Figure]:
         area = in_legend(label, f": {number(metrics.auroc(positive, score))}")
         mean = in_legend(label, f": {number(average)}, guessing {number(share)}")
         # Names that were cut may be one.
-        area, mean = (f"{text} ({k + 1})" if text in {*areas, *averages} else text for text in (area, mean))
+        area, mean = (
+            f"{text} ({k + 1})" if text in {*areas, *averages} else text for text in (area, mean)
+        )
         areas[area], averages[mean] = colour, colour
         roc += _points(area, false, found)
         recall += _points(mean, found[1:], precision)
         chance += [(mean, 0.0, share), (mean, 1.0, share)]
-    folds = " Samples of all folds are pooled here; without that word, AUROC and AUPRC are means over folds."
+    folds = (
+        " Samples of all folds are pooled here; without that word, AUROC and AUPRC are means "
+        "over folds."
+    )
     folds = folds if pooled else ""
-    which = f"The class is {complete.labels[1]}, the second of two. " if len(complete.labels) == 2 else ""
+    which = (
+        f"The class is {complete.labels[1]}, the second of two. "
+        if len(complete.labels) == 2
+        else ""
+    )
     axes = {
-        "roc": (x_axis("share of the others taken for the class", **SHARE),
-                y_axis("share of the class that is found", **SHARE)),
+        "roc": (
+            x_axis("share of the others taken for the class", **SHARE),
+            y_axis("share of the class that is found", **SHARE),
+        ),
         "recall": (x_axis("recall", **SHARE), y_axis("precision", **SHARE)),
-    }  # fmt: skip
+    }
 
     titles = {"roc": f"AUROC{pooled}", "recall": f"AUPRC{pooled}"}
 
-    def coloured(curve: list[tuple[str, float, float]], names: dict[str, int], kind: str, **mark: object) -> Chart:
+    def coloured(
+        curve: list[tuple[str, float, float]], names: dict[str, int], kind: str, **mark: object
+    ) -> Chart:
         colour = levels("series", names)["color"].title(titles[kind])
         return lines(curve, **mark).encode(x=axes[kind][0], y=axes[kind][1], color=colour)
 
     dashes = coloured(chance, averages, "recall", strokeWidth=1.2, strokeDash=[5, 4], opacity=0.7)
     return [
         Figure(
-            "roc", "ROC curve",
-            f"Share of a class that is found against false alarms. {titles['roc']} of {'; '.join(areas)}.",
+            "roc",
+            "ROC curve",
+            f"Share of a class that is found against false alarms. {titles['roc']} of "
+            f"{'; '.join(areas)}.",
             sized(diagonal(0, 1), coloured(roc, areas, "roc")),
-            f"{which}Guessing follows the dashed line; the nearer a curve is to the upper left, the better.{folds}",
+            f"{which}Guessing follows the dashed line; the nearer a curve is to the upper left, "
+            f"the better.{folds}",
         ),
         Figure(
-            "precision-recall", "Precision and recall",
+            "precision-recall",
+            "Precision and recall",
             f"Precision against recall. {titles['recall']} of {'; '.join(averages)}.",
             sized(dashes, coloured(recall, averages, "recall")),
             f"{which}Guessing follows the dashed lines: the share of the class.{folds}",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def reliability_figure(complete: TargetPredictions) -> Figure:
-    """Return accuracy against the probability of the chosen class, with 95 % intervals (Wilson 1927)."""
+    """Return accuracy against the probability of the chosen class, with 95 % intervals (Wilson
+    1927).
+    """
     parts, z = metrics.reliability(complete.truth, complete.predicted), 1.96
     largest = max((count for count, _ in parts.values()), default=1)
     rows = []
@@ -224,101 +286,160 @@ def reliability_figure(complete: TargetPredictions) -> Figure:
         x, y, low = values["confidence"], values["accuracy"], float(name.partition(" ")[0])
         centre = (y + z**2 / (2 * count)) / (1 + z**2 / count)
         half = z / (1 + z**2 / count) * (y * (1 - y) / count + z**2 / (4 * count**2)) ** 0.5
-        rows.append({
-            "x": x, "y": y, "low": max(centre - half, 0.0), "high": min(centre + half, 1.0), "start": low + 0.01,
-            "end": low + 0.09, "share": count / largest / 7,
-            "tip": f"probability {name}: {number(y)} of {count} samples right",
-        })  # fmt: skip
+        rows.append(
+            {
+                "x": x,
+                "y": y,
+                "low": max(centre - half, 0.0),
+                "high": min(centre + half, 1.0),
+                "start": low + 0.01,
+                "end": low + 0.09,
+                "share": count / largest / 7,
+                "tip": f"probability {name}: {number(y)} of {count} samples right",
+            }
+        )
     chart = alt.Chart(data(rows))
     # A histogram of the samples along the bottom, a seventh of the height at most.
     samples = chart.mark_rect(color=SOFT, opacity=0.25).encode(
         alt.X("start:Q"), alt.X2("end:Q"), alt.Y("share:Q"), alt.Y2Datum(0)
     )
-    intervals = chart.mark_rule(color=LIGHT[0], strokeWidth=1.5).encode(alt.X("x:Q"), alt.Y("low:Q"), alt.Y2("high:Q"))
+    intervals = chart.mark_rule(color=LIGHT[0], strokeWidth=1.5).encode(
+        alt.X("x:Q"), alt.Y("low:Q"), alt.Y2("high:Q")
+    )
     marks = chart.mark_point(aria=True, color=LIGHT[0], opacity=1).encode(
         x_axis("probability of the chosen class", **SHARE),
         y_axis("share that is right", **SHARE),
         alt.Description("tip:N"),
     )
-    shares = "; ".join(f"{name}: {number(values['accuracy'])} of {count}" for name, (count, values) in parts.items())
+    shares = "; ".join(
+        f"{name}: {number(values['accuracy'])} of {count}"
+        for name, (count, values) in parts.items()
+    )
     return Figure(
-        "reliability", "Reliability of the probabilities", f"Share that is right by probability. {shares}.",
+        "reliability",
+        "Reliability of the probabilities",
+        f"Share that is right by probability. {shares}.",
         sized(samples, diagonal(0, 1), intervals, marks),
-        "On the dashed line probabilities are what they say; below it the model is too sure of itself. Each point is "
-        "the samples of one tenth; its bar, a 95 % interval, counts them as independent, also those of one group. "
+        "On the dashed line probabilities are what they say; below it the model is too sure of "
+        "itself. Each point is "
+        "the samples of one tenth; its bar, a 95 % interval, counts them as independent, also "
+        "those of one group. "
         "Grey columns show how many samples there are.",
-    )  # fmt: skip
+    )
 
 
 def confusion_figure(complete: TargetPredictions) -> Figure:
-    """Return the confusion matrix: per cent of each true class, which shade the cells, and numbers of samples."""
+    """Return the confusion matrix: per cent of each true class, which shade the cells, and numbers
+    of samples.
+    """
     from sklearn.metrics import confusion_matrix
 
     labels = complete.labels
-    counts = confusion_matrix(complete.truth, complete.predicted.argmax(axis=1), labels=range(len(labels)))
+    counts = confusion_matrix(
+        complete.truth, complete.predicted.argmax(axis=1), labels=range(len(labels))
+    )
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     with_counts = len(labels) <= MOST_WITH_COUNTS
-    true = [label if with_counts else f"{label} ({n})" for label, n in zip(labels, counts.sum(axis=1), strict=True)]
+    true = [
+        label if with_counts else f"{label} ({n})"
+        for label, n in zip(labels, counts.sum(axis=1), strict=True)
+    ]
     rows = []
     for row, column in np.ndindex(*counts.shape):
         share, count = float(shares[row, column]), int(counts[row, column])
-        tip = f"{labels[row]} called {labels[column]}: {count} of {counts[row].sum()}, {100 * share:.0f} %"
-        rows.append({
-            "true": true[row], "predicted": labels[column], "share": share, "percent": f"{100 * share:.0f} %",
-            "count": f"n = {count}", "tip": tip,
-        })  # fmt: skip
+        tip = (
+            f"{labels[row]} called {labels[column]}: {count} of {counts[row].sum()}, "
+            f"{100 * share:.0f} %"
+        )
+        rows.append(
+            {
+                "true": true[row],
+                "predicted": labels[column],
+                "share": share,
+                "percent": f"{100 * share:.0f} %",
+                "count": f"n = {count}",
+                "tip": tip,
+            }
+        )
     axis: dict[str, Any] = {"ticks": False, "domain": False, "labelLimit": 110}
     angle = -60 if len(labels) > 2 else 0
     chart = alt.Chart(data(rows)).encode(
-        alt.X("predicted:N", sort=list(labels), title="predicted class", axis=alt.Axis(labelAngle=angle, **axis)),
+        alt.X(
+            "predicted:N",
+            sort=list(labels),
+            title="predicted class",
+            axis=alt.Axis(labelAngle=angle, **axis),
+        ),
         alt.Y("true:N", sort=true, title="true class", axis=alt.Axis(**axis | {"labelLimit": 150})),
     )
     shade = alt.Opacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0, 0.75]), legend=None)
     if len(labels) > MOST_WITH_TEXT:
-        shade = shade.legend(shades_legend("share of the true class", [0.1, 0.5, 1.0], ".0%", LIGHT[0]))
-    layers = [chart.mark_rect(aria=True, color=LIGHT[0]).encode(alt.Description("tip:N"), opacity=shade)]
+        shade = shade.legend(
+            shades_legend("share of the true class", [0.1, 0.5, 1.0], ".0%", LIGHT[0])
+        )
+    layers = [
+        chart.mark_rect(aria=True, color=LIGHT[0]).encode(alt.Description("tip:N"), opacity=shade)
+    ]
     if len(labels) <= MOST_WITH_TEXT:
-        layers.append(chart.mark_text(yOffset=-8 if with_counts else 0).encode(alt.Text("percent:N")))
+        layers.append(
+            chart.mark_text(yOffset=-8 if with_counts else 0).encode(alt.Text("percent:N"))
+        )
     if with_counts:
         layers.append(chart.mark_text(yOffset=9).encode(alt.Text("count:N")))
     right = ", ".join(f"{labels[k]} {100 * float(shares[k, k]):.0f} %" for k in range(len(labels)))
     return Figure(
-        "confusion", "True and predicted class", f"Share of each class that is right: {right}.",
+        "confusion",
+        "True and predicted class",
+        f"Share of each class that is right: {right}.",
         sized(*layers),
-        "Each row is a true class, and the per cent of its samples that are called each class.", labels,
-    )  # fmt: skip
+        "Each row is a true class, and the per cent of its samples that are called each class.",
+        labels,
+    )
 
 
-# --- both ----------------------------------------------------------------------------------------------------------
+# --- both --------------------------------------------------------------------------------------
 
 
 def differences_figure(result: TargetResult) -> list[Figure]:
-    """Return the forest plot of the paired differences, in which bars and colours say what the tests say."""
+    """Return the forest plot of the paired differences, in which bars and colours say what the
+    tests say.
+    """
     constant = next((one for one in result.comparisons if one.constant), None)
     if constant is None:
         return []
     key = headline(result.predictions.labels)
     lower, title = key in LOWER_IS_BETTER, TITLES[key]
-    ranked = sorted(result.comparisons, key=lambda one: one.metrics[key].value * (1 if lower else -1))
+    ranked = sorted(
+        result.comparisons, key=lambda one: one.metrics[key].value * (1 if lower else -1)
+    )
     shown = [SHOWN[outcome(one, constant, key)] for one in ranked]
     rows = [
-        IntervalRow(one.name, one.tested_difference, colour) for one, (_, colour) in zip(ranked, shown, strict=True)
+        IntervalRow(one.name, one.tested_difference, colour)
+        for one, (_, colour) in zip(ranked, shown, strict=True)
     ]
-    few = "" if any(math.isfinite(row.value.low) for row in rows) else " Groups are too few for intervals."
+    few = (
+        ""
+        if any(math.isfinite(row.value.low) for row in rows)
+        else " Groups are too few for intervals."
+    )
     legend = {colour: words for words, colour in shown}
     return [
         Figure(
-            "differences", f"The model beside baselines: paired differences of {title}",
+            "differences",
+            f"The model beside baselines: paired differences of {title}",
             f"Model minus baseline: {listed(rows)}.",
             interval_chart(rows, f"{title}, model minus baseline", 0.0, list(legend.items())),
-            f"{'Left' if lower else 'Right'} of the line the model is better; where a bar holds it, no difference is "
+            f"{'Left' if lower else 'Right'} of the line the model is better; where a bar holds "
+            "it, no difference is "
             f"shown. Bars are intervals of the level of the test.{few}",
         )
-    ]  # fmt: skip
+    ]
 
 
 def new_studies_figures(result: TargetResult) -> list[Figure]:
-    """Return the forest plot of the studies that were held out whole, if they were, with their random-effects mean."""
+    """Return the forest plot of the studies that were held out whole, if they were, with their
+    random-effects mean.
+    """
     new, name = result.new_studies, result.names.batch
     if new is None:
         return []
@@ -331,18 +452,23 @@ def new_studies_figures(result: TargetResult) -> list[Figure]:
     title = TITLES[new.metric]
     return [
         Figure(
-            "new-studies", f"{title} in each {name}, held out whole", f"{title}: {listed(rows)}.",
+            "new-studies",
+            f"{title} in each {name}, held out whole",
+            f"{title}: {listed(rows)}.",
             interval_chart(rows, title, mean),
-            f"Each {name} was predicted by a model that saw none of its samples. Bars are 95 % intervals, the line is "
+            f"Each {name} was predicted by a model that saw none of its samples. Bars are 95 % "
+            "intervals, the line is "
             "the random-effects mean.",
         )
-    ]  # fmt: skip
+    ]
 
 
 def errors_by_level(complete: TargetPredictions, levels: Array) -> dict[str, tuple[int, Interval]]:
-    """Return number of samples, and mean error with the standard error of the mean on both sides, by level.
+    """Return number of samples, and mean error with the standard error of the mean on both sides,
+    by level.
 
-    The levels of at least `LEAST_IN_LEVEL` samples that have the largest mean errors, the worst first.
+    The levels of at least `LEAST_IN_LEVEL` samples that have the largest mean errors, the worst
+    first.
     """
     errors = complete.errors
     names, level = np.unique(levels.astype(str), return_inverse=True)
@@ -351,7 +477,10 @@ def errors_by_level(complete: TargetPredictions, levels: Array) -> dict[str, tup
     spread = np.bincount(level, (errors - means[level]) ** 2) / np.maximum(counts - 1, 1)
     halves = np.sqrt(spread / counts)
     result = {
-        str(name): (int(count), Interval(float(mean), float(max(mean - half, 0.0)), float(mean + half)))
+        str(name): (
+            int(count),
+            Interval(float(mean), float(max(mean - half, 0.0)), float(mean + half)),
+        )
         for name, count, mean, half in zip(names, counts, means, halves, strict=True)
         if count >= LEAST_IN_LEVEL
     }
@@ -363,7 +492,10 @@ def _level_figures(result: TargetResult, complete: TargetPredictions) -> list[Fi
     """Return the mean error by group and by batch, the worst levels first."""
     plots = []
     kind = "1 - probability of the true class" if complete.labels else "absolute error"
-    columns = [("group", result.names.group, complete.groups), ("batch", result.names.batch, complete.batch)]
+    columns = [
+        ("group", result.names.group, complete.groups),
+        ("batch", result.names.batch, complete.batch),
+    ]
     for file, column, values in columns:
         errors = {} if values is None else errors_by_level(complete, values)
         if values is None or len(errors) < 2:
@@ -374,22 +506,27 @@ def _level_figures(result: TargetResult, complete: TargetPredictions) -> list[Fi
             for name, (count, value) in errors.items()
         ]
         count = len(np.unique(values))
-        few = f" Of {count}, the worst {len(errors)} with {LEAST_IN_LEVEL} samples or more are drawn."
+        few = (
+            f" Of {count}, the worst {len(errors)} with {LEAST_IN_LEVEL} samples or more are drawn."
+        )
         few = few if len(errors) < count else ""
         plots.append(
             Figure(
-                f"errors-by-{file}", f"Errors by {column}",
+                f"errors-by-{file}",
+                f"Errors by {column}",
                 f"Mean {kind}: {'; '.join(f'{row.name} {row.text}' for row in rows)}.",
                 interval_chart(rows, f"mean {kind}", overall, zero=True),
-                f"Mean error and number of samples; bars are one standard error, the line is the mean of all.{few}",
+                "Mean error and number of samples; bars are one standard error, the line is the "
+                f"mean of all.{few}",
             )
-        )  # fmt: skip
+        )
     return plots
 
 
 @functools.lru_cache(maxsize=32)
 def target_figures(result: TargetResult) -> list[Figure]:
-    """Return the figures of a target, the most important first; none where no sample has truth and prediction.
+    """Return the figures of a target, the most important first; none where no sample has truth and
+    prediction.
 
     They are drawn once for the page and for the files.
     """
@@ -401,6 +538,13 @@ def target_figures(result: TargetResult) -> list[Figure]:
     if complete.labels:
         curves = threshold_figures(complete)
         matrix = [confusion_figure(complete)] if len(complete.labels) <= MOST_CLASSES else []
-        return [*curves[:1], *matrix, *compared, *curves[1:], reliability_figure(complete), *by_level]
+        return [
+            *curves[:1],
+            *matrix,
+            *compared,
+            *curves[1:],
+            reliability_figure(complete),
+            *by_level,
+        ]
     scatter = scatter_figure(complete, result)
     return [scatter, *compared, *tenths_figure(complete, result.names.target), *by_level]

@@ -1,4 +1,6 @@
-"""The report of a training run: held-out predictions and encoders of all splits, compared with baselines."""
+"""The report of a training run: held-out predictions and encoders of all splits, compared with
+baselines.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ from aam.predict.saved_model import SavedModel, save_ensemble, save_model
 from aam.report.charts import Figure
 from aam.report.encoder_quality import evaluate_encoder
 from aam.report.report import ReportData, TargetResult
-from aam.report.results import BaselineSource, evaluate_targets, with_conformal_intervals, write_results
+from aam.report.results import (
+    BaselineSource,
+    evaluate_targets,
+    with_conformal_intervals,
+    write_results,
+)
 from aam.report.samples import surroundings
 from aam.report.tables import Table
 from aam.report.training_figures import loss_figures, loss_names, read_epochs
@@ -79,7 +86,9 @@ class TrainingReport:
             return
         runtime, device = self.prepared.config.runtime, self.prepared.device
         own = self.prepared.config.train.pretrained_encoder is None
-        tables, figures, warnings = evaluate_encoder(saved, self.prepared.study, split, runtime, device, bases=own)
+        tables, figures, warnings = evaluate_encoder(
+            saved, self.prepared.study, split, runtime, device, bases=own
+        )
         self.tables += tables
         self.encoder_figures += figures
         self.warnings += warnings
@@ -95,7 +104,9 @@ class TrainingReport:
         studies = study.column(config.data.study_column, split.held_out)
 
         def predict(model: SavedModel, asvs: AsvVectors | None = None) -> PredictionTable:
-            return predict_rows(model, study, split.held_out, config.runtime, passes, split.test_fold, asvs, studies)
+            return predict_rows(
+                model, study, split.held_out, config.runtime, passes, split.test_fold, asvs, studies
+            )
 
         for baseline, learner in IN_BLEND.items() if config.targets.rf_baseline else ():
             if learner in saved.blend.learners:
@@ -104,10 +115,14 @@ class TrainingReport:
         return predict(saved, prepared.frozen_asvs(saved.network, study))
 
     def write(self) -> None:
-        """Write predictions.tsv, report.html, figures/ and metrics.json, and save the ensemble that was asked for."""
+        """Write predictions.tsv, report.html, figures/ and metrics.json, and save the ensemble that
+        was asked for.
+        """
         targets = self._results()
         if self.prepared.config.targets.ensemble:
-            save_ensemble(self.path / "model", {folder.name: folder / "model" for folder in self.models})
+            save_ensemble(
+                self.path / "model", {folder.name: folder / "model" for folder in self.models}
+            )
         write_results(self.path, self._report_data(targets))
         log.info("all tables: %s", seen_from_here(self.path / "report.html"))
 
@@ -115,7 +130,9 @@ class TrainingReport:
         """Return what the report shows of the run and its targets."""
         config, study, splits = self.prepared.config, self.prepared.study, self.prepared.splits
         specs = [spec for table in self.held_out[:1] for spec in table.specs]
-        names = loss_names(*([spec.name for spec in specs if spec.kind == kind] for kind in ("numeric", "class")))
+        names = loss_names(
+            *([spec.name for spec in specs if spec.kind == kind] for kind in ("numeric", "class"))
+        )
         epochs = {}
         for split in splits:
             folder = split_folder(self.prepared, self.path, split)
@@ -125,7 +142,11 @@ class TrainingReport:
             task={
                 "command": self.command,
                 "targets": ", ".join(config.targets.metadata_column) or "none",
-                **({"models that predict together": in_words(config.targets.members)} if targets else {}),
+                **(
+                    {"models that predict together": in_words(config.targets.members)}
+                    if targets
+                    else {}
+                ),
             },
             data={
                 "table": config.data.table or shown(config.data.tables, 20),
@@ -134,50 +155,76 @@ class TrainingReport:
                 "rarefaction depth": study.depth,
                 "samples below the depth": len(study.selection.dropped),
             },
-            split={split_name(self.prepared, split): split_sizes(self.prepared, split) for split in splits},
+            split={
+                split_name(self.prepared, split): split_sizes(self.prepared, split)
+                for split in splits
+            },
             targets=targets,
             tables=tuple(self.tables),
             encoder_figures=tuple(self.encoder_figures),
             curves=tuple(loss_figures(epochs, names)),
             around=surroundings(study.table, [result.predictions for result in targets]),
-            warnings=(*self.warnings, *_left_out(study, [spec.name for spec in specs if spec.kind == "class"])),
+            warnings=(
+                *self.warnings,
+                *_left_out(study, [spec.name for spec in specs if spec.kind == "class"]),
+            ),
             transductive=self.transductive,
             explain_command=_explain_command(config) if targets else "",
             configuration=_with_effect(config),
         )
 
     def _results(self) -> tuple[TargetResult, ...]:
-        """Write predictions.tsv, save the models with fitted intervals, and return the comparison with baselines."""
+        """Write predictions.tsv, save the models with fitted intervals, and return the comparison
+        with baselines.
+        """
         config, study = self.prepared.config, self.prepared.study
         if not self.held_out or study.metadata is None:
             return ()
         columns = _columns(config)
         table = joined(self.held_out)
         tested = all(split.ids("test") for split in self.prepared.splits)
-        table = dataclasses.replace(table, subsets=("test" if tested else "validation",) * len(table.sample_ids))
-        # Without a test side early stopping has seen what is held out, which cannot vouch for new samples.
+        table = dataclasses.replace(
+            table, subsets=("test" if tested else "validation",) * len(table.sample_ids)
+        )
+        # Without a test side early stopping has seen what is held out, which cannot vouch for new
+        # samples.
         if tested:
             bounded = config.regressor.bounded_targets
-            table, fitted = with_conformal_intervals(table, study.metadata, columns, config.runtime.seed, bounded)
+            table, fitted = with_conformal_intervals(
+                table, study.metadata, columns, config.runtime.seed, bounded
+            )
             intervals = {name: dataclasses.asdict(one) for name, one in fitted.items()}
             for folder, saved in self.models.items() if intervals else ():
-                notes = {**saved.notes, "intervals": intervals, "interval_samples": sorted(table.sample_ids)}
+                notes = {
+                    **saved.notes,
+                    "intervals": intervals,
+                    "interval_samples": sorted(table.sample_ids),
+                }
                 save_model(folder / "model", dataclasses.replace(saved, notes=notes))
         elif table.values:
-            log.info("no intervals: early stopping has seen what is held out; --cv or --test-size hold out more")
+            log.info(
+                "no intervals: early stopping has seen what is held out; --cv or --test-size "
+                "hold out more"
+            )
         write_predictions(self.path / "predictions.tsv", table)
         passes = config.targets.val_prediction_passes
-        forest = ForestConfig(n_estimators=TREES, n_jobs=config.runtime.threads or -1, val_prediction_passes=passes)
+        forest = ForestConfig(
+            n_estimators=TREES, n_jobs=config.runtime.threads or -1, val_prediction_passes=passes
+        )
         subset: Subset = "held-out" if tested else "validation"
         source = BaselineSource(
-            study, self.prepared.splits, forest if config.targets.rf_baseline else None,
+            study,
+            self.prepared.splits,
+            forest if config.targets.rf_baseline else None,
             {name: joined(tables) for name, tables in self.in_blend.items()},
-        )  # fmt: skip
+        )
         return evaluate_targets(table, study.metadata, columns, source, subset)
 
 
 def _with_effect(config: FineTuneConfig) -> dict[str, Any]:
-    """Return the options of a run that may change its results: those of the network only where one is trained."""
+    """Return the options of a run that may change its results: those of the network only where one
+    is trained.
+    """
     of_network = {} if config.trains_network else config.of_network
     of_machine = names(RunConfig, changes="results") if config.trains_network else ("seed",)
     parts = {
@@ -197,15 +244,28 @@ def _columns(config: FineTuneConfig) -> Columns:
     covariates = config.covariates
     categorical = tuple(dict.fromkeys((*covariates.categorical_columns, *by)))
     data, numeric = config.data, covariates.numeric_columns
-    return Columns(data.group_column, data.batch_column, by, categorical, numeric, data.study_column, fold_column(data))
+    return Columns(
+        data.group_column,
+        data.batch_column,
+        by,
+        categorical,
+        numeric,
+        data.study_column,
+        fold_column(data),
+    )
 
 
 def _left_out(study: Study, classes: Sequence[str]) -> list[str]:
-    """Return how many samples lack metadata, and which `classes`, columns of targets, lose a class with them."""
+    """Return how many samples lack metadata, and which `classes`, columns of targets, lose a class
+    with them.
+    """
     every, kept, metadata = study.selection.of_file, study.selection.aligned, study.metadata
     if metadata is None or len(kept) == len(every):
         return []
-    text = f"{len(every) - len(kept)} of {len(every)} samples of the table lack needed metadata and are left out"
+    text = (
+        f"{len(every) - len(kept)} of {len(every)} samples of the table lack needed metadata "
+        "and are left out"
+    )
     for name in classes:
         if lost := lost_classes(metadata, name, every, kept):
             text += f", among them all of {name} {shown(lost)}"
@@ -219,6 +279,10 @@ def _explain_command(config: FineTuneConfig) -> str:
     """
     files = {"model": config.runtime.output_dir, "table": config.data.table}
     files |= {"sequences": config.data.sequences, "metadata": config.data.metadata}
-    named = {name: name.upper() if path == IN_MEMORY else str(path) for name, path in files.items() if path is not None}
+    named = {
+        name: name.upper() if path == IN_MEMORY else str(path)
+        for name, path in files.items()
+        if path is not None
+    }
     words = [word for name, path in named.items() for word in (f"--{name}", path)]
     return shlex.join(["aam", "explain", *words])

@@ -1,4 +1,6 @@
-"""Figures of a run: its losses by epoch, and true beside predicted distances of a pretrained encoder."""
+"""Figures of a run: its losses by epoch, and true beside predicted distances of a pretrained
+encoder.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,18 @@ import numpy as np
 from aam.engine.run import METRICS
 from aam.evaluate.intervals import number
 from aam.evaluate.metrics import Array, mantel, upper_triangle
-from aam.report.charts import LIGHT, Figure, data, diagonal, drawn_rows, levels, points, sized, x_axis, y_axis
+from aam.report.charts import (
+    LIGHT,
+    Figure,
+    data,
+    diagonal,
+    drawn_rows,
+    levels,
+    points,
+    sized,
+    x_axis,
+    y_axis,
+)
 
 Record = dict[str, Any]
 
@@ -40,7 +53,13 @@ TITLES = {
 FIFTHS = {
     name: len(LIGHT) + at
     for at, name in enumerate(
-        ("lowest fifth of the first axis", "second fifth", "third fifth", "fourth fifth", "highest fifth")
+        (
+            "lowest fifth of the first axis",
+            "second fifth",
+            "third fifth",
+            "fourth fifth",
+            "highest fifth",
+        )
     )
 }
 
@@ -56,25 +75,36 @@ def read_epochs(folder: Path) -> list[Record]:
     if not path.is_file():
         return []
     records = [
-        json.loads(line) for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line[-1:] == "\n"
+        json.loads(line)
+        for line in path.read_text(encoding="utf-8").splitlines(keepends=True)
+        if line[-1:] == "\n"
     ]
     return [_with_one_sum(record) for record in records if record.get("event") == "epoch"]
 
 
 def _with_one_sum(record: Record) -> Record:
-    """Return a record whose losses are of the same sum: of the targets, which alone decide on the epoch, if any.
+    """Return a record whose losses are of the same sum: of the targets, which alone decide on the
+    epoch, if any.
 
-    The training loss of a run with targets holds what pretraining learns from too, and the validation loss does not.
+    The training loss of a run with targets holds what pretraining learns from too, and the
+    validation loss does not.
     """
-    of_targets = [name.removeprefix("val_") for name in record if name.startswith(("val_target", "val_label"))]
+    of_targets = [
+        name.removeprefix("val_") for name in record if name.startswith(("val_target", "val_label"))
+    ]
     if not of_targets or not all(f"train_{name}" in record for name in of_targets):
         return record
-    sums = {f"{kind}_loss": sum(float(record[f"{kind}_{name}"]) for name in of_targets) for kind in KINDS}
+    sums = {
+        f"{kind}_loss": sum(float(record[f"{kind}_{name}"]) for name in of_targets)
+        for kind in KINDS
+    }
     return {**record, **sums}
 
 
 def _losses(runs: Mapping[str, Sequence[Record]]) -> list[str]:
-    """Return the losses that both training and validation have, the sum first, those that vary only."""
+    """Return the losses that both training and validation have, the sum first, those that vary
+    only.
+    """
     names = {name for epochs in runs.values() for record in epochs for name in record}
     both = {name.removeprefix("train_") for name in names if name.startswith("train_")}
     both &= {name.removeprefix("val_") for name in names if name.startswith("val_")}
@@ -87,7 +117,9 @@ def loss_names(numeric: Sequence[str], classes: Sequence[str]) -> dict[str, str]
     return {"target": ", ".join(numeric), **{f"label{at}": name for at, name in enumerate(classes)}}
 
 
-def loss_figures(runs: Mapping[str, Sequence[Record]], names: Mapping[str, str] | None = None) -> list[Figure]:
+def loss_figures(
+    runs: Mapping[str, Sequence[Record]], names: Mapping[str, str] | None = None
+) -> list[Figure]:
     """Return the loss in training and validation by epoch, and each of its parts.
 
     Parameters
@@ -99,7 +131,8 @@ def loss_figures(runs: Mapping[str, Sequence[Record]], names: Mapping[str, str] 
     """
     runs = {name: epochs for name, epochs in runs.items() if len(epochs) > 1}
     return [
-        _loss_figure(runs, loss, TITLES.get(loss, f"Loss of {(names or {}).get(loss, loss)}")) for loss in _losses(runs)
+        _loss_figure(runs, loss, TITLES.get(loss, f"Loss of {(names or {}).get(loss, loss)}"))
+        for loss in _losses(runs)
     ]
 
 
@@ -109,13 +142,24 @@ def _loss_figure(runs: Mapping[str, Sequence[Record]], loss: str, title: str) ->
     for name, epochs in runs.items():
         best = max((record["epoch"] for record in epochs if record.get("best")), default=None)
         for kind, kind_name in KINDS.items():
-            values = [(int(r["epoch"]), float(v)) for r in epochs if (v := r.get(f"{kind}_{loss}")) is not None]
+            values = [
+                (int(r["epoch"]), float(v))
+                for r in epochs
+                if (v := r.get(f"{kind}_{loss}")) is not None
+            ]
             ends += [number(values[-1][1])] if values and kind == "val" else []
             rows += [
-                {"x": epoch, "y": value, "kind": kind_name, "run": f"{name} {kind}",
-                 "tip": f"{name} best epoch {best}".strip() if kind == "val" and epoch == best else ""}
+                {
+                    "x": epoch,
+                    "y": value,
+                    "kind": kind_name,
+                    "run": f"{name} {kind}",
+                    "tip": f"{name} best epoch {best}".strip()
+                    if kind == "val" and epoch == best
+                    else "",
+                }
                 for epoch, value in values
-            ]  # fmt: skip
+            ]
     chart = alt.Chart(data(rows))
     colours = levels("kind", COLOURS)
     axes = {"x": x_axis("epoch", nice=False), "y": y_axis(title[0].lower() + title[1:])}
@@ -127,15 +171,17 @@ def _loss_figure(runs: Mapping[str, Sequence[Record]], loss: str, title: str) ->
     kept = kept.encode(alt.Description("tip:N"), **axes)
     folds = "" if one else f" One line for each of {len(runs)} folds."
     return Figure(
-        "loss" if loss == "loss" else f"loss-{loss}", title,
+        "loss" if loss == "loss" else f"loss-{loss}",
+        title,
         f"{title} by epoch; on the validation samples it ends at {', '.join(ends)}.",
         sized(curves, kept),
         f"Points mark the epoch that was kept.{folds}",
-    )  # fmt: skip
+    )
 
 
 def pcoa(distances: Array) -> tuple[Array, Array]:
-    """Return coordinates [N, 2] of a classical ordination of distances [N, N], and the share of each axis (Gower 1966).
+    """Return coordinates [N, 2] of a classical ordination of distances [N, N], and the share of
+    each axis (Gower 1966).
 
     Shares are of the sum of all positive eigenvalues.
     """
@@ -144,7 +190,9 @@ def pcoa(distances: Array) -> tuple[Array, Array]:
     values, vectors = np.linalg.eigh(centred)
     largest = np.maximum(values[[-1, -2]], 0.0)
     total = np.maximum(values, 0.0).sum()
-    return np.asarray(vectors[:, [-1, -2]] * np.sqrt(largest)), largest / (total if total > 0 else 1.0)
+    return np.asarray(vectors[:, [-1, -2]] * np.sqrt(largest)), largest / (
+        total if total > 0 else 1.0
+    )
 
 
 def ordination_figure(
@@ -156,15 +204,24 @@ def ordination_figure(
     tips: Sequence[str],
     caption: str,
 ) -> Figure:
-    """Return the points [N, 2] of an ordination, and the share of each axis, in the colours of their kinds [N]."""
+    """Return the points [N, 2] of an ordination, and the share of each axis, in the colours of
+    their kinds [N].
+    """
     places, shares = ordination
     rows = [
         {"x": x, "y": y, "kind": kind, "tip": tip}
         for (x, y), kind, tip in zip(places.tolist(), kinds, tips, strict=True)
     ]
-    axes = [f"axis {at + 1} ({100 * share:.0f} % of the variation)" for at, share in enumerate(shares)]
-    chart = points(rows, x_axis(axes[0]), y_axis(axes[1]), levels("kind", colour_of), aria=any(tips))
-    words = f"{title}: {len(rows)} samples; the axes hold {' and '.join(number(float(s)) for s in shares)}"
+    axes = [
+        f"axis {at + 1} ({100 * share:.0f} % of the variation)" for at, share in enumerate(shares)
+    ]
+    chart = points(
+        rows, x_axis(axes[0]), y_axis(axes[1]), levels("kind", colour_of), aria=any(tips)
+    )
+    words = (
+        f"{title}: {len(rows)} samples; the axes hold "
+        f"{' and '.join(number(float(s)) for s in shares)}"
+    )
     return Figure(name, title, f"{words} of the variation.", sized(chart), caption)
 
 
@@ -174,26 +231,46 @@ def _pairs_figure(truth: Array, predicted: Array, metric: str) -> Figure:
     low, high = min(float(x.min()), float(y.min())), max(float(x.max()), float(y.max()))
     counts, xs, ys = np.histogram2d(x, y, BINS, [[float(x.min()), float(x.max())], [low, high]])
     rows = [
-        {"x": xs[i], "x2": xs[i + 1], "y": ys[j], "y2": ys[j + 1], "tip": f"{int(counts[i, j])} pairs",
-         "shade": round(0.1 + 0.9 * float(np.sqrt(counts[i, j] / counts.max())), 2)}
+        {
+            "x": xs[i],
+            "x2": xs[i + 1],
+            "y": ys[j],
+            "y2": ys[j + 1],
+            "tip": f"{int(counts[i, j])} pairs",
+            "shade": round(0.1 + 0.9 * float(np.sqrt(counts[i, j] / counts.max())), 2),
+        }
         for i, j in np.argwhere(counts > 0).tolist()
-    ]  # fmt: skip
-    cells = alt.Chart(data(rows)).mark_rect(aria=True, color=LIGHT[0]).encode(
-        x_axis(f"true {metric}", nice=False), alt.X2("x2:Q"), y_axis(f"predicted {metric}", nice=False), alt.Y2("y2:Q"),
-        alt.Opacity("shade:Q", scale=None), alt.Description("tip:N"),
-    )  # fmt: skip
+    ]
+    cells = (
+        alt.Chart(data(rows))
+        .mark_rect(aria=True, color=LIGHT[0])
+        .encode(
+            x_axis(f"true {metric}", nice=False),
+            alt.X2("x2:Q"),
+            y_axis(f"predicted {metric}", nice=False),
+            alt.Y2("y2:Q"),
+            alt.Opacity("shade:Q", scale=None),
+            alt.Description("tip:N"),
+        )
+    )
     correlation = number(mantel(predicted, truth))
     return Figure(
-        "distances", f"Predicted against true {metric}",
-        f"Shades of {len(x)} pairs of samples; the correlation of predicted and true distances is {correlation}.",
+        "distances",
+        f"Predicted against true {metric}",
+        f"Shades of {len(x)} pairs of samples; the correlation of predicted and true distances "
+        f"is {correlation}.",
         sized(cells, diagonal(float(x.min()), float(x.max()))),
-        f"Each pair of held-out samples; the stronger the colour, the more pairs. On the dashed line a distance is "
+        "Each pair of held-out samples; the stronger the colour, the more pairs. On the dashed "
+        "line a distance is "
         f"right. Their correlation is the Mantel correlation, {correlation}.",
-    )  # fmt: skip
+    )
 
 
-def ordination_figures(truth: Array, predicted: Array, metric: str, ids: Sequence[str] = ()) -> list[Figure]:
-    """Return PCoA of true and of predicted distances [N, N], turned onto each other, and predicted against true ones.
+def ordination_figures(
+    truth: Array, predicted: Array, metric: str, ids: Sequence[str] = ()
+) -> list[Figure]:
+    """Return PCoA of true and of predicted distances [N, N], turned onto each other, and predicted
+    against true ones.
 
     A pointer shows the `ids` [N] of the samples. There are no figures for fewer than four samples.
     """
@@ -213,7 +290,8 @@ def ordination_figures(truth: Array, predicted: Array, metric: str, ids: Sequenc
     kinds = [list(FIFTHS)[int(at)] for at in fifth[rows]]
     tips = [ids[row] if ids else "" for row in rows]
     caption = (
-        "Colours are fifths of the samples along the first true axis. Where the encoder is right, colours lie in the "
+        "Colours are fifths of the samples along the first true axis. Where the encoder is "
+        "right, colours lie in the "
         "same order in both pictures."
     )
     if len(rows) < len(true):
@@ -221,7 +299,9 @@ def ordination_figures(truth: Array, predicted: Array, metric: str, ids: Sequenc
     ordinations = {"true": (true[rows], true_shares), "predicted": (turned[rows], other_shares)}
     return [
         *(
-            ordination_figure(f"pcoa-{name}", f"PCoA of {name} {metric}", ordination, kinds, FIFTHS, tips, caption)
+            ordination_figure(
+                f"pcoa-{name}", f"PCoA of {name} {metric}", ordination, kinds, FIFTHS, tips, caption
+            )
             for name, ordination in ordinations.items()
         ),
         _pairs_figure(truth, predicted, metric),

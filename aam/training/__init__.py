@@ -1,1 +1,3 @@
-"""The microbiome task on the engine: inputs, losses, masks, warm start, saved models and inference."""
+"""The microbiome task on the engine: inputs, losses, masks, warm start, saved models and
+inference.
+"""

@@ -1,4 +1,6 @@
-"""Decisions of a run by its machine: attention, the largest batch that fits, the memory of a step, the compiler."""
+"""Decisions of a run by its machine: attention, the largest batch that fits, the memory of a step,
+the compiler.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +47,18 @@ from aam.training.task import AmpliconTask
 
 log = logging.getLogger("aam")
 
-# --- single steps of pretraining, as benchmarks, profiles and finders take them -------------------------------------
+# --- single steps of pretraining, as benchmarks, profiles and finders take them -----------------
 
 STAGES = (
-    "data wait", "UniFrac", "transfer", "ASV encoder", "sample encoder", "losses", "backward", "optimizer"
-)  # fmt: skip
+    "data wait",
+    "UniFrac",
+    "transfer",
+    "ASV encoder",
+    "sample encoder",
+    "losses",
+    "backward",
+    "optimizer",
+)
 
 
 @dataclass(eq=False)
@@ -83,25 +92,39 @@ class PretrainingSteps(StepRunner):
 
     def stages(self, number: int, epoch: int) -> dict[str, Any]:
         """Return mean seconds of each stage of a step, and their sum's share of the wall time."""
-        asv, sample = forward_stage(self.model.asv, "ASV encoder"), forward_stage(self.model.sample, "sample encoder")
+        asv, sample = (
+            forward_stage(self.model.asv, "ASV encoder"),
+            forward_stage(self.model.sample, "sample encoder"),
+        )
         with asv, sample, StageTimer(self.device, STAGES) as taken:
             wall = sum(self.take(number, epoch)[0])
         means = {name: taken.get(name, 0.0) / number for name in STAGES}
         return {"stages": means, "accounted": number * sum(means.values()) / wall}
 
 
-def make_steps(config: FineTuneConfig, task_class: type[AmpliconTask] = AmpliconTask) -> PretrainingSteps:
-    """Return everything that a step needs, as `aam pretrain` makes it, or for another class of task."""
+def make_steps(
+    config: FineTuneConfig, task_class: type[AmpliconTask] = AmpliconTask
+) -> PretrainingSteps:
+    """Return everything that a step needs, as `aam pretrain` makes it, or for another class of
+    task.
+    """
     prepared = load_inputs(config)
     model = prepared.config.model
-    decide_execution(config.runtime, prepared.device, model.head_width, in_bf16=model.trains_in_bf16)
+    decide_execution(
+        config.runtime, prepared.device, model.head_width, in_bf16=model.trains_in_bf16
+    )
     return steps_of(prepared.config, prepared.study, prepared.device, task_class)
 
 
 def steps_of(
-    config: FineTuneConfig, study: Study, device: torch.device, task_class: type[AmpliconTask] = AmpliconTask
+    config: FineTuneConfig,
+    study: Study,
+    device: torch.device,
+    task_class: type[AmpliconTask] = AmpliconTask,
 ) -> PretrainingSteps:
-    """Return steps on all samples of a study, with a head for a numeric target where `aam train` names one."""
+    """Return steps on all samples of a study, with a head for a numeric target where `aam train`
+    names one.
+    """
     targets = int(bool(config.targets.metadata_column))
     if targets:
         zeros = np.zeros((len(study.table.sample_ids), 1), np.float32)
@@ -109,39 +132,59 @@ def steps_of(
     torch.manual_seed(config.runtime.seed)
     study = study.with_auxiliary_targets(config.data.targets, study.table.sample_ids)
     heads = HeadConfig(
-        metric=study.metric, scale=(0.5, 0.2), counts=config.train.count_penalty > 0, n_targets=targets,
+        metric=study.metric,
+        scale=(0.5, 0.2),
+        counts=config.train.count_penalty > 0,
+        n_targets=targets,
         further=auxiliary_config(study, {}),
-    )  # fmt: skip
+    )
     with stage("model creation"):
         model = Aam(config.model, study.depth, heads, study.reference).to(device).train()
     model.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     rows = np.arange(len(study.table.sample_ids))
     size, shallow = config.train.batch_size, config.train.shallow_draws if study.has_tree else 0.0
-    loader = Loader(study, rows, size, shuffle=True, how=Collation(distances=study.metric is not None, shallow=shallow))
+    loader = Loader(
+        study,
+        rows,
+        size,
+        shuffle=True,
+        how=Collation(distances=study.metric is not None, shallow=shallow),
+    )
     task = task_class(model, config, loader, replace(loader, rows=rows[:0]), device)
     optimizer = task.configure_optimizer(config.train)
-    return PretrainingSteps(task, optimizer, make_scaler(config.runtime, device), config.train.max_grad_norm)
+    return PretrainingSteps(
+        task, optimizer, make_scaler(config.runtime, device), config.train.max_grad_norm
+    )
 
 
-# --- the largest batch, and the memory of a step ----------------------------------------------------------------------
+# --- the largest batch, and the memory of a step -----------------------------------------------
 
-ADVICE = "raise --max-memory-fraction, lower --asv-chunk-size or --token-limit, or pass --gradient-checkpointing"
+ADVICE = (
+    "raise --max-memory-fraction, lower --asv-chunk-size or --token-limit, or pass "
+    "--gradient-checkpointing"
+)
 
 
 def batch_of_most_asvs(loader: Loader) -> Batch:
-    """Return the batch of an epoch that is expected to have the most ASVs, as no other is drawn for it.
+    """Return the batch of an epoch that is expected to have the most ASVs, as no other is drawn for
+    it.
 
-    Samples differ far more than rarefactions do; to draw all batches of a large study takes longer than steps.
+    Samples differ far more than rarefactions do; to draw all batches of a large study takes longer
+    than steps.
     """
     return loader.batch(max(loader.order(0), key=lambda rows: loader.study.richness[rows].sum()), 0)
 
 
 def _epoch_peak(steps: PretrainingSteps, size: int) -> int:
-    """Return the peak bytes of two steps on the batch of `size` samples that has the most ASVs in an epoch."""
+    """Return the peak bytes of two steps on the batch of `size` samples that has the most ASVs in
+    an epoch.
+    """
     return steps.peak_bytes(batch_of_most_asvs(replace(steps.loader, batch_size=size)))
 
 
-def largest_fitting_batch(steps: PretrainingSteps, limit: int, max_size: int | None = None) -> dict[int, int]:
+def largest_fitting_batch(
+    steps: PretrainingSteps, limit: int, max_size: int | None = None
+) -> dict[int, int]:
     """Return the peak bytes of each batch size that was tried and stays below `limit`.
 
     Parameters
@@ -166,7 +209,9 @@ def largest_fitting_batch(steps: PretrainingSteps, limit: int, max_size: int | N
 
 
 def _fit_budget(measurements: Sequence[Sequence[float]], limit: int) -> Budget:
-    """Return the non-negative least-squares fit of peak bytes to rows of 1, tokens, slots and peak bytes."""
+    """Return the non-negative least-squares fit of peak bytes to rows of 1, tokens, slots and peak
+    bytes.
+    """
     values = np.array(measurements)
     scale = values.max(0)
     fitted = nnls(values[:, :3] / scale[:3], values[:, 3] / scale[3])[0] * scale[3] / scale[:3]
@@ -174,10 +219,11 @@ def _fit_budget(measurements: Sequence[Sequence[float]], limit: int) -> Budget:
 
 
 def fit_memory_model(steps: PretrainingSteps, limit: int) -> Budget:
-    """Return the bytes of a step by the size of its batch, measured on ever larger batches within `limit` bytes.
+    """Return the bytes of a step by the size of its batch, measured on ever larger batches within
+    `limit` bytes.
 
-    Half of them hold the samples of the most ASVs, whose distinct ASVs and slots grow together; half hold one sample
-    again and again, so that the slots grow alone.
+    Half of them hold the samples of the most ASVs, whose distinct ASVs and slots grow together;
+    half hold one sample again and again, so that the slots grow alone.
 
     Raises
     ------
@@ -194,7 +240,9 @@ def fit_memory_model(steps: PretrainingSteps, limit: int) -> Budget:
             for rows in (richest[:size], np.repeat(richest[:1], size)):
                 batch = loader.batch(rows, 0)
                 if budget.allows(batch):
-                    measurements.append((1.0, batch.tokens.numel(), batch.asv.numel(), steps.peak_bytes(batch)))
+                    measurements.append(
+                        (1.0, batch.tokens.numel(), batch.asv.numel(), steps.peak_bytes(batch))
+                    )
                     budget = _fit_budget(measurements, limit)
     if not measurements or not budget.allows(loader.batch(richest[:1], 0)):
         raise RunError(f"not even one sample fits into {limit / 1e9:.1f} GB; {ADVICE}")
@@ -227,23 +275,35 @@ def measure_budget(
     values = earlier.get("memory")
     if not _are_numbers(values, Budget._fields):
         share = train.max_memory_fraction / (processes if device.type == "cpu" else 1)
-        values = fit_memory_model(steps_of(config, study, device), memory_limit(device, share))._asdict()
+        values = fit_memory_model(
+            steps_of(config, study, device), memory_limit(device, share)
+        )._asdict()
     budget = Budget(**values)
     rows = np.argsort(-study.richness, kind="stable")[: train.batch_size]
-    parts = len(Loader(study, rows, train.batch_size, how=Collation(distances=False), budget=budget).cut(rows, 0))
+    parts = len(
+        Loader(study, rows, train.batch_size, how=Collation(distances=False), budget=budget).cut(
+            rows, 0
+        )
+    )
     formula = (
-        f"{budget.base / 1e9:.2f} GB + {budget.token:.0f} bytes a base + {budget.slot:.0f} bytes an ASV of a sample"
+        f"{budget.base / 1e9:.2f} GB + {budget.token:.0f} bytes a base + {budget.slot:.0f} "
+        "bytes an ASV of a sample"
     )
     limit = f"{budget.limit / 1e9:.2f} GB"
-    log.info("a step takes %s, at most %s; the largest batch comes in parts: %d", formula, limit, parts)
+    log.info(
+        "a step takes %s, at most %s; the largest batch comes in parts: %d", formula, limit, parts
+    )
     return budget
 
 
-def choose_batch_size(config: FineTuneConfig, study: Study, device: torch.device, earlier: Facts) -> Facts:
+def choose_batch_size(
+    config: FineTuneConfig, study: Study, device: torch.device, earlier: Facts
+) -> Facts:
     """Return batch size and accumulation, by name, that keep the effective batch.
 
-    With ``--auto-batch-size`` they are those of the run that is resumed, whose decisions are `earlier`, where its
-    effective batch is the same; otherwise the largest batch that fits is searched for.
+    With ``--auto-batch-size`` they are those of the run that is resumed, whose decisions are
+    `earlier`, where its effective batch is the same; otherwise the largest batch that fits is
+    searched for.
 
     Raises
     ------
@@ -251,17 +311,22 @@ def choose_batch_size(config: FineTuneConfig, study: Study, device: torch.device
         ``--target-effective-batch-size`` is no multiple of the batch size.
     """
     train, names = config.train, ("batch_size", "gradient_accumulation_steps")
-    effective = train.target_effective_batch_size or train.batch_size * train.gradient_accumulation_steps
+    effective = (
+        train.target_effective_batch_size or train.batch_size * train.gradient_accumulation_steps
+    )
     sizes = earlier.get("batch")
     if not train.auto_batch_size:
         if effective % train.batch_size:
             raise InputError(
-                f"--target-effective-batch-size is {effective}, expected a multiple of --batch-size {train.batch_size}"
+                f"--target-effective-batch-size is {effective}, expected a multiple of "
+                f"--batch-size {train.batch_size}"
             )
         return dict(zip(names, (train.batch_size, effective // train.batch_size), strict=True))
     if not _are_numbers(sizes, names) or math.prod(sizes.values()) != effective:
         steps = steps_of(config, study, device)
-        fitting = max(largest_fitting_batch(steps, memory_limit(device, train.max_memory_fraction), effective))
+        fitting = max(
+            largest_fitting_batch(steps, memory_limit(device, train.max_memory_fraction), effective)
+        )
         # Where all samples fit, so does any batch.
         fitting = effective if fitting == len(steps.loader.rows) else fitting
         sizes = dict(zip(names, batch_and_accumulation(effective, fitting), strict=True))
@@ -271,13 +336,15 @@ def choose_batch_size(config: FineTuneConfig, study: Study, device: torch.device
 
 
 def _are_numbers(values: Any, names: Sequence[str]) -> TypeGuard[dict[str, Any]]:
-    """Return whether `values`, read from a file, are numbers of these names that are not negative."""
+    """Return whether `values`, read from a file, are numbers of these names that are not
+    negative.
+    """
     if not isinstance(values, dict) or values.keys() != set(names):
         return False
     return all(type(value) in (int, float) and value >= 0 for value in values.values())
 
 
-# --- the compiler of torch that works on this machine ---------------------------------------------------------
+# --- the compiler of torch that works on this machine ------------------------------------------
 
 # From the most to the least that torch.compile does.
 COMPILERS = ("inductor", "aot_eager")
@@ -293,7 +360,8 @@ COMPILE_TOLERANCE = 5e-2
 def try_compiler() -> None:
     """Compile the network that standard input describes, and run it forward and backward.
 
-    Runs in a separate process, which it ends with a message where the result differs from eager execution.
+    Runs in a separate process, which it ends with a message where the result differs from eager
+    execution.
     """
     request = json.load(sys.stdin)
     model = from_dict(ModelConfig(), request["model"], "")
@@ -315,26 +383,42 @@ def try_compiler() -> None:
 def try_in_subprocess(compiler: str, model: ModelConfig, runtime: RuntimeConfig) -> str:
     """Return ``right`` where a compiler works for such a network, else what went wrong.
 
-    It runs in a separate process for at most `COMPILE_SECONDS`, so that neither a crash nor a hang ends this one.
+    It runs in a separate process for at most `COMPILE_SECONDS`, so that neither a crash nor a hang
+    ends this one.
     """
     request = {"model": to_dict(model), "runtime": to_dict(runtime), "compiler": compiler}
-    command = [sys.executable, "-c", "from aam.training.decisions import try_compiler; try_compiler()"]
-    path = os.pathsep.join(filter(None, (str(Path(aam.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+    command = [
+        sys.executable,
+        "-c",
+        "from aam.training.decisions import try_compiler; try_compiler()",
+    ]
+    path = os.pathsep.join(
+        filter(None, (str(Path(aam.__file__).parents[1]), os.environ.get("PYTHONPATH")))
+    )
     try:
         process = subprocess.run(
-            command, input=json.dumps(request), capture_output=True, text=True, timeout=COMPILE_SECONDS,
+            command,
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            timeout=COMPILE_SECONDS,
             env={**os.environ, "PYTHONPATH": path},
-        )  # fmt: skip
+        )
     except subprocess.TimeoutExpired:
         return f"not done within {COMPILE_SECONDS:.0f} s"
     if process.returncode == 0:
         return "right"
-    messages = [line.strip() for line in process.stderr.splitlines() if "rror" in line or "off by" in line]
+    messages = [
+        line.strip() for line in process.stderr.splitlines() if "rror" in line or "off by" in line
+    ]
     return (messages or [f"its process ended with status {process.returncode}"])[-1][:300]
 
 
-def compile_verdict(model: ModelConfig, runtime: RuntimeConfig, device: torch.device, anew: bool = False) -> Facts:
-    """Return the compiler that works here for such a network as ``backend``, and the outcome of each as ``tried``.
+def compile_verdict(
+    model: ModelConfig, runtime: RuntimeConfig, device: torch.device, anew: bool = False
+) -> Facts:
+    """Return the compiler that works here for such a network as ``backend``, and the outcome of
+    each as ``tried``.
 
     A verdict that this machine reached earlier is used again, unless `anew`.
     """
@@ -362,7 +446,9 @@ def _is_verdict(value: Any) -> bool:
     return has_backend and isinstance(value.get("tried"), dict)
 
 
-def compiler_for(model: ModelConfig, runtime: RuntimeConfig, device: torch.device, earlier: Facts) -> Facts:
+def compiler_for(
+    model: ModelConfig, runtime: RuntimeConfig, device: torch.device, earlier: Facts
+) -> Facts:
     """Return the verdict for a run with ``--compile-model``, and log the compilers that fail.
 
     `earlier` are the decisions of the run that is resumed; a verdict among them is used again.
@@ -379,20 +465,26 @@ def compiler_for(model: ModelConfig, runtime: RuntimeConfig, device: torch.devic
     return verdict
 
 
-# --- all decisions of a run ------------------------------------------------------------------------------------
+# --- all decisions of a run --------------------------------------------------------------------
 
 
 def decide(prepared: Prepared) -> tuple[Prepared, Facts]:
-    """Return the inputs of a run with its batch size and memory, and all decisions, by this machine or a resumed run.
+    """Return the inputs of a run with its batch size and memory, and all decisions, by this machine
+    or a resumed run.
 
-    All ranks take the decisions of the main rank. There is nothing to decide where no network is trained.
+    All ranks take the decisions of the main rank. There is nothing to decide where no network is
+    trained.
     """
     if not prepared.config.trains_network:
         return prepared, {}
     runtime, model, world = prepared.config.runtime, prepared.config.model, prepared.world
     earlier = earlier_decisions(runtime) if world.is_main else json.loads(world.broadcast(b""))
-    decisions = decide_execution(runtime, prepared.device, model.head_width, earlier, model.trains_in_bf16)
-    decisions["batch"] = choose_batch_size(prepared.config, prepared.study, prepared.device, earlier)
+    decisions = decide_execution(
+        runtime, prepared.device, model.head_width, earlier, model.trains_in_bf16
+    )
+    decisions["batch"] = choose_batch_size(
+        prepared.config, prepared.study, prepared.device, earlier
+    )
     train = dataclasses.replace(prepared.config.train, **decisions["batch"])
     config = dataclasses.replace(prepared.config, train=train)
     budget = measure_budget(config, prepared.study, prepared.device, earlier, world.size)

@@ -1,4 +1,6 @@
-"""Training on one split: build the network, new, resumed or from a pretrained encoder, fit it, and save the models."""
+"""Training on one split: build the network, new, resumed or from a pretrained encoder, fit it, and
+save the models.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +57,9 @@ TAXA = ("further.taxonomy",)
 class Built:
     """A network that is ready to train, with what it was made from.
 
-    `rows` are those of the training and validation samples; `seen_samples` the ids that it, or the encoder it started
-    from, has learned from or was chosen by; `labelled_samples` those whose labels took part.
+    `rows` are those of the training and validation samples; `seen_samples` the ids that it, or the
+    encoder it started from, has learned from or was chosen by; `labelled_samples` those whose
+    labels took part.
     """
 
     network: Aam
@@ -91,7 +94,9 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
         pretrained = encoder.required_network
         same_targets = (encoder.targets.specs, encoder.covariates) == (targets.specs, covariates)
         same_heads = (
-            same_targets and dataclasses.replace(encoder.heads, scale=heads.scale, further=heads.further) == heads
+            same_targets
+            and dataclasses.replace(encoder.heads, scale=heads.scale, further=heads.further)
+            == heads
         )
         same_taxa = encoder.heads.further.taxa == heads.further.taxa
         load_matching_weights(network, pretrained, source, same_heads, same_taxa)
@@ -99,14 +104,16 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
             # It has learned masked bases alone, and nothing of samples yet.
             network.standardize(_first_batch(study, train_ids))
         elif state is None and _is_new_study(prepared, encoder, seen_samples):
-            # What varies among the encoder's samples may vary little in this study (docs/decisions.md).
+            # What varies among the encoder's samples may vary little in this study
+            # (docs/decisions.md).
             network.read_presence_anew(_first_batch(study, train_ids))
         new_targets = set(heads.further.names) - set(encoder.heads.further.names)
         if state is None and new_targets:
             network.standardize_auxiliary(_first_batch(study, train_ids), new_targets)
         seen_samples |= set(encoder.notes["seen_samples"])
         labelled_samples |= samples_with_labels(encoder)
-        # Trained heads go on as they are: a linear model beside their own correction would count twice.
+        # Trained heads go on as they are: a linear model beside their own correction would count
+        # twice.
         continues = same_heads and bool(targets.specs)
     elif state is None:
         network.standardize(_first_batch(study, train_ids))
@@ -116,7 +123,11 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
     frozen_asvs = prepared.frozen_asvs(network, study)
     if state is None and targets.specs and not continues:
         every = np.concatenate([rows["train"], rows["validation"]])
-        asvs = encode_table(network, study, device, config.runtime, every) if frozen_asvs is None else frozen_asvs
+        asvs = (
+            encode_table(network, study, device, config.runtime, every)
+            if frozen_asvs is None
+            else frozen_asvs
+        )
         fit_heads(network, study, (rows["train"], rows["validation"]), asvs, device, config)
     if config.targets.freeze_base:
         for name, parameter in network.named_parameters():
@@ -126,13 +137,23 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
     network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     network.compile_encoders(compiler)
     return Built(
-        network, heads, study, targets, covariates, rows, frozenset(seen_samples), frozenset(labelled_samples),
+        network,
+        heads,
+        study,
+        targets,
+        covariates,
+        rows,
+        frozenset(seen_samples),
+        frozenset(labelled_samples),
         frozen_asvs,
-    )  # fmt: skip
+    )
 
 
-def load_matching_weights(network: Aam, encoder: Aam, source: Path, same_targets: bool, same_taxa: bool) -> None:
-    """Copy the weights of `encoder` that match in name and shape, and log which were loaded, new and ignored.
+def load_matching_weights(
+    network: Aam, encoder: Aam, source: Path, same_targets: bool, same_taxa: bool
+) -> None:
+    """Copy the weights of `encoder` that match in name and shape, and log which were loaded, new
+    and ignored.
 
     Parameters
     ----------
@@ -142,7 +163,8 @@ def load_matching_weights(network: Aam, encoder: Aam, source: Path, same_targets
     source : Path
         Folder of the encoder, for messages.
     same_targets : bool
-        Whether both have the same targets and covariates; only then the parts that read those are copied too.
+        Whether both have the same targets and covariates; only then the parts that read those are
+        copied too.
     same_taxa : bool
         Whether their classes of ASVs are the same; only then the head of these is copied.
 
@@ -155,49 +177,78 @@ def load_matching_weights(network: Aam, encoder: Aam, source: Path, same_targets
     weights = network.state_dict()
     left_out = (*(() if same_targets else NEW_PARTS), *(() if same_taxa else TAXA))
     usable = {n: value for n, value in encoder_weights.items() if not n.startswith(left_out)}
-    loaded = [name for name in weights if name in usable and weights[name].shape == usable[name].shape]
+    loaded = [
+        name for name in weights if name in usable and weights[name].shape == usable[name].shape
+    ]
     if not loaded:
-        raise InputError(f"{source}: no weight of it fits this model; pretrain again with the same sizes")
+        raise InputError(
+            f"{source}: no weight of it fits this model; pretrain again with the same sizes"
+        )
     network.load_state_dict({**weights, **{name: usable[name] for name in loaded}})
-    parts = {"loaded": loaded, "new": weights.keys() - set(loaded), "ignored": encoder_weights.keys() - set(loaded)}
+    parts = {
+        "loaded": loaded,
+        "new": weights.keys() - set(loaded),
+        "ignored": encoder_weights.keys() - set(loaded),
+    }
     for title, names in parts.items():
         heads = sorted({name.split(".")[0] for name in names})
-        log.info("%s: %d tensors %s%s", source, len(names), title, f" ({', '.join(heads)})" if heads else "")
+        log.info(
+            "%s: %d tensors %s%s",
+            source,
+            len(names),
+            title,
+            f" ({', '.join(heads)})" if heads else "",
+        )
 
 
 def _is_new_study(prepared: Prepared, encoder: SavedModel, sample_ids: Set[str]) -> bool:
-    """Return whether targets are learned, and the encoder too, on a study of which it has seen no sample."""
+    """Return whether targets are learned, and the encoder too, on a study of which it has seen no
+    sample.
+    """
     targets = prepared.config.targets
     learned = bool(targets.metadata_column) and not targets.freeze_base
     return learned and sample_ids.isdisjoint(encoder.notes["seen_samples"])
 
 
 def _first_batch(study: Study, train_ids: Sequence[str]) -> Batch:
-    return rarefied_batch(study, study.rows(scale_samples(study, train_ids)), 0, Collation(distances=False))
+    return rarefied_batch(
+        study, study.rows(scale_samples(study, train_ids)), 0, Collation(distances=False)
+    )
 
 
 def make_task(prepared: Prepared, built: Built) -> AmpliconTask:
     """Return the task that trains a network on its split."""
     config = prepared.config
-    # Masked counts are chosen by the sequences of the ASVs, also where their vectors are computed beforehand.
+    # Masked counts are chosen by the sequences of the ASVs, also where their vectors are computed
+    # beforehand.
     tokens = built.asvs is None or config.train.count_penalty > 0
-    loaders = make_loaders(prepared, built.study, built.rows, tokens, built.heads.metric is not None)
-    return AmpliconTask(built.network, config, *loaders, prepared.device, asvs=built.asvs, world=prepared.world)
+    loaders = make_loaders(
+        prepared, built.study, built.rows, tokens, built.heads.metric is not None
+    )
+    return AmpliconTask(
+        built.network, config, *loaders, prepared.device, asvs=built.asvs, world=prepared.world
+    )
 
 
 SCALE_SAMPLES = 256
 
 
 def scale_samples(study: Study, train_ids: Sequence[str]) -> Sequence[str]:
-    """Return the training samples that vectors and losses are scaled by: the first ones, or some of every study."""
+    """Return the training samples that vectors and losses are scaled by: the first ones, or some of
+    every study.
+    """
     if len(study.parts) == 1:
         return train_ids[:SCALE_SAMPLES]
     ordered = sorted(study.rows(train_ids).tolist(), key=study.origin.__getitem__)
-    return [study.table.sample_ids[row] for row in ordered[:: max(1, len(ordered) // SCALE_SAMPLES)]]
+    return [
+        study.table.sample_ids[row] for row in ordered[:: max(1, len(ordered) // SCALE_SAMPLES)]
+    ]
 
 
 def _scale(values: Tensor | None) -> tuple[float, float]:
-    """Return mean and standard deviation of distances [B, B], each pair once, or of values [B]; NaN are left out."""
+    """Return mean and standard deviation of distances [B, B], each pair once, or of values [B]; NaN
+    are left out.
+    """
     if values is not None and values.ndim > 1:
         rows, columns = torch.triu_indices(len(values), len(values), 1)
         values = values[rows, columns]
@@ -209,22 +260,35 @@ def _scale(values: Tensor | None) -> tuple[float, float]:
 
 
 def auxiliary_config(study: Study, values: Mapping[str, Tensor]) -> AuxiliaryConfig:
-    """Return the heads of the auxiliary targets of a study, scaled by their `values` in training samples."""
-    scales = tuple((0.0, 1.0) if name == "taxonomy" else _scale(values.get(name)) for name in study.auxiliary.names)
+    """Return the heads of the auxiliary targets of a study, scaled by their `values` in training
+    samples.
+    """
+    scales = tuple(
+        (0.0, 1.0) if name == "taxonomy" else _scale(values.get(name))
+        for name in study.auxiliary.names
+    )
     taxa = study.auxiliary.taxa
     return AuxiliaryConfig(study.auxiliary.names, scales, taxa.ranks, taxa.names, taxa.entropies)
 
 
 def head_config(
-    config: FineTuneConfig, study: Study, targets: Targets, covariates: Covariates, train_ids: Sequence[str]
+    config: FineTuneConfig,
+    study: Study,
+    targets: Targets,
+    covariates: Covariates,
+    train_ids: Sequence[str],
 ) -> HeadConfig:
-    """Return the heads that `config` asks for, scaled by the distances and targets of the training samples."""
+    """Return the heads that `config` asks for, scaled by the distances and targets of the training
+    samples.
+    """
     metric = study.metric if config.train.penalty > 0 else None
     names = config.covariates.categorical_columns
     scale, auxiliary = (0.0, 1.0), AuxiliaryConfig()
     if metric is not None or study.auxiliary.names:
         rows = study.rows(scale_samples(study, train_ids))
-        batch = rarefied_batch(study, rows, 0, Collation(tokens=False, distances=metric is not None))
+        batch = rarefied_batch(
+            study, rows, 0, Collation(tokens=False, distances=metric is not None)
+        )
         scale = _scale(batch.faith_pd if batch.distance is None else batch.distance)
         auxiliary = auxiliary_config(study, batch.auxiliary)
     return HeadConfig(
@@ -237,7 +301,11 @@ def head_config(
         losses=tuple(spec.loss for spec in targets.numeric),
         quantiles=config.targets.quantiles,
         **{
-            name: tuple(spec.encoded(edge[at]) for spec in targets.numeric if (edge := (*(spec.bounds or ()), 0.0)))
+            name: tuple(
+                spec.encoded(edge[at])
+                for spec in targets.numeric
+                if (edge := (*(spec.bounds or ()), 0.0))
+            )
             for at, name in enumerate(("low", "high", "zero"))
         },
         levels=tuple(1 + len(levels) for levels in covariates.categorical.values()),
@@ -253,12 +321,18 @@ VALIDATION = "validation.tsv"
 
 
 def split_folder(prepared: Prepared, path: Path, split: Split) -> Path:
-    """Return the folder of a split in the run directory `path`, which is that itself without folds."""
+    """Return the folder of a split in the run directory `path`, which is that itself without
+    folds.
+    """
     return path if prepared.config.data.cv is None else path / f"fold-{split.test_fold}"
 
 
-def train_split(prepared: Prepared, run: RunDirectory, split: Split, folder: Path, title: str) -> SavedModel | None:
-    """Return the model of a split, trained in `folder` unless it was before; ranks but the main one may get None."""
+def train_split(
+    prepared: Prepared, run: RunDirectory, split: Split, folder: Path, title: str
+) -> SavedModel | None:
+    """Return the model of a split, trained in `folder` unless it was before; ranks but the main one
+    may get None.
+    """
 
     def start(state: State | None) -> Callable[[], SavedModel]:
         if run.world.is_main:
@@ -270,9 +344,13 @@ def train_split(prepared: Prepared, run: RunDirectory, split: Split, folder: Pat
         if prepared.budget is None and prepared.device.type == "cpu":
             # A budget is fitted to what the process holds at the least.
             keep_freed_memory()
-        built = build(prepared, split, state, run.about["decisions"].get("compile", {}).get("backend"))
+        built = build(
+            prepared, split, state, run.about["decisions"].get("compile", {}).get("backend")
+        )
         task, options = make_task(prepared, built), prepared.config.train
-        return lambda: save(prepared, run, built, fit(task, options, run, folder, state, title), folder, split)
+        return lambda: save(
+            prepared, run, built, fit(task, options, run, folder, state, title), folder, split
+        )
 
     return train_once(run, folder, start, lambda: _load(prepared, run, folder))
 
@@ -284,7 +362,8 @@ def split_name(prepared: Prepared, split: Split) -> str:
 
 
 def split_sizes(prepared: Prepared, split: Split) -> str:
-    """Return from how many samples and groups of a split the model learns, and how many others it predicts.
+    """Return from how many samples and groups of a split the model learns, and how many others it
+    predicts.
 
     Learners alone learn from validation samples too, where others are held out for a test.
     """
@@ -294,13 +373,22 @@ def split_sizes(prepared: Prepared, split: Split) -> str:
         train, validation = (*train, *validation), ()
     parts = []
     for does, ids in (("learns from", train), ("is validated on", validation), ("predicts", test)):
-        groups = study.metadata.values(column, ids) if study.metadata is not None and column is not None else ()
-        parts += [f"{does} {len(ids)} samples" + (f" of {len(set(groups))} {column}" if groups else "")] if ids else []
+        groups = (
+            study.metadata.values(column, ids)
+            if study.metadata is not None and column is not None
+            else ()
+        )
+        parts += (
+            [f"{does} {len(ids)} samples" + (f" of {len(set(groups))} {column}" if groups else "")]
+            if ids
+            else []
+        )
     return ", ".join(parts)
 
 
 def train_on_all(prepared: Prepared, run: RunDirectory) -> SavedModel | None:
-    """Return the learners of all samples, after a cross-validation, saved in the run directory unless they were before.
+    """Return the learners of all samples, after a cross-validation, saved in the run directory
+    unless they were before.
 
     Its figures are those of the folds. Ranks but the main one may get None.
     """
@@ -321,20 +409,34 @@ def _load(prepared: Prepared, run: RunDirectory, folder: Path) -> SavedModel | N
 
 
 def _notes(
-    prepared: Prepared, run: RunDirectory, targets: Targets, seen: Iterable[str], labelled: Iterable[str]
+    prepared: Prepared,
+    run: RunDirectory,
+    targets: Targets,
+    seen: Iterable[str],
+    labelled: Iterable[str],
 ) -> dict[str, Any]:
-    """Return what is known of the training: its samples, and what guessing would say of others like them."""
-    notes = {"seen_samples": sorted(seen), "labelled_samples": sorted(labelled), "command": run.about["command"]}
+    """Return what is known of the training: its samples, and what guessing would say of others like
+    them.
+    """
+    notes = {
+        "seen_samples": sorted(seen),
+        "labelled_samples": sorted(labelled),
+        "command": run.about["command"],
+    }
     metadata, table = prepared.study.metadata, prepared.study.table
     if metadata is not None and targets.specs:
         known = [name for name in notes["labelled_samples"] if name in table.row_of]
         truth = {spec.name: truth_of(metadata, spec, known) for spec in targets.specs}
-        notes["guesses"] = {spec.name: guess(truth[spec.name], len(spec.labels)).tolist() for spec in targets.specs}
+        notes["guesses"] = {
+            spec.name: guess(truth[spec.name], len(spec.labels)).tolist() for spec in targets.specs
+        }
     return notes
 
 
 def _profile(study: Study, train_rows: npt.NDArray[np.int64]) -> RegionProfile:
-    return RegionProfile.fit([study.table.sequences[column] for column in study.table.columns_of(train_rows)])
+    return RegionProfile.fit(
+        [study.table.sequences[column] for column in study.table.columns_of(train_rows)]
+    )
 
 
 def _fit_learners(prepared: Prepared, run: RunDirectory, split: Split, folder: Path) -> SavedModel:
@@ -343,9 +445,17 @@ def _fit_learners(prepared: Prepared, run: RunDirectory, split: Split, folder: P
     study, targets, covariates = supervise(prepared, train)
     seen = {*train, *validation}
     saved = SavedModel(
-        None, config.data, config.model, HeadConfig(), study.depth, study.seed, targets,
-        _profile(study, study.rows(train)), _notes(prepared, run, targets, seen, seen), covariates,
-    )  # fmt: skip
+        None,
+        config.data,
+        config.model,
+        HeadConfig(),
+        study.depth,
+        study.seed,
+        targets,
+        _profile(study, study.rows(train)),
+        _notes(prepared, run, targets, seen, seen),
+        covariates,
+    )
     if run.world.is_main:
         saved = with_learners(saved, prepared, study, split)
         _write_validation(prepared, saved, study, split, folder)
@@ -354,9 +464,15 @@ def _fit_learners(prepared: Prepared, run: RunDirectory, split: Split, folder: P
 
 
 def save(
-    prepared: Prepared, run: RunDirectory, built: Built, trainer: Trainer, folder: Path, split: Split
+    prepared: Prepared,
+    run: RunDirectory,
+    built: Built,
+    trainer: Trainer,
+    folder: Path,
+    split: Split,
 ) -> SavedModel:
-    """Write the last and the best weights as models, with the learners that predict beside them; return the best.
+    """Write the last and the best weights as models, with the learners that predict beside them;
+    return the best.
 
     `split` holds the samples whose labels are used.
     """
@@ -365,9 +481,17 @@ def save(
     # A new network: the trained one may be sharded.
     network = Aam(config.model, study.depth, built.heads, study.reference).to(prepared.device)
     saved = SavedModel(
-        network, config.data, config.model, built.heads, study.depth, study.seed, built.targets,
-        _profile(study, built.rows["train"]), {**notes, "best_epoch": trainer.progress.best_epoch}, built.covariates,
-    )  # fmt: skip
+        network,
+        config.data,
+        config.model,
+        built.heads,
+        study.depth,
+        study.seed,
+        built.targets,
+        _profile(study, built.rows["train"]),
+        {**notes, "best_epoch": trainer.progress.best_epoch},
+        built.covariates,
+    )
     blended = saved
     if run.world.is_main:
         network.load_state_dict(trainer.best_weights)
@@ -380,7 +504,9 @@ def save(
     return blended
 
 
-def _write_validation(prepared: Prepared, model: SavedModel, study: Study, split: Split, folder: Path) -> None:
+def _write_validation(
+    prepared: Prepared, model: SavedModel, study: Study, split: Split, folder: Path
+) -> None:
     """Write what a model that has not learned from the validation samples predicts of them.
 
     That is where there is no test subset, and learners that have learned from them too.
@@ -404,8 +530,8 @@ def _write_validation(prepared: Prepared, model: SavedModel, study: Study, split
 def with_learners(saved: SavedModel, prepared: Prepared, study: Study, split: Split) -> SavedModel:
     """Return the model with the learners that were asked for beside the network, and their weights.
 
-    They learn from the training and the validation samples of the split; the weight of the network is fitted on the
-    latter, from which it has not learned. Nothing of a test subset is read.
+    They learn from the training and the validation samples of the split; the weight of the network
+    is fitted on the latter, from which it has not learned. Nothing of a test subset is read.
     """
     if set(prepared.config.targets.members) <= {NETWORK} or not saved.targets.specs:
         return saved
@@ -417,29 +543,39 @@ def with_learners(saved: SavedModel, prepared: Prepared, study: Study, split: Sp
         if len(rows):
             asvs = prepared.frozen_asvs(saved.network, study)
             of_network = per_target(
-                run_model(saved.network, study, rows, device, prepared.config.runtime, EVALUATION, asvs)
+                run_model(
+                    saved.network, study, rows, device, prepared.config.runtime, EVALUATION, asvs
+                )
             )
         blend = blend.with_network(rows, of_network)
     for spec, fitted in zip(specs_in_order(saved.targets), blend.fitted, strict=True):
         weights = ", ".join(f"{name} {weight:.2f}" for name, weight in fitted.weights.items())
         log.info("%s: shares of the models that predict together: %s", spec.name, weights)
-    return dataclasses.replace(saved, blend=blend, elsewhere=_fit_elsewhere(saved, prepared, study, split))
+    return dataclasses.replace(
+        saved, blend=blend, elsewhere=_fit_elsewhere(saved, prepared, study, split)
+    )
 
 
 def _fit_blend(saved: SavedModel, prepared: Prepared, study: Study, ids: Sequence[str]) -> Blend:
     data = prepared.config.data
     groups, studies = (study.column(name, ids) for name in (data.group_column, data.study_column))
     names = [name for name in prepared.config.targets.members if name != NETWORK]
-    return fit_blend(study, saved.targets, study.rows(ids), groups, prepared.config.runtime.seed, names, studies)
+    return fit_blend(
+        study, saved.targets, study.rows(ids), groups, prepared.config.runtime.seed, names, studies
+    )
 
 
 def _fit_elsewhere(saved: SavedModel, prepared: Prepared, study: Study, split: Split) -> Blend:
-    """Return what predicts tables of another region; nothing for a fold, for a single study, or without 16S."""
+    """Return what predicts tables of another region; nothing for a fold, for a single study, or
+    without 16S.
+    """
     data, ids = prepared.config.data, (*split.ids("train"), *split.ids("validation"))
     if data.study_column is None or split.test_fold:
         return Blend()
     some = [ids[place] for place in subsample(len(ids), 0, MAX_SAMPLES).tolist()]
     groups, studies = (study.column(name, some) for name in (data.group_column, data.study_column))
     seed = prepared.config.runtime.seed
-    elsewhere = fit_blend(study, saved.targets, study.rows(some), groups, seed, ELSEWHERE, studies, rarefactions=1)
+    elsewhere = fit_blend(
+        study, saved.targets, study.rows(some), groups, seed, ELSEWHERE, studies, rarefactions=1
+    )
     return elsewhere if elsewhere.features["branches"].checked_width() else Blend()

@@ -37,12 +37,13 @@ log = logging.getLogger("aam")
 
 SubsetRows = dict[str, npt.NDArray[np.int64]]
 
-# Folds of a cross-validation that nobody asked for, and up to which size there is one: README's cross-validation page
-# says it, docs/decisions.md with what it takes.
+# Folds of a cross-validation that nobody asked for, and up to which size there is one: README's
+# cross-validation page says it, docs/decisions.md with what it takes.
 DEFAULT_FOLDS, LEAST_GROUPS_FOR_FOLDS = 5, 10
 MOST_ROWS, MOST_CELLS, MOST_CLASSES = 1_500, 20_000_000, 100
 
-# The network that comes with aam, and the share of ASVs of its region from which pretraining starts from it.
+# The network that comes with aam, and the share of ASVs of its region from which pretraining starts
+# from it.
 SHIPPED, LEAST_FITTING = "16s-v4", 0.75
 
 # Share of the covariates that training hides, so that the category unknown is learned.
@@ -62,17 +63,22 @@ class Prepared:
     encoded: EncodedAsvs = field(default_factory=EncodedAsvs)
 
     def frozen_asvs(self, network: Aam | None, study: Study) -> AsvVectors | None:
-        """Return the vectors of all ASVs where their encoder is frozen, computed once for all folds that share it.
+        """Return the vectors of all ASVs where their encoder is frozen, computed once for all folds
+        that share it.
 
         None without a network.
         """
-        if network is None or not (self.config.targets.freeze_base or self.config.train.freeze_asvs):
+        if network is None or not (
+            self.config.targets.freeze_base or self.config.train.freeze_asvs
+        ):
             return None
         return self.encoded.encode(network, study, self.device, self.config.runtime)
 
 
 def encoder_folder(config: FineTuneConfig, fold: str) -> Path | None:
-    """Return the folder of the pretrained encoder: itself, its ``model``, or that of the same fold (``*``: any)."""
+    """Return the folder of the pretrained encoder: itself, its ``model``, or that of the same fold
+    (``*``: any).
+    """
     if config.train.pretrained_encoder is None:
         return None
     path = model_folder(config.train.pretrained_encoder)
@@ -80,7 +86,10 @@ def encoder_folder(config: FineTuneConfig, fold: str) -> Path | None:
         if (candidate / MANIFEST).is_file():
             return candidate
     expected = f"{MANIFEST}, model/ or fold-{fold}/model/"
-    raise InputError(f"--pretrained-encoder: {path} holds no model ({expected}); run `aam pretrain` first{RETRAIN}")
+    raise InputError(
+        f"--pretrained-encoder: {path} holds no model ({expected}); run `aam pretrain` "
+        f"first{RETRAIN}"
+    )
 
 
 def resolved(config: FineTuneConfig) -> FineTuneConfig:
@@ -89,13 +98,16 @@ def resolved(config: FineTuneConfig) -> FineTuneConfig:
     members = targets.members or config.default_members
     config = dataclasses.replace(config, targets=dataclasses.replace(targets, members=members))
     if targets.metadata_column and not targets.count_prediction:
-        config = dataclasses.replace(config, train=dataclasses.replace(config.train, count_penalty=0.0))
+        config = dataclasses.replace(
+            config, train=dataclasses.replace(config.train, count_penalty=0.0)
+        )
     data = config.data
     if not targets.metadata_column and data.test_size is None:
         # Without labels there is nothing to hold out for, unless it is asked for.
         data = dataclasses.replace(data, test_size=0.0)
     if data.study_column is not None and not config.trains_network:
-        # Learners choose by inner folds, and of two studies one is held out: nothing is left for validation.
+        # Learners choose by inner folds, and of two studies one is held out: nothing is left for
+        # validation.
         data = dataclasses.replace(data, validation_size=0.0)
     return dataclasses.replace(config, data=data.divided_by_study())
 
@@ -115,10 +127,11 @@ def metadata_columns(config: FineTuneConfig) -> MetadataColumns:
 def load_inputs(
     config: FineTuneConfig, world: World = SINGLE, folds: bool = False, inputs: Inputs | None = None
 ) -> Prepared:
-    """Read every input of a run from its files, unless there are `inputs` already, and split the samples.
+    """Read every input of a run from its files, unless there are `inputs` already, and split the
+    samples.
 
-    With `folds` a study that is small enough is cross-validated where nothing else is asked for, and, where it comes
-    from files, compared with learned baselines, which its report shows.
+    With `folds` a study that is small enough is cross-validated where nothing else is asked for,
+    and, where it comes from files, compared with learned baselines, which its report shows.
 
     Raises
     ------
@@ -128,7 +141,13 @@ def load_inputs(
     device = prepare_device(config.runtime)
     asked, chosen = shown(config.network_options), config.targets.members
     config = resolved(config)
-    if asked and not chosen and config.targets.metadata_column and len(config.targets.members) > 1 and world.is_main:
+    if (
+        asked
+        and not chosen
+        and config.targets.metadata_column
+        and len(config.targets.members) > 1
+        and world.is_main
+    ):
         log.info("a network is trained too: %s asked for it; --members leaves it out", asked)
     config, pretrained = _with_encoder(config, device)
     columns = metadata_columns(config)
@@ -136,19 +155,26 @@ def load_inputs(
     if folds and pretrained is None and not config.targets.metadata_column:
         config, pretrained = _with_shipped(config, inputs, device, world)
     learns_alone = folds and config.targets.metadata_column != () and not config.trains_network
-    # Before the depth is chosen, which keeps most training samples of each class: with folds those are all.
+    # Before the depth is chosen, which keeps most training samples of each class: with folds those
+    # are all.
     config, why_folds = _with_folds(config, inputs, columns) if learns_alone else (config, "")
     data = config.data
     study = make_study(inputs, data, config.model.max_bp, config.runtime.seed, columns)
     if config.model.max_bp is None:
-        config = dataclasses.replace(config, model=dataclasses.replace(config.model, max_bp=study.longest))
+        config = dataclasses.replace(
+            config, model=dataclasses.replace(config.model, max_bp=study.longest)
+        )
     reference = None if pretrained is None else pretrained.reference
     if data.reference_tree is not None:
         reference = read_reference(data.reference_tree)
     study = study.placed_on(reference).with_lineages()
     _check_studies(study, data.study_column)
     table = study.table
-    for sentence in () if pretrained is None else pretrained.profile.compare(table.sequences, table.reads_of_asvs):
+    for sentence in (
+        ()
+        if pretrained is None
+        else pretrained.profile.compare(table.sequences, table.reads_of_asvs)
+    ):
         log.warning("warning: --pretrained-encoder: %s", sentence)
     splits = make_splits(study, config.data, config.runtime.seed)
     if why_folds:
@@ -160,20 +186,24 @@ def load_inputs(
 
 
 def _is_quick(config: FineTuneConfig, samples: int, asvs: int, folds: int) -> bool:
-    """Return whether so many folds, learned baselines among them, take about two minutes on two cores, or less.
+    """Return whether so many folds, learned baselines among them, take about two minutes on two
+    cores, or less.
 
-    That is up to five folds of `MOST_ROWS` samples for each column to predict and `MOST_CELLS` samples times ASVs, or
-    more folds of fewer samples.
+    That is up to five folds of `MOST_ROWS` samples for each column to predict and `MOST_CELLS`
+    samples times ASVs, or more folds of fewer samples.
     """
     rows = samples * len(config.targets.metadata_column) * max(1.0, folds / DEFAULT_FOLDS)
     return rows <= MOST_ROWS and rows * asvs <= MOST_CELLS
 
 
-def _with_folds(config: FineTuneConfig, inputs: Inputs, columns: MetadataColumns) -> tuple[FineTuneConfig, str]:
-    """Return the options with a cross-validation, where no split is asked for, it is quick, and there are groups.
+def _with_folds(
+    config: FineTuneConfig, inputs: Inputs, columns: MetadataColumns
+) -> tuple[FineTuneConfig, str]:
+    """Return the options with a cross-validation, where no split is asked for, it is quick, and
+    there are groups.
 
-    And why there is one, for the log; nothing where there is none. Samples that have the metadata count, whatever their
-    reads.
+    And why there is one, for the log; nothing where there is none. Samples that have the metadata
+    count, whatever their reads.
     """
     data, metadata = config.data, inputs.metadata
     asked = (data.cv, data.split, data.split_column, data.test_size)
@@ -181,7 +211,11 @@ def _with_folds(config: FineTuneConfig, inputs: Inputs, columns: MetadataColumns
         return config, ""
     ids = [name for table in inputs.tables for name in table.sample_ids if name in metadata]
     for column in columns.required:
-        ids = [name for name, value in zip(ids, metadata.values(column, ids), strict=True) if value is not None]
+        ids = [
+            name
+            for name, value in zip(ids, metadata.values(column, ids), strict=True)
+            if value is not None
+        ]
     named = None if data.group_column is None else metadata.values(data.group_column, ids)
     groups, asvs = len(set(named or ids)), sum(len(table.sequences) for table in inputs.tables)
     targets = config.targets.metadata_column
@@ -191,23 +225,35 @@ def _with_folds(config: FineTuneConfig, inputs: Inputs, columns: MetadataColumns
     even = targets[0] if few_values or metadata.kinds.get(targets[0]) == "numeric" else None
     whole = "samples" if data.group_column is None else f"{data.group_column} (whole groups)"
     beside = "" if config.targets.rf_baseline is False else ", beside learned baselines"
-    own = "; --cv fold takes the folds of the metadata column fold" if "fold" in metadata.kinds else ""
+    own = (
+        "; --cv fold takes the folds of the metadata column fold"
+        if "fold" in metadata.kinds
+        else ""
+    )
     why = (
-        f"every sample is predicted by a model that has not seen it: {DEFAULT_FOLDS} folds of the {groups} {whole}"
-        f"{beside}, as {len(ids)} samples and {asvs} ASVs are few enough; --test-size holds out one subset instead{own}"
+        f"every sample is predicted by a model that has not seen it: {DEFAULT_FOLDS} folds of "
+        f"the {groups} {whole}"
+        f"{beside}, as {len(ids)} samples and {asvs} ASVs are few enough; --test-size holds out "
+        f"one subset instead{own}"
     )
     data = dataclasses.replace(data, cv=str(DEFAULT_FOLDS), stratify=data.stratify or even)
     return dataclasses.replace(config, data=data), why
 
 
-def _with_baselines(config: FineTuneConfig, study: Study, splits: Sequence[Split]) -> FineTuneConfig:
-    """Return the options with learned baselines, where nothing is said, these are quick and samples are held out."""
+def _with_baselines(
+    config: FineTuneConfig, study: Study, splits: Sequence[Split]
+) -> FineTuneConfig:
+    """Return the options with learned baselines, where nothing is said, these are quick and samples
+    are held out.
+    """
     if config.targets.rf_baseline is not None:
         return config
     quick = any(split.held_out for split in splits) and _is_quick(
         config, len(study.table.sample_ids), len(study.table.sequences), len(splits)
     )
-    return dataclasses.replace(config, targets=dataclasses.replace(config.targets, rf_baseline=quick))
+    return dataclasses.replace(
+        config, targets=dataclasses.replace(config.targets, rf_baseline=quick)
+    )
 
 
 def _check_studies(study: Study, column: str | None) -> None:
@@ -215,24 +261,34 @@ def _check_studies(study: Study, column: str | None) -> None:
     names = set(study.column(column, study.table.sample_ids) or ())
     if len(names) == 1:
         raise InputError(
-            f"--study-column {column}: all samples are of {shown(names)}, expected two studies or more; leave it out, "
+            f"--study-column {column}: all samples are of {shown(names)}, expected two studies "
+            "or more; leave it out, "
             "or pass --batch-column for runs and plates of one study"
         )
 
 
 def _check_size(study: Study, splits: Sequence[Split]) -> None:
-    """Refuse to pretrain on fewer than two samples or ASVs: their vectors are scaled by how they differ."""
+    """Refuse to pretrain on fewer than two samples or ASVs: their vectors are scaled by how they
+    differ.
+    """
     train = min((split.ids("train") for split in splits), key=len)
-    for number, what in ((len(train), "samples"), (len(study.table.columns_of(study.rows(train))), "ASVs")):
+    for number, what in (
+        (len(train), "samples"),
+        (len(study.table.columns_of(study.rows(train))), "ASVs"),
+    ):
         if number < 2:
             raise InputError(
-                f"--table: {number} of its {what} to train on, expected 2 or more; give a larger table, or lower "
+                f"--table: {number} of its {what} to train on, expected 2 or more; give a larger "
+                "table, or lower "
                 "--test-size and --validation-size"
             )
 
 
-def _with_encoder(config: FineTuneConfig, device: torch.device) -> tuple[FineTuneConfig, SavedModel | None]:
-    """Return the options with the sizes of the pretrained encoder, and the encoder; None where there is none.
+def _with_encoder(
+    config: FineTuneConfig, device: torch.device
+) -> tuple[FineTuneConfig, SavedModel | None]:
+    """Return the options with the sizes of the pretrained encoder, and the encoder; None where
+    there is none.
 
     `InputError` for sizes that contradict it.
     """
@@ -240,7 +296,9 @@ def _with_encoder(config: FineTuneConfig, device: torch.device) -> tuple[FineTun
     if folder is None:
         return config, None
     encoder = load_model(folder, device)
-    problems = config.encoder_problems(encoder.model, encoder.required_network.reference is not None)
+    problems = config.encoder_problems(
+        encoder.model, encoder.required_network.reference is not None
+    )
     if problems:
         raise InputError(*problems)
     data = dataclasses.replace(config.data, rarefy_depth=config.data.rarefy_depth or encoder.depth)
@@ -250,10 +308,11 @@ def _with_encoder(config: FineTuneConfig, device: torch.device) -> tuple[FineTun
 def _with_shipped(
     config: FineTuneConfig, inputs: Inputs, device: torch.device, world: World
 ) -> tuple[FineTuneConfig, SavedModel | None]:
-    """Return the options of a pretraining from the network that comes with aam, and it, where most ASVs are its kind.
+    """Return the options of a pretraining from the network that comes with aam, and it, where most
+    ASVs are its kind.
 
-    The options are those given where one of them asks for another network. The depth is the encoder's, unless a tenth
-    of the samples or more do not reach it.
+    The options are those given where one of them asks for another network. The depth is the
+    encoder's, unless a tenth of the samples or more do not reach it.
     """
     train, data, folder = config.train, config.data, shipped_encoders().get(SHIPPED)
     if folder is None or config.another_encoder:
@@ -265,7 +324,9 @@ def _with_shipped(
     fitting = float(profile.fitting(sequences).mean())
     if fitting < LEAST_FITTING:
         return config, None
-    train = dataclasses.replace(train, pretrained_encoder=Path(SHIPPED), freeze_asvs=True, nuc_penalty=0.0)
+    train = dataclasses.replace(
+        train, pretrained_encoder=Path(SHIPPED), freeze_asvs=True, nuc_penalty=0.0
+    )
     started, encoder = _with_encoder(dataclasses.replace(config, train=train), device)
     if encoder is not None and data.rarefy_depth is None:
         chosen = choose_depth(np.concatenate([table.depths for table in inputs.tables]))
@@ -273,16 +334,22 @@ def _with_shipped(
         started = dataclasses.replace(started, data=data)
     if world.is_main:
         log.info(
-            "%.0f%% of the ASVs are of the region of %s, which comes with aam: training starts from it, keeps its ASV "
-            "vectors, and ends no worse than it on the validation samples; --from-scratch starts with random weights, "
+            "%.0f%% of the ASVs are of the region of %s, which comes with aam: training starts "
+            "from it, keeps its ASV "
+            "vectors, and ends no worse than it on the validation samples; --from-scratch starts "
+            "with random weights, "
             "--rarefy-depth sets another depth than %d reads",
-            100 * fitting, SHIPPED, started.data.rarefy_depth,
-        )  # fmt: skip
+            100 * fitting,
+            SHIPPED,
+            started.data.rarefy_depth,
+        )
     return started, encoder
 
 
 def supervise(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targets, Covariates]:
-    """Return the study with all its targets and covariates, fitted on the training samples `train_ids`."""
+    """Return the study with all its targets and covariates, fitted on the training samples
+    `train_ids`.
+    """
     config = prepared.config
     study = prepared.study.with_auxiliary_targets(config.data.targets, train_ids)
     if not config.targets.metadata_column or study.metadata is None:
@@ -295,17 +362,22 @@ def supervise(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targ
 
 
 def check_targets(prepared: Prepared) -> None:
-    """Raise `InputError` for targets, subsets and encoders that cannot be learned from, before anything is written.
+    """Raise `InputError` for targets, subsets and encoders that cannot be learned from, before
+    anything is written.
 
-    Covariates that some samples lack, whose categories a training subset lacks, or that tell a target, are logged, each
-    message once.
+    Covariates that some samples lack, whose categories a training subset lacks, or that tell a
+    target, are logged, each message once.
     """
     problems = Problems()
     ranks = prepared.world.size
     unknown: dict[str, None] = {}
     for split in prepared.splits:
         problems.messages += [
-            f"the {subset} subset has {len(split.ids(subset))} samples for {ranks} devices; take fewer devices"
+            (
+                f"the {subset} subset has {len(split.ids(subset))} samples for {ranks} devices; "
+                "take "
+                "fewer devices"
+            )
             for subset in ("train", "validation")
             if 0 < len(split.ids(subset)) < ranks
         ]
@@ -313,29 +385,47 @@ def check_targets(prepared: Prepared) -> None:
         train_ids = split.ids("train")
         study, targets, covariates = supervise(prepared, train_ids)
         if study.metadata is not None:
-            unknown |= dict.fromkeys(covariates.unknown_values(study.metadata, study.table.sample_ids))
-            unknown |= dict.fromkeys(covariates.leaks(targets, study.metadata, study.table.sample_ids))
+            unknown |= dict.fromkeys(
+                covariates.unknown_values(study.metadata, study.table.sample_ids)
+            )
+            unknown |= dict.fromkeys(
+                covariates.leaks(targets, study.metadata, study.table.sample_ids)
+            )
         refused = prepared.config.targets.class_weight_problems(len(targets.classes))
-        refused += [*name_problems(targets.specs), *_undefined_metric(prepared.config, study, targets, split)]
+        refused += [
+            *name_problems(targets.specs),
+            *_undefined_metric(prepared.config, study, targets, split),
+        ]
         problems.messages += [problem for problem in refused if problem not in problems.messages]
         if targets.specs:
             sizes = [len(spec.labels) for spec in targets.classes]
-            class_weights(prepared.config.targets.class_weights, study.labels.label[study.rows(train_ids)], sizes)
+            class_weights(
+                prepared.config.targets.class_weights,
+                study.labels.label[study.rows(train_ids)],
+                sizes,
+            )
     problems.raise_if_any()
     for message in unknown if prepared.world.is_main else ():
         log.warning("%s", message)
 
 
-def _undefined_metric(config: FineTuneConfig, study: Study, targets: Targets, split: Split) -> list[str]:
-    """Return why ``--best-metric`` cannot choose an epoch: of one value alone there is neither AUROC nor R2."""
+def _undefined_metric(
+    config: FineTuneConfig, study: Study, targets: Targets, split: Split
+) -> list[str]:
+    """Return why ``--best-metric`` cannot choose an epoch: of one value alone there is neither
+    AUROC nor R2.
+    """
     metric, rows = config.targets.best_metric, study.rows(split.ids("validation"))
     if metric not in ("auroc", "r2") or not len(rows):
         return []
     classes = metric == "auroc"
-    values, specs = (study.labels.label, targets.classes) if classes else (study.labels.target, targets.numeric)
+    values, specs = (
+        (study.labels.label, targets.classes) if classes else (study.labels.target, targets.numeric)
+    )
     of_fold = f" of fold {split.test_fold}" if split.test_fold else ""
     return [
-        f"--best-metric {metric}: the validation subset{of_fold} holds one value of {spec.name!r} only, so that no "
+        f"--best-metric {metric}: the validation subset{of_fold} holds one value of "
+        f"{spec.name!r} only, so that no "
         "epoch is the best; take another metric, --stratify, or a larger --validation-size"
         for spec, column in zip(specs, values[rows].T, strict=True)
         if len(np.unique(column)) < 2
@@ -343,7 +433,9 @@ def _undefined_metric(config: FineTuneConfig, study: Study, targets: Targets, sp
 
 
 def _labels_seen(prepared: Prepared, split: Split) -> list[str]:
-    """Return the problem of an encoder that was trained on labels of held-out samples, if it was."""
+    """Return the problem of an encoder that was trained on labels of held-out samples, if it
+    was.
+    """
     folder = encoder_folder(prepared.config, split.test_fold)
     encoder = None if folder is None else load_model(folder, torch.device("cpu"))
     if encoder is None or not encoder.targets.specs:
@@ -353,8 +445,10 @@ def _labels_seen(prepared: Prepared, split: Split) -> list[str]:
         return []
     columns = shown(spec.name for spec in encoder.targets.specs)
     return [
-        f"--pretrained-encoder {folder} learned {columns} from {len(seen)} of the held-out samples ({shown(seen, 3)}); "
-        "no result on them would mean anything: take an encoder of `aam pretrain`, or the same split"
+        f"--pretrained-encoder {folder} learned {columns} from {len(seen)} of the held-out "
+        f"samples ({shown(seen, 3)}); "
+        "no result on them would mean anything: take an encoder of `aam pretrain`, or the same "
+        "split"
     ]
 
 
@@ -366,9 +460,16 @@ def make_loaders(
     # Fewer reads, more variety; a precomputed distance would no longer be that of the rarefaction.
     shallow = config.train.shallow_draws if study.has_tree or len(study.parts) > 1 else 0.0
     train = Loader(
-        study, rows["train"], config.train.batch_size, True, config.runtime.num_workers,
+        study,
+        rows["train"],
+        config.train.batch_size,
+        True,
+        config.runtime.num_workers,
         Collation(tokens, distances, shallow, config.train.asv_dropout, HIDDEN_COVARIATES),
-        prepared.world, prepared.budget,
-    )  # fmt: skip
+        prepared.world,
+        prepared.budget,
+    )
     how = Collation(tokens, distances)
-    return train, dataclasses.replace(train, rows=rows["validation"], shuffle=False, how=how, budget=None)
+    return train, dataclasses.replace(
+        train, rows=rows["validation"], shuffle=False, how=how, budget=None
+    )

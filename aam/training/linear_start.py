@@ -1,4 +1,6 @@
-"""The linear part of target heads, fitted before training starts, by the loss that each column trains with."""
+"""The linear part of target heads, fitted before training starts, by the loss that each column
+trains with.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +33,19 @@ Linear = tuple[Array, Array]
 Model = TypeVar("Model", Ridge, LogisticRegression)
 
 RAREFACTIONS = 2
-# Training samples that a linear model is fitted on: its few hundred weights need no more, and memory would grow.
+# Training samples that a linear model is fitted on: its few hundred weights need no more, and
+# memory would grow.
 MOST_SAMPLES = 40_000
 PENALTIES = (1e0, 1e1, 1e2, 1e3, 1e4)
 # Without validation samples to choose the penalty.
 DEFAULT_PENALTY = 1e2
-# With fewer validation samples, so many training samples or fewer help to choose it, whole groups at a time.
+# With fewer validation samples, so many training samples or fewer help to choose it, whole groups
+# at a time.
 ENOUGH_VALIDATION, MOST_INNER = 500, 4000
 # Intercept of a class that no training sample has.
 ABSENT = -10.0
-# The pinball loss is rounded off over this share of a standard deviation, so that it has a gradient everywhere.
+# The pinball loss is rounded off over this share of a standard deviation, so that it has a gradient
+# everywhere.
 ROUNDING = 0.02
 
 
@@ -65,10 +70,11 @@ class Labelled(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class HeadInputs:
-    """What a head reads of the training samples ``[n, W]`` and of the validation samples ``[m, W]``, standardized.
+    """What a head reads of the training samples ``[n, W]`` and of the validation samples ``[m,
+    W]``, standardized.
 
-    `mean` and `deviation` ``[W]`` are those before; `weight` ``[n]`` is that of the training samples, and `groups` int
-    ``[n]`` name those that stay together.
+    `mean` and `deviation` ``[W]`` are those before; `weight` ``[n]`` is that of the training
+    samples, and `groups` int ``[n]`` name those that stay together.
     """
 
     train: Array
@@ -79,18 +85,24 @@ class HeadInputs:
     groups: Labels
 
     def labelled(self, y: Array, validation_y: Array) -> tuple[Labelled, Labelled]:
-        """Return the training and validation samples whose labels ``[n]`` and ``[m]`` are not NaN."""
+        """Return the training and validation samples whose labels ``[n]`` and ``[m]`` are not
+        NaN.
+        """
         m = len(validation_y)
         train = Labelled(self.train, y, self.weight, self.groups)
         validation = Labelled(self.validation, validation_y, np.ones(m), np.zeros(m, np.int64))
-        return train.part(np.isfinite(y) & (self.weight > 0)), validation.part(np.isfinite(validation_y))
+        return train.part(np.isfinite(y) & (self.weight > 0)), validation.part(
+            np.isfinite(validation_y)
+        )
 
 
 def _most_regularized(models: Sequence[Model], errors: Array) -> Model:
-    """Return the most regularized model whose error out of fold is within a standard error of the lowest.
+    """Return the most regularized model whose error out of fold is within a standard error of the
+    lowest.
 
-    `models` go from weak to strong penalty; `errors` [models, rarefied samples]. The standard error is that of
-    the paired difference (the one-standard-error rule of Breiman et al. 1984, section 3.4.3).
+    `models` go from weak to strong penalty; `errors` [models, rarefied samples]. The standard error
+    is that of the paired difference (the one-standard-error rule of Breiman et al. 1984, section
+    3.4.3).
     """
     if not errors.shape[1]:
         return models[PENALTIES.index(DEFAULT_PENALTY)]
@@ -107,12 +119,15 @@ def _best(
 ) -> Model:
     """Return the model of `train` with the penalty that predicts other samples best.
 
-    These are the validation samples, and where they are few the groups of `train` too, each predicted by models of
-    the others. Without validation samples the penalty is `DEFAULT_PENALTY`.
+    These are the validation samples, and where they are few the groups of `train` too, each
+    predicted by models of the others. Without validation samples the penalty is `DEFAULT_PENALTY`.
     """
     models = [fit(train, penalty) for penalty in PENALTIES]
     errors = [np.stack([error(model, validation) for model in models])]
-    few = 0 < len(validation.y) < RAREFACTIONS * ENOUGH_VALIDATION and len(train.y) <= RAREFACTIONS * MOST_INNER
+    few = (
+        0 < len(validation.y) < RAREFACTIONS * ENOUGH_VALIDATION
+        and len(train.y) <= RAREFACTIONS * MOST_INNER
+    )
     for learn, predict in train.folds() if few else ():
         inner, other = train.part(learn), train.part(predict)
         if len(np.unique(inner.y)) > 1:
@@ -133,10 +148,11 @@ def _ridge(train: Labelled, validation: Labelled) -> Ridge:
 
 
 def pinball_ridge(x: Array, y: Array, weight: Array, level: float, start: Ridge) -> Linear:
-    """Return the linear model that minimizes the pinball loss at `level`, with the penalty of `start`.
+    """Return the linear model that minimizes the pinball loss at `level`, with the penalty of
+    `start`.
 
-    The pinball loss (Koenker and Bassett 1978) is rounded off near 0; ``max(level e, (level - 1) e)`` is also the
-    asymmetric loss with ``level = under / (over + under)``, up to a factor.
+    The pinball loss (Koenker and Bassett 1978) is rounded off near 0; ``max(level e, (level - 1)
+    e)`` is also the asymmetric loss with ``level = under / (over + under)``, up to a factor.
     """
     deviation = max(float(np.std(y)), 1e-6)
     width, penalty = ROUNDING * deviation, start.alpha / (2 * deviation)
@@ -148,7 +164,10 @@ def pinball_ridge(x: Array, y: Array, weight: Array, level: float, start: Ridge)
         scaled = np.clip(error / width, -1, 1)
         # Huber's rounding of |e| / 2, plus the tilt that makes it the pinball loss.
         rounded = np.where(np.abs(error) < width, (error**2 / width + width) / 4, np.abs(error) / 2)
-        loss = weight @ (rounded + (level - 0.5) * error) + 0.5 * penalty * parameters[:-1] @ parameters[:-1]
+        loss = (
+            weight @ (rounded + (level - 0.5) * error)
+            + 0.5 * penalty * parameters[:-1] @ parameters[:-1]
+        )
         slope = weight * (scaled / 2 + level - 0.5)
         return float(loss), np.append(penalty * parameters[:-1] - slope @ x, -slope.sum())
 
@@ -167,7 +186,9 @@ def _logistic(train: Labelled, validation: Labelled, classes: int) -> Linear:
     def fit(samples: Labelled, penalty: float) -> LogisticRegression:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return LogisticRegression(C=1 / penalty, max_iter=200).fit(samples.x, samples.y, samples.weight)
+            return LogisticRegression(C=1 / penalty, max_iter=200).fit(
+                samples.x, samples.y, samples.weight
+            )
 
     def error(model: LogisticRegression, samples: Labelled) -> Array:
         known = samples.part(np.isin(samples.y, model.classes_))
@@ -180,7 +201,10 @@ def _logistic(train: Labelled, validation: Labelled, classes: int) -> Linear:
     best = _best(fit, error, train, validation)
     coefficients, intercepts = best.coef_, best.intercept_
     if len(present) == 2:
-        coefficients, intercepts = np.r_[-coefficients, coefficients] / 2, np.r_[-intercepts, intercepts] / 2
+        coefficients, intercepts = (
+            np.r_[-coefficients, coefficients] / 2,
+            np.r_[-intercepts, intercepts] / 2,
+        )
     weights[present], biases[present] = coefficients, intercepts
     return weights, biases
 
@@ -194,18 +218,30 @@ def _write_layer(layer: nn.Linear, rows: slice, model: Linear, inputs: HeadInput
 
 
 def _groups(study: Study, rows: Rows) -> Labels:
-    """Return a number ``[n]`` for the group of each sample; without ``--group-column`` each is its own."""
+    """Return a number ``[n]`` for the group of each sample; without ``--group-column`` each is its
+    own.
+    """
     names = study.column(study.config.group_column, [study.table.sample_ids[row] for row in rows])
-    return np.arange(len(rows)) if names is None else np.unique(names, return_inverse=True)[1].astype(np.int64)
+    return (
+        np.arange(len(rows))
+        if names is None
+        else np.unique(names, return_inverse=True)[1].astype(np.int64)
+    )
 
 
 def fit_heads(
-    network: Aam, study: Study, rows: tuple[Rows, Rows], asvs: AsvVectors, device: torch.device, config: FineTuneConfig
+    network: Aam,
+    study: Study,
+    rows: tuple[Rows, Rows],
+    asvs: AsvVectors,
+    device: torch.device,
+    config: FineTuneConfig,
 ) -> None:
-    """Fit the linear part of every target head on the vectors of the training samples, weighted as the loss is.
+    """Fit the linear part of every target head on the vectors of the training samples, weighted as
+    the loss is.
 
-    `rows` are those of the training and of the validation samples; the latter only help to choose the penalty. Of more
-    than `MOST_SAMPLES` training samples so many are used, drawn at random.
+    `rows` are those of the training and of the validation samples; the latter only help to choose
+    the penalty. Of more than `MOST_SAMPLES` training samples so many are used, drawn at random.
     """
     train, validation = rows
     train = train[subsample(len(train), 0, MOST_SAMPLES)]
@@ -213,7 +249,10 @@ def fit_heads(
     groups = np.tile(_groups(study, train), RAREFACTIONS)
 
     def sample_vectors(rows: Rows) -> Array:
-        runs = (run_model(network, study, rows, device, config.runtime, at, asvs) for at in range(RAREFACTIONS))
+        runs = (
+            run_model(network, study, rows, device, config.runtime, at, asvs)
+            for at in range(RAREFACTIONS)
+        )
         return np.concatenate([run.read for run in runs])
 
     vectors = sample_vectors(train)
@@ -227,26 +266,41 @@ def fit_heads(
             )
         mean, deviation = x.mean(axis=0), x.std(axis=0) + 1e-6
         return HeadInputs(
-            (x - mean) / deviation, (validation_x - mean) / deviation, mean, deviation, sample_weight, groups
+            (x - mean) / deviation,
+            (validation_x - mean) / deviation,
+            mean,
+            deviation,
+            sample_weight,
+            groups,
         )
 
     if network.target is not None and study.labels.target.shape[1]:
         targets = study.labels.target[train], study.labels.target[validation]
-        _fit_numbers(network.target, targets, head_inputs(network.target), network.losses, config.targets)
+        _fit_numbers(
+            network.target, targets, head_inputs(network.target), network.losses, config.targets
+        )
     for column, head in enumerate(network.labels):
         if not study.labels.label.shape[1] or not isinstance(head, Readout):
             raise TypeError("class heads need the labels of the study")
         inputs, classes = head_inputs(head), head.linear.out_features
         label, validation_label = (
-            np.tile(study.labels.label[subset, column], RAREFACTIONS) for subset in (train, validation)
+            np.tile(study.labels.label[subset, column], RAREFACTIONS)
+            for subset in (train, validation)
         )
-        (class_weight,) = class_weights(config.targets.class_weights, study.labels.label[train][:, [column]], [classes])
+        (class_weight,) = class_weights(
+            config.targets.class_weights, study.labels.label[train][:, [column]], [classes]
+        )
         if class_weight is not None:
             inputs = replace(inputs, weight=sample_weight * class_weight.double().numpy()[label])
         known, validation_known = (
             np.where(of_subset >= 0, of_subset, np.nan) for of_subset in (label, validation_label)
         )
-        _write_layer(head.linear, slice(None), _logistic(*inputs.labelled(known, validation_known), classes), inputs)
+        _write_layer(
+            head.linear,
+            slice(None),
+            _logistic(*inputs.labelled(known, validation_known), classes),
+            inputs,
+        )
 
 
 def _fit_numbers(
@@ -256,13 +310,20 @@ def _fit_numbers(
     losses: Sequence[str],
     options: TargetConfig,
 ) -> None:
-    """Fit each numeric column by its own loss; quantiles start as those of out-of-fold residuals."""
+    """Fit each numeric column by its own loss; quantiles start as those of out-of-fold
+    residuals.
+    """
     for column in range(targets[0].shape[1]):
         y, validation_y = (
-            head.unlinked(torch.from_numpy(values[:, column]).to(head.edges), column).double().cpu().numpy()
+            head.unlinked(torch.from_numpy(values[:, column]).to(head.edges), column)
+            .double()
+            .cpu()
+            .numpy()
             for values in targets
         )
-        train, validation = inputs.labelled(np.tile(y, RAREFACTIONS), np.tile(validation_y, RAREFACTIONS))
+        train, validation = inputs.labelled(
+            np.tile(y, RAREFACTIONS), np.tile(validation_y, RAREFACTIONS)
+        )
         ridge = _ridge(train, validation)
         model: Linear = ridge.coef_[None], np.array([ridge.intercept_])
         level = _level(losses[column] if losses else options.loss_type, options)

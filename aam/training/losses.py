@@ -30,17 +30,23 @@ def _each_pair(matrix: Float[Tensor, "B all_B"], first: int) -> Float[Tensor, " 
 
     The rows of `matrix` are the samples of this rank, which start at its column `first`.
     """
-    rows, columns = torch.triu_indices(len(matrix), matrix.shape[1], 1 + first, device=matrix.device)
+    rows, columns = torch.triu_indices(
+        len(matrix), matrix.shape[1], 1 + first, device=matrix.device
+    )
     return matrix[rows, columns]
 
 
-def unifrac_loss(predicted: Float[Tensor, "*shape"], truth: Float[Tensor, "*shape"], first: int = 0) -> Term:
-    """Return the squared error over pairs of samples, or over samples; counts the finite values of `truth`.
+def unifrac_loss(
+    predicted: Float[Tensor, "*shape"], truth: Float[Tensor, "*shape"], first: int = 0
+) -> Term:
+    """Return the squared error over pairs of samples, or over samples; counts the finite values of
+    `truth`.
 
     Parameters
     ----------
     predicted, truth : float [B, all_B] or [B]
-        Distances of the samples of this rank to those of all ranks, or diversities of the samples of this rank.
+        Distances of the samples of this rank to those of all ranks, or diversities of the samples
+        of this rank.
     first : int
         Column of the first sample of this rank.
     """
@@ -50,9 +56,13 @@ def unifrac_loss(predicted: Float[Tensor, "*shape"], truth: Float[Tensor, "*shap
 
 
 def _masked_sum(
-    values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"], weight: Float[Tensor, " B"] | None = None
+    values: Float[Tensor, "*shape"],
+    mask: Bool[Tensor, "*shape"],
+    weight: Float[Tensor, " B"] | None = None,
 ) -> Term:
-    """Return the sum of the values where `mask` is set, times the weights of their samples, and that of the weights."""
+    """Return the sum of the values where `mask` is set, times the weights of their samples, and
+    that of the weights.
+    """
     masked = torch.where(mask, values, torch.zeros_like(values))
     if weight is None:
         return masked.sum(), mask.sum()
@@ -66,7 +76,8 @@ def _errors(
     over: float = 1.0,
     under: float = 1.0,
 ) -> Float[Tensor, "*shape"]:
-    """Return each error, 0 where the target is missing: a NaN under torch.where would still reach the gradient.
+    """Return each error, 0 where the target is missing: a NaN under torch.where would still reach
+    the gradient.
 
     `kind` is ``mse``, ``mae``, ``huber`` or ``asymmetric``, which is
     ``over * relu(predicted - target) + under * relu(target - predicted)``.
@@ -82,7 +93,9 @@ def _errors(
 def quantile_errors(
     predicted: Float[Tensor, "B Q"], target: Float[Tensor, " B"], levels: Sequence[float]
 ) -> Float[Tensor, " B"]:
-    """Return the pinball error of each target, the mean over its quantiles (Koenker and Bassett 1978)."""
+    """Return the pinball error of each target, the mean over its quantiles (Koenker and Bassett
+    1978).
+    """
     truth = torch.where(torch.isfinite(target)[:, None], target[:, None], predicted.detach())
     level, error = torch.tensor(levels, device=target.device), truth - predicted
     return torch.maximum(level * error, (level - 1) * error).mean(dim=1)
@@ -98,26 +111,37 @@ def _column_errors(
     for column, kind in enumerate(losses or [config.loss_type] * target.shape[1]):
         truth = target[:, column]
         if kind == "quantile" and outputs.quantiles is not None:
-            columns.append(quantile_errors(outputs.quantiles[:, :, column], truth, config.quantiles))
+            columns.append(
+                quantile_errors(outputs.quantiles[:, :, column], truth, config.quantiles)
+            )
         else:
-            errors = _errors(outputs.target[:, column], truth, kind, config.over_penalty, config.under_penalty)
+            errors = _errors(
+                outputs.target[:, column], truth, kind, config.over_penalty, config.under_penalty
+            )
             columns.append(errors)
     return torch.stack(columns, dim=1)
 
 
-def _count_loss(log_share: Float[Tensor, "B S"], batch: Batch, hidden: Bool[Tensor, "B S"], depth: int) -> Term:
-    """Return the Huber error of the logarithms of withheld counts' shares of `depth` reads; counts withheld counts."""
+def _count_loss(
+    log_share: Float[Tensor, "B S"], batch: Batch, hidden: Bool[Tensor, "B S"], depth: int
+) -> Term:
+    """Return the Huber error of the logarithms of withheld counts' shares of `depth` reads; counts
+    withheld counts.
+    """
     truth = torch.log(batch.counts.clamp_min(1) / depth).to(log_share)
     return _masked_sum(F.huber_loss(log_share, truth, reduction="none"), hidden)
 
 
-def class_weights(setting: Sequence[str], labels: npt.NDArray[np.int64], sizes: Sequence[int]) -> ClassWeights:
+def class_weights(
+    setting: Sequence[str], labels: npt.NDArray[np.int64], sizes: Sequence[int]
+) -> ClassWeights:
     """Return the weights ``[classes]`` of each class column, None where all classes weigh alike.
 
     Parameters
     ----------
     setting : sequence of str
-        Empty; ``balanced``, which is samples / (classes * samples of the class); or a number for each class.
+        Empty; ``balanced``, which is samples / (classes * samples of the class); or a number for
+        each class.
     labels : int64 [n, columns]
         Those of the training samples, -1 where missing.
     sizes : sequence of int
@@ -132,15 +156,21 @@ def class_weights(setting: Sequence[str], labels: npt.NDArray[np.int64], sizes: 
         return (None,) * len(sizes)
     if tuple(setting) == ("balanced",):
         counts = [
-            np.bincount(column[column >= 0], minlength=size) for column, size in zip(labels.T, sizes, strict=True)
+            np.bincount(column[column >= 0], minlength=size)
+            for column, size in zip(labels.T, sizes, strict=True)
         ]
-        return tuple(torch.from_numpy(c.sum() / (len(c) * np.maximum(c, 1))).float() for c in counts)
+        return tuple(
+            torch.from_numpy(c.sum() / (len(c) * np.maximum(c, 1))).float() for c in counts
+        )
     try:
         weights = [float(word) for word in setting]
     except ValueError:
         weights = []
     if not (list(sizes) == [len(weights)] and all(0 < weight < np.inf for weight in weights)):
-        expected = f"balanced, or {' and '.join(map(str, sizes)) or 'no'} numbers above 0 for one column of classes"
+        expected = (
+            f"balanced, or {' and '.join(map(str, sizes)) or 'no'} numbers above 0 for "
+            "one column of classes"
+        )
         raise InputError(f"--class-weights is {' '.join(setting)}, expected {expected}")
     return (torch.tensor(weights),)
 
@@ -150,19 +180,29 @@ def _label_weights(
     class_weight: Float[Tensor, " classes"] | None,
     sample_weight: Float[Tensor, " B"] | None,
 ) -> Float[Tensor, " B"]:
-    """Return the weight of each sample by its class and its own weight; 0 where the label is missing."""
+    """Return the weight of each sample by its class and its own weight; 0 where the label is
+    missing.
+    """
     weights = (label >= 0).float() if sample_weight is None else (label >= 0) * sample_weight
-    return weights if class_weight is None else weights * class_weight.to(label.device)[label.clamp_min(0)]
+    return (
+        weights
+        if class_weight is None
+        else weights * class_weight.to(label.device)[label.clamp_min(0)]
+    )
 
 
-def taxonomy_loss(logits: Float[Tensor, "U classes"], taxa: Int64[Tensor, "U R"], head: TaxaHead) -> Term:
+def taxonomy_loss(
+    logits: Float[Tensor, "U classes"], taxa: Int64[Tensor, "U R"], head: TaxaHead
+) -> Term:
     """Return the cross-entropy of taxa at all ranks, each in units of the entropy of its classes.
 
     Counts ASVs at each rank; those of unknown taxon (-1) are left out.
     """
     errors = [
         F.cross_entropy(of_rank, classes, ignore_index=-1, reduction="sum") / entropy
-        for of_rank, classes, entropy in zip(head.by_rank(logits), taxa.T, head.entropies, strict=True)
+        for of_rank, classes, entropy in zip(
+            head.by_rank(logits), taxa.T, head.entropies, strict=True
+        )
     ]
     return torch.stack(errors).sum(), (taxa >= 0).sum()
 
@@ -174,7 +214,9 @@ def nucleotide_loss(logits: Float[Tensor, "masked 4"], batch: Batch, masks: Mask
 
 
 def _diversity(batch: Batch) -> Tensor | None:
-    """Return the UniFrac between the samples of a batch ``[B, all_B]``, or their Faith PD ``[B]``, if it has either."""
+    """Return the UniFrac between the samples of a batch ``[B, all_B]``, or their Faith PD ``[B]``,
+    if it has either.
+    """
     return batch.faith_pd if batch.distance is None else batch.distance
 
 
@@ -207,8 +249,9 @@ def loss_terms(
 
     Notes
     -----
-    The losses of UniFrac and of auxiliary targets are in units of the variance (of taxa: the entropy) in the training
-    samples, so that they weigh alike whatever the metric: 1 is what a constant prediction reaches.
+    The losses of UniFrac and of auxiliary targets are in units of the variance (of taxa: the
+    entropy) in the training samples, so that they weigh alike whatever the metric: 1 is what a
+    constant prediction reaches.
     """
     terms: Terms = {}
     predicted = outputs.faith_pd if outputs.distance is None else outputs.distance
@@ -234,7 +277,9 @@ def loss_terms(
     if batch.label is not None:
         for column, logits in enumerate(outputs.labels):
             label = batch.label[:, column]
-            sample_weights = _label_weights(label, weights[column] if weights else None, batch.weight)
+            sample_weights = _label_weights(
+                label, weights[column] if weights else None, batch.weight
+            )
             error = F.cross_entropy(logits, label, ignore_index=-1, reduction="none")
             terms[f"label{column}"] = (error * sample_weights).sum(), sample_weights.sum()
     return terms
@@ -255,12 +300,20 @@ def penalties(
 
 
 def loss_counts(batch: Batch, masks: Masks | None, weights: ClassWeights = ()) -> dict[str, Tensor]:
-    """Return the counts of `loss_terms` for a batch before the network has run, by the name of the loss."""
+    """Return the counts of `loss_terms` for a batch before the network has run, by the name of the
+    loss.
+    """
     counts: dict[str, Tensor] = {}
     for name, truth in {"unifrac": _diversity(batch), **batch.auxiliary}.items():
         if truth is not None:
-            known = _each_pair(truth, batch.ranks.first) if name != "taxonomy" and truth.ndim > 1 else truth
-            counts[name] = (torch.isfinite(known) if known.is_floating_point() else known >= 0).sum()
+            known = (
+                _each_pair(truth, batch.ranks.first)
+                if name != "taxonomy" and truth.ndim > 1
+                else truth
+            )
+            counts[name] = (
+                torch.isfinite(known) if known.is_floating_point() else known >= 0
+            ).sum()
     if masks is not None:
         counts["nucleotide"] = masks.where.sum()
         counts |= {} if masks.counts is None else {"count": masks.counts.sum()}
@@ -268,5 +321,7 @@ def loss_counts(batch: Batch, masks: Masks | None, weights: ClassWeights = ()) -
         counts["target"] = _masked_sum(batch.target, torch.isfinite(batch.target), batch.weight)[1]
     if batch.label is not None:
         for column, labels in enumerate(batch.label.T):
-            counts[f"label{column}"] = _label_weights(labels, weights[column] if weights else None, batch.weight).sum()
+            counts[f"label{column}"] = _label_weights(
+                labels, weights[column] if weights else None, batch.weight
+            ).sum()
     return counts

@@ -27,13 +27,17 @@ def uniform(keys: Int64[Tensor, "*shape"]) -> Float32[Tensor, "*shape"]:
 
 def _text_keys(texts: Sequence[str], device: torch.device) -> Int64[Tensor, " texts"]:
     digests = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts]
-    return torch.tensor([int.from_bytes(digest, "little", signed=True) for digest in digests], device=device)
+    return torch.tensor(
+        [int.from_bytes(digest, "little", signed=True) for digest in digests], device=device
+    )
 
 
 def _masked_positions(
     keys: Int64[Tensor, " M"], tokens: UInt8[Tensor, "M L"], config: TrainConfig, patch: int
 ) -> Bool[Tensor, "M L"]:
-    """Return the masked positions of `tokens`: random bases, spans, or all bases of random patches."""
+    """Return the masked positions of `tokens`: random bases, spans, or all bases of random
+    patches.
+    """
     index = torch.arange(tokens.shape[1], device=tokens.device)
     if config.nuc_mask_strategy == "patch":
         index = index // patch

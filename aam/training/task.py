@@ -38,7 +38,9 @@ HIGHER_IS_BETTER = ("r2", "accuracy", "f1", "auroc")
 
 
 class MaskedBatch(NamedTuple):
-    """A batch on the device, what is withheld from the network, and ASV vectors ``[U, D]`` computed beforehand."""
+    """A batch on the device, what is withheld from the network, and ASV vectors ``[U, D]`` computed
+    beforehand.
+    """
 
     batch: Batch
     masks: Masks | None
@@ -76,13 +78,17 @@ class AmpliconTask(Task):
         labels = train.study.labels.label[train.rows]
         sizes = [len(head.linear.bias) for head in model.labels if isinstance(head, Readout)]
         self.class_weights = class_weights(config.targets.class_weights, labels, sizes)
-        self.loss_weights = penalties(config.train, config.targets, len(sizes), tuple(model.further))
+        self.loss_weights = penalties(
+            config.train, config.targets, len(sizes), tuple(model.further)
+        )
         self.loss_names = tuple(self.loss_weights)
         metric = config.targets.best_metric
         self.best_metric = metric if metric == "val_loss" else f"val_{metric}"
         self.higher_is_better = metric in HIGHER_IS_BETTER
         # What starts from an encoder ends no worse than that on the validation samples.
-        self.validates_first = bool(config.targets.metadata_column) or config.train.pretrained_encoder is not None
+        self.validates_first = (
+            bool(config.targets.metadata_column) or config.train.pretrained_encoder is not None
+        )
 
     @property
     def batches_per_epoch(self) -> int:  # type: ignore[override]
@@ -96,12 +102,18 @@ class AmpliconTask(Task):
     @stage("losses")
     def masks(self, batch: Batch, number: int) -> Masks | None:
         """Return what is withheld from the network in batch `number` of the run."""
-        return make_masks(batch, self.config.train, self.config.model.patch, self.config.runtime.seed, number)
+        return make_masks(
+            batch, self.config.train, self.config.model.patch, self.config.runtime.seed, number
+        )
 
     def prepare(self, batch: Batch, number: int) -> MaskedBatch:
-        """Return the batch on the device, with its masks and, where the encoder is frozen, its ASV vectors."""
+        """Return the batch on the device, with its masks and, where the encoder is frozen, its ASV
+        vectors.
+        """
         moved = batch.to(self.device)
-        return MaskedBatch(moved, self.masks(moved, number), None if self.asvs is None else self.asvs.select(moved))
+        return MaskedBatch(
+            moved, self.masks(moved, number), None if self.asvs is None else self.asvs.select(moved)
+        )
 
     def run(self, network: nn.Module, prepared: MaskedBatch) -> tuple[Outputs, Terms]:
         """Return the outputs of one batch, and every loss of them as ``name -> (sum, count)``."""
@@ -109,9 +121,15 @@ class AmpliconTask(Task):
         with precision, routed(self.device), stage("forward"):
             outputs = network(*prepared).full()
         terms = loss_terms(
-            outputs, prepared.batch, prepared.masks, self.config.targets, self.train.study.depth, self.class_weights,
-            self.model.losses, self.model.further,
-        )  # fmt: skip
+            outputs,
+            prepared.batch,
+            prepared.masks,
+            self.config.targets,
+            self.train.study.depth,
+            self.class_weights,
+            self.model.losses,
+            self.model.further,
+        )
         return outputs, terms
 
     def losses(self, network: nn.Module, prepared: MaskedBatch) -> Terms:
@@ -132,11 +150,17 @@ class AmpliconTask(Task):
         return prepared.batch.work(self.config.model.patch)
 
     def configure_optimizer(self, options: TrainingOptions) -> Optimizer:
-        """Return the optimizer, with a learning rate of its own for parameters that read categories."""
+        """Return the optimizer, with a learning rate of its own for parameters that read
+        categories.
+        """
         categorical = self.config.covariates.categorical_lr
 
         def factor(name: str) -> float:
-            return 1.0 if categorical is None or not name.startswith(CONDITIONED) else categorical / options.lr
+            return (
+                1.0
+                if categorical is None or not name.startswith(CONDITIONED)
+                else categorical / options.lr
+            )
 
         return make_optimizer(self.model, options, factor)
 
@@ -147,7 +171,9 @@ class AmpliconTask(Task):
         return tensors | batch.auxiliary, {"sample_ids": batch.sample_ids}
 
     def validate(self, network: nn.Module) -> Metrics:
-        """Return losses and metrics of the validation samples, in one fixed rarefaction with fixed masks."""
+        """Return losses and metrics of the validation samples, in one fixed rarefaction with fixed
+        masks.
+        """
         if not len(self.validation):
             return {}
         means, parts = RunningMeans(), []
@@ -167,7 +193,9 @@ class AmpliconTask(Task):
         metrics = {f"val_{name}": value for name, value in reduced.read(self.loss_weights).items()}
         if parts:
             metrics |= self._scores(Predicted.concatenate(parts))
-            metrics["val_loss"] = sum(v for n, v in metrics.items() if n.startswith(("val_target", "val_label")))
+            metrics["val_loss"] = sum(
+                v for n, v in metrics.items() if n.startswith(("val_target", "val_label"))
+            )
         return metrics
 
     def _scores(self, predicted: Predicted) -> Metrics:
@@ -175,14 +203,19 @@ class AmpliconTask(Task):
         study = self.validation.study
         of_rank = (study.rows(predicted.sample_ids), predicted.target, *predicted.probabilities)
         gathered = (np.concatenate(self.world.all_gather_arrays(values)) for values in of_rank)
-        return {f"val_{name}": value for name, value in _mean_scores(study.labels, *gathered).items()}
+        return {
+            f"val_{name}": value for name, value in _mean_scores(study.labels, *gathered).items()
+        }
 
 
-def _mean_scores(labels: Labels, rows: npt.NDArray[np.int64], target: Array, *probabilities: Array) -> dict[str, float]:
-    """Return the metrics that choose an epoch, each the mean over the columns that have it, in transformed units.
+def _mean_scores(
+    labels: Labels, rows: npt.NDArray[np.int64], target: Array, *probabilities: Array
+) -> dict[str, float]:
+    """Return the metrics that choose an epoch, each the mean over the columns that have it, in
+    transformed units.
 
-    `labels` are those of a study, `rows` ``[n]`` those of the samples of which `target` ``[n, T]`` and `probabilities`
-    ``[n, classes]`` were predicted.
+    `labels` are those of a study, `rows` ``[n]`` those of the samples of which `target` ``[n, T]``
+    and `probabilities` ``[n, classes]`` were predicted.
     """
     collected: dict[str, list[float]] = {}
     for truth, values in zip(labels.target[rows].T, target.T, strict=True):

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Make a virtual environment from a lock: for `make setup`, for a definition, and for a user who may not build.
+"""Make a virtual environment from a lock: for `make setup`, for a definition, and for a user who
+may not build.
 
-The first part of a lock holds wheels that pip's own index does not have. They are taken from the folders that pip's
-settings name (find-links), or else from the index that the lock names. Every file must match its hash. Run this with
-the Python that the environment is for; it needs the standard library only.
+The first part of a lock holds wheels that pip's own index does not have. They are taken from the
+folders that pip's settings name (find-links), or else from the index that the lock names. Every
+file must match its hash. Run this with the Python that the environment is for; it needs the
+standard library only.
 """
 
 import argparse
@@ -16,7 +18,8 @@ from pathlib import Path
 
 if sys.version_info < (3, 11):
     sys.exit(
-        "environment: Python 3.11 or newer is needed, this is %s; name one: PYTHON=python3.11" % sys.version.split()[0]
+        "environment: Python 3.11 or newer is needed, this is %s; name one: PYTHON=python3.11"
+        % sys.version.split()[0]
     )
 
 # The line between the two parts of a lock; containers/lib/lock.py writes it.
@@ -44,7 +47,10 @@ def check_python(lock: str) -> None:
     here = sys.version_info[:2]
     if not tuple(map(int, lowest.split("."))) <= here <= tuple(map(int, highest.split("."))):
         names = f"Python {lowest} to {highest}"
-        sys.exit(f"environment: the lock is for {names}, this is {here[0]}.{here[1]}; name one: PYTHON=python{lowest}")
+        sys.exit(
+            f"environment: the lock is for {names}, this is {here[0]}.{here[1]}; name one: "
+            f"PYTHON=python{lowest}"
+        )
 
 
 def make_venv(venv: Path) -> Path:
@@ -76,20 +82,30 @@ def install_vendor(python: Path, lines: str, index: str, *arguments: str) -> Non
         return
     if not index:
         sys.exit(
-            f"environment: no wheel of {names} in the folders of pip's find-links, and no index is given (--index)"
+            f"environment: no wheel of {names} in the folders of pip's find-links, and no index "
+            "is given (--index)"
         )
     if not install(python, lines, "--index-url", index, *arguments):
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        sys.exit(f"environment: {names}: no wheel for Python {version} with a hash of the lock on {index}")
+        sys.exit(
+            f"environment: {names}: no wheel for Python {version} with a hash of the lock on "
+            f"{index}"
+        )
 
 
 def main() -> None:
     """Make the environment or bring it up to date."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("venv", type=Path)
     parser.add_argument("lock", type=Path)
-    parser.add_argument("--index", default="", help="index of the vendor's wheels (default: that of the lock)")
-    parser.add_argument("--torch", default="", help="install this PyTorch instead of the lock's, without a hash")
+    parser.add_argument(
+        "--index", default="", help="index of the vendor's wheels (default: that of the lock)"
+    )
+    parser.add_argument(
+        "--torch", default="", help="install this PyTorch instead of the lock's, without a hash"
+    )
     parser.add_argument("--wheel", type=Path, help="the wheel of aam, installed last")
     parser.add_argument("--editable", type=Path, help="the folder of aam instead of a wheel")
     parser.add_argument("--no-cache", action="store_true", help="let pip keep no cache")
@@ -106,7 +122,13 @@ def main() -> None:
         install_vendor(python, vendor, options.index or header_value(lock, "index"), *cache)
         succeeded = True
     succeeded = succeeded and install(python, rest, *cache)
-    aam = [str(options.wheel)] if options.wheel else ["--editable", str(options.editable)] if options.editable else []
+    aam = (
+        [str(options.wheel)]
+        if options.wheel
+        else ["--editable", str(options.editable)]
+        if options.editable
+        else []
+    )
     if aam:
         succeeded = succeeded and pip(
             python, "install", *cache, "--no-deps", "--no-index", "--no-build-isolation", *aam
@@ -114,7 +136,10 @@ def main() -> None:
     if not succeeded:
         sys.exit("environment: pip failed; its output stands above")
     if not options.torch and not pip(python, "check"):
-        sys.exit("environment: the lock's packages contradict each other (pip check); make lock resolves them anew")
+        sys.exit(
+            "environment: the lock's packages contradict each other (pip check); make lock "
+            "resolves them anew"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Print the bill of materials of an image as CycloneDX: Debian and Python packages, their licences, without a date."""
+"""Print the bill of materials of an image as CycloneDX: Debian and Python packages, their licences,
+without a date.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,16 @@ def component(kind: str, name: str, version: str, query: str = "") -> dict[str, 
 
 
 def licences(package: metadata.PackageMetadata) -> list[dict[str, object]]:
-    """Return the licences that a Python package names: an SPDX expression, or else its classifiers or its words."""
+    """Return the licences that a Python package names: an SPDX expression, or else its classifiers
+    or its words.
+    """
     expression = package.get("License-Expression")
     if expression:
         return [{"expression": expression}]
     names = [
-        each.rpartition(" :: ")[2] for each in package.get_all("Classifier") or [] if each.startswith("License ::")
+        each.rpartition(" :: ")[2]
+        for each in package.get_all("Classifier") or []
+        if each.startswith("License ::")
     ]
     names = names or [(package.get("License") or "").strip().partition("\n")[0]]
     return [{"license": {"name": name}} for name in names if name]
@@ -38,8 +44,8 @@ def licences(package: metadata.PackageMetadata) -> list[dict[str, object]]:
 def debian_licences(name: str, folder: Path = DOCUMENTS) -> list[dict[str, object]]:
     """Return the licences that the copyright file of a Debian package names.
 
-    A file in the machine-readable format (DEP-5) has a field for each; of another one, those that it refers to in
-    /usr/share/common-licenses are taken.
+    A file in the machine-readable format (DEP-5) has a field for each; of another one, those that
+    it refers to in /usr/share/common-licenses are taken.
     """
     file = folder / name / "copyright"
     if not file.is_file():
@@ -57,7 +63,9 @@ def distribution_id() -> str:
 
 
 def debian_packages(unpacked: Path) -> list[list[str]]:
-    """Return name, version and architecture of the packages of dpkg's list and of those in `unpacked`."""
+    """Return name, version and architecture of the packages of dpkg's list and of those in
+    `unpacked`.
+    """
     lines = subprocess.check_output(QUERY, text=True).splitlines()
     # Packages that containers/lib/layer.py unpacked over a base are not in dpkg's list.
     lines += unpacked.read_text().splitlines() if unpacked.exists() else []
@@ -65,7 +73,9 @@ def debian_packages(unpacked: Path) -> list[list[str]]:
 
 
 def built_from_source(file: Path = BUILT) -> list[dict[str, object]]:
-    """Return the entries of what was built from archives of sources, with their address, SHA-256 and licence."""
+    """Return the entries of what was built from archives of sources, with their address, SHA-256
+    and licence.
+    """
     sources = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
     return [
         {
@@ -82,10 +92,16 @@ def main(lock: Path) -> None:
     """Print the bill of materials of this root file system and of the Python that runs this."""
     system = distribution_id()
     debian: list[dict[str, object]] = [
-        {**component("deb", f"{system}/{name}", version, f"?arch={architecture}"), "licenses": debian_licences(name)}
+        {
+            **component("deb", f"{system}/{name}", version, f"?arch={architecture}"),
+            "licenses": debian_licences(name),
+        }
         for name, version, architecture in debian_packages(lock.with_name("debs.txt"))
     ]
-    installed = {re.sub(r"[-_.]+", "-", package.name).lower(): package for package in metadata.distributions()}
+    installed = {
+        re.sub(r"[-_.]+", "-", package.name).lower(): package
+        for package in metadata.distributions()
+    }
     python: list[dict[str, object]] = [
         {**component("pypi", name, package.version), "licenses": licences(package.metadata)}
         for name, package in installed.items()
@@ -100,8 +116,12 @@ def main(lock: Path) -> None:
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
         "version": 1,
-        "metadata": {"properties": [{"name": name, "value": value} for name, value in properties.items()]},
-        "components": sorted([*debian, *python, *built_from_source()], key=lambda entry: str(entry["purl"])),
+        "metadata": {
+            "properties": [{"name": name, "value": value} for name, value in properties.items()]
+        },
+        "components": sorted(
+            [*debian, *python, *built_from_source()], key=lambda entry: str(entry["purl"])
+        ),
     }
     print(json.dumps(bill, indent=1))
 

@@ -1,7 +1,7 @@
 """Check an image: are the packages those of the lock, and does it compute correctly?
 
-It passes without a GPU; a GPU that is visible must compute correctly. `%test` runs it when an image is built. Later:
-containers/run IMAGE python /opt/aam/selftest.py [--json FILE] [--need-device]
+It passes without a GPU; a GPU that is visible must compute correctly. `%test` runs it when an image
+is built. Later: containers/run IMAGE python /opt/aam/selftest.py [--json FILE] [--need-device]
 """
 
 from __future__ import annotations
@@ -24,7 +24,19 @@ from packaging.requirements import Requirement
 
 LOCK = Path(__file__).with_name("lock.txt")
 FABRIC = Path("/opt/fabric")
-MODULES = ("torch", "numpy", "scipy", "pandas", "biom", "skbio", "h5py", "sklearn", "safetensors", "tyro", "rich")
+MODULES = (
+    "torch",
+    "numpy",
+    "scipy",
+    "pandas",
+    "biom",
+    "skbio",
+    "h5py",
+    "sklearn",
+    "safetensors",
+    "tyro",
+    "rich",
+)
 MODULES += ("tensorboard", "altair", "vl_convert", "jaxtyping", "aam", "aam.cli.main")
 # Features of one attention head, as in the default network.
 HEAD_WIDTH = 32
@@ -34,7 +46,9 @@ def check_packages() -> dict[str, object]:
     """Check that every package of the lock is installed in exactly that version."""
     text = LOCK.read_text(encoding="utf-8")
     lines = re.findall(r"(?m)^(\w\S*==[^\\\n]+)", text)
-    requirements = [line for line in map(Requirement, lines) if line.marker is None or line.marker.evaluate()]
+    requirements = [
+        line for line in map(Requirement, lines) if line.marker is None or line.marker.evaluate()
+    ]
     differences = []
     for requirement in requirements:
         version = str(requirement.specifier).removeprefix("==")
@@ -55,29 +69,50 @@ def check_imports() -> dict[str, object]:
     for name in MODULES:
         __import__(name)
     path = sys.modules["aam"].__file__ or ""
-    assert path.startswith(sys.prefix), f"aam was imported from {path}, expected it under {sys.prefix}"
+    assert path.startswith(sys.prefix), (
+        f"aam was imported from {path}, expected it under {sys.prefix}"
+    )
     return {"modules": len(MODULES)}
 
 
 def check_runtime() -> dict[str, object]:
-    """Check that torch is built for the runtime of the lock: a HIP version, a CUDA version, or none."""
-    kind, _, version = re.search(r"(?m)^# runtime: (.+)$", LOCK.read_text(encoding="utf-8"))[1].partition(" ")
+    """Check that torch is built for the runtime of the lock: a HIP version, a CUDA version, or
+    none.
+    """
+    kind, _, version = re.search(r"(?m)^# runtime: (.+)$", LOCK.read_text(encoding="utf-8"))[
+        1
+    ].partition(" ")
     built = {"hip": torch.version.hip, "cuda": torch.version.cuda}
     for name, built_version in built.items():
-        agrees = bool(built_version) and built_version.startswith(version) if name == kind else built_version is None
-        assert agrees, f"torch {torch.__version__} is built for {built}, the lock has {kind} {version}"
+        agrees = (
+            bool(built_version) and built_version.startswith(version)
+            if name == kind
+            else built_version is None
+        )
+        assert agrees, (
+            f"torch {torch.__version__} is built for {built}, the lock has {kind} {version}"
+        )
     return {"torch": torch.__version__, **built}
 
 
 def check_compiler() -> dict[str, object]:
-    """Check the compilers for C and C++ and Python's headers: Triton and inductor compile while a program runs."""
+    """Check the compilers for C and C++ and Python's headers: Triton and inductor compile while a
+    program runs.
+    """
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "check.c"
         source.write_text("#include <Python.h>\nint main(void) { return 0; }\n")
         headers = sysconfig.get_paths()["include"]
-        subprocess.run(["gcc", f"-I{headers}", "-c", str(source), "-o", f"{folder}/check.o"], check=True)
-        source.with_suffix(".cpp").write_text("#include <vector>\nint size() { return std::vector<int>(3).size(); }\n")
-        subprocess.run(["g++", "-shared", "-fPIC", f"{folder}/check.cpp", "-o", f"{folder}/check.so"], check=True)
+        subprocess.run(
+            ["gcc", f"-I{headers}", "-c", str(source), "-o", f"{folder}/check.o"], check=True
+        )
+        source.with_suffix(".cpp").write_text(
+            "#include <vector>\nint size() { return std::vector<int>(3).size(); }\n"
+        )
+        subprocess.run(
+            ["g++", "-shared", "-fPIC", f"{folder}/check.cpp", "-o", f"{folder}/check.so"],
+            check=True,
+        )
     return {"headers": headers}
 
 
@@ -86,23 +121,41 @@ def check_training() -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         study = Path(folder) / "study"
         simulate = ["simulate", "--output-dir", str(study), "--samples", "24"]
-        pretrain = ["pretrain", "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk")]
+        pretrain = [
+            "pretrain",
+            "--table",
+            str(study / "table.biom"),
+            "--tree",
+            str(study / "tree.nwk"),
+        ]
         pretrain += ["--epochs", "1", "--output-dir", f"{folder}/pre", "--device", "cpu"]
         pretrain += ["--embedding-dim", "32", "--batch-size", "8"]
         for command in (simulate, pretrain):
-            done = subprocess.run([sys.executable, "-m", "aam", *command], cwd=folder, capture_output=True, text=True)
+            done = subprocess.run(
+                [sys.executable, "-m", "aam", *command], cwd=folder, capture_output=True, text=True
+            )
             assert done.returncode == 0, done.stdout + done.stderr
-        rows = [json.loads(line) for line in (Path(folder) / "pre/metrics.jsonl").read_text().splitlines()]
-    losses = [value for row in rows for name, value in row.items() if "loss" in name and isinstance(value, float)]
+        rows = [
+            json.loads(line)
+            for line in (Path(folder) / "pre/metrics.jsonl").read_text().splitlines()
+        ]
+    losses = [
+        value
+        for row in rows
+        for name, value in row.items()
+        if "loss" in name and isinstance(value, float)
+    ]
     assert losses, rows
     assert all(map(math.isfinite, losses)), rows
     return {"losses": len(losses)}
 
 
 def attention_errors(device: torch.device) -> dict[str, dict[str, object]]:
-    """Check torch's own attention on a device by the checks of aam; return what every back end gave.
+    """Check torch's own attention on a device by the checks of aam; return what every back end
+    gave.
 
-    The tolerances are those of `aam.device.attention`, in float32 and bfloat16, with and without a mask.
+    The tolerances are those of `aam.device.attention`, in float32 and bfloat16, with and without a
+    mask.
     """
     from aam.device.attention import SDPA, call_kind, check_call_kind, is_wrong
 
@@ -122,32 +175,56 @@ def check_devices() -> dict[str, object]:
     report: dict[str, object] = {}
     for index in range(torch.cuda.device_count()):
         device = torch.device("cuda", index)
-        report[str(device)] = {"name": torch.cuda.get_device_name(device), "attention": attention_errors(device)}
+        report[str(device)] = {
+            "name": torch.cuda.get_device_name(device),
+            "attention": attention_errors(device),
+        }
     return report
 
 
 def check_fabric() -> dict[str, object]:
-    """Check that libfabric and the plugin of NCCL or RCCL load, where they were built into the image."""
+    """Check that libfabric and the plugin of NCCL or RCCL load, where they were built into the
+    image.
+    """
     built = FABRIC / "sources.json"
     if not built.exists():
         return {}
-    names = {source["name"]: source["version"] for source in json.loads(built.read_text(encoding="utf-8"))}
+    names = {
+        source["name"]: source["version"]
+        for source in json.loads(built.read_text(encoding="utf-8"))
+    }
     version = ctypes.CDLL(str(FABRIC / "lib" / "libfabric.so.1")).fi_version()
     report: dict[str, object] = {**names, "libfabric": f"{version >> 16}.{version & 0xFFFF}"}
     if len(names) > 1:
         # torch has loaded the library of the GPUs that it is linked with.
-        plugin = ctypes.CDLL(str(FABRIC / "lib" / ("librccl-net.so" if torch.version.hip else "libnccl-net.so")))
-        report["interfaces"] = [f"v{number}" for number in range(4, 14) if hasattr(plugin, f"ncclNetPlugin_v{number}")]
-        assert report["interfaces"], "the plugin has no interface for NCCL or RCCL (ncclNetPlugin_v...)"
+        plugin = ctypes.CDLL(
+            str(FABRIC / "lib" / ("librccl-net.so" if torch.version.hip else "libnccl-net.so"))
+        )
+        report["interfaces"] = [
+            f"v{number}" for number in range(4, 14) if hasattr(plugin, f"ncclNetPlugin_v{number}")
+        ]
+        assert report["interfaces"], (
+            "the plugin has no interface for NCCL or RCCL (ncclNetPlugin_v...)"
+        )
     return report
 
 
-CHECKS = (check_packages, check_imports, check_runtime, check_compiler, check_training, check_devices, check_fabric)
+CHECKS = (
+    check_packages,
+    check_imports,
+    check_runtime,
+    check_compiler,
+    check_training,
+    check_devices,
+    check_fabric,
+)
 
 
 def main() -> int:
     """Run all checks, print one line for each, and return 1 when one fails."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", type=Path, help="write the results to this file")
     parser.add_argument("--need-device", action="store_true", help="fail when no GPU is visible")
     options = parser.parse_args()

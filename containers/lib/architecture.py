@@ -1,4 +1,6 @@
-"""For which machines a local root folder or SIF was made: what differs from this one cannot run in a build."""
+"""For which machines a local root folder or SIF was made: what differs from this one cannot run in
+a build.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,26 @@ import platform
 from pathlib import Path
 
 PROGRAMS = ("bin/sh", "usr/bin/dash", "usr/bin/bash", "usr/bin/python3")
-# e_machine of an ELF header, and the code of a SIF's header, for each name that the kernel gives a machine.
-ELF = {3: "i686", 21: "ppc64", 22: "s390x", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
-SIF = {"01": "i686", "02": "x86_64", "03": "armv7l", "04": "aarch64", "06": "ppc64le", "11": "s390x", "12": "riscv64"}
+# e_machine of an ELF header, and the code of a SIF's header, for each name that the kernel gives a
+# machine.
+ELF = {
+    3: "i686",
+    21: "ppc64",
+    22: "s390x",
+    40: "armv7l",
+    62: "x86_64",
+    183: "aarch64",
+    243: "riscv64",
+}
+SIF = {
+    "01": "i686",
+    "02": "x86_64",
+    "03": "armv7l",
+    "04": "aarch64",
+    "06": "ppc64le",
+    "11": "s390x",
+    "12": "riscv64",
+}
 SIF_MAGIC_AT, SIF_CODE_AT = 32, 45
 
 
@@ -53,7 +72,9 @@ def machine_of(base: Path) -> str:
 
 
 def machine_problems(base: Path) -> list[str]:
-    """Return why a local base cannot be used on this machine; empty: it can, or nothing in it says so."""
+    """Return why a local base cannot be used on this machine; empty: it can, or nothing in it says
+    so.
+    """
     here, there = platform.machine(), machine_of(base)
     if there in ("", here):
         return []

@@ -1,9 +1,10 @@
 """Run a command in an image: the one way into an image for make, nox and SLURM.
 
-The environment inside is clean. Variables that a job needs (SLURM, ranks, threads, visible devices, NCCL, AAM_*)
-are passed on; all others are not. The current folder, the data, and the shared and local storage of the site are
-bound under their own paths. Caches lie on the local disk of the job. The program ends in exec, so exit status and
-signals are those of the command. Needs Python 3.11 or newer and nothing else.
+The environment inside is clean. Variables that a job needs (SLURM, ranks, threads, visible devices,
+NCCL, AAM_*) are passed on; all others are not. The current folder, the data, and the shared and
+local storage of the site are bound under their own paths. Caches lie on the local disk of the job.
+The program ends in exec, so exit status and signals are those of the command. Needs Python 3.11 or
+newer and nothing else.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from containers.lib.host_fabric import INSIDE, copy_host_fabric, search_path
 from containers.lib.sidecar import Sidecar, read_sidecar, sidecar_path
 
 PROGRAM = "containers/run"
-# Folders that are bound if they exist, and the paths they have on Cosmos where the variable is not set. A variable
-# that is set must name a folder that exists.
+# Folders that are bound if they exist, and the paths they have on Cosmos where the variable is not
+# set. A variable that is set must name a folder that exists.
 STORAGE = {
     "AAM_DATA": "",
     "AAM_BENCH_DATA": "",
@@ -31,10 +32,44 @@ STORAGE = {
     "AAM_LOCAL": "/scratch/{USER}/job_{SLURM_JOB_ID}",
 }
 # Variables that are passed on: whole names, then the beginnings of names.
-PASSED = {"MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
-PASSED |= {"TERM", "COLUMNS", "TZ", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
-PASSED |= {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "PYTHONHASHSEED", "SOURCE_DATE_EPOCH"}
-PASSED_PREFIXES: tuple[str, ...] = ("AAM_", "SLURM_", "NCCL_", "RCCL_", "GLOO_", "FI_", "OMP_", "MKL_", "OPENBLAS_")
+PASSED = {
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "RANK",
+    "LOCAL_RANK",
+    "GROUP_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+}
+PASSED |= {
+    "TERM",
+    "COLUMNS",
+    "TZ",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+}
+PASSED |= {
+    "CUDA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "PYTHONHASHSEED",
+    "SOURCE_DATE_EPOCH",
+}
+PASSED_PREFIXES: tuple[str, ...] = (
+    "AAM_",
+    "SLURM_",
+    "NCCL_",
+    "RCCL_",
+    "GLOO_",
+    "FI_",
+    "OMP_",
+    "MKL_",
+    "OPENBLAS_",
+)
 PASSED_PREFIXES += ("TORCH_", "PYTORCH_", "MIOPEN_", "HSA_", "TRITON_", "PYTEST_")
 GPU_DEVICES = ("/dev/kfd", "/dev/dri")
 # Several of these variables together can hide all devices; only the first that is set is kept.
@@ -46,11 +81,25 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--engine", default=os.environ.get("ENGINE", ""), help="a path, or none: no container (ENGINE)")
-    parser.add_argument("--bind", action="append", default=[], metavar="PATH[:TARGET[:ro]]", help="bind this too")
-    parser.add_argument("--nv", action="store_true", help="use the host's NVIDIA driver; needed for NVIDIA GPUs")
-    parser.add_argument("--rocm", action="store_true", help="use the host's ROCm libraries; the images have their own")
-    parser.add_argument("--contain", action="store_true", help="hide home, /tmp and most of /dev of the host")
+    parser.add_argument(
+        "--engine",
+        default=os.environ.get("ENGINE", ""),
+        help="a path, or none: no container (ENGINE)",
+    )
+    parser.add_argument(
+        "--bind", action="append", default=[], metavar="PATH[:TARGET[:ro]]", help="bind this too"
+    )
+    parser.add_argument(
+        "--nv", action="store_true", help="use the host's NVIDIA driver; needed for NVIDIA GPUs"
+    )
+    parser.add_argument(
+        "--rocm",
+        action="store_true",
+        help="use the host's ROCm libraries; the images have their own",
+    )
+    parser.add_argument(
+        "--contain", action="store_true", help="hide home, /tmp and most of /dev of the host"
+    )
     parser.add_argument(
         "--host-fabric",
         action="append",
@@ -58,8 +107,16 @@ def parse(words: list[str]) -> argparse.Namespace:
         metavar="FOLDER",
         help="use this node's libfabric or plugin, in it",
     )
-    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="set this variable inside too")
-    parser.add_argument("--print", action="store_true", help="print the environment and the command, run nothing")
+    parser.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="set this variable inside too",
+    )
+    parser.add_argument(
+        "--print", action="store_true", help="print the environment and the command, run nothing"
+    )
     parser.add_argument("image", type=Path)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args(words)
@@ -87,7 +144,9 @@ def storage_folders(environment: Mapping[str, str], problems: list[str]) -> list
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Return a folder of this job for caches: on its local disk, else among temporary files, never at home."""
+    """Return a folder of this job for caches: on its local disk, else among temporary files, never
+    at home.
+    """
     local = Path(environment.get("AAM_LOCAL") or default_storage("AAM_LOCAL", environment))
     parent = local if local.is_dir() else Path(environment.get("TMPDIR") or "/tmp")
     return parent / f"aam-cache-{os.getuid()}-{environment.get('SLURM_JOB_ID', 'local')}"
@@ -110,32 +169,43 @@ def inner_environment(
         ``NAME=VALUE`` from ``--env``.
     """
     inside = {k: v for k, v in environment.items() if k in PASSED or k.startswith(PASSED_PREFIXES)}
-    visible = [name for name in VISIBLE_DEVICES.get(flavour, VISIBLE_DEVICES["cuda"]) if name in inside]
+    visible = [
+        name for name in VISIBLE_DEVICES.get(flavour, VISIBLE_DEVICES["cuda"]) if name in inside
+    ]
     for name in visible[1:]:
         del inside[name]
     inside |= {name: str(caches / folder) for name, folder in CACHES.items() if name not in inside}
     return {**inside, **dict(assignment.split("=", 1) for assignment in assignments)}
 
 
-def bind_options(options: argparse.Namespace, folders: list[str], caches: Path, problems: list[str]) -> list[str]:
+def bind_options(
+    options: argparse.Namespace, folders: list[str], caches: Path, problems: list[str]
+) -> list[str]:
     """Return everything that is bound, each once; the current folder first."""
     requested = list(options.bind)
     paths = [str(Path.cwd()), *folders, str(caches)]
     if options.contain:
-        # A contained /tmp is 64 MB in memory, and the host's devices are missing unless they are bound.
+        # A contained /tmp is 64 MB in memory, and the host's devices are missing unless they are
+        # bound.
         requested.append(f"{caches}/tmp:/tmp")
         paths += [device for device in GPU_DEVICES if Path(device).exists()]
     sources = {bind: bind for bind in paths} | {bind: bind.split(":")[0] for bind in requested}
     for bind, source in sources.items():
         if "," in bind or ":" in source:
-            problems.append(f"{bind}: an engine cannot bind a path with a comma or a colon; rename it")
+            problems.append(
+                f"{bind}: an engine cannot bind a path with a comma or a colon; rename it"
+            )
         elif not Path(source).exists() and not source.startswith(str(caches)):
             problems.append(f"--bind {bind}: {source} does not exist")
     return list(sources)
 
 
-def without_container(options: argparse.Namespace, caches: Path) -> tuple[list[str], dict[str, str]]:
-    """Return the command itself with the same caches and devices: for a site that has the environment as modules."""
+def without_container(
+    options: argparse.Namespace, caches: Path
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command itself with the same caches and devices: for a site that has the
+    environment as modules.
+    """
     dropped = ("PYTHONSTARTUP", *VISIBLE_DEVICES["cuda"])
     outside = {name: value for name, value in os.environ.items() if name not in dropped}
     inside = inner_environment(os.environ, "cuda", caches, options.env)
@@ -148,7 +218,9 @@ def provenance(sidecar: Sidecar) -> dict[str, str]:
     return {"AAM_IMAGE": f"sha256:{sidecar.image['sha256']}", "AAM_REVISION": commit}
 
 
-def in_container(options: argparse.Namespace, binds: list[str], caches: Path) -> tuple[list[str], dict[str, str]]:
+def in_container(
+    options: argparse.Namespace, binds: list[str], caches: Path
+) -> tuple[list[str], dict[str, str]]:
     """Return the command that enters the image, and the environment for the engine."""
     engine = find_engine(options.engine)
     sidecar = read_sidecar(options.image) if sidecar_path(options.image).exists() else None
@@ -164,13 +236,18 @@ def in_container(options: argparse.Namespace, binds: list[str], caches: Path) ->
     inside |= provenance(sidecar) if sidecar else {}
     # Both engines read their own prefix; what the caller set under them is not passed on.
     prefixes = tuple(f"{prefix}ENV_" for prefix in PREFIXES)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
-    environment |= {f"{prefix}{name}": value for name, value in inside.items() for prefix in prefixes}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(prefixes)
+    }
+    environment |= {
+        f"{prefix}{name}": value for name, value in inside.items() for prefix in prefixes
+    }
     return [*command, str(options.image), *options.command], environment
 
 
 def command_and_environment(options: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
-    """Check the options, make the folders of the caches, and return the command with its environment.
+    """Check the options, make the folders of the caches, and return the command with its
+    environment.
 
     Raises
     ------
@@ -182,17 +259,24 @@ def command_and_environment(options: argparse.Namespace) -> tuple[list[str], dic
     if not options.command:
         problems.append(f"COMMAND: is missing; for example: {PROGRAM} IMAGE aam --help")
     if options.host_fabric and options.engine == "none":
-        problems.append("--host-fabric: without a container the node's own libfabric is used: load its module instead")
+        problems.append(
+            "--host-fabric: without a container the node's own libfabric is used: load its "
+            "module instead"
+        )
     problems += [f"--env {word}: expected NAME=VALUE" for word in options.env if "=" not in word]
     folders = storage_folders(os.environ, problems)
     binds = bind_options(options, folders, caches, problems)
     if options.engine != "none" and not options.image.is_file():
-        problems.append(f"{options.image}: no such image; make container-rocm, -cuda or -cpu builds one")
+        problems.append(
+            f"{options.image}: no such image; make container-rocm, -cuda or -cpu builds one"
+        )
     raise_if_any(problems)
     for folder in {*CACHES.values(), *(["tmp"] if options.contain else [])}:
         (caches / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     if caches.stat().st_uid != os.getuid():
-        raise InputError(f"{caches}: belongs to another user; name a folder of your own with TMPDIR or AAM_LOCAL")
+        raise InputError(
+            f"{caches}: belongs to another user; name a folder of your own with TMPDIR or AAM_LOCAL"
+        )
     if options.host_fabric:
         binds.append(f"{copy_host_fabric(options.host_fabric, caches)}:{INSIDE}:ro")
         options.env.insert(0, f"LD_LIBRARY_PATH={search_path()}")
@@ -207,8 +291,12 @@ def main(words: list[str]) -> int:
     try:
         command, environment = command_and_environment(options)
         if options.print:
-            shown = {name: value for name, value in environment.items() if name.startswith(PREFIXES)}
-            print(*(f"{name}={shlex.quote(value)}" for name, value in sorted(shown.items())), sep="\n")
+            shown = {
+                name: value for name, value in environment.items() if name.startswith(PREFIXES)
+            }
+            print(
+                *(f"{name}={shlex.quote(value)}" for name, value in sorted(shown.items())), sep="\n"
+            )
             print(shlex.join(command))
             return 0
         os.execvpe(command[0], command, environment)

@@ -1,4 +1,6 @@
-"""The layer of communication: libfabric and the plugin of NCCL and RCCL for it, built from pinned sources."""
+"""The layer of communication: libfabric and the plugin of NCCL and RCCL for it, built from pinned
+sources.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Fabric:
-    """What a build adds for several nodes: nothing, or archives and the packages that building them needs."""
+    """What a build adds for several nodes: nothing, or archives and the packages that building them
+    needs.
+    """
 
     sources: tuple[Source, ...] = ()
     packages: tuple[str, ...] = ()
@@ -51,7 +55,9 @@ class Fabric:
 
 
 def choose_fabric(requested: str, path: Path = PINS) -> Fabric:
-    """Return what ``FABRIC=`` asks for: nothing, 1 (fetch the pinned archives), or a folder that holds them."""
+    """Return what ``FABRIC=`` asks for: nothing, 1 (fetch the pinned archives), or a folder that
+    holds them.
+    """
     if requested in ("", "0"):
         return Fabric()
     table = tomllib.loads(path.read_text(encoding="utf-8"))["fabric"]
@@ -59,9 +65,18 @@ def choose_fabric(requested: str, path: Path = PINS) -> Fabric:
     folder = None if requested == "1" else Path(requested)
     fabric = Fabric(sources, tuple(table["packages"]), folder)
     if folder and not folder.is_dir():
-        raise InputError(f"FABRIC={requested}: expected 1 (fetch the sources), or a folder that holds their archives")
+        raise InputError(
+            f"FABRIC={requested}: expected 1 (fetch the sources), or a folder that holds their "
+            "archives"
+        )
     if folder:
-        raise_if_any([problem for source in sources for problem in archive_problems(folder / source.file, source)])
+        raise_if_any(
+            [
+                problem
+                for source in sources
+                for problem in archive_problems(folder / source.file, source)
+            ]
+        )
     return fabric
 
 
@@ -71,38 +86,59 @@ def archive_problems(archive: Path, source: Source) -> list[str]:
         return [f"{archive}: is missing; fetch it from {source.url}"]
     digest = file_digest(archive)
     if digest != source.sha256:
-        return [f"{archive}: SHA-256 is {digest}, containers/pins.toml has {source.sha256}: fetch {source.url} anew"]
+        return [
+            (
+                f"{archive}: SHA-256 is {digest}, containers/pins.toml has {source.sha256}: fetch "
+                f"{source.url} anew"
+            )
+        ]
     return []
 
 
 def fetch(source: Source, folder: Path) -> Path:
-    """Return an archive in a folder, fetched unless it is there; another content than the pinned one is refused."""
+    """Return an archive in a folder, fetched unless it is there; another content than the pinned
+    one is refused.
+    """
     archive = folder / source.file
     if not archive_problems(archive, source):
         return archive
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with atomic_file(archive) as new, urllib.request.urlopen(source.url, timeout=SECONDS) as answer:
+        with (
+            atomic_file(archive) as new,
+            urllib.request.urlopen(source.url, timeout=SECONDS) as answer,
+        ):
             new.write_bytes(answer.read())
             # A refused file is not kept under its name.
-            raise_if_any([problem.replace(str(new), source.url) for problem in archive_problems(new, source)])
+            raise_if_any(
+                [problem.replace(str(new), source.url) for problem in archive_problems(new, source)]
+            )
     except OSError as error:
         raise InputError(
-            f"FABRIC=1: {source.url}: {error}; fetch the archives elsewhere and name their folder: FABRIC=FOLDER"
+            f"FABRIC=1: {source.url}: {error}; fetch the archives elsewhere and name their "
+            "folder: FABRIC=FOLDER"
         ) from error
     return archive
 
 
 def fill_fabric(target: Path, fabric: Fabric) -> None:
-    """Write the folder that becomes /opt/aam/fabric: the script that builds, and the archives if there are any."""
+    """Write the folder that becomes /opt/aam/fabric: the script that builds, and the archives if
+    there are any.
+    """
     target.mkdir(parents=True)
     shutil.copy(SCRIPT, target)
     if not fabric.sources:
         return
     for source in fabric.sources:
-        archive = fabric.folder / source.file if fabric.folder else fetch(source, scratch_folder() / "fabric")
+        archive = (
+            fabric.folder / source.file
+            if fabric.folder
+            else fetch(source, scratch_folder() / "fabric")
+        )
         shutil.copy(archive, target)
-    (target / "sources.json").write_text(json.dumps(describe(fabric.sources), indent=1) + "\n", encoding="utf-8")
+    (target / "sources.json").write_text(
+        json.dumps(describe(fabric.sources), indent=1) + "\n", encoding="utf-8"
+    )
 
 
 def describe(sources: Iterable[Source]) -> list[dict[str, str]]:

@@ -1,4 +1,6 @@
-"""Files: where the repository is, the digest of a folder, and text that is written only where it differs."""
+"""Files: where the repository is, the digest of a folder, and text that is written only where it
+differs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ OUTPUT = Path.cwd() if IS_INSTALLED else ROOT
 
 
 def folder_digest(folder: Path) -> str:
-    """Return ``sha256:`` and a digest of the names, modes, links and contents of everything in a folder."""
+    """Return ``sha256:`` and a digest of the names, modes, links and contents of everything in a
+    folder.
+    """
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         mode = path.lstat().st_mode
@@ -26,7 +30,9 @@ def folder_digest(folder: Path) -> str:
             content = str(path.readlink())
         elif path.is_file():
             content = file_digest(path)
-        digest.update(f"{path.relative_to(folder)}\0{mode:o}\0{content}\n".encode("utf-8", "surrogateescape"))
+        digest.update(
+            f"{path.relative_to(folder)}\0{mode:o}\0{content}\n".encode("utf-8", "surrogateescape")
+        )
     return f"sha256:{digest.hexdigest()}"
 
 

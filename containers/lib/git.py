@@ -14,7 +14,9 @@ UNKNOWN = "unknown"
 
 
 def git(*arguments: str, root: Path = ROOT) -> str | None:
-    """Return what git prints, or None where there is no git or `root` is not the folder of a repository."""
+    """Return what git prints, or None where there is no git or `root` is not the folder of a
+    repository.
+    """
     if not (root / ".git").exists():
         return None
     try:
@@ -32,11 +34,15 @@ def commit_time() -> int:
 
 def changed_files(root: Path = ROOT) -> list[str]:
     """Return the files that differ from the commit or are new."""
-    return [line[2:].strip() for line in (git("status", "--porcelain", root=root) or "").splitlines()]
+    return [
+        line[2:].strip() for line in (git("status", "--porcelain", root=root) or "").splitlines()
+    ]
 
 
 def revision(root: Path = ROOT) -> tuple[str, bool]:
-    """Return the commit and whether a file differs from it or is new; sources without git count as changed."""
+    """Return the commit and whether a file differs from it or is new; sources without git count as
+    changed.
+    """
     commit = git("rev-parse", "HEAD", root=root)
     if commit is None:
         return UNKNOWN, True
@@ -44,7 +50,9 @@ def revision(root: Path = ROOT) -> tuple[str, bool]:
 
 
 def commit_label(root: Path = ROOT) -> str:
-    """Return the commit, with ``+`` when files were changed; read from the files of .git where git is missing."""
+    """Return the commit, with ``+`` when files were changed; read from the files of .git where git
+    is missing.
+    """
     commit, changed = revision(root)
     if commit == UNKNOWN:
         return commit_from_files(root)

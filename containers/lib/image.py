@@ -1,4 +1,6 @@
-"""Building an image: from a definition or, where the user may not build one, from the base and a layer."""
+"""Building an image: from a definition or, where the user may not build one, from the base and a
+layer.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,14 @@ from containers.lib.sidecar import (
     write_papers,
     write_sidecar,
 )
-from containers.lib.wheels import make_wheel, source_digest, version, wheel_folders, wheel_path, wheel_problems
+from containers.lib.wheels import (
+    make_wheel,
+    source_digest,
+    version,
+    wheel_folders,
+    wheel_path,
+    wheel_problems,
+)
 
 ROUTES = ("auto", "definition", "layer")
 
@@ -81,24 +90,42 @@ def choose_base(request: Request, pins: Pins) -> Base:
         raise_if_any(machine_problems(local))
         digest = folder_digest(local) if local.is_dir() else f"sha256:{file_digest(local)}"
         if request.digest and request.digest != digest:
-            raise InputError(f"DIGEST={request.digest}: {local} is {digest}; nothing is built from another base")
-        return Base(re.sub(r"[^\w.-]", "-", local.resolve().name), digest, local.resolve(), pinned=False)
+            raise InputError(
+                f"DIGEST={request.digest}: {local} is {digest}; nothing is built from another base"
+            )
+        return Base(
+            re.sub(r"[^\w.-]", "-", local.resolve().name), digest, local.resolve(), pinned=False
+        )
     name, _, digest = (request.base or pins.base).partition("@")
     digest = request.digest or digest or ("" if request.base else pins.digest)
     if request.base.startswith(("/", ".")) or os.sep * 2 in request.base:
-        raise InputError(f"BASE={request.base}: no such folder or file; expected a path or NAME@sha256:DIGEST")
+        raise InputError(
+            f"BASE={request.base}: no such folder or file; expected a path or NAME@sha256:DIGEST"
+        )
     if not digest:
         ask = f"`skopeo inspect --no-tags --format {{{{.Digest}}}} docker://{name}` prints it"
-        hint = "make pin asks its registry" if not request.base else f"write BASE=NAME@sha256:DIGEST; {ask}"
-        raise InputError(f"BASE={name}: has no digest, so the same image could not be built again; {hint}")
+        hint = (
+            "make pin asks its registry"
+            if not request.base
+            else f"write BASE=NAME@sha256:DIGEST; {ask}"
+        )
+        raise InputError(
+            f"BASE={name}: has no digest, so the same image could not be built again; {hint}"
+        )
     if not DIGEST.fullmatch(digest):
         raise InputError(f"DIGEST={digest}: expected sha256: and 64 hexadecimal digits")
     # An engine takes either a tag or a digest; the digest is exact.
-    return Base(re.sub(r":[\w.-]+$", "", name), digest, None, pinned=(name, digest) == (pins.base, pins.digest))
+    return Base(
+        re.sub(r":[\w.-]+$", "", name),
+        digest,
+        None,
+        pinned=(name, digest) == (pins.base, pins.digest),
+    )
 
 
 def choose_python(request: Request, pins: Pins, base: Base) -> str:
-    """Return the requested Python version, or else that of a local root folder, or else the pinned one.
+    """Return the requested Python version, or else that of a local root folder, or else the pinned
+    one.
 
     Raises
     ------
@@ -106,12 +133,17 @@ def choose_python(request: Request, pins: Pins, base: Base) -> str:
         The lock is not for it.
     """
     program = base.local / "usr/bin/python3" if base.local else None
-    match = re.search(r"3\.\d+", str(program.readlink())) if program and program.is_symlink() else None
+    match = (
+        re.search(r"3\.\d+", str(program.readlink())) if program and program.is_symlink() else None
+    )
     python = request.python or (match[0] if match else pins.python)
-    first, last = re.findall(r"(?m)^# python: 3\.(\d+) to 3\.(\d+)$", pins.lock.read_text(encoding="utf-8"))[0]
+    first, last = re.findall(
+        r"(?m)^# python: 3\.(\d+) to 3\.(\d+)$", pins.lock.read_text(encoding="utf-8")
+    )[0]
     if python not in {f"3.{minor}" for minor in range(int(first), int(last) + 1)}:
         raise InputError(
-            f"IMAGE_PYTHON={python}: {pins.lock.name} is for Python 3.{first} to 3.{last}; name one of these"
+            f"IMAGE_PYTHON={python}: {pins.lock.name} is for Python 3.{first} to 3.{last}; name "
+            "one of these"
         )
     return python
 
@@ -120,18 +152,25 @@ def definition_path(request: Request, pins: Pins) -> Path:
     """Return the requested definition, or else the pinned one."""
     path = CONTAINERS / (f"aam-{request.definition}.def" if request.definition else pins.definition)
     if not path.exists():
-        raise InputError(f"DEFINITION={request.definition}: {path.name} does not exist; expected rocm or cuda")
+        raise InputError(
+            f"DEFINITION={request.definition}: {path.name} does not exist; expected rocm or cuda"
+        )
     return path
 
 
 def disks(pins: Pins, image: Path) -> list[tuple[Path, float, float, str]]:
-    """Return each folder that a build writes: with the GB it has free, those it needs, and what to do about it."""
+    """Return each folder that a build writes: with the GB it has free, those it needs, and what to
+    do about it.
+    """
     image_disk = next(folder for folder in image.parents if folder.exists())
     rows = (
         (scratch_folder(), pins.disk_gb[0], "name a larger disk with AAM_SCRATCH=FOLDER"),
         (image_disk, pins.disk_gb[1], "free some, or write elsewhere with OUTPUT=FILE"),
     )
-    return [(folder, shutil.disk_usage(folder).free / 1e9, needed, remedy) for folder, needed, remedy in rows]
+    return [
+        (folder, shutil.disk_usage(folder).free / 1e9, needed, remedy)
+        for folder, needed, remedy in rows
+    ]
 
 
 def disk_problems(pins: Pins, image: Path) -> list[str]:
@@ -144,7 +183,9 @@ def disk_problems(pins: Pins, image: Path) -> list[str]:
 
 
 def collect(check: Callable[[], Any], problems: list[str]) -> Any:
-    """Return the result of a check; when it raises `InputError`, add its problems to the others and return None."""
+    """Return the result of a check; when it raises `InputError`, add its problems to the others and
+    return None.
+    """
     try:
         return check()
     except InputError as error:
@@ -153,18 +194,23 @@ def collect(check: Callable[[], Any], problems: list[str]) -> Any:
 
 
 def choose_snapshot(request: Request, pins: Pins, base: Base | None) -> str:
-    """Return the date of the archive of packages: the requested one, that of the pinned base, or none.
+    """Return the date of the archive of packages: the requested one, that of the pinned base, or
+    none.
 
     A base that is not pinned may be of a later date, or of a distribution without snapshots.
     """
     if request.snapshot and not re.fullmatch(r"\d{8}T\d{6}Z|none", request.snapshot):
-        raise InputError(f"SNAPSHOT={request.snapshot}: expected a date such as {pins.snapshot}, or none")
+        raise InputError(
+            f"SNAPSHOT={request.snapshot}: expected a date such as {pins.snapshot}, or none"
+        )
     if request.snapshot:
         return request.snapshot.removesuffix("none")
     return pins.snapshot if base and base.pinned else ""
 
 
-def definition_arguments(pins: Pins, base: Base, python: str, snapshot: str, fabric: Fabric) -> dict[str, str]:
+def definition_arguments(
+    pins: Pins, base: Base, python: str, snapshot: str, fabric: Fabric
+) -> dict[str, str]:
     """Return the values of the definition's %arguments."""
     commit, dirty = revision()
     return {
@@ -191,16 +237,26 @@ def build_command(
     command += ["--mksquashfs-args", pins.squashfs] if pins.squashfs else []
     if base.local:
         # A folder can be bound into a build only where it exists in the base.
-        folders = [path for path in wheel_folders() if (base.local / str(path).lstrip("/")).is_dir()]
+        folders = [
+            path for path in wheel_folders() if (base.local / str(path).lstrip("/")).is_dir()
+        ]
         command += [word for path in folders for word in ("--bind", f"{path}:{path}:ro")]
     command += [word for key, value in values.items() for word in ("--build-arg", f"{key}={value}")]
     return [*command, str(out), str(definition)]
 
 
 def build_definition(
-    pins: Pins, engine: Engine, definition: Path, base: Base, values: dict[str, str], fabric: Fabric, out: Path
+    pins: Pins,
+    engine: Engine,
+    definition: Path,
+    base: Base,
+    values: dict[str, str],
+    fabric: Fabric,
+    out: Path,
 ) -> str:
-    """Build the SIF with the engine, in a folder that the relative paths in `values` start from; return its output."""
+    """Build the SIF with the engine, in a folder that the relative paths in `values` start from;
+    return its output.
+    """
     with tempfile.TemporaryDirectory(dir=scratch_folder(), prefix="build-") as name:
         folder = Path(name)
         (folder / "containers").symlink_to(CONTAINERS)
@@ -227,25 +283,40 @@ def show_plan(
     as_of = f" as of {values['SNAPSHOT']}" if values["SNAPSHOT"] else ""
     parts = pins.lock.read_text(encoding="utf-8").split(REST)
     vendor, own = (re.findall(r"(?m)^(\w\S*==[^\s\\]+)", part) for part in parts)
-    origin = f"{base.local}" if base.local else f"docker://{base.name}@{base.digest}, pulled from its registry"
+    origin = (
+        f"{base.local}"
+        if base.local
+        else f"docker://{base.name}@{base.digest}, pulled from its registry"
+    )
     rows = [("image", f"{image} and {sidecar_path(image).name}"), ("route", route)]
     rows += [("base", f"{origin} ({'pinned' if base.pinned else 'not the pinned one'})")]
-    rows += [("apt", f"{' '.join(packages(definition, values))}, from the archive of the base{as_of}")]
+    rows += [
+        ("apt", f"{' '.join(packages(definition, values))}, from the archive of the base{as_of}")
+    ]
     rows += [("pip", f"{', '.join(vendor)} from {pins.index}")] if vendor else []
     rows += [("pip", f"{len(own)} packages of {values['LOCK']} from pip's own index, by hash")]
     rows += [
-        ("fabric", f"{source.file} from {fabric.folder or source.url}, built in the image") for source in fabric.sources
+        ("fabric", f"{source.file} from {fabric.folder or source.url}, built in the image")
+        for source in fabric.sources
     ]
     rows += [("wheel", f"{values['WHEEL']}, made of these sources where they have changed")]
     rows += [
-        ("disk", f"{needed} GB in {folder}, {free:.1f} GB are free") for folder, free, needed, _ in disks(pins, image)
+        ("disk", f"{needed} GB in {folder}, {free:.1f} GB are free")
+        for folder, free, needed, _ in disks(pins, image)
     ]
     if engine:
         rows += [
-            ("signature", "with your key" if has_key(engine) else f"none: `{engine.name} key newpair` makes a key")
+            (
+                "signature",
+                "with your key"
+                if has_key(engine)
+                else f"none: `{engine.name} key newpair` makes a key",
+            )
         ]
     if engine and route.startswith("definition"):
-        rows += [("command", shlex.join(build_command(pins, engine, definition, base, values, image)))]
+        rows += [
+            ("command", shlex.join(build_command(pins, engine, definition, base, values, image)))
+        ]
     return "\n".join(f"{name:<12}{text}" for name, text in rows)
 
 
@@ -258,7 +329,8 @@ def choose_route(requested: str, engine: Engine | None) -> tuple[str, str]:
 
 
 def build(request: Request) -> Path | str:
-    """Build an image with its sidecar and return the path of the image; or only return what would be done.
+    """Build an image with its sidecar and return the path of the image; or only return what would
+    be done.
 
     Raises
     ------
@@ -276,7 +348,11 @@ def build(request: Request) -> Path | str:
     base = collect(lambda: choose_base(request, pins), problems)
     fabric = collect(lambda: choose_fabric(request.fabric), problems)
     snapshot = collect(lambda: choose_snapshot(request, pins, base), problems)
-    python = collect(lambda: choose_python(request, pins, base), problems) if base and pins.lock.exists() else ""
+    python = (
+        collect(lambda: choose_python(request, pins, base), problems)
+        if base and pins.lock.exists()
+        else ""
+    )
     absences += [*(collect(lambda: disk_problems(pins, image), problems) or []), *wheel_problems()]
     is_shown = request.submit == "0"
     raise_if_any(problems if is_shown else [*problems, *absences])
@@ -284,11 +360,17 @@ def build(request: Request) -> Path | str:
     route, reason = choose_route(request.route, engine)
     if is_shown:
         for absence in absences:
-            print(f"containers/build: warning: nothing could be built here: {absence}", file=sys.stderr)
+            print(
+                f"containers/build: warning: nothing could be built here: {absence}",
+                file=sys.stderr,
+            )
         why = f"{route}: this user cannot build a definition here: {reason}" if reason else route
         return show_plan(pins, image, definition, base, values, fabric, engine, why)
     if reason:
-        print(f"This user cannot build a definition here: {reason}\nBuilding a layer over the base instead.")
+        print(
+            f"This user cannot build a definition here: {reason}\nBuilding a layer over the base "
+            "instead."
+        )
     write_image(pins, engine, base, definition, values, fabric, image, route)
     return image
 
@@ -311,7 +393,9 @@ def write_image(
         new_image = files.enter_context(atomic_file(image))
         new_layer = files.enter_context(atomic_file(layer)) if route == "layer" else None
         if new_layer:
-            log = build_layer(pins, engine, definition, base.local, values, fabric, new_image, new_layer)
+            log = build_layer(
+                pins, engine, definition, base.local, values, fabric, new_image, new_layer
+            )
         else:
             log = build_definition(pins, engine, definition, base, values, fabric, new_image)
         sbom = run_in_image(engine, new_image, new_layer, ["cat", "/opt/aam/sbom.json"])

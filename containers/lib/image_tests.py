@@ -1,11 +1,12 @@
 """Run the tests inside an image.
 
-The tests run from a copy of the committed and changed files, so that the image's own aam is imported. JUnit XML and
-the reports of the self-test and of aam doctor are written to results/FLAVOUR. Without --no-gpu a GPU must be
-visible, and every test with the marker `gpu` must have run.
+The tests run from a copy of the committed and changed files, so that the image's own aam is
+imported. JUnit XML and the reports of the self-test and of aam doctor are written to
+results/FLAVOUR. Without --no-gpu a GPU must be visible, and every test with the marker `gpu` must
+have run.
 
-Exit status: that of pytest; 1 when a GPU or a GPU test is missing; 2 when there is no image, or its aam is not that
-of these sources. Needs Python 3.11 or newer and nothing else.
+Exit status: that of pytest; 1 when a GPU or a GPU test is missing; 2 when there is no image, or its
+aam is not that of these sources. Needs Python 3.11 or newer and nothing else.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from containers.lib.wheels import source_digest
 
 PROGRAM = "containers/test"
 RUN_SWITCHES = ("--nv", "--rocm", "--contain")
-# -P keeps the copy of aam beside the tests off the path. Tests of engines and clusters cannot run inside an image.
+# -P keeps the copy of aam beside the tests off the path. Tests of engines and clusters cannot run
+# inside an image.
 PYTEST = ["python", "-P", "-m", "pytest", "-p", "no:cacheprovider", "--ignore=tests/cluster"]
 
 
@@ -42,16 +44,24 @@ def copy_sources(folder: Path) -> None:
             shutil.copy(ROOT / name, folder / name)
     if names == [""]:
         shutil.copytree(
-            ROOT, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", "*.sif", "*.oci.tar", "dist", "demo")
+            ROOT,
+            folder,
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns(".*", "*.sif", "*.oci.tar", "dist", "demo"),
         )
 
 
 def check_image(image: Path, flavour: str) -> None:
-    """Raise `InputError` for an image that is missing, or whose aam is not that of these sources."""
+    """Raise `InputError` for an image that is missing, or whose aam is not that of these
+    sources.
+    """
     if not image.exists():
         raise InputError(f"{image}: is missing; make container-{flavour} builds it")
     if read_sidecar(image).aam_sha256 != source_digest():
-        raise InputError(f"{image.name}: holds another aam than these sources; make container-{flavour} builds it anew")
+        raise InputError(
+            f"{image.name}: holds another aam than these sources; make container-{flavour} "
+            "builds it anew"
+        )
 
 
 def gpu_tests(enter: list[str], folder: Path) -> set[str]:
@@ -75,9 +85,13 @@ def missing_tests(expected: set[str], junit: Path) -> list[str]:
 
 
 def write_reports(enter: list[str], folder: Path, results: Path, need_gpu: bool) -> int:
-    """Write the reports of the self-test and of aam doctor; return the exit status of the self-test."""
+    """Write the reports of the self-test and of aam doctor; return the exit status of the
+    self-test.
+    """
     words = ["--json", str(results / "selftest.json"), *(["--need-device"] if need_gpu else [])]
-    status = subprocess.run([*enter, "python", "/opt/aam/selftest.py", *words], cwd=folder).returncode
+    status = subprocess.run(
+        [*enter, "python", "/opt/aam/selftest.py", *words], cwd=folder
+    ).returncode
     subprocess.run([*enter, "aam", "doctor", "--output", str(results / "doctor.json")], cwd=folder)
     return status
 
@@ -122,7 +136,11 @@ def run(options: argparse.Namespace, pytest_words: list[str]) -> int:
         if write_reports(enter, folder, results, need_gpu):
             raise FailedError(
                 f"{image.name}: its self-test failed, see above and {results}/selftest.json",
-                *([f"without a GPU: nox -s test_{options.flavour} -- --no-gpu"] if need_gpu else []),
+                *(
+                    [f"without a GPU: nox -s test_{options.flavour} -- --no-gpu"]
+                    if need_gpu
+                    else []
+                ),
             )
         markers = ["-m", "not cluster"] if need_gpu else []
         command = [*enter, *PYTEST, f"--junit-xml={junit}", *markers, *pytest_words]

@@ -1,8 +1,10 @@
-"""An image for users who may not build one: the base, pulled by digest, and a layer with the environment.
+"""An image for users who may not build one: the base, pulled by digest, and a layer with the
+environment.
 
-Everything runs as the user. Packages of the definition that the base lacks are downloaded by the base's own apt
-and unpacked. The environment is made inside the base, from the same lock and by the same script as in a
-definition. Both are packed as one squashfs, which containers/run mounts over the base.
+Everything runs as the user. Packages of the definition that the base lacks are downloaded by the
+base's own apt and unpacked. The environment is made inside the base, from the same lock and by the
+same script as in a definition. Both are packed as one squashfs, which containers/run mounts over
+the base.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ from containers.lib.wheels import wheel_folders, wheel_path
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
 SHELL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# Runs in the base: unpacks packages into the folder $1, as of the snapshot $2 or of now; the other words name packages.
-# A snapshot is read by https: the certificates are unpacked aside, and what the layer gets is of the snapshot's date.
+# Runs in the base: unpacks packages into the folder $1, as of the snapshot $2 or of now; the other
+# words name packages. A snapshot is read by https: the certificates are unpacked aside, and what
+# the layer gets is of the snapshot's date.
 UNPACK_PACKAGES = r"""
 set -eu
 layer=$1; snapshot=$2; dated=; shift 2
@@ -55,7 +58,7 @@ for file in "$state"/cache/archives/*.deb; do
     dpkg-deb --show --showformat='${Package}\t${Version}\t${Architecture}\n' "$file"
 done | sort > "$layer/opt/aam/debs.txt"
 rm -rf "$state"
-"""
+"""  # noqa: E501
 
 
 def section(definition: Path, name: str) -> str:
@@ -81,33 +84,63 @@ def mksquashfs_path() -> str:
     """Return the path of the program mksquashfs."""
     program = shutil.which("mksquashfs", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if not program:
-        raise InputError("mksquashfs: not found on PATH or in /usr/sbin; install squashfs-tools, or load its module")
+        raise InputError(
+            "mksquashfs: not found on PATH or in /usr/sbin; install squashfs-tools, or load its "
+            "module"
+        )
     return program
 
 
 def make_squashfs(folder: Path, out: Path, options: str) -> None:
     """Pack a folder as a squashfs whose files belong to root, with the options of pins.toml."""
-    command = [mksquashfs_path(), str(folder), str(out), "-noappend", "-all-root", "-no-progress", "-quiet"]
+    command = [
+        mksquashfs_path(),
+        str(folder),
+        str(out),
+        "-noappend",
+        "-all-root",
+        "-no-progress",
+        "-quiet",
+    ]
     command += options.split()
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise FailedError(f"{out.name}: mksquashfs failed:", *done.stderr.strip().splitlines()[-3:])
 
 
-def run_in_base(engine: Engine, image: Path, command: list[str], binds: list[str], overlay: Path | None = None) -> str:
-    """Run a command in the base, which sees nothing of this machine but the binds; return its output."""
+def run_in_base(
+    engine: Engine, image: Path, command: list[str], binds: list[str], overlay: Path | None = None
+) -> str:
+    """Run a command in the base, which sees nothing of this machine but the binds; return its
+    output.
+    """
     words = [engine.command, "exec", "--cleanenv", "--contain", "--no-home", "--pwd", "/"]
     words += ["--overlay", f"{overlay}:ro"] if overlay else []
     words += [word for bind in binds for word in ("--bind", bind)]
-    return run_engine([*words, str(image), "env", f"PATH={SHELL_PATH}", *command], "making the layer")
+    return run_engine(
+        [*words, str(image), "env", f"PATH={SHELL_PATH}", *command], "making the layer"
+    )
 
 
 def base_lacks_packages(engine: Engine, image: Path, python: str) -> bool:
-    """Return whether the base lacks Python, its headers, its venv, certificates or a compiler for C and C++."""
+    """Return whether the base lacks Python, its headers, its venv, certificates or a compiler for C
+    and C++.
+    """
     check = f"command -v gcc && command -v g++ && test -s /{CERTIFICATES} && "
     check += f"python{python} -c 'import ensurepip, sysconfig, os; "
     check += 'assert os.path.exists(sysconfig.get_paths()["include"] + "/Python.h")\''
-    command = [engine.command, "exec", "--cleanenv", "--no-home", "--pwd", "/", str(image), "sh", "-c", check]
+    command = [
+        engine.command,
+        "exec",
+        "--cleanenv",
+        "--no-home",
+        "--pwd",
+        "/",
+        str(image),
+        "sh",
+        "-c",
+        check,
+    ]
     return subprocess.run(command, capture_output=True).returncode != 0
 
 
@@ -119,7 +152,9 @@ def get_base(engine: Engine, local: Path | None, values: dict[str, str], out: Pa
         run_engine([engine.command, "build", str(out), str(local)], f"packing {local.name}")
     else:
         source = f"docker://{values['BASE']}@{values['DIGEST']}"
-        run_engine([engine.command, "pull", "--disable-cache", str(out), source], f"pulling {source}")
+        run_engine(
+            [engine.command, "pull", "--disable-cache", str(out), source], f"pulling {source}"
+        )
 
 
 def add_definition_files(root: Path, definition: Path, values: dict[str, str]) -> None:
@@ -139,7 +174,9 @@ def add_definition_files(root: Path, definition: Path, values: dict[str, str]) -
 
 def make_links(root: Path) -> None:
     """Make in a layer what the packages' install scripts would have made: none of them has run."""
-    subprocess.run([sys.executable, "-S", str(CONTAINERS / "inside" / "links.py"), str(root)], check=True)
+    subprocess.run(
+        [sys.executable, "-S", str(CONTAINERS / "inside" / "links.py"), str(root)], check=True
+    )
 
 
 def build_layer(
@@ -152,7 +189,8 @@ def build_layer(
     base: Path,
     out: Path,
 ) -> str:
-    """Get the base image and make the layer that is mounted over it; return what the programs printed.
+    """Get the base image and make the layer that is mounted over it; return what the programs
+    printed.
 
     Parameters
     ----------
@@ -177,7 +215,15 @@ def build_layer(
         temporary.mkdir()
         bind_tmp = f"{temporary}:/tmp"
         if fabric.sources or base_lacks_packages(engine, base, python):
-            unpack = ["sh", "-c", UNPACK_PACKAGES, "unpack", "/mnt", values["SNAPSHOT"], *packages(definition, values)]
+            unpack = [
+                "sh",
+                "-c",
+                UNPACK_PACKAGES,
+                "unpack",
+                "/mnt",
+                values["SNAPSHOT"],
+                *packages(definition, values),
+            ]
             log += run_in_base(engine, base, unpack, [f"{root}:/mnt", bind_tmp])
             make_links(root)
             packages_layer = Path(name) / "packages.squashfs"
@@ -185,13 +231,21 @@ def build_layer(
         add_definition_files(root, definition, values)
         shutil.copy(wheel_path(), temporary)
         fill_fabric(temporary / "fabric", fabric)
-        binds = [bind_tmp, *(f"{root}/opt/{name}:/opt/{name}" for name in ("aam", "venv", "fabric"))]
+        binds = [
+            bind_tmp,
+            *(f"{root}/opt/{name}:/opt/{name}" for name in ("aam", "venv", "fabric")),
+        ]
         binds += [f"{folder}:{folder}:ro" for folder in wheel_folders()]
-        make = f"python{python} /opt/aam/environment.py /opt/venv /opt/aam/lock.txt --index '{values['INDEX']}'"
+        make = (
+            f"python{python} /opt/aam/environment.py /opt/venv /opt/aam/lock.txt --index "
+            f"'{values['INDEX']}'"
+        )
         make += f" --wheel /tmp/{wheel_path().name} --no-cache"
         make += f" && python{python} /tmp/fabric/build.py /opt/fabric"
         make += " && /opt/venv/bin/python /opt/aam/sbom.py /opt/aam/lock.txt > /opt/aam/sbom.json"
         log += run_in_base(engine, base, ["sh", "-euc", make], binds, packages_layer)
         make_links(root)
         make_squashfs(root, out, pins.squashfs)
-        return log + run_in_base(engine, base, ["/opt/venv/bin/python", "/opt/aam/selftest.py"], [bind_tmp], out)
+        return log + run_in_base(
+            engine, base, ["/opt/venv/bin/python", "/opt/aam/selftest.py"], [bind_tmp], out
+        )

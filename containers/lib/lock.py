@@ -23,11 +23,28 @@ HASH = re.compile(r"sha256:([0-9a-f]{64})")
 
 def run_uv(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run uv's resolver for all supported Pythons, with hashes and nothing about this machine."""
-    command = [sys.executable, "-m", "uv", "pip", "compile", "--universal", "--python-version", LOWEST_PYTHON]
-    command += ["--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
+    command = [
+        sys.executable,
+        "-m",
+        "uv",
+        "pip",
+        "compile",
+        "--universal",
+        "--python-version",
+        LOWEST_PYTHON,
+    ]
+    command += [
+        "--generate-hashes",
+        "--no-header",
+        "--no-annotate",
+        "--no-emit-index-url",
+        "--no-emit-find-links",
+    ]
     command += ["--python", sys.executable, "--no-config", *arguments]
     environment = {**os.environ, "UV_HTTP_RETRIES": os.environ.get("UV_HTTP_RETRIES", "1")}
-    return subprocess.run(command, cwd=ROOT, env=environment, input=stdin, capture_output=True, text=True)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, input=stdin, capture_output=True, text=True
+    )
 
 
 def resolve(pins: Pins) -> str:
@@ -46,7 +63,9 @@ def resolve(pins: Pins) -> str:
 
 
 def confirmed_hashes(pins: Pins) -> set[str]:
-    """Return the hashes of the vendor's wheels that its index, or a wheel file on this machine, confirms."""
+    """Return the hashes of the vendor's wheels that its index, or a wheel file on this machine,
+    confirms.
+    """
     confirmed = set()
     for requirement in pins.wheels:
         done = run_uv("--no-deps", "--default-index", pins.index, "-", stdin=requirement + "\n")
@@ -64,7 +83,8 @@ def check_index_has_pins(pins: Pins, requirement: str, index_hashes: set[str]) -
     missing = sorted(set(pins.wheels[requirement]) - index_hashes)
     if missing:
         raise InputError(
-            f"containers/pins.toml: [{pins.flavour}.wheels] {requirement}: {pins.index} holds no file with SHA-256",
+            f"containers/pins.toml: [{pins.flavour}.wheels] {requirement}: {pins.index} holds no "
+            "file with SHA-256",
             *(f"  {digest}" for digest in missing),
             "it holds these; check them and correct the pin:",
             *(f"  {digest}" for digest in sorted(index_hashes)),
@@ -72,12 +92,21 @@ def check_index_has_pins(pins: Pins, requirement: str, index_hashes: set[str]) -
 
 
 def vendor_lines(pins: Pins) -> str:
-    """Return the lines of a lock for the vendor's wheels; a comment names the hashes that nothing has confirmed."""
+    """Return the lines of a lock for the vendor's wheels; a comment names the hashes that nothing
+    has confirmed.
+    """
     text = ""
     for requirement, hashes in pins.wheels.items():
         unseen = [digest[:12] for digest in hashes if digest not in pins.seen]
-        text += f"# unverified until a networked make lock has seen it: {', '.join(unseen)}\n" if unseen else ""
-        text += " \\\n    ".join([requirement, *(f"--hash=sha256:{digest}" for digest in hashes)]) + "\n"
+        text += (
+            f"# unverified until a networked make lock has seen it: {', '.join(unseen)}\n"
+            if unseen
+            else ""
+        )
+        text += (
+            " \\\n    ".join([requirement, *(f"--hash=sha256:{digest}" for digest in hashes)])
+            + "\n"
+        )
     return text
 
 
@@ -89,7 +118,9 @@ def highest_python() -> str:
 
 
 def record_confirmed(pins: Pins) -> Pins:
-    """Look for pinned hashes that nothing has confirmed yet, record those that are confirmed now, return the pins."""
+    """Look for pinned hashes that nothing has confirmed yet, record those that are confirmed now,
+    return the pins.
+    """
     unseen = {digest for hashes in pins.wheels.values() for digest in hashes} - set(pins.seen)
     newly_seen = confirmed_hashes(pins) & unseen if unseen else set()
     if newly_seen:
@@ -102,7 +133,10 @@ def lock(flavour: str) -> str:
     pins = record_confirmed(read_pins(flavour))
     if not lock_problems(pins):
         return f"{pins.lock.name}: up to date"
-    head = "# Made by `make lock` with uv from pyproject.toml and containers/pins.toml; not edited by hand.\n"
+    head = (
+        "# Made by `make lock` with uv from pyproject.toml and containers/pins.toml; not "
+        "edited by hand.\n"
+    )
     head += f"# inputs: {inputs_digest(pins)}\n# python: {LOWEST_PYTHON} to {highest_python()}\n"
     head += f"# runtime: {pins.runtime}\n# index: {pins.index}\n"
     write_text(pins.lock, head + vendor_lines(pins) + REST + resolve(pins))
@@ -115,6 +149,9 @@ def lock(flavour: str) -> str:
 def lock_all(flavours: tuple[str, ...]) -> None:
     """Bring the locks of several flavours up to date and print which were written."""
     if importlib.util.find_spec("uv") is None:
-        raise InputError(f"{sys.executable} has no uv: make setup installs it, or name another Python that has it")
+        raise InputError(
+            f"{sys.executable} has no uv: make setup installs it, or name another Python that "
+            "has it"
+        )
     for flavour in flavours:
         print(lock(flavour), flush=True)

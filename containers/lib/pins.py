@@ -18,7 +18,8 @@ PROJECT = ROOT / "pyproject.toml"
 FLAVOURS = ("rocm", "cuda", "cpu")
 # Locks that no image is made from are added.
 LOCKS = (*FLAVOURS, "runtime")
-# In a lock, the wheels of the vendor's index stand above this line; containers/inside/environment.py reads it too.
+# In a lock, the wheels of the vendor's index stand above this line;
+# containers/inside/environment.py reads it too.
 REST = "# --- from pip's own index\n"
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -57,10 +58,14 @@ class Pins:
 def read_pins(flavour: str, path: Path = PINS) -> Pins:
     """Return the pins of one flavour."""
     if flavour not in LOCKS:
-        raise InputError(f"{flavour!r} is not a flavour of the image: expected one of {', '.join(LOCKS)}")
+        raise InputError(
+            f"{flavour!r} is not a flavour of the image: expected one of {', '.join(LOCKS)}"
+        )
     tables = tomllib.loads(path.read_text(encoding="utf-8"))
     table = {**tables.get(tables[flavour].get("like"), {}), **tables[flavour]}
-    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in table.items()
+    }
     return Pins(flavour=flavour, **values)
 
 
@@ -76,16 +81,25 @@ def record(flavour: str, name: str, value: str | list[str], path: Path = PINS) -
 
 
 def inputs_digest(pins: Pins) -> str:
-    """Return a digest of everything that decides what the lock holds; when it differs, the lock is out of date."""
+    """Return a digest of everything that decides what the lock holds; when it differs, the lock is
+    out of date.
+    """
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
-    requested = {name: project[name] for name in ("requires-python", "dependencies", "optional-dependencies")}
-    pinned = {name: getattr(pins, name) for name in ("extras", "index", "requires", "seen", "runtime", "wheels")}
+    requested = {
+        name: project[name] for name in ("requires-python", "dependencies", "optional-dependencies")
+    }
+    pinned = {
+        name: getattr(pins, name)
+        for name in ("extras", "index", "requires", "seen", "runtime", "wheels")
+    }
     text = json.dumps([requested, pinned], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def lock_problems(pins: Pins) -> list[str]:
-    """Return what is wrong with the lock of a flavour: missing, out of date, not pinned or not hashed."""
+    """Return what is wrong with the lock of a flavour: missing, out of date, not pinned or not
+    hashed.
+    """
     name = pins.lock.relative_to(ROOT)
     if not pins.lock.exists():
         return [f"{name}: is missing; make lock writes it"]
@@ -97,12 +111,18 @@ def lock_text_problems(pins: Pins, text: str) -> list[str]:
     name = pins.lock.relative_to(ROOT)
     problems = []
     if f"# inputs: {inputs_digest(pins)}\n" not in text:
-        problems.append(f"{name}: is older than pyproject.toml or containers/pins.toml; make lock brings it up to date")
+        problems.append(
+            f"{name}: is older than pyproject.toml or containers/pins.toml; make lock brings it "
+            "up to date"
+        )
     joined = re.sub(r"\\\n\s*", "", re.sub(r"(?m)^#.*\n", "", text))
     for line in filter(None, map(str.strip, joined.splitlines())):
         requirement = line.partition("--hash")[0].strip()
         if not re.fullmatch(r"[\w.-]+==[\w.+]+( ; .+)?", requirement):
-            problems.append(f"{name}: {requirement!r} is not pinned to one version; make lock writes the file anew")
+            problems.append(
+                f"{name}: {requirement!r} is not pinned to one version; make lock writes the "
+                "file anew"
+            )
         elif not re.search(r"--hash=sha256:[0-9a-f]{64}", line):
             problems.append(f"{name}: {requirement!r} has no hash; make lock writes the file anew")
     return problems

@@ -1,4 +1,6 @@
-"""`make pin`: ask the registry, through skopeo, for the digest of each base image and record it in pins.toml."""
+"""`make pin`: ask the registry, through skopeo, for the digest of each base image and record it in
+pins.toml.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ SKOPEO = ("skopeo", "inspect", "--no-tags", "--format", "{{.Digest}}")
 
 
 def registry_digest(image: str) -> str:
-    """Return the digest that the registry has now for an image such as ``docker.io/library/ubuntu:24.04``.
+    """Return the digest that the registry has now for an image such as
+    ``docker.io/library/ubuntu:24.04``.
 
     Raises
     ------
@@ -24,7 +27,8 @@ def registry_digest(image: str) -> str:
     """
     if shutil.which("skopeo") is None:
         raise InputError(
-            "make pin: skopeo not found on PATH; install the package skopeo, or write the digest that"
+            "make pin: skopeo not found on PATH; install the package skopeo, or write the digest "
+            "that"
             " `crane digest` or the registry's page shows into containers/pins.toml"
         )
     done = subprocess.run([*SKOPEO, f"docker://{image}"], capture_output=True, text=True)
@@ -32,13 +36,16 @@ def registry_digest(image: str) -> str:
     if not DIGEST.fullmatch(digest):
         reason = done.stderr.strip()[-300:] or f"skopeo printed {digest!r}"
         raise FailedError(
-            f"{image}: the registry gave no digest: {reason}", "  make pin needs a network; nothing was changed"
+            f"{image}: the registry gave no digest: {reason}",
+            "  make pin needs a network; nothing was changed",
         )
     return digest
 
 
 def pin_all(flavours: tuple[str, ...]) -> None:
-    """Record the current digest of the base image of each flavour, and now as the date of its packages."""
+    """Record the current digest of the base image of each flavour, and now as the date of its
+    packages.
+    """
     now = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     digests: dict[str, str] = {}
     for flavour in flavours:

@@ -1,4 +1,6 @@
-"""`make release`: check what a release needs, build its files and its pages, and run the demo from its wheel."""
+"""`make release`: check what a release needs, build its files and its pages, and run the demo from
+its wheel.
+"""
 
 from __future__ import annotations
 
@@ -44,20 +46,30 @@ def version_problems() -> list[str]:
 def release_problems() -> list[str]:
     """Return why this checkout is not ready for a release."""
     problems = version_problems()
-    newest = re.search(r"(?m)^## \[(.+?)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    newest = re.search(
+        r"(?m)^## \[(.+?)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    )
     if not newest or newest[1] != version() or not re.fullmatch(r"\d{4}-\d\d-\d\d", newest[2]):
         found = newest[0] if newest else "no section"
-        problems.append(f"CHANGELOG.md: begins with {found!r}, expected '## [{version()}] - YYYY-MM-DD'")
+        problems.append(
+            f"CHANGELOG.md: begins with {found!r}, expected '## [{version()}] - YYYY-MM-DD'"
+        )
     if revision()[1]:
         names = changed_files()
-        found = f"{shown(names)} differ from the commit or are new" if names else "there is no commit"
+        found = (
+            f"{shown(names)} differ from the commit or are new" if names else "there is no commit"
+        )
         problems.append(f"git: {found}; commit them first")
     return problems
 
 
 def run(what: str, command: list[str], folder: Path) -> None:
-    """Run a command in a folder, with no Python path but its own; raise `FailedError` when it fails."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MAKE"))}
+    """Run a command in a folder, with no Python path but its own; raise `FailedError` when it
+    fails.
+    """
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MAKE"))
+    }
     environment["SOURCE_DATE_EPOCH"] = str(commit_time())
     print(f"+ {' '.join(command)}", file=sys.stderr, flush=True)
     status = subprocess.run(command, cwd=folder, env=environment).returncode
@@ -66,29 +78,46 @@ def run(what: str, command: list[str], folder: Path) -> None:
 
 
 def make_sdist(folder: Path) -> Path:
-    """Build the source distribution from the files that git knows, in `folder`, and return its path."""
+    """Build the source distribution from the files that git knows, in `folder`, and return its
+    path.
+    """
     copy_sources(folder / "sources")
-    run("the source distribution", [sys.executable, "-c", BUILD_SDIST, str(folder)], folder / "sources")
+    run(
+        "the source distribution",
+        [sys.executable, "-c", BUILD_SDIST, str(folder)],
+        folder / "sources",
+    )
     (path,) = folder.glob("*.tar.gz")
     return path
 
 
 def make_pages(folder: Path) -> Path:
-    """Build the documentation site in `folder`, and return the archive that a host of pages takes as it is."""
+    """Build the documentation site in `folder`, and return the archive that a host of pages takes
+    as it is.
+    """
     options = ["-b", "html", "-W", "--keep-going", "-n", "-q", "-d", str(folder / "doctrees")]
-    run("the pages", [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), str(folder / "pages")], folder)
+    run(
+        "the pages",
+        [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), str(folder / "pages")],
+        folder,
+    )
     name = f"attention_all_microbes-{version()}-docs"
     return Path(shutil.make_archive(str(folder / name), "zip", folder / "pages"))
 
 
 def megabytes(path: Path) -> str:
     """Return the size of a file, or of all files in a folder."""
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
+    files = (
+        [path]
+        if path.is_file()
+        else [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
+    )
     return f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB"
 
 
 def release(draft: bool) -> None:
-    """Build and try the files of a release, and leave them in dist; a draft is built in spite of what is missing.
+    """Build and try the files of a release, and leave them in dist; a draft is built in spite of
+    what is missing.
 
     Raises
     ------
@@ -104,22 +133,43 @@ def release(draft: bool) -> None:
         sdist = make_sdist(folder)
         wheel = build_wheel(sdist, folder)
         plugin = build_wheel(folder / "sources" / "plugins" / "q2-aam", folder / "plugin")
-        run("twine", [sys.executable, "-m", "twine", "check", "--strict", *map(str, (wheel, sdist, plugin))], folder)
+        run(
+            "twine",
+            [sys.executable, "-m", "twine", "check", "--strict", *map(str, (wheel, sdist, plugin))],
+            folder,
+        )
         pages = make_pages(folder)
         environment = folder / "environment"
         make = [sys.executable, str(CONTAINERS / "inside" / "environment.py"), str(environment)]
-        run("the environment", [*make, str(CONTAINERS / "lock" / "runtime.txt"), "--wheel", str(wheel)], folder)
+        run(
+            "the environment",
+            [*make, str(CONTAINERS / "lock" / "runtime.txt"), "--wheel", str(wheel)],
+            folder,
+        )
         aam = environment / "bin" / "aam"
         seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         run("aam --help", [str(aam), "--help"], folder)
         seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - seconds
-        run("the demo", ["make", "-f", str(ROOT / "Makefile"), "-o", "setup", "demo", f"AAM={aam}"], folder)
+        run(
+            "the demo",
+            ["make", "-f", str(ROOT / "Makefile"), "-o", "setup", "demo", f"AAM={aam}"],
+            folder,
+        )
         torch = next(environment.glob("lib/*/site-packages/torch"))
-        sizes = {"wheel": wheel, "sdist": sdist, "pages": pages, "environment": environment, "torch in it": torch}
+        sizes = {
+            "wheel": wheel,
+            "sdist": sdist,
+            "pages": pages,
+            "environment": environment,
+            "torch in it": torch,
+        }
         print(*(f"{what}: {megabytes(path)}" for what, path in sizes.items()), sep="\n")
         print(f"aam --help: {seconds:.2f} s of processor time")
         for path in (sdist, wheel, plugin, pages):
             with atomic_file(wheel_path().with_name(path.name)) as temporary:
                 shutil.copyfile(path, temporary)
     if not problems:
-        print(f"in {wheel_path().parent}; its tag: git tag -a v{version()} -m 'aam {version()}' {revision()[0]}")
+        print(
+            f"in {wheel_path().parent}; its tag: git tag -a v{version()} -m 'aam {version()}' "
+            f"{revision()[0]}"
+        )

@@ -1,4 +1,6 @@
-"""The JSON beside an image that records what it was made of, and the check of the image against it."""
+"""The JSON beside an image that records what it was made of, and the check of the image
+against it.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,12 @@ PAPERS = {"definition": ".def", "lock": ".lock.txt", "sbom": ".cdx.json", "log":
 class Sidecar:
     """What an image was made of.
 
-    `base` holds name, digest and whether it is the pinned one. `route` is "definition", or "layer" where the user
-    may not build; then `layer` describes the file that is mounted over the base. `unverified` names the packages
-    whose hash comes from a second-hand source. `papers` describes the files beside the image: the definition with its
-    arguments filled in, the lock, the bill of materials and the log of the build. A signature changes the bytes of an
-    image: `unsigned_sha256` is that of a signed image before it, which a second build gives where it is `reproducible`.
+    `base` holds name, digest and whether it is the pinned one. `route` is "definition", or "layer"
+    where the user may not build; then `layer` describes the file that is mounted over the base.
+    `unverified` names the packages whose hash comes from a second-hand source. `papers` describes
+    the files beside the image: the definition with its arguments filled in, the lock, the bill of
+    materials and the log of the build. A signature changes the bytes of an image: `unsigned_sha256`
+    is that of a signed image before it, which a second build gives where it is `reproducible`.
     """
 
     flavour: str
@@ -48,8 +51,12 @@ class Sidecar:
     signed: bool = False
     unsigned_sha256: str = ""  # empty: not signed, or an image of before it was recorded
     version: str = ""  # of aam; empty: an image of before it was recorded
-    snapshot: str = ""  # the date of the archive that the Debian packages are from; empty: that of the build
-    fabric: list[dict[str, str]] = field(default_factory=list)  # sources of the layer of communication; empty: none
+    snapshot: str = (
+        ""  # the date of the archive that the Debian packages are from; empty: that of the build
+    )
+    fabric: list[dict[str, str]] = field(
+        default_factory=list
+    )  # sources of the layer of communication; empty: none
     schema: int = SCHEMA
 
 
@@ -76,7 +83,10 @@ def write_papers(image: Path, texts: dict[str, str]) -> dict[str, dict[str, Any]
 def has_key(engine: Engine) -> bool:
     """Return whether the engine has a secret key of this user."""
     done = subprocess.run(
-        [engine.command, "key", "list", "--secret"], env=engine_environment(), capture_output=True, text=True
+        [engine.command, "key", "list", "--secret"],
+        env=engine_environment(),
+        capture_output=True,
+        text=True,
     )
     return done.returncode == 0 and "Fingerprint" in done.stdout
 
@@ -91,7 +101,9 @@ def sign(engine: Engine, image: Path) -> str:
     unsigned = file_digest(image)
     command = [engine.command, "sign", str(image)]
     # Without a terminal a key with a passphrase does not wait for it.
-    done = subprocess.run(command, env=engine_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env=engine_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
     if done.returncode:
         print(f"the image is not signed: {' '.join(done.stderr.strip().splitlines()[-1:])}")
         return ""
@@ -101,12 +113,21 @@ def sign(engine: Engine, image: Path) -> str:
 def signature_problems(engine: Engine, image: Path) -> list[str]:
     """Return what is wrong with the signature of an image."""
     done = subprocess.run(
-        [engine.command, "verify", "--local", str(image)], env=engine_environment(), capture_output=True, text=True
+        [engine.command, "verify", "--local", str(image)],
+        env=engine_environment(),
+        capture_output=True,
+        text=True,
     )
     if done.returncode == 0:
         return []
     last_lines = " ".join(done.stderr.strip().splitlines()[-1:])
-    return [f"{image.name}: {engine.name} verify refuses its signature ({last_lines}); is its key in your keyring?"]
+    return [
+        (
+            f"{image.name}: {engine.name} verify refuses its signature ({last_lines}); is its "
+            "key in "
+            "your keyring?"
+        )
+    ]
 
 
 def write_sidecar(sidecar: Sidecar, image: Path) -> None:
@@ -118,17 +139,31 @@ def read_sidecar(image: Path) -> Sidecar:
     """Return the sidecar of an image."""
     path = sidecar_path(image)
     if not path.exists():
-        raise InputError(f"{path}: is missing: nothing proves what is in {image.name}; build the image again")
+        raise InputError(
+            f"{path}: is missing: nothing proves what is in {image.name}; build the image again"
+        )
     try:
         return Sidecar(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
-        raise InputError(f"{path}: is not a sidecar of this version ({error}); build the image again") from error
+        raise InputError(
+            f"{path}: is not a sidecar of this version ({error}); build the image again"
+        ) from error
 
 
 def run_in_image(engine: Engine, image: Path, layer: Path | None, command: list[str]) -> bytes:
     """Run a command inside an image and return what it prints."""
     overlay = ["--overlay", f"{layer}:ro"] if layer else []
-    words = [engine.command, "exec", "--cleanenv", "--no-home", "--pwd", "/", *overlay, str(image), *command]
+    words = [
+        engine.command,
+        "exec",
+        "--cleanenv",
+        "--no-home",
+        "--pwd",
+        "/",
+        *overlay,
+        str(image),
+        *command,
+    ]
     done = subprocess.run(words, env=engine_environment(), capture_output=True)
     if done.returncode:
         last_lines = done.stderr.decode(errors="replace").strip()[-500:]
@@ -137,11 +172,14 @@ def run_in_image(engine: Engine, image: Path, layer: Path | None, command: list[
 
 
 def _difference(what: str, value: object, recorded: object, remedy: str) -> list[str]:
-    return [] if value == recorded else [f"{what}: is {value}, the sidecar has {recorded}; {remedy}"]
+    return (
+        [] if value == recorded else [f"{what}: is {value}, the sidecar has {recorded}; {remedy}"]
+    )
 
 
 def verify(pins: Pins, image: Path, engine: Engine | None) -> list[str]:
-    """Check an image against its sidecar, its lock and, with an engine, its contents; return remarks.
+    """Check an image against its sidecar, its lock and, with an engine, its contents; return
+    remarks.
 
     Raises
     ------
@@ -158,16 +196,25 @@ def verify(pins: Pins, image: Path, engine: Engine | None) -> list[str]:
             digest = file_digest(path) if path.exists() else "missing"
             problems += _difference(f"{path.name}: SHA-256", digest, recorded["sha256"], remedy)
     if pins.lock.exists():
-        problems += _difference(f"{pins.lock.name}: SHA-256", file_digest(pins.lock), sidecar.lock["sha256"], remedy)
+        problems += _difference(
+            f"{pins.lock.name}: SHA-256", file_digest(pins.lock), sidecar.lock["sha256"], remedy
+        )
     if sidecar.base["pinned"]:
-        problems += _difference("base digest in pins.toml", pins.digest, sidecar.base["digest"], remedy)
+        problems += _difference(
+            "base digest in pins.toml", pins.digest, sidecar.base["digest"], remedy
+        )
     if engine and sidecar.signed and not problems:
         problems += signature_problems(engine, image)
     if engine and not problems:
-        for name, recorded_digest in (("lock.txt", sidecar.lock["sha256"]), ("sbom.json", sidecar.sbom_sha256)):
+        for name, recorded_digest in (
+            ("lock.txt", sidecar.lock["sha256"]),
+            ("sbom.json", sidecar.sbom_sha256),
+        ):
             printed = run_in_image(engine, image, layer, ["sha256sum", f"/opt/aam/{name}"])
             digest = printed.split()[0].decode()
-            problems += _difference(f"/opt/aam/{name} in the image: SHA-256", digest, recorded_digest, remedy)
+            problems += _difference(
+                f"/opt/aam/{name} in the image: SHA-256", digest, recorded_digest, remedy
+            )
     if problems:
         raise InputError(*problems, status=FAILED)
     return remarks(pins, sidecar)
@@ -179,16 +226,29 @@ def remarks(pins: Pins, sidecar: Sidecar) -> list[str]:
     if sidecar.git["dirty"]:
         notes.append(f"built from changed files on top of commit {sidecar.git['commit']}")
     if not sidecar.base["pinned"]:
-        notes.append(f"its base is {sidecar.base['name']}@{sidecar.base['digest']}, not the pinned {pins.base}")
+        notes.append(
+            f"its base is {sidecar.base['name']}@{sidecar.base['digest']}, not the pinned "
+            f"{pins.base}"
+        )
     if not sidecar.signed:
         notes.append(
-            f"it is not signed: `{sidecar.engine['name']} key newpair` makes a key, and the next build signs with it"
+            f"it is not signed: `{sidecar.engine['name']} key newpair` makes a key, and the next "
+            "build signs with it"
         )
     if unverified(pins):
-        notes.append(f"second-hand hashes, checked by pip but not yet by make lock on a network: {unverified(pins)}")
+        notes.append(
+            "second-hand hashes, checked by pip but not yet by make lock on a network: "
+            f"{unverified(pins)}"
+        )
     if not sidecar.reproducible:
-        notes.append(f"{sidecar.engine['name']} {sidecar.engine['version']} does not build the same bytes twice")
+        notes.append(
+            f"{sidecar.engine['name']} {sidecar.engine['version']} does not build the same bytes "
+            "twice"
+        )
     elif sidecar.signed:
         digest = sidecar.unsigned_sha256 or "not recorded"
-        notes.append(f"a second build gives the same bytes but for the signature; SHA-256 before it: {digest}")
+        notes.append(
+            "a second build gives the same bytes but for the signature; SHA-256 before it: "
+            f"{digest}"
+        )
     return notes

@@ -21,7 +21,16 @@ from containers.lib.git import commit_time
 
 # The oldest setuptools that builds the wheel.
 SETUPTOOLS = 77
-SOURCES = ("aam", "containers", "slurm", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+SOURCES = (
+    "aam",
+    "containers",
+    "slurm",
+    "pyproject.toml",
+    "setup.py",
+    "MANIFEST.in",
+    "README.md",
+    "LICENSE",
+)
 # Images beside the definitions, caches, and what an installed package holds twice.
 LEFT_OUT = re.compile(r"\.(pyc|sif(\.[\w.]+)?|squashfs|oci\.tar)$|/(\.[^/]*|bundled/.*)$")
 
@@ -53,8 +62,12 @@ def source_files() -> dict[str, Path]:
 
 
 def source_digest() -> str:
-    """Return a digest of the package aam, which does not depend on the tool that packs it or on README.md."""
-    return digest_of_files({name: path for name, path in source_files().items() if name.startswith("aam/")})
+    """Return a digest of the package aam, which does not depend on the tool that packs it or on
+    README.md.
+    """
+    return digest_of_files(
+        {name: path for name, path in source_files().items() if name.startswith("aam/")}
+    )
 
 
 def digest_of_files(files: dict[str, Path]) -> str:
@@ -64,7 +77,9 @@ def digest_of_files(files: dict[str, Path]) -> str:
 
 
 def isolation_options() -> list[str]:
-    """Return the option that saves pip a download where this Python has a setuptools that is new enough."""
+    """Return the option that saves pip a download where this Python has a setuptools that is new
+    enough.
+    """
     try:
         is_new_enough = int(metadata.version("setuptools").split(".")[0]) >= SETUPTOOLS
     except (metadata.PackageNotFoundError, ValueError):
@@ -80,29 +95,45 @@ def copy_sources(folder: Path) -> None:
 
 
 def build_wheel(sources: Path, folder: Path) -> Path:
-    """Build the wheel of a folder of sources or a source distribution, write it to `folder`, and return its path."""
+    """Build the wheel of a folder of sources or a source distribution, write it to `folder`, and
+    return its path.
+    """
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(commit_time())}
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", *isolation_options()]
     done = subprocess.run(
-        [*command, "--wheel-dir", str(folder), str(sources)], env=environment, capture_output=True, text=True
+        [*command, "--wheel-dir", str(folder), str(sources)],
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     wheels = list(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
-        raise FailedError("pip could not build the wheel of aam:", *done.stderr.strip().splitlines()[-8:])
+        raise FailedError(
+            "pip could not build the wheel of aam:", *done.stderr.strip().splitlines()[-8:]
+        )
     return wheels[0]
 
 
 def is_wheel_current() -> bool:
     """Return whether the wheel of aam was built from these sources."""
     stamp = stamp_path()
-    return wheel_path().exists() and stamp.exists() and stamp.read_text() == digest_of_files(source_files())
+    return (
+        wheel_path().exists()
+        and stamp.exists()
+        and stamp.read_text() == digest_of_files(source_files())
+    )
 
 
 def wheel_problems() -> list[str]:
-    """Return why the wheel of aam cannot be built here: Python of some systems comes without pip."""
+    """Return why the wheel of aam cannot be built here: Python of some systems comes without
+    pip.
+    """
     if importlib.util.find_spec("pip") or is_wheel_current():
         return []
-    hint = "apt-get install python3-pip, or name one that has it with PYTHON=PATH, such as that of make setup"
+    hint = (
+        "apt-get install python3-pip, or name one that has it with PYTHON=PATH, such as that "
+        "of make setup"
+    )
     return [f"PYTHON: {sys.executable} has no pip, which builds the wheel of aam; {hint}"]
 
 
@@ -124,8 +155,12 @@ def make_wheel() -> Path:
 
 def wheel_folders() -> list[Path]:
     """Return the folders of wheels on this machine that pip's settings name (find-links)."""
-    settings = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
+    settings = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True
+    ).stdout
     values = re.findall(r"(?m)^\S+\.find-links='(.*)'$", settings)
     links = [link for value in values for link in re.split(r"(?:\s|\\n)+", value)]
-    paths = [Path(unquote(urlparse(link).path)) for link in links if link.startswith(("/", "file:"))]
+    paths = [
+        Path(unquote(urlparse(link).path)) for link in links if link.startswith(("/", "file:"))
+    ]
     return sorted({path for path in paths if path.is_dir()})

@@ -1,8 +1,10 @@
-"""Makes the study of the tutorial from the artifacts that its authors published: fewer samples and ASVs, nothing else.
+"""Makes the study of the tutorial from the artifacts that its authors published: fewer samples and
+ASVs, nothing else.
 
 python docs/tutorial/make_data.py PUBLISHED docs/tutorial/qiime2-crc
 
-PUBLISHED holds table.qza, rep-seqs.qza, rooted-tree.qza, taxonomy.qza and metadata.tsv of the study.
+PUBLISHED holds table.qza, rep-seqs.qza, rooted-tree.qza, taxonomy.qza and metadata.tsv of the
+study.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ METADATA = ["sample-id", "subject", "sex", "age", "bmi", "visit", "arm", "run"]
 
 
 def main(source: Path, target: Path) -> None:
-    """Write samples that have metadata, ASVs of at least `LEAST_SAMPLES` of them, their sequences, tips and taxa."""
+    """Write samples that have metadata, ASVs of at least `LEAST_SAMPLES` of them, their sequences,
+    tips and taxa.
+    """
     target.mkdir(parents=True, exist_ok=True)
     with (source / "metadata.tsv").open() as file:
         rows = list(csv.DictReader(file, dialect="excel-tab"))
@@ -42,7 +46,10 @@ def main(source: Path, target: Path) -> None:
         path = Path(folder) / "feature-table.biom"
         write_hdf5(path, [kept], [table.sample_ids[at] for at in samples], names)
         write_artifact(
-            target / "table.qza", "FeatureTable[Frequency]", "BIOMV210DirFmt", {"feature-table.biom": path.read_bytes()}
+            target / "table.qza",
+            "FeatureTable[Frequency]",
+            "BIOMV210DirFmt",
+            {"feature-table.biom": path.read_bytes()},
         )
     wanted = set(names)
     text = read_text(source / "rep-seqs.qza", {"FeatureData[Sequence]": "dna-sequences.fasta"})
@@ -58,21 +65,30 @@ def main(source: Path, target: Path) -> None:
     tree = skbio.TreeNode.read([newick], convert_underscores=False).shear(wanted)
     tree.prune()
     write_artifact(
-        target / "rooted-tree.qza", "Phylogeny[Rooted]", "NewickDirectoryFormat", {"tree.nwk": str(tree).encode()}
+        target / "rooted-tree.qza",
+        "Phylogeny[Rooted]",
+        "NewickDirectoryFormat",
+        {"tree.nwk": str(tree).encode()},
     )
     text = read_text(source / "taxonomy.qza", {"FeatureData[Taxonomy]": "taxonomy.tsv"})
     header, *taxa = text.splitlines(keepends=True)
     text = header + "".join(line for line in taxa if line.partition("\t")[0] in wanted)
     write_artifact(
-        target / "taxonomy.qza", "FeatureData[Taxonomy]", "TSVTaxonomyDirectoryFormat", {"taxonomy.tsv": text.encode()}
+        target / "taxonomy.qza",
+        "FeatureData[Taxonomy]",
+        "TSVTaxonomyDirectoryFormat",
+        {"taxonomy.tsv": text.encode()},
     )
     with (target / "metadata.tsv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, METADATA, dialect="excel-tab", lineterminator="\n", extrasaction="ignore")
+        writer = csv.DictWriter(
+            file, METADATA, dialect="excel-tab", lineterminator="\n", extrasaction="ignore"
+        )
         writer.writeheader()
         writer.writerows(rows)
     reads = np.asarray(kept.sum(axis=1)).ravel() / np.asarray(counts.sum(axis=1)).ravel()
     print(
-        f"{kept.shape[0]} samples, {kept.shape[1]} of {counts.shape[1]} ASVs, {100 * reads.mean():.1f} % of the reads"
+        f"{kept.shape[0]} samples, {kept.shape[1]} of {counts.shape[1]} ASVs, "
+        f"{100 * reads.mean():.1f} % of the reads"
     )
 
 

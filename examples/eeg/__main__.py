@@ -11,13 +11,25 @@ PACKAGE = "examples.eeg"
 PROGRAM = Program(
     PACKAGE,
     {
-        "simulate": Command("SimulateConfig", "cohort:simulate", "write a simulated cohort", PACKAGE),
-        "pretrain": Command("PretrainConfig", "commands:pretrain", "pretrain an encoder without labels", PACKAGE),
-        "train": Command("TrainConfig", "commands:train", "train, and judge held-out subjects", PACKAGE),
-        "find": Command("FindConfig", "commands:find", "the best learning rate, the largest batch", PACKAGE),
-        "challenge": Command("ChallengeConfig", "challenge:challenge", "write or check a challenge file", PACKAGE),
+        "simulate": Command(
+            "SimulateConfig", "cohort:simulate", "write a simulated cohort", PACKAGE
+        ),
+        "pretrain": Command(
+            "PretrainConfig", "commands:pretrain", "pretrain an encoder without labels", PACKAGE
+        ),
+        "train": Command(
+            "TrainConfig", "commands:train", "train, and judge held-out subjects", PACKAGE
+        ),
+        "find": Command(
+            "FindConfig", "commands:find", "the best learning rate, the largest batch", PACKAGE
+        ),
+        "challenge": Command(
+            "ChallengeConfig", "challenge:challenge", "write or check a challenge file", PACKAGE
+        ),
         "compare": COMMANDS["compare"],
-        "submit": Command("SubmitConfig", "submit:submit_eeg", "print a job script for a cluster", "examples"),
+        "submit": Command(
+            "SubmitConfig", "submit:submit_eeg", "print a job script for a cluster", "examples"
+        ),
     },
     resumable=("pretrain", "train"),
 )

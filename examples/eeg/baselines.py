@@ -1,4 +1,6 @@
-"""What a network has to be better than: ridge regression on band power, and the mean or the most frequent class."""
+"""What a network has to be better than: ridge regression on band power, and the mean or the most
+frequent class.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,24 @@ Array = npt.NDArray[np.float64]
 
 
 def _features(data: Recordings, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """Return the logarithms of the band power of windows, computed in parts that fit into memory."""
+    """Return the logarithms of the band power of windows, computed in parts that fit into
+    memory.
+    """
     parts = [torch.from_numpy(data.windows[part]) for part in np.array_split(rows, 8) if len(part)]
     return np.concatenate([log_band_power(part, data.sampling_rate).numpy() for part in parts])
 
 
 def baseline_predictions(
-    data: Recordings, train: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], targets: list[Target]
+    data: Recordings,
+    train: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64],
+    targets: list[Target],
 ) -> dict[str, list[Array]]:
-    """Return for each baseline and target what it learns from the windows `train` and predicts for the windows `rows`.
+    """Return for each baseline and target what it learns from the windows `train` and predicts for
+    the windows `rows`.
 
-    Numbers ``[N]``, or for classes probabilities ``[N, K]``; those of ridge regression are a softmax of the decision
-    values.
+    Numbers ``[N]``, or for classes probabilities ``[N, K]``; those of ridge regression are a
+    softmax of the decision values.
     """
     x, x_new = _features(data, train), _features(data, rows)
     ridge, constant = [], []
@@ -38,7 +46,9 @@ def baseline_predictions(
         values = target.values[data.subject[train]]
         is_measured = ~np.isnan(values)
         values = values[is_measured]
-        model = make_pipeline(StandardScaler(), (RidgeClassifierCV if target.classes else RidgeCV)(PENALTIES))
+        model = make_pipeline(
+            StandardScaler(), (RidgeClassifierCV if target.classes else RidgeCV)(PENALTIES)
+        )
         model.fit(x[is_measured], values)
         if not target.classes:
             ridge.append(model.predict(x_new).astype(np.float64))

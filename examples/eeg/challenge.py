@@ -1,4 +1,6 @@
-"""Challenge files: predictions in the columns that a challenge reads, and the checks that it makes."""
+"""Challenge files: predictions in the columns that a challenge reads, and the checks that it
+makes.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,23 @@ def read_rows(path: Path, delimiter: str) -> list[dict[str, str]]:
 
 
 def challenge_rows(predictions: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the rows of a challenge file of those of predictions.tsv: one for each subject and target."""
+    """Return the rows of a challenge file of those of predictions.tsv: one for each subject and
+    target.
+    """
     names = [name for name in next(iter(predictions), {}) if name != "participant_id"]
     targets = [name for name in names if not name.endswith("_confidence")]
     return [
-        {"subject": row["participant_id"], "session": "1", "task": "rest", "target": target, "prediction": row[target],
-         "confidence": row.get(f"{target}_confidence", "")}
-        for row in predictions for target in targets
-    ]  # fmt: skip
+        {
+            "subject": row["participant_id"],
+            "session": "1",
+            "task": "rest",
+            "target": target,
+            "prediction": row[target],
+            "confidence": row.get(f"{target}_confidence", ""),
+        }
+        for row in predictions
+        for target in targets
+    ]
 
 
 def challenge_text(predictions: list[dict[str, str]]) -> str:
@@ -48,28 +59,43 @@ def challenge_text(predictions: list[dict[str, str]]) -> str:
 
 
 def challenge_problems(path: Path, predictions: list[dict[str, str]]) -> list[str]:
-    """Return what a challenge would refuse: columns, rows that are there twice or not at all, values, size."""
+    """Return what a challenge would refuse: columns, rows that are there twice or not at all,
+    values, size.
+    """
     rows = read_rows(path, ",")
     if not rows or tuple(rows[0]) != COLUMNS:
-        return [f"{path}: columns {shown(rows[0] if rows else (), 10)}, expected {shown(COLUMNS, 10)}"]
+        return [
+            f"{path}: columns {shown(rows[0] if rows else (), 10)}, expected {shown(COLUMNS, 10)}"
+        ]
     problems = []
     if path.stat().st_size > MAX_BYTES:
-        problems.append(f"{path}: {path.stat().st_size / 1e6:.1f} MB, at most {MAX_BYTES / 1e6:.0f} MB are taken")
+        problems.append(
+            f"{path}: {path.stat().st_size / 1e6:.1f} MB, at most {MAX_BYTES / 1e6:.0f} MB are "
+            "taken"
+        )
     count, expected = (
-        Counter(f"{row['subject']} {row['target']}" for row in each) for each in (rows, challenge_rows(predictions))
+        Counter(f"{row['subject']} {row['target']}" for row in each)
+        for each in (rows, challenge_rows(predictions))
     )
     listed = {
         "there twice": [key for key in count if count[key] > 1],
         "missing": expected - count,
         "not asked for": count.keys() - expected.keys(),
     }
-    problems += [f"{path}: {what}: {shown(sorted(wrong))}" for what, wrong in listed.items() if wrong]
+    problems += [
+        f"{path}: {what}: {shown(sorted(wrong))}" for what, wrong in listed.items() if wrong
+    ]
     for number, row in enumerate(rows, 2):
         is_class = bool(row["confidence"])
         if not (row["prediction"] if is_class else is_number(row["prediction"])):
-            problems.append(f"{path}, line {number}: prediction is {row['prediction']!r}, expected a finite number")
+            problems.append(
+                f"{path}, line {number}: prediction is {row['prediction']!r}, expected a finite "
+                "number"
+            )
         if is_class and not (is_number(row["confidence"]) and 0 <= float(row["confidence"]) <= 1):
-            problems.append(f"{path}, line {number}: confidence is {row['confidence']!r}, expected 0 to 1")
+            problems.append(
+                f"{path}, line {number}: confidence is {row['confidence']!r}, expected 0 to 1"
+            )
     return problems
 
 
@@ -78,7 +104,10 @@ def challenge(config: ChallengeConfig) -> dict[str, Any]:
     rows = read_rows(given(config.predictions), "\t")
     if not rows or "participant_id" not in rows[0]:
         found = shown(rows[0] if rows else (), 3)
-        raise InputError(f"{config.predictions}: columns {found}, expected 'participant_id', as `train` writes them")
+        raise InputError(
+            f"{config.predictions}: columns {found}, expected 'participant_id', as `train` "
+            "writes them"
+        )
     if config.output is not None:
         write_text(config.output, challenge_text(rows))
     checked = config.check or config.output

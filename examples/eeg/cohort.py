@@ -1,4 +1,6 @@
-"""A simulated cohort: age is in the frequency of alpha, sex in the power at 18 Hz, all else is noise."""
+"""A simulated cohort: age is in the frequency of alpha, sex in the power at 18 Hz, all else is
+noise.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ SEX_HZ = (18.0, 24.0)
 NOISE, ALPHA, BETA = 1e-5, 6e-6, {"F": (3.6e-6, 1.6e-6), "M": (1.6e-6, 3.6e-6)}
 
 
-def _pink_noise(random: np.random.Generator, channels: int, samples: int) -> npt.NDArray[np.float64]:
+def _pink_noise(
+    random: np.random.Generator, channels: int, samples: int
+) -> npt.NDArray[np.float64]:
     """Return noise ``[C, T]`` whose power falls as 1 / f, of unit root mean square."""
     spectrum = np.fft.rfft(random.standard_normal((channels, samples)))
     spectrum /= np.sqrt(np.maximum(np.arange(spectrum.shape[1]), 1))
@@ -37,9 +41,15 @@ def _pink_noise(random: np.random.Generator, channels: int, samples: int) -> npt
 
 
 def _rhythm(random: np.random.Generator, hertz: float, samples: int) -> npt.NDArray[np.float64]:
-    """Return a rhythm ``[T]`` of unit root mean square whose phase drifts and whose amplitude waxes and wanes."""
-    phase = 2 * np.pi * hertz * np.arange(samples) / SAMPLING_RATE + np.cumsum(0.05 * random.standard_normal(samples))
-    envelope = 1 + 0.3 * np.sin(2 * np.pi * 0.3 * np.arange(samples) / SAMPLING_RATE + random.uniform(0, 6))
+    """Return a rhythm ``[T]`` of unit root mean square whose phase drifts and whose amplitude waxes
+    and wanes.
+    """
+    phase = 2 * np.pi * hertz * np.arange(samples) / SAMPLING_RATE + np.cumsum(
+        0.05 * random.standard_normal(samples)
+    )
+    envelope = 1 + 0.3 * np.sin(
+        2 * np.pi * 0.3 * np.arange(samples) / SAMPLING_RATE + random.uniform(0, 6)
+    )
     wave = envelope * np.sin(phase + random.uniform(0, 6))
     return np.asarray(wave / wave.std())
 
@@ -52,17 +62,26 @@ def record(config: SimulateConfig, subject: int) -> tuple[npt.NDArray[np.float64
     signal = NOISE * _pink_noise(random, config.channels, samples)
     place = np.linspace(0, np.pi, config.channels)
     rhythms = [(ALPHA_HZ + ALPHA_HZ_PER_YEAR * (age - YOUNGEST), ALPHA, np.cos(place))]
-    rhythms += [(hertz, amplitude, np.sin(place)) for hertz, amplitude in zip(SEX_HZ, BETA[sex], strict=True)]
+    rhythms += [
+        (hertz, amplitude, np.sin(place))
+        for hertz, amplitude in zip(SEX_HZ, BETA[sex], strict=True)
+    ]
     for hertz, amplitude, topography in rhythms:
         pattern = topography + 0.3 * random.standard_normal(config.channels)
-        signal += amplitude * pattern[:, None] * _rhythm(random, hertz * random.uniform(0.995, 1.005), samples)
+        signal += (
+            amplitude
+            * pattern[:, None]
+            * _rhythm(random, hertz * random.uniform(0.995, 1.005), samples)
+        )
     return signal, age, sex
 
 
 def write_recording(path: Path, signal: npt.NDArray[np.float64]) -> None:
     """Write a recording ``[C, T]`` in volts as a FIF file."""
     mne = import_extra("mne", "eeg", "writing recordings")
-    info = mne.create_info([f"E{number + 1}" for number in range(len(signal))], SAMPLING_RATE, "eeg")
+    info = mne.create_info(
+        [f"E{number + 1}" for number in range(len(signal))], SAMPLING_RATE, "eeg"
+    )
     mne.io.RawArray(signal, info, verbose="error").save(path, fmt="single", verbose="error")
 
 
@@ -81,6 +100,12 @@ def simulate(config: SimulateConfig) -> dict[str, Any]:
             (folder / name / "eeg").mkdir(parents=True)
             write_recording(folder / name / "eeg" / f"{name}_task-rest_eeg.fif", signal)
         (folder / "participants.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        description = {"Name": "Simulated cohort", "BIDSVersion": "1.9.0", "DatasetType": "derivative"}
-        (folder / "dataset_description.json").write_text(json.dumps(description) + "\n", encoding="utf-8")
+        description = {
+            "Name": "Simulated cohort",
+            "BIDSVersion": "1.9.0",
+            "DatasetType": "derivative",
+        }
+        (folder / "dataset_description.json").write_text(
+            json.dumps(description) + "\n", encoding="utf-8"
+        )
     return {"cohort": output, "subjects": config.subjects}

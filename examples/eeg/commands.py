@@ -43,8 +43,24 @@ from examples.eeg.config import (
     model_problems,
 )
 from examples.eeg.network import PatchEncoder, Predictor, Pretrainer, make_encoder
-from examples.eeg.recordings import Recordings, Rows, Target, check_splits, make_splits, make_targets, read_recordings
-from examples.eeg.task import Array, LabelTask, PretrainingTask, Setting, by_subject, predict, scores
+from examples.eeg.recordings import (
+    Recordings,
+    Rows,
+    Target,
+    check_splits,
+    make_splits,
+    make_targets,
+    read_recordings,
+)
+from examples.eeg.task import (
+    Array,
+    LabelTask,
+    PretrainingTask,
+    Setting,
+    by_subject,
+    predict,
+    scores,
+)
 from examples.runs import fit_and_save, plan_with_device
 
 MODULE = "examples.eeg"
@@ -60,13 +76,20 @@ def _check(config: PretrainConfig | TrainConfig | FindConfig) -> dict[str, Path]
 
 
 def build(
-    data: Recordings, targets: list[Target], train: npt.NDArray[np.int64], options: ModelOptions, seed: int
+    data: Recordings,
+    targets: list[Target],
+    train: npt.NDArray[np.int64],
+    options: ModelOptions,
+    seed: int,
 ) -> Predictor:
     """Return a network with new weights, for targets on the scales of the training windows."""
     torch.manual_seed(seed)
     encoder = make_encoder(data.shape, data.sampling_rate, options)
     values = [target.values[data.subject[train]] for target in targets]
-    scale = [(0.0, 1.0) if t.classes else (np.nanmean(v), np.nanstd(v)) for t, v in zip(targets, values, strict=True)]
+    scale = [
+        (0.0, 1.0) if t.classes else (np.nanmean(v), np.nanstd(v))
+        for t, v in zip(targets, values, strict=True)
+    ]
     return Predictor(encoder, targets, torch.tensor(scale, dtype=torch.float32))
 
 
@@ -80,7 +103,9 @@ def pretrain(config: PretrainConfig) -> int:
         (split,) = make_splits(data.subjects, config.labels, config.runtime.seed)
         return data, split
 
-    def work(run: RunDirectory, device: torch.device, inputs: tuple[Recordings, Split]) -> dict[str, Any]:
+    def work(
+        run: RunDirectory, device: torch.device, inputs: tuple[Recordings, Split]
+    ) -> dict[str, Any]:
         data, split = inputs
         write_split(run.path / "split.tsv", split)
         torch.manual_seed(config.runtime.seed)
@@ -88,21 +113,28 @@ def pretrain(config: PretrainConfig) -> int:
         model = Pretrainer(encoder, data.shape[0], config.model)
         setting = Setting(config.train, config.runtime, device, run.world)
         task = PretrainingTask(model, data, data.rows_of(split), config, setting)
-        state = fit_and_save(lambda: task, config.train, run, run.path, "pretrain", {"model": to_dict(config.model)})
+        state = fit_and_save(
+            lambda: task, config.train, run, run.path, "pretrain", {"model": to_dict(config.model)}
+        )
         return {"best_epoch": state.facts["best_epoch"]}
 
-    prepare = plan_with_device(config, config.runtime, files, ("split.tsv", *training_outputs()), read, work)
+    prepare = plan_with_device(
+        config, config.runtime, files, ("split.tsv", *training_outputs()), read, work
+    )
     return run_command(f"{MODULE} pretrain", config.runtime, prepare, MODULE)
 
 
 def load_encoder(model: Predictor, folder: Path) -> None:
-    """Give a network the encoder that `pretrain` wrote; `InputError` where it is not of the same sizes."""
+    """Give a network the encoder that `pretrain` wrote; `InputError` where it is not of the same
+    sizes.
+    """
     try:
         model.encoder.load_state_dict(load(folder).part("encoder"))
     except RuntimeError as error:
         problem = str(error).splitlines()[1].strip()
         raise InputError(
-            f"--pretrained {folder}: does not fit this network ({problem}); give the sizes of pretrain"
+            f"--pretrained {folder}: does not fit this network ({problem}); give the sizes of "
+            "pretrain"
         ) from None
 
 
@@ -114,16 +146,28 @@ def make_steps(
     model = build(data, targets, rows, config.model, config.runtime.seed)
     setting = Setting(config.train, config.runtime, device)
     task = LabelTask(
-        model, data, {"train": rows, "validation": rows[:0]}, targets, setting=setting, options=config.model
+        model,
+        data,
+        {"train": rows, "validation": rows[:0]},
+        targets,
+        setting=setting,
+        options=config.model,
     )
     model.train()
-    return task, StepRunner(task, task.configure_optimizer(config.train), make_scaler(config.runtime, device))
+    return task, StepRunner(
+        task, task.configure_optimizer(config.train), make_scaler(config.runtime, device)
+    )
 
 
 def measure_batches(
-    config: TrainConfig | FindConfig, data: Recordings, targets: list[Target], device: torch.device, *, limit: int,
+    config: TrainConfig | FindConfig,
+    data: Recordings,
+    targets: list[Target],
+    device: torch.device,
+    *,
+    limit: int,
     max_size: int,
-) -> dict[int, int]:  # fmt: skip
+) -> dict[int, int]:
     """Return the peak bytes of the batches that fit into `limit` bytes."""
     task, steps = make_steps(config, data, targets, device)
     every = torch.arange(len(data.windows))
@@ -134,16 +178,26 @@ def measure_batches(
     return largest_batch(steps, peak, limit, max_size)
 
 
-def fit_card(config: TrainConfig, data: Recordings, targets: list[Target], device: torch.device) -> TrainConfig:
-    """Return the options with the sizes of ``--card``, the largest batch that fits, and accumulation for the rest."""
+def fit_card(
+    config: TrainConfig, data: Recordings, targets: list[Target], device: torch.device
+) -> TrainConfig:
+    """Return the options with the sizes of ``--card``, the largest batch that fits, and
+    accumulation for the rest.
+    """
     if config.card is None:
         return config
     card = CARDS[config.card]
-    config = dataclasses.replace(config, model=dataclasses.replace(config.model, width=card.width, heads=card.heads))
+    config = dataclasses.replace(
+        config, model=dataclasses.replace(config.model, width=card.width, heads=card.heads)
+    )
     limit = min(int(CARD_SHARE * card.gigabytes * 1e9), memory_limit(device, None))
-    sizes = measure_batches(config, data, targets, device, limit=limit, max_size=card.effective_batch)
+    sizes = measure_batches(
+        config, data, targets, device, limit=limit, max_size=card.effective_batch
+    )
     size, accumulation = batch_and_accumulation(card.effective_batch, max(sizes))
-    train = dataclasses.replace(config.train, batch_size=size, gradient_accumulation_steps=accumulation)
+    train = dataclasses.replace(
+        config.train, batch_size=size, gradient_accumulation_steps=accumulation
+    )
     return dataclasses.replace(config, train=train)
 
 
@@ -155,15 +209,21 @@ def find(config: FindConfig) -> dict[str, Any]:
     targets = make_targets(data, config.labels, config.runtime.seed)
     if config.what == "batch-size":
         limit = memory_limit(device, None)
-        sizes = measure_batches(config, data, targets, device, limit=limit, max_size=config.max_size)
+        sizes = measure_batches(
+            config, data, targets, device, limit=limit, max_size=config.max_size
+        )
         return {"largest batch": max(sizes), "peak": f"{sizes[max(sizes)] / 1e9:.2f} GB"}
     task, steps = make_steps(config, data, targets, device)
     batches = (batch for epoch in itertools.count() for (batch,) in task.batches(epoch, 0))
-    return {"learning rate": f"{suggested_learning_rate(learning_rate_curve(steps, batches, config.steps)):.2g}"}
+    return {
+        "learning rate": f"{suggested_learning_rate(learning_rate_curve(steps, batches, config.steps)):.2g}"  # noqa: E501
+    }
 
 
 def train(config: TrainConfig) -> int:
-    """Train on every split and with every seed, and judge held-out subjects; return the exit status."""
+    """Train on every split and with every seed, and judge held-out subjects; return the exit
+    status.
+    """
     files = _check(config)
     files |= {} if config.pretrained is None else {"pretrained": config.pretrained}
 
@@ -176,7 +236,9 @@ def train(config: TrainConfig) -> int:
         decide_execution(config.runtime, device, sized.model.width // sized.model.heads)
         if config.pretrained is not None:
             rows = np.arange(len(data.windows))
-            load_encoder(build(data, targets, rows, sized.model, config.runtime.seed), config.pretrained)
+            load_encoder(
+                build(data, targets, rows, sized.model, config.runtime.seed), config.pretrained
+            )
         return sized, data, targets, splits
 
     def work(run: RunDirectory, device: torch.device, inputs: TrainInputs) -> dict[str, Any]:
@@ -190,23 +252,45 @@ def train(config: TrainConfig) -> int:
             rows = data.rows_of(split)
             tested.append(rows["test"])
             made: dict[str, list[Array]] = {}
-            made[config.model.network] = _train_seeds(sized, run, folder, data, targets, rows, device)
+            made[config.model.network] = _train_seeds(
+                sized, run, folder, data, targets, rows, device
+            )
             if config.baselines:
                 made |= baseline_predictions(data, rows["train"], rows["test"], targets)
             for name, values in made.items():
                 predicted.setdefault(name, []).append(values)
-        joined = {name: [np.concatenate(v) for v in zip(*made, strict=True)] for name, made in predicted.items()}
+        joined = {
+            name: [np.concatenate(v) for v in zip(*made, strict=True)]
+            for name, made in predicted.items()
+        }
         return _report(run, data, targets, np.concatenate(tested), joined)
 
-    folds, seeds = "fold-*/" if config.labels.cv is not None else "", "seed-*/" if config.seeds > 1 else ""
-    outputs = ("predictions.tsv", f"{folds}split.tsv", *training_outputs(), *training_outputs(folds + seeds))
+    folds, seeds = (
+        "fold-*/" if config.labels.cv is not None else "",
+        "seed-*/" if config.seeds > 1 else "",
+    )
+    outputs = (
+        "predictions.tsv",
+        f"{folds}split.tsv",
+        *training_outputs(),
+        *training_outputs(folds + seeds),
+    )
     prepare = plan_with_device(config, config.runtime, files, outputs, read, work)
     return run_command(f"{MODULE} train", config.runtime, prepare, MODULE)
 
 
-def _train_seeds(config: TrainConfig, run: RunDirectory, folder: Path, data: Recordings, targets: list[Target],
-                 rows: Rows, device: torch.device) -> list[Array]:  # fmt: skip
-    """Train one network for each seed; return the means of their predictions of the held-out windows."""
+def _train_seeds(
+    config: TrainConfig,
+    run: RunDirectory,
+    folder: Path,
+    data: Recordings,
+    targets: list[Target],
+    rows: Rows,
+    device: torch.device,
+) -> list[Array]:
+    """Train one network for each seed; return the means of their predictions of the held-out
+    windows.
+    """
     predicted: list[list[Array]] = []
     for seed in range(config.seeds):
         runtime = dataclasses.replace(config.runtime, seed=config.runtime.seed + seed)
@@ -215,46 +299,81 @@ def _train_seeds(config: TrainConfig, run: RunDirectory, folder: Path, data: Rec
         if config.pretrained is not None:
             load_encoder(model, config.pretrained)
         make_task = functools.partial(
-            LabelTask, model, data, rows, targets, setting=setting, options=config.model,
+            LabelTask,
+            model,
+            data,
+            rows,
+            targets,
+            setting=setting,
+            options=config.model,
             unfreeze_epochs=config.unfreeze_epochs,
-        )  # fmt: skip
+        )
         place = folder if config.seeds == 1 else folder / f"seed-{seed}"
-        facts = {"model": to_dict(config.model), "targets": [[t.name, list(t.classes)] for t in targets]}
-        state = fit_and_save(make_task, config.train, run, place, f"{config.model.network} {place.name}", facts)
+        facts = {
+            "model": to_dict(config.model),
+            "targets": [[t.name, list(t.classes)] for t in targets],
+        }
+        state = fit_and_save(
+            make_task, config.train, run, place, f"{config.model.network} {place.name}", facts
+        )
         model.load_state_dict({name: value.to(device) for name, value in state.tensors.items()})
         predicted.append(predict(model, data, rows["test"], targets, setting))
     return [np.mean(values, axis=0) for values in zip(*predicted, strict=True)]
 
 
-def _report(run: RunDirectory, data: Recordings, targets: list[Target], rows: npt.NDArray[np.int64],
-            predicted: dict[str, list[Array]]) -> dict[str, Any]:  # fmt: skip
-    """Print and return the metrics of all predictors by window and by subject, and write predictions.tsv."""
-    results: dict[str, Any] = {"subjects": len(data.subjects), "windows": len(data.windows), "dropped": data.dropped}
+def _report(
+    run: RunDirectory,
+    data: Recordings,
+    targets: list[Target],
+    rows: npt.NDArray[np.int64],
+    predicted: dict[str, list[Array]],
+) -> dict[str, Any]:
+    """Print and return the metrics of all predictors by window and by subject, and write
+    predictions.tsv.
+    """
+    results: dict[str, Any] = {
+        "subjects": len(data.subjects),
+        "windows": len(data.windows),
+        "dropped": data.dropped,
+    }
     table = Table("predictor", "target", "metric", "windows", "subjects")
     for name, of_targets in predicted.items():
         for target, values in zip(targets, of_targets, strict=True):
             metrics = results.setdefault(name, {})[target.name] = scores(target, data, rows, values)
             for metric in ("accuracy", "auroc") if target.classes else ("pearson", "mae"):
                 table.add_row(
-                    name, target.name, metric, *(f"{metrics[each][metric]:.3f}" for each in ("windows", "subjects"))
+                    name,
+                    target.name,
+                    metric,
+                    *(f"{metrics[each][metric]:.3f}" for each in ("windows", "subjects")),
                 )
     if run.world.is_main:
         Console().print(table)
-        write_predictions(run.path / "predictions.tsv", data, targets, rows, next(iter(predicted.values())))
+        write_predictions(
+            run.path / "predictions.tsv", data, targets, rows, next(iter(predicted.values()))
+        )
     return results
 
 
 def write_predictions(
-    path: Path, data: Recordings, targets: list[Target], rows: npt.NDArray[np.int64], predicted: list[Array]
+    path: Path,
+    data: Recordings,
+    targets: list[Target],
+    rows: npt.NDArray[np.int64],
+    predicted: list[Array],
 ) -> None:
-    """Write the predictions of the held-out subjects, a row for each: numbers, or the class and its probability."""
+    """Write the predictions of the held-out subjects, a row for each: numbers, or the class and its
+    probability.
+    """
     subjects = np.unique(data.subject[rows])
     columns = {"participant_id": [data.subjects[subject] for subject in subjects]}
     for target, values in zip(targets, predicted, strict=True):
         means = by_subject(data, rows, values)[1]
         if target.classes:
             columns[target.name] = [target.classes[place] for place in means.argmax(1)]
-            columns[f"{target.name}_confidence"] = [f"{probability:.6f}" for probability in means.max(1)]
+            columns[f"{target.name}_confidence"] = [
+                f"{probability:.6f}" for probability in means.max(1)
+            ]
         else:
             columns[target.name] = [f"{value:.6f}" for value in means]
     lines = [columns, *zip(*columns.values(), strict=True)]

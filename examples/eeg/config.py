@@ -17,7 +17,9 @@ OMITTED = ("asv_chunk_size", "compile_model", "gradient_checkpointing", "num_wor
 
 @dataclass(frozen=True)
 class SimulateConfig(ObservedConfig):
-    """Write a simulated cohort: FIF files in a BIDS layout, and participants.tsv with age and sex."""
+    """Write a simulated cohort: FIF files in a BIDS layout, and participants.tsv with age and
+    sex.
+    """
 
     output_dir: Path | None = option(None, "Folder to write.", required=True)
     subjects: int = option(240, "Subjects.", ge=4)
@@ -32,17 +34,24 @@ class RecordingOptions:
     """Recordings and how they are cut"""
 
     cohort: Path | None = option(
-        None, "Folder in BIDS layout: participants.tsv, and files that MNE reads (FIF, EDF, BDF, SET, VHDR).",
-        required=True, reads=True,
-    )  # fmt: skip
+        None,
+        "Folder in BIDS layout: participants.tsv, and files that MNE reads (FIF, EDF, BDF, SET, "
+        "VHDR).",
+        required=True,
+        reads=True,
+    )
     sampling_rate: float = option(100.0, "Samples per second that recordings are brought to.", gt=1)
     window_seconds: float = option(2.0, "Length of a window.", gt=0)
     stride_seconds: float = option(2.0, "Distance of the beginnings of two windows.", gt=0)
     low_hz: float | None = option(None, "Lower edge of a band-pass filter; unset: none.", gt=0)
     high_hz: float | None = option(None, "Upper edge of a band-pass filter; unset: none.", gt=0)
-    max_microvolts: float | None = option(None, "Windows that go beyond plus or minus this are left out.", gt=0)
+    max_microvolts: float | None = option(
+        None, "Windows that go beyond plus or minus this are left out.", gt=0
+    )
     bad_channels: bool = option(
-        False, "Set channels to 0 whose variance is 3 standard deviations above the others, or that are flat."
+        False,
+        "Set channels to 0 whose variance is 3 standard deviations above the others, or that are "
+        "flat.",
     )
 
 
@@ -51,13 +60,18 @@ class LabelOptions:
     """Labels and subsets; subjects are never divided"""
 
     targets: tuple[str, ...] = option(
-        ("age", "sex"), "Columns of participants.tsv: numbers are predicted as numbers, text as classes.",
+        ("age", "sex"),
+        "Columns of participants.tsv: numbers are predicted as numbers, text as classes.",
         "COLUMN ...",
-    )  # fmt: skip
+    )
     test_size: float = option(0.25, "Share of the subjects that are held out.", gt=0, lt=1)
-    validation_size: float = option(0.15, "Share of the other subjects that choose the epoch.", gt=0, lt=1)
+    validation_size: float = option(
+        0.15, "Share of the other subjects that choose the epoch.", gt=0, lt=1
+    )
     cv: int | None = option(None, "Hold out each of so many folds of the subjects in turn.", ge=2)
-    label_share: float = option(1.0, "Share of the training subjects whose labels are used.", gt=0, le=1)
+    label_share: float = option(
+        1.0, "Share of the training subjects whose labels are used.", gt=0, le=1
+    )
     shuffle_labels: bool = option(False, "Shuffle the labels of the subjects, as a control.")
 
 
@@ -73,7 +87,9 @@ class ModelOptions:
     heads: int = option(4, "Attention heads.", ge=1)
     patch: int = option(20, "Samples that a token sees; half of them are new.", ge=2)
     spatial: int = option(8, "Mixtures of channels whose spectrum is seen.", ge=1)
-    spectrum: Literal["bins", "bands", "none"] = option("bins", "Power in bins of the window, in five bands, or none.")
+    spectrum: Literal["bins", "bands", "none"] = option(
+        "bins", "Power in bins of the window, in five bands, or none."
+    )
     dropout: float = option(0.1, "Dropout.", ge=0, lt=1)
     shift: int = option(5, "Augmentation: largest circular shift in samples.", ge=0)
     scale: float = option(0.05, "Augmentation: largest change of the amplitude.", ge=0, lt=1)
@@ -81,7 +97,9 @@ class ModelOptions:
     channel_dropout: float = option(0.05, "Augmentation: share of channels set to 0.", ge=0, lt=1)
 
 
-TRAINING = TrainingOptions(epochs=12, batch_size=32, lr=1e-3, weight_decay=0.01, ema_decay=0.9, patience=4)
+TRAINING = TrainingOptions(
+    epochs=12, batch_size=32, lr=1e-3, weight_decay=0.01, ema_decay=0.9, patience=4
+)
 
 
 @dataclass(frozen=True)
@@ -89,7 +107,9 @@ class PretrainConfig:
     """Pretrain an encoder without labels: masked time, and contrast of subjects."""
 
     recordings: RecordingOptions = section(RecordingOptions(), required=("cohort",))
-    labels: LabelOptions = section(LabelOptions(), omitted=("cv", "label_share", "shuffle_labels", "targets"))
+    labels: LabelOptions = section(
+        LabelOptions(), omitted=("cv", "label_share", "shuffle_labels", "targets")
+    )
     model: ModelOptions = section(ModelOptions(), omitted=("network",))
     mask_share: float = option(0.4, "Share of the tokens that are masked.", gt=0, lt=1)
     temperature: float = option(0.1, "Temperature of the contrast.", gt=0)
@@ -106,11 +126,15 @@ class TrainConfig:
     model: ModelOptions = section(ModelOptions())
     pretrained: Path | None = option(None, "Folder model/ of `pretrain`.", reads=True)
     unfreeze_epochs: int = option(
-        0, "Train the heads alone for so many epochs, then the last layers too for as many, then everything.", ge=0
+        0,
+        "Train the heads alone for so many epochs, then the last layers too for as many, then "
+        "everything.",
+        ge=0,
     )
     seeds: int = option(1, "Networks with other random numbers that predict together.", ge=1)
     card: Literal["6gb", "12gb", "24gb"] | None = option(
-        None, "Sizes for a card of this memory; the batch size is the largest that was measured to fit."
+        None,
+        "Sizes for a card of this memory; the batch size is the largest that was measured to fit.",
     )
     baselines: bool = option(True, "Compare with ridge regression on band power.")
     train: TrainingOptions = section(TRAINING)
@@ -121,7 +145,9 @@ class TrainConfig:
 class FindConfig:
     """Measure the best learning rate or the largest batch on this device."""
 
-    what: Literal["lr", "batch-size"] = option("lr", "Which of them.", "{lr,batch-size}", positional=True)
+    what: Literal["lr", "batch-size"] = option(
+        "lr", "Which of them.", "{lr,batch-size}", positional=True
+    )
     recordings: RecordingOptions = section(RecordingOptions(), required=("cohort",))
     labels: LabelOptions = section(LabelOptions(), omitted=("cv",))
     model: ModelOptions = section(ModelOptions())
@@ -133,11 +159,19 @@ class FindConfig:
 
 @dataclass(frozen=True)
 class ChallengeConfig(ObservedConfig):
-    """Check a file of predictions as a challenge does, or write one from the predictions of `train`."""
+    """Check a file of predictions as a challenge does, or write one from the predictions of
+    `train`.
+    """
 
-    predictions: Path | None = option(None, "predictions.tsv of `train`.", "FILE", required=True, reads=True)
-    output: Path | None = option(None, "Challenge file to write (.csv).", writes=True, suffixes=(".csv",))
-    check: Path | None = option(None, "Challenge file to check against the subjects of the predictions.", reads=True)
+    predictions: Path | None = option(
+        None, "predictions.tsv of `train`.", "FILE", required=True, reads=True
+    )
+    output: Path | None = option(
+        None, "Challenge file to write (.csv).", writes=True, suffixes=(".csv",)
+    )
+    check: Path | None = option(
+        None, "Challenge file to check against the subjects of the predictions.", reads=True
+    )
     overwrite: bool = option(False, "Replace the output if it exists.")
 
 
@@ -158,7 +192,9 @@ CARD_SHARE = 0.8
 
 
 def band_problems(recordings: RecordingOptions) -> list[str]:
-    """Return what is wrong with the edges of the filter together: MNE would stop the band between them."""
+    """Return what is wrong with the edges of the filter together: MNE would stop the band between
+    them.
+    """
     low, high = recordings.low_hz, recordings.high_hz
     if low is None or high is None or low < high:
         return []

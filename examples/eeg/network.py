@@ -1,4 +1,6 @@
-"""The networks: patch tokens with a spectral branch, three convolutions, EEGNet; each gives a vector per window."""
+"""The networks: patch tokens with a spectral branch, three convolutions, EEGNet; each gives a
+vector per window.
+"""
 
 from __future__ import annotations
 
@@ -25,26 +27,37 @@ def spectral_power(x: Tensor) -> Tensor:
     return power / window.square().sum()
 
 
-def band_matrix(bands: tuple[tuple[float, float], ...], samples: int, sampling_rate: float) -> Tensor:
-    """Return ``[T // 2 + 1, bands]``, which takes the mean of the bins of each band; bands end at the Nyquist rate.
+def band_matrix(
+    bands: tuple[tuple[float, float], ...], samples: int, sampling_rate: float
+) -> Tensor:
+    """Return ``[T // 2 + 1, bands]``, which takes the mean of the bins of each band; bands end at
+    the Nyquist rate.
 
     A band without a bin is all 0.
     """
     frequency = torch.arange(samples // 2 + 1) * sampling_rate / samples
-    inside = torch.stack([(frequency >= low) & (frequency < high) for low, high in bands], 1).float()
+    inside = torch.stack(
+        [(frequency >= low) & (frequency < high) for low, high in bands], 1
+    ).float()
     return inside / inside.sum(0).clamp_min(1)
 
 
 class SpectralBranch(nn.Module):
-    """Logarithms of the power of learned mixtures of channels, in bins of the window or in five bands of true Hz."""
+    """Logarithms of the power of learned mixtures of channels, in bins of the window or in five
+    bands of true Hz.
+    """
 
     matrix: Tensor
 
-    def __init__(self, channels: int, samples: int, sampling_rate: float, options: ModelOptions) -> None:
+    def __init__(
+        self, channels: int, samples: int, sampling_rate: float, options: ModelOptions
+    ) -> None:
         super().__init__()
         self.mix = nn.Conv1d(channels, options.spatial, 1, bias=False)
         low, high, step = BANDS[0][0], min(BANDS[-1][1], sampling_rate / 2), sampling_rate / samples
-        bins = tuple((low + step * k, low + step * (k + 1)) for k in range(max(int((high - low) / step), 1)))
+        bins = tuple(
+            (low + step * k, low + step * (k + 1)) for k in range(max(int((high - low) / step), 1))
+        )
         matrix = band_matrix(BANDS if options.spectrum == "bands" else bins, samples, sampling_rate)
         self.register_buffer("matrix", matrix, persistent=False)
         features = options.spatial * matrix.shape[1]
@@ -58,7 +71,8 @@ class SpectralBranch(nn.Module):
 
 
 class PatchEncoder(nn.Module):
-    """Channels are mixed, patches of time become tokens, tokens attend to each other; a spectral branch stands beside.
+    """Channels are mixed, patches of time become tokens, tokens attend to each other; a spectral
+    branch stands beside.
 
     Parameters
     ----------
@@ -85,7 +99,9 @@ class PatchEncoder(nn.Module):
         self.width = width * (1 if self.spectral is None else 2)
 
     def encode(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return tokens ``[B, P, D]`` of windows ``[B, C, T]``; those of `mask` ``[B, P]`` are withheld."""
+        """Return tokens ``[B, P, D]`` of windows ``[B, C, T]``; those of `mask` ``[B, P]`` are
+        withheld.
+        """
         tokens = self.temporal(self.spatial(x)).transpose(1, 2)
         if mask is not None:
             tokens = torch.where(mask[..., None], self.mask_token, tokens)
@@ -112,7 +128,9 @@ class ConvolutionEncoder(nn.Module):
         sizes = ((channels, 32, 7), (32, 64, 5), (64, 128, 3))
         self.layers = nn.Sequential(
             *(
-                nn.Sequential(nn.Conv1d(a, b, k, 2, k // 2), nn.BatchNorm1d(b), nn.ReLU(), nn.Dropout(0.3))
+                nn.Sequential(
+                    nn.Conv1d(a, b, k, 2, k // 2), nn.BatchNorm1d(b), nn.ReLU(), nn.Dropout(0.3)
+                )
                 for a, b, k in sizes
             )
         )
@@ -125,21 +143,31 @@ class ConvolutionEncoder(nn.Module):
 
 
 class EegNet(nn.Module):
-    """EEGNet (Lawhern and others, 2018) without its last layer: the layers of braindecode 1.8, as a test compares."""
+    """EEGNet (Lawhern and others, 2018) without its last layer: the layers of braindecode 1.8, as a
+    test compares.
+    """
 
     def __init__(self, channels: int, samples: int, filters: int = 8, depth: int = 2) -> None:
         super().__init__()
         wide = filters * depth
         self.temporal = nn.Sequential(
-            nn.Conv2d(1, filters, (1, 64), padding=(0, 32), bias=False), nn.BatchNorm2d(filters, 1e-3, 0.01)
+            nn.Conv2d(1, filters, (1, 64), padding=(0, 32), bias=False),
+            nn.BatchNorm2d(filters, 1e-3, 0.01),
         )
         self.spatial = nn.Conv2d(filters, wide, (channels, 1), groups=filters, bias=False)
         self.layers = nn.Sequential(
-            nn.BatchNorm2d(wide, 1e-3, 0.01), nn.ELU(), nn.AvgPool2d((1, 4)), nn.Dropout(0.25),
+            nn.BatchNorm2d(wide, 1e-3, 0.01),
+            nn.ELU(),
+            nn.AvgPool2d((1, 4)),
+            nn.Dropout(0.25),
             nn.Conv2d(wide, wide, (1, 16), padding=(0, 8), groups=wide, bias=False),
-            nn.Conv2d(wide, wide, 1, bias=False), nn.BatchNorm2d(wide, 1e-3, 0.01), nn.ELU(), nn.AvgPool2d((1, 8)),
-            nn.Dropout(0.25), nn.Flatten(),
-        )  # fmt: skip
+            nn.Conv2d(wide, wide, 1, bias=False),
+            nn.BatchNorm2d(wide, 1e-3, 0.01),
+            nn.ELU(),
+            nn.AvgPool2d((1, 8)),
+            nn.Dropout(0.25),
+            nn.Flatten(),
+        )
         self.width = wide * (((samples + 1) // 4 + 1) // 8)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -152,7 +180,8 @@ class EegNet(nn.Module):
 class Predictor(nn.Module):
     """An encoder with a head for each target: identity for a number, logits for classes.
 
-    Numbers are predicted in units of `scale` ``[targets, 2]``: mean and standard deviation of the training subjects.
+    Numbers are predicted in units of `scale` ``[targets, 2]``: mean and standard deviation of the
+    training subjects.
     """
 
     scale: Tensor
@@ -161,7 +190,9 @@ class Predictor(nn.Module):
         super().__init__()
         self.encoder = encoder
         width = int(encoder.width)  # type: ignore[arg-type]
-        self.heads = nn.ModuleList(nn.Linear(width, max(len(target.classes), 1)) for target in targets)
+        self.heads = nn.ModuleList(
+            nn.Linear(width, max(len(target.classes), 1)) for target in targets
+        )
         self.register_buffer("scale", scale)
 
     def forward(self, x: Tensor) -> list[Tensor]:
@@ -180,7 +211,8 @@ def make_encoder(shape: tuple[int, int], sampling_rate: float, options: ModelOpt
 
 
 def augment(x: Tensor, options: ModelOptions, random: torch.Generator) -> Tensor:
-    """Return windows ``[B, C, T]`` shifted in time, scaled, with noise, and with some channels set to 0.
+    """Return windows ``[B, C, T]`` shifted in time, scaled, with noise, and with some channels set
+    to 0.
 
     `random` is a generator of the CPU, so that all devices draw the same.
     """
@@ -188,27 +220,37 @@ def augment(x: Tensor, options: ModelOptions, random: torch.Generator) -> Tensor
         x = x.roll(int(torch.randint(-options.shift, options.shift + 1, (), generator=random)), 2)
     factor = 1 + options.scale * (2 * torch.rand(len(x), 1, 1, generator=random) - 1)
     kept = torch.rand(len(x), x.shape[1], 1, generator=random) >= options.channel_dropout
-    noise = options.noise * torch.randn(x.shape, generator=random) if options.noise else torch.zeros(())
+    noise = (
+        options.noise * torch.randn(x.shape, generator=random) if options.noise else torch.zeros(())
+    )
     return (x * factor.to(x) + noise.to(x)) * kept.to(x)
 
 
 class Pretrainer(nn.Module):
-    """An encoder with what pretraining needs: masked patches are predicted, subjects are told apart by InfoNCE."""
+    """An encoder with what pretraining needs: masked patches are predicted, subjects are told apart
+    by InfoNCE.
+    """
 
     def __init__(self, encoder: PatchEncoder, channels: int, options: ModelOptions) -> None:
         super().__init__()
         self.encoder, self.patch = encoder, options.patch
         self.reconstruct = nn.Linear(options.width, channels * (options.patch // 2))
-        self.project = nn.Sequential(nn.Linear(encoder.width, options.width), nn.GELU(), nn.Linear(options.width, 32))
+        self.project = nn.Sequential(
+            nn.Linear(encoder.width, options.width), nn.GELU(), nn.Linear(options.width, 32)
+        )
 
     def patches(self, x: Tensor) -> Tensor:
         """Return the new samples of each token, ``[B, P, C * stride]``."""
         stride = self.patch // 2
-        cut: Tensor = x[..., : self.encoder.tokens * stride].unflatten(2, (self.encoder.tokens, stride))
+        cut: Tensor = x[..., : self.encoder.tokens * stride].unflatten(
+            2, (self.encoder.tokens, stride)
+        )
         return cut.permute(0, 2, 1, 3).flatten(2)
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the squared error ``[B, P]`` of each patch, and vectors of length 1 ``[B, 32]``."""
+        """Return the squared error ``[B, P]`` of each patch, and vectors of length 1 ``[B,
+        32]``.
+        """
         tokens = self.encoder.encode(x, mask)
         error = (self.reconstruct(tokens) - self.patches(x)).square().mean(2)
         vectors = F.normalize(self.project(self.encoder.summarize(tokens, x)), dim=1)
@@ -216,7 +258,9 @@ class Pretrainer(nn.Module):
 
 
 def contrast(vectors: Tensor, temperature: float) -> Tensor:
-    """Return the symmetric InfoNCE loss ``[B]`` of pairs: rows ``2 i`` and ``2 i + 1`` belong together."""
+    """Return the symmetric InfoNCE loss ``[B]`` of pairs: rows ``2 i`` and ``2 i + 1`` belong
+    together.
+    """
     first, second = vectors[0::2], vectors[1::2]
     logits = first @ second.T / temperature
     target = torch.arange(len(first), device=vectors.device)
@@ -225,6 +269,10 @@ def contrast(vectors: Tensor, temperature: float) -> Tensor:
 
 
 def log_band_power(windows: Tensor, sampling_rate: float) -> Tensor:
-    """Return the logarithms of the power of each channel in each band, ``[B, C * 5]``, as baselines see windows."""
-    power = spectral_power(windows) @ band_matrix(BANDS, windows.shape[-1], sampling_rate).to(windows)
+    """Return the logarithms of the power of each channel in each band, ``[B, C * 5]``, as baselines
+    see windows.
+    """
+    power = spectral_power(windows) @ band_matrix(BANDS, windows.shape[-1], sampling_rate).to(
+        windows
+    )
     return (power + 1e-8).log().flatten(1)

@@ -68,20 +68,35 @@ class Recordings:
 
 
 # What MNE raises for damaged files.
-UNREADABLE = (OSError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError, struct.error)
+UNREADABLE = (
+    OSError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
 
 
 def read_recording(path: Path, options: RecordingOptions) -> npt.NDArray[np.float64]:
-    """Return the EEG channels ``[C, T]`` of a file in volts, filtered and resampled as the options ask for."""
+    """Return the EEG channels ``[C, T]`` of a file in volts, filtered and resampled as the options
+    ask for.
+    """
     mne = import_extra("mne", "eeg", "reading recordings")
     try:
         raw = mne.io.read_raw(path, preload=True, verbose="error").pick("eeg", verbose="error")
     except UNREADABLE as error:
-        raise InputError(f"{path}: cannot be read as a recording ({error}); replace it, or leave it out") from error
+        raise InputError(
+            f"{path}: cannot be read as a recording ({error}); replace it, or leave it out"
+        ) from error
     nyquist = raw.info["sfreq"] / 2
     edges = {"--low-hz": options.low_hz or 0, "--high-hz": options.high_hz or 0}
     if beyond := [f"{name} {hz:g}" for name, hz in edges.items() if hz >= nyquist]:
-        raise InputError(f"{path}: {' and '.join(beyond)}, expected below {nyquist:g}, half of its sampling rate")
+        raise InputError(
+            f"{path}: {' and '.join(beyond)}, expected below {nyquist:g}, half of its sampling rate"
+        )
     if options.low_hz or options.high_hz:
         raw.filter(options.low_hz, options.high_hz, verbose="error")
     if raw.info["sfreq"] != options.sampling_rate:
@@ -89,8 +104,12 @@ def read_recording(path: Path, options: RecordingOptions) -> npt.NDArray[np.floa
     return np.asarray(raw.get_data())
 
 
-def cut_windows(signal: npt.NDArray[np.float64], options: RecordingOptions) -> tuple[npt.NDArray[np.float32], int]:
-    """Return standardized windows ``[n, C, T]`` of a recording, and how many were left out as artifacts."""
+def cut_windows(
+    signal: npt.NDArray[np.float64], options: RecordingOptions
+) -> tuple[npt.NDArray[np.float32], int]:
+    """Return standardized windows ``[n, C, T]`` of a recording, and how many were left out as
+    artifacts.
+    """
     if options.bad_channels:
         deviation = signal.std(axis=1)
         limit = deviation.mean() + DEVIATIONS * deviation.std()
@@ -99,13 +118,17 @@ def cut_windows(signal: npt.NDArray[np.float64], options: RecordingOptions) -> t
     step = max(round(options.stride_seconds * options.sampling_rate), 1)
     if signal.shape[1] < size:
         return np.zeros((0, len(signal), size), np.float32), 0
-    windows = np.lib.stride_tricks.sliding_window_view(signal, size, axis=1)[:, ::step].transpose(1, 0, 2)
+    windows = np.lib.stride_tricks.sliding_window_view(signal, size, axis=1)[:, ::step].transpose(
+        1, 0, 2
+    )
     kept = np.full(len(windows), True)
     if options.max_microvolts is not None:
         kept = np.abs(windows).max(axis=(1, 2)) <= 1e-6 * options.max_microvolts
     windows = windows[kept]
     centred = windows - windows.mean(axis=2, keepdims=True)
-    return (centred / np.maximum(centred.std(axis=2, keepdims=True), 1e-12)).astype(np.float32), int((~kept).sum())
+    return (centred / np.maximum(centred.std(axis=2, keepdims=True), 1e-12)).astype(
+        np.float32
+    ), int((~kept).sum())
 
 
 def read_recordings(options: RecordingOptions) -> Recordings:
@@ -114,8 +137,8 @@ def read_recordings(options: RecordingOptions) -> Recordings:
     Raises
     ------
     InputError
-        Lists subjects whose id is no name of a folder, or whose recording is damaged, those without a recording or
-        without a window, and those with another number of channels.
+        Lists subjects whose id is no name of a folder, or whose recording is damaged, those without
+        a recording or without a window, and those with another number of channels.
     """
     cohort = given(options.cohort)
     metadata = read_metadata(cohort / "participants.tsv")
@@ -126,8 +149,13 @@ def read_recordings(options: RecordingOptions) -> Recordings:
     for name in subjects:
         try:
             if name in (".", "..") or Path(name).name != name:
-                raise InputError(f"{metadata.source}: subject {name!r}, expected the name of a folder in {cohort}")
-            paths = sorted(path for path in (cohort / name).rglob("*_eeg.*") if path.suffix in SUFFIXES)
+                raise InputError(
+                    f"{metadata.source}: subject {name!r}, expected the name of a folder in "
+                    f"{cohort}"
+                )
+            paths = sorted(
+                path for path in (cohort / name).rglob("*_eeg.*") if path.suffix in SUFFIXES
+            )
             cut = [cut_windows(read_recording(path, options), options) for path in paths]
         except InputError as error:
             problems += error.problems
@@ -137,8 +165,10 @@ def read_recordings(options: RecordingOptions) -> Recordings:
         if len(channels) != 1 or not sum(len(windows) for windows, _ in cut):
             number = sum(len(windows) for windows, _ in cut)
             problems.append(
-                f"{cohort / name}: {len(paths)} recordings, channels {sorted(channels)}, {number} windows of "
-                f"{options.window_seconds:g} s; expected the channels of the first subject, and one window or more "
+                f"{cohort / name}: {len(paths)} recordings, channels {sorted(channels)}, "
+                f"{number} windows of "
+                f"{options.window_seconds:g} s; expected the channels of the first subject, and "
+                "one window or more "
                 "(--window-seconds, --max-microvolts)"
             )
         else:
@@ -146,12 +176,16 @@ def read_recordings(options: RecordingOptions) -> Recordings:
     if problems:
         raise InputError(*problems)
     subject = np.repeat(np.arange(len(parts)), [len(windows) for windows in parts])
-    return Recordings(np.concatenate(parts), subject, subjects, metadata, options.sampling_rate, dropped)
+    return Recordings(
+        np.concatenate(parts), subject, subjects, metadata, options.sampling_rate, dropped
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """A column to predict: values ``[S]`` by subject, NaN where missing; classes, or none for a number."""
+    """A column to predict: values ``[S]`` by subject, NaN where missing; classes, or none for a
+    number.
+    """
 
     name: str
     values: npt.NDArray[np.float64]
@@ -159,7 +193,9 @@ class Target:
 
 
 def make_targets(recordings: Recordings, options: LabelOptions, seed: int) -> list[Target]:
-    """Return the targets; `InputError` lists the columns that are not there, or have one value only."""
+    """Return the targets; `InputError` lists the columns that are not there, or have one value
+    only.
+    """
     metadata, subjects = recordings.metadata, recordings.subjects
     metadata.require(options.targets)
     targets, problems = [], []
@@ -167,12 +203,16 @@ def make_targets(recordings: Recordings, options: LabelOptions, seed: int) -> li
         labels = metadata.values(name, subjects)
         levels = tuple(sorted({label for label in labels if label is not None}))
         if len(levels) < 2:
-            problems.append(f"--targets {name}: {len(levels)} values in {metadata.source}, expected 2 or more")
+            problems.append(
+                f"--targets {name}: {len(levels)} values in {metadata.source}, expected 2 or more"
+            )
             continue
         if metadata.kinds[name] == "numeric":
             values, levels = metadata.numbers(name, subjects), ()
         else:
-            values = np.array([np.nan if label is None else levels.index(label) for label in labels])
+            values = np.array(
+                [np.nan if label is None else levels.index(label) for label in labels]
+            )
         if options.shuffle_labels:
             values = generator(seed, "shuffle", name).permutation(values)
         targets.append(Target(name, values, levels))
@@ -181,8 +221,12 @@ def make_targets(recordings: Recordings, options: LabelOptions, seed: int) -> li
     return targets
 
 
-def check_splits(recordings: Recordings, targets: Iterable[Target], splits: Iterable[Split]) -> None:
-    """Raise `InputError` where the training subjects of a split have fewer than two values of a target."""
+def check_splits(
+    recordings: Recordings, targets: Iterable[Target], splits: Iterable[Split]
+) -> None:
+    """Raise `InputError` where the training subjects of a split have fewer than two values of a
+    target.
+    """
     subjects = np.array(recordings.subjects)
     problems = []
     for target, split in itertools.product(targets, splits):
@@ -190,7 +234,8 @@ def check_splits(recordings: Recordings, targets: Iterable[Target], splits: Iter
         if len(set(train[~np.isnan(train)].tolist())) < 2:
             fold = f" of fold {split.test_fold}" if split.test_fold else ""
             problems.append(
-                f"--targets {target.name}: the {len(train)} training subjects{fold} have fewer than two values; "
+                f"--targets {target.name}: the {len(train)} training subjects{fold} have fewer "
+                "than two values; "
                 "choose another --seed, --test-size, --cv or --label-share"
             )
     if problems:
@@ -203,7 +248,11 @@ def make_splits(subjects: Iterable[str], options: LabelOptions, seed: int) -> li
     if options.cv is not None:
         splits = kfold(ids, options.cv, validation_size=options.validation_size, seed=seed)
     else:
-        splits = [make_split(ids, test_size=options.test_size, validation_size=options.validation_size, seed=seed)]
+        splits = [
+            make_split(
+                ids, test_size=options.test_size, validation_size=options.validation_size, seed=seed
+            )
+        ]
     return [_with_few_labels(split, options.label_share, seed) for split in splits]
 
 

@@ -19,7 +19,11 @@ from aam.device.rng import generator
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Terms
-from aam.evaluate.metrics import unweighted_metrics, weighted_classification_metrics, weighted_regression_metrics
+from aam.evaluate.metrics import (
+    unweighted_metrics,
+    weighted_classification_metrics,
+    weighted_regression_metrics,
+)
 from examples.eeg.config import ModelOptions, PretrainConfig
 from examples.eeg.network import Predictor, Pretrainer, augment, contrast
 from examples.eeg.recordings import Recordings, Rows, Target
@@ -35,7 +39,9 @@ Array = npt.NDArray[np.float64]
 
 
 class Windows(NamedTuple):
-    """A batch: windows ``[B, C, T]``, values ``[B, targets]`` (NaN where missing), its number in the run."""
+    """A batch: windows ``[B, C, T]``, values ``[B, targets]`` (NaN where missing), its number in
+    the run.
+    """
 
     x: Tensor
     values: Tensor
@@ -52,7 +58,11 @@ class Setting(NamedTuple):
 
 
 def unfreeze(
-    model: nn.Module, optimizer: Optimizer, stages: Sequence[tuple[str, ...]], epochs: int, epoch: int
+    model: nn.Module,
+    optimizer: Optimizer,
+    stages: Sequence[tuple[str, ...]],
+    epochs: int,
+    epoch: int,
 ) -> None:
     """Unfreeze by `epoch`: each of `stages` for `epochs`, then everything that the optimizer has.
 
@@ -65,17 +75,28 @@ def unfreeze(
     """
     if epochs and epoch <= len(stages) * epochs:
         parts = (*stages, ("",))[epoch // epochs]
-        optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        optimized = {
+            id(parameter) for group in optimizer.param_groups for parameter in group["params"]
+        }
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name.startswith(parts) and id(parameter) in optimized)
 
 
 class WindowTask(RowsTask):
-    """Batches of windows of the training subjects; `values` ``[S, targets]`` are those of their subjects."""
+    """Batches of windows of the training subjects; `values` ``[S, targets]`` are those of their
+    subjects.
+    """
 
-    def __init__(self, model: nn.Module, data: Recordings, rows: Rows, values: Array, setting: Setting) -> None:
+    def __init__(
+        self, model: nn.Module, data: Recordings, rows: Rows, values: Array, setting: Setting
+    ) -> None:
         super().__init__(
-            model, rows["train"], setting.train.batch_size, setting.runtime.seed, setting.device, setting.world
+            model,
+            rows["train"],
+            setting.train.batch_size,
+            setting.runtime.seed,
+            setting.device,
+            setting.world,
         )
         self.data, self.validation, self.setting = data, rows["validation"], setting
         self.values = torch.from_numpy(values).float()
@@ -83,7 +104,9 @@ class WindowTask(RowsTask):
     def take(self, rows: Tensor) -> Windows:
         """Return some windows."""
         places = rows.numpy()
-        return Windows(torch.from_numpy(self.data.windows[places]), self.values[self.data.subject[places]])
+        return Windows(
+            torch.from_numpy(self.data.windows[places]), self.values[self.data.subject[places]]
+        )
 
     def prepare(self, batch: Windows, number: int) -> Windows:
         """Return a batch on the device, under its number in the run."""
@@ -100,7 +123,8 @@ class WindowTask(RowsTask):
 
 
 class LabelTask(WindowTask):
-    """Numbers by squared error in standard deviations, classes by cross entropy; missing labels are left out.
+    """Numbers by squared error in standard deviations, classes by cross entropy; missing labels are
+    left out.
 
     Parameters
     ----------
@@ -115,10 +139,26 @@ class LabelTask(WindowTask):
 
     best_metric = "val_score"
 
-    def __init__(self, model: Predictor, data: Recordings, rows: Rows, targets: list[Target], *, setting: Setting,
-                 options: ModelOptions, unfreeze_epochs: int = 0) -> None:  # fmt: skip
-        super().__init__(model, data, rows, np.stack([target.values for target in targets], 1), setting)
-        self.predictor, self.targets, self.options, self.unfreeze_epochs = model, targets, options, unfreeze_epochs
+    def __init__(
+        self,
+        model: Predictor,
+        data: Recordings,
+        rows: Rows,
+        targets: list[Target],
+        *,
+        setting: Setting,
+        options: ModelOptions,
+        unfreeze_epochs: int = 0,
+    ) -> None:
+        super().__init__(
+            model, data, rows, np.stack([target.values for target in targets], 1), setting
+        )
+        self.predictor, self.targets, self.options, self.unfreeze_epochs = (
+            model,
+            targets,
+            options,
+            unfreeze_epochs,
+        )
         self.loss_names = tuple(target.name for target in targets)
 
     def loss_counts(self, batch: Windows) -> dict[str, Tensor]:
@@ -128,12 +168,19 @@ class LabelTask(WindowTask):
 
     def losses(self, network: nn.Module, batch: Windows) -> Terms:
         """Return the loss of each target."""
-        x = augment(batch.x, self.options, self.random("augment", batch.number)) if network.training else batch.x
+        x = (
+            augment(batch.x, self.options, self.random("augment", batch.number))
+            if network.training
+            else batch.x
+        )
         with autocast(self.setting.runtime, self.device), routed(self.device):
             outputs = network(x)
         counts = self.loss_counts(batch)
         return {
-            target.name: (self._loss(place, output.float(), batch.values[:, place]), counts[target.name])
+            target.name: (
+                self._loss(place, output.float(), batch.values[:, place]),
+                counts[target.name],
+            )
             for place, (target, output) in enumerate(zip(self.targets, outputs, strict=True))
         }
 
@@ -148,11 +195,19 @@ class LabelTask(WindowTask):
 
     def start_epoch(self, epoch: int, optimizer: Optimizer) -> None:
         """Unfreeze the parameters that are trained from this epoch on."""
-        blocks = ("heads", "encoder.stack", "encoder.pool", "encoder.spectral.norm", "encoder.spectral.out")
+        blocks = (
+            "heads",
+            "encoder.stack",
+            "encoder.pool",
+            "encoder.spectral.norm",
+            "encoder.spectral.out",
+        )
         unfreeze(self.model, optimizer, (("heads",), blocks), self.unfreeze_epochs, epoch)
 
     def validate(self, network: nn.Module) -> Metrics:
-        """Return the metrics of the validation subjects; the score is the mean error of all targets."""
+        """Return the metrics of the validation subjects; the score is the mean error of all
+        targets.
+        """
         metrics: Metrics = {}
         errors = []
         predicted = predict(self.predictor, self.data, self.validation, self.targets, self.setting)
@@ -160,15 +215,23 @@ class LabelTask(WindowTask):
             subjects = scores(target, self.data, self.validation, values)["subjects"]
             metrics |= {f"val_{target.name}_{name}": value for name, value in subjects.items()}
             deviation = 1.0 if target.classes else float(np.nanstd(target.values))
-            errors.append(1 - subjects["accuracy"] if target.classes else subjects["rmse"] / deviation)
+            errors.append(
+                1 - subjects["accuracy"] if target.classes else subjects["rmse"] / deviation
+            )
         return {**metrics, "val_score": float(np.mean(errors)), "val_loss": float(np.mean(errors))}
 
 
 @torch.no_grad()
 def predict(
-    model: Predictor, data: Recordings, rows: npt.NDArray[np.int64], targets: list[Target], setting: Setting
+    model: Predictor,
+    data: Recordings,
+    rows: npt.NDArray[np.int64],
+    targets: list[Target],
+    setting: Setting,
 ) -> list[Array]:
-    """Return for each target the numbers ``[N]`` in their own units, or the probabilities ``[N, K]``, of windows."""
+    """Return for each target the numbers ``[N]`` in their own units, or the probabilities ``[N,
+    K]``, of windows.
+    """
     model.eval()
     parts = []
     for start in range(0, len(rows), PREDICTED):
@@ -176,13 +239,19 @@ def predict(
         with autocast(setting.runtime, setting.device), routed(setting.device):
             parts.append([output.double().cpu() for output in model(x)])
     made = []
-    for target, scale, outputs in zip(targets, model.scale.cpu().double(), zip(*parts, strict=True), strict=True):
+    for target, scale, outputs in zip(
+        targets, model.scale.cpu().double(), zip(*parts, strict=True), strict=True
+    ):
         output = torch.cat(outputs)
-        made.append((output.softmax(1) if target.classes else output[:, 0] * scale[1] + scale[0]).numpy())
+        made.append(
+            (output.softmax(1) if target.classes else output[:, 0] * scale[1] + scale[0]).numpy()
+        )
     return made
 
 
-def by_subject(data: Recordings, rows: npt.NDArray[np.int64], values: Array) -> tuple[npt.NDArray[np.int64], Array]:
+def by_subject(
+    data: Recordings, rows: npt.NDArray[np.int64], values: Array
+) -> tuple[npt.NDArray[np.int64], Array]:
     """Return the subjects of windows, and the mean of their predictions."""
     subjects, place, counts = np.unique(data.subject[rows], return_inverse=True, return_counts=True)
     sums = np.zeros((len(subjects), *values.shape[1:]))
@@ -193,11 +262,16 @@ def by_subject(data: Recordings, rows: npt.NDArray[np.int64], values: Array) -> 
 def scores(
     target: Target, data: Recordings, rows: npt.NDArray[np.int64], predicted: Array
 ) -> dict[str, dict[str, float]]:
-    """Return the metrics of predictions of windows, by window and by subject; subjects without a label are left out."""
+    """Return the metrics of predictions of windows, by window and by subject; subjects without a
+    label are left out.
+    """
     measure = weighted_classification_metrics if target.classes else weighted_regression_metrics
     subjects, means = by_subject(data, rows, predicted)
     made = {}
-    for name, places, values in (("windows", data.subject[rows], predicted), ("subjects", subjects, means)):
+    for name, places, values in (
+        ("windows", data.subject[rows], predicted),
+        ("subjects", subjects, means),
+    ):
         truth = target.values[places]
         is_measured = ~np.isnan(truth)
         labels = truth[is_measured].astype(np.int64 if target.classes else np.float64)
@@ -206,12 +280,19 @@ def scores(
 
 
 class PretrainingTask(WindowTask):
-    """Masked patches are predicted; two windows of a subject are closer to each other than to other subjects."""
+    """Masked patches are predicted; two windows of a subject are closer to each other than to other
+    subjects.
+    """
 
     loss_names = ("masked", "contrast")
 
     def __init__(
-        self, model: Pretrainer, data: Recordings, rows: Rows, config: PretrainConfig, setting: Setting
+        self,
+        model: Pretrainer,
+        data: Recordings,
+        rows: Rows,
+        config: PretrainConfig,
+        setting: Setting,
     ) -> None:
         super().__init__(model, data, rows, np.zeros((len(data.subjects), 0)), setting)
         self.pretrainer, self.config = model, config
@@ -236,7 +317,10 @@ class PretrainingTask(WindowTask):
         """Return the error of the masked patches and the contrast of the pairs."""
         random = self.random("mask", batch.number)
         x = augment(batch.x, self.config.model, random) if network.training else batch.x
-        mask = torch.rand(len(x), self.pretrainer.encoder.tokens, generator=random).to(x) < self.config.mask_share
+        mask = (
+            torch.rand(len(x), self.pretrainer.encoder.tokens, generator=random).to(x)
+            < self.config.mask_share
+        )
         with autocast(self.setting.runtime, self.device), routed(self.device):
             error, vectors = network(x, mask)
         pairs = contrast(vectors.float(), self.config.temperature)

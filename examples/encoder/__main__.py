@@ -1,7 +1,8 @@
-"""How the shipped encoder was made, from tables to weights: ``python -m examples.encoder DATA OUTPUT [CARD]``.
+"""How the shipped encoder was made, from tables to weights: ``python -m examples.encoder DATA
+OUTPUT [CARD]``.
 
-DATA holds a folder for each study (`SOURCES`), OUTPUT gets tables, tree and runs; what was stopped goes on. With CARD,
-the text of the model card, the encoder is written into the package.
+DATA holds a folder for each study (`SOURCES`), OUTPUT gets tables, tree and runs; what was stopped
+goes on. With CARD, the text of the model card, the encoder is written into the package.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ NAME = "16s-v4"
 
 DEPTH = 1000
 
-# Samples with fewer reads are not asked for their ASVs, and an ASV that fewer samples hold stands on no tree.
+# Samples with fewer reads are not asked for their ASVs, and an ASV that fewer samples hold stands
+# on no tree.
 LEAST_READS, LEAST_SAMPLES = 500, 2
 
 MAFFT = ("mafft", "--thread", "1", "--retree", "1", "--maxiterate", "0", "--quiet")
@@ -43,16 +45,32 @@ FASTTREE = ("fasttree", "-nt", "-fastest", "-nosupport", "-quiet")
 
 SIZES = ("--embedding-dim", "96", "--attention-layers", "2", "--max-bp", "250")
 
-# Masked bases first, in random sets of ASVs: samples would show common ASVs a hundred times as often as rare ones.
+# Masked bases first, in random sets of ASVs: samples would show common ASVs a hundred times as
+# often as rare ones.
 ASVS_OF_A_SET = 128
 SET = "random-set-"
 
 # Then distances and counts of samples, with the vectors of all ASVs computed once.
 COMMON = ("--validation-size", "0.05", "--threads", "1")
 BASES = (
-    "--epochs", "25", "--penalty", "0", "--count-penalty", "0", "--nuc-mask-asvs", "1", "--nuc-mask-ratio", "0.2",
-    "--rarefy-depth", str(ASVS_OF_A_SET), "--batch-size", "1", "--lr", "3e-3", *COMMON,
-)  # fmt: skip
+    "--epochs",
+    "25",
+    "--penalty",
+    "0",
+    "--count-penalty",
+    "0",
+    "--nuc-mask-asvs",
+    "1",
+    "--nuc-mask-ratio",
+    "0.2",
+    "--rarefy-depth",
+    str(ASVS_OF_A_SET),
+    "--batch-size",
+    "1",
+    "--lr",
+    "3e-3",
+    *COMMON,
+)
 DISTANCES = (
     "--rarefy-depth",
     str(DEPTH),
@@ -83,12 +101,23 @@ class Source:
 # The first names the region. Studies of other regions (iga, tonsillitis) have no ASV that fits it.
 SOURCES = (
     Source("unlabelled"),
-    *(Source(f"pretraining/{name}") for name in (
-        "cfs", "cron", "dogwolf", "dust", "griffon", "horse", "moving-pictures", "nasopharynx", "pancreatitis"
-    )),
+    *(
+        Source(f"pretraining/{name}")
+        for name in (
+            "cfs",
+            "cron",
+            "dogwolf",
+            "dust",
+            "griffon",
+            "horse",
+            "moving-pictures",
+            "nasopharynx",
+            "pancreatitis",
+        )
+    ),
     Source("oral-age", has_tree=True),
     Source("ibd", has_tree=True),
-)  # fmt: skip
+)
 
 
 def select_features(table: SampleTable, kept: np.ndarray) -> SampleTable:
@@ -103,7 +132,9 @@ def select_features(table: SampleTable, kept: np.ndarray) -> SampleTable:
 
 
 def prevalent(tables: Sequence[SampleTable]) -> list[str]:
-    """Return the ASVs of `LEAST_SAMPLES` samples of all tables or more, rarefied to `DEPTH` reads, sorted."""
+    """Return the ASVs of `LEAST_SAMPLES` samples of all tables or more, rarefied to `DEPTH` reads,
+    sorted.
+    """
     samples: Counter[str] = Counter()
     for table in tables:
         for row in np.flatnonzero(table.depths >= LEAST_READS).tolist():
@@ -113,15 +144,21 @@ def prevalent(tables: Sequence[SampleTable]) -> list[str]:
 
 
 def make_tree(sequences: Sequence[str], folder: Path) -> Path:
-    """Return a Newick tree of the sequences, by MAFFT and FastTree; it has no root. One that is there is kept."""
+    """Return a Newick tree of the sequences, by MAFFT and FastTree; it has no root. One that is
+    there is kept.
+    """
     tree = folder / "tree.nwk"
     if tree.is_file():
         return tree
     for program in (MAFFT[0], FASTTREE[0]):
         if shutil.which(program) is None:
-            raise InputError(f"{program}: not found; install it (Debian: apt-get install mafft fasttree)")
+            raise InputError(
+                f"{program}: not found; install it (Debian: apt-get install mafft fasttree)"
+            )
     fasta, aligned = folder / "sequences.fasta", folder / "aligned.fasta"
-    fasta.write_text("".join(f">{sequence}\n{sequence}\n" for sequence in sequences), encoding="ascii")
+    fasta.write_text(
+        "".join(f">{sequence}\n{sequence}\n" for sequence in sequences), encoding="ascii"
+    )
     with aligned.open("wb") as file:
         subprocess.run([*MAFFT, str(fasta)], stdout=file, check=True)
     with atomic_file(tree) as temporary, temporary.open("wb") as file:
@@ -130,7 +167,8 @@ def make_tree(sequences: Sequence[str], folder: Path) -> Path:
 
 
 def random_sets(sequences: Collection[str]) -> SampleTable:
-    """Return a table whose samples are random sets of `ASVS_OF_A_SET` ASVs of like length, one read of each.
+    """Return a table whose samples are random sets of `ASVS_OF_A_SET` ASVs of like length, one read
+    of each.
 
     ASVs that do not fill a set are in none.
     """
@@ -142,11 +180,15 @@ def random_sets(sequences: Collection[str]) -> SampleTable:
     starts = np.arange(0, len(columns) + 1, ASVS_OF_A_SET)
     counts = csr_array((np.ones(len(columns), np.uint8), columns, starts), shape=(sets, len(names)))
     counts.sort_indices()
-    return SampleTable(counts, tuple(f"{SET}{number}" for number in range(sets)), tuple(names), tuple(names))
+    return SampleTable(
+        counts, tuple(f"{SET}{number}" for number in range(sets)), tuple(names), tuple(names)
+    )
 
 
 def prepare(data: Path, output: Path) -> None:
-    """Write random sets of the ASVs of one region (``asvs/sets.biom``), and tables of those on a tree (``tree/``)."""
+    """Write random sets of the ASVs of one region (``asvs/sets.biom``), and tables of those on a
+    tree (``tree/``).
+    """
     tables = {source.name: read_table(data / source.folder / "table.biom") for source in SOURCES}
     profile = RegionProfile.fit(tables[SOURCES[0].name].sequences)
     for source in SOURCES:
@@ -175,15 +217,29 @@ def _pretrain(output: Path, name: str, *options: str) -> None:
 
 
 def train(data: Path, output: Path) -> None:
-    """Pretrain on the tables of `prepare`: masked bases, then distances and counts from that encoder."""
+    """Pretrain on the tables of `prepare`: masked bases, then distances and counts from that
+    encoder.
+    """
     tables = [str(output / "tree" / f"{source.name}.biom") for source in SOURCES]
-    trees = [str(data / source.folder / "tree.nwk" if source.has_tree else output / "tree.nwk") for source in SOURCES]
+    trees = [
+        str(data / source.folder / "tree.nwk" if source.has_tree else output / "tree.nwk")
+        for source in SOURCES
+    ]
     _pretrain(output, "bases", "--table", str(output / "asvs" / "sets.biom"), *SIZES, *BASES)
     encoder = ("--pretrained-encoder", str(output / "bases" / "model"))
     _pretrain(
-        output, "distances", "--table", *tables, "--tree", *trees, "--midpoint-root", *encoder, *DISTANCES,
-        "--reference-tree", str(output / "tree.nwk"),
-    )  # fmt: skip
+        output,
+        "distances",
+        "--table",
+        *tables,
+        "--tree",
+        *trees,
+        "--midpoint-root",
+        *encoder,
+        *DISTANCES,
+        "--reference-tree",
+        str(output / "tree.nwk"),
+    )
 
 
 def distances_of_presence(network: Aam) -> None:
@@ -196,9 +252,11 @@ def distances_of_presence(network: Aam) -> None:
 
 
 def ship(output: Path, text: str) -> Path:
-    """Write the trained encoder into the package, in half precision, with a model card; return its folder.
+    """Write the trained encoder into the package, in half precision, with a model card; return its
+    folder.
 
-    The card is `text`, what `held_out_studies` measured where that is there, and what the training saw.
+    The card is `text`, what `held_out_studies` measured where that is there, and what the training
+    saw.
     """
     saved = load_model(output / "distances" / "model", torch.device("cpu"))
     distances_of_presence(saved.required_network)
@@ -210,7 +268,8 @@ def ship(output: Path, text: str) -> Path:
     measured = output / "held-out.txt"
     facts = (
         f"Weights: {weights:,} numbers in half precision. Seen: {len(seen):,} samples, "
-        f"{len(saved.profile.hashes):,} ASVs on trees, {shortest:.0f} to {longest:.0f} nucleotides long; rarefied to "
+        f"{len(saved.profile.hashes):,} ASVs on trees, {shortest:.0f} to {longest:.0f} "
+        "nucleotides long; rarefied to "
         f"{saved.depth} reads. Checksums stand in manifest.json, beside this card.\n"
     )
     card = text.rstrip() + "\n\n" + facts
@@ -224,7 +283,9 @@ def ship(output: Path, text: str) -> Path:
 
 
 def run(data: Path, output: Path, card: Path | None = None) -> int:
-    """Prepare and train, where that is not done yet; with a `card` write the encoder into the package."""
+    """Prepare and train, where that is not done yet; with a `card` write the encoder into the
+    package.
+    """
     if not (output / "tree" / f"{SOURCES[-1].name}.biom").is_file():
         prepare(data, output)
     train(data, output)

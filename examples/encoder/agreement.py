@@ -1,9 +1,11 @@
-"""How well predicted UniFrac agrees with exact one: ``python -m examples.encoder.agreement MODEL STUDY ...``
+"""How well predicted UniFrac agrees with exact one: ``python -m examples.encoder.agreement MODEL
+STUDY ...``
 
-Each STUDY is as for `examples.encoder.held_out_studies`. Its samples are rarefied to 1,000 reads once; what
-``aam embed --distances`` makes of this table is compared with UniFrac on the study's own tree. In brackets stand the
-2.5th and 97.5th percentiles of 200 draws of samples with replacement: of the correlation of the model, and of how much
-it is above that of 8-mers or ASVs.
+Each STUDY is as for `examples.encoder.held_out_studies`. Its samples are rarefied to 1,000 reads
+once; what ``aam embed --distances`` makes of this table is compared with UniFrac on the study's own
+tree. In brackets stand the
+2.5th and 97.5th percentiles of 200 draws of samples with replacement: of the correlation of the
+model, and of how much it is above that of 8-mers or ASVs.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ DRAWS = 200
 
 
 def correlations(exact: Floats, compared: Sequence[Floats]) -> list[str]:
-    """Return the correlation of each distance [N, N] with the exact one, the others beside how much the first is above.
+    """Return the correlation of each distance [N, N] with the exact one, the others beside how much
+    the first is above.
 
     Pairs of a sample with itself, which a draw of samples with replacement has, do not count.
     """
@@ -45,15 +48,22 @@ def correlations(exact: Floats, compared: Sequence[Floats]) -> list[str]:
         rows = rng.integers(len(exact), size=len(exact))
         pairs = upper_triangle(rows[:, None] != rows) > 0
         true = upper_triangle(exact[np.ix_(rows, rows)])[pairs]
-        drawn[draw] = [pearson(upper_triangle(one[np.ix_(rows, rows)])[pairs], true) for one in compared]
+        drawn[draw] = [
+            pearson(upper_triangle(one[np.ix_(rows, rows)])[pairs], true) for one in compared
+        ]
     drawn[:, 1:] = drawn[:, :1] - drawn[:, 1:]
     low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
-    cells = [f"{mantel(one, exact):.3f} ({a:+.3f} to {b:+.3f})" for one, a, b in zip(compared, low, high, strict=True)]
+    cells = [
+        f"{mantel(one, exact):.3f} ({a:+.3f} to {b:+.3f})"
+        for one, a, b in zip(compared, low, high, strict=True)
+    ]
     return [cells[0].replace("+", ""), *cells[1:]]
 
 
 def agreement(model: aam.Model, name: str, files: list[str]) -> str:
-    """Return one line of correlations with exact UniFrac: of the model, and of what needs no model."""
+    """Return one line of correlations with exact UniFrac: of the model, and of what needs no
+    model.
+    """
     study = read_study(files, DEPTH)
     rows = np.sort(np.random.default_rng(0).permutation(len(study.table.sample_ids))[:SAMPLES])
     counts = rarefied_table(study)[rows]

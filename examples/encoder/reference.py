@@ -1,7 +1,8 @@
-"""How the reference ``16s`` was made: ``python -m examples.encoder.reference GG_13_8_OTUS CARD OUTPUT [NUMBER]``.
+"""How the reference ``16s`` was made: ``python -m examples.encoder.reference GG_13_8_OTUS CARD
+OUTPUT [NUMBER]``.
 
-GG_13_8_OTUS is the folder of that name in the Python package qiime-default-reference 0.1.3 (Greengenes 13_8,
-CC BY-SA 3.0), CARD the text of the model card, OUTPUT the folder to write.
+GG_13_8_OTUS is the folder of that name in the Python package qiime-default-reference 0.1.3
+(Greengenes 13_8, CC BY-SA 3.0), CARD the text of the model card, OUTPUT the folder to write.
 """
 
 from __future__ import annotations
@@ -32,13 +33,17 @@ REFERENCES, SHORTEST, LONGEST, DEPTH, SEED = 10_000, 1250, 1650, 1000, 0
 
 
 def read_greengenes(folder: Path) -> tuple[Phylogeny, dict[str, str]]:
-    """Return the tree of the 97 % OTUs, with length 0 where it gives none (below the root), and their sequences."""
+    """Return the tree of the 97 % OTUs, with length 0 where it gives none (below the root), and
+    their sequences.
+    """
     with gzip.open(folder / "trees/97_otus.tree.gz", "rt") as file:
         tree = parse_newick(file.read(), "97_otus.tree.gz")
     with gzip.open(folder / "rep_set/97_otus.fasta.gz", "rt") as file:
         lines = file.read().split("\n")
     names = [line[1:].split()[0] for line in lines[:-1:2]]
-    return replace(tree, length=np.nan_to_num(tree.length)), dict(zip(names, lines[1::2], strict=True))
+    return replace(tree, length=np.nan_to_num(tree.length)), dict(
+        zip(names, lines[1::2], strict=True)
+    )
 
 
 def read_taxonomy(folder: Path) -> dict[str, str]:
@@ -50,27 +55,35 @@ def read_taxonomy(folder: Path) -> dict[str, str]:
 def drawn_reference(
     tree: Phylogeny, sequence_of: dict[str, str], number: int, lineage_of: dict[str, str]
 ) -> ReferenceTree:
-    """Return the tree above `number` tips, drawn at random from those of usual length that hold only A, C, G and T."""
+    """Return the tree above `number` tips, drawn at random from those of usual length that hold
+    only A, C, G and T.
+    """
     usable = [
         tip
         for tip, name in enumerate(tree.tips)
-        if SHORTEST <= len(sequence_of[name]) <= LONGEST and not set(sequence_of[name]) - set("ACGT")
+        if SHORTEST <= len(sequence_of[name]) <= LONGEST
+        and not set(sequence_of[name]) - set("ACGT")
     ]
     tips = np.sort(np.random.default_rng(SEED).choice(usable, number, replace=False))
     pruned = prune(tree, tips)
     tokens = encode([sequence_of[name] for name in pruned.tips])
     lineages, taxon = np.unique([lineage_of[name] for name in pruned.tips], return_inverse=True)
     return ReferenceTree(
-        pruned.parent.astype(np.int32), pruned.length.astype(np.float32), tokens,
-        tuple(lineages.tolist()), taxon.astype(np.int32),
-    )  # fmt: skip
+        pruned.parent.astype(np.int32),
+        pruned.length.astype(np.float32),
+        tokens,
+        tuple(lineages.tolist()),
+        taxon.astype(np.int32),
+    )
 
 
 def run(folder: Path, card: Path, output: Path, number: int = REFERENCES) -> int:
     """Draw the references and write them as a model without a network."""
     tree, sequence_of = read_greengenes(folder)
     reference = drawn_reference(tree, sequence_of, number, read_taxonomy(folder))
-    sequences = ["".join(".ACGT"[token] for token in row).rstrip(".") for row in reference.tokens.tolist()]
+    sequences = [
+        "".join(".ACGT"[token] for token in row).rstrip(".") for row in reference.tokens.tolist()
+    ]
     saved = SavedModel(
         network=None,
         data=DataConfig(rarefy_depth=DEPTH),

@@ -11,14 +11,23 @@ PACKAGE = "examples.htft"
 PROGRAM = Program(
     PACKAGE,
     {
-        "teach": Command("TeachConfig", "commands:teach", "train or load a teacher, write its windows", PACKAGE),
+        "teach": Command(
+            "TeachConfig", "commands:teach", "train or load a teacher, write its windows", PACKAGE
+        ),
         "train": Command("TrainConfig", "commands:train", "train the two stages", PACKAGE),
-        "evaluate": Command("EvaluateConfig", "commands:compare_students", "compare students with others", PACKAGE),
+        "evaluate": Command(
+            "EvaluateConfig", "commands:compare_students", "compare students with others", PACKAGE
+        ),
         "benchmark": Command(
-            "BenchmarkConfig", "benchmark:benchmark", "measure steps on one and two processes", PACKAGE
+            "BenchmarkConfig",
+            "benchmark:benchmark",
+            "measure steps on one and two processes",
+            PACKAGE,
         ),
         "compare": COMMANDS["compare"],
-        "submit": Command("SubmitConfig", "submit:submit_htft", "print a job script for a cluster", "examples"),
+        "submit": Command(
+            "SubmitConfig", "submit:submit_htft", "print a job script for a cluster", "examples"
+        ),
     },
     resumable=("teach", "train"),
 )

@@ -1,4 +1,6 @@
-"""The benchmark: training steps of both stages in one process, and on two that run apart, in turn."""
+"""The benchmark: training steps of both stages in one process, and on two that run apart, in
+turn.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,15 @@ def random_windows(count: int) -> Windows:
     random = torch.Generator().manual_seed(0)
     tokens = torch.randint(CLASSES, (count, LENGTH), generator=random)
     hidden = torch.randn(count, LENGTH, WIDTH, generator=random)
-    return Windows(tokens, hidden, torch.randint(CLASSES, (count,), generator=random), torch.zeros(count, 0))
+    return Windows(
+        tokens, hidden, torch.randint(CLASSES, (count,), generator=random), torch.zeros(count, 0)
+    )
 
 
 def time_steps(config: BenchmarkConfig, ranks: int) -> dict[str, float]:
-    """Return the seconds of the steps after the warm-up, in wall and processor time, and the largest memory."""
+    """Return the seconds of the steps after the warm-up, in wall and processor time, and the
+    largest memory.
+    """
     training = TrainConfig(student=StudentOptions(units=config.units))
     options = dataclasses.replace(training.train, epochs=1)
     windows = random_windows(options.batch_size * (config.steps + WARM_UP))
@@ -62,24 +68,37 @@ def time_steps(config: BenchmarkConfig, ranks: int) -> dict[str, float]:
         )
         Trainer(task, options, runtime, world, after_step=after_step).fit()
     (wall, processor), (wall_end, processor_end) = clocks
-    return {"wall": wall_end - wall, "processor": processor_end - processor, "peak_bytes": peak_memory(device)}
+    return {
+        "wall": wall_end - wall,
+        "processor": processor_end - processor,
+        "peak_bytes": peak_memory(device),
+    }
 
 
 def measure(config: BenchmarkConfig, ranks: int) -> dict[str, Any]:
-    """Return what `time_steps` measures in new processes: of the slowest and largest, and processor time of each."""
+    """Return what `time_steps` measures in new processes: of the slowest and largest, and processor
+    time of each.
+    """
     outputs = run_ranks(ranks, sys.argv[1:], MODULE)
     results = [json.loads(output.splitlines()[-1]) for output in outputs]
     largest = {name: max(result[name] for result in results) for name in results[0]}
-    return {**largest, "processors": [result["processor"] for result in results], "load": os.getloadavg()[0]}
+    return {
+        **largest,
+        "processors": [result["processor"] for result in results],
+        "load": os.getloadavg()[0],
+    }
 
 
 def benchmark(config: BenchmarkConfig) -> None:
-    """Measure both kinds in turn, print them, and write the profile; a process that was started for it measures."""
+    """Measure both kinds in turn, print them, and write the profile; a process that was started for
+    it measures.
+    """
     checks = {
-        f"--steps {config.steps} is not a multiple of {LOG_STEPS}, after which two processes meet": (
+        f"--steps {config.steps} is not a multiple of {LOG_STEPS}, after which two processes meet": (  # noqa: E501
             config.steps % LOG_STEPS > 0
         ),
-        f"--units is {' '.join(map(str, config.units))}, expected 2 numbers": len(config.units) != 2,
+        f"--units is {' '.join(map(str, config.units))}, expected 2 numbers": len(config.units)
+        != 2,
     }
     if problems := [problem for problem, holds in checks.items() if holds]:
         raise InputError(*problems)
@@ -91,19 +110,40 @@ def benchmark(config: BenchmarkConfig) -> None:
     samples = config.steps * TrainConfig().train.batch_size
     cases = {}
     for name, runs in zip(("one process", "two processes"), zip(*pairs, strict=True), strict=True):
-        seconds, processor = (statistics.median(run[kind] for run in runs) for kind in ("wall", "processor"))
+        seconds, processor = (
+            statistics.median(run[kind] for run in runs) for kind in ("wall", "processor")
+        )
         cases[name] = {
-            "seconds": {"p50": seconds}, "samples_per_s": {"p50": samples / seconds}, "processor_seconds": processor,
+            "seconds": {"p50": seconds},
+            "samples_per_s": {"p50": samples / seconds},
+            "processor_seconds": processor,
             "peak_bytes": max(run["peak_bytes"] for run in runs),
-        }  # fmt: skip
-        print(f"{name:<14} {samples / seconds:8.0f} windows/s, {processor:.2f} s of processor in the busier process")
+        }
+        print(
+            f"{name:<14} {samples / seconds:8.0f} windows/s, {processor:.2f} s of processor in "
+            "the busier process"
+        )
     for kind in ("wall", "processor"):
         ratios = [one[kind] / two[kind] for one, two in pairs]
         each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-        print(f"two processes are {statistics.median(ratios):.2f} times as fast by {kind} time ({each})")
+        print(
+            f"two processes are {statistics.median(ratios):.2f} times as fast by {kind} time "
+            f"({each})"
+        )
     device = device_name(torch.device("cpu"))
-    platform = {"device": device, "cores": available_cores(), "torch": torch.__version__, "threads": config.threads}
-    report = {"platform": platform, "steps": config.steps, "units": config.units, "cases": cases, "pairs": pairs}
+    platform = {
+        "device": device,
+        "cores": available_cores(),
+        "torch": torch.__version__,
+        "threads": config.threads,
+    }
+    report = {
+        "platform": platform,
+        "steps": config.steps,
+        "units": config.units,
+        "cases": cases,
+        "pairs": pairs,
+    }
     config.profile.parent.mkdir(parents=True, exist_ok=True)
     write_text(config.profile, json.dumps(report, indent=1) + "\n")
     print(config.profile)

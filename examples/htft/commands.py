@@ -20,7 +20,14 @@ from aam.engine.run import RunDirectory, run_command, training_outputs
 from aam.errors import InputError
 from aam.files.atomic import write_text
 from aam.options import given
-from examples.htft.config import EvaluateConfig, TeachConfig, TrainConfig, device_names, published, train_problems
+from examples.htft.config import (
+    EvaluateConfig,
+    TeachConfig,
+    TrainConfig,
+    device_names,
+    published,
+    train_problems,
+)
 from examples.htft.language import LanguageModel, LanguageTask
 from examples.htft.ranks import shard_rows
 from examples.htft.student import Shape, Student, evaluate, unigram_logits
@@ -35,24 +42,35 @@ MODULE = "examples.htft"
 def teach(config: TeachConfig) -> int:
     """Train or load a teacher and write windows/ beside its run; return the exit status."""
     options = config.teacher
-    files = {name: path for name in ("source", "text") if (path := getattr(options, name)) is not None}
+    files = {
+        name: path for name in ("source", "text") if (path := getattr(options, name)) is not None
+    }
     if files and options.provider not in ("aam", "hf"):
         given_options = " and ".join(f"--{name} {path}" for name, path in files.items())
-        raise InputError(f"{given_options}: --provider {options.provider} reads neither; give --provider aam or hf")
+        raise InputError(
+            f"{given_options}: --provider {options.provider} reads neither; give --provider aam "
+            "or hf"
+        )
 
     def read(device: torch.device) -> tuple[Teacher, Corpus] | None:
         return make_teacher(options) if options.provider in ("aam", "hf") else None
 
-    def work(run: RunDirectory, device: torch.device, inputs: tuple[Teacher, Corpus] | None) -> dict[str, Any]:
+    def work(
+        run: RunDirectory, device: torch.device, inputs: tuple[Teacher, Corpus] | None
+    ) -> dict[str, Any]:
         teacher: Teacher
         if inputs is not None:
             teacher, corpus = inputs
         else:
             corpus = markov_corpus(options, config.runtime.seed)
             torch.manual_seed(config.runtime.seed)
-            model = LanguageModel(options.provider, options.vocabulary, options.width, options.length)
+            model = LanguageModel(
+                options.provider, options.vocabulary, options.width, options.length
+            )
             windows, held_out = corpus.windows.tensor_split([corpus.train])
-            task = LanguageTask(model, windows, held_out, config.train.batch_size, config.runtime.seed, device)
+            task = LanguageTask(
+                model, windows, held_out, config.train.batch_size, config.runtime.seed, device
+            )
             state = fit_and_save(lambda: task, config.train, run, run.path, "teacher", {})
             model.load_state_dict(state.tensors)
             teacher = model.cpu().eval().teach
@@ -61,7 +79,9 @@ def teach(config: TeachConfig) -> int:
         return {"classes": captured.classes, **table_of(captured)}
 
     windows = (f"windows/{name}" for name in ("manifest.json", "state.json", "*.safetensors"))
-    prepare = plan_with_device(config, config.runtime, files, (*training_outputs(), *windows), read, work)
+    prepare = plan_with_device(
+        config, config.runtime, files, (*training_outputs(), *windows), read, work
+    )
     return run_command(f"{MODULE} teach", config.runtime, prepare, MODULE)
 
 
@@ -106,29 +126,39 @@ def train(config: TrainConfig) -> int:
         def make_task() -> StudentTask:
             if devices:
                 return PipelinedTask(student, data, config.train, device, run.world)
-            return StudentTask(student, data, config.train, device, run.world, not config.student.shard_units)
+            return StudentTask(
+                student, data, config.train, device, run.world, not config.student.shard_units
+            )
 
-        best = fit_and_save(make_task, config.train, run, run.path, "student", student.description())
+        best = fit_and_save(
+            make_task, config.train, run, run.path, "student", student.description()
+        )
         trained = Student.from_description(best.facts, runtime.seed).to(device)
         trained.load_state_dict(best.tensors)
         score = evaluate(trained, data.validation, device)
         return {**table_of(captured), "r2": score.r2, "perplexity": score.perplexity}
 
     splits = not (devices or config.student.shard_units)
-    prepare = plan_with_device(config, runtime, {"windows": path}, training_outputs(), read, work, splits)
-    return run_command(f"{MODULE} train", runtime, prepare, MODULE, processes=2 if devices else None)
+    prepare = plan_with_device(
+        config, runtime, {"windows": path}, training_outputs(), read, work, splits
+    )
+    return run_command(
+        f"{MODULE} train", runtime, prepare, MODULE, processes=2 if devices else None
+    )
 
 
 def table_of(captured: Capture) -> dict[str, float]:
     """Return the held-out perplexities of what a student is compared with.
 
-    They are those of unigram frequencies, of the teacher where it gives probabilities, and of a linear read-out of its
-    last hidden state, which is a logistic regression.
+    They are those of unigram frequencies, of the teacher where it gives probabilities, and of a
+    linear read-out of its last hidden state, which is a logistic regression.
     """
     train, held_out = captured.windows["train"], captured.windows["validation"]
     rows = torch.arange(len(held_out))
     unigram = unigram_logits(train.target, captured.classes)[held_out.target].mean()
-    readout = LogisticRegression(max_iter=300).fit(train.hidden[:, -1].numpy(), train.target.numpy())
+    readout = LogisticRegression(max_iter=300).fit(
+        train.hidden[:, -1].numpy(), train.target.numpy()
+    )
     logits = np.full((len(held_out), captured.classes), -30.0)
     logits[:, readout.classes_] = readout.predict_log_proba(held_out.hidden[:, -1].numpy())
     perplexities = {"unigram": float((-unigram).exp())}
@@ -143,20 +173,28 @@ def compare_students(config: EvaluateConfig) -> None:
     device = torch.device("cpu")
     table = Table("held-out windows", "stage-1 R2", "perplexity", "of the unigram's")
     compared = table_of(captured)
-    rows: dict[str, tuple[float | None, float]] = {name: (None, value) for name, value in compared.items()}
+    rows: dict[str, tuple[float | None, float]] = {
+        name: (None, value) for name, value in compared.items()
+    }
     names = [_name(path) for path in config.model]
     for name, path in zip(names, config.model, strict=True):
         score = evaluate(Student.load(path, captured), captured.windows["validation"], device)
-        # A name that stands for several, or for what students are compared with, says nothing: then it is the path.
+        # A name that stands for several, or for what students are compared with, says nothing: then
+        # it is the path.
         unique = names.count(name) == 1 and name not in compared
         rows[name if unique else str(path)] = score.r2, score.perplexity
     for name, (r2, perplexity) in rows.items():
         table.add_row(
-            name, "" if r2 is None else f"{r2:.2f}", f"{perplexity:.1f}", f"{perplexity / compared['unigram']:.2f}"
+            name,
+            "" if r2 is None else f"{r2:.2f}",
+            f"{perplexity:.1f}",
+            f"{perplexity / compared['unigram']:.2f}",
         )
     Console().print(table)
     if config.output is not None:
-        values = {name: {"r2": r2, "perplexity": perplexity} for name, (r2, perplexity) in rows.items()}
+        values = {
+            name: {"r2": r2, "perplexity": perplexity} for name, (r2, perplexity) in rows.items()
+        }
         write_text(config.output, json.dumps(values, indent=1) + "\n")
 
 

@@ -12,8 +12,16 @@ from aam.engine.options import RunConfig, TrainingOptions
 from aam.options import option, rare, section
 
 # Options of a run that mean nothing here.
-OMITTED = ("asv_chunk_size", "fsdp", "compile_model", "gradient_checkpointing", "mixed_precision",
-           "attn_implementation", "num_workers", "dry_run")  # fmt: skip
+OMITTED = (
+    "asv_chunk_size",
+    "fsdp",
+    "compile_model",
+    "gradient_checkpointing",
+    "mixed_precision",
+    "attn_implementation",
+    "num_workers",
+    "dry_run",
+)
 
 
 class FieldConfig(NamedTuple):
@@ -35,17 +43,25 @@ class TeacherOptions:
     """The teacher and its windows"""
 
     provider: Literal["gru", "gpt", "aam", "hf"] = option(
-        "gru", "A GRU or GPT that is trained here on a Markov language, aam's nucleotide encoder, or a causal language "
+        "gru",
+        "A GRU or GPT that is trained here on a Markov language, aam's nucleotide encoder, or a "
+        "causal language "
         "model of transformers.",
-    )  # fmt: skip
-    source: Path | None = option(None, "Of aam: folder of a pretrained encoder; of hf: folder of a model.", reads=True)
-    text: Path | None = option(None, "Of aam: feature table; of hf: text file; windows are cut from it.", reads=True)
+    )
+    source: Path | None = option(
+        None, "Of aam: folder of a pretrained encoder; of hf: folder of a model.", reads=True
+    )
+    text: Path | None = option(
+        None, "Of aam: feature table; of hf: text file; windows are cut from it.", reads=True
+    )
     vocabulary: int = option(48, "Tokens of the Markov language.", ge=4, le=4096)
     width: int = option(64, "Width of the hidden states of a GRU or GPT.", ge=4)
     length: int = option(16, "Tokens of a window.", ge=4)
     windows: int = option(6000, "Training windows.", ge=64)
     held_out_windows: int = option(1200, "Held-out windows.", ge=16)
-    vocab_limit: int = option(4096, "Most frequent tokens that the student tells apart; the rest is one.", ge=2)
+    vocab_limit: int = option(
+        4096, "Most frequent tokens that the student tells apart; the rest is one.", ge=2
+    )
 
 
 @dataclass(frozen=True)
@@ -53,7 +69,9 @@ class TeachConfig:
     """Train or load a teacher, and write what it sees and predicts on windows of tokens."""
 
     teacher: TeacherOptions = section(TeacherOptions())
-    train: TrainingOptions = section(TrainingOptions(epochs=3, batch_size=32, lr=5e-3, weight_decay=0.0))
+    train: TrainingOptions = section(
+        TrainingOptions(epochs=3, batch_size=32, lr=5e-3, weight_decay=0.0)
+    )
     runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=OMITTED)
 
 
@@ -62,13 +80,21 @@ class StudentOptions:
     """The two stages"""
 
     units: tuple[int, ...] = option((128, 256), "Units of the two stages.", ge=1)
-    active: tuple[int, ...] = option((0, 0), "Units of each stage that an input may use; 0: all of them.", ge=0)
-    temperature: tuple[float, ...] = option((1.0, 1.0), "Temperatures of the gates.", gt=0)
-    metric: Literal["planar", "euclid", "hybrid", "hybrid_exp"] = option("planar", "What gates compare.")
-    locality: Literal["planar", "anchor"] = option(
-        "planar", "Active units: those of the nearest planes, or of the nearest anchors, which are training inputs."
+    active: tuple[int, ...] = option(
+        (0, 0), "Units of each stage that an input may use; 0: all of them.", ge=0
     )
-    interpolation: Literal["linear", "quadratic", "hermite"] = option("hermite", "Between the control vectors.")
+    temperature: tuple[float, ...] = option((1.0, 1.0), "Temperatures of the gates.", gt=0)
+    metric: Literal["planar", "euclid", "hybrid", "hybrid_exp"] = option(
+        "planar", "What gates compare."
+    )
+    locality: Literal["planar", "anchor"] = option(
+        "planar",
+        "Active units: those of the nearest planes, or of the nearest anchors, which are "
+        "training inputs.",
+    )
+    interpolation: Literal["linear", "quadratic", "hermite"] = option(
+        "hermite", "Between the control vectors."
+    )
     band: tuple[float, ...] = option((1.0, 3.0), "Least and largest initial width of a band.", gt=0)
     gain: float = option(8.0, "Initial factor of the output of the second stage.", gt=0)
     unigram_bias: bool = option(True, "Start from the unigram probabilities.")
@@ -78,29 +104,46 @@ class StudentOptions:
     sketch: int = option(1024, "Buckets of CountSketch.", ge=64)
     projected: int = option(512, "Inputs of a field, after the Hadamard transform.", ge=64)
     block: int = rare(64, "Inputs of a field whose scale is divided out together.", ge=1)
-    geometry_factor: float = option(0.1, "Learning rate of planes and bands, as a share of --lr.", ge=0)
-    update_rule: Literal["gradient", "online"] = option(
-        "gradient", "online: the published rule: detached gates, constant bands, normals set back to length 1."
+    geometry_factor: float = option(
+        0.1, "Learning rate of planes and bands, as a share of --lr.", ge=0
     )
-    relocate_every: int = option(0, "Steps after which an unused unit is moved to a bad sample; 0: never.", ge=0)
-    shard_units: bool = option(False, "With --distributed or --data-parallel: each process holds a share of the units.")
+    update_rule: Literal["gradient", "online"] = option(
+        "gradient",
+        "online: the published rule: detached gates, constant bands, normals set back to length 1.",
+    )
+    relocate_every: int = option(
+        0, "Steps after which an unused unit is moved to a bad sample; 0: never.", ge=0
+    )
+    shard_units: bool = option(
+        False, "With --distributed or --data-parallel: each process holds a share of the units."
+    )
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """Train the two stages on the windows of a teacher."""
 
-    windows: Path | None = option(None, "Folder windows/ that `teach` wrote.", required=True, reads=True)
+    windows: Path | None = option(
+        None, "Folder windows/ that `teach` wrote.", required=True, reads=True
+    )
     devices: tuple[str, ...] = option(
         (), "Devices of the first and of the second stage: a process for each.", "FIRST SECOND"
     )
     variant: Literal["clean", "published"] = option(
-        "clean", "published: rule, sizes of steps, gates and initial values as published, in place of these options."
+        "clean",
+        "published: rule, sizes of steps, gates and initial values as published, in place of "
+        "these options.",
     )
     student: StudentOptions = section(StudentOptions())
     train: TrainingOptions = section(
         TrainingOptions(
-            epochs=4, batch_size=32, lr=0.03, weight_decay=0.0, optimizer="adam", max_grad_norm=1e6, patience=0
+            epochs=4,
+            batch_size=32,
+            lr=0.03,
+            weight_decay=0.0,
+            optimizer="adam",
+            max_grad_norm=1e6,
+            patience=0,
         )
     )
     runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=OMITTED)
@@ -108,10 +151,16 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class EvaluateConfig(ObservedConfig):
-    """Print the perplexities of students, teacher, linear read-out and unigrams on held-out windows."""
+    """Print the perplexities of students, teacher, linear read-out and unigrams on held-out
+    windows.
+    """
 
-    windows: Path | None = option(None, "Folder windows/ that `teach` wrote.", required=True, reads=True)
-    model: tuple[Path, ...] = option((), "Folders model/ of students.", "PATH ...", required=True, reads=True)
+    windows: Path | None = option(
+        None, "Folder windows/ that `teach` wrote.", required=True, reads=True
+    )
+    model: tuple[Path, ...] = option(
+        (), "Folders model/ of students.", "PATH ...", required=True, reads=True
+    )
     output: Path | None = option(None, "JSON to write.", writes=True)
     overwrite: bool = option(False, "Replace the output if it exists.")
 
@@ -120,7 +169,9 @@ class EvaluateConfig(ObservedConfig):
 class BenchmarkConfig(ObservedConfig):
     """Measure steps of both stages, in one process and in two."""
 
-    profile: Path = option(Path("profiles/latest.json"), "JSON to write; an earlier one is replaced.")
+    profile: Path = option(
+        Path("profiles/latest.json"), "JSON to write; an earlier one is replaced."
+    )
     units: tuple[int, ...] = option((2048, 2048), "Units of the two stages.", ge=1)
     steps: int = option(100, "Steps of each measurement.", ge=20)
     repeats: int = option(3, "Measurements of each kind, in turn.", ge=1)
@@ -130,21 +181,43 @@ class BenchmarkConfig(ObservedConfig):
 def field_config(options: StudentOptions, stage: int) -> FieldConfig:
     """Return the options of the field of a stage; the first has no gain."""
     return FieldConfig(
-        options.units[stage], options.active[stage], options.temperature[stage], options.interpolation, options.metric,
-        options.locality, options.band, (1.0, options.gain)[stage], options.update_rule == "online",
-    )  # fmt: skip
+        options.units[stage],
+        options.active[stage],
+        options.temperature[stage],
+        options.interpolation,
+        options.metric,
+        options.locality,
+        options.band,
+        (1.0, options.gain)[stage],
+        options.update_rule == "online",
+    )
 
 
 def published(config: TrainConfig) -> TrainConfig:
-    """Return the options with those of the published rule: one window a step, one pass, constant steps."""
+    """Return the options with those of the published rule: one window a step, one pass, constant
+    steps.
+    """
     student = dataclasses.replace(
-        config.student, active=(64, 32), temperature=(2.0, 0.8), metric="hybrid_exp", band=(0.1, 1.0), gain=1.0,
-        unigram_bias=False, geometry_factor=0.1, update_rule="online",
-    )  # fmt: skip
+        config.student,
+        active=(64, 32),
+        temperature=(2.0, 0.8),
+        metric="hybrid_exp",
+        band=(0.1, 1.0),
+        gain=1.0,
+        unigram_bias=False,
+        geometry_factor=0.1,
+        update_rule="online",
+    )
     train = dataclasses.replace(
-        config.train, epochs=1, batch_size=1, lr=0.04, optimizer="sgd", momentum=0.0, scheduler="constant",
+        config.train,
+        epochs=1,
+        batch_size=1,
+        lr=0.04,
+        optimizer="sgd",
+        momentum=0.0,
+        scheduler="constant",
         warmup_steps=0,
-    )  # fmt: skip
+    )
     return dataclasses.replace(config, student=student, train=train)
 
 
@@ -163,17 +236,25 @@ def train_problems(config: TrainConfig) -> list[str]:
         if len(values := getattr(student, name)) != count
     ]
     checks = {
-        f"--devices is {','.join(devices)}, expected one device for each of the two stages": len(devices) not in (0, 2),
-        "--devices and --shard-units: both given; take one of them": bool(devices) and student.shard_units,
-        "--shard-units and --optimizer sgd: torch has no fused SGD for weights in shards; take adamw or adam": (
-            student.shard_units and config.train.optimizer == "sgd"
-        ),
-        "--shard-units with --active or --relocate-every: units are chosen among all; leave them out": (
-            student.shard_units and (any(student.active) or student.relocate_every > 0)
-        ),
-        "--locality anchor without --active: all units are used, wherever their anchors are; give two numbers": (
-            student.locality == "anchor" and not all(student.active)
-        ),
+        f"--devices is {','.join(devices)}, expected one device for each of the two stages": len(
+            devices
+        )
+        not in (0, 2),
+        "--devices and --shard-units: both given; take one of them": bool(devices)
+        and student.shard_units,
+        (
+            "--shard-units and --optimizer sgd: torch has no fused SGD for weights in shards; take "
+            "adamw or adam"
+        ): (student.shard_units and config.train.optimizer == "sgd"),
+        (
+            "--shard-units with --active or --relocate-every: units are chosen among all; leave "
+            "them "
+            "out"
+        ): (student.shard_units and (any(student.active) or student.relocate_every > 0)),
+        (
+            "--locality anchor without --active: all units are used, wherever their anchors are; "
+            "give two numbers"
+        ): (student.locality == "anchor" and not all(student.active)),
         f"--projected {student.projected} is not a multiple of --block {student.block}": (
             student.projected % student.block > 0
         ),

@@ -1,4 +1,6 @@
-"""The field: hypertensor units, the gates that choose among them, and the value that they give together."""
+"""The field: hypertensor units, the gates that choose among them, and the value that they give
+together.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,15 @@ from examples.htft.config import FieldConfig
 from examples.htft.interpolate import weights
 from examples.htft.ranks import local_rows, sum_parts
 
-# The published limits: distances beyond the first are no candidates, exponents are at most the second; and the scale of
-# the metric hybrid_exp.
+# The published limits: distances beyond the first are no candidates, exponents are at most the
+# second; and the scale of the metric hybrid_exp.
 FARTHEST, MAX_EXPONENT, SCALE = 50.0, 60.0, 5.0
 
 
 class Gated(NamedTuple):
-    """Units of a batch, indices ``[B, k]`` (None: all, in order), with distances and logits of gates ``[B, k]``."""
+    """Units of a batch, indices ``[B, k]`` (None: all, in order), with distances and logits of
+    gates ``[B, k]``.
+    """
 
     units: Tensor | None
     distance: Tensor
@@ -31,8 +35,8 @@ class Gated(NamedTuple):
 class HypertensorField(nn.Module):
     """Units with a normal n, an offset, a band of two widths, and three control vectors each.
 
-    A unit sees the signed distance s of its input from its plane, and gives the interpolation of its control vectors
-    at s. A softmax over -metric / temperature mixes the units.
+    A unit sees the signed distance s of its input from its plane, and gives the interpolation of
+    its control vectors at s. A softmax over -metric / temperature mixes the units.
 
     Parameters
     ----------
@@ -50,9 +54,14 @@ class HypertensorField(nn.Module):
     usage: Tensor
 
     def __init__(
-        self, inputs: int, outputs: int, config: FieldConfig, seed: int, output_bias: Tensor | None = None,
+        self,
+        inputs: int,
+        outputs: int,
+        config: FieldConfig,
+        seed: int,
+        output_bias: Tensor | None = None,
         world: World = SINGLE,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         random = torch.Generator().manual_seed(seed)
         units = config.units
@@ -66,7 +75,9 @@ class HypertensorField(nn.Module):
         bias = torch.zeros(outputs) if output_bias is None else output_bias.clone()
         self.bias = nn.Parameter(bias, requires_grad=not config.online)
         self.gain = nn.Parameter(torch.full((1,), config.gain), requires_grad=not config.online)
-        self.register_buffer("anchor", torch.zeros(units if config.locality == "anchor" else 0, inputs))
+        self.register_buffer(
+            "anchor", torch.zeros(units if config.locality == "anchor" else 0, inputs)
+        )
         self.register_buffer("usage", torch.zeros(units))
         self.recent_usage: Tensor | None = None
 
@@ -75,12 +86,16 @@ class HypertensorField(nn.Module):
         self.anchor.copy_(samples)
 
     def normals(self) -> Tensor:
-        """Return the unit normals ``[M, d]``; the published rule keeps the parameters themselves at length 1."""
+        """Return the unit normals ``[M, d]``; the published rule keeps the parameters themselves at
+        length 1.
+        """
         normal = local_rows(self.normal)
         return normal if self.config.online else F.normalize(normal, dim=1)
 
     def _metric(self, x: Tensor, s: Tensor, normal: Tensor, offset: Tensor) -> Tensor:
-        """Return what the gates compare, ``[B, M]``, from distances to planes and to their foot points."""
+        """Return what the gates compare, ``[B, M]``, from distances to planes and to their foot
+        points.
+        """
         config = self.config
         if config.metric == "planar":
             return s.abs()
@@ -102,18 +117,24 @@ class HypertensorField(nn.Module):
         if not config.active or config.active >= s.shape[1]:
             return Gated(None, s, logits)
         if config.locality == "anchor":
-            units = torch.cdist(x, local_rows(self.anchor)).topk(config.active, largest=False).indices
+            units = (
+                torch.cdist(x, local_rows(self.anchor)).topk(config.active, largest=False).indices
+            )
         else:
             units = self._nearest_planes(x, s.detach(), normal, offset)
         return Gated(units, s.gather(1, units), logits.gather(1, units))
 
     def _nearest_planes(self, x: Tensor, s: Tensor, normal: Tensor, offset: Tensor) -> Tensor:
-        """Return the units ``[B, k]`` of the smallest |s|; the published rule takes them of 4 k nearest foot points."""
+        """Return the units ``[B, k]`` of the smallest |s|; the published rule takes them of 4 k
+        nearest foot points.
+        """
         key = s.abs()
         if self.config.online:
             foot = torch.cdist(x, -offset[:, None] * normal).detach()
             nearest = foot.topk(min(4 * self.config.active, foot.shape[1]), largest=False).indices
-            candidate = torch.zeros_like(key, dtype=torch.bool).scatter_(1, nearest, True) & (key <= FARTHEST)
+            candidate = torch.zeros_like(key, dtype=torch.bool).scatter_(1, nearest, True) & (
+                key <= FARTHEST
+            )
             enough = candidate.sum(1, keepdim=True) >= self.config.active
             key = key.masked_fill(enough & ~candidate, math.inf)
         return key.topk(self.config.active, largest=False).indices
@@ -133,7 +154,10 @@ class HypertensorField(nn.Module):
         else:
             rows = (3 * units[..., None] + torch.arange(3, device=x.device)).flatten(1)
             total = F.embedding_bag(rows, table, per_sample_weights=mixed, mode="sum")
-        total, normalizer = sum_parts(total, self.world), sum_parts(scores.sum(1, keepdim=True), self.world)
+        total, normalizer = (
+            sum_parts(total, self.world),
+            sum_parts(scores.sum(1, keepdim=True), self.world),
+        )
         if self.training:
             shares = (scores / normalizer).detach()
             rows = shares.new_zeros(len(x), len(self.local_usage()))

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-# From t in [0, 1] and the width of this side over that of the other: weights of the control vectors of this side, of
-# the middle, and of the other side.
+# From t in [0, 1] and the width of this side over that of the other: weights of the control vectors
+# of this side, of the middle, and of the other side.
 Side = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
@@ -23,7 +23,8 @@ def _quadratic(t: Tensor, ratio: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _hermite(t: Tensor, ratio: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the cubic Hermite weights whose slope in the middle is the mean of both sides' slopes.
 
-    They reproduce linear functions, and their derivative is continuous where the sides differ in width.
+    They reproduce linear functions, and their derivative is continuous where the sides differ in
+    width.
     """
     h10 = t**3 - 2 * t**2 + t
     this = 3 * t**2 - 2 * t**3 + t**3 - t**2 + h10 / 2
@@ -52,5 +53,7 @@ def weights(name: str, s: Tensor, low: Tensor, high: Tensor) -> Tensor:
     plus = side((s / high).clamp_min(0), high / low)
     minus = side((-s / low).clamp_min(0), low / high)
     positive = s >= 0
-    chosen = [torch.where(positive, p, m) for p, m in zip((plus[2], plus[1], plus[0]), minus, strict=True)]
+    chosen = [
+        torch.where(positive, p, m) for p, m in zip((plus[2], plus[1], plus[0]), minus, strict=True)
+    ]
     return torch.stack(chosen, -1)

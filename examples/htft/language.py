@@ -13,12 +13,15 @@ from aam.engine.task import Metrics, Terms
 from aam.model.layers import Stack
 from examples.runs import RowsTask
 
-# How much the two tokens before decide about the next; a model that knows them has a perplexity near 7.
+# How much the two tokens before decide about the next; a model that knows them has a perplexity
+# near 7.
 STRENGTH = 1.75
 
 
 def markov_stream(vocabulary: int, length: int, seed: int) -> npt.NDArray[np.int64]:
-    """Return tokens, each drawn by ``softmax(A[before] + B[one before that])`` with Gaussian A and B."""
+    """Return tokens, each drawn by ``softmax(A[before] + B[one before that])`` with Gaussian A and
+    B.
+    """
     random = generator(seed, "language", vocabulary)
     first, second = STRENGTH * random.standard_normal((2, vocabulary, vocabulary))
     logits = first[:, None] + second[None]
@@ -27,7 +30,9 @@ def markov_stream(vocabulary: int, length: int, seed: int) -> npt.NDArray[np.int
     uniform = generator(seed, "stream", length).random(length)
     stream = np.zeros(length, np.int64)
     for at in range(2, length):
-        stream[at] = min(np.searchsorted(cumulative[stream[at - 1], stream[at - 2]], uniform[at]), vocabulary - 1)
+        stream[at] = min(
+            np.searchsorted(cumulative[stream[at - 1], stream[at - 2]], uniform[at]), vocabulary - 1
+        )
     return stream
 
 
@@ -77,7 +82,13 @@ class LanguageTask(RowsTask):
     best_metric = "val_perplexity"
 
     def __init__(
-        self, model: LanguageModel, windows: Tensor, held_out: Tensor, batch_size: int, seed: int, device: torch.device
+        self,
+        model: LanguageModel,
+        windows: Tensor,
+        held_out: Tensor,
+        batch_size: int,
+        seed: int,
+        device: torch.device,
     ) -> None:
         super().__init__(model, np.arange(len(windows)), batch_size, seed, device)
         self.windows, self.held_out = windows, held_out

@@ -13,7 +13,9 @@ from aam.device.distributed import World
 
 
 class _SumOfRanks(torch.autograd.Function):
-    """Sum over ranks that compute the same from it, so that the gradient of each rank's part is that of the sum."""
+    """Sum over ranks that compute the same from it, so that the gradient of each rank's part is
+    that of the sum.
+    """
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, world: World) -> Tensor:
@@ -25,15 +27,18 @@ class _SumOfRanks(torch.autograd.Function):
 
 
 def sum_parts(part: Tensor, world: World) -> Tensor:
-    """Return the sum of the ranks' parts, with gradient, where all ranks compute the same from the sum."""
+    """Return the sum of the ranks' parts, with gradient, where all ranks compute the same from the
+    sum.
+    """
     return part if world.size == 1 else _SumOfRanks.apply(part, world)  # type: ignore[no-untyped-call]
 
 
 def shard_rows(model: nn.Module, world: World) -> None:
-    """Give each rank a share of the rows of every parameter and buffer of `model`, from the weights of rank 0.
+    """Give each rank a share of the rows of every parameter and buffer of `model`, from the weights
+    of rank 0.
 
-    The model computes with ``to_local`` what its rows contribute, and `sum_parts` adds the contributions up.
-    The engine leaves such a model as it is. Values without rows stay whole.
+    The model computes with ``to_local`` what its rows contribute, and `sum_parts` adds the
+    contributions up. The engine leaves such a model as it is. Values without rows stay whole.
     """
     if world.size == 1:
         return
@@ -43,7 +48,9 @@ def shard_rows(model: nn.Module, world: World) -> None:
             sharded = nn.Parameter(distribute_tensor(parameter.detach(), mesh, [Shard(0)]))
             module.register_parameter(name, sharded)
         for name, buffer in list(module.named_buffers(recurse=False)):
-            module.register_buffer(name, distribute_tensor(buffer, mesh, [Shard(0)]) if buffer.ndim else buffer)
+            module.register_buffer(
+                name, distribute_tensor(buffer, mesh, [Shard(0)]) if buffer.ndim else buffer
+            )
 
 
 def local_rows(value: Tensor) -> Tensor:

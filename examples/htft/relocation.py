@@ -12,7 +12,8 @@ from aam.device.rng import generator
 from examples.htft.field import HypertensorField
 from examples.htft.student import Stage
 
-# Standard deviations above the mean at which a sample is bad, and what mean and square keep of themselves in a step.
+# Standard deviations above the mean at which a sample is bad, and what mean and square keep of
+# themselves in a step.
 DEVIATIONS, DECAY = 2.0, 0.99
 
 # Of a unit that starts anew: widths of the band, and standard deviation of the control vectors.
@@ -20,10 +21,11 @@ BAND, CONTROL = (0.05, 0.5), 1e-3
 
 
 class Relocation:
-    """Every `every` steps moves the least used unit of a stage through the worst sample of the batch, if one is bad.
+    """Every `every` steps moves the least used unit of a stage through the worst sample of the
+    batch, if one is bad.
 
-    A sample is bad where its loss is two standard deviations above the mean; both are followed over the steps. The
-    ranks of `world` follow rank 0.
+    A sample is bad where its loss is two standard deviations above the mean; both are followed over
+    the steps. The ranks of `world` follow rank 0.
     """
 
     def __init__(self, every: int, seed: int, world: World) -> None:
@@ -48,7 +50,9 @@ class Relocation:
             if name in self.losses and stage.recent_input is not None:
                 self._relocate(name, stage.recent_input, stage.field, step, optimizer)
 
-    def _relocate(self, name: str, inputs: Tensor, field: HypertensorField, step: int, optimizer: Optimizer) -> None:
+    def _relocate(
+        self, name: str, inputs: Tensor, field: HypertensorField, step: int, optimizer: Optimizer
+    ) -> None:
         mean, square = self.moments[name]
         deviation = (square - mean**2).clamp_min(0).sqrt()
         worst = self.losses[name].argmax()
@@ -59,14 +63,18 @@ class Relocation:
             return
         self.moved += 1
         unit = int(field.usage.argmin())
-        random = torch.Generator().manual_seed(int(generator(self.seed, "relocate", name, step).integers(2**62)))
+        random = torch.Generator().manual_seed(
+            int(generator(self.seed, "relocate", name, step).integers(2**62))
+        )
         normal = F.normalize(torch.randn(inputs.shape[1], generator=random), dim=0).to(inputs)
         band = BAND[0] + (BAND[1] - BAND[0]) * torch.rand(1, generator=random)
         control = CONTROL * torch.randn(field.control.shape[1:], generator=random)
         new = {
-            field.normal: normal, field.offset: -normal @ message[1:], field.log_band: band.log(),
+            field.normal: normal,
+            field.offset: -normal @ message[1:],
+            field.log_band: band.log(),
             field.control: control,
-        }  # fmt: skip
+        }
         for parameter, value in new.items():
             parameter[unit] = value.to(parameter)
             for state in optimizer.state[parameter].values():
@@ -80,4 +88,6 @@ class Relocation:
 
     def restore(self, state: dict[str, list[float]]) -> None:
         """Load what `state` returned."""
-        self.moments = {name: torch.tensor(values, dtype=torch.float64) for name, values in state.items()}
+        self.moments = {
+            name: torch.tensor(values, dtype=torch.float64) for name, values in state.items()
+        }

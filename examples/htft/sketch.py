@@ -1,4 +1,6 @@
-"""Random projections: CountSketch, and the subsampled randomized Hadamard transform; only their seeds are stored."""
+"""Random projections: CountSketch, and the subsampled randomized Hadamard transform; only their
+seeds are stored.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from torch import Tensor, nn
 
 
 def hadamard(x: Tensor) -> Tensor:
-    """Return the orthonormal Walsh-Hadamard transform of the last axis, whose length is a power of two.
+    """Return the orthonormal Walsh-Hadamard transform of the last axis, whose length is a power of
+    two.
 
     It is its own inverse, and takes p log2(p) additions.
     """
@@ -23,7 +26,8 @@ def hadamard(x: Tensor) -> Tensor:
 
 
 class CountSketch(nn.Module):
-    """Adds each coordinate, with a random sign, to a random one of `size` buckets (Charikar and others, 2002).
+    """Adds each coordinate, with a random sign, to a random one of `size` buckets (Charikar and
+    others, 2002).
 
     Inner products are kept in the mean over seeds.
     """
@@ -35,8 +39,12 @@ class CountSketch(nn.Module):
         super().__init__()
         random = torch.Generator().manual_seed(seed)
         self.size = size
-        self.register_buffer("bucket", torch.randint(size, (inputs,), generator=random), persistent=False)
-        self.register_buffer("sign", torch.randint(2, (inputs,), generator=random) * 2.0 - 1, persistent=False)
+        self.register_buffer(
+            "bucket", torch.randint(size, (inputs,), generator=random), persistent=False
+        )
+        self.register_buffer(
+            "sign", torch.randint(2, (inputs,), generator=random) * 2.0 - 1, persistent=False
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Return ``[B, size]`` of ``[B, inputs]``."""
@@ -44,10 +52,11 @@ class CountSketch(nn.Module):
 
 
 class Srht(nn.Module):
-    """Random signs, the Walsh-Hadamard transform, and a random choice of `size` coordinates (Ailon and Chazelle, 2009).
+    """Random signs, the Walsh-Hadamard transform, and a random choice of `size` coordinates (Ailon
+    and Chazelle, 2009).
 
-    Inputs are padded with zeros to a power of two. With `block` each block of so many outputs is divided by its root
-    mean square, which makes the scale of the input irrelevant.
+    Inputs are padded with zeros to a power of two. With `block` each block of so many outputs is
+    divided by its root mean square, which makes the scale of the input irrelevant.
     """
 
     sign: Tensor
@@ -57,8 +66,12 @@ class Srht(nn.Module):
         super().__init__()
         random = torch.Generator().manual_seed(seed)
         self.padded, self.block = 1 << (max(inputs, size) - 1).bit_length(), block
-        self.register_buffer("sign", torch.randint(2, (self.padded,), generator=random) * 2.0 - 1, persistent=False)
-        self.register_buffer("kept", torch.randperm(self.padded, generator=random)[:size], persistent=False)
+        self.register_buffer(
+            "sign", torch.randint(2, (self.padded,), generator=random) * 2.0 - 1, persistent=False
+        )
+        self.register_buffer(
+            "kept", torch.randperm(self.padded, generator=random)[:size], persistent=False
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Return ``[B, size]`` of ``[B, inputs]``."""

@@ -26,7 +26,9 @@ EVALUATED = 256
 
 
 def hashed_bigrams(tokens: Tensor, size: int) -> Tensor:
-    """Return how often each of `size` buckets is hit by the bigrams of ``[B, L]``, two buckets for each bigram."""
+    """Return how often each of `size` buckets is hit by the bigrams of ``[B, L]``, two buckets for
+    each bigram.
+    """
     pairs = tokens[:, :-1] * GOLDEN + tokens[:, 1:]
     counts = torch.zeros(len(tokens), size, device=tokens.device)
     for salt in (1, 2):
@@ -36,13 +38,17 @@ def hashed_bigrams(tokens: Tensor, size: int) -> Tensor:
 
 
 def position_features(length: int) -> Tensor:
-    """Return sine and cosine of pi i / (L - 1), ``[2 L]``; they are the same in all windows, as published."""
+    """Return sine and cosine of pi i / (L - 1), ``[2 L]``; they are the same in all windows, as
+    published.
+    """
     angle = math.pi * torch.arange(length) / max(length - 1, 1)
     return torch.stack((angle.sin(), angle.cos()), 1).flatten()
 
 
 class Shape(NamedTuple):
-    """The sizes that windows have: tokens, hidden states and their width, and classes of the next token."""
+    """The sizes that windows have: tokens, hidden states and their width, and classes of the next
+    token.
+    """
 
     length: int
     states: int
@@ -59,8 +65,16 @@ class Shape(NamedTuple):
 class Stage(nn.Module):
     """CountSketch, Hadamard transform and field of one stage."""
 
-    def __init__(self, inputs: int, outputs: int, options: StudentOptions, number: int, seed: int,
-                 bias: Tensor | None = None, world: World = SINGLE) -> None:  # fmt: skip
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        options: StudentOptions,
+        number: int,
+        seed: int,
+        bias: Tensor | None = None,
+        world: World = SINGLE,
+    ) -> None:
         super().__init__()
         config = field_config(options, number)
         self.sketch = CountSketch(inputs, options.sketch, seed)
@@ -99,23 +113,39 @@ class Student(nn.Module):
     position: Tensor
 
     def __init__(
-        self, options: StudentOptions, shape: Shape, seed: int, unigram: Tensor | None = None, world: World = SINGLE
+        self,
+        options: StudentOptions,
+        shape: Shape,
+        seed: int,
+        unigram: Tensor | None = None,
+        world: World = SINGLE,
     ) -> None:
         super().__init__()
         self.options, self.shape = options, shape
         random = torch.Generator().manual_seed(seed)
-        projection = torch.randn(shape.width, options.embedding, generator=random) / math.sqrt(shape.width)
+        projection = torch.randn(shape.width, options.embedding, generator=random) / math.sqrt(
+            shape.width
+        )
         self.register_buffer("projection", projection, persistent=False)
         self.register_buffer("position", position_features(shape.length), persistent=False)
         tail = min(options.tail, shape.states) * shape.width
         raw = shape.states * shape.width + options.bigrams + 2 * shape.length
         self.first = Stage(raw, options.embedding, options, 0, seed + 10, None, world)
-        self.second = Stage(options.embedding + tail, shape.classes, options, 1, seed + 20, unigram, world)
+        self.second = Stage(
+            options.embedding + tail, shape.classes, options, 1, seed + 20, unigram, world
+        )
 
     def first_input(self, windows: Windows) -> Tensor:
         """Return the raw vectors of stage 1."""
         position = self.position.expand(len(windows), -1)
-        return torch.cat([windows.hidden.flatten(1), hashed_bigrams(windows.tokens, self.options.bigrams), position], 1)
+        return torch.cat(
+            [
+                windows.hidden.flatten(1),
+                hashed_bigrams(windows.tokens, self.options.bigrams),
+                position,
+            ],
+            1,
+        )
 
     def second_input(self, embedding: Tensor, windows: Windows) -> Tensor:
         """Return the raw vectors of stage 2."""
@@ -144,7 +174,9 @@ class Student(nn.Module):
 
     @classmethod
     def load(cls, path: Path, captured: Capture) -> Student:
-        """Return the trained student in a folder; `InputError` where it holds another model or fits other windows."""
+        """Return the trained student in a folder; `InputError` where it holds another model or fits
+        other windows.
+        """
         state, shape = load(path), Shape.of(captured.windows["train"], captured.classes)
         try:
             of_student, options = Shape(*state.facts["shape"]), state.facts["student"]
@@ -153,15 +185,24 @@ class Student(nn.Module):
                 f"{path}: not a student ({error}); --model takes the folder model/ that train wrote"
             ) from None
         if of_student != shape:
-            raise InputError(f"{path}: a student of other windows, {of_student}, not {shape}; name those by --windows")
-        units = [len(state.tensors.get(f"{stage}.field.normal", ())) for stage in ("first", "second")]
+            raise InputError(
+                f"{path}: a student of other windows, {of_student}, not {shape}; name those by "
+                "--windows"
+            )
+        units = [
+            len(state.tensors.get(f"{stage}.field.normal", ())) for stage in ("first", "second")
+        ]
         if not isinstance(options, dict) or options.get("units") != units:
-            raise InputError(f"{path}: its description does not fit its weights of {units} units; train it anew")
+            raise InputError(
+                f"{path}: its description does not fit its weights of {units} units; train it anew"
+            )
         student = cls.from_description(state.facts, 0)
         try:
             student.load_state_dict(state.tensors)
         except RuntimeError as error:
-            raise InputError(f"{path}: its weights do not fit its description ({error}); train it anew") from None
+            raise InputError(
+                f"{path}: its weights do not fit its description ({error}); train it anew"
+            ) from None
         return student
 
     @classmethod

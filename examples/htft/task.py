@@ -1,4 +1,6 @@
-"""The tasks that the engine trains: both stages in one process, one stage in each of two, relocation."""
+"""The tasks that the engine trains: both stages in one process, one stage in each of two,
+relocation.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ class Data(NamedTuple):
 
 
 class StudentTask(RowsTask):
-    """Both stages learn from the same batches; with several ranks each takes its share, or holds a share of the units.
+    """Both stages learn from the same batches; with several ranks each takes its share, or holds a
+    share of the units.
 
     Parameters
     ----------
@@ -58,13 +61,24 @@ class StudentTask(RowsTask):
     loss_names = ("embedding", "token")
     best_metric = "val_perplexity"
 
-    def __init__(self, student: Student, data: Data, options: TrainingOptions, device: torch.device,
-                 world: World = SINGLE, splits_batches: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        student: Student,
+        data: Data,
+        options: TrainingOptions,
+        device: torch.device,
+        world: World = SINGLE,
+        splits_batches: bool = True,
+    ) -> None:
         rows = np.arange(len(data.train))
-        super().__init__(student, rows, options.batch_size, data.seed, device, world, splits_batches)
+        super().__init__(
+            student, rows, options.batch_size, data.seed, device, world, splits_batches
+        )
         self.student, self.data, self.step = student, data, 0
         every = student.options.relocate_every
-        self.relocation = Relocation(every, data.seed, world if splits_batches else SINGLE) if every else None
+        self.relocation = (
+            Relocation(every, data.seed, world if splits_batches else SINGLE) if every else None
+        )
 
     def parts(self) -> Sequence[nn.Module]:
         """Return the stages."""
@@ -100,23 +114,33 @@ class StudentTask(RowsTask):
         return {name: (loss.sum(), counts[name]) for name, loss in by_sample.items()}
 
     def configure_optimizer(self, options: TrainingOptions) -> Optimizer:
-        """Return the optimizer, with a learning rate of planes and bands, and `end_step` after each of its steps."""
+        """Return the optimizer, with a learning rate of planes and bands, and `end_step` after each
+        of its steps.
+        """
 
         def factor(name: str) -> float:
             geometry = name.endswith((".normal", ".offset", ".log_band"))
             return self.student.options.geometry_factor if geometry else 1.0
 
         optimizer = make_optimizer(self.student, options, factor)
-        optimizer.register_step_post_hook(lambda optimizer, arguments, named: self.end_step(optimizer))
+        optimizer.register_step_post_hook(
+            lambda optimizer, arguments, named: self.end_step(optimizer)
+        )
         return optimizer
 
     @torch.no_grad()
     def end_step(self, optimizer: Optimizer) -> None:
-        """Count the use of units; keep the normals of the published rule at length 1; relocate units."""
+        """Count the use of units; keep the normals of the published rule at length 1; relocate
+        units.
+        """
         for stage in (self.student.first, self.student.second):
             field = stage.field
             if field.recent_usage is not None:
-                recent = self.world.all_reduce_sum(field.recent_usage) if self.ranks > 1 else field.recent_usage
+                recent = (
+                    self.world.all_reduce_sum(field.recent_usage)
+                    if self.ranks > 1
+                    else field.recent_usage
+                )
                 local_rows(field.usage).mul_(USAGE_DECAY).add_(recent)
             if field.config.online:
                 normal = local_rows(field.normal)
@@ -140,12 +164,17 @@ class StudentTask(RowsTask):
     def validate(self, network: nn.Module) -> Metrics:
         """Return the quality on held-out windows, as the main rank computes it."""
         score = evaluate(self.student, self.data.validation, self.device)
-        metrics = {"val_r2": score.r2, "val_perplexity": score.perplexity, "val_loss": score.embedding + score.token}
+        metrics = {
+            "val_r2": score.r2,
+            "val_perplexity": score.perplexity,
+            "val_loss": score.embedding + score.token,
+        }
         return json.loads(self.world.broadcast(json.dumps(metrics).encode()))  # type: ignore[no-any-return]
 
 
 class PipelinedTask(StudentTask):
-    """Stage 1 on one rank, stage 2 on the other: stage 1 trains on later batches while stage 2 trains on this one.
+    """Stage 1 on one rank, stage 2 on the other: stage 1 trains on later batches while stage 2
+    trains on this one.
 
     As no gradient crosses the stages, the result is that of one process, bit for bit.
     """
@@ -153,7 +182,12 @@ class PipelinedTask(StudentTask):
     steps_alone = True
 
     def __init__(
-        self, student: Student, data: Data, options: TrainingOptions, device: torch.device, world: World
+        self,
+        student: Student,
+        data: Data,
+        options: TrainingOptions,
+        device: torch.device,
+        world: World,
     ) -> None:
         super().__init__(student, data, options, device, world, splits_batches=False)
         self.link = Link(world)
@@ -161,11 +195,16 @@ class PipelinedTask(StudentTask):
     def gather(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the values of both stages, each as the rank has them that trains it."""
         mine = {
-            name: value.cpu() for name, value in values.items()
+            name: value.cpu()
+            for name, value in values.items()
             if name.startswith("first.") == (self.world.rank == FIRST)
-        }  # fmt: skip
+        }
         parts = self.world.all_gather_arrays(np.frombuffer(safetensors.torch.save(mine), np.uint8))
-        gathered = {name: value for part in parts for name, value in safetensors.torch.load(part.tobytes()).items()}
+        gathered = {
+            name: value
+            for part in parts
+            for name, value in safetensors.torch.load(part.tobytes()).items()
+        }
         return {name: gathered[name].to(self.device) for name in sorted(gathered)}
 
     def losses(self, network: nn.Module, batch: Windows) -> Terms:

@@ -1,4 +1,6 @@
-"""Teachers: what gives hidden states and probabilities for windows of tokens, and the windows taken from it."""
+"""Teachers: what gives hidden states and probabilities for windows of tokens, and the windows taken
+from it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from examples.htft.windows import Capture, Windows, compact
 CAPTURED = 256
 
 
-# Returns hidden states ``[B, P, H]`` of tokens ``[B, L]``, and logits of the next token ``[B, V]`` or ``[B, 0]``.
+# Returns hidden states ``[B, P, H]`` of tokens ``[B, L]``, and logits of the next token ``[B, V]``
+# or ``[B, 0]``.
 Teacher = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
@@ -45,7 +48,9 @@ def nucleotide_teacher(folder: Path) -> Teacher:
 
 
 def transformers_teacher(folder: Path) -> Teacher:
-    """Return a causal language model of transformers, from a local folder: its last hidden states, and logits."""
+    """Return a causal language model of transformers, from a local folder: its last hidden states,
+    and logits.
+    """
     transformers = import_extra("transformers", "htft", "--provider hf")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval()
 
@@ -76,7 +81,10 @@ def _stream_corpus(streams: Sequence[np.ndarray[Any, Any]], options: TeacherOpti
     windows = np.concatenate(cut).astype(np.int64)
     wanted = options.windows + options.held_out_windows
     if len(windows) < wanted:
-        problem = f"--text {options.text} holds {len(windows)} windows of {size} tokens, expected {wanted}"
+        problem = (
+            f"--text {options.text} holds {len(windows)} windows of {size} tokens, "
+            f"expected {wanted}"
+        )
         raise InputError(f"{problem}; lower --windows {options.windows} or --held-out-windows")
     return Corpus(torch.from_numpy(windows[:wanted]), options.windows)
 
@@ -90,10 +98,14 @@ def make_teacher(options: TeacherOptions) -> tuple[Teacher, Corpus]:
         A file is not named, or too short.
     """
     if options.source is None or options.text is None:
-        raise InputError(f"--provider {options.provider}: name the model by --source and what it reads by --text")
+        raise InputError(
+            f"--provider {options.provider}: name the model by --source and what it reads by --text"
+        )
     if options.provider == "aam":
         sequences = read_table(options.text).sequences
-        return nucleotide_teacher(options.source), _stream_corpus([encode([each])[0] for each in sequences], options)
+        return nucleotide_teacher(options.source), _stream_corpus(
+            [encode([each])[0] for each in sequences], options
+        )
     transformers = import_extra("transformers", "htft", "--provider hf")
     tokenizer = transformers.AutoTokenizer.from_pretrained(options.source, local_files_only=True)
     tokens = np.array(tokenizer(options.text.read_text(encoding="utf-8"))["input_ids"], np.int64)
@@ -108,5 +120,8 @@ def capture(teacher: Teacher, corpus: Corpus, options: TeacherOptions) -> Captur
     hidden, logits = (torch.cat(values) for values in zip(*parts, strict=True))
     place, log_probabilities, classes = compact(target, logits, options.vocab_limit, corpus.train)
     windows = Windows(tokens, hidden, place, log_probabilities)
-    subsets = {"train": windows.rows(slice(corpus.train)), "validation": windows.rows(slice(corpus.train, None))}
+    subsets = {
+        "train": windows.rows(slice(corpus.train)),
+        "validation": windows.rows(slice(corpus.train, None)),
+    }
     return Capture(subsets, classes, {"provider": options.provider})

@@ -1,4 +1,6 @@
-"""Windows of a teacher: tokens, its hidden states, the next token and its probabilities, in files and in memory."""
+"""Windows of a teacher: tokens, its hidden states, the next token and its probabilities, in files
+and in memory.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ SUBSETS = ("train", "validation")
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """N windows of L tokens, with P hidden states of width H (P is L, or the patches of an encoder).
+    """N windows of L tokens, with P hidden states of width H (P is L, or the patches of an
+    encoder).
 
     Attributes
     ----------
@@ -29,7 +32,8 @@ class Windows:
     target : Tensor
         int64 ``[N]``: the next token among the C tokens that the student tells apart.
     teacher : Tensor
-        float32 ``[N, C]``: logarithms of the teacher's probabilities of it; ``[N, 0]`` where it gives none.
+        float32 ``[N, C]``: logarithms of the teacher's probabilities of it; ``[N, 0]`` where it
+        gives none.
     """
 
     tokens: Tensor
@@ -47,7 +51,9 @@ class Windows:
 
     def to(self, device: torch.device) -> Windows:
         """Return the windows on a device."""
-        return Windows(*(getattr(self, each.name).to(device, non_blocking=True) for each in fields(self)))
+        return Windows(
+            *(getattr(self, each.name).to(device, non_blocking=True) for each in fields(self))
+        )
 
     def split(self, size: int) -> Iterator[Windows]:
         """Yield the windows, `size` at a time."""
@@ -56,7 +62,9 @@ class Windows:
 
 
 class Capture(NamedTuple):
-    """The windows of a teacher by subset, the number of tokens C of the student, and facts about both."""
+    """The windows of a teacher by subset, the number of tokens C of the student, and facts about
+    both.
+    """
 
     windows: dict[str, Windows]
     classes: int
@@ -64,7 +72,8 @@ class Capture(NamedTuple):
 
 
 def compact(target: Tensor, logits: Tensor, limit: int, train: int) -> tuple[Tensor, Tensor, int]:
-    """Return targets and log-probabilities over the `limit` most frequent training targets and one for all others.
+    """Return targets and log-probabilities over the `limit` most frequent training targets and one
+    for all others.
 
     Parameters
     ----------
@@ -79,7 +88,11 @@ def compact(target: Tensor, logits: Tensor, limit: int, train: int) -> tuple[Ten
     place = torch.full((len(count),), len(kept)).index_copy(0, kept, torch.arange(len(kept)))
     probabilities = logits.double().softmax(1)
     kept_probabilities = probabilities[:, kept] if logits.shape[1] else logits
-    other = (1 - kept_probabilities.sum(1, keepdim=True)).clamp_min(1e-12) if logits.shape[1] else logits
+    other = (
+        (1 - kept_probabilities.sum(1, keepdim=True)).clamp_min(1e-12)
+        if logits.shape[1]
+        else logits
+    )
     return place[target], torch.cat([kept_probabilities, other], 1).log().float(), len(kept) + 1
 
 
@@ -94,7 +107,9 @@ def write_windows(path: Path, capture: Capture) -> None:
 
 
 def read_windows(path: Path) -> Capture:
-    """Read and verify what `write_windows` wrote; `InputError` where it is damaged, or something else."""
+    """Read and verify what `write_windows` wrote; `InputError` where it is damaged, or something
+    else.
+    """
     state = load(path)
     try:
         windows = {subset: Windows(**state.part(subset)) for subset in SUBSETS}
@@ -103,26 +118,46 @@ def read_windows(path: Path) -> Capture:
         raise InputError(
             f"{path}: not the windows of a teacher ({error}); expected the folder that teach wrote"
         ) from None
-    if problems := [problem for subset in SUBSETS for problem in _problems(windows, subset, classes)]:
+    if problems := [
+        problem for subset in SUBSETS for problem in _problems(windows, subset, classes)
+    ]:
         raise InputError(*(f"{path}: {problem}; write them anew by teach" for problem in problems))
     return Capture(windows, classes, state.facts)
 
 
 def _problems(windows: dict[str, Windows], subset: str, classes: int) -> list[str]:
-    """Return what is wrong with the windows of a subset: their sizes, beside those of training, and their values."""
+    """Return what is wrong with the windows of a subset: their sizes, beside those of training, and
+    their values.
+    """
     one, train = windows[subset], windows["train"]
     shapes = {name: tuple(value.shape) for name, value in vars(one).items()}
     tokens, hidden = train.tokens.shape[1:], train.hidden.shape[1:]
-    expected = {"tokens": tokens, "hidden": hidden, "target": (), "teacher": train.teacher.shape[1:]}
+    expected = {
+        "tokens": tokens,
+        "hidden": hidden,
+        "target": (),
+        "teacher": train.teacher.shape[1:],
+    }
     count = shapes["target"][0] if shapes["target"] else 0
     if count < 1 or any(shapes[name] != (count, *sizes) for name, sizes in expected.items()):
-        return [f"{subset} windows have the sizes {shapes}, which do not fit together or those of training"]
+        return [
+            (
+                f"{subset} windows have the sizes {shapes}, which do not fit together or those of "
+                "training"
+            )
+        ]
     if len(tokens) != 1 or len(hidden) != 2 or train.teacher.shape[1:] not in ((0,), (classes,)):
-        return [f"{subset} windows have the sizes {shapes}, expected tokens, states and {classes} classes"]
+        return [
+            (
+                f"{subset} windows have the sizes {shapes}, expected tokens, states and {classes} "
+                "classes"
+            )
+        ]
     low, high = int(one.target.min()), int(one.target.max())
     finite = bool(one.hidden.isfinite().all()) and not bool(one.teacher.isnan().any())
     checks = {
-        f"{subset} targets from {low} to {high}, expected 0 to {classes - 1}": low < 0 or high >= classes,
-        f"hidden states of {subset} windows, or what the teacher says of them, are not finite": not finite,
+        f"{subset} targets from {low} to {high}, expected 0 to {classes - 1}": low < 0
+        or high >= classes,
+        f"hidden states of {subset} windows, or what the teacher says of them, are not finite": not finite,  # noqa: E501
     }
     return [problem for problem, holds in checks.items() if holds]

@@ -1,4 +1,6 @@
-"""Checks before a job is submitted: of what SLURM accepts and then fails on, or does not see at all."""
+"""Checks before a job is submitted: of what SLURM accepts and then fails on, or does not see at
+all.
+"""
 
 from __future__ import annotations
 
@@ -48,18 +50,26 @@ def check_limits(site: Site, nodes: int, tasks: int, seconds: int, problems: lis
     if site.max_nodes and nodes > site.max_nodes:
         problems.append(f"--nodes {nodes}: {site.title} allows at most {site.max_nodes} for a job")
     if site.max_hours and seconds > site.max_hours * 3600:
-        problems.append(f"--time: {seconds / 3600:g} h is more than the {site.max_hours:g} h that {site.title} allows")
+        problems.append(
+            f"--time: {seconds / 3600:g} h is more than the {site.max_hours:g} h that "
+            f"{site.title} allows"
+        )
     if seconds < SHORTEST_JOB:
-        problems.append(f"--time: {seconds} s leaves no time for a checkpoint; expected 2 minutes or more")
+        problems.append(
+            f"--time: {seconds} s leaves no time for a checkpoint; expected 2 minutes or more"
+        )
     if tasks > site.devices_per_node:
         problems.append(f"--devices {tasks}: a node has {site.devices_per_node}")
 
 
 def check_log_folder(logs: Path, problems: list[str]) -> None:
-    """Check that an #SBATCH line can hold the folder of the log; the rest of a script can hold every name."""
+    """Check that an #SBATCH line can hold the folder of the log; the rest of a script can hold
+    every name.
+    """
     if re.search(r"[\x00-\x1f\x7f\"'\\%$`]", str(logs)):
         problems.append(
-            f"{str(logs)!r}: SLURM cannot write a log into a folder with quotes, %, $ or newlines in its name;"
+            f"{str(logs)!r}: SLURM cannot write a log into a folder with quotes, %, $ or "
+            "newlines in its name;"
             " choose another by --output-dir (OUT of make)"
         )
 
@@ -69,20 +79,26 @@ def check_free_space(site: Site, user: str, needed: int, problems: list[str]) ->
     shared = Path(site.path("shared", user))
     if not shared.is_dir():
         problems.append(
-            f"shared: {shared} is not a folder here; is this a login node of {site.title}? AAM_SITE_SHARED=FOLDER names"
+            f"shared: {shared} is not a folder here; is this a login node of {site.title}? "
+            "AAM_SITE_SHARED=FOLDER names"
             " another"
         )
     elif (free := shutil.disk_usage(shared).free) < needed:
         problems.append(
-            f"shared: {shared} has {free / 1e9:.1f} GB free, {needed / 1e9:.1f} GB are needed; free some, or name a"
+            f"shared: {shared} has {free / 1e9:.1f} GB free, {needed / 1e9:.1f} GB are needed; "
+            "free some, or name a"
             " folder with more with AAM_SITE_SHARED=FOLDER"
         )
 
 
 def add_placeholders(kind: Kind, options: Options, absences: list[str]) -> None:
-    """Add what a job needs and nobody gave under the names of make's variables, and name it as absent."""
+    """Add what a job needs and nobody gave under the names of make's variables, and name it as
+    absent.
+    """
     present = {name for name, values in options if values}
-    needs = kind.needs or (("--table",) if kind.template == "stage.sh" and not present & set(INPUTS) else ())
+    needs = kind.needs or (
+        ("--table",) if kind.template == "stage.sh" and not present & set(INPUTS) else ()
+    )
     for name in needs:
         if name not in present and "--config" not in present:
             options.append((name, [PLACEHOLDERS[name]]))
@@ -90,12 +106,16 @@ def add_placeholders(kind: Kind, options: Options, absences: list[str]) -> None:
 
 
 def check_options(kind: Kind, options: Options, request: Request, problems: list[str]) -> None:
-    """Check that all needed inputs are given, and that aam has all options; the message shows a whole command."""
+    """Check that all needed inputs are given, and that aam has all options; the message shows a
+    whole command.
+    """
     present = {name for name, values in options if values}
     for name in kind.needs:
         if name not in present and "--config" not in present:
             target = request.job.replace("_", "-")
-            problems.append(f"{name}: is missing; for example: make {target} {kind.example}".rstrip())
+            problems.append(
+                f"{name}: is missing; for example: make {target} {kind.example}".rstrip()
+            )
     if kind.template == "stage.sh" and not present & set(INPUTS):
         problems.append(f"stage: no input to copy is given; for example: make stage {kind.example}")
     owner = f"aam {kind.command}" if kind.command else request.job
@@ -108,4 +128,6 @@ def is_new_or_run(out: Path) -> bool:
     """Return whether a folder does not exist, holds logs only, or holds a run of aam."""
     if not out.exists():
         return True
-    return out.is_dir() and ((out / "run.json").exists() or {path.name for path in out.iterdir()} <= {"slurm"})
+    return out.is_dir() and (
+        (out / "run.json").exists() or {path.name for path in out.iterdir()} <= {"slurm"}
+    )

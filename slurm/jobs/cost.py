@@ -1,4 +1,6 @@
-"""What a job costs at most, and how far its time goes at the speed that `aam bench` measured on a node of the site."""
+"""What a job costs at most, and how far its time goes at the speed that `aam bench` measured on a
+node of the site.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,18 @@ from slurm.jobs.job import Job
 
 # Where `profile_rocm --output-dir profile` writes the benchmark.
 BENCH = "profile/bench.json"
-MEASURE = "slurm/generate profile_rocm --submit -- --output-dir profile measures it on a node of this site"
+MEASURE = (
+    "slurm/generate profile_rocm --submit -- --output-dir profile measures it on a node of "
+    "this site"
+)
 # A BIOM 1.0 table is JSON; its shape stands near its end or its beginning.
 SHAPE = re.compile(rb'"shape": *\[ *\d+ *, *(\d+) *\]')
 
 
 def measured_speed(path: Path) -> tuple[str, float]:
-    """Return the device of a file of `aam bench`, and how many samples pretraining takes there in a second."""
+    """Return the device of a file of `aam bench`, and how many samples pretraining takes there in a
+    second.
+    """
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
         speed = float(report["cases"]["pretrain"]["samples_per_s"]["p50"])
@@ -25,23 +32,36 @@ def measured_speed(path: Path) -> tuple[str, float]:
             raise ValueError(f"{speed} samples/s")
         return str(report["device"]), speed
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"bench: {path}: is not a file of aam bench with its case pretrain ({error!r})") from error
+        raise InputError(
+            f"bench: {path}: is not a file of aam bench with its case pretrain ({error!r})"
+        ) from error
 
 
 def sample_count(job: Job) -> int | None:
-    """Return how many samples the metadata, or else the tables of a job hold; None where Python alone cannot tell."""
-    files = [read.path for read in job.inputs if read.target.startswith("metadata/") and read.path.is_file()]
+    """Return how many samples the metadata, or else the tables of a job hold; None where Python
+    alone cannot tell.
+    """
+    files = [
+        read.path
+        for read in job.inputs
+        if read.target.startswith("metadata/") and read.path.is_file()
+    ]
     if files:
         with files[0].open(encoding="utf-8", errors="replace") as file:
             return sum(not line.startswith("#") and bool(line.strip()) for line in file) - 1
     tables = [read.path for read in job.inputs if read.target.startswith("table/")]
-    shapes = [SHAPE.search(path.read_bytes()) if path.suffix == ".biom" and path.is_file() else None for path in tables]
+    shapes = [
+        SHAPE.search(path.read_bytes()) if path.suffix == ".biom" and path.is_file() else None
+        for path in tables
+    ]
     counts = [int(shape[1]) for shape in shapes if shape]
     return sum(counts) if tables and len(counts) == len(tables) else None
 
 
 def cost(job: Job) -> list[str]:
-    """Return lines that say what a job costs at most and, where the speed was measured, what it reads in its time."""
+    """Return lines that say what a job costs at most and, where the speed was measured, what it
+    reads in its time.
+    """
     elements = len(job.array.values) if job.array else job.stripes or 1
     hours = job.nodes * job.seconds / 3600
     times = f" x {elements} elements = {hours * elements:.1f}" if elements > 1 else ""
@@ -49,15 +69,29 @@ def cost(job: Job) -> list[str]:
     lines = [f"cost        at most {product} node-hours for each start"]
     if "--resume-from" not in job.command:
         return lines
-    path = Path(job.site.bench.replace("{user}", job.user) or Path(job.site.path("shared", job.user)) / BENCH)
+    path = Path(
+        job.site.bench.replace("{user}", job.user)
+        or Path(job.site.path("shared", job.user)) / BENCH
+    )
     if not path.is_file():
         return [*lines, f"speed       not measured: {path} is missing; {MEASURE}"]
     device, speed = measured_speed(path)
     ranks = job.nodes * job.tasks
-    lines += [f"speed       {speed:.3g} samples/s on one {device} ({path}), at best {speed * ranks:.3g} on {ranks}"]
+    lines += [
+        (
+            f"speed       {speed:.3g} samples/s on one {device} ({path}), at best "
+            f"{speed * ranks:.3g} on {ranks}"
+        )
+    ]
     count = sample_count(job)
     if count and count > 0:
         epoch = count / (speed * ranks)
         fits = f"{int(job.seconds / epoch)} epochs in the time limit"
-        return [*lines, f"time        at best {epoch:.3g} s for an epoch of {count} samples: {fits}"]
-    return [*lines, f"time        at best {1000 / (speed * ranks):.3g} s for 1,000 samples of an epoch"]
+        return [
+            *lines,
+            f"time        at best {epoch:.3g} s for an epoch of {count} samples: {fits}",
+        ]
+    return [
+        *lines,
+        f"time        at best {1000 / (speed * ranks):.3g} s for 1,000 samples of an epoch",
+    ]

@@ -15,13 +15,25 @@ from containers.lib.errors import InputError
 Options = list[tuple[str, list[str]]]
 
 # Options whose values are files or folders that a job reads.
-INPUTS: tuple[str, ...] = ("--table", "--tree", "--metadata", "--sequences", "--unifrac-matrix", "--split")
+INPUTS: tuple[str, ...] = (
+    "--table",
+    "--tree",
+    "--metadata",
+    "--sequences",
+    "--unifrac-matrix",
+    "--split",
+)
 INPUTS += ("--pretrained-encoder", "--model", "--predictions", "--baselines", "--config")
 INPUTS += ("--labels", "--taxonomy", "--reference-tree")
 INPUT_FOLDERS = ("--pretrained-encoder", "--model")
 OUTPUTS = ("--output-dir", "--output")
 # Variables of make for every job.
-MAKE_VARIABLES = {"--table": "TABLE", "--tree": "TREE", "--metadata": "METADATA", "--metadata-column": "COLUMN"}
+MAKE_VARIABLES = {
+    "--table": "TABLE",
+    "--tree": "TREE",
+    "--metadata": "METADATA",
+    "--metadata-column": "COLUMN",
+}
 # Options that the job itself sets, or that it must not have.
 RESERVED = {
     "--overwrite": "a job never writes over anything: remove the folder, or choose another",
@@ -63,7 +75,9 @@ def parse_options(words: tuple[str, ...] | list[str]) -> Options:
 
 
 def options_of(command: str, template: str) -> dict[str, str]:
-    """Return the options that may follow ``--``, with types: of a command of aam, or of a job without one."""
+    """Return the options that may follow ``--``, with types: of a command of aam, or of a job
+    without one.
+    """
     outputs = dict.fromkeys(OUTPUTS, "Path")
     if not command:
         return outputs | (dict.fromkeys(INPUTS, "Path") if template == "stage.sh" else {})
@@ -76,7 +90,8 @@ def options_of(command: str, template: str) -> dict[str, str]:
 
 
 def option_problems(options: Options, types: dict[str, str], owner: str) -> list[str]:
-    """Return what is wrong with options: unknown names, and more or fewer values than an option takes.
+    """Return what is wrong with options: unknown names, and more or fewer values than an option
+    takes.
 
     Parameters
     ----------
@@ -97,10 +112,20 @@ def option_problems(options: Options, types: dict[str, str], owner: str) -> list
             problems.append(f"{name}: {RESERVED[name]}")
         elif option_type is None:
             similar = difflib.get_close_matches(name, types, 1)
-            hint = f"; expected {' or '.join(types)}" if len(types) < 4 else f"; {similar[0]}?" if similar else ""
+            hint = (
+                f"; expected {' or '.join(types)}"
+                if len(types) < 4
+                else f"; {similar[0]}?"
+                if similar
+                else ""
+            )
             problems.append(f"{name}: {owner} has no such option{hint}")
         elif option_type == "bool" and values:
             problems.append(f"{text}: takes no value")
-        elif option_type != "bool" and not option_type.startswith("tuple") and (len(values) != 1 or is_empty):
+        elif (
+            option_type != "bool"
+            and not option_type.startswith("tuple")
+            and (len(values) != 1 or is_empty)
+        ):
             problems.append(f"{text}: expected one value that is not empty")
     return problems

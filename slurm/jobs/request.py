@@ -26,43 +26,72 @@ KINDS = {
     "pretrain_single": Kind(
         "pretraining on one device", "pretrain", devices=1, example="TABLE=table.biom TREE=tree.nwk"
     ),
-    "pretrain_node": Kind("pretraining on a node", "pretrain", example="TABLE=table.biom TREE=tree.nwk"),
+    "pretrain_node": Kind(
+        "pretraining on a node", "pretrain", example="TABLE=table.biom TREE=tree.nwk"
+    ),
     "pretrain_multi": Kind(
-        "pretraining on several nodes", "pretrain", nodes=2, example="TABLE=table.biom TREE=tree.nwk NODES=2"
+        "pretraining on several nodes",
+        "pretrain",
+        nodes=2,
+        example="TABLE=table.biom TREE=tree.nwk NODES=2",
     ),
     "train": Kind(
-        "fine-tuning on one device", "train", devices=1, needs=("--table", "--metadata", "--metadata-column"),
+        "fine-tuning on one device",
+        "train",
+        devices=1,
+        needs=("--table", "--metadata", "--metadata-column"),
         example="TABLE=table.biom METADATA=metadata.tsv COLUMN=age MODEL=pre/model",
     ),
     "predict": Kind(
-        "predicting samples", "predict", devices=1, needs=("--table", "--model"), resumes=False,
+        "predicting samples",
+        "predict",
+        devices=1,
+        needs=("--table", "--model"),
+        resumes=False,
         example="TABLE=new.biom MODEL=tune/model",
     ),
     "unifrac": Kind(
-        "a UniFrac matrix", "unifrac", devices=1, needs=("--table", "--tree"), resumes=False,
+        "a UniFrac matrix",
+        "unifrac",
+        devices=1,
+        needs=("--table", "--tree"),
+        resumes=False,
         example="TABLE=table.biom TREE=tree.nwk",
     ),
     "evaluate": Kind("evaluation", "evaluate", devices=1, needs=("--metadata",), resumes=False),
     "doctor": Kind(
-        "transport and bandwidth between the devices", "doctor", nodes=2, needs=(), resumes=False,
+        "transport and bandwidth between the devices",
+        "doctor",
+        nodes=2,
+        needs=(),
+        resumes=False,
         example="NODES=2",
     ),
     "stage": Kind(
-        "copying inputs to shared storage", devices=1, needs=(), resumes=False, template="stage.sh",
+        "copying inputs to shared storage",
+        devices=1,
+        needs=(),
+        resumes=False,
+        template="stage.sh",
         example="TABLE=table.biom TREE=tree.nwk",
     ),
     "ci_rocm": Kind(
-        "tests, doctor and benchmark on a GPU node", devices=1, needs=(), resumes=False, template="ci_rocm.sh"
+        "tests, doctor and benchmark on a GPU node",
+        devices=1,
+        needs=(),
+        resumes=False,
+        template="ci_rocm.sh",
     ),
     "profile_rocm": Kind(
         "profiles on a GPU node", devices=1, needs=(), resumes=False, template="profile_rocm.sh"
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
 class Array:
-    """The elements of a job array: each runs the command with `words` and another value of an option.
+    """The elements of a job array: each runs the command with `words` and another value of an
+    option.
 
     Element ``x`` writes the folder ``name-x`` in the output of the job.
     """

@@ -1,4 +1,6 @@
-"""Sites: what is true of one cluster, from its profile, the user's file, the environment and options."""
+"""Sites: what is true of one cluster, from its profile, the user's file, the environment and
+options.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Site:
-    """One cluster. An empty value or 0 means that SLURM gets no such option, or that the site has no such thing."""
+    """One cluster. An empty value or 0 means that SLURM gets no such option, or that the site has
+    no such thing.
+    """
 
     title: str = ""
     needs: tuple[str, ...] = ()  # keys that the user must set
@@ -57,7 +61,9 @@ class Site:
     fabric_opt_in: bool = False
     fabric_enter: tuple[str, ...] = ()  # options of containers/run with --fabric
     most_requeues: int = 20  # of one job, for whatever reason
-    bench: str = ""  # a file of `aam bench` from a node, absolute; {user}; empty: profile/bench.json on shared storage
+    # a file of `aam bench` from a node, absolute; {user}; empty: profile/bench.json on shared
+    # storage
+    bench: str = ""
     copy_minutes: float = 5  # between copies of new checkpoints to shared storage
 
     def path(self, key: str, user: str) -> str:
@@ -86,7 +92,8 @@ LISTS = {
     "setup": "shell lines, each a text without line breaks",
     "enter": "options of containers/run, each a text without line breaks",
     "fabric_enter": "options of containers/run, each a text without line breaks",
-    "fabric": "[[fabric]] with name (of a variable), value (text or number), path (absolute) and optionally opt_in ="
+    "fabric": "[[fabric]] with name (of a variable), value (text or number), path (absolute) and "
+    "optionally opt_in ="
     " true or false, in a .toml file",
 }
 
@@ -102,7 +109,9 @@ def _is_key(value: object) -> bool:
 
 
 def _is_cpu_set(value: object) -> bool:
-    if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*", value):
+    if not isinstance(value, str) or not re.fullmatch(
+        r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*", value
+    ):
         return False
     ranges = [[int(cpu) for cpu in part.split("-")] for part in value.split(",")]
     ends = [cpu for cpus in ranges for cpu in (cpus[0], cpus[-1])]
@@ -118,7 +127,9 @@ def _is_fabric(table: object) -> bool:
     valid_name = isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
     valid_value = is_line(value) or (isinstance(value, int | float) and not isinstance(value, bool))
     valid_path = is_line(path) and path.startswith("/")
-    return bool(valid_name and valid_value and valid_path and isinstance(table.get("opt_in", False), bool))
+    return bool(
+        valid_name and valid_value and valid_path and isinstance(table.get("opt_in", False), bool)
+    )
 
 
 def _number(key: str, value: object, origin: str) -> int | float:
@@ -129,7 +140,9 @@ def _number(key: str, value: object, origin: str) -> int | float:
         if low <= number <= high:
             return number
     expected = "a whole number" if is_integer else "a number"
-    raise InputError(f"{origin}: {key} is {value!r}, expected {expected} from {low:g} to {high:.0f}")
+    raise InputError(
+        f"{origin}: {key} is {value!r}, expected {expected} from {low:g} to {high:.0f}"
+    )
 
 
 def _list(key: str, value: object, origin: str) -> tuple[Any, ...]:
@@ -160,7 +173,10 @@ def parse_value(key: str, value: object, origin: str) -> Any:
             raise InputError(f"{origin}: {key} is {value!r}, expected true or false")
         return value in (True, "true")
     if key in SBATCH_KEYS and isinstance(value, str) and not re.fullmatch(r"[\w.:,=@+/*-]*", value):
-        raise InputError(f"{origin}: {key} is {value!r}, which is not a name for SLURM (letters, digits, .:,=@+/*-)")
+        raise InputError(
+            f"{origin}: {key} is {value!r}, which is not a name for SLURM (letters, digits, "
+            ".:,=@+/*-)"
+        )
     if not is_line(value):
         raise InputError(f"{origin}: {key} is {value!r}, expected text on one line, in UTF-8")
     return value
@@ -181,7 +197,9 @@ def profile_path(name: str) -> Path:
     path = Path(name) if "/" in name or name.endswith(".toml") else PROFILES / f"{name}.toml"
     if not path.is_file():
         names = ", ".join(sorted(profile.stem for profile in PROFILES.glob("*.toml")))
-        raise InputError(f"--site {name}: no such profile; expected one of {names}, or a .toml file")
+        raise InputError(
+            f"--site {name}: no such profile; expected one of {names}, or a .toml file"
+        )
     return path
 
 
@@ -205,10 +223,17 @@ def layers_of(
         problems.append(f"{own_path}: site is {default_name!r}, expected the name of a profile")
         default_name = ""
     profile = profile_path(name or environment.get("AAM_SITE") or default_name or "cosmos")
-    layers: list[Layer] = [(str(profile), _read_toml(profile, problems)), (str(own_path), own_values)]
+    layers: list[Layer] = [
+        (str(profile), _read_toml(profile, problems)),
+        (str(own_path), own_values),
+    ]
     variables = sorted(name for name in environment if name.startswith(VARIABLE))
-    layers += [(name, {name.removeprefix(VARIABLE).lower(): environment[name]}) for name in variables]
-    layers += [(f"--{key.replace('_', '-')}", {key: value}) for key, value in options.items() if value]
+    layers += [
+        (name, {name.removeprefix(VARIABLE).lower(): environment[name]}) for name in variables
+    ]
+    layers += [
+        (f"--{key.replace('_', '-')}", {key: value}) for key, value in options.items() if value
+    ]
     return profile, layers
 
 
@@ -220,7 +245,9 @@ def merge(layers: list[Layer], problems: list[str]) -> dict[str, Any]:
             if key == "site":
                 continue
             if key not in TYPES:
-                problems.append(f"{origin}: {key} is not a key of a site; expected one of {', '.join(TYPES)}")
+                problems.append(
+                    f"{origin}: {key} is not a key of a site; expected one of {', '.join(TYPES)}"
+                )
                 continue
             try:
                 values[key] = parse_value(key, value, origin)
@@ -229,32 +256,46 @@ def merge(layers: list[Layer], problems: list[str]) -> dict[str, Any]:
     return values
 
 
-def load_site(name: str, options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> Site:
-    """Return the site `name`: its profile, then the user's file, AAM_SITE_*, and `options` that are not empty.
+def load_site(
+    name: str, options: Mapping[str, str], environment: Mapping[str, str] = os.environ
+) -> Site:
+    """Return the site `name`: its profile, then the user's file, AAM_SITE_*, and `options` that are
+    not empty.
 
     Raises
     ------
     InputError
-        Unknown keys, values of a wrong type or out of range, and values that the site needs and nobody set.
+        Unknown keys, values of a wrong type or out of range, and values that the site needs and
+        nobody set.
     """
     problems: list[str] = []
     profile, layers = layers_of(name, options, environment, problems)
     values = merge(layers, problems)
     raise_if_any(problems)
     missing = {
-        key: f"is not set, and {profile.stem} needs it" for key in values.get("needs", ()) if not values.get(key)
+        key: f"is not set, and {profile.stem} needs it"
+        for key in values.get("needs", ())
+        if not values.get(key)
     }
     for key in ("shared", "local", "home"):
         path = values.get(key, "")
         if not path.startswith("/") and (path or key != "home"):
             missing.setdefault(key, f"is {path!r}, expected an absolute path")
-    sets, devices = len(values.get("cpu_sets", ())), values.get("devices_per_node", Site.devices_per_node)
+    sets, devices = (
+        len(values.get("cpu_sets", ())),
+        values.get("devices_per_node", Site.devices_per_node),
+    )
     if sets not in (0, devices):
-        missing["cpu_sets"] = f"has {sets} sets for devices_per_node = {devices}, expected one for each device, or []"
+        missing["cpu_sets"] = (
+            f"has {sets} sets for devices_per_node = {devices}, expected one for each device, or []"
+        )
     own_path = user_file(environment)
     raise_if_any(
         [
-            f"{key}: {problem}: write {key} = ... into {own_path}, or set {VARIABLE}{key.upper()}=..."
+            (
+                f"{key}: {problem}: write {key} = ... into {own_path}, or set "
+                f"{VARIABLE}{key.upper()}=..."
+            )
             + (f"; {NONE} where the site has none" if key in SBATCH_KEYS else "")
             for key, problem in missing.items()
         ]

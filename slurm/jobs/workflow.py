@@ -1,4 +1,6 @@
-"""Workflows: pretrain unless an encoder is given, fine-tune every fold, evaluate and predict, each after another."""
+"""Workflows: pretrain unless an encoder is given, fine-tune every fold, evaluate and predict, each
+after another.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def split_sections(words: tuple[str, ...]) -> dict[str, list[str]]:
     for word in words:
         if not re.fullmatch(r"[A-Za-z_-]+:", word):
             if section and word.partition("=")[0].replace("_", "-") in WORKFLOW_OPTIONS:
-                problems.append(f"{section}: {word}: belongs before the first section, for the whole workflow")
+                problems.append(
+                    f"{section}: {word}: belongs before the first section, for the whole workflow"
+                )
             words_of[section].append(word)
         elif word[:-1] not in SECTIONS or word[:-1] in words_of:
             problem = "is there twice" if word[:-1] in words_of else f"is not a section; {EXPECTED}"
@@ -77,7 +81,11 @@ def read_folds(metadata: Path, column: str) -> tuple[str, ...]:
     """Return the values of a metadata column, in the order of aam."""
     try:
         with metadata.open(encoding="utf-8-sig", newline="") as file:
-            rows = [row for row in csv.reader(file, delimiter="\t") if row and any(cell.strip() for cell in row)]
+            rows = [
+                row
+                for row in csv.reader(file, delimiter="\t")
+                if row and any(cell.strip() for cell in row)
+            ]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"--metadata: {metadata}: {error}") from error
     rows = [row for i, row in enumerate(rows) if i == 0 or not row[0].startswith("#")]
@@ -85,9 +93,13 @@ def read_folds(metadata: Path, column: str) -> tuple[str, ...]:
     if column not in names:
         raise InputError(f"--cv {column}: {metadata} has no such column")
     index = names.index(column)
-    folds = sorted({row[index].strip() for row in rows[1:] if len(row) > index and row[index].strip()})
+    folds = sorted(
+        {row[index].strip() for row in rows[1:] if len(row) > index and row[index].strip()}
+    )
     if len(folds) < 2 or not all(FOLD.fullmatch(fold) for fold in folds):
-        raise InputError(f"--cv {column}: {folds[:5]} cannot be folds; expected two or more short plain names")
+        raise InputError(
+            f"--cv {column}: {folds[:5]} cannot be folds; expected two or more short plain names"
+        )
     return tuple(folds)
 
 
@@ -124,12 +136,18 @@ class Plan:
 def make_plan(request: Request, site: Site) -> Plan:
     """Check the options of the whole workflow and read the folds."""
     sections = split_sections(request.words)
-    if "pretrain" in sections and any(word.startswith("--pretrained-encoder") for word in sections.get("train", ())):
-        raise InputError("pretrain: train: --pretrained-encoder names an encoder already; leave one of them out")
+    if "pretrain" in sections and any(
+        word.startswith("--pretrained-encoder") for word in sections.get("train", ())
+    ):
+        raise InputError(
+            "pretrain: train: --pretrained-encoder names an encoder already; leave one of them out"
+        )
     options = parse_options(sections[""])
     values_of = {name: values for name, values in options if values}
     if not {"--cv", "--metadata", "--output-dir"} <= values_of.keys():
-        raise InputError(f"workflow: --cv COLUMN, --metadata and --output-dir are needed; {EXPECTED}")
+        raise InputError(
+            f"workflow: --cv COLUMN, --metadata and --output-dir are needed; {EXPECTED}"
+        )
     types = dict.fromkeys(("--cv", "--metadata", "--output-dir"), "str")
     checked = [option for option in options if option[0] in (*WORKFLOW_OPTIONS, "--metadata")]
     raise_if_any(option_problems(checked, types, "a workflow"))
@@ -150,7 +168,13 @@ def make_plan(request: Request, site: Site) -> Plan:
 def evaluate_job(plan: Plan) -> Job:
     """Return the job that evaluates the held-out predictions of all folds together."""
     tables = [f"{plan.folder}/tune/fold-{fold}/predictions.tsv" for fold in plan.folds]
-    words = ("--predictions", *tables, *plan.words("evaluate"), "--output-dir", f"{plan.out}/evaluation")
+    words = (
+        "--predictions",
+        *tables,
+        *plan.words("evaluate"),
+        "--output-dir",
+        f"{plan.out}/evaluation",
+    )
     job = plan.job("evaluate", words, prepare=JOIN_FOLDS, nodes=1, devices=1)
     first = job.command.index("--predictions") + 1
     job.command[first : first + len(tables)] = ["in/joined.tsv"]
@@ -175,13 +199,21 @@ def workflow(request: Request, site: Site) -> Iterator[Node]:
 
     words = (*plan.words("train"), *encoder, "--output-dir", f"{plan.out}/tune")
     folds = Array("fold", "--test-fold", plan.folds, ("--split-column", plan.column))
-    yield Node("train", plan.job("train", words, array=folds, devices=1), ("pretrain",) if encoder else ())
+    yield Node(
+        "train", plan.job("train", words, array=folds, devices=1), ("pretrain",) if encoder else ()
+    )
 
     yield Node("evaluate", evaluate_job(plan), ("train",))
 
     if any(name == "--table" for name, _ in parse_options(plan.sections.get("predict", []))):
         models = [f"{plan.folder}/tune/fold-{fold}/model" for fold in plan.folds]
-        words = (*plan.words("predict"), "--model", *models, "--output", f"{plan.out}/predictions.tsv")
+        words = (
+            *plan.words("predict"),
+            "--model",
+            *models,
+            "--output",
+            f"{plan.out}/predictions.tsv",
+        )
         yield Node("predict", plan.job("predict", words, nodes=1, devices=1), ("evaluate",))
 
 
@@ -192,5 +224,7 @@ def graph(nodes: list[Node]) -> str:
         values = node.job.array.values if node.job.array else ()
         folds = f" x {len(values)} folds ({', '.join(values)})" if values else ""
         after = f"   after {', '.join(node.after)}" if node.after else ""
-        lines.append(f"{node.name}{folds}: {node.job.title}{after}\n    -> {node.job.out / node.job.file}")
+        lines.append(
+            f"{node.name}{folds}: {node.job.title}{after}\n    -> {node.job.out / node.job.file}"
+        )
     return "\n".join(lines)

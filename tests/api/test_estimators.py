@@ -46,9 +46,15 @@ def biom_table(study_folder: Path) -> biom.Table:
 @pytest.fixture(scope="module")
 def small() -> dict[str, object]:
     return {
-        "rarefy_depth": 300, "embedding_dim": 16, "attention_layers": 1, "attention_heads": 2, "batch_size": 32,
-        "threads": 1, "epochs": 1, "device": "cpu",
-    }  # fmt: skip
+        "rarefy_depth": 300,
+        "embedding_dim": 16,
+        "attention_layers": 1,
+        "attention_heads": 2,
+        "batch_size": 32,
+        "threads": 1,
+        "epochs": 1,
+        "device": "cpu",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -58,21 +64,37 @@ def frame(biom_table: biom.Table) -> pd.DataFrame:
 
 
 def words(options: dict[str, object]) -> list[str]:
-    return [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return [
+        word
+        for name, value in options.items()
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
 
 
 @pytest.fixture(scope="module")
-def regressor(frame: pd.DataFrame, metadata: pd.DataFrame, small: dict[str, object]) -> aam.AmpliconRegressor:
+def regressor(
+    frame: pd.DataFrame, metadata: pd.DataFrame, small: dict[str, object]
+) -> aam.AmpliconRegressor:
     return aam.AmpliconRegressor(**small).fit(frame, metadata["ph"], groups=metadata["subject"])
 
 
 @pytest.fixture(scope="module")
-def classifier(frame: pd.DataFrame, metadata: pd.DataFrame, small: dict[str, object]) -> aam.AmpliconClassifier:
+def classifier(
+    frame: pd.DataFrame, metadata: pd.DataFrame, small: dict[str, object]
+) -> aam.AmpliconClassifier:
     return aam.AmpliconClassifier(**small).fit(frame, metadata["biome"].to_numpy())
 
 
-def test_estimator_and_command_predict_the_same_bits(study_folder, frame, small, regressor, tmp_path):
-    train = ["train", "--table", str(study_folder / "table.biom"), "--metadata", str(study_folder / "metadata.tsv")]
+def test_estimator_and_command_predict_the_same_bits(
+    study_folder, frame, small, regressor, tmp_path
+):
+    train = [
+        "train",
+        "--table",
+        str(study_folder / "table.biom"),
+        "--metadata",
+        str(study_folder / "metadata.tsv"),
+    ]
     train += ["--metadata-column", "ph", "--group-column", "subject", "--test-size", "0"]
     assert main([*train, *words(small), "--output-dir", str(tmp_path / "run")]) == 0
     loaded = aam.load(tmp_path / "run", device="cpu", threads=1)
@@ -81,8 +103,17 @@ def test_estimator_and_command_predict_the_same_bits(study_folder, frame, small,
     assert np.array_equal(ours, theirs.loc[list(frame.index), "ph"].to_numpy())
     # And a model of the estimator is read by the command.
     regressor.save(tmp_path / "saved")
-    predict = ["predict", "--table", str(study_folder / "table.biom"), "--model", str(tmp_path / "saved")]
-    assert main([*predict, "--threads", "1", "--device", "cpu", "--output", str(tmp_path / "p.tsv")]) == 0
+    predict = [
+        "predict",
+        "--table",
+        str(study_folder / "table.biom"),
+        "--model",
+        str(tmp_path / "saved"),
+    ]
+    assert (
+        main([*predict, "--threads", "1", "--device", "cpu", "--output", str(tmp_path / "p.tsv")])
+        == 0
+    )
     written = pd.read_csv(tmp_path / "p.tsv", sep="\t", index_col=0).loc[list(frame.index), "ph"]
     np.testing.assert_allclose(written, ours, rtol=1e-6)
 
@@ -103,7 +134,9 @@ def test_classes_come_back_as_they_were_given(frame, metadata, classifier):
     assert classifier.classes_.tolist() == sorted(metadata["biome"].unique())
     np.testing.assert_allclose(shares.sum(axis=1), 1)
     assert np.array_equal(classifier.predict(frame), classifier.classes_[shares.argmax(axis=1)])
-    assert classifier.score(frame, metadata["biome"]) == np.mean(classifier.predict(frame) == metadata["biome"])
+    assert classifier.score(frame, metadata["biome"]) == np.mean(
+        classifier.predict(frame) == metadata["biome"]
+    )
 
 
 def test_embeddings_and_reprs(frame, classifier):
@@ -117,15 +150,27 @@ def test_embeddings_and_reprs(frame, classifier):
 
 def test_explanations_are_those_of_the_command(study_folder, frame, metadata, regressor, tmp_path):
     options = {"prediction_passes": 1, "tree": study_folder / "tree.nwk"}
-    explained = regressor.explain(frame, metadata["ph"], metadata["subject"], output_dir=tmp_path / "ours", **options)
+    explained = regressor.explain(
+        frame, metadata["ph"], metadata["subject"], output_dir=tmp_path / "ours", **options
+    )
     regressor.save(tmp_path / "saved")
-    words = f"explain --model {tmp_path}/saved --table {study_folder}/table.biom --metadata {study_folder}/metadata.tsv"
-    words += f" --tree {study_folder}/tree.nwk --group-column subject --prediction-passes 1 --threads 1 --device cpu"
+    words = (
+        f"explain --model {tmp_path}/saved --table {study_folder}/table.biom --metadata "
+        f"{study_folder}/metadata.tsv"
+    )
+    words += (
+        f" --tree {study_folder}/tree.nwk --group-column subject --prediction-passes 1 "
+        "--threads 1 --device cpu"
+    )
     assert main([*words.split(), "--output-dir", str(tmp_path / "theirs")]) == 0
     for name in ("features.tsv", "clades.tsv", "samples.tsv"):
-        ours, theirs = (pd.read_csv(tmp_path / run / "ph" / name, sep="\t") for run in ("ours", "theirs"))
+        ours, theirs = (
+            pd.read_csv(tmp_path / run / "ph" / name, sep="\t") for run in ("ours", "theirs")
+        )
         pd.testing.assert_frame_equal(ours, theirs, rtol=1e-4)
-    features = pd.read_csv(tmp_path / "theirs" / "ph" / "features.tsv", sep="\t", index_col="feature-id")
+    features = pd.read_csv(
+        tmp_path / "theirs" / "ph" / "features.tsv", sep="\t", index_col="feature-id"
+    )
     assert explained.index.tolist() == features.index.tolist()
     np.testing.assert_allclose(explained["importance"], features["importance"], rtol=1e-4)
     # Without a truth there are effects alone.
@@ -135,7 +180,9 @@ def test_explanations_are_those_of_the_command(study_folder, frame, metadata, re
     assert np.isfinite(effects["effect"]).any()
     with pytest.raises(InputError, match="holds results already"):
         regressor.explain(frame, output_dir=tmp_path / "ours", prediction_passes=1)
-    again = regressor.explain(few.T, output_dir=tmp_path / "ours", overwrite=True, prediction_passes=1)
+    again = regressor.explain(
+        few.T, output_dir=tmp_path / "ours", overwrite=True, prediction_passes=1
+    )
     pd.testing.assert_frame_equal(again, effects)
 
 
@@ -146,11 +193,15 @@ def test_a_copy_of_a_fitted_estimator_holds_verified_files(frame, classifier):
     weights = state["model files"]["weights.safetensors"]
     state["model files"]["weights.safetensors"] = weights[:-1] + bytes([weights[-1] ^ 1])
     assert "weights" in refusal(aam.AmpliconClassifier().__setstate__, state)
-    assert "unsafe file name" in refusal(aam.AmpliconClassifier().__setstate__, {"model files": {"../../x": b""}})
+    assert "unsafe file name" in refusal(
+        aam.AmpliconClassifier().__setstate__, {"model files": {"../../x": b""}}
+    )
 
 
 def test_samples_are_the_same_in_a_turned_table(tmp_path):
-    """Of hashed names the sequences say which are ASVs; without them the ASVs were taken for the samples."""
+    """Of hashed names the sequences say which are ASVs; without them the ASVs were taken for the
+    samples.
+    """
     (tmp_path / "s.fasta").write_text(">h1\nACGT\n>h2\nTTGA\n")
     table = pd.DataFrame([[1, 2, 3], [4, 5, 6]], ["h1", "h2"], ["s1", "s2", "s3"])
     regressor = aam.AmpliconRegressor(sequences=str(tmp_path / "s.fasta"))
@@ -162,22 +213,31 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
     with pytest.raises(NotFittedError, match="call fit first"):
         small.predict(frame)
     assert "which has no sequences" in refusal(small.fit, frame.to_numpy(), metadata["ph"])
-    with pytest.raises(InputError, match=r"y has the shape \(60, 2\), expected \(60,\): a value for each sample"):
+    with pytest.raises(
+        InputError, match=r"y has the shape \(60, 2\), expected \(60,\): a value for each sample"
+    ):
         small.fit(frame, metadata[["ph", "null"]])
     with pytest.raises(InputError, match=r"^y, groups and covariates: column 'ph' is 1\.0 for all"):
         aam.AmpliconRegressor(rarefy_depth=300).fit(frame, metadata["ph"] * 0 + 1)
     assert "y has 3 values, and the table has 60 samples" in refusal(small.fit, frame, [1, 2, 3])
-    with pytest.raises(InputError, match=r"^y: 'soil' is no finite number; correct it, or take AmpliconClassifier"):
+    with pytest.raises(
+        InputError, match=r"^y: 'soil' is no finite number; correct it, or take AmpliconClassifier"
+    ):
         small.fit(frame, ["soil"] * 60)
     for wrong in (None, 3, dict.fromkeys(frame.index, 1.0), (value for value in metadata["ph"])):
-        with pytest.raises(InputError, match=f"^y is {type(wrong).__name__}, expected an array, a list, or a Series"):
+        with pytest.raises(
+            InputError,
+            match=f"^y is {type(wrong).__name__}, expected an array, a list, or a Series",
+        ):
             small.fit(frame, wrong)
     with pytest.raises(InputError, match=r"^y: a class is \(1, 2\), expected text, a number"):
         aam.AmpliconClassifier().fit(frame, [(1, 2), (3, 4)] * 30)
     twice = metadata[["batch", "batch"]]
     with pytest.raises(InputError, match=r"^covariates: columns of the same name: 'batch'"):
         small.fit(frame, metadata["ph"], covariates=twice)
-    assert "10 of 60 samples are not in its index" in refusal(small.fit, frame, metadata["ph"].iloc[10:])
+    assert "10 of 60 samples are not in its index" in refusal(
+        small.fit, frame, metadata["ph"].iloc[10:]
+    )
     with pytest.raises(InputError, match="2 of 60 sample ids cannot stand in metadata: '#a', 'b '"):
         small.fit(frame.set_axis(["#a", "b ", *frame.index[2:]]), metadata["ph"].to_list())
     assert "is fractional" in refusal(small.fit, frame * 0.5 + 0.5, metadata["ph"])
@@ -187,28 +247,42 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
         aam.AmpliconRegressor(epoch=3)
     assert "unknown option 'thread'; did you mean 'threads'" in refusal(aam.load, "x", thread=1)
     assert "'output': of the command" in refusal(aam.load, "x", output="y")
-    assert "'new_study': not of the machine; give it to predict" in refusal(aam.load, "x", new_study=True)
+    assert "'new_study': not of the machine; give it to predict" in refusal(
+        aam.load, "x", new_study=True
+    )
     assert "no manifest.json" in refusal(aam.load, "nowhere")
     for nothing in (None, []):
         with pytest.raises(InputError, match=r"^aam\.load: no path is given"):
             aam.load(nothing)
-    assert "intervals are fitted on at least 20" in refusal(regressor.predict_interval, frame.iloc[:5])
+    assert "intervals are fitted on at least 20" in refusal(
+        regressor.predict_interval, frame.iloc[:5]
+    )
     shallow = frame.iloc[:20].copy()
     shallow.iloc[2] = (shallow.iloc[2] > 0).astype(int)
-    with pytest.raises(InputError, match=r"1 of 20 samples cannot be predicted, such as 'sample-03' \(.*below"):
+    with pytest.raises(
+        InputError, match=r"1 of 20 samples cannot be predicted, such as 'sample-03' \(.*below"
+    ):
         regressor.predict(shallow)
     table = aam.read_table(shallow)
     assert len(regressor.predict(table[table.depths >= regressor.model_.depth])) == 19
     assert np.isnan(regressor.model_.predict(shallow).loc["sample-03", "ph"])
 
 
-# The checks of scikit-learn that need no numeric array. All others fit arrays without names of columns, which hold no
-# sequences: the tag two_d_array=False tells scikit-learn so, and its own check_estimator leaves them out.
+# The checks of scikit-learn that need no numeric array. All others fit arrays without names of
+# columns, which hold no sequences: the tag two_d_array=False tells scikit-learn so, and its own
+# check_estimator leaves them out.
 CHECKS = (
-    "check_estimator_cloneable", "check_estimator_tags_renamed", "check_valid_tag_types", "check_estimator_repr",
-    "check_no_attributes_set_in_init", "check_mixin_order", "check_parameters_default_constructible",
-    "check_get_params_invariance", "check_set_params", "check_do_not_raise_errors_in_init_or_set_params",
-)  # fmt: skip
+    "check_estimator_cloneable",
+    "check_estimator_tags_renamed",
+    "check_valid_tag_types",
+    "check_estimator_repr",
+    "check_no_attributes_set_in_init",
+    "check_mixin_order",
+    "check_parameters_default_constructible",
+    "check_get_params_invariance",
+    "check_set_params",
+    "check_do_not_raise_errors_in_init_or_set_params",
+)
 
 
 @pytest.mark.parametrize("kind", [aam.AmpliconRegressor, aam.AmpliconClassifier])
@@ -219,7 +293,14 @@ def test_checks_of_scikit_learn_pass(kind):
 
 def test_parameters_are_the_options_of_train():
     parameters = inspect.signature(aam.AmpliconRegressor).parameters
-    assert {"epochs", "pretrained_encoder", "members", "seed", "output_dir", "unifrac_metric"} <= set(parameters)
+    assert {
+        "epochs",
+        "pretrained_encoder",
+        "members",
+        "seed",
+        "output_dir",
+        "unifrac_metric",
+    } <= set(parameters)
     assert not {"table", "metadata_column", "distributed", "resume_from", "cv"} & set(parameters)
     assert parameters["epochs"].default == 10
     estimator = aam.AmpliconRegressor(epochs=3)
@@ -243,16 +324,24 @@ def test_covariates_and_intervals(frame, metadata, small, tmp_path):
 
 def test_tables_of_any_numbers_are_read_and_others_named(frame):
     reads = aam.read_table(frame).counts.toarray()
-    objects, nullable, gaps = frame.astype(object), frame.astype("Int64"), frame.astype(pd.SparseDtype(float, np.nan))
+    objects, nullable, gaps = (
+        frame.astype(object),
+        frame.astype("Int64"),
+        frame.astype(pd.SparseDtype(float, np.nan)),
+    )
     for table in (objects, nullable, gaps, frame.astype("Float64"), frame.astype("category")):
         np.testing.assert_array_equal(aam.read_table(table).counts.toarray(), reads)
     objects.iloc[2, 3] = "many"
-    with pytest.raises(InputError, match=r"'many' at sample 'sample-03', column '.*' is no number; expected reads"):
+    with pytest.raises(
+        InputError, match=r"'many' at sample 'sample-03', column '.*' is no number; expected reads"
+    ):
         aam.read_table(objects)
     nullable.iloc[2, 3] = pd.NA
     with pytest.raises(InputError, match=r"sample 'sample-03', .* pass 0 where there are none$"):
         aam.read_table(nullable)
-    assert "the DataFrame holds complex128, expected whole reads" in refusal(aam.read_table, frame.astype(complex))
+    assert "the DataFrame holds complex128, expected whole reads" in refusal(
+        aam.read_table, frame.astype(complex)
+    )
     for missing in (None, np.nan):
         with pytest.raises(InputError, match="1 sample ids are missing, the first is sample 1"):
             aam.read_table(frame.set_axis([missing, *frame.index[1:]]))
@@ -280,9 +369,12 @@ def test_pretrain_and_unifrac(frame, study_folder, pretrained):
     assert "holds results already" in refusal(aam.pretrain, frame, tree, output_dir=folder)
     distances = aam.unifrac(frame, skbio.TreeNode.read(str(tree)), device="cpu", threads=1)
     expected = skbio.diversity.beta_diversity(
-        "unweighted_unifrac", frame.to_numpy(), list(frame.index), taxa=list(frame.columns),
+        "unweighted_unifrac",
+        frame.to_numpy(),
+        list(frame.index),
+        taxa=list(frame.columns),
         tree=skbio.TreeNode.read(str(tree)),
-    )  # fmt: skip
+    )
     np.testing.assert_allclose(distances.filter(frame.index).data, expected.data, atol=1e-6)
     assert aam.unifrac(frame, tree, "faith_pd").index.tolist() == list(frame.index)
 
@@ -292,16 +384,22 @@ def test_what_is_in_memory_is_written_to_no_file(frame, study_folder, regressor,
     tree = skbio.TreeNode.read(str(study_folder / "tree.nwk"))
     expected = regressor.model_.predict(study_folder / "table.biom")
     monkeypatch.setattr(tempfile, "mkdtemp", lambda *_, **__: pytest.fail("a file is written"))
-    pd.testing.assert_frame_equal(regressor.model_.predict(frame).sort_index(), expected.sort_index(), rtol=1e-5)
+    pd.testing.assert_frame_equal(
+        regressor.model_.predict(frame).sort_index(), expected.sort_index(), rtol=1e-5
+    )
     assert regressor.model_.embed(frame).shape == (60, 16)
     assert len(regressor.model_.explain(frame, tree=tree, prediction_passes=1)) == 80
-    pd.testing.assert_frame_equal(regressor.model_.predict(frame.T), regressor.model_.predict(frame))
+    pd.testing.assert_frame_equal(
+        regressor.model_.predict(frame.T), regressor.model_.predict(frame)
+    )
     options = {"metric": "weighted", "device": "cpu", "threads": 1}
     of_files = aam.unifrac(study_folder / "table.biom", study_folder / "tree.nwk", **options)
     assert aam.unifrac(frame, tree, **options) == of_files.filter(frame.index)
 
 
-def test_a_run_is_resumed_with_the_same_data_in_memory_alone(frame, study_folder, small, pretrained, caplog):
+def test_a_run_is_resumed_with_the_same_data_in_memory_alone(
+    frame, study_folder, small, pretrained, caplog
+):
     first, folder = pretrained
     options = {**small, "tree": study_folder / "tree.nwk", "output_dir": folder}
     inputs = json.loads((folder / "run.json").read_text())["inputs"]
@@ -310,7 +408,9 @@ def test_a_run_is_resumed_with_the_same_data_in_memory_alone(frame, study_folder
         again = aam.pretrain(frame, resume_from="auto", **options)
     assert "finished already" in caplog.text
     pd.testing.assert_frame_equal(first.embed(frame), again.embed(frame))
-    assert "inputs.table.sha256 was" in refusal(aam.pretrain, frame + 1, resume_from="auto", **options)
+    assert "inputs.table.sha256 was" in refusal(
+        aam.pretrain, frame + 1, resume_from="auto", **options
+    )
 
 
 def test_studies_are_learned_from_and_a_new_one_is_read_relative_to_itself(frame, metadata):
@@ -321,9 +421,14 @@ def test_studies_are_learned_from_and_a_new_one_is_read_relative_to_itself(frame
         model = aam.AmpliconClassifier(**options).set_fit_request(studies=True)
         model.fit(frame[old], (metadata["biome"] == "gut").to_numpy()[old], studies=studies[old])
     assert model.model_.models[0].blend.is_relative
-    plain, centred = model.predict_proba(frame[new]), model.predict_proba(frame[new], new_study=True)
+    plain, centred = (
+        model.predict_proba(frame[new]),
+        model.predict_proba(frame[new], new_study=True),
+    )
     assert not np.allclose(plain, centred)
-    np.testing.assert_array_equal(centred.argmax(axis=1), model.predict(frame[new], new_study=True).astype(int))
+    np.testing.assert_array_equal(
+        centred.argmax(axis=1), model.predict(frame[new], new_study=True).astype(int)
+    )
     truth = (metadata["biome"] == "gut")[new]
     few = pd.concat([truth[truth][:4], truth[~truth][:4]])
     adapted = model.predict_proba(frame[new], new_study=True, labels=few)
@@ -334,11 +439,17 @@ def test_studies_are_learned_from_and_a_new_one_is_read_relative_to_itself(frame
         model.predict(frame[new], new_study=True, labels=[True, False])
     with pytest.raises(InputError, match="labels is Series, expected a DataFrame by sample id"):
         model.model_.predict(frame[new], labels=few, new_study=True)
-    assert "'debug', 'output': of the command" in refusal(model.model_.predict, frame[new], output="x.tsv", debug=True)
-    assert "'overwrite': of the command" in refusal(model.model_.explain, frame[new], overwrite=True)
+    assert "'debug', 'output': of the command" in refusal(
+        model.model_.predict, frame[new], output="x.tsv", debug=True
+    )
+    assert "'overwrite': of the command" in refusal(
+        model.model_.explain, frame[new], overwrite=True
+    )
     assert "pass --new-study too" in refusal(model.predict, frame[new], labels=few)
     with pytest.raises(InputError, match="all samples are of 'first', expected two studies"):
-        aam.AmpliconClassifier(**options).fit(frame[:20], metadata["biome"][:20], studies=studies[:20])
+        aam.AmpliconClassifier(**options).fit(
+            frame[:20], metadata["biome"][:20], studies=studies[:20]
+        )
 
 
 @pytest.mark.slow
@@ -354,7 +465,12 @@ def test_grid_search_with_groups(study_folder, metadata, small):
     assert len(search.predict(table)) == 60
     pipeline = make_pipeline(aam.AmpliconRegressor(**small))
     scores = cross_val_score(
-        pipeline, table, metadata["ph"].to_numpy(), groups=subject, cv=GroupKFold(2), error_score="raise"
+        pipeline,
+        table,
+        metadata["ph"].to_numpy(),
+        groups=subject,
+        cv=GroupKFold(2),
+        error_score="raise",
     )
     assert np.isfinite(scores).all()
 
@@ -365,7 +481,13 @@ def test_folds_in_other_processes_return_their_estimators(frame, metadata, small
 
     estimator = aam.AmpliconClassifier(**small)
     cross_validated = cross_validate(
-        estimator, frame, metadata["biome"], cv=2, n_jobs=2, return_estimator=True, error_score="raise"
+        estimator,
+        frame,
+        metadata["biome"],
+        cv=2,
+        n_jobs=2,
+        return_estimator=True,
+        error_score="raise",
     )
     for one, score in zip(cross_validated["estimator"], cross_validated["test_score"], strict=True):
         assert 0 <= score <= 1

@@ -1,4 +1,6 @@
-"""The public names, frozen: what `import aam` gives, how it is called, and what it does not import."""
+"""The public names, frozen: what `import aam` gives, how it is called, and what it does not
+import.
+"""
 
 from __future__ import annotations
 
@@ -14,37 +16,63 @@ from aam.errors import InputError, import_extra
 # A change of these lines is a change of the interface, and stands in the changelog.
 SIGNATURES = {
     "Model.similarity": "(self, table: 'Any', other: 'Any', **options: 'Any') -> 'pd.DataFrame'",
-    "Model.search": "(self, table: 'Any', among: 'Any' = None, *, distance: 'PlacedDistance' = 'cosine', "
+    "Model.search": "(self, table: 'Any', among: 'Any' = None, *, distance: 'PlacedDistance' = "
+    "'cosine', "
     "nearest: 'int' = 10, **options: 'Any') -> 'pd.DataFrame'",
-    "Model.branches": "(self, table: 'Any', metric: 'PlacedMetric' = 'unifrac', **options: 'Any') -> 'pd.DataFrame'",
-    "Model.distances": "(self, table: 'Any', metric: 'PlacedMetric' = 'unifrac', **options: 'Any') -> 'Any'",
-    "Model.embed": "(self, table: 'Any', *, asvs: 'bool' = False, **options: 'Any') -> 'pd.DataFrame'",
+    "Model.branches": (
+        "(self, table: 'Any', metric: 'PlacedMetric' = 'unifrac', **options: "
+        "'Any') -> 'pd.DataFrame'"
+    ),
+    "Model.distances": (
+        "(self, table: 'Any', metric: 'PlacedMetric' = 'unifrac', **options: 'Any') -> 'Any'"
+    ),
+    "Model.embed": (
+        "(self, table: 'Any', *, asvs: 'bool' = False, **options: 'Any') -> 'pd.DataFrame'"
+    ),
     "Model.explain": "(self, table: 'Any', metadata: 'Any' = None, tree: 'Any' = None, *, "
     "output_dir: 'str | os.PathLike[str] | None' = None, **options: 'Any') -> 'pd.DataFrame'",
-    "Model.predict": "(self, table: 'Any', metadata: 'Any' = None, labels: 'Any' = None, **options: 'Any') -> "
+    "Model.predict": "(self, table: 'Any', metadata: 'Any' = None, labels: 'Any' = None, "
+    "**options: 'Any') -> "
     "'pd.DataFrame'",
-    "AmpliconClassifier.explain": "(self, X: 'Any', y: 'Any' = None, groups: 'Any' = None, covariates: 'Any' = None, "
+    "AmpliconClassifier.explain": "(self, X: 'Any', y: 'Any' = None, groups: 'Any' = None, "
+    "covariates: 'Any' = None, "
     "**options: 'Any') -> 'pd.DataFrame'",
-    "AmpliconClassifier.fit": "(self, X: 'Any', y: 'Any', groups: 'Any' = None, covariates: 'Any' = None, "
+    "AmpliconClassifier.fit": "(self, X: 'Any', y: 'Any', groups: 'Any' = None, covariates: "
+    "'Any' = None, "
     "tree: 'Any' = None, studies: 'Any' = None) -> 'Any'",
-    "AmpliconClassifier.predict": "(self, X: 'Any', covariates: 'Any' = None, new_study: 'bool' = False, "
+    "AmpliconClassifier.predict": "(self, X: 'Any', covariates: 'Any' = None, new_study: 'bool' "
+    "= False, "
     "labels: 'Any' = None) -> 'npt.NDArray[Any]'",
-    "AmpliconClassifier.predict_proba": "(self, X: 'Any', covariates: 'Any' = None, new_study: 'bool' = False, "
+    "AmpliconClassifier.predict_proba": "(self, X: 'Any', covariates: 'Any' = None, new_study: "
+    "'bool' = False, "
     "labels: 'Any' = None) -> 'Floats'",
-    "AmpliconRegressor.predict": "(self, X: 'Any', covariates: 'Any' = None, new_study: 'bool' = False) -> 'Floats'",
+    "AmpliconRegressor.predict": (
+        "(self, X: 'Any', covariates: 'Any' = None, new_study: 'bool' = False) -> 'Floats'"
+    ),
     "AmpliconRegressor.predict_interval": "(self, X: 'Any', covariates: 'Any' = None) -> 'Floats'",
     "AmpliconRegressor.save": "(self, path: 'str | os.PathLike[str]') -> 'None'",
     "AmpliconRegressor.score": "(self, X: 'Any', y: 'Any', covariates: 'Any' = None) -> 'float'",
     "load": "(path: 'Paths', **options: 'Any') -> 'Model'",
-    "pretrain": "(table: 'Any', tree: 'Any' = None, *, output_dir: 'str | os.PathLike[str]', metadata: 'Any' = None, "
+    "pretrain": "(table: 'Any', tree: 'Any' = None, *, output_dir: 'str | os.PathLike[str]', "
+    "metadata: 'Any' = None, "
     "**options: 'Any') -> 'Model'",
     "read_table": "(source: 'Any') -> 'AmpliconTable'",
-    "unifrac": "(table: 'Any', tree: 'Any', metric: 'Metric' = 'unifrac', **options: 'Any') -> 'Any'",
+    "unifrac": (
+        "(table: 'Any', tree: 'Any', metric: 'Metric' = 'unifrac', **options: 'Any') -> 'Any'"
+    ),
 }
 NAMES = [
-    "AmpliconClassifier", "AmpliconRegressor", "AmpliconTable", "InputError", "Model", "__version__", "load",
-    "pretrain", "read_table", "unifrac",
-]  # fmt: skip
+    "AmpliconClassifier",
+    "AmpliconRegressor",
+    "AmpliconTable",
+    "InputError",
+    "Model",
+    "__version__",
+    "load",
+    "pretrain",
+    "read_table",
+    "unifrac",
+]
 
 
 def test_the_public_names_and_their_signatures_are_these():
@@ -63,13 +91,19 @@ def test_the_public_names_and_their_signatures_are_these():
 def test_type_checkers_see_the_same_names():
     stub = ast.parse((Path(aam.__file__).parent / "__init__.pyi").read_text(encoding="utf-8"))
     imported = {
-        alias.asname: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.asname: node.module
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
     }
     assert imported == aam._PUBLIC
 
 
 def test_importing_aam_imports_nothing_large(plain_python):
-    source = "import sys, aam; print([n for n in ('torch', 'numpy', 'sklearn', 'pandas', 'tyro') if n in sys.modules])"
+    source = (
+        "import sys, aam; print([n for n in ('torch', 'numpy', 'sklearn', 'pandas', 'tyro') "
+        "if n in sys.modules])"
+    )
     assert plain_python(source) == "[]\n"
 
 
@@ -77,5 +111,6 @@ def test_a_missing_extra_says_in_one_line_how_to_install_it():
     with pytest.raises(InputError) as caught:
         import_extra("no_such_library.part", "skbio", "aam.unifrac")
     assert caught.value.problems == (
-        "aam.unifrac needs no_such_library, which is not installed: pip install 'attention-all-microbes[skbio]'",
+        "aam.unifrac needs no_such_library, which is not installed: pip install "
+        "'attention-all-microbes[skbio]'",
     )

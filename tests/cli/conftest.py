@@ -15,7 +15,9 @@ def study(simulate_study) -> Path:
 
 @pytest.fixture(scope="session")
 def predict_study() -> Callable[..., object]:
-    """Applies a model, or several, to the table of a study by `aam predict`; returns the predictions of the file."""
+    """Applies a model, or several, to the table of a study by `aam predict`; returns the
+    predictions of the file.
+    """
     from aam.cli.main import main
     from aam.evaluate.predictions import read_predictions
 

@@ -1,4 +1,6 @@
-"""The device layer through the command line: the doctor, and training that takes what the gates chose."""
+"""The device layer through the command line: the doctor, and training that takes what the gates
+chose.
+"""
 
 from __future__ import annotations
 
@@ -42,22 +44,49 @@ def _own_choice():
 
 
 def pretrain(study: Path, output: Path, *words: str) -> int:
-    inputs = ["--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--rarefy-depth", "200"]
-    return main(["pretrain", *inputs, "--device", "cpu", "--output-dir", str(output), *SMALL, *words])
+    inputs = [
+        "--table",
+        str(study / "table.biom"),
+        "--tree",
+        str(study / "tree.nwk"),
+        "--rarefy-depth",
+        "200",
+    ]
+    return main(
+        ["pretrain", *inputs, "--device", "cpu", "--output-dir", str(output), *SMALL, *words]
+    )
 
 
 def weights(run: Path) -> bytes:
     return (run / "model" / "weights.safetensors").read_bytes()
 
 
-# --- the doctor ----------------------------------------------------------------------------------------------
+# --- the doctor --------------------------------------------------------------------------------
 
 
 def check(value: object, schema: dict, where: str = "report") -> None:
     """Assert that `value` fits a schema: the part of JSON Schema that doctor.schema.json uses."""
-    kinds = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "null": type(None)}
-    keywords = {"type", "enum", "properties", "additionalProperties", "required", "items", "$schema", "title"}
-    assert schema.keys() <= keywords, f"{where}: this check does not know {schema.keys() - keywords}"
+    kinds = {
+        "object": dict,
+        "array": list,
+        "string": str,
+        "boolean": bool,
+        "integer": int,
+        "null": type(None),
+    }
+    keywords = {
+        "type",
+        "enum",
+        "properties",
+        "additionalProperties",
+        "required",
+        "items",
+        "$schema",
+        "title",
+    }
+    assert schema.keys() <= keywords, (
+        f"{where}: this check does not know {schema.keys() - keywords}"
+    )
     if "enum" in schema:
         assert value in schema["enum"], f"{where}: {value!r}"
     if "type" in schema:
@@ -78,7 +107,9 @@ def check(value: object, schema: dict, where: str = "report") -> None:
 
 def examined(path: Path, *words: str) -> tuple[int, dict]:
     status = main([*DOCTOR, *words, "--output", str(path)])
-    report = json.loads(path.read_text(), parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    report = json.loads(
+        path.read_text(), parse_constant=lambda word: pytest.fail(f"{word} is no JSON")
+    )
     check(report, json.loads((GOLDEN / "doctor.schema.json").read_text()))
     return status, report
 
@@ -96,7 +127,9 @@ def test_this_machine(tmp_path, capsys):
     assert report["platform"]["vendor"] == "CPU"
     assert set(report["attention"]["chosen"].values()) == {"sdpa"}
     for results in report["attention"]["results"].values():
-        assert [name for name, result in results.items() if "refused" in result] == ["mem_efficient"]
+        assert [name for name, result in results.items() if "refused" in result] == [
+            "mem_efficient"
+        ]
     assert report["rates"]["product, float32"] > 1e8
     assert report["rates"]["copy"] > 1e7
     assert not any(results["wrong"] for results in report["operations"].values())
@@ -119,7 +152,10 @@ def test_recorded_machines_are_examined_like_any_other(path, tmp_path, monkeypat
     findings = "\n".join(f"{f['level']} {f['what']} {f['mend']}" for f in report["findings"])
     expected = {
         "gfx942-torch2.5-rocm6.2": [
-            "wrong attention mem_efficient, float32, masked: off by 1.73 against float64 aam takes math",
+            (
+                "wrong attention mem_efficient, float32, masked: off by 1.73 against float64 aam "
+                "takes math"
+            ),
             "mended PYTORCH_HIP_ALLOC_CONF: expandable_segments hangs on ROCm below 7",
             "mended HSA_OVERRIDE_GFX_VERSION",
             "mended CUDA_VISIBLE_DEVICES: composes with ROCR_VISIBLE_DEVICES to no device at all",
@@ -134,10 +170,14 @@ def test_recorded_machines_are_examined_like_any_other(path, tmp_path, monkeypat
         "sm_90-torch2.11-cuda13.0": [],
     }[path.stem]
     assert all(line in findings for line in expected), findings
-    assert len(findings.splitlines()) == len(expected) + 3 * (path.stem == "gfx942-torch2.5-rocm6.2")
+    assert len(findings.splitlines()) == len(expected) + 3 * (
+        path.stem == "gfx942-torch2.5-rocm6.2"
+    )
 
 
-def test_a_wrong_back_end_is_named_by_the_doctor_and_avoided_by_training(study, tmp_path, monkeypatch, capsys, refused):
+def test_a_wrong_back_end_is_named_by_the_doctor_and_avoided_by_training(
+    study, tmp_path, monkeypatch, capsys, refused
+):
     monkeypatch.setenv("AAM_CACHE", str(tmp_path / "cache"))
     break_flash(monkeypatch)
     status, report = examined(tmp_path / "d.json")
@@ -154,7 +194,9 @@ def test_a_wrong_back_end_is_named_by_the_doctor_and_avoided_by_training(study, 
     assert not (tmp_path / "flash").exists()
 
 
-def test_a_machine_on_which_nothing_is_right_is_examined_all_the_same(tmp_path, monkeypatch, capsys):
+def test_a_machine_on_which_nothing_is_right_is_examined_all_the_same(
+    tmp_path, monkeypatch, capsys
+):
     facts = json.loads((PLATFORMS / "gfx942-torch2.5-rocm6.2.json").read_text())
     facts["gates"]["float32, masked"]["math"] |= {"backward": 2.0}
     (tmp_path / "machine.json").write_text(json.dumps(facts))
@@ -186,9 +228,17 @@ except SystemExit as stopped:
 
 
 def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run aam in a process of its own, without the hook that checks types, which compilers do not bear."""
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}", **environment}
-    return subprocess.run([sys.executable, "-m", "aam", *words], env=environment, capture_output=True, text=True)
+    """Run aam in a process of its own, without the hook that checks types, which compilers do not
+    bear.
+    """
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}",
+        **environment,
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "aam", *words], env=environment, capture_output=True, text=True
+    )
 
 
 def test_a_compiler_that_fails_as_triton_does_falls_back_and_trains_on(study, tmp_path):
@@ -196,8 +246,23 @@ def test_a_compiler_that_fails_as_triton_does_falls_back_and_trains_on(study, tm
     real = 'case "$1" in --version) exec c++ "$@";; esac'
     broken.write_text(f'#!/bin/sh\n{real}\necho "error: {TRITON}" >&2\nexit 1\n')
     broken.chmod(0o755)
-    words = ["pretrain", "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--device", "cpu"]
-    words += ["--rarefy-depth", "200", "--output-dir", str(tmp_path / "run"), *SMALL, "--compile-model"]
+    words = [
+        "pretrain",
+        "--table",
+        str(study / "table.biom"),
+        "--tree",
+        str(study / "tree.nwk"),
+        "--device",
+        "cpu",
+    ]
+    words += [
+        "--rarefy-depth",
+        "200",
+        "--output-dir",
+        str(tmp_path / "run"),
+        *SMALL,
+        "--compile-model",
+    ]
     caches = {name: str(tmp_path / name) for name in ("AAM_CACHE", "TORCHINDUCTOR_CACHE_DIR")}
     done = command(*words, CXX=str(broken), **caches)
     assert done.returncode == 0, done.stderr
@@ -207,20 +272,28 @@ def test_a_compiler_that_fails_as_triton_does_falls_back_and_trains_on(study, tm
     assert verdict["tried"]["aot_eager"] == "right"
     assert pretrain(study, tmp_path / "eager") == 0
     losses = [
-        [json.loads(line)["val_loss"] for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()[-1:]]
+        [
+            json.loads(line)["val_loss"]
+            for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()[-1:]
+        ]
         for name in ("run", "eager")
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
-# --- training ------------------------------------------------------------------------------------------------
+# --- training ----------------------------------------------------------------------------------
 
 
 def test_math_attention_with_recomputation_trains(study, tmp_path, capsys):
     words = ["--attn-implementation", "math"]
     assert pretrain(study, tmp_path / "kept", *words) == 0
     assert pretrain(study, tmp_path / "again", *words, "--gradient-checkpointing") == 0
-    assert pretrain(study, tmp_path / "chunks", *words, "--gradient-checkpointing", "--asv-chunk-size", "7") == 0
+    assert (
+        pretrain(
+            study, tmp_path / "chunks", *words, "--gradient-checkpointing", "--asv-chunk-size", "7"
+        )
+        == 0
+    )
     assert "different metadata" not in capsys.readouterr().err
     decided = json.loads((tmp_path / "again" / "run.json").read_text())["decisions"]
     assert set(decided["attention"].values()) == {"math"}
@@ -234,11 +307,16 @@ def test_a_remembered_verdict_changes_no_bit(study, tmp_path, monkeypatch):
     monkeypatch.setenv("AAM_CACHE", str(tmp_path / "0" / "run.json"))
     assert pretrain(study, tmp_path / "none") == 0
     assert weights(tmp_path / "0") == weights(tmp_path / "1") == weights(tmp_path / "none")
-    runs = [json.loads((tmp_path / name / "run.json").read_text())["decisions"] for name in ("0", "1", "none")]
+    runs = [
+        json.loads((tmp_path / name / "run.json").read_text())["decisions"]
+        for name in ("0", "1", "none")
+    ]
     assert runs[0] == runs[1] == runs[2]
 
 
-def test_a_run_that_goes_on_keeps_its_back_ends_whatever_the_gates_say_now(study, tmp_path, monkeypatch, capsys):
+def test_a_run_that_goes_on_keeps_its_back_ends_whatever_the_gates_say_now(
+    study, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setenv("AAM_CACHE", str(tmp_path / "cache"))
     run = tmp_path / "run"
     assert pretrain(study, run) == 0
@@ -256,9 +334,28 @@ def test_a_run_that_goes_on_keeps_its_back_ends_whatever_the_gates_say_now(study
 def test_attention_is_not_judged_where_there_is_no_network(study, tmp_path, monkeypatch):
     monkeypatch.setattr(attention, "check_backends", lambda *_: pytest.fail("judged"))
     table = ["--table", str(study / "table.biom")]
-    words = [*table, "--metadata", str(study / "metadata.tsv"), "--metadata-column", "ph", "--rarefy-depth", "200"]
+    words = [
+        *table,
+        "--metadata",
+        str(study / "metadata.tsv"),
+        "--metadata-column",
+        "ph",
+        "--rarefy-depth",
+        "200",
+    ]
     assert (
-        main(["train", *words, "--members", "presence", "--no-rf-baseline", "--output-dir", str(tmp_path / "run")]) == 0
+        main(
+            [
+                "train",
+                *words,
+                "--members",
+                "presence",
+                "--no-rf-baseline",
+                "--output-dir",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 0
     )
     assert json.loads((tmp_path / "run" / "run.json").read_text())["decisions"] == {}
     model = ["--model", str(tmp_path / "run" / "model")]
@@ -266,7 +363,14 @@ def test_attention_is_not_judged_where_there_is_no_network(study, tmp_path, monk
 
 
 @pytest.mark.parametrize(
-    "damage", [3, {"attention": 3}, {"attention": {"float32, masked": "best"}}, {"batch": {"a": 1}}, {"batch": [2]}]
+    "damage",
+    [
+        3,
+        {"attention": 3},
+        {"attention": {"float32, masked": "best"}},
+        {"batch": {"a": 1}},
+        {"batch": [2]},
+    ],
 )
 def test_damaged_decisions_of_a_run_are_made_again(study, tmp_path, damage):
     run = tmp_path / "run"
@@ -282,11 +386,20 @@ def test_training_says_what_a_recorded_machine_would_take(study, tmp_path, monke
     plain = tmp_path / "plain"
     assert pretrain(study, plain) == 0
     for name, taken in (
-        ("gfx942-torch2.5-rocm6.2", {"float32, masked": "math", "float32, unmasked": "mem_efficient"}),
-        ("gfx942-torch2.7-rocm6.3", {"float32, masked": "mem_efficient", "float32, unmasked": "mem_efficient"}),
+        (
+            "gfx942-torch2.5-rocm6.2",
+            {"float32, masked": "math", "float32, unmasked": "mem_efficient"},
+        ),
+        (
+            "gfx942-torch2.7-rocm6.3",
+            {"float32, masked": "mem_efficient", "float32, unmasked": "mem_efficient"},
+        ),
         ("gfx1010-torch2.7-rocm6.3", {"float32, masked": "math", "float32, unmasked": "math"}),
         ("gfx1100-torch2.7-rocm6.3", {"float32, masked": "math", "float32, unmasked": "math"}),
-        ("sm_90-torch2.11-cuda13.0", {"float32, masked": "mem_efficient", "float32, unmasked": "mem_efficient"}),
+        (
+            "sm_90-torch2.11-cuda13.0",
+            {"float32, masked": "mem_efficient", "float32, unmasked": "mem_efficient"},
+        ),
     ):
         monkeypatch.setenv("AAM_PLATFORM", str(PLATFORMS / f"{name}.json"))
         assert pretrain(study, tmp_path / name) == 0
@@ -301,11 +414,12 @@ def test_training_says_what_a_recorded_machine_would_take(study, tmp_path, monke
     words = ["--mixed-precision", "bf16", "--attn-implementation", "flash"]
     assert pretrain(study, tmp_path / "refused", *words) == 2
     assert (
-        "flash: bfloat16, masked: does not serve it (flash attention does not take a mask)" in capsys.readouterr().err
+        "flash: bfloat16, masked: does not serve it (flash attention does not take a mask)"
+        in capsys.readouterr().err
     )
 
 
-# --- memory ----------------------------------------------------------------------------------------------------
+# --- memory ------------------------------------------------------------------------------------
 
 
 def test_memory_of_every_stage_changes_nothing_but_two_files(study, tmp_path):
@@ -325,24 +439,56 @@ def test_memory_of_every_stage_changes_nothing_but_two_files(study, tmp_path):
 
 
 def test_memory_of_predictions(study, tmp_path):
-    inputs = ["--table", str(study / "table.biom"), "--metadata", str(study / "metadata.tsv"), "--device", "cpu"]
+    inputs = [
+        "--table",
+        str(study / "table.biom"),
+        "--metadata",
+        str(study / "metadata.tsv"),
+        "--device",
+        "cpu",
+    ]
     words = ["train", *inputs, "--metadata-column", "ph", "--rarefy-depth", "200", *SMALL]
     assert main([*words, "--output-dir", str(tmp_path / "tune")]) == 0
-    words = ["predict", "--model", str(tmp_path / "tune" / "model"), *inputs[:2], "--device", "cpu", "--threads", "1"]
+    words = [
+        "predict",
+        "--model",
+        str(tmp_path / "tune" / "model"),
+        *inputs[:2],
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+    ]
     assert main([*words, "--output", str(tmp_path / "p.tsv"), "--memory-profile"]) == 0
     report = json.loads((tmp_path / "p.memory" / "memory.json").read_text())
     assert {"forward", "model creation"} <= report["stages"].keys()
 
 
 def test_memory_of_every_other_command(study, tmp_path, monkeypatch):
-    """All of them take the option; those without a model have one stage, and what they start is told too."""
+    """All of them take the option; those without a model have one stage, and what they start is
+    told too.
+    """
     monkeypatch.chdir(tmp_path)
     inputs = ["--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk")]
     runs = {
         "made": ["simulate", "--output-dir", "made", "--samples=20"],
         "matrix.memory": ["unifrac", *inputs, "--output", "matrix.npy"],
-        "bench.memory": ["bench", *inputs, "--cases=unifrac", "--repeats=1", "--device=cpu", "--output", "bench.json"],
-        "doctor.memory": ["doctor", "--device=cpu", "--no-compile-model", "--output", "doctor.json"],
+        "bench.memory": [
+            "bench",
+            *inputs,
+            "--cases=unifrac",
+            "--repeats=1",
+            "--device=cpu",
+            "--output",
+            "bench.json",
+        ],
+        "doctor.memory": [
+            "doctor",
+            "--device=cpu",
+            "--no-compile-model",
+            "--output",
+            "doctor.json",
+        ],
         "memory": ["compare", "doctor.json", "doctor.json"],
     }
     for folder, words in runs.items():
@@ -350,7 +496,9 @@ def test_memory_of_every_other_command(study, tmp_path, monkeypatch):
         report = json.loads((tmp_path / folder / "memory.json").read_text())
         assert report["stages"]["between"]["peak_bytes"] > 1e7
         assert report["child_bytes"] > 1e7 or folder != "bench.memory"
-    assert main([*runs["memory"], "--memory-profile"]) == 2, "a folder that is there is not written into"
+    assert main([*runs["memory"], "--memory-profile"]) == 2, (
+        "a folder that is there is not written into"
+    )
 
 
 def test_memory_that_is_full_is_said_with_what_to_lower(study, tmp_path, plain_python):
@@ -373,7 +521,10 @@ print(status, said.getvalue())
     assert "aam pretrain: memory is full (" in printed
     advice = printed.partition("); ")[2].strip()
     assert set(advice.split(", or ")) == {
-        "lower --token-limit (1024)", "lower --batch-size (16)", "pass --auto-batch-size",
-        "set or lower --asv-chunk-size (None)", "pass --gradient-checkpointing",
-    }  # fmt: skip
+        "lower --token-limit (1024)",
+        "lower --batch-size (16)",
+        "pass --auto-batch-size",
+        "set or lower --asv-chunk-size (None)",
+        "pass --gradient-checkpointing",
+    }
     assert "Traceback" not in printed

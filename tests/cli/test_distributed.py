@@ -20,7 +20,10 @@ from aam.cli.main import main
 pytestmark = pytest.mark.slow
 
 
-SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --rarefy-depth 300 --threads 1 --patience 0"
+SMALL = (
+    "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --rarefy-depth 300 "
+    "--threads 1 --patience 0"
+)
 
 
 def pretraining(study: Path, output: Path, more: str = "") -> list[str]:
@@ -40,7 +43,9 @@ def begun(words: list[str], **environment: str) -> subprocess.Popen[str]:
     )
 
 
-def ranks_of(study: Path, output: Path, more: str = "", **odd: list[str]) -> list[subprocess.Popen[str]]:
+def ranks_of(
+    study: Path, output: Path, more: str = "", **odd: list[str]
+) -> list[subprocess.Popen[str]]:
     """Two ranks that something else started, the second perhaps with other words."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -48,7 +53,12 @@ def ranks_of(study: Path, output: Path, more: str = "", **odd: list[str]) -> lis
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
     words = pretraining(study, output, f"--distributed {more}")
     return [
-        begun([*words, *(odd.get("second", []) if rank else [])], **shared, RANK=str(rank), LOCAL_RANK=str(rank))
+        begun(
+            [*words, *(odd.get("second", []) if rank else [])],
+            **shared,
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
+        )
         for rank in range(2)
     ]
 
@@ -63,7 +73,10 @@ def weights(output: Path) -> dict[str, np.ndarray]:
 
 
 def same(one: Path, other: Path) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(weights(one).values(), weights(other).values(), strict=True))
+    return all(
+        np.array_equal(a, b)
+        for a, b in zip(weights(one).values(), weights(other).values(), strict=True)
+    )
 
 
 def steps_are_there(output: Path, process: subprocess.Popen[str]) -> None:

@@ -16,12 +16,27 @@ def study(simulate_study):
 
 
 def words_of(study, *more: object) -> list[str]:
-    table = ["--table", str(study / "table.biom"), "--rarefy-depth", "200", "--device", "cpu", "--dry-run"]
+    table = [
+        "--table",
+        str(study / "table.biom"),
+        "--rarefy-depth",
+        "200",
+        "--device",
+        "cpu",
+        "--dry-run",
+    ]
     return [*table, *map(str, more)]
 
 
 def supervision(study) -> list[str]:
-    return ["--metadata", str(study / "metadata.tsv"), "--metadata-column", "ph", "--group-column", "subject"]
+    return [
+        "--metadata",
+        str(study / "metadata.tsv"),
+        "--metadata-column",
+        "ph",
+        "--group-column",
+        "subject",
+    ]
 
 
 def of_presence(study, output) -> list[str]:
@@ -32,10 +47,15 @@ def of_presence(study, output) -> list[str]:
 
 def test_train_shows_members_and_every_split_and_writes_nothing(study, tmp_path, capsys):
     output = tmp_path / "run"
-    words = words_of(study, *supervision(study), "--cv", "fold", "--dropout", "0.1", "--output-dir", output)
+    words = words_of(
+        study, *supervision(study), "--cv", "fold", "--dropout", "0.1", "--output-dir", output
+    )
     assert main(["train", *words]) == 0
     shown = capsys.readouterr()
-    assert "models that predict together: deep (a network); presence (linear, of which ASVs are present); " in shown.err
+    assert (
+        "models that predict together: deep (a network); presence (linear, of which ASVs are "
+        "present); "
+    ) in shown.err
     printed = shown.out.splitlines()
     assert len(printed) == 6
     for fold, line in enumerate(printed[:5]):
@@ -49,17 +69,24 @@ def test_train_shows_members_and_every_split_and_writes_nothing(study, tmp_path,
 
 
 def test_pretrain_shows_its_samples_and_no_members(study, tmp_path, capsys):
-    words = words_of(study, "--tree", study / "tree.nwk", "--batch-size", 8, "--output-dir", tmp_path / "pre")
+    words = words_of(
+        study, "--tree", study / "tree.nwk", "--batch-size", 8, "--output-dir", tmp_path / "pre"
+    )
     assert main(["pretrain", *words]) == 0
     first = capsys.readouterr().out.splitlines()[0]
-    assert first == "samples: learns from 34 samples, is validated on 6 samples; at most 40 epochs of 5 steps"
+    assert first == (
+        "samples: learns from 34 samples, is validated on 6 samples; at most 40 epochs of 5 steps"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_without_the_network_no_epochs_are_announced(study, tmp_path, capsys):
     assert main(["train", *of_presence(study, tmp_path / "run")]) == 0
     printed = capsys.readouterr()
-    assert "models that predict together: presence (linear, of which ASVs are present)\n" in printed.err
+    assert (
+        "models that predict together: presence (linear, of which ASVs are present)\n"
+        in printed.err
+    )
     assert printed.out.startswith("samples: learns from ")
     assert "epochs" not in printed.out
 
@@ -88,26 +115,41 @@ def test_what_would_happen_to_an_earlier_run_is_said(study, tmp_path, capsys):
     }
 
 
-def test_a_folder_without_a_list_of_results_is_refused_and_one_in_use_too(study, tmp_path, capsys, refused):
+def test_a_folder_without_a_list_of_results_is_refused_and_one_in_use_too(
+    study, tmp_path, capsys, refused
+):
     run = tmp_path / "run"
     run.mkdir()
     for name in ("predictions.tsv", "mine.txt"):
         (run / name).write_text("x")
     words = of_presence(study, run)
     assert "is left alone" in refused(main, ["train", *words, "--overwrite"])
-    (run / "run.json").write_text('{"command": "train", "outputs": ["predictions.tsv", "run.json"]}')
+    (run / "run.json").write_text(
+        '{"command": "train", "outputs": ["predictions.tsv", "run.json"]}'
+    )
     assert main(["train", *words, "--overwrite"]) == 0
-    assert "the earlier run there (2 files) would be replaced, all else there would stay" in capsys.readouterr().out
+    assert (
+        "the earlier run there (2 files) would be replaced, all else there would stay"
+        in capsys.readouterr().out
+    )
     with lock_folder(run):
         assert main(["train", *words, "--overwrite"]) == 2
     assert "another process is writing there" in capsys.readouterr().err
-    assert sorted(path.name for path in run.iterdir()) == [LOCK, "mine.txt", "predictions.tsv", "run.json"]
+    assert sorted(path.name for path in run.iterdir()) == [
+        LOCK,
+        "mine.txt",
+        "predictions.tsv",
+        "run.json",
+    ]
 
 
 def test_inputs_are_checked_before_an_output_folder_is_chosen(study, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", *words_of(study, *supervision(study))]) == 0
-    assert "output folder (--output-dir): not named; --dry-run has changed nothing" in capsys.readouterr().out
+    assert (
+        "output folder (--output-dir): not named; --dry-run has changed nothing"
+        in capsys.readouterr().out
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -119,8 +161,17 @@ def test_what_a_run_would_refuse_is_refused(study, tmp_path, refused):
 
 
 def test_a_small_study_is_cross_validated_unless_asked_otherwise(study, tmp_path, capsys):
-    """In five folds of whole groups and by learners alone; not with a network, a share to hold out, or few groups."""
-    metadata = ["--metadata", study / "metadata.tsv", "--metadata-column", "ph", "--output-dir", tmp_path / "run"]
+    """In five folds of whole groups and by learners alone; not with a network, a share to hold out,
+    or few groups.
+    """
+    metadata = [
+        "--metadata",
+        study / "metadata.tsv",
+        "--metadata-column",
+        "ph",
+        "--output-dir",
+        tmp_path / "run",
+    ]
 
     def printed(*more: object) -> str:
         assert main(["train", *words_of(study, *metadata, *more)]) == 0
@@ -128,9 +179,15 @@ def test_a_small_study_is_cross_validated_unless_asked_otherwise(study, tmp_path
         return shown.err + shown.out
 
     lines = printed()
-    assert "models that predict together: presence (linear, of which ASVs are present); kernel" in lines
+    assert (
+        "models that predict together: presence (linear, of which ASVs are present); kernel"
+        in lines
+    )
     assert "--cv fold takes the folds of the metadata column fold" in lines
-    tested = [int(found[1]) for found in re.finditer(r"fold \d \(\d of 5\): .* predicts (\d+) samples", lines)]
+    tested = [
+        int(found[1])
+        for found in re.finditer(r"fold \d \(\d of 5\): .* predicts (\d+) samples", lines)
+    ]
     assert tested == [8] * 5
     for more in (["--test-size", 0.2], ["--epochs", 3], ["--group-column", "subject"]):
         assert "fold 0" not in printed(*more), more

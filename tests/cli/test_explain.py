@@ -1,4 +1,6 @@
-"""`aam explain`, through the command line: of held-out samples only, of every fold, and its messages."""
+"""`aam explain`, through the command line: of held-out samples only, of every fold, and its
+messages.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from aam.data.splits import read_split
 
 pytestmark = pytest.mark.slow
 
-SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 32 --threads 1 --epochs 1"
+SMALL = (
+    "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 32 --threads 1 "
+    "--epochs 1"
+)
 
 
 def table_of(path: Path) -> list[dict[str, str]]:
@@ -24,8 +29,14 @@ def table_of(path: Path) -> list[dict[str, str]]:
 @pytest.fixture(scope="module")
 def run(study: Path) -> Path:
     folder = study.parent / "run"
-    words = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --rarefy-depth 300 {SMALL} --cv 2"
-    words += f" --group-column subject --metadata-column ph biome --members deep presence --output-dir {folder}"
+    words = (
+        f"train --table {study}/table.biom --metadata {study}/metadata.tsv --rarefy-depth "
+        f"300 {SMALL} --cv 2"
+    )
+    words += (
+        " --group-column subject --metadata-column ph biome --members deep presence "
+        f"--output-dir {folder}"
+    )
     assert main(words.split()) == 0
     return folder
 
@@ -35,21 +46,30 @@ def taxonomy(study: Path) -> Path:
     path = study.parent / "taxonomy.tsv"
     with (study / "traits.tsv").open() as file:
         names = [row["feature-id"] for row in csv.DictReader(file, dialect="excel-tab")]
-    lines = [f"{name}\tk__B; p__P{number % 3}; g__G{number % 7}" for number, name in enumerate(names[1:])]
+    lines = [
+        f"{name}\tk__B; p__P{number % 3}; g__G{number % 7}" for number, name in enumerate(names[1:])
+    ]
     path.write_text("Feature ID\tTaxon\n" + "\n".join(lines) + "\n")
     return path
 
 
 def explain(study: Path, model: Path, output: Path, more: str = "") -> int:
-    words = f"explain --table {study}/table.biom --model {model} --output-dir {output} --threads 1 {more}"
+    words = (
+        f"explain --table {study}/table.biom --model {model} --output-dir {output} --threads "
+        f"1 {more}"
+    )
     return main([*words.split(), "--prediction-passes", "1"])
 
 
-def test_every_sample_is_explained_by_the_fold_that_has_not_seen_it(study, run, taxonomy, tmp_path, capfd):
+def test_every_sample_is_explained_by_the_fold_that_has_not_seen_it(
+    study, run, taxonomy, tmp_path, capfd
+):
     more = f"--metadata {study}/metadata.tsv --taxonomy {taxonomy} --tree {study}/tree.nwk"
     assert explain(study, run, tmp_path / "out", more) == 0
     printed = "".join(capfd.readouterr())
-    assert re.search(r"--taxonomy names no taxon of 1 of \d+ ASVs \(\d\.\d % of the reads\)", printed)
+    assert re.search(
+        r"--taxonomy names no taxon of 1 of \d+ ASVs \(\d\.\d % of the reads\)", printed
+    )
     assert "The most important taxa, genus" in (tmp_path / "out" / "explain.html").read_text()
     for target in ("ph", "biome"):
         folder = tmp_path / "out" / target
@@ -57,17 +77,26 @@ def test_every_sample_is_explained_by_the_fold_that_has_not_seen_it(study, run, 
         assert len(rows) > 50
         assert {row["subset"] for row in rows} == {"held-out"}
         assert all(row["truth"] for row in rows)
-        assert {row["rank"] for row in table_of(folder / "taxa.tsv")} == {"kingdom", "phylum", "genus"}
+        assert {row["rank"] for row in table_of(folder / "taxa.tsv")} == {
+            "kingdom",
+            "phylum",
+            "genus",
+        }
         assert all(int(row["ASVs"]) > 1 for row in table_of(folder / "clades.tsv"))
         assert {"tree.svg", "heatmap.svg"} <= {path.name for path in (folder / "figures").iterdir()}
         assert "importance.presence" in table_of(folder / "features.tsv")[0]
     reported = {row["sample-id"]: float(row["ph"]) for row in table_of(run / "predictions.tsv")}
-    explained = {row["sample-id"]: float(row["prediction"]) for row in table_of(tmp_path / "out/ph/samples.tsv")}
+    explained = {
+        row["sample-id"]: float(row["prediction"])
+        for row in table_of(tmp_path / "out/ph/samples.tsv")
+    }
     # Of one rarefaction instead of four, by the same fold.
     assert max(abs(reported[name] - value) for name, value in explained.items()) < 1.5
 
 
-def test_a_model_of_one_fold_explains_what_it_has_not_seen_or_what_a_split_names(study, run, tmp_path, caplog):
+def test_a_model_of_one_fold_explains_what_it_has_not_seen_or_what_a_split_names(
+    study, run, tmp_path, caplog
+):
     model, metadata = run / "fold-0" / "model", f"--metadata {study}/metadata.tsv"
     split = read_split(run / "fold-0" / "split.tsv")
     assert explain(study, model, tmp_path / "one", metadata) == 0
@@ -85,7 +114,9 @@ def test_samples_without_metadata_are_left_out(study, run, tmp_path):
     assert explain(study, run, tmp_path / "out", f"--metadata {tmp_path}/half.tsv") == 0
     rows = table_of(tmp_path / "out" / "ph" / "samples.tsv")
     assert {row["sample-id"] for row in rows} <= {line.split("\t")[0] for line in lines[1:31]}
-    (tmp_path / "none.tsv").write_text(lines[0] + "\nother\t" + "\t".join(lines[1].split("\t")[1:]) + "\n")
+    (tmp_path / "none.tsv").write_text(
+        lines[0] + "\nother\t" + "\t".join(lines[1].split("\t")[1:]) + "\n"
+    )
     assert explain(study, run, tmp_path / "nothing", f"--metadata {tmp_path}/none.tsv") == 2
 
 
@@ -93,17 +124,28 @@ def test_metadata_without_the_target_is_told(study, run, tmp_path, capsys):
     text = (study / "metadata.tsv").read_text()
     (tmp_path / "metadata.tsv").write_text(text.replace("\tph\t", "\tacid\t", 1))
     assert explain(study, run, tmp_path / "out", f"--metadata {tmp_path}/metadata.tsv") == 0
-    assert "metadata.tsv: no column 'ph', which the model predicts: no importance" in capsys.readouterr().err
+    assert (
+        "metadata.tsv: no column 'ph', which the model predicts: no importance"
+        in capsys.readouterr().err
+    )
 
 
 def test_bad_inputs_come_in_one_message(study, run, tmp_path, refused):
     for name in ("taxonomy.tsv", "split.tsv"):
         (tmp_path / name).write_text("nothing\n")
     (tmp_path / "tree.nwk").write_text("(a:1,a:1);")
-    more = f"--metadata {study}/metadata.tsv --taxonomy {tmp_path}/taxonomy.tsv --split {tmp_path}/split.tsv"
+    more = (
+        f"--metadata {study}/metadata.tsv --taxonomy {tmp_path}/taxonomy.tsv --split "
+        f"{tmp_path}/split.tsv"
+    )
     more += f" --tree {tmp_path}/tree.nwk"
     message = refused(explain, study, run, tmp_path / "out", f"{more} --group-column child")
-    for part in ("taxonomy.tsv: line 1", "split.tsv: line 1", "no column 'child'", "'a'); keep one"):
+    for part in (
+        "taxonomy.tsv: line 1",
+        "split.tsv: line 1",
+        "no column 'child'",
+        "'a'); keep one",
+    ):
         assert part in message
     assert not (tmp_path / "out").exists()
 
@@ -115,12 +157,21 @@ def test_labels_that_the_model_does_not_know_are_told(study, run, tmp_path, caps
     assert "metadata.tsv: 'biome' holds 'colon', no classes of the model" in capsys.readouterr().err
 
 
-def test_without_an_output_the_report_of_the_run_shows_the_importances(study, run, tmp_path, refused):
-    words = f"explain --table {study}/table.biom --metadata {study}/metadata.tsv --threads 1 --prediction-passes 1"
+def test_without_an_output_the_report_of_the_run_shows_the_importances(
+    study, run, tmp_path, refused
+):
+    words = (
+        f"explain --table {study}/table.biom --metadata {study}/metadata.tsv --threads 1 "
+        "--prediction-passes 1"
+    )
     report = (run / "report.html").read_text()
-    command = f"aam explain --model {run} --table {study}/table.biom --metadata {study}/metadata.tsv"
+    command = (
+        f"aam explain --model {run} --table {study}/table.biom --metadata {study}/metadata.tsv"
+    )
     assert command in re.sub("</?span[^>]*>", "", report)
-    assert "--output-dir: not given" in refused(main, [*words.split(), "--model", str(run / "fold-0" / "model")])
+    assert "--output-dir: not given" in refused(
+        main, [*words.split(), "--model", str(run / "fold-0" / "model")]
+    )
     assert main([*words.split(), "--model", str(run)]) == 0
     shown = (run / "report.html").read_text()
     assert "Effects by sample" in shown

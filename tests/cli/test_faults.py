@@ -1,4 +1,6 @@
-"""Killed processes, full and faulty disks, damaged files: a few here, more by hand with tests/faults."""
+"""Killed processes, full and faulty disks, damaged files: a few here, more by hand with
+tests/faults.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def run(script: str, *words: str) -> str:
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, str(ROOT / "tests" / "faults" / script), *words]
     environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=900, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -31,7 +35,9 @@ def test_killed_runs_end_like_others(tmp_path):
     assert stdout.splitlines()[-1] == '{"pretrain": true, "train": true}'
 
 
-@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="needs Linux and a C compiler")
+@pytest.mark.skipif(
+    sys.platform != "linux" or not shutil.which("cc"), reason="needs Linux and a C compiler"
+)
 def test_a_disk_that_fails_damages_nothing(tmp_path):
     stdout = run("faults.py", str(tmp_path), "--every", "97")
     assert stdout.count("exit statuses") == 6
@@ -41,4 +47,7 @@ def test_a_disk_that_fails_damages_nothing(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="bounds memory as Linux does")
 def test_damaged_files_are_read_or_refused(tmp_path):
-    assert run("fuzz.py", str(tmp_path), "--inputs", "540").splitlines()[-1] == "540 inputs, 0 failures"
+    assert (
+        run("fuzz.py", str(tmp_path), "--inputs", "540").splitlines()[-1]
+        == "540 inputs, 0 failures"
+    )

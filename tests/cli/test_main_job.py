@@ -43,16 +43,28 @@ def encoder(study: Path) -> Path:
 def tuned(study: Path, encoder: Path) -> Path:
     folder = study.parent / "tune"
     words = ["train", *inputs(study, metadata=True), "--metadata-column", "ph", "biome"]
-    words += ["--group-column", "subject", "--test-size", "0.2", "--pretrained-encoder", str(encoder / "model")]
+    words += [
+        "--group-column",
+        "subject",
+        "--test-size",
+        "0.2",
+        "--pretrained-encoder",
+        str(encoder / "model"),
+    ]
     words += ["--members", "deep", "presence"]
     assert main([*words, "--output-dir", str(folder), "--epochs", "2", "--threads", "1"]) == 0
     return folder
 
 
 def other_table(study: Path, path: Path, shift: int = 0) -> Path:
-    """The study's table with every fifth ASV replaced by a new sequence, and one sample too shallow."""
+    """The study's table with every fifth ASV replaced by a new sequence, and one sample too
+    shallow.
+    """
     table = read_table(study / "table.biom")
-    sequences = [s if i % 5 else s[:-6] + "ACGTAC"[shift:] + "A" * shift for i, s in enumerate(table.sequences)]
+    sequences = [
+        s if i % 5 else s[:-6] + "ACGTAC"[shift:] + "A" * shift
+        for i, s in enumerate(table.sequences)
+    ]
     counts = table.counts.toarray().astype(np.int64)
     counts[3] = 0
     counts[3, 0] = 7
@@ -63,7 +75,14 @@ def other_table(study: Path, path: Path, shift: int = 0) -> Path:
 
 def test_run_directory_holds_what_was_promised(encoder: Path, tuned: Path) -> None:
     for folder in (encoder, tuned):
-        for name in ("run.json", "split.tsv", "metrics.jsonl", "metrics.json", "report.html", "model/manifest.json"):
+        for name in (
+            "run.json",
+            "split.tsv",
+            "metrics.jsonl",
+            "metrics.json",
+            "report.html",
+            "model/manifest.json",
+        ):
             assert (folder / name).is_file(), name
         assert load_model(folder / "last", torch.device("cpu")).notes["best_epoch"] <= 2
     run = json.loads((tuned / "run.json").read_text())
@@ -77,20 +96,43 @@ def test_run_directory_holds_what_was_promised(encoder: Path, tuned: Path) -> No
     assert "Transductive" in (tuned / "report.html").read_text(), "the encoder saw the test samples"
 
 
-def test_a_cross_validation_says_how_far_it_is(study: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    words = ["train", *inputs(study, metadata=True), "--metadata-column", "ph", "--group-column", "subject"]
-    assert main([*words, "--cv", "2", "--members", "presence", "--output-dir", str(tmp_path / "cv")]) == 0
+def test_a_cross_validation_says_how_far_it_is(
+    study: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "train",
+        *inputs(study, metadata=True),
+        "--metadata-column",
+        "ph",
+        "--group-column",
+        "subject",
+    ]
+    assert (
+        main([*words, "--cv", "2", "--members", "presence", "--output-dir", str(tmp_path / "cv")])
+        == 0
+    )
     printed = " ".join(capfd.readouterr().err.split())
     for fold in (0, 1):
-        assert re.search(rf"fold {fold} \({fold + 1} of 2\): learns from \d+ samples of \d+ subject, predicts", printed)
+        assert re.search(
+            rf"fold {fold} \({fold + 1} of 2\): learns from \d+ samples of \d+ subject, predicts",
+            printed,
+        )
     assert "models that predict together: presence (linear, of which ASVs are present)" in printed
     assert "ph: shares of the models that predict together: presence 1.00" in printed
     page = (tmp_path / "cv" / "report.html").read_text()
     assert "fold 1 (2 of 2)" in page
     assert "&#34;cv&#34;" in page
-    assert "linear model of presence" in page, "a small study has learned baselines whoever chose the folds"
+    assert "linear model of presence" in page, (
+        "a small study has learned baselines whoever chose the folds"
+    )
     assert "nearest neighbours on 8-mers" in page
-    for of_network in ("epochs", "attention_layers", "regressor_dropout", "quantiles", "perceiver_num_latents"):
+    for of_network in (
+        "epochs",
+        "attention_layers",
+        "regressor_dropout",
+        "quantiles",
+        "perceiver_num_latents",
+    ):
         assert f"&#34;{of_network}&#34;" not in page, "no network was trained"
 
 
@@ -114,20 +156,39 @@ def test_predict_another_table_in_original_units(study: Path, tuned: Path, tmp_p
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
 
 
-def test_held_out_predictions_are_repeated_by_predict(study: Path, tuned: Path, tmp_path: Path, predict_study) -> None:
+def test_held_out_predictions_are_repeated_by_predict(
+    study: Path, tuned: Path, tmp_path: Path, predict_study
+) -> None:
     held_out = read_predictions(tuned / "predictions.tsv")
     again = predict_study(study, tmp_path / "p.tsv", tuned / "model")
     rows = [again.sample_ids.index(name) for name in held_out.sample_ids]
     np.testing.assert_allclose(again.values["ph"][rows], held_out.values["ph"], atol=1e-5)
-    np.testing.assert_allclose(again.probabilities["biome"][rows], held_out.probabilities["biome"], atol=1e-5)
+    np.testing.assert_allclose(
+        again.probabilities["biome"][rows], held_out.probabilities["biome"], atol=1e-5
+    )
 
 
 def test_frozen_base_moves_heads_only(study: Path, encoder: Path, tmp_path: Path) -> None:
     from safetensors.numpy import load_file
 
-    words = ["train", *inputs(study, metadata=True), "--metadata-column", "ph", "--freeze-base", "--epochs", "2"]
+    words = [
+        "train",
+        *inputs(study, metadata=True),
+        "--metadata-column",
+        "ph",
+        "--freeze-base",
+        "--epochs",
+        "2",
+    ]
     words += ["--test-size", "0"]
-    words += ["--pretrained-encoder", str(encoder), "--output-dir", str(tmp_path / "frozen"), "--threads", "1"]
+    words += [
+        "--pretrained-encoder",
+        str(encoder),
+        "--output-dir",
+        str(tmp_path / "frozen"),
+        "--threads",
+        "1",
+    ]
     assert main([*words, "--members", "deep"]) == 0
     before = load_file(encoder / "model" / "weights.safetensors")
     after = load_file(tmp_path / "frozen" / "model" / "weights.safetensors")
@@ -136,24 +197,52 @@ def test_frozen_base_moves_heads_only(study: Path, encoder: Path, tmp_path: Path
     assert all(np.array_equal(before[name], after[name]) for name in shared)
 
 
-def test_pretraining_from_an_encoder_ends_no_worse_than_it(study: Path, encoder: Path, tmp_path: Path) -> None:
-    words = ["pretrain", *inputs(study, tree=True), "--pretrained-encoder", str(encoder), "--epochs", "1", "--lr", "3"]
+def test_pretraining_from_an_encoder_ends_no_worse_than_it(
+    study: Path, encoder: Path, tmp_path: Path
+) -> None:
+    words = [
+        "pretrain",
+        *inputs(study, tree=True),
+        "--pretrained-encoder",
+        str(encoder),
+        "--epochs",
+        "1",
+        "--lr",
+        "3",
+    ]
     assert main([*words, "--threads", "1", "--output-dir", str(tmp_path / "again")]) == 0
     text = (tmp_path / "again" / "metrics.jsonl").read_text()
-    records = [json.loads(line) for line in text.splitlines() if '"epoch"' in line and "val_loss" in line]
+    records = [
+        json.loads(line) for line in text.splitlines() if '"epoch"' in line and "val_loss" in line
+    ]
     assert [record["epoch"] for record in records] == [0, 1]
     assert records[0]["val_loss"] < records[1]["val_loss"], "so large a rate makes it worse"
     assert [record["best"] for record in records] == [1, 0]
-    before, after = (load_model(folder / "model", torch.device("cpu")) for folder in (encoder, tmp_path / "again"))
+    before, after = (
+        load_model(folder / "model", torch.device("cpu"))
+        for folder in (encoder, tmp_path / "again")
+    )
     weights = after.required_network.state_dict()
-    assert all(torch.equal(weights[name], value) for name, value in before.required_network.state_dict().items())
+    assert all(
+        torch.equal(weights[name], value)
+        for name, value in before.required_network.state_dict().items()
+    )
 
 
 def test_cross_validation_pools_every_sample_once(study: Path, tmp_path: Path) -> None:
     pre, tune = tmp_path / "pre", tmp_path / "tune"
     shared = [*inputs(study, tree=True, metadata=True), "--cv", "depth_confounded"]
     assert main(["pretrain", *shared, "--output-dir", str(pre), *SMALL, "--epochs", "1"]) == 0
-    words = ["train", *shared, "--metadata-column", "ph", "--pretrained-encoder", str(pre), "--epochs", "1"]
+    words = [
+        "train",
+        *shared,
+        "--metadata-column",
+        "ph",
+        "--pretrained-encoder",
+        str(pre),
+        "--epochs",
+        "1",
+    ]
     assert main([*words, "--members", "deep", "--threads", "1", "--output-dir", str(tune)]) == 0
     folds = sorted(path.name for path in tune.glob("fold-*"))
     assert folds == ["fold-case", "fold-control"]
@@ -166,26 +255,50 @@ def test_cross_validation_pools_every_sample_once(study: Path, tmp_path: Path) -
     assert "Each of 2 values of depth_confounded was held out whole: " in page
 
 
-def test_samples_without_metadata_are_named_in_the_report_with_the_class_that_they_take_along(study, tmp_path) -> None:
+def test_samples_without_metadata_are_named_in_the_report_with_the_class_that_they_take_along(
+    study, tmp_path
+) -> None:
     lines = [line.split("\t") for line in (study / "metadata.tsv").read_text().splitlines()]
     biome, season = (lines[0].index(name) for name in ("biome", "season"))
-    gone = {row[biome]: row.__setitem__(season, "") for row in lines if row[biome] == lines[1][biome]}
+    gone = {
+        row[biome]: row.__setitem__(season, "") for row in lines if row[biome] == lines[1][biome]
+    }
     (tmp_path / "gaps.tsv").write_text("\n".join("\t".join(row) for row in lines) + "\n")
-    words = ["train", *inputs(study), "--metadata", str(tmp_path / "gaps.tsv"), "--metadata-column", "biome"]
+    words = [
+        "train",
+        *inputs(study),
+        "--metadata",
+        str(tmp_path / "gaps.tsv"),
+        "--metadata-column",
+        "biome",
+    ]
     words += ["--cv", "season", "--missing", "drop", "--members", "presence", "--no-rf-baseline"]
     assert main([*words, "--threads", "1", "--output-dir", str(tmp_path / "run")]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
     number = sum(row[biome] in gone for row in lines)
-    expected = f"{number} of 60 samples of the table lack needed metadata and are left out, among them all of biome "
+    expected = (
+        f"{number} of 60 samples of the table lack needed metadata and are left out, "
+        "among them all of biome "
+    )
     assert expected + "&#x27;" + "".join(gone) in page
 
 
 def test_embed_writes_vectors_with_ids(study: Path, tuned: Path, tmp_path: Path) -> None:
-    words = ["embed", "--model", str(tuned / "model"), "--table", str(study / "table.biom"), "--threads", "1"]
+    words = [
+        "embed",
+        "--model",
+        str(tuned / "model"),
+        "--table",
+        str(study / "table.biom"),
+        "--threads",
+        "1",
+    ]
     assert main([*words, "--output-dir", str(tmp_path / "tsv")]) == 0
     assert main([*words, "--output-dir", str(tmp_path / "npy"), "--format", "npy"]) == 0
     table = read_table(study / "table.biom")
-    rows = list(csv.reader((tmp_path / "tsv" / "asvs.tsv").read_text().splitlines(), dialect="excel-tab"))
+    rows = list(
+        csv.reader((tmp_path / "tsv" / "asvs.tsv").read_text().splitlines(), dialect="excel-tab")
+    )
     assert [row[0] for row in rows[1:]] == list(table.sequences)
     vectors = np.load(tmp_path / "npy" / "samples.npy", allow_pickle=False)
     assert vectors.shape == (60, 16)
@@ -194,13 +307,22 @@ def test_embed_writes_vectors_with_ids(study: Path, tuned: Path, tmp_path: Path)
 
 def test_evaluate_model_and_predictions_agree(study: Path, tuned: Path, tmp_path: Path) -> None:
     metadata = ["--metadata", str(study / "metadata.tsv"), "--group-column", "subject"]
-    words = ["--model", str(tuned / "model"), "--table", str(study / "table.biom"), "--threads", "1"]
+    words = [
+        "--model",
+        str(tuned / "model"),
+        "--table",
+        str(study / "table.biom"),
+        "--threads",
+        "1",
+    ]
     split = ["--split", str(tuned / "split.tsv")]
     assert main(["evaluate", *words, *metadata, *split, "--output-dir", str(tmp_path / "a")]) == 0
     words = ["--predictions", str(tuned / "predictions.tsv")]
     assert main(["evaluate", *words, *metadata, "--output-dir", str(tmp_path / "b")]) == 0
     first, second, run = (
-        json.loads((folder / "metrics.json").read_text())["targets"]["ph"]["metrics"]["mae"]["value"]
+        json.loads((folder / "metrics.json").read_text())["targets"]["ph"]["metrics"]["mae"][
+            "value"
+        ]
         for folder in (tmp_path / "a", tmp_path / "b", tuned)
     )
     assert first == pytest.approx(second, rel=1e-5)
@@ -210,17 +332,36 @@ def test_evaluate_model_and_predictions_agree(study: Path, tuned: Path, tmp_path
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("train {table} --metadata {study}/metadata.tsv --metadata-column pH --output-dir o", ["'ph'"]),
+        (
+            "train {table} --metadata {study}/metadata.tsv --metadata-column pH --output-dir o",
+            ["'ph'"],
+        ),
         ("predict --model {study} {table} --output p.tsv", ["manifest.json", "retrain"]),
         (
-            "pretrain {table} --output-dir o --lr nan --threads 0 --cv 1 --penalty -1 --nuc-mask-ratio 2 --seed -1"
+            "pretrain {table} --output-dir o --lr nan --threads 0 --cv 1 --penalty -1 "
+            "--nuc-mask-ratio 2 --seed -1"
             " --embedding-dim 10 --epochs 0 --asv-chunk-size -1",
-            ["--lr is nan", "--threads is 0", "--cv is 1", "--penalty", "0 to 1", "--seed", "--embedding-dim",
-             "--epochs", "--asv-chunk-size is -1"],
+            [
+                "--lr is nan",
+                "--threads is 0",
+                "--cv is 1",
+                "--penalty",
+                "0 to 1",
+                "--seed",
+                "--embedding-dim",
+                "--epochs",
+                "--asv-chunk-size is -1",
+            ],
         ),
-        ("train {table} --metadata-column ph --output-dir o --val-prediction-passes 0 --out-dim 0",
-         ["-passes is 0", "--out-dim"]),
-        ("unifrac {table} --tree t.nwk --output d.npy --alpha 5 --memory-limit nan", ["--alpha is 5.0", "nan"]),
+        (
+            "train {table} --metadata-column ph --output-dir o --val-prediction-passes 0 "
+            "--out-dim 0",
+            ["-passes is 0", "--out-dim"],
+        ),
+        (
+            "unifrac {table} --tree t.nwk --output d.npy --alpha 5 --memory-limit nan",
+            ["--alpha is 5.0", "nan"],
+        ),
         ("pretrain {table} --output-dir {study} --overwrite", ["left alone"]),
         ("pretrain {table} --output-dir o --max-bp 50", ["--trim"]),
         ("pretrain {table} --output-dir o --rarefy-depth 10000000", ["--rarefy-depth"]),
@@ -228,9 +369,14 @@ def test_evaluate_model_and_predictions_agree(study: Path, tuned: Path, tmp_path
         ("unifrac {table} --tree {study}/metadata.tsv --output d.h5", ["metadata.tsv"]),
         ("wrong", ["unknown command"]),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_message_and_status_2(
-    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused, words: str, named: list[str]
+    study: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    refused,
+    words: str,
+    named: list[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     error = refused(main, words.format(study=study, table=f"--table {study}/table.biom").split())
@@ -242,7 +388,15 @@ def test_bad_input_is_one_message_and_status_2(
 
 def test_ids_beside_a_matrix_are_not_overwritten(study: Path, tmp_path: Path) -> None:
     (tmp_path / "d.ids.txt").write_text("mine")
-    words = ["unifrac", "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--threads", "1"]
+    words = [
+        "unifrac",
+        "--table",
+        str(study / "table.biom"),
+        "--tree",
+        str(study / "tree.nwk"),
+        "--threads",
+        "1",
+    ]
     assert main([*words, "--output", str(tmp_path / "d.npy")]) == 2
     assert (tmp_path / "d.ids.txt").read_text() == "mine"
     assert main([*words, "--output", str(tmp_path / "d.npy"), "--overwrite"]) == 0

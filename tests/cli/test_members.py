@@ -24,13 +24,22 @@ pytestmark = pytest.mark.slow
 
 
 CPU = torch.device("cpu")
-SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 32 --threads 1 --epochs 1"
+SMALL = (
+    "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 32 --threads 1 "
+    "--epochs 1"
+)
 ALL = "deep presence kernel forest"
 
 
-def train(study: Path, output: Path, more: str, members: str = ALL, metadata: Path | None = None) -> int:
-    words = f"train --table {study}/table.biom --rarefy-depth 300 {SMALL} --output-dir {output} {more}"
-    words += f" --metadata {metadata or study / 'metadata.tsv'} --members {members} --no-rf-baseline"
+def train(
+    study: Path, output: Path, more: str, members: str = ALL, metadata: Path | None = None
+) -> int:
+    words = (
+        f"train --table {study}/table.biom --rarefy-depth 300 {SMALL} --output-dir {output} {more}"
+    )
+    words += (
+        f" --metadata {metadata or study / 'metadata.tsv'} --members {members} --no-rf-baseline"
+    )
     return main(words.split())
 
 
@@ -41,14 +50,22 @@ def run(study: Path) -> Path:
     return folder
 
 
-def test_a_saved_model_predicts_as_its_run_reported(study: Path, run: Path, tmp_path: Path, predict_study) -> None:
+def test_a_saved_model_predicts_as_its_run_reported(
+    study: Path, run: Path, tmp_path: Path, predict_study
+) -> None:
     reported = read_predictions(run / "predictions.tsv")
-    predicted = predict_study(study, tmp_path / "all.tsv", run / "model").with_rows(reported.sample_ids, {})
+    predicted = predict_study(study, tmp_path / "all.tsv", run / "model").with_rows(
+        reported.sample_ids, {}
+    )
     np.testing.assert_allclose(predicted.values["ph"], reported.values["ph"], rtol=1e-5)
-    np.testing.assert_allclose(predicted.probabilities["biome"], reported.probabilities["biome"], atol=1e-5)
+    np.testing.assert_allclose(
+        predicted.probabilities["biome"], reported.probabilities["biome"], atol=1e-5
+    )
 
 
-def test_members_change_predictions_and_their_weights_are_kept(study, run: Path, tmp_path: Path, predict_study) -> None:
+def test_members_change_predictions_and_their_weights_are_kept(
+    study, run: Path, tmp_path: Path, predict_study
+) -> None:
     saved = load_model(run / "model", CPU)
     for weights in (fitted.weights for fitted in saved.blend.fitted):
         assert list(weights) == ALL.split()
@@ -56,23 +73,34 @@ def test_members_change_predictions_and_their_weights_are_kept(study, run: Path,
         assert sum(weights.values()) == pytest.approx(1)
     save_model(tmp_path / "model", dataclasses.replace(saved, blend=Blend()))
     models = {"one": run / "model", "other": tmp_path / "model"}
-    one, other = (predict_study(study, tmp_path / f"{name}.tsv", model) for name, model in models.items())
+    one, other = (
+        predict_study(study, tmp_path / f"{name}.tsv", model) for name, model in models.items()
+    )
     assert np.abs(one.values["ph"] - other.values["ph"]).max() > 0.01
 
 
 def with_other_values(study: Path, run: Path, path: Path) -> Path:
-    """Write the metadata with another pH for the samples that a run reported, and return its path."""
+    """Write the metadata with another pH for the samples that a run reported, and return its
+    path.
+    """
     held_out = set(read_predictions(run / "predictions.tsv").sample_ids)
     metadata = read_metadata(study / "metadata.tsv")
     ids = [line.split("\t")[0] for line in (study / "metadata.tsv").read_text().splitlines()[1:]]
     assert 0 < len(held_out) < len(ids)
-    values = [9.9 if name in held_out else value for name, value in zip(ids, metadata.numbers("ph", ids), strict=True)]
-    path.write_text("sample-id\tph\n" + "".join(f"{n}\t{v}\n" for n, v in zip(ids, values, strict=True)))
+    values = [
+        9.9 if name in held_out else value
+        for name, value in zip(ids, metadata.numbers("ph", ids), strict=True)
+    ]
+    path.write_text(
+        "sample-id\tph\n" + "".join(f"{n}\t{v}\n" for n, v in zip(ids, values, strict=True))
+    )
     return path
 
 
 def test_no_label_that_is_held_out_reaches_a_member(study: Path, tmp_path: Path) -> None:
-    """Other values for the reported samples, and every array of the members and every weight stay as they are."""
+    """Other values for the reported samples, and every array of the members and every weight stay
+    as they are.
+    """
     first, second = tmp_path / "first", tmp_path / "second"
     more, members = "--metadata-column ph --test-size 0.3", "kernel forest"
     assert train(study, first, more, members) == 0
@@ -81,13 +109,20 @@ def test_no_label_that_is_held_out_reaches_a_member(study: Path, tmp_path: Path)
     assert (first / "model" / "learners.safetensors").read_bytes() == (
         second / "model" / "learners.safetensors"
     ).read_bytes()
-    described = [json.loads((run / "model" / "model.json").read_text())["learners"] for run in (first, second)]
+    described = [
+        json.loads((run / "model" / "model.json").read_text())["learners"]
+        for run in (first, second)
+    ]
     assert described[0] == described[1]
     assert set(described[0]["targets"][0]["weights"]) == set(members.split())
 
 
-def test_without_a_test_subset_members_learn_from_all_and_reported_predictions_do_not(study, tmp_path, predict_study):
-    """Other values for the validation samples change the saved model, but not what is reported of them."""
+def test_without_a_test_subset_members_learn_from_all_and_reported_predictions_do_not(
+    study, tmp_path, predict_study
+):
+    """Other values for the validation samples change the saved model, but not what is reported of
+    them.
+    """
     first, second = tmp_path / "first", tmp_path / "second"
     more = "--metadata-column ph --test-size 0"
     assert train(study, first, more, "kernel") == 0
@@ -98,7 +133,9 @@ def test_without_a_test_subset_members_learn_from_all_and_reported_predictions_d
     assert set(reported[0].subsets) == {"validation"}
     saved = [(run / "model" / "learners.safetensors").read_bytes() for run in (first, second)]
     assert saved[0] != saved[1]
-    learned = predict_study(study, tmp_path / "all.tsv", first / "model").with_rows(reported[0].sample_ids, {})
+    learned = predict_study(study, tmp_path / "all.tsv", first / "model").with_rows(
+        reported[0].sample_ids, {}
+    )
     truth = read_metadata(study / "metadata.tsv").numbers("ph", reported[0].sample_ids)
     errors = [np.abs(table.values["ph"] - truth).mean() for table in (learned, reported[0])]
     assert errors[0] < 0.8 * errors[1]
@@ -111,18 +148,28 @@ def test_options_that_members_contradict_are_refused(study: Path, tmp_path: Path
     assert "no blend" in stderr
 
 
-def test_a_network_that_has_no_part_encodes_no_asv(study: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_network_that_has_no_part_encodes_no_asv(
+    study: Path, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr(AsvEncoder, "forward", None)
     assert train(study, tmp_path / "run", "--metadata-column ph --test-size 0.3", "presence") == 0
 
 
-def test_a_network_without_weight_is_not_run(study: Path, run: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_network_without_weight_is_not_run(
+    study: Path, run: Path, tmp_path: Path, monkeypatch
+) -> None:
     """And its absence changes no digit: what it would say is multiplied by 0."""
     saved = load_model(run / "model", CPU)
-    fitted = [dataclasses.replace(each, weights={**each.weights, "deep": 0.0}) for each in saved.blend.fitted]
+    fitted = [
+        dataclasses.replace(each, weights={**each.weights, "deep": 0.0})
+        for each in saved.blend.fitted
+    ]
     saved = dataclasses.replace(saved, blend=dataclasses.replace(saved.blend, fitted=tuple(fitted)))
     save_model(tmp_path / "model", saved)
-    words = f"predict --table {study}/table.biom --threads 1 --model {tmp_path}/model --output {tmp_path}"
+    words = (
+        f"predict --table {study}/table.biom --threads 1 --model {tmp_path}/model --output "
+        f"{tmp_path}"
+    )
     monkeypatch.setattr(Blend, "network_weight", 1.0)
     assert main(f"{words}/run.tsv".split()) == 0
     monkeypatch.undo()
@@ -132,10 +179,17 @@ def test_a_network_without_weight_is_not_run(study: Path, run: Path, tmp_path: P
     assert (tmp_path / "run.tsv").read_bytes() == (tmp_path / "without.tsv").read_bytes()
 
 
-def test_by_default_folds_judge_learners_and_the_model_learns_from_all(study, tmp_path: Path, capsys, refused) -> None:
-    """Every sample is reported once by a model that has not seen it; model/ predicts, and the folds explain."""
+def test_by_default_folds_judge_learners_and_the_model_learns_from_all(
+    study, tmp_path: Path, capsys, refused
+) -> None:
+    """Every sample is reported once by a model that has not seen it; model/ predicts, and the folds
+    explain.
+    """
     run, metadata = tmp_path / "run", f"--metadata {study}/metadata.tsv"
-    words = f"train --table {study}/table.biom {metadata} --metadata-column ph --rarefy-depth 300 --output-dir {run}"
+    words = (
+        f"train --table {study}/table.biom {metadata} --metadata-column ph --rarefy-depth "
+        f"300 --output-dir {run}"
+    )
     assert main([*words.split(), "--threads", "1"]) == 0
     assert unlisted(run) == set()
     reported = read_predictions(run / "predictions.tsv")
@@ -157,6 +211,13 @@ def test_by_default_folds_judge_learners_and_the_model_learns_from_all(study, tm
     exported = f"-m aam export --model {run} --format torch --output {tmp_path}/exported"
     done = subprocess.run([sys.executable, *exported.split()], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "name an encoder such as 16s-v4" in refused(main, f"embed {applied} --output-dir {tmp_path}/v".split())
-    assert main(f"export --model {run} --format torch --part encoder --output {tmp_path}/encoder".split()) == 2
+    assert "name an encoder such as 16s-v4" in refused(
+        main, f"embed {applied} --output-dir {tmp_path}/v".split()
+    )
+    assert (
+        main(
+            f"export --model {run} --format torch --part encoder --output {tmp_path}/encoder".split()
+        )
+        == 2
+    )
     assert "name an encoder such as 16s-v4" in capsys.readouterr().err

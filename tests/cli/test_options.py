@@ -34,7 +34,9 @@ def _wide_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "110")
 
 
-@pytest.mark.parametrize(("command", "default"), [("train", FineTuneConfig()), ("pretrain", PretrainConfig())])
+@pytest.mark.parametrize(
+    ("command", "default"), [("train", FineTuneConfig()), ("pretrain", PretrainConfig())]
+)
 def test_help_shows_the_usual_options_and_help_all_every_one(capsys, command, default):
     every = {each.name: each.about for each in options_of(default)}
     rare = {name for name, about in every.items() if about.rare}
@@ -56,12 +58,19 @@ def test_help_shows_the_usual_options_and_help_all_every_one(capsys, command, de
 
 
 def test_without_words_the_defaults_hold():
-    for command, default in (("train", FineTuneConfig()), ("unifrac", UnifracConfig()), ("simulate", SimulateConfig())):
+    for command, default in (
+        ("train", FineTuneConfig()),
+        ("unifrac", UnifracConfig()),
+        ("simulate", SimulateConfig()),
+    ):
         assert parse(command, default, []) == default
 
 
 def test_words_of_every_kind():
-    words = "--table a.biom --metadata-column age site --lr 1e-2 --no-count-embedding --trim --rarefy-depth 500"
+    words = (
+        "--table a.biom --metadata-column age site --lr 1e-2 --no-count-embedding --trim "
+        "--rarefy-depth 500"
+    )
     words += " --unifrac-metric faith_pd --device cuda:1 --optimizer=sgd --batch_size 3"
     parsed = parse("train", FineTuneConfig(), words.split())
     assert isinstance(parsed, FineTuneConfig)
@@ -69,23 +78,35 @@ def test_words_of_every_kind():
     assert parsed.targets.metadata_column == ("age", "site")
     assert (parsed.train.lr, parsed.train.optimizer, parsed.train.batch_size) == (0.01, "sgd", 3)
     assert parsed.model.count_embedding is False
-    assert (parsed.data.trim, parsed.data.rarefy_depth, parsed.data.unifrac_metric) == (True, 500, "faith_pd")
+    assert (parsed.data.trim, parsed.data.rarefy_depth, parsed.data.unifrac_metric) == (
+        True,
+        500,
+        "faith_pd",
+    )
     assert parsed.runtime.device == "cuda:1"
     names = ["007", "--odd name", "a=b"]
-    assert parse("train", FineTuneConfig(), ["--test-fold=007", f"--cv={names[1]}"]).data.cv == "--odd name"
+    assert (
+        parse("train", FineTuneConfig(), ["--test-fold=007", f"--cv={names[1]}"]).data.cv
+        == "--odd name"
+    )
 
 
 @pytest.mark.parametrize("spelling", [["--config", "FILE"], ["--config=FILE"]])
 def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_path, spelling):
     path = tmp_path / "o.toml"
-    path.write_text("[train]\nlr = 0.5\nepochs = 7\noptimizer = 'sgd'\n[targets]\nmetadata_column = ['age', 'ph']\n")
+    path.write_text(
+        "[train]\nlr = 0.5\nepochs = 7\noptimizer = 'sgd'\n[targets]\nmetadata_column = ['age', "
+        "'ph']\n"
+    )
     config = [word.replace("FILE", str(path)) for word in spelling]
     for words in (["--lr", "0.25", *config], [*config, "--lr", "0.25"]):
         parsed = parse("train", FineTuneConfig(), words)
         assert (parsed.train.lr, parsed.train.epochs, parsed.train.optimizer) == (0.25, 7, "sgd")
         assert parsed.targets.metadata_column == ("age", "ph")
         assert parsed.train.batch_size == FineTuneConfig().train.batch_size
-    assert parse("train", FineTuneConfig(), [*config, "--metadata-column", "x"]).targets.metadata_column == ("x",)
+    assert parse(
+        "train", FineTuneConfig(), [*config, "--metadata-column", "x"]
+    ).targets.metadata_column == ("x",)
 
 
 def test_bad_words(tmp_path, capsys):
@@ -94,17 +115,25 @@ def test_bad_words(tmp_path, capsys):
             parse("train", FineTuneConfig(), words)
         assert stopped.value.code == 2, words
         assert words[0].lstrip("-") in capsys.readouterr().err.replace("_", "-")
-    assert "--no-such-option: unknown option" in refusal(parse, "train", FineTuneConfig(), ["--no-such-option", "3"])
+    assert "--no-such-option: unknown option" in refusal(
+        parse, "train", FineTuneConfig(), ["--no-such-option", "3"]
+    )
     with pytest.raises(InputError, match="--pipeline: no option any more: --data-parallel"):
         parse("train", FineTuneConfig(), ["--pipeline"])
-    with pytest.raises(InputError, match=r"--alpha: this command has no such option, and takes 0\.5; leave it out"):
+    with pytest.raises(
+        InputError, match=r"--alpha: this command has no such option, and takes 0\.5; leave it out"
+    ):
         parse("train", FineTuneConfig(), ["--alpha=1"])
     with pytest.raises(InputError, match="--metadata-column: unknown option"):
         parse("pretrain", PretrainConfig(), ["--metadata-column", "age"])
     assert "--config: no file follows it" in refusal(parse, "train", FineTuneConfig(), ["--config"])
-    assert "cannot be read" in refusal(parse, "train", FineTuneConfig(), ["--config", str(tmp_path / "nowhere.toml")])
+    assert "cannot be read" in refusal(
+        parse, "train", FineTuneConfig(), ["--config", str(tmp_path / "nowhere.toml")]
+    )
     (tmp_path / "o.toml").write_text("[train]\nepoch = 3\n")
-    assert "did you mean 'epochs'" in refusal(parse, "train", FineTuneConfig(), ["--config", str(tmp_path / "o.toml")])
+    assert "did you mean 'epochs'" in refusal(
+        parse, "train", FineTuneConfig(), ["--config", str(tmp_path / "o.toml")]
+    )
 
 
 def test_a_list_without_values_is_refused_unless_it_takes_away_those_of_a_file(tmp_path):
@@ -112,15 +141,21 @@ def test_a_list_without_values_is_refused_unless_it_takes_away_those_of_a_file(t
         parse("pretrain", PretrainConfig(), ["--targets", "--help"])
     assert stop.value.code == 0
     for words in (["--targets"], ["--targets", "--trim"]):
-        assert "--targets: no value follows it" in refusal(parse, "pretrain", PretrainConfig(), words)
+        assert "--targets: no value follows it" in refusal(
+            parse, "pretrain", PretrainConfig(), words
+        )
     (tmp_path / "o.toml").write_text("[data]\ntargets = ['jaccard']\n")
-    parsed = parse("pretrain", PretrainConfig(), ["--config", str(tmp_path / "o.toml"), "--targets"])
+    parsed = parse(
+        "pretrain", PretrainConfig(), ["--config", str(tmp_path / "o.toml"), "--targets"]
+    )
     assert parsed.data.targets == ()
 
 
 def test_a_file_with_options_that_the_command_does_not_take_is_refused(tmp_path):
     path = tmp_path / "run.json"
-    pretrained = PretrainConfig(data=DataConfig(tables=(Path("a"), Path("b")), targets=("jaccard",)))
+    pretrained = PretrainConfig(
+        data=DataConfig(tables=(Path("a"), Path("b")), targets=("jaccard",))
+    )
     path.write_text(json.dumps({"config": to_dict(pretrained)}))
     assert parse("pretrain", PretrainConfig(), ["--config", str(path)]) == pretrained
     with pytest.raises(InputError) as caught:
@@ -132,8 +167,12 @@ def test_a_file_with_options_that_the_command_does_not_take_is_refused(tmp_path)
 
 def test_the_run_json_of_another_command_is_named_as_such(tmp_path):
     path = tmp_path / "run.json"
-    path.write_text(json.dumps({"command": "embed", "config": to_dict(EmbedConfig(model=(Path("m"),)))}))
-    with pytest.raises(InputError, match=r"written by `aam embed`, .* pass the run\.json of `aam train`") as caught:
+    path.write_text(
+        json.dumps({"command": "embed", "config": to_dict(EmbedConfig(model=(Path("m"),)))})
+    )
+    with pytest.raises(
+        InputError, match=r"written by `aam embed`, .* pass the run\.json of `aam train`"
+    ) as caught:
         parse("aam train", FineTuneConfig(), ["--config", str(path)])
     assert len(caught.value.problems) == 1
 
@@ -149,7 +188,9 @@ def test_a_rerun_of_a_run_json_does_not_overwrite_unasked(tmp_path):
 
 
 def test_options_of_a_file_that_another_command_has_are_left_out_and_named(tmp_path, caplog):
-    """A run's own run.json is a fair start of a search, and of a training after a pretraining of one table."""
+    """A run's own run.json is a fair start of a search, and of a training after a pretraining of
+    one table.
+    """
     path = tmp_path / "run.json"
     trained = FineTuneConfig(targets=TargetConfig(rf_baseline=True, best_metric="mae"))
     path.write_text(json.dumps({"config": to_dict(trained)}))
@@ -157,7 +198,9 @@ def test_options_of_a_file_that_another_command_has_are_left_out_and_named(tmp_p
         searched = parse("tune", TuneConfig(), ["--config", str(path)])
     assert searched.targets == TargetConfig()
     assert "'[targets] rf_baseline', '[targets] best_metric' not used" in caplog.text
-    path.write_text(json.dumps({"config": to_dict(PretrainConfig(data=DataConfig(targets=("jaccard",))))}))
+    path.write_text(
+        json.dumps({"config": to_dict(PretrainConfig(data=DataConfig(targets=("jaccard",))))})
+    )
     assert parse("train", FineTuneConfig(), ["--config", str(path)]).data.targets == ()
 
 
@@ -174,7 +217,13 @@ def test_a_file_may_name_one_table_or_one_tree_of_a_pretraining(tmp_path):
 
 
 def test_every_input_that_is_not_there_is_named_at_once(tmp_path, refused):
-    names = {"table": "a.biom", "metadata": "b.tsv", "tree": "c.nwk", "split": "d.tsv", "pretrained-encoder": "e"}
+    names = {
+        "table": "a.biom",
+        "metadata": "b.tsv",
+        "tree": "c.nwk",
+        "split": "d.tsv",
+        "pretrained-encoder": "e",
+    }
     words = [word for name, path in names.items() for word in (f"--{name}", path)]
     words += ["--metadata-column", "ph", "--epochs", "0", "--output-dir", str(tmp_path / "run")]
     stderr = refused(main, ["train", *words])

@@ -21,9 +21,15 @@ MEMBERS = "--members deep presence"
 
 
 def train(study: Path, output: Path, more: str = "--members presence") -> int:
-    words = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column biome --threads 1"
+    words = (
+        f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column "
+        "biome --threads 1"
+    )
     words += " --no-rf-baseline"
-    words += " --rarefy-depth 200 --device cpu --epochs 1 --embedding-dim 8 --attention-layers 1 --attention-heads 2"
+    words += (
+        " --rarefy-depth 200 --device cpu --epochs 1 --embedding-dim 8 --attention-layers 1 "
+        "--attention-heads 2"
+    )
     return main([*words.split(), *more.split(), "--output-dir", str(output)])
 
 
@@ -63,7 +69,9 @@ def test_a_run_is_replaced_and_what_is_of_others_stays(study, tmp_path, refused)
     folder, more = tmp_path / "run", "--members deep presence --cv 2 --ensemble --memory-profile"
     assert train(study, folder, more) == 0
     assert unlisted(folder) == set()
-    assert "nearest neighbours on 8-mers" not in (folder / "report.html").read_text(), "of --no-rf-baseline"
+    assert "nearest neighbours on 8-mers" not in (folder / "report.html").read_text(), (
+        "of --no-rf-baseline"
+    )
     (folder / "notes.txt").write_text("mine")
     (folder / "raw").mkdir()
     (folder / "raw" / "reads.fastq").write_text("mine")
@@ -104,17 +112,23 @@ def test_a_run_is_no_earlier_result_of_other_commands(study, run, capsys):
         f"explain {applied}",
         "simulate --samples 20 --asvs 60 --length 50 --depth 900",
         f"profile --table {study}/table.biom",
-        f"pretrain --table {study}/table.biom --tree {study}/tree.nwk --rarefy-depth 200 --epochs 1",
+        f"pretrain --table {study}/table.biom --tree {study}/tree.nwk --rarefy-depth 200 "
+        "--epochs 1",
     ):
         assert main([*words.split(), *given.split()]) == 2, words
         assert "holds results of `aam train`" in capsys.readouterr().err, words
         assert contents(run) == before, words
-    for words in (f"export --model {run} --output {run}", f"predict {applied} --output {run}/predictions.tsv"):
+    for words in (
+        f"export --model {run} --output {run}",
+        f"predict {applied} --output {run}/predictions.tsv",
+    ):
         assert main([*words.split(), "--overwrite"]) == 2, words
         assert contents(run) == before, words
 
 
-def test_what_is_applied_or_evaluated_lists_its_results_and_replaces_them(study, run, tmp_path, capsys, refused):
+def test_what_is_applied_or_evaluated_lists_its_results_and_replaces_them(
+    study, run, tmp_path, capsys, refused
+):
     applied = f"--model {run} --table {study}/table.biom --threads 1"
     commands = {
         "evaluate": f"evaluate {applied} --metadata {study}/metadata.tsv",
@@ -128,22 +142,42 @@ def test_what_is_applied_or_evaluated_lists_its_results_and_replaces_them(study,
         assert unlisted(folder) == set(), name
         assert json.loads((folder / "run.json").read_text())["command"] == name
         (folder / "notes.txt").write_text("mine")
-        assert "--resume-from" not in refused(main, [*words.split(), "--output-dir", str(folder)]), name
+        assert "--resume-from" not in refused(
+            main, [*words.split(), "--output-dir", str(folder)]
+        ), name
         assert main([*words.split(), "--output-dir", str(folder), "--overwrite"]) == 0
         assert unlisted(folder) == {"notes.txt"}, name
     capsys.readouterr()
-    words = f"evaluate --predictions {tmp_path}/evaluate/predictions.tsv --metadata {study}/metadata.tsv --overwrite"
+    words = (
+        f"evaluate --predictions {tmp_path}/evaluate/predictions.tsv --metadata "
+        f"{study}/metadata.tsv --overwrite"
+    )
     assert main([*words.split(), "--output-dir", str(tmp_path / "evaluate")]) == 2
     assert "--overwrite would delete what is read" in capsys.readouterr().err
 
 
 def test_a_run_can_be_repeated_by_its_run_json(run, tmp_path):
-    assert main(["train", "--config", f"{run}/run.json", "--output-dir", str(tmp_path / "again"), "--dry-run"]) == 0
+    assert (
+        main(
+            [
+                "train",
+                "--config",
+                f"{run}/run.json",
+                "--output-dir",
+                str(tmp_path / "again"),
+                "--dry-run",
+            ]
+        )
+        == 0
+    )
 
 
 def test_a_single_file_does_not_replace_what_is_read(study, tmp_path, refused):
     table = tmp_path / "table.tsv"
-    assert main(f"unifrac --table {study}/table.biom --tree {study}/tree.nwk --output {table}".split()) == 0
+    assert (
+        main(f"unifrac --table {study}/table.biom --tree {study}/tree.nwk --output {table}".split())
+        == 0
+    )
     before = table.read_bytes()
     words = f"unifrac --table {table} --tree {study}/tree.nwk --output {table} --overwrite"
     assert "is read by the same command" in refused(main, words.split())

@@ -25,7 +25,10 @@ from tests.cli.test_overwrite import contents
 pytestmark = pytest.mark.slow
 
 
-SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 16 --rarefy-depth 300 --threads 1"
+SMALL = (
+    "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 16 "
+    "--rarefy-depth 300 --threads 1"
+)
 NOBODY = 65534
 TIMES = re.compile(rb'"(started|seconds|samples_per_s)": [^,}\n]+')
 
@@ -36,7 +39,9 @@ def pretraining(study: Path, output: Path, more: str = "") -> list[str]:
 
 
 def training(study: Path, output: Path, more: str = "") -> list[str]:
-    inputs = f"--table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph --cv 3"
+    inputs = (
+        f"--table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph --cv 3"
+    )
     taught = "--categorical-columns season --numeric-columns null --dropout 0.1"
     return f"train {inputs} {taught} --output-dir {output} --epochs 2 {SMALL} {more}".split()
 
@@ -47,7 +52,9 @@ def whole(study: Path) -> Path:
     return study.parent / "whole"
 
 
-def interrupted(monkeypatch: pytest.MonkeyPatch, words: list[str], after: int, name: str = "SIGUSR2") -> None:
+def interrupted(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], after: int, name: str = "SIGUSR2"
+) -> None:
     """Send a signal after so many steps of the whole call, which then ends with status 85."""
     report, steps = RunLogger.record, []
 
@@ -87,8 +94,15 @@ def test_folds_that_were_done_are_not_trained_again(study, tmp_path, monkeypatch
     assert not (tmp_path / "run" / "predictions.tsv").exists()
     assert main(words) == 0
     assert done.stat().st_mtime_ns == before
-    for name in ("predictions.tsv", "metrics.json", "fold-1/model/weights.safetensors", "fold-2/split.tsv"):
-        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    for name in (
+        "predictions.tsv",
+        "metrics.json",
+        "fold-1/model/weights.safetensors",
+        "fold-2/split.tsv",
+    ):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (
+            name
+        )
 
 
 def test_a_damaged_model_of_a_fold_is_trained_again(study, tmp_path, monkeypatch, capsys):
@@ -110,7 +124,9 @@ def test_changes_of_the_meaning_are_refused_together(study, tmp_path, monkeypatc
     capsys.readouterr()
     before = contents(tmp_path / "run")
     read = read_table(study / "table.biom")
-    write_biom(read.__class__(read.counts, read.sample_ids[::-1], read.feature_ids, read.sequences), table)
+    write_biom(
+        read.__class__(read.counts, read.sample_ids[::-1], read.feature_ids, read.sequences), table
+    )
     stderr = refused(main, [*words, "--lr", "1e-3", "--batch-size", "8", "--seed", "7"])
     assert "4 problems" in stderr
     assert "--seed was 0 and is 7" in stderr
@@ -127,7 +143,10 @@ def test_changes_of_the_last_bits_are_said(study, tmp_path, monkeypatch, capsys)
     moved.write_bytes((study / "table.biom").read_bytes())
     assert main([*words, "--table", str(moved), "--asv-chunk-size", "7", "--num-workers", "1"]) == 0
     stderr = capsys.readouterr().err
-    assert "--asv-chunk-size was None and is 7: the rest of the run may differ in the last bits" in stderr
+    assert (
+        "--asv-chunk-size was None and is 7: the rest of the run may differ in the last bits"
+        in stderr
+    )
     assert "num_workers" not in stderr
     assert "elsewhere" not in stderr, "the same content elsewhere is the same input"
 
@@ -155,11 +174,18 @@ def test_a_checkpoint_can_be_named(study, whole, tmp_path, monkeypatch, capsys, 
     for output in ("run", "other"):
         if output == "run":
             assert main([*words, "--resume-from", str(checkpoints / "step-2")]) == 0
-            assert f"{checkpoints / 'step-3'}: removed, the run goes back before it" in capsys.readouterr().err
-        weights = [folder / "model" / "weights.safetensors" for folder in (tmp_path / output, whole)]
+            assert (
+                f"{checkpoints / 'step-3'}: removed, the run goes back before it"
+                in capsys.readouterr().err
+            )
+        weights = [
+            folder / "model" / "weights.safetensors" for folder in (tmp_path / output, whole)
+        ]
         assert weights[0].read_bytes() == weights[1].read_bytes()
         assert (tmp_path / output / "last" / "weights.safetensors").read_bytes() != b""
-    assert "expected auto with --cv" in refused(main, training(study, tmp_path / "cv", f"--resume-from {checkpoints}"))
+    assert "expected auto with --cv" in refused(
+        main, training(study, tmp_path / "cv", f"--resume-from {checkpoints}")
+    )
     assert main(pretraining(study, tmp_path / "new", "--resume-from nowhere")) == 2
     assert "--resume-from: nowhere/manifest.json: cannot be read" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
@@ -182,20 +208,34 @@ def test_one_process_writes_to_a_run(study, tmp_path, monkeypatch, capsys):
 def test_nothing_is_deleted_before_all_else_is_right(study, whole, tmp_path, refused):
     shutil.copytree(whole, tmp_path / "run")
     words = pretraining(study, tmp_path / "run", "--overwrite")
-    inputs = f"--table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph {SMALL} --overwrite"
-    tuning = f"train {inputs} --output-dir {tmp_path}/run --pretrained-encoder {tmp_path}/run".split()
+    inputs = (
+        f"--table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph "
+        f"{SMALL} --overwrite"
+    )
+    tuning = (
+        f"train {inputs} --output-dir {tmp_path}/run --pretrained-encoder {tmp_path}/run".split()
+    )
     before = contents(tmp_path / "run")
     for wrong, message in (
         ([*words, "--resume-from", str(tmp_path / "nowhere")], "--resume-from"),
-        ([*words, "--split", str(tmp_path / "run" / "split.tsv")], "--overwrite would delete what is read"),
+        (
+            [*words, "--split", str(tmp_path / "run" / "split.tsv")],
+            "--overwrite would delete what is read",
+        ),
         (tuning, "--overwrite would delete what is read"),
     ):
         assert message in refused(main, wrong)
         assert contents(tmp_path / "run") == before
 
 
-def test_a_checkpoint_of_another_run_is_refused_and_left_alone(study, tmp_path, monkeypatch, refused):
-    interrupted(monkeypatch, pretraining(study, tmp_path / "one", "--checkpoint-minutes 0 --keep-checkpoints 9"), 5)
+def test_a_checkpoint_of_another_run_is_refused_and_left_alone(
+    study, tmp_path, monkeypatch, refused
+):
+    interrupted(
+        monkeypatch,
+        pretraining(study, tmp_path / "one", "--checkpoint-minutes 0 --keep-checkpoints 9"),
+        5,
+    )
     checkpoints = tmp_path / "one" / "checkpoints"
     words = pretraining(study, tmp_path / "two", f"--lr 1e-3 --resume-from {checkpoints}/step-2")
     assert "--lr was" in refused(main, words)
@@ -208,7 +248,9 @@ def test_a_warning_to_the_whole_group_reaches_the_main_process_only(study, tmp_p
     words = pretraining(study, tmp_path / "run", "--num-workers 2 --resume-from auto")
     words[words.index("--epochs") + 1] = "400"
     command = [sys.executable, "-m", "aam", *words]
-    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, start_new_session=True, stderr=subprocess.PIPE, text=True
+    ) as process:
         deadline = time.monotonic() + 120
         metrics = tmp_path / "run" / "metrics.jsonl"
         while not (metrics.is_file() and metrics.stat().st_size):
@@ -226,7 +268,10 @@ def test_folds_stay_inside_the_run(study, tmp_path, capsys):
     rows = (study / "metadata.tsv").read_text().splitlines()
     folds = ["evil", *("x/../../../evil" if row % 2 else "a" for row in range(len(rows) - 1))]
     metadata.write_text("".join(f"{row}\t{fold}\n" for row, fold in zip(rows, folds, strict=True)))
-    words = f"train --table {study}/table.biom --metadata {metadata} --metadata-column ph --cv evil {SMALL}"
+    words = (
+        f"train --table {study}/table.biom --metadata {metadata} --metadata-column ph --cv "
+        f"evil {SMALL}"
+    )
     assert main([*words.split(), "--output-dir", str(tmp_path / "deep" / "er" / "run")]) == 2
     assert "folds that cannot name a folder: 'x/../../../evil'" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metadata.tsv"]
@@ -242,7 +287,9 @@ def test_models_that_are_gone_are_made_again(study, whole, tmp_path):
         assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
-def test_the_output_may_be_a_link_or_have_a_hostile_name(study, tmp_path, monkeypatch, capsys, refused):
+def test_the_output_may_be_a_link_or_have_a_hostile_name(
+    study, tmp_path, monkeypatch, capsys, refused
+):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     assert main(pretraining(study, tmp_path / "link")) == 0
@@ -281,20 +328,29 @@ def test_a_run_is_repeated_from_its_run_json_and_compared(study, whole, tmp_path
     capsys.readouterr()
     assert main(["compare", str(whole), str(other)]) == 1
     stdout = " ".join(capsys.readouterr().out.split())
-    for part in ("config.runtime.seed", "config.train.lr", "records part at step", "model/weights.safetensors"):
+    for part in (
+        "config.runtime.seed",
+        "config.train.lr",
+        "records part at step",
+        "model/weights.safetensors",
+    ):
         assert part in stdout
     assert main(["compare", str(whole), str(study)]) == 2
     assert main(["compare"]) == 2
 
 
-@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="needs root, to become another user")
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="needs root, to become another user"
+)
 @pytest.mark.parametrize("case", ["output", "table", "resume"])
 def test_what_another_user_may_not_do_is_said(study, tmp_path, monkeypatch, case):
     """Root ignores modes, so these run as nobody."""
     words = pretraining(study, tmp_path / "run", "--resume-from auto")
     if case == "resume":
         interrupted(monkeypatch, words, after=2)
-    folders = [path for path in (tmp_path, *tmp_path.parents, study, *study.parents) if path != Path("/")]
+    folders = [
+        path for path in (tmp_path, *tmp_path.parents, study, *study.parents) if path != Path("/")
+    ]
     modes = {path: path.stat().st_mode for path in folders}
     for path in folders:
         path.chmod(0o755)
@@ -316,27 +372,43 @@ def test_what_another_user_may_not_do_is_said(study, tmp_path, monkeypatch, case
     assert "Traceback" not in output
     assert "ermission" in output
     assert status == 2, output
-    assert sorted(path.name for path in tmp_path.iterdir()) == (["run", "said"] if case == "resume" else ["said"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == (
+        ["run", "said"] if case == "resume" else ["said"]
+    )
 
 
 def scalars(folder: Path) -> list[tuple[str, int, float]]:
     board = EventAccumulator(str(folder))
     board.Reload()
-    names = [name for name in board.Tags()["scalars"] if not name.endswith(("seconds", "samples_per_s"))]
+    names = [
+        name for name in board.Tags()["scalars"] if not name.endswith(("seconds", "samples_per_s"))
+    ]
     return [(name, one.step, one.value) for name in names for one in board.Scalars(name)]
 
 
 @pytest.mark.parametrize("words_of", [pretraining, training])
-def test_two_runs_are_alike_in_every_byte_but_times_and_names_of_event_files(study, tmp_path, monkeypatch, words_of):
+def test_two_runs_are_alike_in_every_byte_but_times_and_names_of_event_files(
+    study, tmp_path, monkeypatch, words_of
+):
     """Nothing of the environment, where tokens stand, is written either."""
     monkeypatch.setenv("SOME_TOKEN", "hunter2-hunter2")
     contents = []
     for number in range(2):
         assert main(words_of(study, tmp_path / "run", "--deterministic")) == 0
-        files = {path: path.read_bytes() for path in sorted((tmp_path / "run").rglob("*")) if path.is_file()}
+        files = {
+            path: path.read_bytes()
+            for path in sorted((tmp_path / "run").rglob("*"))
+            if path.is_file()
+        }
         assert not any(b"hunter2" in blob for blob in files.values())
-        contents.append({p: TIMES.sub(b"", blob) for p, blob in files.items() if "tfevents" not in p.name})
-        contents[-1] |= {path.parent: scalars(path.parent) for path in files if "tfevents" in path.name}
+        contents.append(
+            {p: TIMES.sub(b"", blob) for p, blob in files.items() if "tfevents" not in p.name}
+        )
+        contents[-1] |= {
+            path.parent: scalars(path.parent) for path in files if "tfevents" in path.name
+        }
         (tmp_path / "run").rename(tmp_path / f"run-{number}")
     assert contents[0].keys() == contents[1].keys()
-    assert [str(path) for path, content in contents[0].items() if content != contents[1][path]] == []
+    assert [
+        str(path) for path, content in contents[0].items() if content != contents[1][path]
+    ] == []

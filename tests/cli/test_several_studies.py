@@ -30,12 +30,17 @@ def second(simulate_study) -> Path:
 
 
 def pretrain(output: Path, *words: object) -> int:
-    return main(["pretrain", *map(str, words), "--rarefy-depth", "400", *SMALL, "--output-dir", str(output)])
+    return main(
+        ["pretrain", *map(str, words), "--rarefy-depth", "400", *SMALL, "--output-dir", str(output)]
+    )
 
 
 def test_bases_first_then_distances_with_a_study_held_out(study, second, tmp_path, capsys):
     tables = ("--table", study / "table.biom", second / "table.biom")
-    assert pretrain(tmp_path / "bases", *tables, "--penalty", 0, "--count-penalty", 0, "--max-bp", 60) == 0
+    assert (
+        pretrain(tmp_path / "bases", *tables, "--penalty", 0, "--count-penalty", 0, "--max-bp", 60)
+        == 0
+    )
     assert "no UniFrac term is learned" in capsys.readouterr().err
     trees = ("--tree", study / "tree.nwk", second / "tree.nwk", "--hold-out-study", "second")
     start = ("--pretrained-encoder", tmp_path / "bases", "--freeze-asvs", "--nuc-penalty", 0)
@@ -46,29 +51,52 @@ def test_bases_first_then_distances_with_a_study_held_out(study, second, tmp_pat
     assert "no UniFrac term" not in report
     config = read_json(tmp_path / "distances" / "run.json")["config"]
     assert config["data"]["hold_out_study"] == ["second"]
-    words = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph --freeze-base"
-    words += f" --test-size 0 --members deep --pretrained-encoder {tmp_path}/distances --output-dir {tmp_path}/tune"
+    words = (
+        f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column "
+        "ph --freeze-base"
+    )
+    words += (
+        f" --test-size 0 --members deep --pretrained-encoder {tmp_path}/distances "
+        f"--output-dir {tmp_path}/tune"
+    )
     assert main([*words.split(), *SMALL[-6:]]) == 0
     capsys.readouterr()
     again = ("--pretrained-encoder", tmp_path / "distances", "--reference-tree", study / "tree.nwk")
     assert pretrain(tmp_path / "again", *tables, *again) == 2
-    assert "contradicts --pretrained-encoder, which has a reference tree of its own" in capsys.readouterr().err
+    assert (
+        "contradicts --pretrained-encoder, which has a reference tree of its own"
+        in capsys.readouterr().err
+    )
     samples = {}
     for run in ("distances", "tune"):
-        embed = ["embed", "--model", str(tmp_path / run), "--table", f"{study}/table.biom", *SMALL[-4:]]
+        embed = [
+            "embed",
+            "--model",
+            str(tmp_path / run),
+            "--table",
+            f"{study}/table.biom",
+            *SMALL[-4:],
+        ]
         assert main([*embed, "--output-dir", str(tmp_path / f"{run}-vectors")]) == 0
         samples[run] = (tmp_path / f"{run}-vectors" / "samples.tsv").read_text()
-    assert samples["distances"] == samples["tune"], "a frozen base reads the samples as its encoder does"
+    assert samples["distances"] == samples["tune"], (
+        "a frozen base reads the samples as its encoder does"
+    )
 
 
 def test_a_new_study_is_read_by_its_own_principal_components(study, second, tmp_path):
     tree = ("--tree", second / "tree.nwk", "--reference-tree", second / "tree.nwk")
-    assert pretrain(tmp_path / "encoder", "--table", second / "table.biom", *tree, "--max-bp", 60) == 0
+    assert (
+        pretrain(tmp_path / "encoder", "--table", second / "table.biom", *tree, "--max-bp", 60) == 0
+    )
     encoder = load_model(tmp_path / "encoder" / "model", CPU).network
     table = read_table(study / "table.biom")
     new = tmp_path / "new"
     new.mkdir()
-    write_biom(replace(table, sample_ids=tuple(f"new-{name}" for name in table.sample_ids)), new / "table.biom")
+    write_biom(
+        replace(table, sample_ids=tuple(f"new-{name}" for name in table.sample_ids)),
+        new / "table.biom",
+    )
     metadata = (study / "metadata.tsv").read_text()
     (new / "metadata.tsv").write_text(metadata.replace("\nsample-", "\nnew-sample-"))
     weights = {}
@@ -84,7 +112,9 @@ def test_a_new_study_is_read_by_its_own_principal_components(study, second, tmp_
             built = build(prepared, prepared.splits[0], None, None)
             weights[name, frozen] = built.network.branches.readout.weight
             if (name, frozen) == ("new", False):
-                batch = rarefied_batch(built.study, built.rows["train"], 0, Collation(distances=False))
+                batch = rarefied_batch(
+                    built.study, built.rows["train"], 0, Collation(distances=False)
+                )
                 read = built.network.branches.read(built.network._presence(batch))
     for case in (("new", True), ("seen", False), ("seen", True)):
         assert torch.equal(weights[case], encoder.branches.readout.weight), case
@@ -96,7 +126,15 @@ def test_a_new_study_is_read_by_its_own_principal_components(study, second, tmp_
 
 
 def test_what_cannot_go_together_is_refused_at_once(study, second, tmp_path, capsys, refused):
-    words = ("--table", study / "table.biom", second / "table.biom", "--tree", study / "tree.nwk", "--cv", 3)
+    words = (
+        "--table",
+        study / "table.biom",
+        second / "table.biom",
+        "--tree",
+        study / "tree.nwk",
+        "--cv",
+        3,
+    )
     stderr = refused(pretrain, tmp_path / "run", *words)
     assert "--trees: 1 for 2 tables; give one for each, or none in its place" in stderr
     assert "'--cv': for one table only" in stderr

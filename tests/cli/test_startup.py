@@ -1,4 +1,6 @@
-"""What is said before any work: help, typing errors, missing options and files, without torch and its like."""
+"""What is said before any work: help, typing errors, missing options and files, without torch and
+its like.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,18 @@ from aam.config import FineTuneConfig
 from aam.config_commands import PredictConfig
 from aam.options import options_of
 
-HEAVY = ("torch", "sklearn", "pandas", "scipy", "h5py", "skbio", "altair", "tensorboard", "biom", "numpy")
+HEAVY = (
+    "torch",
+    "sklearn",
+    "pandas",
+    "scipy",
+    "h5py",
+    "skbio",
+    "altair",
+    "tensorboard",
+    "biom",
+    "numpy",
+)
 
 
 SAID = {
@@ -25,8 +38,14 @@ SAID = {
     "unifrac": (2, "aam unifrac: 3 problems"),
     "evaluate": (2, "--metadata: not given"),
     "baselines": (2, "aam baselines: 4 problems"),
-    "train --table no.biom --metadata no.tsv --metadata-column a --output-dir o": (2, "no.biom: no such file"),
-    "predict --model no --table no.biom --output p.tsv --metadata no.tsv": (2, "--metadata: no.tsv: no such file"),
+    "train --table no.biom --metadata no.tsv --metadata-column a --output-dir o": (
+        2,
+        "no.biom: no such file",
+    ),
+    "predict --model no --table no.biom --output p.tsv --metadata no.tsv": (
+        2,
+        "--metadata: no.tsv: no such file",
+    ),
 }
 
 
@@ -90,7 +109,9 @@ def test_predict_offers_only_what_it_takes(capsys, refused):
     text = capsys.readouterr().out
     assert "--output PATH" in text
     assert "--output-dir" not in text
-    assert "--output-dir: unknown option; did you mean --output?" in refused(main, ["predict", "--output-dir", "o"])
+    assert "--output-dir: unknown option; did you mean --output?" in refused(
+        main, ["predict", "--output-dir", "o"]
+    )
 
 
 def test_help_names_the_range_and_what_is_required(capsys):
@@ -98,21 +119,46 @@ def test_help_names_the_range_and_what_is_required(capsys):
         parse("train", FineTuneConfig(), ["--help-all"])
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert (
-        "Samples per batch on each device; pairs are those of the batches of all devices. (default: 32; 1 or more)"
-        in text
-    )
+        "Samples per batch on each device; pairs are those of the batches of all devices. "
+        "(default: 32; 1 or more)"
+    ) in text
     assert "Sample metadata (QIIME 2 TSV). (required)" in text
     assert "from 0 to below 1" in text
 
 
 def test_a_run_says_at_its_start_what_it_learns_where(study, tmp_path, capsys):
-    words = ["pretrain", "--table", str(study / "table.biom"), "--epochs", "1", "--device", "cpu", "--threads", "1"]
-    words += ["--embedding-dim", "16", "--attention-heads", "2", "--attention-layers", "1", "--batch-size", "32"]
+    words = [
+        "pretrain",
+        "--table",
+        str(study / "table.biom"),
+        "--epochs",
+        "1",
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+    ]
+    words += [
+        "--embedding-dim",
+        "16",
+        "--attention-heads",
+        "2",
+        "--attention-layers",
+        "1",
+        "--batch-size",
+        "32",
+    ]
     assert main([*words, "--output-dir", str(tmp_path / "alone")]) == 0
     alone = capsys.readouterr().err
-    assert main([*words, "--tree", str(study / "tree.nwk"), "--output-dir", str(tmp_path / "tree")]) == 0
+    assert (
+        main([*words, "--tree", str(study / "tree.nwk"), "--output-dir", str(tmp_path / "tree")])
+        == 0
+    )
     with_tree = capsys.readouterr().err
-    for text, losses in ((alone, "masked nucleotides, masked counts"), (with_tree, "unifrac, masked nucleotides")):
+    for text, losses in (
+        (alone, "masked nucleotides, masked counts"),
+        (with_tree, "unifrac, masked nucleotides"),
+    ):
         (line,) = [line for line in text.splitlines() if line.startswith("pretrain: CPU")]
         assert "80 ASVs, rarefied to" in line
         assert f"losses: {losses}" in line
@@ -120,15 +166,26 @@ def test_a_run_says_at_its_start_what_it_learns_where(study, tmp_path, capsys):
     assert "no UniFrac term" not in with_tree
 
 
-def test_a_frozen_encoder_learns_no_unifrac_and_covariates_are_warned_of_once(study, tmp_path, capsys):
-    """The start named UniFrac, which frozen weights cannot learn; each fold repeated the warnings of covariates."""
+def test_a_frozen_encoder_learns_no_unifrac_and_covariates_are_warned_of_once(
+    study, tmp_path, capsys
+):
+    """The start named UniFrac, which frozen weights cannot learn; each fold repeated the warnings
+    of covariates.
+    """
     lines = (study / "metadata.tsv").read_text().splitlines()
     cells = [f"{line}\t{'' if at == 5 else 'ab'[at % 2]}" for at, line in enumerate(lines)]
     (tmp_path / "m.tsv").write_text("\n".join([f"{lines[0]}\tdrug", *cells[1:]]) + "\n")
-    words = f"train --table {study}/table.biom --tree {study}/tree.nwk --metadata {tmp_path}/m.tsv --rarefy-depth 300 "
-    words += "--metadata-column ph --categorical-columns drug --freeze-base --cv 2 --epochs 1 --embedding-dim 16 "
+    words = (
+        f"train --table {study}/table.biom --tree {study}/tree.nwk --metadata "
+        f"{tmp_path}/m.tsv --rarefy-depth 300 "
+    )
     words += (
-        f"--attention-heads 2 --attention-layers 1 --members deep --device cpu --threads 1 --output-dir {tmp_path}/run"
+        "--metadata-column ph --categorical-columns drug --freeze-base --cv 2 --epochs 1 "
+        "--embedding-dim 16 "
+    )
+    words += (
+        "--attention-heads 2 --attention-layers 1 --members deep --device cpu --threads 1 "
+        f"--output-dir {tmp_path}/run"
     )
     assert main(words.split()) == 0
     text = capsys.readouterr().err

@@ -1,4 +1,6 @@
-"""Options of `aam train`, each shown by its effect on predictions of a small model that was saved and loaded."""
+"""Options of `aam train`, each shown by its effect on predictions of a small model that was saved
+and loaded.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,17 @@ from aam.io.metadata import read_metadata
 pytestmark = pytest.mark.slow
 
 
-SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 16 --rarefy-depth 300 --threads 1"
+SMALL = (
+    "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 16 "
+    "--rarefy-depth 300 --threads 1"
+)
 
 
 @pytest.fixture(scope="module")
 def study(simulate_study) -> Path:
-    """60 samples; `shifted` is pH, 100 higher in every biome but the first; `told` is known from season and `null`."""
+    """60 samples; `shifted` is pH, 100 higher in every biome but the first; `told` is known from
+    season and `null`.
+    """
     folder = simulate_study()
     metadata = read_metadata(folder / "metadata.tsv")
     biomes = sorted(set(metadata.columns["biome"]))
@@ -39,7 +46,10 @@ def study(simulate_study) -> Path:
 def predicted(study: Path, output: Path, words: str, more: str = "") -> tuple[Path, object]:
     """The model's folder and what it predicts for the study."""
     inputs = f"--table {study}/table.biom --metadata {study}/shifted.tsv"
-    train = f"train {inputs} {SMALL} --members deep --epochs 12 --lr 3e-3 --patience 0 --validation-size 0"
+    train = (
+        f"train {inputs} {SMALL} --members deep --epochs 12 --lr 3e-3 --patience 0 "
+        "--validation-size 0"
+    )
     train += f" --test-size 0 --output-dir {output}"
     assert main([*train.split(), *words.split()]) == 0
     written = output.parent / f"{output.name}.tsv"
@@ -52,13 +62,17 @@ def test_categories_have_scales_of_their_own(study, tmp_path, capsys, refused):
     words = "--metadata-column shifted --target-transform zscore-category --normalize-by biome"
     model, predictions = predicted(study, tmp_path / "by", words, f"--metadata {study}/shifted.tsv")
     truth = read_metadata(study / "shifted.tsv").numbers("shifted", predictions.sample_ids)
-    assert np.abs(predictions.values["shifted"] - truth).max() < 6, "each sample is near 7 or near 107, as its biome is"
+    assert np.abs(predictions.values["shifted"] - truth).max() < 6, (
+        "each sample is near 7 or near 107, as its biome is"
+    )
     capsys.readouterr()
     words = f"predict --model {model} --table {study}/table.biom --output {tmp_path}/p.tsv"
     other = tmp_path / "other.tsv"
     rows = [line.split("\t") for line in (study / "shifted.tsv").read_text().splitlines()]
     other.write_text(
-        "\n".join("\t".join([*row[:3], "moon" if at else row[3], *row[4:]]) for at, row in enumerate(rows))
+        "\n".join(
+            "\t".join([*row[:3], "moon" if at else row[3], *row[4:]]) for at, row in enumerate(rows)
+        )
     )
     assert main([*words.replace("p.tsv", "moon.tsv").split(), "--metadata", str(other)]) == 0
     assert "no scale is known for 'moon' of 'biome'; that of all is used" in capsys.readouterr().err
@@ -70,7 +84,10 @@ def test_categories_have_scales_of_their_own(study, tmp_path, capsys, refused):
 def test_the_asymmetric_loss_leans_to_the_cheaper_side(study, tmp_path):
     means = {}
     for over, under in ((20, 1), (1, 20)):
-        words = f"--metadata-column ph --loss-type asymmetric --over-penalty {over} --under-penalty {under}"
+        words = (
+            f"--metadata-column ph --loss-type asymmetric --over-penalty {over} "
+            f"--under-penalty {under}"
+        )
         _, predictions = predicted(study, tmp_path / f"over-{over}", words)
         means[over] = predictions.values["ph"].mean()
     assert means[20] < means[1] - 0.3
@@ -80,13 +97,15 @@ def test_weights_of_classes_move_predictions(study, tmp_path):
     shares = {}
     for weights in ("1 1 1 1", "1 1 1 60"):
         _, predictions = predicted(
-            study, tmp_path / weights[-2:].strip(), f"--metadata-column biome --class-weights {weights}"
+            study,
+            tmp_path / weights[-2:].strip(),
+            f"--metadata-column biome --class-weights {weights}",
         )
         shares[weights] = predictions.probabilities["biome"].mean(axis=0)
     assert shares["1 1 1 60"][3] > shares["1 1 1 1"][3] + 0.1
 
 
-# --- targets -----------------------------------------------------------------------------------------------
+# --- targets -----------------------------------------------------------------------------------
 
 
 def weights_of(model: Path) -> dict[str, np.ndarray]:
@@ -100,7 +119,10 @@ def usual(study, tmp_path_factory):
 
 
 def test_quantiles_are_written_ordered_and_hold_the_truth(study, tmp_path):
-    words = "--metadata-column ph null --loss-config ph=quantile null=mae --quantiles 0.05,0.5,0.95 --out-dim 2"
+    words = (
+        "--metadata-column ph null --loss-config ph=quantile null=mae --quantiles "
+        "0.05,0.5,0.95 --out-dim 2"
+    )
     _, predictions = predicted(study, tmp_path / "q", words)
     assert list(predictions.quantiles) == ["ph"]
     assert [spec.quantiles for spec in predictions.specs] == [(0.05, 0.5, 0.95), ()]
@@ -125,16 +147,22 @@ def test_losses_differ(study, tmp_path, usual, loss):
 
 @pytest.mark.parametrize("transform", ["none", "minmax", "log-minmax", "log-zscore"])
 def test_transforms_are_undone(study, tmp_path, usual, transform):
-    _, predictions = predicted(study, tmp_path / "run", f"--metadata-column ph --target-transform {transform}")
+    _, predictions = predicted(
+        study, tmp_path / "run", f"--metadata-column ph --target-transform {transform}"
+    )
     truth = read_metadata(study / "shifted.tsv").numbers("ph", predictions.sample_ids)
     assert np.abs(predictions.values["ph"] - truth).mean() < 1.2
     assert np.abs(predictions.values["ph"] - usual[1].values["ph"]).max() > 1e-3
 
 
-@pytest.mark.parametrize("words", ["--bounded-targets", "--output-activation softplus", "--output-activation relu"])
+@pytest.mark.parametrize(
+    "words", ["--bounded-targets", "--output-activation softplus", "--output-activation relu"]
+)
 def test_predictions_stay_in_their_range(study, tmp_path, words):
     """A rate a hundred times too high drives all to the ends."""
-    _, predictions = predicted(study, tmp_path / "run", f"--metadata-column ph {words} --lr 0.3 --max-bp 150")
+    _, predictions = predicted(
+        study, tmp_path / "run", f"--metadata-column ph {words} --lr 0.3 --max-bp 150"
+    )
     truth = read_metadata(study / "shifted.tsv").numbers("ph", predictions.sample_ids)
     values = predictions.values["ph"]
     assert values.min() >= (truth.min() if "bounded" in words else 0) - 1e-4
@@ -146,8 +174,14 @@ def test_predictions_stay_in_their_range(study, tmp_path, words):
 @pytest.mark.parametrize(
     ("words", "shapes"),
     [
-        ("--regressor-hidden-dims 12,6", {"target.deeper.0.weight": (6, 12), "target.linear.weight": (1, 16)}),
-        ("--regressor-hidden-dims 12 --no-residual-regression-head", {"target.linear.weight": (1, 12)}),
+        (
+            "--regressor-hidden-dims 12,6",
+            {"target.deeper.0.weight": (6, 12), "target.linear.weight": (1, 16)},
+        ),
+        (
+            "--regressor-hidden-dims 12 --no-residual-regression-head",
+            {"target.linear.weight": (1, 12)},
+        ),
         ("--target-layer-norm", {"target.norm.weight": (16,)}),
         ("--learnable-output-scale", {"target.scale": (1,)}),
         ("--regressor-dropout 0.5", {}),
@@ -175,7 +209,10 @@ def test_weights_of_categories_move_predictions(study, tmp_path):
     means = []
     for heavy in (0, 1):
         each = " ".join(f"{biome}={float(place == heavy)}" for place, biome in enumerate(biomes))
-        words = f"--metadata-column shifted --categorical-loss-weight-column biome --categorical-loss-weights {each}"
+        words = (
+            "--metadata-column shifted --categorical-loss-weight-column biome "
+            f"--categorical-loss-weights {each}"
+        )
         _, predictions = predicted(study, tmp_path / str(heavy), words)
         means.append(predictions.values["shifted"].mean())
     assert means[1] > means[0] + 10
@@ -185,8 +222,14 @@ def test_numbers_may_be_classes_and_the_best_epoch_is_by_the_figure_asked_for(st
     rows = (study / "shifted.tsv").read_text().splitlines()
     lines = [f"{row}\t{'plate' if not n else n % 2}" for n, row in enumerate(rows)]
     (tmp_path / "plates.tsv").write_text("\n".join(lines) + "\n")
-    inputs = f"--table {study}/table.biom --metadata {tmp_path}/plates.tsv {SMALL} --epochs 6 --lr 3e-3 --patience 0"
-    words = f"train {inputs} --metadata-column plate --classifier --best-metric f1 --output-dir {tmp_path}/run"
+    inputs = (
+        f"--table {study}/table.biom --metadata {tmp_path}/plates.tsv {SMALL} --epochs 6 "
+        "--lr 3e-3 --patience 0"
+    )
+    words = (
+        f"train {inputs} --metadata-column plate --classifier --best-metric f1 --output-dir "
+        f"{tmp_path}/run"
+    )
     words += " --members deep"
     assert main(words.split()) == 0
     assert "plate=0\tplate=1" in (tmp_path / "run" / "predictions.tsv").read_text().splitlines()[0]
@@ -197,7 +240,7 @@ def test_numbers_may_be_classes_and_the_best_epoch_is_by_the_figure_asked_for(st
     assert scores.index(max(scores)) == best
 
 
-# --- covariates --------------------------------------------------------------------------------------------
+# --- covariates --------------------------------------------------------------------------------
 
 
 def error(predictions, study: Path, metadata: Path | None = None) -> float:
@@ -214,9 +257,13 @@ def error(predictions, study: Path, metadata: Path | None = None) -> float:
         ),
         ("--categorical-fusion add", {"covariates.project.weight": (16, 32)}),
         ("--categorical-fusion gmu", {"covariates.gate.weight": (16, 48)}),
-        ("--categorical-fusion cross-attention --cross-attn-heads 2", {"covariates.attention.null": (1, 1, 16)}),
         (
-            "--categorical-fusion perceiver --cross-attn-heads 1 --perceiver-num-latents 3 --perceiver-num-layers 1",
+            "--categorical-fusion cross-attention --cross-attn-heads 2",
+            {"covariates.attention.null": (1, 1, 16)},
+        ),
+        (
+            "--categorical-fusion perceiver --cross-attn-heads 1 --perceiver-num-latents 3 "
+            "--perceiver-num-layers 1",
             {"covariates.latents": (3, 16), "covariates.layers.0.query.weight": (16, 16)},
         ),
     ],
@@ -224,8 +271,13 @@ def error(predictions, study: Path, metadata: Path | None = None) -> float:
 )
 def test_covariates_are_read(study, tmp_path, capsys, words, shapes):
     """What only season and `null` tell is predicted with them; new categories are unknown."""
-    both = f"--metadata-column told --categorical-columns season --numeric-columns null {words} --categorical-lr 3e-2"
-    model, predictions = predicted(study, tmp_path / "with", both, f"--metadata {study}/shifted.tsv")
+    both = (
+        f"--metadata-column told --categorical-columns season --numeric-columns null {words} "
+        "--categorical-lr 3e-2"
+    )
+    model, predictions = predicted(
+        study, tmp_path / "with", both, f"--metadata {study}/shifted.tsv"
+    )
     truth = read_metadata(study / "shifted.tsv").numbers("told", predictions.sample_ids)
     trivial = float(np.abs(truth - np.median(truth)).mean())
     assert error(predictions, study) < 0.5 * trivial
@@ -234,12 +286,19 @@ def test_covariates_are_read(study, tmp_path, capsys, words, shapes):
     text = (study / "shifted.tsv").read_text()
     new = tmp_path / "new.tsv"
     new.write_text(text.replace("winter", "monsoon"))
-    predict = f"predict --model {model} --table {study}/table.biom --output {tmp_path}/new-predicted.tsv"
+    predict = (
+        f"predict --model {model} --table {study}/table.biom --output {tmp_path}/new-predicted.tsv"
+    )
     capsys.readouterr()
     assert main([*predict.split(), "--metadata", str(new)]) == 0
-    assert "in categories that no training sample has ('monsoon'); read as unknown" in capsys.readouterr().err
+    assert (
+        "in categories that no training sample has ('monsoon'); read as unknown"
+        in capsys.readouterr().err
+    )
     again = read_predictions(tmp_path / "new-predicted.tsv")
-    winter = np.array([cell == "winter" for cell in read_metadata(study / "shifted.tsv").columns["season"]])
+    winter = np.array(
+        [cell == "winter" for cell in read_metadata(study / "shifted.tsv").columns["season"]]
+    )
     apart = np.abs(again.values["told"] - predictions.values["told"])
     assert apart[~winter].max() < 1e-5
     assert apart[winter].min() > 0.01
@@ -247,41 +306,62 @@ def test_covariates_are_read(study, tmp_path, capsys, words, shapes):
 
 def test_a_model_that_reads_covariates_needs_them(study, tmp_path, capsys, refused):
     words = "--metadata-column told --categorical-columns season --numeric-columns null"
-    model, predictions = predicted(study, tmp_path / "run", words, f"--metadata {study}/shifted.tsv")
+    model, predictions = predicted(
+        study, tmp_path / "run", words, f"--metadata {study}/shifted.tsv"
+    )
     plain = f"--model {model} --table {study}/table.biom"
     capsys.readouterr()
     assert main(f"predict {plain} --output {tmp_path}/p.tsv".split()) == 2
-    assert "--metadata: not given, but columns 'season', 'null' are asked for" in capsys.readouterr().err
+    assert (
+        "--metadata: not given, but columns 'season', 'null' are asked for"
+        in capsys.readouterr().err
+    )
     rows = (study / "shifted.tsv").read_text().splitlines()
     fewer, bare = tmp_path / "fewer.tsv", tmp_path / "bare.tsv"
     fewer.write_text("\n".join(rows[:-3]) + "\n")
     bare.write_text("\n".join(row.rpartition("\t")[0].rpartition("\t")[0] for row in rows) + "\n")
-    assert "no column 'null'" in refused(main, f"predict {plain} --output {tmp_path}/p.tsv --metadata {bare}".split())
+    assert "no column 'null'" in refused(
+        main, f"predict {plain} --output {tmp_path}/p.tsv --metadata {bare}".split()
+    )
     assert main(f"predict {plain} --output {tmp_path}/p.tsv --metadata {fewer}".split()) == 2
     assert "3 of 60 samples of the table have no row" in capsys.readouterr().err
-    assert main(f"predict {plain} --output {tmp_path}/p.tsv --metadata {fewer} --missing drop".split()) == 0
+    assert (
+        main(f"predict {plain} --output {tmp_path}/p.tsv --metadata {fewer} --missing drop".split())
+        == 0
+    )
     some = read_predictions(tmp_path / "p.tsv")
     assert some.sample_ids == predictions.sample_ids
     assert sum(note != "" for note in some.notes) == 3
     is_predicted = np.array([note == "" for note in some.notes])
-    np.testing.assert_allclose(some.values["told"][is_predicted], predictions.values["told"][is_predicted], rtol=1e-5)
+    np.testing.assert_allclose(
+        some.values["told"][is_predicted], predictions.values["told"][is_predicted], rtol=1e-5
+    )
     assert np.isnan(some.values["told"][~is_predicted]).all()
     evaluate = f"evaluate {plain} --metadata {study}/shifted.tsv --output-dir {tmp_path}/evaluation"
     assert main(evaluate.split()) == 0
     judged = read_predictions(tmp_path / "evaluation" / "predictions.tsv")
     np.testing.assert_allclose(judged.values["told"], predictions.values["told"], rtol=1e-5)
-    assert main(f"embed {plain} --output-dir {tmp_path}/vectors".split()) == 0, "vectors are of the ASVs alone"
+    assert main(f"embed {plain} --output-dir {tmp_path}/vectors".split()) == 0, (
+        "vectors are of the ASVs alone"
+    )
 
 
-def test_outputs_scale_by_category_and_hidden_categories_teach_unknown(study, tmp_path, monkeypatch):
-    words = "--metadata-column told --categorical-columns season --conditional-output-scaling season --weight-decay 0"
+def test_outputs_scale_by_category_and_hidden_categories_teach_unknown(
+    study, tmp_path, monkeypatch
+):
+    words = (
+        "--metadata-column told --categorical-columns season --conditional-output-scaling "
+        "season --weight-decay 0"
+    )
     metadata = f"--metadata {study}/shifted.tsv"
     learned = {}
     for share in ("0", "0.5"):
         monkeypatch.setattr("aam.training.inputs.HIDDEN_COVARIATES", float(share))
         model, _ = predicted(study, tmp_path / share, words, metadata)
         learned[share] = weights_of(model)
-    factors = {share: weights["target.factors.0.weight"][:, 0] for share, weights in learned.items()}
+    factors = {
+        share: weights["target.factors.0.weight"][:, 0] for share, weights in learned.items()
+    }
     assert (factors["0"][1:] != 1).all()
     assert factors["0"][0] == 1, "never seen, unknown stays as it began"
     assert (factors["0.5"] != 1).all()
@@ -301,7 +381,9 @@ def test_an_encoder_is_taken_over_with_a_report(study, tmp_path, capsys, refused
     assert "tensors loaded (asv, sample)" in stderr
     assert "tensors new (covariates, target)" in stderr
     assert "tensors ignored (count, distance)" in stderr
-    second, _ = predicted(study, tmp_path / "second", f"{words} biome --pretrained-encoder {first}", metadata)
+    second, _ = predicted(
+        study, tmp_path / "second", f"{words} biome --pretrained-encoder {first}", metadata
+    )
     stderr = capsys.readouterr().err
     assert "tensors loaded (asv, sample)" in stderr
     assert "tensors ignored (covariates, target)" in stderr
@@ -315,7 +397,10 @@ def test_an_encoder_is_taken_over_with_a_report(study, tmp_path, capsys, refused
     for suffix in ("pt", "ckpt"):
         old = tmp_path / f"best.{suffix}"
         old.write_bytes(b"PK")
-        train = f"train --table {study}/table.biom --metadata {study}/shifted.tsv {SMALL} --output-dir {tmp_path}/no"
+        train = (
+            f"train --table {study}/table.biom --metadata {study}/shifted.tsv {SMALL} "
+            f"--output-dir {tmp_path}/no"
+        )
         stderr = refused(main, f"{train} --metadata-column ph --pretrained-encoder {old}".split())
         assert "retrain with `aam pretrain --table" in " ".join(stderr.split())
         assert not (tmp_path / "no").exists()

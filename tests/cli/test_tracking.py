@@ -1,4 +1,6 @@
-"""Training with --track: a local MLflow server, and Weights & Biases offline, hold what metrics.jsonl holds."""
+"""Training with --track: a local MLflow server, and Weights & Biases offline, hold what
+metrics.jsonl holds.
+"""
 
 from __future__ import annotations
 
@@ -26,24 +28,46 @@ START_LIMIT = 240
 
 
 def python(source: str, folder: Path, **environment: str) -> str:
-    """Run Python apart, as the trackers leave threads and settings behind, and return what it printed."""
+    """Run Python apart, as the trackers leave threads and settings behind, and return what it
+    printed.
+    """
     words, settings = [sys.executable, "-c", source], os.environ | OFFLINE | environment
-    return subprocess.run(words, cwd=folder, env=settings, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        words, cwd=folder, env=settings, capture_output=True, text=True, check=True
+    ).stdout
 
 
-def train(study: Path, folder: Path, tracker: str, **environment: str) -> dict[tuple[str, int], float]:
+def train(
+    study: Path, folder: Path, tracker: str, **environment: str
+) -> dict[tuple[str, int], float]:
     """Train in `folder` with the tracker; return what metrics.jsonl holds, by metric and step."""
-    words = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph --threads 1"
-    words += " --group-column subject --rarefy-depth 300 --embedding-dim 16 --attention-layers 1 --attention-heads 2"
+    words = (
+        f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column "
+        "ph --threads 1"
+    )
+    words += (
+        " --group-column subject --rarefy-depth 300 --embedding-dim 16 --attention-layers 1 "
+        "--attention-heads 2"
+    )
     words += f" --members deep --epochs 2 --track {tracker} --output-dir run"
-    python(f"import sys; from aam.cli.main import main; sys.exit(main({words.split()}))", folder, **environment)
-    records = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
-    return {(name, one["step"]): value for one in records for name, value in metrics_of(one).items()}
+    python(
+        f"import sys; from aam.cli.main import main; sys.exit(main({words.split()}))",
+        folder,
+        **environment,
+    )
+    records = [
+        json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
+    return {
+        (name, one["step"]): value for one in records for name, value in metrics_of(one).items()
+    }
 
 
 def check(printed: str, expected: dict[tuple[str, int], float]) -> None:
     """Compare what a tracker printed with the metrics of the run."""
-    found = {(name, step): float(value) for name, step, value in json.loads(printed.split("READ")[1])}
+    found = {
+        (name, step): float(value) for name, step, value in json.loads(printed.split("READ")[1])
+    }
     assert len(found) > 10
     assert found.keys() == expected.keys()
     for key, value in expected.items():
@@ -56,10 +80,17 @@ def server(tmp_path: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = f"-m mlflow server --host 127.0.0.1 --port {port} --workers 1 --backend-store-uri sqlite:///mlflow.db"
+    words = (
+        f"-m mlflow server --host 127.0.0.1 --port {port} --workers 1 --backend-store-uri "
+        "sqlite:///mlflow.db"
+    )
     with (tmp_path / "server.log").open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, *words.split()], cwd=tmp_path, stdout=output, stderr=output, start_new_session=True
+            [sys.executable, *words.split()],
+            cwd=tmp_path,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
     try:
         waited_until = time.monotonic() + START_LIMIT
@@ -77,7 +108,10 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 
 @needs("mlflow")
-@pytest.mark.skipif(importlib.util.find_spec("flask") is None, reason="no server in mlflow-skinny: pip install mlflow")
+@pytest.mark.skipif(
+    importlib.util.find_spec("flask") is None,
+    reason="no server in mlflow-skinny: pip install mlflow",
+)
 def test_an_mlflow_server_holds_what_a_run_has_recorded(study, server, tmp_path):
     expected = train(study, tmp_path, "mlflow", MLFLOW_TRACKING_URI=server)
     reader = f"""
@@ -99,5 +133,7 @@ print("READ" + json.dumps([(one.key, one.step, one.value) for one in metrics]))
 @needs("wandb")
 def test_wandb_offline_holds_what_a_run_has_recorded(study, tmp_path):
     expected = train(study, tmp_path, "wandb")
-    reader = f"import json\nfrom pathlib import Path\n{READ_WANDB}\nprint('READ' + json.dumps(found))"
+    reader = (
+        f"import json\nfrom pathlib import Path\n{READ_WANDB}\nprint('READ' + json.dumps(found))"
+    )
     check(python(reader, tmp_path / "run"), expected)

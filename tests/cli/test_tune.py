@@ -1,4 +1,6 @@
-"""`aam tune`: a search that was killed goes on, sees no test sample, and gives options for train."""
+"""`aam tune`: a search that was killed goes on, sees no test sample, and gives options for
+train.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,20 @@ val_prediction_passes = { low = 1, high = 3 }
 lr = { low = 1e-5, high = 1e-2, log = true }
 """
 TRIALS, RANDOM_TRIALS = 5, 2
-OF_STUDY = "--table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph --rarefy-depth 300"
+OF_STUDY = (
+    "--table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph "
+    "--rarefy-depth 300"
+)
 OF_STUDY += " --threads 1 --inner-folds 2"
 
 
 def options_of(study: Path, output: Path) -> list[str]:
     space = output.parent / "space.toml"
     space.write_text(SPACE)
-    words = f"tune {OF_STUDY.format(study=study)} --group-column subject --test-size 0.25 --trials {TRIALS}"
+    words = (
+        f"tune {OF_STUDY.format(study=study)} --group-column subject --test-size 0.25 "
+        f"--trials {TRIALS}"
+    )
     words += " --embedding-dim 16 --attention-layers 1 --attention-heads 2"
     return f"{words} --search-space {space} --output-dir {output}".split()
 
@@ -53,9 +61,14 @@ def trials(folder: Path) -> list[dict[str, str]]:
 
 def start(words: list[str]) -> subprocess.Popen[str]:
     """Start a search in a process of its own, whose trials learn from earlier ones soon."""
-    source = f"import sys, aam.commands.tune as tune, aam.cli.main; tune.RANDOM_TRIALS = {RANDOM_TRIALS}; "
+    source = (
+        "import sys, aam.commands.tune as tune, aam.cli.main; tune.RANDOM_TRIALS = "
+        f"{RANDOM_TRIALS}; "
+    )
     source += "sys.exit(aam.cli.main.main(sys.argv[1:]))"
-    return subprocess.Popen([sys.executable, "-c", source, *words], stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", source, *words], stderr=subprocess.PIPE, text=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +81,7 @@ def search(study: Path) -> Path:
     return folder
 
 
-# --- search space ------------------------------------------------------------------------------------------
+# --- search space ------------------------------------------------------------------------------
 
 
 @needs_optuna
@@ -77,8 +90,10 @@ def test_the_default_space_holds_the_default_options():
     assert search_space(config, None) == DEFAULT_SPACE
     usual = config.train
     assert start_values(config, DEFAULT_SPACE) == {
-        "train.lr": usual.lr, "train.epochs": usual.epochs, "model.dropout": config.model.dropout
-    }  # fmt: skip
+        "train.lr": usual.lr,
+        "train.epochs": usual.epochs,
+        "model.dropout": config.model.dropout,
+    }
     given = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=3))
     assert "train.epochs" not in search_space(given, None)
 
@@ -87,16 +102,23 @@ def test_the_default_space_holds_the_default_options():
 def test_everything_wrong_with_a_space_is_said(tmp_path):
     path = tmp_path / "space.toml"
     path.write_text(
-        "[train]\nlearning = [1, 2]\nlr = { low = 2, high = 1 }\nepochs = [0, 3]\noptimizer = ['adamw', 'adamax']\n"
-        "[data]\nrarefy_depth = [1, 2]\n[targets]\nclassifier = [true, false]\n[model]\nattention_heads = [3, 5]\n"
+        "[train]\nlearning = [1, 2]\nlr = { low = 2, high = 1 }\nepochs = [0, 3]\noptimizer = "
+        "['adamw', 'adamax']\n"
+        "[data]\nrarefy_depth = [1, 2]\n[targets]\nclassifier = [true, "
+        "false]\n[model]\nattention_heads = [3, 5]\n"
     )
     with pytest.raises(InputError) as caught:
         search_space(FineTuneConfig(), path)
     text = "\n".join(caught.value.problems)
     for part in (
-        "unknown key 'learning'", "`low <= high` must hold", "--epochs is 0", "'adamax'", "'data' is no section",
-        "'classifier' changes what is compared", "--embedding-dim 96 is not divisible by --attention-heads 5",
-    ):  # fmt: skip
+        "unknown key 'learning'",
+        "`low <= high` must hold",
+        "--epochs is 0",
+        "'adamax'",
+        "'data' is no section",
+        "'classifier' changes what is compared",
+        "--embedding-dim 96 is not divisible by --attention-heads 5",
+    ):
         assert part in text, text
     assert len({*caught.value.problems}) == len(caught.value.problems)
     path.write_text("")
@@ -104,7 +126,7 @@ def test_everything_wrong_with_a_space_is_said(tmp_path):
         search_space(FineTuneConfig(), path)
 
 
-# --- command -----------------------------------------------------------------------------------------------
+# --- command -----------------------------------------------------------------------------------
 
 
 @needs_optuna
@@ -113,7 +135,9 @@ def test_a_dry_run_writes_nothing_and_prints_a_space_that_is_read(study, tmp_pat
     printed = capsys.readouterr().out
     (tmp_path / "printed.toml").write_text(printed)
     config = FineTuneConfig()
-    assert search_space(config, tmp_path / "printed.toml") == search_space(config, tmp_path / "space.toml")
+    assert search_space(config, tmp_path / "printed.toml") == search_space(
+        config, tmp_path / "space.toml"
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -124,10 +148,15 @@ def test_more_inner_folds_than_groups_are_refused_by_their_name(study, tmp_path,
     assert not (tmp_path / "out").exists()
 
 
-def test_a_missing_library_is_said_before_anything_is_written(study, tmp_path, refused, monkeypatch):
+def test_a_missing_library_is_said_before_anything_is_written(
+    study, tmp_path, refused, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "optuna", None)
     message = refused(main, options_of(study, tmp_path / "out"))
-    assert "aam tune needs optuna, which is not installed: pip install 'attention-all-microbes[tune]'" in message
+    assert (
+        "aam tune needs optuna, which is not installed: pip install 'attention-all-microbes[tune]'"
+        in message
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -136,14 +165,25 @@ def test_a_missing_library_is_said_before_anything_is_written(study, tmp_path, r
 def test_the_best_options_train_on_the_split_of_the_search(study, search, tmp_path):
     rows = trials(search)
     assert [row["trial"] for row in rows] == [str(place + 1) for place in range(TRIALS)]
-    best = min((row for row in rows if row["state"] == "complete"), key=lambda row: float(row["relative-error"]))
+    best = min(
+        (row for row in rows if row["state"] == "complete"),
+        key=lambda row: float(row["relative-error"]),
+    )
     config = read_config(search / "best.toml", FineTuneConfig())
     assert str(list(config.targets.members)).replace("'", '"') == best["targets.members"]
     assert config.train.lr == float(best["train.lr"])
-    assert main(["train", "--config", str(search / "best.toml"), "--output-dir", str(tmp_path / "run")]) == 0
+    assert (
+        main(
+            ["train", "--config", str(search / "best.toml"), "--output-dir", str(tmp_path / "run")]
+        )
+        == 0
+    )
     assert (tmp_path / "run" / "split.tsv").read_bytes() == (search / "split.tsv").read_bytes()
     with (search / "importance.tsv").open() as file:
-        shares = {row["option"]: float(row["importance"]) for row in csv.DictReader(file, dialect="excel-tab")}
+        shares = {
+            row["option"]: float(row["importance"])
+            for row in csv.DictReader(file, dialect="excel-tab")
+        }
     assert shares.keys() == {"targets.members", "targets.val_prediction_passes", "train.lr"}
     assert sum(shares.values()) == pytest.approx(1)
     assert not list((search / "trials").glob("*"))
@@ -169,7 +209,9 @@ def test_no_trial_sees_the_test_samples(study, search, tmp_path, monkeypatch):
     (changed / "metadata.tsv").write_text("".join("\t".join(row) + "\n" for row in [header, *rows]))
     monkeypatch.setattr(tune, "RANDOM_TRIALS", RANDOM_TRIALS)
     assert main(options_of(changed, tmp_path / "out")) == 0
-    assert read_split(tmp_path / "out" / "split.tsv").ids("test") == read_split(search / "split.tsv").ids("test")
+    assert read_split(tmp_path / "out" / "split.tsv").ids("test") == read_split(
+        search / "split.tsv"
+    ).ids("test")
     assert trials(tmp_path / "out") == trials(search)
 
 
@@ -192,16 +234,23 @@ def test_a_search_that_was_killed_goes_on(study, search, tmp_path):
     assert re.findall(r"trial (\d+ of \d+) (?:complete|pruned)", message) == ["5 of 6", "6 of 6"]
     rows, uninterrupted = trials(tmp_path / "out"), trials(search)
     assert [row.pop("trial") for row in rows] == ["1", "2", "3", "5", "6"]
-    assert rows[:4] == [{name: value for name, value in row.items() if name != "trial"} for row in uninterrupted[:4]]
+    assert rows[:4] == [
+        {name: value for name, value in row.items() if name != "trial"} for row in uninterrupted[:4]
+    ]
     assert not list((tmp_path / "out" / "trials").glob("*"))
     assert (tmp_path / "out" / "best.toml").exists()
 
 
 @needs_optuna
 @pytest.mark.slow
-def test_a_search_whose_trials_are_lost_starts_as_it_was_asked_and_damage_is_named(study, tmp_path, capsys, refused):
+def test_a_search_whose_trials_are_lost_starts_as_it_was_asked_and_damage_is_named(
+    study, tmp_path, capsys, refused
+):
     folder = tmp_path / "out"
-    words = f"{OF_STUDY.format(study=study)} --trials 2 --search-space {tmp_path}/space.toml --resume-from auto"
+    words = (
+        f"{OF_STUDY.format(study=study)} --trials 2 --search-space {tmp_path}/space.toml "
+        "--resume-from auto"
+    )
     (tmp_path / "space.toml").write_text('[targets]\nmembers = [["kernel"], ["presence"]]\n')
     # Neither is what is used as these options stand.
     assert main(["tune", *words.split(), "--output-dir", str(tmp_path / "other")]) == 0
@@ -227,7 +276,9 @@ def test_a_trial_worse_than_the_median_is_ended_early(study, tmp_path, monkeypat
     found = {}
     for name, more in (("pruned", []), ("free", ["--no-prune"])):
         words = options_of(study, tmp_path / name)
-        (tmp_path / "space.toml").write_text('[targets]\nmembers = [["presence"], ["kernel"], ["forest"]]\n')
+        (tmp_path / "space.toml").write_text(
+            '[targets]\nmembers = [["presence"], ["kernel"], ["forest"]]\n'
+        )
         assert main([*words, *more]) == 0
         found[name] = trials(tmp_path / name), capsys.readouterr().err
     (pruned, message), (free, _) = found.values()
@@ -238,10 +289,15 @@ def test_a_trial_worse_than_the_median_is_ended_early(study, tmp_path, monkeypat
     early, full = pruned[ended], free[ended]
     assert early["targets.members"] == full["targets.members"]
     assert f"trial {ended + 1} of {TRIALS} pruned" in message
-    assert early["relative-error"] != full["relative-error"], "it is that of the one part that was predicted"
+    assert early["relative-error"] != full["relative-error"], (
+        "it is that of the one part that was predicted"
+    )
     before = sorted(float(row["relative-error"]) for row in free[:ended])
     assert float(full["relative-error"]) > before[len(before) // 2], "nothing good was thrown away"
-    best = [min(float(row["relative-error"]) for row in rows if row["state"] == "complete") for rows in (pruned, free)]
+    best = [
+        min(float(row["relative-error"]) for row in rows if row["state"] == "complete")
+        for rows in (pruned, free)
+    ]
     assert best[0] == best[1]
 
 

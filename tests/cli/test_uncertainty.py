@@ -22,26 +22,37 @@ pytestmark = pytest.mark.slow
 
 
 CPU = torch.device("cpu")
-SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 32 --threads 1 --epochs 1"
+SMALL = (
+    "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 32 --threads 1 "
+    "--epochs 1"
+)
 
 
 def train(study: Path, output: Path, more: str) -> list[str]:
     words = f"train --table {study}/table.biom --rarefy-depth 300 {SMALL} --output-dir {output} "
-    return [*words.split(), *(more if "--metadata " in more else f"--metadata {study}/metadata.tsv {more}").split()]
+    return [
+        *words.split(),
+        *(more if "--metadata " in more else f"--metadata {study}/metadata.tsv {more}").split(),
+    ]
 
 
 @pytest.fixture(scope="module")
 def run(study: Path) -> Path:
     """Three folds of two targets; every sample is a group of its own."""
     folder = study.parent / "run"
-    assert main(train(study, folder, "--metadata-column ph biome --cv 3 --stratify biome --ensemble")) == 0
+    assert (
+        main(train(study, folder, "--metadata-column ph biome --cv 3 --stratify biome --ensemble"))
+        == 0
+    )
     return folder
 
 
-# --- ensembles ---------------------------------------------------------------------------------------------
+# --- ensembles ---------------------------------------------------------------------------------
 
 
-def test_an_ensemble_predicts_the_mean_of_its_members(study: Path, run: Path, tmp_path: Path, predict_study) -> None:
+def test_an_ensemble_predicts_the_mean_of_its_members(
+    study: Path, run: Path, tmp_path: Path, predict_study
+) -> None:
     members = [run / f"fold-{fold}" / "model" for fold in range(3)]
     alone = [predict_study(study, tmp_path / f"{at}.tsv", one) for at, one in enumerate(members)]
     together, listed = tmp_path / "together.tsv", tmp_path / "listed.tsv"
@@ -53,7 +64,9 @@ def test_an_ensemble_predicts_the_mean_of_its_members(study: Path, run: Path, tm
     np.testing.assert_allclose(
         table.deviations["ph"] ** 2, np.mean([o.deviations["ph"] ** 2 for o in alone], 0), rtol=1e-4
     )
-    np.testing.assert_allclose(table.limits("ph"), np.mean([one.limits("ph") for one in alone], axis=0), rtol=1e-5)
+    np.testing.assert_allclose(
+        table.limits("ph"), np.mean([one.limits("ph") for one in alone], axis=0), rtol=1e-5
+    )
     biomes = np.mean([one.probabilities["biome"] for one in alone], axis=0)
     np.testing.assert_allclose(table.probabilities["biome"], biomes, atol=1e-6)
     predict_study(study, listed, *members)
@@ -66,30 +79,44 @@ def test_an_ensemble_is_whole_or_refused(study: Path, run: Path, tmp_path: Path,
     assert len(load_models([copy, run / "fold-0" / "model"], CPU)) == 4
     shutil.rmtree(copy / "fold-1")
     words = ["predict", "--table", str(study / "table.biom"), "--output", str(tmp_path / "p.tsv")]
-    assert "fold-1/weights.safetensors: missing or damaged" in refused(main, [*words, "--model", str(copy)])
+    assert "fold-1/weights.safetensors: missing or damaged" in refused(
+        main, [*words, "--model", str(copy)]
+    )
     embed = ["embed", "--table", str(study / "table.biom"), "--output-dir", str(tmp_path / "e")]
-    assert "3 models, each with vectors of its own" in refused(main, [*embed, "--model", str(run / "model")])
-    tune = train(study, tmp_path / "t", f"--metadata-column ph --pretrained-encoder {run / 'model'}")
+    assert "3 models, each with vectors of its own" in refused(
+        main, [*embed, "--model", str(run / "model")]
+    )
+    tune = train(
+        study, tmp_path / "t", f"--metadata-column ph --pretrained-encoder {run / 'model'}"
+    )
     assert "holds 3 models, expected one; name one of them" in refused(main, tune)
-    assert "--ensemble needs --cv" in refused(main, train(study, tmp_path / "t", "--metadata-column ph --ensemble"))
+    assert "--ensemble needs --cv" in refused(
+        main, train(study, tmp_path / "t", "--metadata-column ph --ensemble")
+    )
     assert not (tmp_path / "t").exists()
 
 
-def test_models_of_other_seeds_predict_together_and_of_other_depths_not(study, tmp_path, capsys, predict_study) -> None:
+def test_models_of_other_seeds_predict_together_and_of_other_depths_not(
+    study, tmp_path, capsys, predict_study
+) -> None:
     for name, more in (("a", "--seed 1"), ("b", "--seed 2"), ("c", "--rarefy-depth 400")):
         assert main(train(study, tmp_path / name, f"--metadata-column ph {more}")) == 0
     alone = [predict_study(study, tmp_path / f"{x}.tsv", tmp_path / x / "model") for x in "ab"]
     both = predict_study(study, tmp_path / "ab.tsv", *(tmp_path / x / "model" for x in "ab"))
-    np.testing.assert_allclose(both.values["ph"], np.mean([one.values["ph"] for one in alone], 0), rtol=1e-5)
+    np.testing.assert_allclose(
+        both.values["ph"], np.mean([one.values["ph"] for one in alone], 0), rtol=1e-5
+    )
     words = ["predict", "--table", str(study / "table.biom"), "--output", str(tmp_path / "x.tsv")]
     assert main([*words, "--model", *(str(tmp_path / x / "model") for x in "ac")]) == 2
     assert "differ in '--rarefy-depth'" in capsys.readouterr().err
 
 
-# --- intervals ---------------------------------------------------------------------------------------------
+# --- intervals ---------------------------------------------------------------------------------
 
 
-def test_intervals_of_a_fold_come_from_the_other_folds(study: Path, run: Path, tmp_path: Path) -> None:
+def test_intervals_of_a_fold_come_from_the_other_folds(
+    study: Path, run: Path, tmp_path: Path
+) -> None:
     table = read_predictions(run / "predictions.tsv")
     limits, predicted = table.limits("ph"), table.values["ph"]
     truth = read_metadata(study / "metadata.tsv").numbers("ph", table.sample_ids)
@@ -100,25 +127,38 @@ def test_intervals_of_a_fold_come_from_the_other_folds(study: Path, run: Path, t
         residual, other = np.abs(truth - predicted)[~here], predicted[~here]
         ids = tuple(name for name, kept in zip(table.sample_ids, ~here, strict=True) if kept)
         fit = Conformal.fit(TargetPredictions(ids, truth[~here], other))
-        np.testing.assert_allclose(limits[here, 1] - limits[here, 0], 2 * fit.half_width(predicted[here]), rtol=1e-3)
+        np.testing.assert_allclose(
+            limits[here, 1] - limits[here, 0], 2 * fit.half_width(predicted[here]), rtol=1e-3
+        )
         assert fit.quantile * max(fit.scales) >= np.quantile(residual, 0.5)
     interval_metrics = json.loads((run / "metrics.json").read_text())["targets"]["ph"]["intervals"]
     inside = (limits[:, 0] <= truth) & (truth <= limits[:, 1])
     assert interval_metrics["coverage"]["value"] == pytest.approx(inside.mean())
-    assert interval_metrics["width"]["value"] == pytest.approx((limits[:, 1] - limits[:, 0]).mean(), rel=1e-5)
+    assert interval_metrics["width"]["value"] == pytest.approx(
+        (limits[:, 1] - limits[:, 0]).mean(), rel=1e-5
+    )
     page = (run / "report.html").read_text()
-    for title in ("90 % conformal intervals", "Intervals by tenth of the target", "Intervals by fold", "Reliability"):
+    for title in (
+        "90 % conformal intervals",
+        "Intervals by tenth of the target",
+        "Intervals by fold",
+        "Reliability",
+    ):
         assert title in page
 
 
-def test_the_models_hold_the_intervals_and_evaluate_reports_them(study, run: Path, tmp_path, predict_study) -> None:
+def test_the_models_hold_the_intervals_and_evaluate_reports_them(
+    study, run: Path, tmp_path, predict_study
+) -> None:
     fitted = load_model(run / "fold-1" / "model", CPU).notes["intervals"]["ph"]
     assert (fitted["samples"], fitted["groups"], len(fitted["knots"])) == (60, 60, 5)
     assert "intervals" not in load_model(run / "fold-1" / "last", CPU).notes
     table = predict_study(study, tmp_path / "p.tsv", run / "model")
     assert (table.limits("ph")[:, 0] < table.values["ph"]).all()
     assert (table.values["ph"] < table.limits("ph")[:, 1]).all()
-    words = f"evaluate --model {run}/model --table {study}/table.biom --metadata {study}/metadata.tsv"
+    words = (
+        f"evaluate --model {run}/model --table {study}/table.biom --metadata {study}/metadata.tsv"
+    )
     words += f" --group-column subject --by-columns biome --output-dir {tmp_path}/e"
     assert main(words.split()) == 0
     target = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]["ph"]
@@ -140,13 +180,15 @@ def test_too_few_groups_make_no_intervals(study: Path, tmp_path: Path, capsys) -
     assert "intervals" not in load_model(tmp_path / "few" / "model", CPU).notes
 
 
-# --- what a run may see ------------------------------------------------------------------------------------
+# --- what a run may see ------------------------------------------------------------------------
 
 
 def test_one_test_side_makes_intervals_and_changes_no_weight(study: Path, tmp_path: Path) -> None:
     """Other truths on the test side: the same weights, the same best epoch, other intervals."""
     metadata = read_metadata(study / "metadata.tsv")
-    more = "--metadata-column ph --test-size 0.5 --epochs 4 --lr 1e-2 --patience 2 --best-metric mae"
+    more = (
+        "--metadata-column ph --test-size 0.5 --epochs 4 --lr 1e-2 --patience 2 --best-metric mae"
+    )
     assert main(train(study, tmp_path / "a", more)) == 0
     test = set(read_predictions(tmp_path / "a" / "predictions.tsv").sample_ids)
     assert len(test) == 30
@@ -162,14 +204,23 @@ def test_one_test_side_makes_intervals_and_changes_no_weight(study: Path, tmp_pa
     assert two["intervals"]["ph"]["quantile"] * max(two["intervals"]["ph"]["scales"]) > 20
     assert one["intervals"]["ph"]["samples"] == 30
     limits = [read_predictions(tmp_path / name / "predictions.tsv").limits("ph") for name in "ab"]
-    assert (limits[1][:, 1] - limits[1][:, 0]).mean() > 10 * (limits[0][:, 1] - limits[0][:, 0]).mean()
+    assert (limits[1][:, 1] - limits[1][:, 0]).mean() > 10 * (
+        limits[0][:, 1] - limits[0][:, 0]
+    ).mean()
 
 
 def test_forests_stand_in_the_report_of_train(study: Path, tmp_path: Path) -> None:
     more = f"--metadata-column biome --cv 2 --tree {study}/tree.nwk --stratify biome --rf-baseline"
     assert main(train(study, tmp_path / "run", more)) == 0
-    baselines = json.loads((tmp_path / "run" / "metrics.json").read_text())["targets"]["biome"]["baselines"]
-    assert {"random forest", "extra trees", "nearest neighbours on UniFrac", "the majority class"} < set(baselines)
+    baselines = json.loads((tmp_path / "run" / "metrics.json").read_text())["targets"]["biome"][
+        "baselines"
+    ]
+    assert {
+        "random forest",
+        "extra trees",
+        "nearest neighbours on UniFrac",
+        "the majority class",
+    } < set(baselines)
 
 
 def test_groups_in_two_subsets_are_refused(study: Path, tmp_path: Path, refused) -> None:
@@ -177,6 +228,8 @@ def test_groups_in_two_subsets_are_refused(study: Path, tmp_path: Path, refused)
     rows = [f"{name}\t{'test' if at % 2 else 'train'}\t" for at, name in enumerate(metadata.ids)]
     split = tmp_path / "split.tsv"
     split.write_text("\n".join(["sample-id\tside\tfold", *rows]) + "\n")
-    leak = train(study, tmp_path / "a", f"--metadata-column ph --split {split} --group-column subject")
+    leak = train(
+        study, tmp_path / "a", f"--metadata-column ph --split {split} --group-column subject"
+    )
     assert "groups stand in two subsets" in refused(main, leak)
     assert not (tmp_path / "a").exists()

@@ -1,4 +1,6 @@
-"""A real engine, a real base image and a checkout for the tests. Needs root on Debian 12; see .ci/run."""
+"""A real engine, a real base image and a checkout for the tests. Needs root on Debian 12; see
+.ci/run.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,14 @@ Done = subprocess.CompletedProcess[str]
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Return this environment as users have it: these tests install packages, and their jobs choose their threads."""
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != OFFLINE]
+    """Return this environment as users have it: these tests install packages, and their jobs choose
+    their threads.
+    """
+    paths = [
+        path
+        for path in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if path and path != OFFLINE
+    ]
     own = ("PYTEST_", "PYTHONPATH", "OMP_NUM_", "MKL_NUM_", "OPENBLAS_NUM_")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     return {**inherited, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {}), **variables}
@@ -72,8 +80,12 @@ def shell(workshop: Path) -> Callable[..., Done]:
 
     def run(*words: object, cwd: Path = workshop, status: int | None = 0, **variables: str) -> Done:
         inherited = environment(AAM_SCRATCH=str(workshop / "scratch"), **variables)
-        done = subprocess.run(list(map(str, words)), cwd=cwd, env=inherited, capture_output=True, text=True)
-        assert status is None or done.returncode == status, done.stdout[-3000:] + done.stderr[-6000:]
+        done = subprocess.run(
+            list(map(str, words)), cwd=cwd, env=inherited, capture_output=True, text=True
+        )
+        assert status is None or done.returncode == status, (
+            done.stdout[-3000:] + done.stderr[-6000:]
+        )
         return done
 
     return run
@@ -113,12 +125,22 @@ def checkout(shared: Path) -> Path:
 @pytest.fixture(scope="session")
 def make(shell: Callable[..., Done], checkout: Path) -> Callable[..., Done]:
     """Runs make in the checkout with this Python."""
-    return lambda *words, **variables: shell("make", f"PYTHON={sys.executable}", *words, cwd=checkout, **variables)
+    return lambda *words, **variables: shell(
+        "make", f"PYTHON={sys.executable}", *words, cwd=checkout, **variables
+    )
 
 
 @pytest.fixture(scope="session")
-def image(make: Callable[..., Done], shell: Callable[..., Done], checkout: Path, base: Path, once: Callable) -> Path:
-    """`make container-cpu` in a clean checkout from a local base root folder, by the first worker that needs it."""
+def image(
+    make: Callable[..., Done],
+    shell: Callable[..., Done],
+    checkout: Path,
+    base: Path,
+    once: Callable,
+) -> Path:
+    """`make container-cpu` in a clean checkout from a local base root folder, by the first worker
+    that needs it.
+    """
     built = checkout / "containers" / "aam-cpu.sif"
     with once():
         if not built.exists():

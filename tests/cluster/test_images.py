@@ -1,4 +1,6 @@
-"""Images that are really built, entered, checked and damaged, by one worker: the checkout is changed."""
+"""Images that are really built, entered, checked and damaged, by one worker: the checkout is
+changed.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,62 @@ from containers.lib.wheels import wheel_folders
 from tests.cluster.conftest import GUEST, ROOT, check_out, environment
 
 pytestmark = pytest.mark.cluster
-STUDY = ["--table", "study/table.biom", "--metadata", "study/metadata.tsv", "--rarefy-depth", "1000"]
+STUDY = [
+    "--table",
+    "study/table.biom",
+    "--metadata",
+    "study/metadata.tsv",
+    "--rarefy-depth",
+    "1000",
+]
 HELD_OUT = ["--split-column", "fold", "--test-fold", "0", "--group-column", "subject"]
 # A small simulated study from pretraining to predictions, on one thread.
 DEMO = [
-    ["simulate", "--output-dir", "study", "--samples", "60", "--asvs", "80", "--length", "60", "--depth", "2000"],
-    ["pretrain", *STUDY, "--tree", "study/tree.nwk", *HELD_OUT, "--epochs", "2", "--output-dir", "pre"],
-    ["train", *STUDY, "--metadata-column", "ph", "biome", *HELD_OUT, "--epochs", "2", "--output-dir", "tune"],
-    ["predict", "--model", "tune/model", "--table", "study/table.biom", "--output", "predictions.tsv"],
+    [
+        "simulate",
+        "--output-dir",
+        "study",
+        "--samples",
+        "60",
+        "--asvs",
+        "80",
+        "--length",
+        "60",
+        "--depth",
+        "2000",
+    ],
+    [
+        "pretrain",
+        *STUDY,
+        "--tree",
+        "study/tree.nwk",
+        *HELD_OUT,
+        "--epochs",
+        "2",
+        "--output-dir",
+        "pre",
+    ],
+    [
+        "train",
+        *STUDY,
+        "--metadata-column",
+        "ph",
+        "biome",
+        *HELD_OUT,
+        "--epochs",
+        "2",
+        "--output-dir",
+        "tune",
+    ],
+    [
+        "predict",
+        "--model",
+        "tune/model",
+        "--table",
+        "study/table.biom",
+        "--output",
+        "predictions.tsv",
+    ],
 ]
 
 
@@ -63,8 +113,13 @@ def test_an_image_agrees_with_its_sidecar_and_labels(image, make, shell, base):
 def test_run_keeps_values_statuses_and_signals(image, shell, tmp_path):
     run = ROOT / "containers" / "run"
     hostile = "a b\"c$(touch x)`y` 'z'\n*\\n;,"
-    show = "import os, sys; print(repr(os.environ['AAM_X']), 'FOO' in os.environ, sys.prefix, sys.flags.no_user_site)"
-    done = shell(run, image, "python", "-c", show, cwd=tmp_path, AAM_X=hostile, FOO="1", PYTHONSTARTUP="/x")
+    show = (
+        "import os, sys; print(repr(os.environ['AAM_X']), 'FOO' in os.environ, sys.prefix, "
+        "sys.flags.no_user_site)"
+    )
+    done = shell(
+        run, image, "python", "-c", show, cwd=tmp_path, AAM_X=hostile, FOO="1", PYTHONSTARTUP="/x"
+    )
     assert done.stdout.strip() == f"{hostile!r} False /opt/venv 1"
     assert shell(run, image, "sh", "-c", "exit 85", cwd=tmp_path, status=85)
     loop = 'trap "exit 7" USR2; touch ready; while :; do sleep 0.1; done'
@@ -89,7 +144,9 @@ def test_the_tests_run_inside(image, checkout, shell):
 
 
 def test_a_gpu_session_without_a_gpu_fails(image, checkout, shell, monkeypatch):
-    """The CPU image stands in for that of the vendor: only the GPU is missing. That for CUDA differs in a flag."""
+    """The CPU image stands in for that of the vendor: only the GPU is missing. That for CUDA
+    differs in a flag.
+    """
     # As on a compute node; on a login node the session would ask SLURM for a node.
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     gpu = image.with_name("aam-rocm.sif")
@@ -142,11 +199,21 @@ def test_an_edited_lock_is_refused(image, make, checkout, base):
 
 def test_an_interrupted_build_leaves_nothing(image, checkout, base, workshop, said_by_processes):
     before = image.stat()
-    command = [sys.executable, "containers/build", "cpu", "--base", str(base), "--route", "definition"]
+    command = [
+        sys.executable,
+        "containers/build",
+        "cpu",
+        "--base",
+        str(base),
+        "--route",
+        "definition",
+    ]
     # Its name in the engine's command line, which jobs that use the image do not have.
     command += ["--output", str(workshop / "interrupted.sif")]
     variables = environment(AAM_SCRATCH=str(workshop / "scratch"))
-    process = subprocess.Popen(command, cwd=checkout, env=variables, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=checkout, env=variables, stderr=subprocess.PIPE, text=True
+    )
     for line in process.stderr:
         if "Unpacking" in line or "Selecting" in line:
             break
@@ -173,14 +240,27 @@ def test_a_changed_file_is_recorded(tmp_path):
 
 
 def test_a_build_is_signed_with_a_real_key(apptainer, shell, workshop, monkeypatch):
-    """A key of this test only: the build signs, `verify` accepts; one byte more, or no key, and it refuses."""
+    """A key of this test only: the build signs, `verify` accepts; one byte more, or no key, and it
+    refuses.
+    """
     monkeypatch.setenv("APPTAINER_KEYSDIR", str(workshop / "keys"))
     monkeypatch.setenv("AAM_SCRATCH", str(workshop / "scratch"))
     engine = find_engine(apptainer)
     image = workshop / "signed.sif"
     shell("apptainer", "build", image, make_small_root(workshop / "small"))
     assert sign(engine, image) == "", "without a key it is not signed"
-    new_key = ["key", "newpair", "--name", "aam test", "--email", "test@localhost", "--comment", "", "--password", ""]
+    new_key = [
+        "key",
+        "newpair",
+        "--name",
+        "aam test",
+        "--email",
+        "test@localhost",
+        "--comment",
+        "",
+        "--password",
+        "",
+    ]
     shell("apptainer", *new_key, "--push=false", "--bit-length", "2048")
     unsigned = file_digest(image)
     assert sign(engine, image) == unsigned
@@ -198,7 +278,7 @@ def test_a_build_is_signed_with_a_real_key(apptainer, shell, workshop, monkeypat
     assert "verify refuses its signature" in signature_problems(engine, image)[0]
 
 
-# --- slow: run by nox -s images, not at every change -------------------------------------------------------------
+# --- slow: run by nox -s images, not at every change -------------------------------------------
 
 
 def test_slow_both_definitions_give_the_same_bill_of_materials(image, make, shell, checkout, base):
@@ -207,11 +287,24 @@ def test_slow_both_definitions_give_the_same_bill_of_materials(image, make, shel
     words = ["cpu", "--base", base, "--definition", "rocm", "--output", other_image]
     closed = [checkout / "containers" / "inside", checkout / "containers" / "lock"]
     shell("chmod", "-R", "go=", *closed)
-    shell("sh", "-c", 'umask 077; exec "$@"', "sh", sys.executable, "containers/build", *words, cwd=checkout)
+    shell(
+        "sh",
+        "-c",
+        'umask 077; exec "$@"',
+        "sh",
+        sys.executable,
+        "containers/build",
+        *words,
+        cwd=checkout,
+    )
     shell("chmod", "-R", "go+rX", *closed)
     unreadable = ["find", "/opt", "!", "-type", "l", "!", "-perm", "-004"]
     assert shell("apptainer", "exec", other_image, *unreadable).stdout == ""
-    assert not [path for path in checkout.glob("containers/aam-other.sif*") if not path.stat().st_mode & 0o004]
+    assert not [
+        path
+        for path in checkout.glob("containers/aam-other.sif*")
+        if not path.stat().st_mode & 0o004
+    ]
     assert bill(shell, image) == bill(shell, other_image)
     sidecar_of_image = sidecar(image)
     sidecar_of_other = sidecar(other_image)
@@ -226,7 +319,10 @@ def guest(workshop):
     try:
         pwd.getpwnam(GUEST)
     except KeyError:
-        subprocess.run(["useradd", "--system", "--no-create-home", "--home-dir", workshop / "guest", GUEST], check=True)
+        subprocess.run(
+            ["useradd", "--system", "--no-create-home", "--home-dir", workshop / "guest", GUEST],
+            check=True,
+        )
     home = workshop / "guest"
     home.mkdir()
     shutil.chown(home, GUEST)
@@ -235,12 +331,26 @@ def guest(workshop):
     become = f"exec setpriv --reuid {GUEST} --regid {GUEST} --clear-groups "
 
     def run(*words, cwd, status=0):
-        variables = {k: v for k, v in os.environ.items() if k.startswith(("PIP_", "SSL_")) or "proxy" in k}
+        variables = {
+            k: v for k, v in os.environ.items() if k.startswith(("PIP_", "SSL_")) or "proxy" in k
+        }
         variables |= {"PIP_FIND_LINKS": " ".join(map(str, wheel_folders()))}
-        variables |= {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(home), "USER": GUEST}
+        variables |= {
+            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "HOME": str(home),
+            "USER": GUEST,
+        }
         variables |= {"AAM_SCRATCH": str(home / "scratch"), "GIT_CONFIG_COUNT": "1"}
         variables |= {"GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
-        command = ["unshare", "--mount", "sh", "-c", hide + "umask 077; " + become + '"$@"', "guest", *map(str, words)]
+        command = [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            hide + "umask 077; " + become + '"$@"',
+            "guest",
+            *map(str, words),
+        ]
         done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True)
         assert done.returncode == status, done.stdout[-3000:] + done.stderr[-6000:]
         return done
@@ -252,7 +362,13 @@ def test_slow_a_user_without_rights_gets_a_layer(guest, shell, workshop, base):
     shell("apptainer", "build", workshop / "base.sif", base)
     checkout = check_out(workshop / "guest" / "checkout", shell)
     shell("chown", "-R", f"{GUEST}:", checkout)
-    words = ["make", "container-cpu", f"BASE={workshop}/base.sif", "IMAGE_PYTHON=3.11", "PYTHON=/usr/bin/python3"]
+    words = [
+        "make",
+        "container-cpu",
+        f"BASE={workshop}/base.sif",
+        "IMAGE_PYTHON=3.11",
+        "PYTHON=/usr/bin/python3",
+    ]
     done = guest(*words, cwd=checkout)
     assert "cannot build a definition here" in done.stdout
     image = checkout / "containers" / "aam-cpu.sif"
@@ -266,21 +382,27 @@ def test_slow_a_user_without_rights_gets_a_layer(guest, shell, workshop, base):
     done = guest(checkout / "containers" / "run", image, "python", "-c", show, cwd=checkout)
     assert done.stdout.startswith("/opt/venv 2.")
     packages = json.loads(
-        guest(checkout / "containers" / "run", image, "cat", "/opt/aam/sbom.json", cwd=checkout).stdout
+        guest(
+            checkout / "containers" / "run", image, "cat", "/opt/aam/sbom.json", cwd=checkout
+        ).stdout
     )
     assert {"debian/gcc", "torch"} <= {component["name"] for component in packages["components"]}
 
 
 @pytest.fixture
 def buildah(shell, apptainer, once):
-    """Buildah with runc, installed if they are missing: Debian's crun refuses hosts with both versions of cgroups."""
+    """Buildah with runc, installed if they are missing: Debian's crun refuses hosts with both
+    versions of cgroups.
+    """
     with once():
         if not (shutil.which("buildah") and shutil.which("runc")):
             shell("apt-get", "update", "-q")
             shell("apt-get", "install", "-y", "-q", "--no-install-recommends", "buildah", "runc")
 
 
-def test_slow_an_oci_archive_is_built_to_its_end_and_becomes_an_image(buildah, checkout, image, make, shell, base):
+def test_slow_an_oci_archive_is_built_to_its_end_and_becomes_an_image(
+    buildah, checkout, image, make, shell, base
+):
     storage = ["buildah", "images", "--all", "--quiet"]
     before = shell(*storage, BUILDAH_RUNTIME="runc").stdout
     make("oci-cpu", f"BASE={base}", BUILDAH_RUNTIME="runc", STORAGE_DRIVER="vfs")
@@ -296,8 +418,14 @@ def test_slow_an_oci_archive_is_built_to_its_end_and_becomes_an_image(buildah, c
     fast = ["--mksquashfs-args", "-comp zstd -Xcompression-level 1"]
     shell("apptainer", "build", *fast, other_image, f"oci-archive://{archive}")
     assert (
-        "training: " in shell("apptainer", "exec", "--cleanenv", other_image, "python", "/opt/aam/selftest.py").stdout
+        "training: "
+        in shell(
+            "apptainer", "exec", "--cleanenv", other_image, "python", "/opt/aam/selftest.py"
+        ).stdout
     )
     run = ROOT / "containers" / "run"
-    assert shell(run, other_image, "aam", "--version").stdout == shell(run, image, "aam", "--version").stdout
+    assert (
+        shell(run, other_image, "aam", "--version").stdout
+        == shell(run, image, "aam", "--version").stdout
+    )
     assert bill(shell, other_image) == bill(shell, image)

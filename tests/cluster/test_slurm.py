@@ -1,4 +1,6 @@
-"""Job scripts on a simulated cluster of two nodes: training, warnings, kills, crashes, requeues and workflows."""
+"""Job scripts on a simulated cluster of two nodes: training, warnings, kills, crashes, requeues and
+workflows.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,31 @@ import pytest
 from tests.cluster.conftest import HERE, ROOT, environment
 
 pytestmark = pytest.mark.cluster
-SMALL = ["--rarefy-depth", "300", "--embedding-dim", "16", "--attention-layers", "1", "--attention-heads", "2"]
+SMALL = [
+    "--rarefy-depth",
+    "300",
+    "--embedding-dim",
+    "16",
+    "--attention-layers",
+    "1",
+    "--attention-heads",
+    "2",
+]
 SMALL += ["--threads", "1", "--batch-size", "16", "--device", "cpu"]
-# Seconds of training, so that there is something to interrupt; the first checkpoint comes after 1.2 s.
+# Seconds of training, so that there is something to interrupt; the first checkpoint comes after 1.2
+# s.
 EPOCHS = 90
 LONG = [*SMALL, "--epochs", str(EPOCHS), "--patience", "0", "--checkpoint-minutes", "0.02"]
-ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
+ENDED = (
+    "COMPLETED",
+    "FAILED",
+    "CANCELLED",
+    "TIMEOUT",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "BOOT_FAIL",
+    "DEADLINE",
+)
 
 
 def local_slurm():
@@ -53,28 +74,47 @@ class Site:
         login = folder / "login"
         login.mkdir()
         for name in ("make", "python3"):
-            (login / name).symlink_to(shutil.which("make") if name == "make" else os.path.realpath(sys.executable))
-        # A job gets the environment of the user who submits it, where a real login node has the usual tools.
-        (login / "sbatch").write_text(f'#!/bin/sh\nPATH="{os.environ["PATH"]}:/usr/sbin"\nexec sbatch "$@"\n')
+            (login / name).symlink_to(
+                shutil.which("make") if name == "make" else os.path.realpath(sys.executable)
+            )
+        # A job gets the environment of the user who submits it, where a real login node has the
+        # usual tools.
+        (login / "sbatch").write_text(
+            f'#!/bin/sh\nPATH="{os.environ["PATH"]}:/usr/sbin"\nexec sbatch "$@"\n'
+        )
         (login / "sbatch").chmod(0o755)
-        self.variables = {"PATH": str(login), "HOME": str(folder), "AAM_PYTHON": sys.executable, "LANG": "C.UTF-8"}
+        self.variables = {
+            "PATH": str(login),
+            "HOME": str(folder),
+            "AAM_PYTHON": sys.executable,
+            "LANG": "C.UTF-8",
+        }
         self.variables |= {
             "AAM_SITE_SHARED": str(self.shared),
             "AAM_SITE": str(HERE / "site.toml"),
             **cluster.environment,
         }
-        # It chooses the kernels of NumPy's products: jobs and the processes they are compared with must have the same.
-        self.variables |= {name: value for name, value in os.environ.items() if name.startswith("OPENBLAS_")}
+        # It chooses the kernels of NumPy's products: jobs and the processes they are compared with
+        # must have the same.
+        self.variables |= {
+            name: value for name, value in os.environ.items() if name.startswith("OPENBLAS_")
+        }
 
     def login(self, *words: object, status: int | None = 0, cwd: Path = ROOT, **variables: str):
         """Run a command as on a login node."""
         done = subprocess.run(
-            list(map(str, words)), cwd=cwd, env={**self.variables, **variables}, capture_output=True, text=True
+            list(map(str, words)),
+            cwd=cwd,
+            env={**self.variables, **variables},
+            capture_output=True,
+            text=True,
         )
         assert status is None or done.returncode == status, done.stdout + done.stderr
         return done
 
-    def submit(self, job: str, *words: object, before: tuple[object, ...] = (), **variables: str) -> str:
+    def submit(
+        self, job: str, *words: object, before: tuple[object, ...] = (), **variables: str
+    ) -> str:
         """Submit a job and return its id."""
         generate = ("python3", ROOT / "slurm" / "generate", job, "--data", self.study, "--submit")
         done = self.login(*generate, *before, "--", *words, **variables)
@@ -87,9 +127,16 @@ class Site:
 
     def log(self, out: str) -> str:
         """Return the logs of all jobs of a run."""
-        return "".join(path.read_text() for path in sorted((self.shared / out / "slurm").glob("*.log")))
+        return "".join(
+            path.read_text() for path in sorted((self.shared / out / "slurm").glob("*.log"))
+        )
 
-    def until(self, condition: Callable[[], object], seconds: float = 120, message: Callable[[], str] = str) -> None:
+    def until(
+        self,
+        condition: Callable[[], object],
+        seconds: float = 120,
+        message: Callable[[], str] = str,
+    ) -> None:
         """Wait until a condition holds; fail with a message after so many seconds."""
         end = time.monotonic() + seconds
         while not condition():
@@ -98,11 +145,17 @@ class Site:
 
     def until_logged(self, out: str, *parts: str) -> None:
         """Wait until the log of a run holds some texts."""
-        self.until(lambda: all(part in self.log(out) for part in parts), message=lambda: self.log(out))
+        self.until(
+            lambda: all(part in self.log(out) for part in parts), message=lambda: self.log(out)
+        )
 
     def wait(self, job: str, out: str, seconds: float = 240) -> tuple[str, int]:
         """Wait for the end of a job and return its state and exit status."""
-        self.until(lambda: self.facts(job)["JobState"] in ENDED, seconds, lambda: f"{self.facts(job)}\n{self.log(out)}")
+        self.until(
+            lambda: self.facts(job)["JobState"] in ENDED,
+            seconds,
+            lambda: f"{self.facts(job)}\n{self.log(out)}",
+        )
         facts = self.facts(job)
         return facts["JobState"], int(facts["ExitCode"].split(":")[0])
 
@@ -113,13 +166,20 @@ class Site:
     def weights(self, out: str) -> dict[str, bytes]:
         """Return the weights of all models of a run."""
         folder = self.shared / out
-        weights = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("model/*.safetensors")}
+        weights = {
+            str(path.relative_to(folder)): path.read_bytes()
+            for path in folder.rglob("model/*.safetensors")
+        }
         assert weights, self.log(out)
         return weights
 
     def assert_clean(self, out: str) -> None:
         """Assert that a finished run has no checkpoint, no incomplete copy and no writer."""
-        left = [path for path in (self.shared / out).rglob("*") if re.search(r"step-|\.partial|writer", path.name)]
+        left = [
+            path
+            for path in (self.shared / out).rglob("*")
+            if re.search(r"step-|\.partial|writer", path.name)
+        ]
         assert left == []
 
 
@@ -134,7 +194,17 @@ def site(workshop: Path, once: Callable) -> Iterator[Site]:
     try:
         cluster.start()
         simulated = Site(cluster, workshop / "site")
-        words = ["simulate", "--output-dir", simulated.study, "--samples", "60", "--asvs", "120", "--length", "60"]
+        words = [
+            "simulate",
+            "--output-dir",
+            simulated.study,
+            "--samples",
+            "60",
+            "--asvs",
+            "120",
+            "--length",
+            "60",
+        ]
         aam(*words, "--depth", "2000", cwd=workshop)
         yield simulated
     finally:
@@ -145,7 +215,11 @@ def aam(*words: object, cwd: Path, **variables: str) -> None:
     """Run aam without SLURM."""
     inherited = environment(PYTHONPATH=str(ROOT), **variables)
     done = subprocess.run(
-        [sys.executable, "-m", "aam", *map(str, words)], cwd=cwd, env=inherited, capture_output=True, text=True
+        [sys.executable, "-m", "aam", *map(str, words)],
+        cwd=cwd,
+        env=inherited,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
 
@@ -153,7 +227,14 @@ def aam(*words: object, cwd: Path, **variables: str) -> None:
 @pytest.fixture(scope="session")
 def uninterrupted(site: Site) -> dict[str, bytes]:
     """The weights of LONG, trained without SLURM and without interruption."""
-    words = ["pretrain", "--table", site.study / "table.biom", "--tree", site.study / "tree.nwk", *LONG]
+    words = [
+        "pretrain",
+        "--table",
+        site.study / "table.biom",
+        "--tree",
+        site.study / "tree.nwk",
+        *LONG,
+    ]
     aam(*words, "--output-dir", site.shared / "plain", cwd=site.folder)
     return site.weights("plain")
 
@@ -177,20 +258,26 @@ def steps(folder: Path) -> list[Path]:
     return list(folder.glob("checkpoints/step-*"))
 
 
-def start_long(site: Site, out: str, disk: str = "local/*/*", resume: bool = True, **variables: str) -> str:
-    """Submit LONG, and return when one of its checkpoints is on shared storage; the run is stopped meanwhile.
+def start_long(
+    site: Site, out: str, disk: str = "local/*/*", resume: bool = True, **variables: str
+) -> str:
+    """Submit LONG, and return when one of its checkpoints is on shared storage; the run is stopped
+    meanwhile.
 
     Parameters
     ----------
     disk
-        Where jobs' folders are in that of the cluster: ``local/*/*`` (/scratch/USER), or ``tmp/*`` (/tmp/USER).
+        Where jobs' folders are in that of the cluster: ``local/*/*`` (/scratch/USER), or ``tmp/*``
+        (/tmp/USER).
     resume
         False leaves the run stopped: what follows ends it.
     """
     words = ["--table", "table.biom", "--tree", "tree.nwk", *LONG, "--output-dir", out]
     job = site.submit("pretrain_single", *words, **variables)
     disk = f"{disk}/job_{job}/aam/run"
-    site.until(lambda: any(map(steps, site.cluster.folder.glob(disk))), message=lambda: site.log(out))
+    site.until(
+        lambda: any(map(steps, site.cluster.folder.glob(disk))), message=lambda: site.log(out)
+    )
     tasks = tasks_of(job)
     assert tasks, f"it ended before it was stopped: {site.log(out)}"
     for process in tasks:
@@ -212,26 +299,37 @@ def test_the_warning_before_the_time_limit(site, uninterrupted):
     assert "goes on after step" in log
     # The first start has no rate where its first epoch had not ended.
     for ended, rate in (("status 85, start 1", r"([\d.]+|no)"), ("status 0, start 2", r"[\d.]+")):
-        summary = rf"summary: {ended}, waited \d+ s, ran \d+ s, {rate} samples/s, peak memory of a task \d"
+        summary = (
+            rf"summary: {ended}, waited \d+ s, ran \d+ s, {rate} samples/s, peak memory of "
+            r"a task \d"
+        )
         assert re.search(summary, log), log
     site.assert_clean("warned")
 
 
-# What the user of each profile sets, and where the disks of its nodes are. `none`: no image is needed for this.
+# What the user of each profile sets, and where the disks of its nodes are. `none`: no image is
+# needed for this.
 PROFILES = {
     "cosmos": ("local/*/*", {}),
     "lumi-g": ("tmp/*", {"ACCOUNT": "project_1"}),
     "perlmutter": ("tmp/*", {"ACCOUNT": "m1"}),
     "generic": (
         "local/*/*",
-        {"ACCOUNT": "none", "PARTITION": "cluster", "GRES": "gpu:4", "LOCAL": "/scratch/{user}/job_{job}"}
+        {
+            "ACCOUNT": "none",
+            "PARTITION": "cluster",
+            "GRES": "gpu:4",
+            "LOCAL": "/scratch/{user}/job_{job}",
+        }
         | {"MAX_HOURS": "24", "MAX_NODES": "4"},
     ),
 }
 
 
 def profile(site: Site, name: str) -> tuple[str, dict[str, str]]:
-    """Return where a profile has its local disks, and what its user sets; `module` only says what it loads."""
+    """Return where a profile has its local disks, and what its user sets; `module` only says what
+    it loads.
+    """
     disk, values = PROFILES[name]
     (site.folder / ".bash_profile").write_text('module() { echo "module $*"; }\n')
     values = {"ENGINE": "none", "COPY_MINUTES": "0.1", **values}
@@ -251,17 +349,24 @@ def test_scripts_of_a_public_profile_pass_shellcheck_and_sbatch(site, name):
 
 @pytest.mark.parametrize("names", [("cosmos", "lumi-g"), ("perlmutter", "generic")], ids="-".join)
 def test_nodes_that_crash(site, uninterrupted, names):
-    """Two jobs by public profiles; both nodes lose their power, and both runs go on to the same bits."""
+    """Two jobs by public profiles; both nodes lose their power, and both runs go on to the same
+    bits.
+    """
     jobs = {}
     for name in names:
         disk, variables = profile(site, name)
-        jobs[f"crashed-{name}"] = start_long(site, f"crashed-{name}", disk, resume=False, **variables)
+        jobs[f"crashed-{name}"] = start_long(
+            site, f"crashed-{name}", disk, resume=False, **variables
+        )
     nodes = [site.facts(job)["NodeList"] for job in jobs.values()]
     assert sorted(nodes) == ["node1", "node2"]
     for node in nodes:
         site.cluster.crash(node)
     try:
-        site.until(lambda: all(site.facts(job)["Restarts"] == "1" for job in jobs.values()), message=lambda: str(jobs))
+        site.until(
+            lambda: all(site.facts(job)["Restarts"] == "1" for job in jobs.values()),
+            message=lambda: str(jobs),
+        )
     finally:
         for node in nodes:
             site.cluster.boot(node)
@@ -276,7 +381,16 @@ def test_nodes_that_crash(site, uninterrupted, names):
 
 def test_a_partition_and_gpus_that_do_not_exist(site):
     words = ("--table", "table.biom", "--output-dir", "refused")
-    generate = ("python3", ROOT / "slurm" / "generate", "pretrain_node", "--data", site.study, "--submit", "--", *words)
+    generate = (
+        "python3",
+        ROOT / "slurm" / "generate",
+        "pretrain_node",
+        "--data",
+        site.study,
+        "--submit",
+        "--",
+        *words,
+    )
     done = site.login(*generate, status=1, AAM_SITE_PARTITION="nowhere")
     assert "partition 'nowhere': this cluster has none of that name" in done.stderr
     done = site.login(*generate, status=1, AAM_SITE_GRES="gpu:h100:4")
@@ -295,11 +409,20 @@ def test_a_task_that_is_killed(site, uninterrupted):
 
 
 def test_requeues_are_bounded(site):
-    job = site.submit("pretrain_single", "--table", "table.biom", *LONG, "--output-dir", "bounded",
-                      AAM_SITE_MOST_REQUEUES="1")  # fmt: skip
+    job = site.submit(
+        "pretrain_single",
+        "--table",
+        "table.biom",
+        *LONG,
+        "--output-dir",
+        "bounded",
+        AAM_SITE_MOST_REQUEUES="1",
+    )
     for start in ("start 1", "start 2"):
         site.until_logged(
-            "bounded", f"{start} of at most 2", f"epoch 1/{EPOCHS}" if start == "start 1" else "goes on after"
+            "bounded",
+            f"{start} of at most 2",
+            f"epoch 1/{EPOCHS}" if start == "start 1" else "goes on after",
         )
         site.cluster.call("scancel", "--batch", "--signal=USR2", job)
         site.until_logged("bounded", f"summary: status 85, {start}")
@@ -309,8 +432,20 @@ def test_requeues_are_bounded(site):
 
 
 def test_the_next_link_of_a_chain_goes_on(site, uninterrupted):
-    """A link is not requeued: the next one, which is in the queue, does the rest, and the last is cancelled."""
-    words = ["pretrain_single", "--data", site.study, "--chain", "3", "--submit", "--", "--table", "table.biom"]
+    """A link is not requeued: the next one, which is in the queue, does the rest, and the last is
+    cancelled.
+    """
+    words = [
+        "pretrain_single",
+        "--data",
+        site.study,
+        "--chain",
+        "3",
+        "--submit",
+        "--",
+        "--table",
+        "table.biom",
+    ]
     words += ["--tree", "tree.nwk", *LONG, "--output-dir", "chain"]
     first, second, third = site.login("python3", ROOT / "slurm" / "generate", *words).stdout.split()
     assert site.facts(third)["Dependency"].startswith(f"afternotok:{second}")
@@ -325,9 +460,19 @@ def test_the_next_link_of_a_chain_goes_on(site, uninterrupted):
 
 
 def test_an_array_of_seeds_of_which_one_is_warned(site):
-    words = ["--table", site.study / "table.biom", "--tree", site.study / "tree.nwk", *SMALL, "--epochs", "15"]
+    words = [
+        "--table",
+        site.study / "table.biom",
+        "--tree",
+        site.study / "tree.nwk",
+        *SMALL,
+        "--epochs",
+        "15",
+    ]
     words += ["--patience", "0"]
-    job = site.submit("pretrain_single", *words, "--output-dir", "seeds", before=("--seeds", "3", "4"))
+    job = site.submit(
+        "pretrain_single", *words, "--output-dir", "seeds", before=("--seeds", "3", "4")
+    )
     site.until(lambda: (site.shared / "seeds" / "slurm" / f"pretrain_single-{job}_1.log").exists())
     warned = lambda: (site.shared / "seeds" / "slurm" / f"pretrain_single-{job}_1.log").read_text()  # noqa: E731
     site.until(lambda: "epoch 2/15" in warned(), message=warned)
@@ -337,7 +482,15 @@ def test_an_array_of_seeds_of_which_one_is_warned(site):
     assert site.facts(f"{job}_0")["Restarts"] == "0"
     assert site.facts(f"{job}_1")["Restarts"] == "1", "the other element is left alone"
     for seed in ("3", "4"):
-        aam("pretrain", *words, "--seed", seed, "--output-dir", site.shared / f"seed{seed}", cwd=site.folder)
+        aam(
+            "pretrain",
+            *words,
+            "--seed",
+            seed,
+            "--output-dir",
+            site.shared / f"seed{seed}",
+            cwd=site.folder,
+        )
         assert site.weights(f"seeds/seed-{seed}") == site.weights(f"seed{seed}")
     assert site.weights("seed3") != site.weights("seed4")
 
@@ -354,7 +507,13 @@ def test_a_failing_stage_in(site):
     table = site.folder / "table.biom"
     shutil.copy(site.study / "table.biom", table)
     job = site.submit(
-        "pretrain_single", "--table", table, *SMALL, "--output-dir", "unstaged", before=("--time", "1:00:00")
+        "pretrain_single",
+        "--table",
+        table,
+        *SMALL,
+        "--output-dir",
+        "unstaged",
+        before=("--time", "1:00:00"),
     )
     table.unlink()
     assert site.wait(job, "unstaged") == ("FAILED", 1)
@@ -366,7 +525,14 @@ def test_a_failing_stage_in(site):
 def test_two_jobs_do_not_write_one_run(site):
     job = start_long(site, "twice", resume=False)
     other = site.submit(
-        "pretrain_single", "--table", "table.biom", "--tree", "tree.nwk", *LONG, "--output-dir", "twice"
+        "pretrain_single",
+        "--table",
+        "table.biom",
+        "--tree",
+        "tree.nwk",
+        *LONG,
+        "--output-dir",
+        "twice",
     )
     assert site.wait(other, "twice") == ("FAILED", 2)
     assert f"job {job} writes" in site.log("twice")
@@ -387,20 +553,42 @@ def test_hostile_names(site):
     job = done.stdout.split()[-1]
     site.finish(job, "a b")
     assert list(ROOT.glob("x")) == []
-    assert json.loads((site.shared / "a b" / "run.json").read_text())["inputs"]["table"]["path"].endswith(".biom")
+    assert json.loads((site.shared / "a b" / "run.json").read_text())["inputs"]["table"][
+        "path"
+    ].endswith(".biom")
 
 
 def test_folds_as_an_array_and_what_depends_on_them(site):
     rows = (site.study / "metadata.tsv").read_text().splitlines()
     at = rows[0].split("\t").index("fold")
     halves = [
-        [*row.split("\t"), f"h{int(row.split(chr(9))[at]) % 2}" if row[0] != "#" else "categorical"] for row in rows[1:]
+        [*row.split("\t"), f"h{int(row.split(chr(9))[at]) % 2}" if row[0] != "#" else "categorical"]
+        for row in rows[1:]
     ]
     table = [[*rows[0].split("\t"), "half"], *halves]
     (site.study / "halves.tsv").write_text("".join("\t".join(row) + "\n" for row in table))
-    data = ["--table", "table.biom", "--metadata", "halves.tsv", "--group-column", "subject", "--threads", "1"]
+    data = [
+        "--table",
+        "table.biom",
+        "--metadata",
+        "halves.tsv",
+        "--group-column",
+        "subject",
+        "--threads",
+        "1",
+    ]
     data += ["--rarefy-depth", "300", "--device", "cpu"]
-    words = [*data, "--cv", "half", "--output-dir", "flow", "pretrain:", *SMALL[2:8], "--tree", "tree.nwk"]
+    words = [
+        *data,
+        "--cv",
+        "half",
+        "--output-dir",
+        "flow",
+        "pretrain:",
+        *SMALL[2:8],
+        "--tree",
+        "tree.nwk",
+    ]
     words += ["--epochs", "2", "train:", "--metadata-column", "ph", "--epochs", "2"]
     words += ["predict:", "--table", "table.biom"]
     generate = ("python3", ROOT / "slurm" / "generate", "workflow", "--data", site.study)
@@ -411,12 +599,27 @@ def test_folds_as_an_array_and_what_depends_on_them(site):
     numbers = dict(re.findall(r"submitted (\S+): (\d+)", done.stderr))
     assert f"afterok:{numbers['pretrain']}" in site.facts(numbers["train"])["Dependency"]
     for name, out in (("pretrain", "flow/pre"), ("evaluate", "flow"), ("predict", "flow")):
-        assert site.wait(numbers[name], out, 400) == ("COMPLETED", 0), site.log(out) + site.log("flow/tune")
+        assert site.wait(numbers[name], out, 400) == ("COMPLETED", 0), site.log(out) + site.log(
+            "flow/tune"
+        )
     assert (site.shared / "flow" / "evaluation" / "report.html").exists()
     assert len((site.shared / "flow" / "predictions.tsv").read_text().splitlines()) == 61
     plain = [word if not word.endswith((".biom", ".tsv")) else site.study / word for word in data]
-    aam("train", *plain, "--metadata-column", "ph", "--epochs", "2", "--cv", "half", "--pretrained-encoder",
-        site.shared / "flow" / "pre", "--output-dir", site.shared / "process", cwd=site.folder)  # fmt: skip
+    aam(
+        "train",
+        *plain,
+        "--metadata-column",
+        "ph",
+        "--epochs",
+        "2",
+        "--cv",
+        "half",
+        "--pretrained-encoder",
+        site.shared / "flow" / "pre",
+        "--output-dir",
+        site.shared / "process",
+        cwd=site.folder,
+    )
     weights = site.weights("process")
     assert {Path(name).parts[0] for name in weights} == {"fold-h0", "fold-h1"}
     assert {Path(name).name for name in weights} == {
@@ -430,11 +633,42 @@ def test_folds_as_an_array_and_what_depends_on_them(site):
 def test_parts_of_a_matrix_on_two_nodes_are_that_of_one_process(site):
     """1,100 samples are six tiles, of which each part computes three."""
     study = site.folder / "many"
-    aam("simulate", "--output-dir", study, "--samples", "1100", "--asvs", "150", "--depth", "500", cwd=site.folder)
-    words = ["--tree", "tree.nwk", "--table", "table.biom", "--threads", "1", "--unifrac-metric", "weighted-normalized"]
-    generate = ["python3", ROOT / "slurm" / "generate", "unifrac", "--data", study, "--stripes", "2", "--submit"]
+    aam(
+        "simulate",
+        "--output-dir",
+        study,
+        "--samples",
+        "1100",
+        "--asvs",
+        "150",
+        "--depth",
+        "500",
+        cwd=site.folder,
+    )
+    words = [
+        "--tree",
+        "tree.nwk",
+        "--table",
+        "table.biom",
+        "--threads",
+        "1",
+        "--unifrac-metric",
+        "weighted-normalized",
+    ]
+    generate = [
+        "python3",
+        ROOT / "slurm" / "generate",
+        "unifrac",
+        "--data",
+        study,
+        "--stripes",
+        "2",
+        "--submit",
+    ]
     job = site.login(*generate, "--", *words, "--output", "matrix/m.h5").stdout.split()[-1]
-    site.until(lambda: len(list(site.shared.glob("matrix/m-*.h5"))) == 2, 240, lambda: site.log("matrix"))
+    site.until(
+        lambda: len(list(site.shared.glob("matrix/m-*.h5"))) == 2, 240, lambda: site.log("matrix")
+    )
     parts = sorted(site.shared.glob("matrix/m-*.h5"))
     nodes = {site.facts(f"{job}_{number}")["NodeList"] for number in (1, 2)}
     assert nodes == {"node1", "node2"}
@@ -446,10 +680,26 @@ def test_parts_of_a_matrix_on_two_nodes_are_that_of_one_process(site):
 
 
 def test_a_failed_parent_cancels_its_children(site):
-    words = ["--table", "table.biom", "--metadata", "metadata.tsv", "--cv", "fold", "--output-dir", "broken"]
+    words = [
+        "--table",
+        "table.biom",
+        "--metadata",
+        "metadata.tsv",
+        "--cv",
+        "fold",
+        "--output-dir",
+        "broken",
+    ]
     words += [*SMALL[:2], "pretrain:", "--epochs", "0", "train:", "--metadata-column", "ph"]
     done = site.login(
-        "python3", ROOT / "slurm" / "generate", "workflow", "--data", site.study, "--submit", "--", *words
+        "python3",
+        ROOT / "slurm" / "generate",
+        "workflow",
+        "--data",
+        site.study,
+        "--submit",
+        "--",
+        *words,
     )
     numbers = dict(re.findall(r"submitted (\S+): (\d+)", done.stderr))
     assert site.wait(numbers["pretrain"], "broken/pre") == ("FAILED", 2)
@@ -476,9 +726,21 @@ def ranks(site: Site, words: list[object], out: str, count: int) -> None:
         "MASTER_PORT": str(port),
         "PYTHONPATH": str(ROOT),
     }
-    command = [sys.executable, "-m", "aam", *map(str, words), "--distributed", "--output-dir", str(site.shared / out)]
+    command = [
+        sys.executable,
+        "-m",
+        "aam",
+        *map(str, words),
+        "--distributed",
+        "--output-dir",
+        str(site.shared / out),
+    ]
     running = [
-        subprocess.Popen(command, cwd=site.folder, env=environment(RANK=str(rank), LOCAL_RANK=str(rank), **rendezvous))
+        subprocess.Popen(
+            command,
+            cwd=site.folder,
+            env=environment(RANK=str(rank), LOCAL_RANK=str(rank), **rendezvous),
+        )
         for rank in range(count)
     ]
     assert [process.wait(timeout=300) for process in running] == [0] * count
@@ -487,12 +749,29 @@ def ranks(site: Site, words: list[object], out: str, count: int) -> None:
 def losses(site: Site, out: str) -> list[tuple[float, float]]:
     """Return the training and validation losses of the epochs of a run."""
     lines = map(json.loads, (site.shared / out / "metrics.jsonl").read_text().splitlines())
-    return [(line["train_loss"], line["val_loss"]) for line in lines if line["event"] == "epoch" and line["epoch"]]
+    return [
+        (line["train_loss"], line["val_loss"])
+        for line in lines
+        if line["event"] == "epoch" and line["epoch"]
+    ]
 
 
 def test_a_node_of_four_tasks_gives_what_four_processes_give(site):
-    words = ["--table", site.study / "table.biom", "--tree", site.study / "tree.nwk", *SMALL, "--epochs", "2"]
-    variables = {"TABLE": str(words[1]), "TREE": str(words[3]), "OUT": "node", "ARGS": " ".join([*SMALL, "--epochs 2"])}
+    words = [
+        "--table",
+        site.study / "table.biom",
+        "--tree",
+        site.study / "tree.nwk",
+        *SMALL,
+        "--epochs",
+        "2",
+    ]
+    variables = {
+        "TABLE": str(words[1]),
+        "TREE": str(words[3]),
+        "OUT": "node",
+        "ARGS": " ".join([*SMALL, "--epochs 2"]),
+    }
     job = site.login("make", "pretrain-node", **variables).stdout.split()[-1]
     site.finish(job, "node")
     ranks(site, ["pretrain", *words], "four", 4)
@@ -503,7 +782,9 @@ def test_a_node_of_four_tasks_gives_what_four_processes_give(site):
 
 def test_two_nodes_give_what_one_gives(site):
     words = ["--table", "table.biom", "--tree", "tree.nwk", *SMALL, "--epochs", "2"]
-    multi = site.submit("pretrain_multi", *words, "--output-dir", "multi", before=("--devices", "1"))
+    multi = site.submit(
+        "pretrain_multi", *words, "--output-dir", "multi", before=("--devices", "1")
+    )
     site.finish(multi, "multi")
     assert site.facts(multi)["NumNodes"] == "2"
     single = site.submit("pretrain_node", *words, "--output-dir", "one", before=("--devices", "2"))
@@ -529,25 +810,41 @@ def test_two_nodes_are_warned_and_lose_a_rank(site):
 
 
 def test_two_nodes_measure_what_joins_them(site):
-    job = site.submit("doctor", "--device", "cpu", "--threads", "1", "--output", "check", before=("--devices", "1"))
+    job = site.submit(
+        "doctor",
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+        "--output",
+        "check",
+        before=("--devices", "1"),
+    )
     site.finish(job, "check")
     report = json.loads((site.shared / "check" / "ranks.json").read_text())
     assert (report["ranks"], report["nodes"], report["transport"]) == (2, 2, "TCP")
     assert report["all_reduce"] > 1e6
-    assert report["expected"] == sum(report["interfaces"].values()), "the network of the nodes is hsn0"
+    assert report["expected"] == sum(report["interfaces"].values()), (
+        "the network of the nodes is hsn0"
+    )
 
 
 def test_in_an_image(site, image):
     """The same job on two nodes through Apptainer and a SIF, and without a container."""
     words = ["--table", "table.biom", "--tree", "tree.nwk", *SMALL, "--epochs", "2"]
     inside = {"AAM_SITE_ENGINE": "apptainer", "AAM_SITE_IMAGE": str(image)}
-    job = site.submit("pretrain_multi", *words, "--output-dir", "sif", before=("--devices", "1"), **inside)
+    job = site.submit(
+        "pretrain_multi", *words, "--output-dir", "sif", before=("--devices", "1"), **inside
+    )
     site.finish(job, "sif")
     other = site.submit("pretrain_multi", *words, "--output-dir", "none", before=("--devices", "1"))
     site.finish(other, "none")
     assert site.weights("sif") == site.weights("none")
     sidecar = json.loads(image.with_name(image.name + ".json").read_text())
-    assert json.loads((site.shared / "sif" / "run.json").read_text())["image"] == f"sha256:{sidecar['image']['sha256']}"
+    assert (
+        json.loads((site.shared / "sif" / "run.json").read_text())["image"]
+        == f"sha256:{sidecar['image']['sha256']}"
+    )
 
 
 def test_a_warning_reaches_aam_in_an_image(site, image, uninterrupted):
@@ -560,10 +857,18 @@ def test_a_warning_reaches_aam_in_an_image(site, image, uninterrupted):
 
 
 def test_a_command_reaches_a_node(site):
-    """As `nox -s test_rocm` does on a login node: words stay as they are, the exit status is that of the command."""
-    words = [sys.executable, "-c", "import os, sys; print(os.environ['SLURMD_NODENAME'], sys.argv[1:]); sys.exit(3)"]
+    """As `nox -s test_rocm` does on a login node: words stay as they are, the exit status is that
+    of the command.
+    """
+    words = [
+        sys.executable,
+        "-c",
+        "import os, sys; print(os.environ['SLURMD_NODENAME'], sys.argv[1:]); sys.exit(3)",
+    ]
     path = f"{site.variables['PATH']}:{os.environ['PATH']}"
-    done = site.login(*(ROOT / "slurm" / "generate", "reach", "--"), *words, "a b", "$(x)", status=3, PATH=path)
+    done = site.login(
+        *(ROOT / "slurm" / "generate", "reach", "--"), *words, "a b", "$(x)", status=3, PATH=path
+    )
     assert re.fullmatch(r"node[12] \['a b', '\$\(x\)'\]\n", done.stdout), done.stdout + done.stderr
 
 
@@ -574,16 +879,23 @@ def test_scripts_pass_shellcheck(site):
     assert len(scripts) == 9
 
 
-# --- slow: run by nox -s slurm, not at every change --------------------------------------------------------------
+# --- slow: run by nox -s slurm, not at every change --------------------------------------------
 
 
 def test_slow_profiles_of_a_node(site):
-    """Results of doctor, benchmark and profiles are kept; a message says that there are no kernels to trace here."""
+    """Results of doctor, benchmark and profiles are kept; a message says that there are no kernels
+    to trace here.
+    """
     job = site.submit("profile_rocm", "--output-dir", "profile")
     assert site.wait(job, "profile", 900) == ("COMPLETED", 0), site.log("profile")
     results = site.shared / "profile"
     assert json.loads((results / "doctor.json").read_text())["platform"]["vendor"] == "CPU"
-    assert json.loads((results / "bench.json").read_text())["cases"]["pretrain"]["samples_per_s"]["p50"] > 0
+    assert (
+        json.loads((results / "bench.json").read_text())["cases"]["pretrain"]["samples_per_s"][
+            "p50"
+        ]
+        > 0
+    )
     assert json.loads((results / "step" / "profile.json").read_text())["accounted"] > 0.5
     assert "backward" in json.loads((results / "memory" / "memory.json").read_text())["stages"]
     assert "rocprofv3 is not in the image: no kernels are traced" in site.log("profile")
@@ -598,6 +910,11 @@ def test_slow_the_nightly_job(site, image):
     results = site.shared / "nightly"
     assert "its self-test failed" in (results / "tests.log").read_text()
     assert json.loads((results / "doctor.json").read_text())["container"]
-    assert json.loads((results / "bench.json").read_text())["cases"]["pretrain"]["samples_per_s"]["p50"] > 0
+    assert (
+        json.loads((results / "bench.json").read_text())["cases"]["pretrain"]["samples_per_s"][
+            "p50"
+        ]
+        > 0
+    )
     assert json.loads((results / "profile" / "profile.json").read_text())["accounted"] > 0.5
     assert len((results / "metrics.jsonl").read_text().splitlines()) > 3

@@ -30,7 +30,9 @@ def config(study, small_pretraining) -> FineTuneConfig:
 def test_stages_add_up_to_the_step_and_leave_no_hooks(config):
     steps = make_steps(config)
     measured = steps.stages(2, 0)
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in steps.model.modules())
+    assert not any(
+        module._forward_hooks or module._forward_pre_hooks for module in steps.model.modules()
+    )
     assert set(measured["stages"]) == set(STAGES)
     assert all(measured["stages"][name] > 0 for name in STAGES)
     assert 0.5 < measured["accounted"] <= 1
@@ -45,10 +47,14 @@ def test_training_figures_belong_together(config):
     measured = time_training(config, repeats=2)
     assert measured["steps"] == 2
     assert measured["rate"]["executed"] == measured["rate"]["needed"]
-    assert measured["rate"]["needed"] / measured["share"]["needed"] == pytest.approx(measured["product_rate"])
+    assert measured["rate"]["needed"] / measured["share"]["needed"] == pytest.approx(
+        measured["product_rate"]
+    )
     assert measured["samples_per_s"]["p5"] <= measured["samples_per_s"]["p50"]
     assert measured["peak_bytes"] > 1e8
-    again = replace(config, runtime=replace(config.runtime, gradient_checkpointing=True, asv_chunk_size=7))
+    again = replace(
+        config, runtime=replace(config.runtime, gradient_checkpointing=True, asv_chunk_size=7)
+    )
     recomputed = time_training(again, repeats=1)
     assert recomputed["rate"]["executed"] > 1.1 * recomputed["rate"]["needed"]
 
@@ -73,5 +79,12 @@ def test_bad_options_are_refused(study, tmp_path):
     with pytest.raises(InputError, match=f"{tmp_path} is a folder"):
         bench(BenchConfig(output=tmp_path))
     with pytest.raises(InputError, match="--cases unifrac: needs --tree"):
-        bench(BenchConfig(table=study / "table.biom", cases=("unifrac",), output=tmp_path / "a.json", device="cpu"))
+        bench(
+            BenchConfig(
+                table=study / "table.biom",
+                cases=("unifrac",),
+                output=tmp_path / "a.json",
+                device="cpu",
+            )
+        )
     assert not (tmp_path / "a.json").exists()

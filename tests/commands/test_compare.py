@@ -1,4 +1,6 @@
-"""Two doctors or two benchmarks compared: what is slower, larger, wrong or apart fails, the rest does not."""
+"""Two doctors or two benchmarks compared: what is slower, larger, wrong or apart fails, the rest
+does not.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ def test_the_tolerance_is_an_option(tmp_path, capsys):
     assert compared(tmp_path, BENCH, slower, "--tolerance", "nan") == 2
 
 
-@pytest.mark.parametrize("other", [DOCTOR, {"cases": {}}, {"cases": {"unifrac": {"seconds": float("nan")}}}])
+@pytest.mark.parametrize(
+    "other", [DOCTOR, {"cases": {}}, {"cases": {"unifrac": {"seconds": float("nan")}}}]
+)
 def test_reports_that_share_no_figure_are_refused(tmp_path, refused, other):
     assert "nothing is measured in it that" in refused(compared, tmp_path, BENCH, other)
 
@@ -87,6 +91,8 @@ def test_figures_of_one_report_only_are_counted(tmp_path, capsys):
 
 def test_what_is_no_report(tmp_path, capsys):
     assert compared(tmp_path, BENCH, {"a": 1}) == 2
-    assert "expected the JSON of aam doctor, aam bench or aam profile step" in capsys.readouterr().err
+    assert (
+        "expected the JSON of aam doctor, aam bench or aam profile step" in capsys.readouterr().err
+    )
     (tmp_path / "b.json").write_text("{")
     assert main(["compare", str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 2

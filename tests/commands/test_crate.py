@@ -1,4 +1,6 @@
-"""`aam report --crate`: a run as an RO-Crate, opened by the format's own library, and what is refused."""
+"""`aam report --crate`: a run as an RO-Crate, opened by the format's own library, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,36 @@ from aam.report.crate import AUTHORS, TITLE
 from tests.engine.test_logger import needs
 
 needs_rocrate = needs("rocrate", "crate")
-RESULTS = ["metrics.json", "metrics.jsonl", "predictions.tsv", "report.html", "run.json", "split.tsv"]
+RESULTS = [
+    "metrics.json",
+    "metrics.jsonl",
+    "predictions.tsv",
+    "report.html",
+    "run.json",
+    "split.tsv",
+]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small run of a network, as in an image, whose digest a launcher names in the environment."""
+    """A small run of a network, as in an image, whose digest a launcher names in the
+    environment.
+    """
     folder = tmp_path_factory.mktemp("crate")
-    assert main(f"simulate --output-dir {folder}/study --samples 40 --asvs 50 --length 50 --depth 600".split()) == 0
-    words = f"train --table {folder}/study/table.biom --metadata {folder}/study/metadata.tsv --metadata-column ph"
-    words += " --group-column subject --rarefy-depth 200 --embedding-dim 16 --attention-layers 1 --attention-heads 2"
+    assert (
+        main(
+            f"simulate --output-dir {folder}/study --samples 40 --asvs 50 --length 50 --depth 600".split()
+        )
+        == 0
+    )
+    words = (
+        f"train --table {folder}/study/table.biom --metadata {folder}/study/metadata.tsv "
+        "--metadata-column ph"
+    )
+    words += (
+        " --group-column subject --rarefy-depth 200 --embedding-dim 16 --attention-layers 1 "
+        "--attention-heads 2"
+    )
     words += f" --members deep --epochs 1 --no-rf-baseline --threads 1 --output-dir {folder}/run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AAM_IMAGE", f"sha256:{'ab' * 32}")
@@ -60,11 +82,18 @@ def test_the_crate_says_what_was_computed_from_what_and_by_what(run, tmp_path):
     software = action["instrument"]
     assert crate.root_dataset["citation"] == software
     assert (software["name"], software["author"]["name"]) == (TITLE, AUTHORS)
-    assert (software["softwareVersion"], software.get("identifier")) == (aam.__version__, record["commit"])
-    versions = {entity["name"]: entity["softwareVersion"] for entity in software["softwareRequirements"]}
+    assert (software["softwareVersion"], software.get("identifier")) == (
+        aam.__version__,
+        record["commit"],
+    )
+    versions = {
+        entity["name"]: entity["softwareVersion"] for entity in software["softwareRequirements"]
+    }
     assert {"aam": aam.__version__, **versions} == record["versions"]
     inputs = {entity.id: (entity["name"], entity["sha256"]) for entity in action["object"]}
-    assert inputs == {f"#input-{name}": (each["path"], each["sha256"]) for name, each in record["inputs"].items()}
+    assert inputs == {
+        f"#input-{name}": (each["path"], each["sha256"]) for name, each in record["inputs"].items()
+    }
     assert {Path(path).name for path, _ in inputs.values()} == {"table.biom", "metadata.tsv"}
     assert action["containerImage"]["sha256"] == "ab" * 32
     assert "aam train --config run.json --output-dir" in action["description"]
@@ -120,10 +149,16 @@ def _changed(**values: object) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_unfinished, "the run is not finished (no metrics.json); go on with it by --resume-from auto"),
+        (
+            _unfinished,
+            "the run is not finished (no metrics.json); go on with it by --resume-from auto",
+        ),
         (_damaged, "missing or damaged (its checksum differs)"),
         (lambda run: (run / "run.json").unlink(), "run.json: cannot be read"),
-        (_changed(command="evaluate"), "written by aam evaluate; --crate takes a run of aam train or pretrain"),
+        (
+            _changed(command="evaluate"),
+            "written by aam evaluate; --crate takes a run of aam train or pretrain",
+        ),
         (_changed(started="yesterday"), "run.json: damaged, expected what aam writes there"),
         (_changed(versions=3), "run.json: damaged, expected what aam writes there"),
         (_changed(inputs={"table": 3}), "run.json: damaged, expected what aam writes there"),
@@ -151,7 +186,10 @@ def test_a_missing_library_is_said_in_one_line(run, tmp_path, capsys, monkeypatc
     monkeypatch.setitem(sys.modules, "rocrate", None)
     monkeypatch.setitem(sys.modules, "rocrate.rocrate", None)
     assert call(run, "--crate", tmp_path / "run.zip") == 2
-    expected = "aam report --crate needs rocrate, which is not installed: pip install 'attention-all-microbes[crate]'"
+    expected = (
+        "aam report --crate needs rocrate, which is not installed: pip install "
+        "'attention-all-microbes[crate]'"
+    )
     assert expected in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

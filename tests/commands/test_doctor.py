@@ -1,4 +1,6 @@
-"""The findings of the doctor about a machine, from a report of what was measured on it; what joins the ranks."""
+"""The findings of the doctor about a machine, from a report of what was measured on it; what joins
+the ranks.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ def platform(facts) -> Platform:
 
 
 def report(**changes: Any) -> dict[str, Any]:
-    healthy = {"attention": {"results": {}, "chosen": {}}, "operations": {}, "cpu_operations": (), "compile": {}}
+    healthy = {
+        "attention": {"results": {}, "chosen": {}},
+        "operations": {},
+        "cpu_operations": (),
+        "compile": {},
+    }
     return {**healthy, "unseen": False, "first_tensor": "", "memory": {}, **changes}
 
 
@@ -37,21 +44,34 @@ def test_a_healthy_machine_has_no_findings(platform, facts):
 
 
 def test_an_operation_that_is_wrong_names_the_rule_that_routes_it(platform, facts):
-    operations = {"fft": {"wrong": True, "message": "off by 1"}, "gelu": {"wrong": False, "message": "off by 0"}}
+    operations = {
+        "fft": {"wrong": True, "message": "off by 1"},
+        "gelu": {"wrong": False, "message": "off by 0"},
+    }
     (finding,) = collect_findings(platform, facts, report(operations=operations))
     assert finding == Finding("wrong", "operation fft: off by 1", "AAM_ROUTE=fft=cpu")
-    (finding,) = collect_findings(platform, facts, report(operations=operations, cpu_operations=("fft",)))
+    (finding,) = collect_findings(
+        platform, facts, report(operations=operations, cpu_operations=("fft",))
+    )
     assert finding == Finding("wrong", "operation fft: off by 1", "aam runs it on the CPU")
     operations["fft"]["wrong"] = False
-    (finding,) = collect_findings(platform, facts, report(operations=operations, cpu_operations=("fft",)))
+    (finding,) = collect_findings(
+        platform, facts, report(operations=operations, cpu_operations=("fft",))
+    )
     assert finding == Finding("note", "operation fft runs on the CPU", "AAM_ROUTE=fft=device")
 
 
 def test_attention_compilers_and_devices_that_fail_are_findings(platform, facts):
-    results = {"float32, masked": {"flash": {"wrong": True, "forward": 2.0, "backward": 1.0, "seconds": 1.0}}}
+    results = {
+        "float32, masked": {
+            "flash": {"wrong": True, "forward": 2.0, "backward": 1.0, "seconds": 1.0}
+        }
+    }
     attention = {"results": results, "chosen": {"float32, masked": "math"}}
     compiled = {"backend": "eager", "tried": {"inductor": "no compiler"}}
-    findings = collect_findings(platform, facts, report(attention=attention, compile=compiled, unseen=True))
+    findings = collect_findings(
+        platform, facts, report(attention=attention, compile=compiled, unseen=True)
+    )
     assert [finding.level for finding in findings] == ["wrong", "note", "wrong"]
     assert findings[0].what == "attention flash, float32, masked: off by 2 against float64"
     assert "aam takes math" in findings[0].mend
@@ -71,7 +91,10 @@ def test_a_torch_newer_than_the_tests_saw_is_worth_a_note(platform, facts):
     newer = {**facts, "torch": {**facts["torch"], "torch": "2.15.0+cu130"}}
     (finding,) = collect_findings(platform, newer, report())
     assert finding.level == "note"
-    assert "PyTorch 2.15.0+cu130 is newer than those that aam was tested with, 2.7.1 to 2.13" in finding.what
+    assert (
+        "PyTorch 2.15.0+cu130 is newer than those that aam was tested with, 2.7.1 to 2.13"
+        in finding.what
+    )
     older = {**facts, "torch": {**facts["torch"], "torch": "2.7.1+rocm6.3"}}
     assert collect_findings(platform, older, report()) == []
 
@@ -81,7 +104,7 @@ def test_the_newest_tested_torch_is_that_of_the_lock():
     assert f"\ntorch=={TESTED[1]}." in lock
 
 
-# --- what others reported on MI300A, on a simulated platform -------------------------------------------------
+# --- what others reported on MI300A, on a simulated platform -----------------------------------
 
 
 @pytest.fixture
@@ -100,11 +123,11 @@ def test_a_first_tensor_that_crashes_is_wrong(apu):
 def test_parts_of_an_apu_are_noted(apu):
     apu["device"]["multi_processor_count"] = 76
     (finding,) = collect_findings(platform_of(apu), apu, report())
-    assert (finding.level, "mode TPX" in finding.what, "one rank for each device" in finding.mend) == (
-        "note",
-        True,
-        True,
-    )
+    assert (
+        finding.level,
+        "mode TPX" in finding.what,
+        "one rank for each device" in finding.mend,
+    ) == ("note", True, True)
 
 
 @pytest.mark.parametrize("free", [0, -1, 2**40])
@@ -115,7 +138,7 @@ def test_free_memory_that_an_apu_reports_wrong_is_noted(apu, free):
     assert collect_findings(platform_of(apu), apu, report(memory={"free": 2**36})) == []
 
 
-# --- what joins the ranks, on a simulated node and between two processes ---------------------------------------------
+# --- what joins the ranks, on a simulated node and between two processes -----------------------
 
 GIGABYTE = 1e9
 REPORT = {
@@ -132,7 +155,16 @@ REPORT = {
 
 @pytest.mark.slow
 def test_two_ranks_measure_an_all_reduce(tmp_path):
-    words = ["doctor", "--ranks", "--device", "cpu", "--threads", "1", "--output", str(tmp_path / "ranks.json")]
+    words = [
+        "doctor",
+        "--ranks",
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+        "--output",
+        str(tmp_path / "ranks.json"),
+    ]
     printed = "".join(run_ranks(2, words, "aam"))
     report = json.loads((tmp_path / "ranks.json").read_text())
     assert (report["ranks"], report["nodes"], report["transport"]) == (2, 1, "TCP")
@@ -148,7 +180,12 @@ def test_one_rank_has_nothing_to_measure(refused, monkeypatch):
 
 def test_line_rates_are_those_of_the_interfaces_that_are_used(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor, "NETWORK", tmp_path)
-    for name, speed in (("hsn0", "200000\n"), ("hsn1", "200000\n"), ("hsn2", "-1\n"), ("eth0", "1000\n")):
+    for name, speed in (
+        ("hsn0", "200000\n"),
+        ("hsn1", "200000\n"),
+        ("hsn2", "-1\n"),
+        ("eth0", "1000\n"),
+    ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "speed").write_text(speed)
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "hsn0,hsn1,hsn2,hsn3")
@@ -163,7 +200,10 @@ def test_line_rates_are_those_of_the_interfaces_that_are_used(tmp_path, monkeypa
     ("log", "transport"),
     [
         ("n1:7:9 [0] NCCL INFO Using network AWS Libfabric\n", "AWS Libfabric"),
-        ("n1:7:9 [0] NCCL INFO NET/Plugin: none\nn1:7:9 [0] NCCL INFO Using network Socket\n", "Socket"),
+        (
+            "n1:7:9 [0] NCCL INFO NET/Plugin: none\nn1:7:9 [0] NCCL INFO Using network Socket\n",
+            "Socket",
+        ),
         ("", "unknown: NCCL's log names no network"),
     ],
 )

@@ -29,12 +29,18 @@ def simulated(simulate_study) -> Path:
 
 
 def words(folder: Path, output: Path, more: str = "") -> list[str]:
-    text = f"rf-baseline --table {folder}/table.biom --metadata {folder}/metadata.tsv --metadata-column ph "
+    text = (
+        f"rf-baseline --table {folder}/table.biom --metadata {folder}/metadata.tsv "
+        "--metadata-column ph "
+    )
     return f"{text} --rarefy-depth 200 --n-estimators 5 --n-jobs 1 --output {output} {more}".split()
 
 
 def test_its_file_is_compared_with_a_model_of_the_same_folds(simulated, tmp_path, refused):
-    more = f"--tree {simulated}/tree.nwk --cv 2 --group-column subject --random-seed 3 --max-features sqrt"
+    more = (
+        f"--tree {simulated}/tree.nwk --cv 2 --group-column subject --random-seed 3 "
+        "--max-features sqrt"
+    )
     more += " --metadata-column ph biome"
     assert main(words(simulated, tmp_path / "rf.tsv", more)) == 0
     table = read_predictions(tmp_path / "rf.tsv")
@@ -45,25 +51,36 @@ def test_its_file_is_compared_with_a_model_of_the_same_folds(simulated, tmp_path
     assert set(table.folds) == set("01")
     metrics = json.loads((tmp_path / "rf.json").read_text())["baselines"]
     truth = dict(row[:2] for row in columns(simulated / "metadata.tsv", "sample-id", "ph"))
-    error = [abs(v - float(truth[n])) for n, v in zip(table.sample_ids, table.values[f"ph: {TREES}"], strict=True)]
+    error = [
+        abs(v - float(truth[n]))
+        for n, v in zip(table.sample_ids, table.values[f"ph: {TREES}"], strict=True)
+    ]
     assert metrics["ph"][TREES]["mae"]["value"] == pytest.approx(np.mean(error), rel=1e-5)
     assert "exists already" in refused(main, words(simulated, tmp_path / "rf.tsv", more))
     # As a model, the forest itself: it ties with itself and stands beside the others.
     of_forest = zip(table.sample_ids, table.values[f"ph: {FOREST}"], table.folds, strict=True)
     write_rows(tmp_path / "p.tsv", "sample-id ph fold note", ((*row, "") for row in of_forest))
-    evaluate = f"evaluate --predictions {tmp_path}/p.tsv --metadata {simulated}/metadata.tsv --group-column subject"
+    evaluate = (
+        f"evaluate --predictions {tmp_path}/p.tsv --metadata {simulated}/metadata.tsv "
+        "--group-column subject"
+    )
     evaluate += f" --baselines {tmp_path}/rf.tsv --output-dir"
     assert main([*evaluate.split(), str(tmp_path / "e")]) == 0
     result = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]["ph"]
     assert set(LEARNED) < set(result["baselines"])
-    assert result["baselines"][FOREST]["mae"] == pytest.approx(result["metrics"]["mae"]["value"], rel=1e-5)
+    assert result["baselines"][FOREST]["mae"] == pytest.approx(
+        result["metrics"]["mae"]["value"], rel=1e-5
+    )
     tie = re.compile(
-        r"not shown to do better than random forest|Learned baselines that the model .*not shown .*random forest \("
+        r"not shown to do better than random forest|Learned baselines that the model .*not shown "
+        r".*random forest \("
     )
     assert any(tie.search(sentence) for sentence in result["verdict"])
     moved = (tmp_path / "p.tsv").read_text().replace("\t0\t\n", "\t9\t\n")
     (tmp_path / "p.tsv").write_text(moved)
-    assert "were held out in another fold" in refused(main, [*evaluate.split(), str(tmp_path / "f")])
+    assert "were held out in another fold" in refused(
+        main, [*evaluate.split(), str(tmp_path / "f")]
+    )
 
 
 def write_rows(path: Path, header: str, rows: Iterable[Iterable[object]]) -> Path:
@@ -104,7 +121,10 @@ def test_a_split_of_a_run_is_used_as_it_is(simulated, tmp_path):
     ("more", "named"),
     [
         ("--max-features 7 --n-estimators 0", ["--max-features is 7", "--n-estimators is 0"]),
-        ("--train-samples a --cv fold", ["--train-samples and --val-samples need each other", "leave out --split"]),
+        (
+            "--train-samples a --cv fold",
+            ["--train-samples and --val-samples need each other", "leave out --split"],
+        ),
         ("--cv 1 --split-column fold", ["--cv is 1", "need each other"]),
         ("--test-size 0 --validation-size 0", ["no sample is held out"]),
         ("--cv 2 --numeric-columns ph", ["--metadata-column 'ph' is a covariate too"]),
@@ -120,14 +140,21 @@ def test_wrong_options(simulated, tmp_path, refused, more, named):
 
 
 def predictions_of(simulated: Path, path: Path, subset: str = "") -> Path:
-    """A file of predictions that are right to within 0.1, with its column `subset` where there is one."""
+    """A file of predictions that are right to within 0.1, with its column `subset` where there is
+    one.
+    """
     rows = columns(simulated / "metadata.tsv", "sample-id", "ph")
     header = "sample-id ph subset note" if subset else "sample-id ph note"
-    return write_rows(path, header, ((name, float(ph) + 0.1, *filter(None, [subset]), "") for name, ph in rows))
+    return write_rows(
+        path, header, ((name, float(ph) + 0.1, *filter(None, [subset]), "") for name, ph in rows)
+    )
 
 
 def evaluate(simulated: Path, predictions: Path, output: Path, more: str = "") -> int:
-    text = f"evaluate --predictions {predictions} --metadata {simulated}/metadata.tsv --output-dir {output} {more}"
+    text = (
+        f"evaluate --predictions {predictions} --metadata {simulated}/metadata.tsv "
+        f"--output-dir {output} {more}"
+    )
     return main(text.split())
 
 
@@ -161,7 +188,9 @@ def test_point_5_samples_without_a_group_are_refused(simulated, tmp_path, refuse
     rows = [(name, ph, subject if at > 2 else "") for at, (name, ph, subject) in enumerate(rows)]
     write_rows(tmp_path / "m.tsv", "sample-id ph subject", rows)
     predictions = predictions_of(simulated, tmp_path / "p.tsv")
-    text = f"evaluate --predictions {predictions} --metadata {tmp_path}/m.tsv --group-column subject"
+    text = (
+        f"evaluate --predictions {predictions} --metadata {tmp_path}/m.tsv --group-column subject"
+    )
     message = refused(main, [*text.split(), "--output-dir", str(tmp_path / "e")])
     assert "3 of 40 samples have no value in --group-column" in message
     assert "--missing" not in message
@@ -173,7 +202,9 @@ def test_two_spellings_of_a_group_are_warned_of(simulated, tmp_path, capsys):
     rows[0][2], rows[1][2] = "P1", "p1"
     write_rows(tmp_path / "m.tsv", "sample-id ph subject", rows)
     predictions = predictions_of(simulated, tmp_path / "p.tsv")
-    text = f"evaluate --predictions {predictions} --metadata {tmp_path}/m.tsv --group-column subject"
+    text = (
+        f"evaluate --predictions {predictions} --metadata {tmp_path}/m.tsv --group-column subject"
+    )
     assert main([*text.split(), "--output-dir", str(tmp_path / "e")]) == 0
     assert "in 'subject' are different groups; if they are one," in capsys.readouterr().err
 
@@ -183,7 +214,10 @@ def test_a_file_without_a_prediction_is_refused(simulated, tmp_path, capsys, cel
     rows = ((*name, cell, "") for name in columns(simulated / "metadata.tsv", "sample-id"))
     predictions = write_rows(tmp_path / "p.tsv", "sample-id ph note", rows)
     assert evaluate(simulated, predictions, tmp_path / "e") == 2
-    message = "--predictions: none of 40 samples with a value of 'ph' has a prediction: all are empty or nan"
+    message = (
+        "--predictions: none of 40 samples with a value of 'ph' has a prediction: all are "
+        "empty or nan"
+    )
     assert message in capsys.readouterr().err
     assert not (tmp_path / "e").exists()
 
@@ -192,8 +226,13 @@ def test_point_5_files_of_sample_ids_may_not_part_a_group(simulated, tmp_path, r
     ids = [name for (name,) in columns(simulated / "metadata.tsv", "sample-id")]
     (tmp_path / "train.txt").write_text("\n".join(ids[::2]))
     (tmp_path / "val.txt").write_text("\n".join(ids[1::2]))
-    more = f"--train-samples {tmp_path}/train.txt --val-samples {tmp_path}/val.txt --group-column subject"
-    assert "make the split with this --group-column" in refused(main, words(simulated, tmp_path / "rf.tsv", more))
+    more = (
+        f"--train-samples {tmp_path}/train.txt --val-samples {tmp_path}/val.txt "
+        "--group-column subject"
+    )
+    assert "make the split with this --group-column" in refused(
+        main, words(simulated, tmp_path / "rf.tsv", more)
+    )
 
 
 def test_point_14_baselines_of_another_split_are_refused(simulated, tmp_path, capsys):
@@ -204,8 +243,14 @@ def test_point_14_baselines_of_another_split_are_refused(simulated, tmp_path, ca
     assert main(words(simulated, tmp_path / "rf.tsv", f"--split {tmp_path}/a.tsv")) == 0
     predictions = predictions_of(simulated, tmp_path / "p.tsv")
     baselines = f"--baselines {tmp_path}/rf.tsv"
-    assert evaluate(simulated, predictions, tmp_path / "e", f"{baselines} --split {tmp_path}/a.tsv") == 0
-    assert evaluate(simulated, predictions, tmp_path / "f", f"{baselines} --split {tmp_path}/b.tsv") == 2
+    assert (
+        evaluate(simulated, predictions, tmp_path / "e", f"{baselines} --split {tmp_path}/a.tsv")
+        == 0
+    )
+    assert (
+        evaluate(simulated, predictions, tmp_path / "f", f"{baselines} --split {tmp_path}/b.tsv")
+        == 2
+    )
     assert "another --split" in capsys.readouterr().err
 
 
@@ -213,17 +258,31 @@ def test_point_15_evaluate_keeps_a_target_named_like_a_derived_column(simulated,
     rows = columns(simulated / "metadata.tsv", "sample-id", "ph")
     for file in ("m.tsv", "p.tsv"):
         write_rows(tmp_path / file, "sample-id bmi bmi_q4", ((name, ph, ph) for name, ph in rows))
-    text = f"evaluate --predictions {tmp_path}/p.tsv --metadata {tmp_path}/m.tsv --output-dir {tmp_path}/e"
+    text = (
+        f"evaluate --predictions {tmp_path}/p.tsv --metadata {tmp_path}/m.tsv --output-dir "
+        f"{tmp_path}/e"
+    )
     assert main(text.split()) == 0
-    assert set(json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]) == {"bmi", "bmi_q4"}
+    assert set(json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]) == {
+        "bmi",
+        "bmi_q4",
+    }
 
 
 def test_groups_in_several_folds_of_the_predictions_are_warned_of(simulated, tmp_path):
-    """Two folds that part subjects: intervals over subjects do not make the predictions held out."""
+    """Two folds that part subjects: intervals over subjects do not make the predictions held
+    out.
+    """
     rows = columns(simulated / "metadata.tsv", "sample-id", "ph", "subject")
     for name, whole in (("parted", False), ("whole", True)):
-        folds = [int(group.rpartition("-")[2]) % 2 if whole else at % 2 for at, (*_, group) in enumerate(rows)]
-        cells = ((sample, float(ph) + 0.1, fold, "") for (sample, ph, _), fold in zip(rows, folds, strict=True))
+        folds = [
+            int(group.rpartition("-")[2]) % 2 if whole else at % 2
+            for at, (*_, group) in enumerate(rows)
+        ]
+        cells = (
+            (sample, float(ph) + 0.1, fold, "")
+            for (sample, ph, _), fold in zip(rows, folds, strict=True)
+        )
         path = write_rows(tmp_path / f"{name}.tsv", "sample-id ph fold note", cells)
         assert evaluate(simulated, path, tmp_path / name, "--group-column subject") == 0
         report = (tmp_path / name / "report.html").read_text()
@@ -231,11 +290,15 @@ def test_groups_in_several_folds_of_the_predictions_are_warned_of(simulated, tmp
 
 
 def test_what_is_left_out_of_the_metrics_is_said(simulated, tmp_path):
-    """A model of two of four biomes, one that predicts every other sample: metrics of the rest, without a word."""
+    """A model of two of four biomes, one that predicts every other sample: metrics of the rest,
+    without a word.
+    """
     rows = columns(simulated / "metadata.tsv", "sample-id", "ph", "biome")
     first, second = sorted({biome for *_, biome in rows})[:2]
     shared_biomes = sum(biome in (first, second) for *_, biome in rows)
-    cells = ((name, ph if at % 2 else "", first, 0.7, 0.3, "") for at, (name, ph, _) in enumerate(rows))
+    cells = (
+        (name, ph if at % 2 else "", first, 0.7, 0.3, "") for at, (name, ph, _) in enumerate(rows)
+    )
     write_rows(tmp_path / "p.tsv", f"sample-id ph biome biome={first} biome={second} note", cells)
     assert evaluate(simulated, tmp_path / "p.tsv", tmp_path / "e") == 0
     targets = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]
@@ -250,18 +313,36 @@ def test_what_is_left_out_of_the_metrics_is_said(simulated, tmp_path):
 
 @pytest.fixture(scope="module")
 def without_test_subset(simulated) -> Path:
-    """A run of a member that learns from training and validation samples alike, on a target of noise."""
-    words = f"train --table {simulated}/table.biom --metadata {simulated}/metadata.tsv --metadata-column null "
-    words += "--rarefy-depth 200 --members presence --group-column subject --test-size 0 --validation-size 0.4 "
-    words += f"--embedding-dim 8 --attention-layers 1 --attention-heads 1 --threads 1 --output-dir {simulated}/run"
+    """A run of a member that learns from training and validation samples alike, on a target of
+    noise.
+    """
+    words = (
+        f"train --table {simulated}/table.biom --metadata {simulated}/metadata.tsv "
+        "--metadata-column null "
+    )
+    words += (
+        "--rarefy-depth 200 --members presence --group-column subject --test-size 0 "
+        "--validation-size 0.4 "
+    )
+    words += (
+        "--embedding-dim 8 --attention-layers 1 --attention-heads 1 --threads 1 "
+        f"--output-dir {simulated}/run"
+    )
     assert main(words.split()) == 0
     return simulated / "run"
 
 
-def test_validation_samples_that_members_learned_from_are_samples_of_training(simulated, without_test_subset, tmp_path):
-    """The report of the run predicts them by members without them; those of the saved model know their labels."""
+def test_validation_samples_that_members_learned_from_are_samples_of_training(
+    simulated, without_test_subset, tmp_path
+):
+    """The report of the run predicts them by members without them; those of the saved model know
+    their labels.
+    """
     run = without_test_subset
-    words = f"evaluate --model {run} --table {simulated}/table.biom --metadata {simulated}/metadata.tsv "
+    words = (
+        f"evaluate --model {run} --table {simulated}/table.biom --metadata "
+        f"{simulated}/metadata.tsv "
+    )
     words += f"--split {run}/split.tsv --threads 1 --output-dir {tmp_path}/e"
     assert main(words.split()) == 0
     result = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]["null"]
@@ -271,9 +352,12 @@ def test_validation_samples_that_members_learned_from_are_samples_of_training(si
     assert "Metrics of samples that training has seen" in page
     assert "Held-out metrics" not in page
     assert "--test-size or --cv of aam train holds samples out" in re.sub("</?span[^>]*>", "", page)
-    assert "values of subject" in page, "groups are those of the model, unless another column is named"
+    assert "values of subject" in page, (
+        "groups are those of the model, unless another column is named"
+    )
     words = (
-        f"evaluate --predictions {run}/predictions.tsv --metadata {simulated}/metadata.tsv --output-dir {tmp_path}/p"
+        f"evaluate --predictions {run}/predictions.tsv --metadata {simulated}/metadata.tsv "
+        f"--output-dir {tmp_path}/p"
     )
     assert main(words.split()) == 0
     assert "values of subject" in (tmp_path / "p" / "report.html").read_text()
@@ -299,15 +383,24 @@ def test_predictions_of_another_table_are_counted(simulated, tmp_path):
 
 def test_new_samples_stand_beside_what_guessing_would_be_in_training(simulated, tmp_path):
     """Twelve samples are called otherwise, as if they were new; of a number and of classes."""
-    words = f"train --table {simulated}/table.biom --metadata {simulated}/metadata.tsv --metadata-column ph biome "
-    words += "--rarefy-depth 200 --members presence --no-rf-baseline --test-size 0.3 --validation-size 0 "
+    words = (
+        f"train --table {simulated}/table.biom --metadata {simulated}/metadata.tsv "
+        "--metadata-column ph biome "
+    )
+    words += (
+        "--rarefy-depth 200 --members presence --no-rf-baseline --test-size 0.3 "
+        "--validation-size 0 "
+    )
     words += "--threads 1 --output-dir"
     assert main([*words.split(), str(tmp_path / "run")]) == 0
     split = read_split(tmp_path / "run" / "split.tsv")
     rows = columns(simulated / "metadata.tsv", "sample-id", "ph", "biome")
     held_out = [row for row in rows if row[0] in split.ids("test")]
     write_rows(tmp_path / "new.tsv", "sample-id ph biome", held_out)
-    words = f"evaluate --model {tmp_path}/run/model --table {simulated}/table.biom --metadata {tmp_path}/new.tsv "
+    words = (
+        f"evaluate --model {tmp_path}/run/model --table {simulated}/table.biom --metadata "
+        f"{tmp_path}/new.tsv "
+    )
     assert main([*words.split(), "--threads", "1", "--output-dir", str(tmp_path / "e")]) == 0
     targets = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]
     trained = [row for row in rows if row[0] in split.ids("train")]

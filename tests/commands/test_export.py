@@ -1,4 +1,6 @@
-"""Exported models: the same outputs as the model, on odd batches and real samples, and what cannot be exported."""
+"""Exported models: the same outputs as the model, on odd batches and real samples, and what cannot
+be exported.
+"""
 
 from __future__ import annotations
 
@@ -30,27 +32,57 @@ from aam.predict.exported import (
 from aam.predict.saved_model import load_model, save_model
 from tests.predict.samples import saved_model
 
-MISSING = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
-needs_onnx = pytest.mark.skipif(bool(MISSING), reason=f"the extra onnx is not installed: {', '.join(MISSING)}")
+MISSING = [
+    name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None
+]
+needs_onnx = pytest.mark.skipif(
+    bool(MISSING), reason=f"the extra onnx is not installed: {', '.join(MISSING)}"
+)
 
 ENCODER = HeadConfig()
-TARGETS = Targets((
-    TargetSpec("age", "numeric", (), "log-zscore", Scale(2.0, 0.5), None, {}, (1.0, 40.0), "quantile", (0.1, 0.5, 0.9)),
-    TargetSpec("site", "class", ("gut", "skin", "soil")),
-))  # fmt: skip
+TARGETS = Targets(
+    (
+        TargetSpec(
+            "age",
+            "numeric",
+            (),
+            "log-zscore",
+            Scale(2.0, 0.5),
+            None,
+            {},
+            (1.0, 40.0),
+            "quantile",
+            (0.1, 0.5, 0.9),
+        ),
+        TargetSpec("site", "class", ("gut", "skin", "soil")),
+    )
+)
 
 
 @pytest.fixture(scope="module")
 def model(model_of, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A saved model with a number that has quantiles, a class, a categorical and a numeric covariate."""
+    """A saved model with a number that has quantiles, a class, a categorical and a numeric
+    covariate.
+    """
     options = CovariateConfig(
         categorical_columns=("diet",), numeric_columns=("weight",), categorical_fusion="perceiver"
     )
     heads = HeadConfig(
-        n_targets=1, n_classes=(3,), losses=("quantile",), quantiles=(0.1, 0.5, 0.9), levels=(4,), numbers=1,
-        low=(0.0,), high=(1.0,), zero=(0.0,), regressor=RegressorConfig(), covariates=options,
-    )  # fmt: skip
-    covariates = Covariates({"diet": ("a", "b", "c")}, {"weight": Scale(60.0, 10.0)}, {"weight": (40.0, 90.0)})
+        n_targets=1,
+        n_classes=(3,),
+        losses=("quantile",),
+        quantiles=(0.1, 0.5, 0.9),
+        levels=(4,),
+        numbers=1,
+        low=(0.0,),
+        high=(1.0,),
+        zero=(0.0,),
+        regressor=RegressorConfig(),
+        covariates=options,
+    )
+    covariates = Covariates(
+        {"diet": ("a", "b", "c")}, {"weight": Scale(60.0, 10.0)}, {"weight": (40.0, 90.0)}
+    )
     network = model_of(heads)
     config = ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30)
     profile = RegionProfile.fit(["ACGT" * 7, "TTGA" * 7])
@@ -63,7 +95,17 @@ def model(model_of, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def export(model: Path, output: Path, *words: str) -> dict[str, object]:
     """Export in a process without the hook that checks types, which torch.export cannot trace."""
-    command = [sys.executable, "-m", "aam", "export", "--model", str(model), "--output", str(output), *words]
+    command = [
+        sys.executable,
+        "-m",
+        "aam",
+        "export",
+        "--model",
+        str(model),
+        "--output",
+        str(output),
+        *words,
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
@@ -80,15 +122,29 @@ def test_an_exported_model_gives_what_the_network_gives(model, tmp_path, form):
     assert about["quantiles"] == {"age": [0.1, 0.5, 0.9]}
     assert set(about["inputs"]) == {"tokens", "asv", "counts", "category", "covariate"}
     (tmp_path / "out" / "description.json").write_text("old")
-    assert export(model, tmp_path / "out", "--format", form, "--overwrite")["classes"] == about["classes"]
+    assert (
+        export(model, tmp_path / "out", "--format", form, "--overwrite")["classes"]
+        == about["classes"]
+    )
 
 
 @pytest.mark.slow
 def test_a_disk_that_takes_no_more_ends_an_export_with_a_message(model, tmp_path):
     """The writer of torch ended the process by a signal."""
-    command = [sys.executable, "-m", "aam", "export", "--model", str(model), "--output", str(tmp_path / "out")]
+    command = [
+        sys.executable,
+        "-m",
+        "aam",
+        "export",
+        "--model",
+        str(model),
+        "--output",
+        str(tmp_path / "out"),
+    ]
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))  # noqa: E731
-    done = subprocess.run([*command, "--format", "torch"], capture_output=True, text=True, preexec_fn=limit)
+    done = subprocess.run(
+        [*command, "--format", "torch"], capture_output=True, text=True, preexec_fn=limit
+    )
     assert done.returncode == 1, done.stderr
     assert f"{tmp_path / 'out'}" in done.stderr.splitlines()[-1]
     assert "nothing was written half" in done.stderr
@@ -108,27 +164,41 @@ samples, asvs = session.run(None, inputs)
 print(samples.shape, asvs.shape, onnx.load({str(tmp_path / "out" / "model.onnx")!r}).opset_import[0].version)
 assert "torch" not in sys.modules and "aam" not in sys.modules
 """
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True
+    )
     assert done.stdout == f"(5, 16) (7, 16) {about['opset']}\n"
 
 
 @pytest.fixture(scope="module")
 def learners(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A simulated study and what `aam train` makes of it by default: a number and classes, from ASVs and covariates."""
+    """A simulated study and what `aam train` makes of it by default: a number and classes, from
+    ASVs and covariates.
+    """
     from aam.cli.main import main
 
     folder = tmp_path_factory.mktemp("learners")
     study = folder / "study"
-    assert main(f"simulate --output-dir {study} --samples 60 --asvs 80 --length 60 --depth 600 --seed 0".split()) == 0
+    assert (
+        main(
+            (
+                f"simulate --output-dir {study} --samples 60 --asvs 80 --length 60 --depth 600 "
+                "--seed 0"
+            ).split()
+        )
+        == 0
+    )
     files = ["--table", str(study / "table.biom"), "--metadata", str(study / "metadata.tsv")]
     columns = (
-        "--metadata-column ph biome null --categorical-columns batch --rarefy-depth 300 --test-size 0.2 --threads 1"
+        "--metadata-column ph biome null --categorical-columns batch --rarefy-depth 300 "
+        "--test-size 0.2 --threads 1"
     )
     assert main(["train", *files, *columns.split(), "--output-dir", str(folder / "run")]) == 0
     return folder
 
 
-# Reads what was exported as a program without aam does, but for rarefied reads and encoded covariates, and predicts.
+# Reads what was exported as a program without aam does, but for rarefied reads and encoded
+# covariates, and predicts.
 PREDICT = """
 import sys, json, numpy, torch
 from pathlib import Path
@@ -198,14 +268,21 @@ def test_the_functions_of_learners_are_the_learners(learners):
 def saved_like(reference: object = None, **changes: object) -> SimpleNamespace:
     network = SimpleNamespace(reference=reference)
     blend = SimpleNamespace(learners=[], network_weight=1.0)
-    return SimpleNamespace(**{"targets": TARGETS, "blend": blend, "required_network": network, **changes})
+    return SimpleNamespace(
+        **{"targets": TARGETS, "blend": blend, "required_network": network, **changes}
+    )
 
 
 def test_what_cannot_be_exported_is_said():
     blend = SimpleNamespace(learners=["kernel", "forest"], network_weight=0.1)
-    with pytest.raises(InputError, match=r"its network with forest, kernel, and.*--members deep or --members forest"):
+    with pytest.raises(
+        InputError,
+        match=r"its network with forest, kernel, and.*--members deep or --members forest",
+    ):
         check_exportable(saved_like(blend=blend), "model")
-    check_exportable(saved_like(blend=SimpleNamespace(learners=["forest"], network_weight=0.0)), "model")
+    check_exportable(
+        saved_like(blend=SimpleNamespace(learners=["forest"], network_weight=0.0)), "model"
+    )
     check_exportable(saved_like(blend=blend), "encoder")
     with pytest.raises(InputError, match="has no targets; pass --part encoder"):
         check_exportable(saved_like(targets=Targets(())), "model")
@@ -226,6 +303,9 @@ def test_a_missing_library_is_said_before_anything_is_written(model, tmp_path, c
 
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     assert main(["export", "--model", str(model), "--output", str(tmp_path / "out")]) == 2
-    assert "which is not installed: pip install 'attention-all-microbes[onnx]'" in capsys.readouterr().err
+    assert (
+        "which is not installed: pip install 'attention-all-microbes[onnx]'"
+        in capsys.readouterr().err
+    )
     assert not list(tmp_path.iterdir())
     assert torch.is_grad_enabled()

@@ -19,16 +19,24 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     draw = np.random.default_rng(0)
     truth = draw.normal(50, 10, 40)
-    lines = [f"{name}\t{value}\t{at // 4}" for at, (name, value) in enumerate(zip(IDS, truth, strict=True))]
+    lines = [
+        f"{name}\t{value}\t{at // 4}"
+        for at, (name, value) in enumerate(zip(IDS, truth, strict=True))
+    ]
     (folder / "metadata.tsv").write_text("\n".join(["sample-id\tage\tsubject", *lines]) + "\n")
     for name, spread in (("good", 1), ("bad", 20)):
         run = folder / name
         run.mkdir()
         predicted = truth + draw.normal(0, spread, 40)
         rows = [f"{sample}\t{value}\ttest\t" for sample, value in zip(IDS, predicted, strict=True)]
-        (run / "predictions.tsv").write_text("\n".join(["sample-id\tage\tsubset\tnote", *rows]) + "\n")
+        (run / "predictions.tsv").write_text(
+            "\n".join(["sample-id\tage\tsubset\tnote", *rows]) + "\n"
+        )
         mae = {"value": float(np.abs(predicted - truth).mean()), "low": 0.5, "high": None}
-        content = {"targets": {"age": {"subset": "held-out", "metrics": {"mae": mae}, "verdict": [name]}}, "tables": {}}
+        content = {
+            "targets": {"age": {"subset": "held-out", "metrics": {"mae": mae}, "verdict": [name]}},
+            "tables": {},
+        }
         (run / "metrics.json").write_text(json.dumps(content))
     return folder
 
@@ -46,7 +54,9 @@ def test_runs_are_compared_in_pairs(runs, capsys):
     assert "on 40 samples; p 0.00" in written
     text = page.read_text()
     assert "Paired differences to good" in text
-    assert call(runs / "good", runs / "bad", *given, "--output", page) == 2, "nothing is replaced unasked"
+    assert call(runs / "good", runs / "bad", *given, "--output", page) == 2, (
+        "nothing is replaced unasked"
+    )
     assert call(runs / "bad", runs / "good", *given, "--output", page, "--overwrite") == 0
     assert "age: good does better than bad" in capsys.readouterr().err
 
@@ -61,7 +71,10 @@ def test_without_truth_runs_stand_side_by_side_only(runs, capsys):
 
 def test_metadata_of_other_samples_are_refused(runs, tmp_path, capsys):
     (tmp_path / "other.tsv").write_text("sample-id\tage\nx1\t3\n")
-    assert call(runs / "good", "--metadata", tmp_path / "other.tsv", "--output", tmp_path / "x.html") == 2
+    assert (
+        call(runs / "good", "--metadata", tmp_path / "other.tsv", "--output", tmp_path / "x.html")
+        == 2
+    )
     assert "other.tsv has none of the 40 samples that" in capsys.readouterr().err
     assert not (tmp_path / "x.html").exists()
 
@@ -71,7 +84,9 @@ def test_every_problem_is_named_at_once(runs, refused):
     (runs / "empty2").mkdir(exist_ok=True)
     problems = refused(call, runs / "empty", runs / "empty2", "--output", runs / "x.html")
     assert problems.count("no metrics.json; expected the --output-dir of aam train") == 2
-    assert "the same run twice" in refused(call, runs / "good", runs / "good", "--output", runs / "x.html")
+    assert "the same run twice" in refused(
+        call, runs / "good", runs / "good", "--output", runs / "x.html"
+    )
     problems = refused(call, runs / "good", runs / "nothing", "--output", runs / "x.txt")
     assert "nothing: no such file or folder" in problems
     assert "expected .html" in problems
@@ -80,7 +95,12 @@ def test_every_problem_is_named_at_once(runs, refused):
 
 @pytest.mark.parametrize(
     "content",
-    ["[]", '{"targets": {"age": 3}}', '{"targets": {"age": {"metrics": {"mae": "x"}}}}', '{"tables": {"a": [1]}}'],
+    [
+        "[]",
+        '{"targets": {"age": 3}}',
+        '{"targets": {"age": {"metrics": {"mae": "x"}}}}',
+        '{"tables": {"a": [1]}}',
+    ],
 )
 def test_metrics_that_are_none_are_refused(runs, tmp_path, capsys, content):
     (tmp_path / "metrics.json").write_text(content)
@@ -97,14 +117,29 @@ def test_a_record_that_was_edited_gives_what_it_still_says(runs, tmp_path, chang
         (tmp_path / name).mkdir()
         for file in (runs / name).iterdir():
             (tmp_path / name / file.name).write_bytes(file.read_bytes())
-        (tmp_path / name / "run.json").write_text(json.dumps({"config": {}, "inputs": {}, **changed}))
+        (tmp_path / name / "run.json").write_text(
+            json.dumps({"config": {}, "inputs": {}, **changed})
+        )
     assert call(tmp_path / "good", tmp_path / "bad", "--output", tmp_path / "page.html") == 0
 
 
 def test_classes_are_shown_without_predictions_and_beside_numbers(runs, tmp_path):
-    classes = {"targets": {"age": {"subset": "held-out", "metrics": {"accuracy": {"value": 0.5}}}}, "tables": {}}
+    classes = {
+        "targets": {"age": {"subset": "held-out", "metrics": {"accuracy": {"value": 0.5}}}},
+        "tables": {},
+    }
     (tmp_path / "metrics.json").write_text(json.dumps(classes))
-    assert call(tmp_path, runs / "good", "--metadata", runs / "metadata.tsv", "--output", tmp_path / "x.html") == 0
+    assert (
+        call(
+            tmp_path,
+            runs / "good",
+            "--metadata",
+            runs / "metadata.tsv",
+            "--output",
+            tmp_path / "x.html",
+        )
+        == 0
+    )
     assert "accuracy</abbr> of each run" in (tmp_path / "x.html").read_text()
 
 
@@ -114,20 +149,35 @@ def test_only_samples_of_both_runs_are_compared(runs, tmp_path, capsys):
     lines = (runs / "bad" / "predictions.tsv").read_text().splitlines(keepends=True)
     (part / "predictions.tsv").write_text("".join(lines[:25]))
     (part / "metrics.json").write_text((runs / "bad" / "metrics.json").read_text())
-    given = ("--metadata", runs / "metadata.tsv", "--group-column", "subject", "--output", tmp_path / "x.html")
+    given = (
+        "--metadata",
+        runs / "metadata.tsv",
+        "--group-column",
+        "subject",
+        "--output",
+        tmp_path / "x.html",
+    )
     assert call(runs / "good", part, *given) == 0
     assert "on 24 samples" in capsys.readouterr().err
 
 
-def two_classes(folder: Path, score: np.ndarray, fold: np.ndarray, subset: str = "held-out") -> Path:
+def two_classes(
+    folder: Path, score: np.ndarray, fold: np.ndarray, subset: str = "held-out"
+) -> Path:
     """A run of two classes, which alternate, with the probability of the second one."""
     folder.mkdir()
     cells = zip(IDS, np.round(score, 6).tolist(), fold.tolist(), strict=True)
-    rows = [f"{name}\t{'yes' if p > 0.5 else 'no'}\t{1 - p:.6f}\t{p}\t{k}\ttest\t" for name, p, k in cells]
+    rows = [
+        f"{name}\t{'yes' if p > 0.5 else 'no'}\t{1 - p:.6f}\t{p}\t{k}\ttest\t"
+        for name, p, k in cells
+    ]
     header = "sample-id\tcase\tcase=no\tcase=yes\tfold\tsubset\tnote"
     (folder / "predictions.tsv").write_text("\n".join([header, *rows]) + "\n")
     area = {"value": 1.0, "low": None, "high": None}
-    content = {"targets": {"case": {"subset": subset, "metrics": {"auroc": area}, "verdict": []}}, "tables": {}}
+    content = {
+        "targets": {"case": {"subset": subset, "metrics": {"auroc": area}, "verdict": []}},
+        "tables": {},
+    }
     (folder / "metrics.json").write_text(json.dumps(content))
     return folder
 
@@ -136,17 +186,23 @@ def two_classes(folder: Path, score: np.ndarray, fold: np.ndarray, subset: str =
 def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Metadata of two classes, which alternate."""
     path = tmp_path_factory.mktemp("case") / "metadata.tsv"
-    lines = [f"{name}\t{('no', 'yes')[at % 2]}\t{at // 4 if at else ''}" for at, name in enumerate(IDS)]
+    lines = [
+        f"{name}\t{('no', 'yes')[at % 2]}\t{at // 4 if at else ''}" for at, name in enumerate(IDS)
+    ]
     path.write_text("\n".join(["sample-id\tcase\tsubject", *lines]) + "\n")
     return path
 
 
 def test_runs_of_cross_validations_are_ranked_inside_the_folds_of_both(case, tmp_path, capsys):
-    """In each of two folds the first run is perfect, with an offset of its own that pooling would count as errors."""
+    """In each of two folds the first run is perfect, with an offset of its own that pooling would
+    count as errors.
+    """
     place = np.arange(40)
     fold = place // 20
     noise = np.random.default_rng(0).random(40)
-    first = two_classes(tmp_path / "first", 0.1 + 0.6 * fold + 0.2 * (place % 2) + 0.01 * noise, fold)
+    first = two_classes(
+        tmp_path / "first", 0.1 + 0.6 * fold + 0.2 * (place % 2) + 0.01 * noise, fold
+    )
     second = two_classes(tmp_path / "second", 0.2 + 0.6 * noise, fold)
     given = ("--metadata", case, "--output", tmp_path / "x.html")
     assert call(first, second, *given) == 0
@@ -156,10 +212,15 @@ def test_runs_of_cross_validations_are_ranked_inside_the_folds_of_both(case, tmp
 def test_runs_of_cross_validations_share_samples_and_p_counts_for_less(case, tmp_path, capsys):
     """Six folds of two groups: one difference in each, which folds make less sure."""
     place = np.arange(40)
-    scores = (0.5 + 0.3 * (2 * (place % 2) - 1), 0.5 + 0.1 * np.random.default_rng(1).normal(size=40))
+    scores = (
+        0.5 + 0.3 * (2 * (place % 2) - 1),
+        0.5 + 0.1 * np.random.default_rng(1).normal(size=40),
+    )
     p = {}
     for name, fold in (("fixed", np.zeros(40, int)), ("folds", place // 8)):
-        runs = [two_classes(tmp_path / f"{name}{at}", score, fold) for at, score in enumerate(scores)]
+        runs = [
+            two_classes(tmp_path / f"{name}{at}", score, fold) for at, score in enumerate(scores)
+        ]
         assert call(*runs, "--metadata", case, "--output", tmp_path / f"{name}.html") == 0
         p[name] = float(capsys.readouterr().err.split("; p ")[1].split(")")[0])
     assert p["folds"] > p["fixed"]
@@ -167,7 +228,10 @@ def test_runs_of_cross_validations_share_samples_and_p_counts_for_less(case, tmp
 
 def test_a_run_of_other_classes_is_not_compared_and_named(case, tmp_path, capsys):
     random = np.random.default_rng(0)
-    runs = [two_classes(tmp_path / name, random.random(40), np.zeros(40, int)) for name in ("first", "second")]
+    runs = [
+        two_classes(tmp_path / name, random.random(40), np.zeros(40, int))
+        for name in ("first", "second")
+    ]
     path = runs[1] / "predictions.tsv"
     path.write_text(path.read_text().replace("yes", "maybe"))
     assert call(*runs, "--metadata", case, "--output", tmp_path / "x.html") == 0
@@ -189,6 +253,11 @@ def test_samples_that_training_has_seen_are_compared_with_nothing(case, tmp_path
 def test_samples_without_a_group_do_not_count_as_one_group(case, tmp_path, capsys):
     fold = np.zeros(40, int)
     runs = [two_classes(tmp_path / name, np.linspace(0.1, 0.9, 40), fold) for name in "ab"]
-    assert call(*runs, "--metadata", case, "--group-column", "subject", "--output", tmp_path / "x.html") == 2
+    assert (
+        call(
+            *runs, "--metadata", case, "--group-column", "subject", "--output", tmp_path / "x.html"
+        )
+        == 2
+    )
     assert "1 of 40 samples have no value in --group-column subject" in capsys.readouterr().err
     assert not (tmp_path / "x.html").exists()

@@ -20,8 +20,9 @@ CONTAINERS = ROOT / "containers"
 # Last on the path: inside an image, aam must be the image's own and not the copy beside the tests.
 sys.path.append(str(ROOT))
 
-# Answers like Apptainer. FAKE_OUTPUT: what a build prints; FAKE_STATUS: its exit status; FAKE_SLEEP: how long it
-# takes. `exec` prints its words and its environment as JSON when FAKE_SHOW is set, else becomes the command.
+# Answers like Apptainer. FAKE_OUTPUT: what a build prints; FAKE_STATUS: its exit status;
+# FAKE_SLEEP: how long it takes. `exec` prints its words and its environment as JSON when FAKE_SHOW
+# is set, else becomes the command.
 ENGINE = """#!{python} -S
 import json, os, sys, time
 words = sys.argv[1:]
@@ -57,14 +58,20 @@ else:
 @pytest.fixture
 def engine(tmp_path: Path) -> Path:
     """A folder with a simulated `apptainer`."""
-    return write_program(tmp_path / "engine" / "apptainer", ENGINE.format(python=sys.executable)).parent
+    return write_program(
+        tmp_path / "engine" / "apptainer", ENGINE.format(python=sys.executable)
+    ).parent
 
 
 @pytest.fixture(scope="session")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The repository with pins that ask for no disk: a simulated engine writes nothing, a real build 60 GB."""
+    """The repository with pins that ask for no disk: a simulated engine writes nothing, a real
+    build 60 GB.
+    """
     folder = tmp_path_factory.mktemp("tree")
-    shutil.copytree(CONTAINERS, folder / "containers", ignore=shutil.ignore_patterns("*.sif*", "*.oci.tar"))
+    shutil.copytree(
+        CONTAINERS, folder / "containers", ignore=shutil.ignore_patterns("*.sif*", "*.oci.tar")
+    )
     (ROOT / "dist").mkdir(exist_ok=True)
     for path in ROOT.iterdir():
         if path.name != "containers":
@@ -75,8 +82,12 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def script(tmp_path: Path, engine: Path, tree: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs containers/build or containers/run with the simulated engine and disk; `status` is how it must end."""
+def script(
+    tmp_path: Path, engine: Path, tree: Path
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs containers/build or containers/run with the simulated engine and disk; `status` is how
+    it must end.
+    """
 
     def run(
         name: str,
@@ -87,12 +98,23 @@ def script(tmp_path: Path, engine: Path, tree: Path) -> Callable[..., subprocess
         umask: int = -1,
         **variables: str,
     ) -> subprocess.CompletedProcess[str]:
-        inherited = {key: os.environ[key] for key in ("HOME", "PYTHONPATH", "LANG", "USER") if key in os.environ}
+        inherited = {
+            key: os.environ[key]
+            for key in ("HOME", "PYTHONPATH", "LANG", "USER")
+            if key in os.environ
+        }
         path = f"{engine}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-        environment = {**inherited, "PATH": path, "AAM_SCRATCH": str(tmp_path / "scratch"), "TMPDIR": str(tmp_path)}
+        environment = {
+            **inherited,
+            "PATH": path,
+            "AAM_SCRATCH": str(tmp_path / "scratch"),
+            "TMPDIR": str(tmp_path),
+        }
         command = [sys.executable, str(root / "containers" / name), *map(str, words)]
         environment |= variables
-        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, umask=umask)
+        done = subprocess.run(
+            command, cwd=cwd, env=environment, capture_output=True, text=True, umask=umask
+        )
         assert status in (None, done.returncode), done.stdout + done.stderr
         return done
 

@@ -1,4 +1,6 @@
-"""The two definitions: alike, safe for the machine that builds them, and complete; and the programs beside them."""
+"""The two definitions: alike, safe for the machine that builds them, and complete; and the programs
+beside them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ DEFINITIONS = sorted(CONTAINERS.glob("*.def"))
 both = pytest.mark.parametrize("path", DEFINITIONS, ids=lambda path: path.stem)
 
 # Folders that the engine may bind from the host during a build: they do not belong to the image.
-HOST_FOLDERS = re.compile(r"(^|[\s\"'=])(/tmp|/var/tmp|/root|/home|/proc|/sys|/dev|\$HOME|~)(/|\s|$)")
+HOST_FOLDERS = re.compile(
+    r"(^|[\s\"'=])(/tmp|/var/tmp|/root|/home|/proc|/sys|/dev|\$HOME|~)(/|\s|$)"
+)
 
 
 def section(path: Path, name: str) -> str:
@@ -56,19 +60,29 @@ def test_post_stops_at_the_first_error_and_takes_no_recommendations(path):
 
 @both
 def test_post_removes_nothing_of_the_host(path):
-    """Apptainer binds the /tmp and the home folder of the host: files that %post removes there are lost."""
-    removing = [step for step in commands(path) if re.search(r"\b(rm|find|shred|truncate|mv|rsync)\b", step)]
+    """Apptainer binds the /tmp and the home folder of the host: files that %post removes there are
+    lost.
+    """
+    removing = [
+        step for step in commands(path) if re.search(r"\b(rm|find|shred|truncate|mv|rsync)\b", step)
+    ]
     assert removing, "caches are removed"
     assert [step for step in removing if HOST_FOLDERS.search(step)] == []
-    assert HOST_FOLDERS.search("rm -rf /root/cache /tmp/*"), "the pattern matches what went wrong once"
+    assert HOST_FOLDERS.search("rm -rf /root/cache /tmp/*"), (
+        "the pattern matches what went wrong once"
+    )
 
 
 @both
 def test_post_installs_from_the_lock_writes_the_bill_of_materials_and_cleans_up(path):
     post = "\n".join(commands(path))
-    assert re.search(r"environment\.py /opt/venv /opt/aam/lock\.txt .*--wheel /opt/aam/\*\.whl", post)
+    assert re.search(
+        r"environment\.py /opt/venv /opt/aam/lock\.txt .*--wheel /opt/aam/\*\.whl", post
+    )
     assert "sbom.py /opt/aam/lock.txt > /opt/aam/sbom.json" in post
-    assert post.index("environment.py /opt/venv") < post.index("links.py /\n"), "the wheel of torch brings amdgpu.ids"
+    assert post.index("environment.py /opt/venv") < post.index("links.py /\n"), (
+        "the wheel of torch brings amdgpu.ids"
+    )
     assert "/var/lib/apt/lists/*" in post
     assert "--no-cache" in post
     assert "://" not in post, "indexes come from arguments, the lock and pip's settings"
@@ -86,7 +100,13 @@ def test_environment_names_no_site(path):
 @both
 def test_labels_test_run_and_help(path):
     labels = section(path, "labels")
-    for name in ("revision", "version", "licenses", "base.name {{ BASE }}", "base.digest {{ DIGEST }}"):
+    for name in (
+        "revision",
+        "version",
+        "licenses",
+        "base.name {{ BASE }}",
+        "base.digest {{ DIGEST }}",
+    ):
         assert f"org.opencontainers.image.{name}" in labels
     assert "selftest.py" in section(path, "test")
     assert 'exec aam "$@"' in section(path, "runscript")
@@ -107,10 +127,12 @@ def test_nothing_is_latest():
         assert ":latest" not in path.read_text(), path.name
 
 
-# --- the scripts -------------------------------------------------------------------------------------------------
+# --- the scripts -------------------------------------------------------------------------------
 
 SCRIPTS = [*CONTAINERS.rglob("*.py"), *(CONTAINERS / name for name in ("build", "run", "test"))]
-SCRIPTS += [ROOT / "tests" / "cluster" / name for name in ("install-apptainer", "local-slurm", "make-base")]
+SCRIPTS += [
+    ROOT / "tests" / "cluster" / name for name in ("install-apptainer", "local-slurm", "make-base")
+]
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
@@ -122,10 +144,18 @@ def test_scripts_stay_short(path):
     assert [node.name for node in functions if len(node.args.args) > 8] == []
 
 
-@pytest.mark.parametrize("path", [path for path in SCRIPTS if path.name != "selftest.py"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [path for path in SCRIPTS if path.name != "selftest.py"], ids=lambda path: path.name
+)
 def test_scripts_need_the_standard_library_only(path):
-    """Modules of containers/lib also take those of aam that need nothing else; the next test imports them all."""
-    allowed = {*sys.stdlib_module_names, "containers", *(["aam"] if path.parent.name == "lib" else [])}
+    """Modules of containers/lib also take those of aam that need nothing else; the next test
+    imports them all.
+    """
+    allowed = {
+        *sys.stdlib_module_names,
+        "containers",
+        *(["aam"] if path.parent.name == "lib" else []),
+    }
     imported = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -141,5 +171,7 @@ def test_programs_start_where_nothing_is_installed():
     source = f"import sys, importlib; sys.path.insert(0, {str(ROOT)!r})\n"
     source += f"for name in {names!r}: importlib.import_module(name)\n"
     source += "assert not {'torch', 'numpy'} & set(sys.modules)"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", source], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", source], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
 # The pages of docs/reference that come from the code are made when the site is built.
-PAGES = sorted([*(ROOT / name for name in TOP), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/README.md")])
+PAGES = sorted(
+    [*(ROOT / name for name in TOP), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/README.md")]
+)
 MADE = ("options.md", "names.md", "notebook.md")
 PAGES = [page for page in PAGES if page.name not in MADE]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -31,21 +33,27 @@ def test_links(page):
             continue
         assert path.exists(), target
         if anchor:
-            ids = [heading_id(line) for line in path.read_text().splitlines() if line.startswith("#")]
+            ids = [
+                heading_id(line) for line in path.read_text().splitlines() if line.startswith("#")
+            ]
             assert anchor in ids, target
 
 
 @each_page
 def test_make_targets(page):
     targets = set(re.findall(r"(?m)^([a-z][a-z-]*)\b.*:", (ROOT / "Makefile").read_text()))
-    targets |= {f"{verb}-{flavour}" for verb in ("verify", "oci") for flavour in ("rocm", "cuda", "cpu")}
+    targets |= {
+        f"{verb}-{flavour}" for verb in ("verify", "oci") for flavour in ("rocm", "cuda", "cpu")
+    }
     named = set(re.findall(r"(?m)(?:^    |`)make ([a-z][a-z-]*[a-z])", page.read_text()))
     assert named - targets == set()
 
 
 @each_page
 def test_nox_sessions(page):
-    sessions = set(re.findall(r"(?m)^def (\w+)\(session: nox\.Session", (ROOT / "noxfile.py").read_text()))
+    sessions = set(
+        re.findall(r"(?m)^def (\w+)\(session: nox\.Session", (ROOT / "noxfile.py").read_text())
+    )
     named = set(re.findall(r"nox -s ([a-z_0-9]+)", page.read_text()))
     assert named - sessions == set()
 
@@ -66,7 +74,12 @@ def test_files_that_the_architecture_names():
     for name in names:
         path = name if "/" in name else f"{folder}/{name}"
         folder = path.rpartition("/")[0] if "/" in name else folder
-        places = (ROOT / "aam" / path, ROOT / path, ROOT / "aam" / name, ROOT / "aam" / "engine" / name)
+        places = (
+            ROOT / "aam" / path,
+            ROOT / path,
+            ROOT / "aam" / name,
+            ROOT / "aam" / "engine" / name,
+        )
         if not any(place.exists() for place in places):
             missing.append(name)
     assert not missing, missing

@@ -1,7 +1,8 @@
-"""The layer of communication: its archives and checksums, the script that builds it, and a node's own libfabric.
+"""The layer of communication: its archives and checksums, the script that builds it, and a node's
+own libfabric.
 
-libfabric and the plugin stand for themselves as small libraries in archives of the same form (configure, make, make
-install), compiled and loaded: their sources lie where the tests may not go.
+libfabric and the plugin stand for themselves as small libraries in archives of the same form
+(configure, make, make install), compiled and loaded: their sources lie where the tests may not go.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from containers.lib.files import CONTAINERS
 from containers.lib.host_fabric import copy_host_fabric
 
 DIGEST = "sha256:" + "1" * 64
-# As autotools write it: options in any order, what is needed is looked for, and its absence ends configure.
+# As autotools write it: options in any order, what is needed is looked for, and its absence ends
+# configure.
 CONFIGURE = """#!/bin/sh
 for word; do
     case $word in
@@ -43,15 +45,19 @@ LIBFABRIC = {
     "fabric.c": "unsigned fi_version(void) { return 1u << 16 | 20; }\n",
     "Makefile.in": "libfabric.so.1: fabric.c\n\tgcc -shared -fPIC -Wl,-soname,$@ fabric.c -o $@\n"
     "install:\n\tmkdir -p @P@/lib @P@/include/rdma\n\tcp libfabric.so.1 @P@/lib\n"
-    "\tln -sf libfabric.so.1 @P@/lib/libfabric.so\n\techo 'unsigned fi_version(void);' >@P@/include/rdma/fabric.h\n",
+    "\tln -sf libfabric.so.1 @P@/lib/libfabric.so\n\techo 'unsigned fi_version(void);' "
+    ">@P@/include/rdma/fabric.h\n",
 }
 PLUGIN = {
     "configure": CONFIGURE.replace(
-        "CHECKS", '[ -e "$G/include/gpu.h" ] && [ -e "$L/include/rdma/fabric.h" ] || { echo "no GPU"; exit 1; }'
+        "CHECKS",
+        '[ -e "$G/include/gpu.h" ] && [ -e "$L/include/rdma/fabric.h" ] || { echo "no GPU"; exit '
+        "1; }",
     ),
     "net.c": "#include <gpu.h>\n#include <rdma/fabric.h>\n"
     "int ncclNetPlugin_v8 = 8;\nunsigned both(void) { return fi_version() + gpus(); }\n",
-    "Makefile.in": "librccl-net.so: net.c\n\tgcc -shared -fPIC -I@L@/include -I@G@/include net.c -L@L@/lib -lfabric"
+    "Makefile.in": "librccl-net.so: net.c\n\tgcc -shared -fPIC -I@L@/include -I@G@/include net.c "
+    "-L@L@/lib -lfabric"
     " -L@G@/lib -lamdhip64 -Wl,-rpath,@L@/lib -o $@\ninstall:\n\tcp librccl-net.so @P@/lib\n",
 }
 
@@ -65,10 +71,14 @@ def archive(path: Path, files: dict[str, str]) -> Source:
     (folder / "configure").chmod(0o755)
     with tarfile.open(path, "w:gz") as file:
         file.add(folder, folder.name)
-    return Source(f"http://localhost/{path.name}", hashlib.sha256(path.read_bytes()).hexdigest(), "MIT")
+    return Source(
+        f"http://localhost/{path.name}", hashlib.sha256(path.read_bytes()).hexdigest(), "MIT"
+    )
 
 
-needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make is installed, as in an image")
+needs_make = pytest.mark.skipif(
+    shutil.which("make") is None, reason="no make is installed, as in an image"
+)
 
 
 @pytest.fixture
@@ -76,9 +86,15 @@ def sources(tmp_path):
     """The two archives in a folder, and pins that name them."""
     folder = tmp_path / "archives"
     folder.mkdir()
-    found = [archive(folder / "libfabric-1.20.1.tar.gz", LIBFABRIC), archive(folder / "aws-ofi-9.tar.gz", PLUGIN)]
+    found = [
+        archive(folder / "libfabric-1.20.1.tar.gz", LIBFABRIC),
+        archive(folder / "aws-ofi-9.tar.gz", PLUGIN),
+    ]
     pins = tmp_path / "pins.toml"
-    tables = [f'[[fabric.sources]]\nurl = "{s.url}"\nsha256 = "{s.sha256}"\nlicence = "MIT"\n' for s in found]
+    tables = [
+        f'[[fabric.sources]]\nurl = "{s.url}"\nsha256 = "{s.sha256}"\nlicence = "MIT"\n'
+        for s in found
+    ]
     pins.write_text('[fabric]\npackages = ["make"]\n' + "".join(tables))
     return folder, pins
 
@@ -90,7 +106,9 @@ def environment(tmp_path):
     for name in ("torch/lib", "triton/backends/amd/include"):
         (site / name).mkdir(parents=True)
     (site / "triton/backends/amd/include/gpu.h").write_text("unsigned gpus(void);\n")
-    compile_library(site / "torch/lib/libamdhip64.so", "unsigned gpus(void) { return 4; }", "libamdhip64.so.6")
+    compile_library(
+        site / "torch/lib/libamdhip64.so", "unsigned gpus(void) { return 4; }", "libamdhip64.so.6"
+    )
     return tmp_path / "venv"
 
 
@@ -114,12 +132,23 @@ def test_it_is_built_against_what_the_wheels_bring_and_loads(sources, environmen
     done = build(tmp_path / "fabric", prefix, environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"--with-rocm={prefix}/gpu --without-mpi" in done.stdout
-    assert {path.name for path in (prefix / "lib").iterdir()} >= {"librccl-net.so", "libnccl-net.so", "libfabric.so.1"}
+    assert {path.name for path in (prefix / "lib").iterdir()} >= {
+        "librccl-net.so",
+        "libnccl-net.so",
+        "libfabric.so.1",
+    }
     assert not (prefix / "include").exists()
     assert (prefix / "host").is_dir(), "where a node's own libfabric is bound"
-    assert [s["version"] for s in json.loads((prefix / "sources.json").read_text())] == ["1.20.1", "9"]
-    # As in an image: torch has loaded its own library, which the plugin finds by the name within it.
-    ctypes.CDLL(str(environment / "lib/python3.12/site-packages/torch/lib/libamdhip64.so"), ctypes.RTLD_GLOBAL)
+    assert [s["version"] for s in json.loads((prefix / "sources.json").read_text())] == [
+        "1.20.1",
+        "9",
+    ]
+    # As in an image: torch has loaded its own library, which the plugin finds by the name within
+    # it.
+    ctypes.CDLL(
+        str(environment / "lib/python3.12/site-packages/torch/lib/libamdhip64.so"),
+        ctypes.RTLD_GLOBAL,
+    )
     for name in ("librccl-net.so", "libnccl-net.so"):
         plugin = ctypes.CDLL(str(prefix / "lib" / name))
         assert plugin.both() == (1 << 16 | 20) + 4
@@ -148,7 +177,12 @@ def test_without_archives_nothing_is_built(tmp_path):
     ("damage", "part"),
     [
         (lambda folder: (folder / "aws-ofi-9.tar.gz").write_bytes(b"x"), "expected"),
-        (lambda folder: (folder.parent / "venv/lib/python3.12/site-packages/triton").rename(folder / "t"), "include"),
+        (
+            lambda folder: (folder.parent / "venv/lib/python3.12/site-packages/triton").rename(
+                folder / "t"
+            ),
+            "include",
+        ),
     ],
 )
 def test_a_build_that_cannot_be_right_ends(sources, environment, tmp_path, damage, part):
@@ -161,7 +195,7 @@ def test_a_build_that_cannot_be_right_ends(sources, environment, tmp_path, damag
     assert not (tmp_path / "opt" / "sources.json").exists()
 
 
-# --- archives ------------------------------------------------------------------------------------------------------
+# --- archives ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -171,7 +205,9 @@ def served(sources, monkeypatch):
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        text = pins.read_text().replace("http://localhost/", f"http://127.0.0.1:{server.server_port}/")
+        text = pins.read_text().replace(
+            "http://localhost/", f"http://127.0.0.1:{server.server_port}/"
+        )
         pins.write_text(text)
         yield folder, choose_fabric("1", pins).sources
         server.shutdown()
@@ -186,7 +222,9 @@ def test_archives_are_fetched_once_and_checked(served, tmp_path):
     (folder / sources[1].file).write_bytes(b"another")
     with pytest.raises(InputError, match=r"SHA-256 is \w+, containers/pins\.toml has"):
         fetch(sources[1], store)
-    with pytest.raises(InputError, match="fetch the archives elsewhere and name their folder: FABRIC=FOLDER"):
+    with pytest.raises(
+        InputError, match="fetch the archives elsewhere and name their folder: FABRIC=FOLDER"
+    ):
         fetch(Source("http://127.0.0.1:9/libfabric-1.tar.gz", "0", "MIT"), store)
     assert [path.name for path in store.iterdir()] == [sources[0].file]
 
@@ -204,13 +242,18 @@ def test_all_problems_of_a_folder_are_in_one_message(sources):
 
 def test_the_pinned_sources_have_addresses_names_and_checksums():
     pinned = choose_fabric("1")
-    assert [source["name"] for source in fabric.describe(pinned.sources)] == ["libfabric", "aws-ofi-nccl"]
-    assert all(len(source.sha256) == 64 and source.url.startswith("https://") for source in pinned.sources)
+    assert [source["name"] for source in fabric.describe(pinned.sources)] == [
+        "libfabric",
+        "aws-ofi-nccl",
+    ]
+    assert all(
+        len(source.sha256) == 64 and source.url.startswith("https://") for source in pinned.sources
+    )
     assert [source["version"] for source in fabric.describe(pinned.sources)] == ["1.20.1", "1.20.0"]
     assert "libhwloc-dev" in pinned.packages
 
 
-# --- images --------------------------------------------------------------------------------------------------------
+# --- images ------------------------------------------------------------------------------------
 
 
 def test_a_plan_and_a_containerfile_name_it(script, tmp_path):
@@ -223,29 +266,51 @@ def test_a_plan_and_a_containerfile_name_it(script, tmp_path):
     assert "COPY fabric /opt/aam/fabric\n" in text
     assert "python3.12 /opt/aam/fabric/build.py /opt/fabric && " in text
     assert "ENV LD_LIBRARY_PATH=/opt/fabric/lib\n" in text
-    done = script("build", "rocm", "--fabric", tmp_path / "nowhere", "--output", tmp_path / "out.sif", status=2)
+    done = script(
+        "build",
+        "rocm",
+        "--fabric",
+        tmp_path / "nowhere",
+        "--output",
+        tmp_path / "out.sif",
+        status=2,
+    )
     assert "nowhere: expected 1 (fetch the sources), or a folder" in done.stderr
 
 
 def test_a_build_refuses_archives_before_the_engine_starts(script, tmp_path):
-    done = script("build", "rocm", "--fabric", tmp_path, "--route", "definition", "--output", tmp_path / "out.sif")
+    done = script(
+        "build",
+        "rocm",
+        "--fabric",
+        tmp_path,
+        "--route",
+        "definition",
+        "--output",
+        tmp_path / "out.sif",
+    )
     assert done.returncode == 2
     assert done.stderr.count("is missing; fetch it from https://github.com/") == 2
     assert not list(tmp_path.glob("*out.sif*"))
 
 
 def test_the_bill_of_materials_names_what_was_built(tmp_path):
-    spec = importlib.util.spec_from_file_location("sbom_of_fabric", CONTAINERS / "inside" / "sbom.py")
+    spec = importlib.util.spec_from_file_location(
+        "sbom_of_fabric", CONTAINERS / "inside" / "sbom.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     (tmp_path / "sources.json").write_text(json.dumps(fabric.describe(choose_fabric("1").sources)))
     entries = module.built_from_source(tmp_path / "sources.json")
-    assert [entry["purl"] for entry in entries] == ["pkg:generic/libfabric@1.20.1", "pkg:generic/aws-ofi-nccl@1.20.0"]
+    assert [entry["purl"] for entry in entries] == [
+        "pkg:generic/libfabric@1.20.1",
+        "pkg:generic/aws-ofi-nccl@1.20.0",
+    ]
     assert entries[1]["licenses"] == [{"expression": "Apache-2.0"}]
     assert module.built_from_source(tmp_path / "nothing.json") == []
 
 
-# --- a node's own libfabric ------------------------------------------------------------------------------------------
+# --- a node's own libfabric --------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -256,7 +321,10 @@ def node(tmp_path):
     compile_library(place / "libcxi.so.1", "int cxi(void) { return 7; }", "libcxi.so.1")
     link = [place / "libcxi.so.1", f"-Wl,-rpath,{place}"]
     compile_library(
-        place / "libfabric.so.1", "int cxi(void); int both(void) { return cxi(); }", "libfabric.so.1", *link
+        place / "libfabric.so.1",
+        "int cxi(void); int both(void) { return cxi(); }",
+        "libfabric.so.1",
+        *link,
     )
     return place
 
@@ -288,9 +356,14 @@ def test_a_node_without_it_is_told_where_to_look(node, script, tmp_path):
     (tmp_path / "image.sif").touch()
     (node / "libcxi.so.1").unlink()
     missing = ["--host-fabric", tmp_path / "nowhere", "--host-fabric", node]
-    done = script("run", *missing, tmp_path / "image.sif", "true", AAM_LOCAL=str(tmp_path), status=2)
+    done = script(
+        "run", *missing, tmp_path / "image.sif", "true", AAM_LOCAL=str(tmp_path), status=2
+    )
     assert "holds none of libfabric.so.1, librccl-net.so, libnccl-net.so" in done.stderr
-    assert "needs libcxi.so.1, which the loader of this node does not find: load the module" in done.stderr
+    assert (
+        "needs libcxi.so.1, which the loader of this node does not find: load the module"
+        in done.stderr
+    )
     done = script("run", "--engine", "none", *missing, tmp_path / "image.sif", "true")
     assert "--host-fabric: without a container the node's own libfabric is used" in done.stderr
 

@@ -33,10 +33,14 @@ def test_the_copy_holds_the_tests_and_no_images(tmp_path):
 
 
 def test_a_missing_image(tmp_path, refused):
-    assert "make container-cpu builds it" in refused(image_tests.main, ["cpu", "--image", str(tmp_path / "no.sif")])
+    assert "make container-cpu builds it" in refused(
+        image_tests.main, ["cpu", "--image", str(tmp_path / "no.sif")]
+    )
 
 
 def test_other_words_go_to_pytest():
-    options, rest = image_tests.parse(["rocm", "--no-gpu", "--rocm", "--bind=/x", "-k", "name", "-x"])
+    options, rest = image_tests.parse(
+        ["rocm", "--no-gpu", "--rocm", "--bind=/x", "-k", "name", "-x"]
+    )
     assert (options.no_gpu, options.rocm, options.nv, options.bind) == (True, True, False, ["/x"])
     assert rest == ["-k", "name", "-x"]

@@ -1,4 +1,6 @@
-"""What links.py makes below a root folder: AMD's names of devices, and the file of all certificates."""
+"""What links.py makes below a root folder: AMD's names of devices, and the file of all
+certificates.
+"""
 
 from __future__ import annotations
 

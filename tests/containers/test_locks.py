@@ -1,4 +1,6 @@
-"""The locks are complete, pinned, hashed and up to date for every Python, and a lock that is not is refused."""
+"""The locks are complete, pinned, hashed and up to date for every Python, and a lock that is not is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ def test_lock_is_right_and_up_to_date(flavour):
 
 @each_flavour
 def test_lock_names_no_path_and_no_registry(flavour):
-    lines = [line for line in pins.read_pins(flavour).lock.read_text().splitlines() if not line.startswith("#")]
+    lines = [
+        line
+        for line in pins.read_pins(flavour).lock.read_text().splitlines()
+        if not line.startswith("#")
+    ]
     assert [line for line in lines if re.search(r"://|file:|/|find-links|index-url|@ ", line)] == []
 
 
@@ -38,27 +44,46 @@ def test_lock_names_no_path_and_no_registry(flavour):
 @pytest.mark.parametrize("python", ["3.11", "3.12"])
 def test_lock_resolves_each_dependency_once(flavour, python):
     read = pins.read_pins(flavour)
-    where = {"python_version": python, "python_full_version": f"{python}.4", "sys_platform": "linux"}
-    where |= {"platform_system": "Linux", "platform_machine": "x86_64", "implementation_name": "cpython"}
+    where = {
+        "python_version": python,
+        "python_full_version": f"{python}.4",
+        "sys_platform": "linux",
+    }
+    where |= {
+        "platform_system": "Linux",
+        "platform_machine": "x86_64",
+        "implementation_name": "cpython",
+    }
     locked = requirements(read.lock.read_text())
     locked = [line for line in locked if line.marker is None or line.marker.evaluate(where)]
-    versions = {canonicalize_name(line.name): str(line.specifier).removeprefix("==") for line in locked}
+    versions = {
+        canonicalize_name(line.name): str(line.specifier).removeprefix("==") for line in locked
+    }
     assert len(versions) == len(locked)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    listed = [*project["dependencies"], *(project["optional-dependencies"]["test"] if read.extras else [])]
+    listed = [
+        *project["dependencies"],
+        *(project["optional-dependencies"]["test"] if read.extras else []),
+    ]
     for requirement in map(Requirement, listed):
         if requirement.marker is None or requirement.marker.evaluate(where):
             version = versions[canonicalize_name(requirement.name)]
             assert requirement.specifier.contains(version), f"{requirement}: {version}"
     gpu_packages = {"rocm": "pytorch-triton-rocm", "cuda": "nvidia-cublas-cu12"}
-    assert {key for key, name in gpu_packages.items() if name in versions} == gpu_packages.keys() & {flavour}
+    assert {
+        key for key, name in gpu_packages.items() if name in versions
+    } == gpu_packages.keys() & {flavour}
 
 
 def test_the_runtime_lock_holds_no_tool_of_developers_and_no_other_version():
     locks = {name: pins.read_pins(name).lock.read_text() for name in ("runtime", "cpu")}
-    runtime, cpu = ({str(line) for line in requirements(locks[name])} for name in ("runtime", "cpu"))
+    runtime, cpu = (
+        {str(line) for line in requirements(locks[name])} for name in ("runtime", "cpu")
+    )
     assert runtime < cpu
-    assert {"pytest", "ruff", "mypy", "nox", "uv", "scikit-bio"}.isdisjoint(Requirement(line).name for line in runtime)
+    assert {"pytest", "ruff", "mypy", "nox", "uv", "scikit-bio"}.isdisjoint(
+        Requirement(line).name for line in runtime
+    )
 
 
 def test_rocm_is_what_the_pins_say():
@@ -82,7 +107,10 @@ def test_rocm_is_what_the_pins_say():
         (lambda text: text + "thing @ file:///wheels/thing.whl\n", "is not pinned to one version"),
         (lambda text: text + "thing==1.0\n", "has no hash"),
         (lambda text: text + "thing==1.0 --hash=md5:abc\n", "has no hash"),
-        (lambda text: re.sub(r"# inputs: .*\n", "# inputs: 0\n", text), "is older than pyproject.toml"),
+        (
+            lambda text: re.sub(r"# inputs: .*\n", "# inputs: 0\n", text),
+            "is older than pyproject.toml",
+        ),
     ],
 )
 def test_a_wrong_lock_is_refused(change, problem):
@@ -91,14 +119,18 @@ def test_a_wrong_lock_is_refused(change, problem):
     wrong = change(right)
     assert wrong != right
     assert pins.lock_text_problems(read, right) == []
-    assert any(problem in line and "make lock" in line for line in pins.lock_text_problems(read, wrong))
+    assert any(
+        problem in line and "make lock" in line for line in pins.lock_text_problems(read, wrong)
+    )
 
 
 def test_a_lock_is_out_of_date_when_the_project_or_the_pins_change(tmp_path, monkeypatch):
     read = pins.read_pins("cpu")
     before = pins.inputs_digest(read)
     assert pins.inputs_digest(dataclasses.replace(read, runtime="hip 6.3")) != before
-    assert pins.inputs_digest(dataclasses.replace(read, digest="sha256:" + "0" * 64)) == before, "a base is no package"
+    assert pins.inputs_digest(dataclasses.replace(read, digest="sha256:" + "0" * 64)) == before, (
+        "a base is no package"
+    )
     project = tmp_path / "pyproject.toml"
     project.write_text((ROOT / "pyproject.toml").read_text().replace('"numpy>=', '"numpy>1,>='))
     monkeypatch.setattr(pins, "PROJECT", project)

@@ -28,7 +28,9 @@ def pinned(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def skopeo(tmp_path, monkeypatch) -> Callable[[str], Path]:
-    """Puts a skopeo on PATH that runs shell lines and writes its arguments to a file, which is returned."""
+    """Puts a skopeo on PATH that runs shell lines and writes its arguments to a file, which is
+    returned.
+    """
     folder = tmp_path / "bin"
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
@@ -42,7 +44,9 @@ def skopeo(tmp_path, monkeypatch) -> Callable[[str], Path]:
 def test_skopeo_is_asked_once_for_each_base_and_its_digest_recorded(pinned, skopeo, capsys):
     arguments = skopeo(f"echo {DIGEST}")
     registry.pin_all(("rocm", "cuda", "cpu"))
-    assert all(pins.read_pins(flavour, pinned).digest == DIGEST for flavour in ("rocm", "cuda", "cpu"))
+    assert all(
+        pins.read_pins(flavour, pinned).digest == DIGEST for flavour in ("rocm", "cuda", "cpu")
+    )
     dates = {pins.read_pins(flavour, pinned).snapshot for flavour in ("rocm", "cuda", "cpu")}
     assert len(dates) == 1
     assert dates.pop() > pins.read_pins("rocm").snapshot, "packages are not older than the base"
@@ -61,7 +65,9 @@ def test_skopeo_is_asked_once_for_each_base_and_its_digest_recorded(pinned, skop
 def test_an_answer_without_a_digest_changes_nothing(pinned, skopeo, lines):
     skopeo(lines)
     before = pinned.read_text()
-    with pytest.raises(FailedError, match=r"the registry gave no digest: (no such host|skopeo printed 'latest')"):
+    with pytest.raises(
+        FailedError, match=r"the registry gave no digest: (no such host|skopeo printed 'latest')"
+    ):
         registry.pin_all(("rocm",))
     assert pinned.read_text() == before
 

@@ -1,4 +1,6 @@
-"""What a release states in several places agrees: the version, the conda recipe, and the lock of `make release`."""
+"""What a release states in several places agrees: the version, the conda recipe, and the lock of
+`make release`.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def test_the_commands_that_the_conda_recipe_tests_run(tmp_path, monkeypatch):
     assert len(commands) == 4
     monkeypatch.chdir(tmp_path)
     for command in commands:
-        done = subprocess.run([sys.executable, "-m", "aam", *command.split()], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "aam", *command.split()], capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
 
 
@@ -76,7 +80,9 @@ def test_a_release_is_refused_with_all_its_problems(tmp_path, monkeypatch):
 @pytest.mark.skipif(shutil.which("git") is None, reason="no git is installed, as in an image")
 def test_files_that_differ_from_the_commit_are_named(tmp_path, monkeypatch):
     def git(*words: str) -> None:
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
+        subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True
+        )
 
     git("init", "--quiet")
     (tmp_path / "kept").write_text("1")
@@ -88,4 +94,7 @@ def test_files_that_differ_from_the_commit_are_named(tmp_path, monkeypatch):
     assert changed_files(tmp_path) == ["kept", "new"]
     monkeypatch.setattr(release, "changed_files", lambda: changed_files(tmp_path))
     monkeypatch.setattr(release, "revision", lambda: revision(tmp_path))
-    assert "git: 'kept', 'new' differ from the commit or are new; commit them first" in release.release_problems()
+    assert (
+        "git: 'kept', 'new' differ from the commit or are new; commit them first"
+        in release.release_problems()
+    )

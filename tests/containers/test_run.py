@@ -32,7 +32,9 @@ def enter(script, image):
     """Returns the words and the environment that the engine is called with."""
 
     def run(*words, **variables):
-        done = script("run", *words, image, "tool", "--x", "a b", FAKE_SHOW="1", **variables, status=0)
+        done = script(
+            "run", *words, image, "tool", "--x", "a b", FAKE_SHOW="1", **variables, status=0
+        )
         return json.loads(done.stdout)
 
     return run
@@ -51,7 +53,13 @@ def test_words(enter, image, tmp_path):
 
 
 def test_variables_that_are_passed_on_and_others(enter):
-    variables = {"SLURM_JOB_ID": "7", "OMP_NUM_THREADS": "1", "RANK": "3", "NCCL_DEBUG": "INFO", "AAM_X": HOSTILE}
+    variables = {
+        "SLURM_JOB_ID": "7",
+        "OMP_NUM_THREADS": "1",
+        "RANK": "3",
+        "NCCL_DEBUG": "INFO",
+        "AAM_X": HOSTILE,
+    }
     others = {"PYTHONSTARTUP": "/etc/pythonstart", "LD_LIBRARY_PATH": "/opt/cray", "FOO": "1"}
     _, environment = enter(**variables, **others)
     for prefix in ("APPTAINERENV_", "SINGULARITYENV_"):
@@ -74,7 +82,13 @@ def test_caches_lie_on_the_local_disk_of_the_job(enter, tmp_path):
     local = tmp_path / "local"
     local.mkdir()
     words, environment = enter(AAM_LOCAL=str(local), SLURM_JOB_ID="42", USER="u")
-    for name in ("MIOPEN_USER_DB_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME", "TORCH_HOME"):
+    for name in (
+        "MIOPEN_USER_DB_PATH",
+        "TRITON_CACHE_DIR",
+        "TORCHINDUCTOR_CACHE_DIR",
+        "XDG_CACHE_HOME",
+        "TORCH_HOME",
+    ):
         assert environment[f"APPTAINERENV_{name}"].startswith(f"{local}/aam-cache-")
         assert Path(environment[f"APPTAINERENV_{name}"]).is_dir()
     assert any("-42" in path for path in bound(words))
@@ -94,12 +108,23 @@ def test_binds(enter, tmp_path):
 def test_contained(enter):
     words, _ = enter("--contain")
     assert "--contain" in words
-    assert any(path.endswith("tmp:/tmp") for path in bound(words)), "the engine's own is 64 MB in memory"
+    assert any(path.endswith("tmp:/tmp") for path in bound(words)), (
+        "the engine's own is 64 MB in memory"
+    )
     assert {path for path in ("/dev/kfd", "/dev/dri") if Path(path).exists()} <= set(bound(words))
 
 
 def test_all_problems_are_in_one_message(script, tmp_path):
-    done = script("run", "--bind", "/no/such", "--env", "X", tmp_path / "no.sif", AAM_DATA="/no/data", status=2)
+    done = script(
+        "run",
+        "--bind",
+        "/no/such",
+        "--env",
+        "X",
+        tmp_path / "no.sif",
+        AAM_DATA="/no/data",
+        status=2,
+    )
     for part in ("COMMAND", "--bind /no/such", "--env X", "AAM_DATA=/no/data", "no such image"):
         assert part in done.stderr
 
@@ -127,13 +152,17 @@ def test_a_layer_is_mounted_over_its_base(enter, image):
 @pytest.mark.parametrize("status", [0, 1, 2, 85])
 def test_exit_statuses_are_the_commands(script, image, status):
     assert script("run", image, "sh", "-c", f"exit {status}").returncode == status
-    assert script("run", "--engine", "none", image, "sh", "-c", f"exit {status}").returncode == status
+    assert (
+        script("run", "--engine", "none", image, "sh", "-c", f"exit {status}").returncode == status
+    )
 
 
 def test_signals_reach_the_command(engine, image, tmp_path):
     loop = 'trap "exit 85" USR2; touch ready; while :; do sleep 0.05; done'
     command = [sys.executable, str(ROOT / "containers" / "run"), str(image), "sh", "-c", loop]
-    process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PATH": f"{engine}:{os.environ['PATH']}"})
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env={**os.environ, "PATH": f"{engine}:{os.environ['PATH']}"}
+    )
     while not (tmp_path / "ready").exists():
         assert process.poll() is None
         time.sleep(0.02)

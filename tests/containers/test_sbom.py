@@ -17,7 +17,10 @@ SBOM = runpy.run_path(str(ROOT / "containers" / "inside" / "sbom.py"))
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ([("License-Expression", "BSD-3-Clause AND MIT")], [{"expression": "BSD-3-Clause AND MIT"}]),
+        (
+            [("License-Expression", "BSD-3-Clause AND MIT")],
+            [{"expression": "BSD-3-Clause AND MIT"}],
+        ),
         (
             [("Classifier", "License :: OSI Approved :: MIT License"), ("License", "long text")],
             [{"license": {"name": "MIT License"}}],
@@ -48,7 +51,8 @@ License: Zlib
  This software is provided 'as-is'.
 """
 FREE = (
-    "The library is under /usr/share/common-licenses/LGPL-2.1, its\ntools under `/usr/share/common-licenses/GPL-3'.\n"
+    "The library is under /usr/share/common-licenses/LGPL-2.1, its\ntools under "
+    "`/usr/share/common-licenses/GPL-3'.\n"
 )
 
 
@@ -70,14 +74,18 @@ def test_licences_of_a_debian_package(tmp_path, text, names):
     assert SBOM["debian_licences"]("zlib1g", tmp_path) == expected
 
 
-@pytest.mark.skipif(not Path("/usr/share/doc/bash/copyright").exists(), reason="no Debian, or one without documents")
+@pytest.mark.skipif(
+    not Path("/usr/share/doc/bash/copyright").exists(), reason="no Debian, or one without documents"
+)
 def test_licences_of_bash():
     names = {each["license"]["name"] for each in SBOM["debian_licences"]("bash")}
     assert "GPL-3+" in names
 
 
 def test_the_bill_of_this_environment(monkeypatch, capsys):
-    monkeypatch.setitem(SBOM["main"].__globals__, "debian_packages", lambda path: [["gcc", "4:12.2.0-3", "amd64"]])
+    monkeypatch.setitem(
+        SBOM["main"].__globals__, "debian_packages", lambda path: [["gcc", "4:12.2.0-3", "amd64"]]
+    )
     SBOM["main"](ROOT / "containers" / "lock" / "cpu.txt")
     bill = json.loads(capsys.readouterr().out)
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")

@@ -1,4 +1,6 @@
-"""Debian packages of one date: what apt is asked for by a definition, a Containerfile and a layer."""
+"""Debian packages of one date: what apt is asked for by a definition, a Containerfile and a
+layer.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +40,24 @@ echo "a certificate" >"$3/usr/share/ca-certificates/mozilla/a.crt"
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs shell lines beside a simulated apt-get; returns what apt was asked for, without the options of folders."""
+    """Runs shell lines beside a simulated apt-get; returns what apt was asked for, without the
+    options of folders.
+    """
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, text in (("apt-get", APT), ("dpkg-deb", DPKG)):
         write_program(programs / name, text)
 
     def calls(text: str, *words: str, fail: str = "nothing") -> list[str]:
-        environment = {"PATH": f"{programs}:{os.environ['PATH']}", "CALLS": f"{tmp_path}/calls", "FAIL": fail}
+        environment = {
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "CALLS": f"{tmp_path}/calls",
+            "FAIL": fail,
+        }
         environment["TMPDIR"] = str(tmp_path)
-        done = subprocess.run(["sh", "-c", text, "sh", *words], env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            ["sh", "-c", text, "sh", *words], env=environment, capture_output=True, text=True
+        )
         assert (done.returncode == 0) == (fail == "nothing"), done.stderr
         asked = (tmp_path / "calls").read_text().splitlines()
         assert done.stdout.count("a certificate") == sum("CaInfo" in line for line in asked)
@@ -57,7 +67,9 @@ def run(tmp_path):
 
 
 def post(tmp_path, snapshot: str, joined: bool) -> str:
-    """Return the steps of a definition up to the packages, or the one instruction of a Containerfile."""
+    """Return the steps of a definition up to the packages, or the one instruction of a
+    Containerfile.
+    """
     (tmp_path / "aam").mkdir()
     text = fill(section(CONTAINERS / "aam-rocm.def", "post"), VALUES | {"SNAPSHOT": snapshot})
     text = text.partition("\n    # pip")[0].replace("/opt/aam", f"{tmp_path}/aam")
@@ -71,7 +83,9 @@ def test_what_a_definition_asks_for(run, tmp_path, snapshot, joined):
     dated = f"{DATED} -o Acquire::https::CaInfo={tmp_path}/aam/certificates/all.crt"
     expected = ["update", "download ca-certificates", f"update {dated}"] if snapshot else ["update"]
     assert asked[:-1] == expected
-    assert asked[-1].startswith(f"install {dated} --no-install" if snapshot else "install --no-install")
+    assert asked[-1].startswith(
+        f"install {dated} --no-install" if snapshot else "install --no-install"
+    )
     assert " ca-certificates gcc g++ " in asked[-1]
 
 
@@ -96,7 +110,9 @@ def test_what_a_layer_asks_for(run, tmp_path, snapshot):
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_the_pinned_base_has_a_date_and_another_the_one_that_is_named(tmp_path, monkeypatch, flavour):
+def test_the_pinned_base_has_a_date_and_another_the_one_that_is_named(
+    tmp_path, monkeypatch, flavour
+):
     monkeypatch.setattr(image, "scratch_folder", lambda: tmp_path)
     pins = read_pins(flavour)
     assert re.fullmatch(r"\d{8}T\d{6}Z", pins.snapshot)
@@ -106,16 +122,25 @@ def test_the_pinned_base_has_a_date_and_another_the_one_that_is_named(tmp_path, 
     for base, requested, snapshot in cases:
         request = Request(flavour, base=base, snapshot=requested)
         chosen = choose_base(request, pins)
-        values = definition_arguments(pins, chosen, "3.12", choose_snapshot(request, pins, chosen), Fabric())
+        values = definition_arguments(
+            pins, chosen, "3.12", choose_snapshot(request, pins, chosen), Fabric()
+        )
         assert values["SNAPSHOT"] == snapshot
         definition = CONTAINERS / pins.definition
-        shown = image.show_plan(pins, tmp_path / "a.sif", definition, chosen, values, Fabric(), None, "layer")
+        shown = image.show_plan(
+            pins, tmp_path / "a.sif", definition, chosen, values, Fabric(), None, "layer"
+        )
         assert ("from the archive of the base as of " in shown) == bool(snapshot)
 
 
-@pytest.mark.parametrize("requested", ["2026-06-01", "20260601", "yesterday", "20260601T000000Z; rm -rf /"])
+@pytest.mark.parametrize(
+    "requested", ["2026-06-01", "20260601", "yesterday", "20260601T000000Z; rm -rf /"]
+)
 def test_what_is_no_date_is_refused_with_an_example(script, tmp_path, requested):
     for words in (["cpu", "--output", tmp_path / "a.sif"], ["oci", "cpu", "--print"]):
         done = script("build", *words, "--snapshot", requested, status=2)
-        assert f"SNAPSHOT={requested}: expected a date such as 20260601T000000Z, or none" in done.stderr
+        assert (
+            f"SNAPSHOT={requested}: expected a date such as 20260601T000000Z, or none"
+            in done.stderr
+        )
     assert not (tmp_path / "a.sif").exists()

@@ -1,4 +1,6 @@
-"""Studies with labels and lineages that a test makes, and the counts that the model reads of a batch."""
+"""Studies with labels and lineages that a test makes, and the counts that the model reads of a
+batch.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,19 @@ from aam.data.targets import Labels
 
 
 def labelled(study: Study, **values: Any) -> Study:
-    """The study with other `Labels`: target, label, category, covariate, weight; None for nothing."""
+    """The study with other `Labels`: target, label, category, covariate, weight; None for
+    nothing.
+    """
     nothing = Labels.none(len(study.table.sample_ids))
-    values = {name: getattr(nothing, name) if value is None else value for name, value in values.items()}
+    values = {
+        name: getattr(nothing, name) if value is None else value for name, value in values.items()
+    }
     return replace(study, labels=replace(study.labels, **values))
 
 
-def with_auxiliary_targets(study: Study, lineages: Sequence[tuple[str, ...]], names: Sequence[str]) -> Study:
+def with_auxiliary_targets(
+    study: Study, lineages: Sequence[tuple[str, ...]], names: Sequence[str]
+) -> Study:
     """The study with the lineages of its ASVs and auxiliary targets, fitted on all samples."""
     study = replace(study, auxiliary=Auxiliary(lineages=tuple(lineages)))
     return study.with_auxiliary_targets(names, study.table.sample_ids)

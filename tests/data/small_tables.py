@@ -39,11 +39,16 @@ def refused(path: Path, **options) -> str:
 
 
 def read_or_refused(path: Path, blob: bytes, need_sequences: bool) -> str:
-    """ "read" for a sound table, "refused" with a message that names the file, else what is wrong."""
+    """ "read" for a sound table, "refused" with a message that names the file, else what is
+    wrong.
+    """
     path.write_bytes(blob)
     try:
         table = read_table(path, need_sequences=need_sequences)
     except InputError as error:
         return "refused" if str(path) in str(error) else f"refused without its name: {error}"
-    sound = table.counts.shape == (len(table.sample_ids), len(table.feature_ids)) and table.counts.nnz > 0
+    sound = (
+        table.counts.shape == (len(table.sample_ids), len(table.feature_ids))
+        and table.counts.nnz > 0
+    )
     return "read" if sound else f"read as {table}"

@@ -11,12 +11,16 @@ from aam.io.phylogeny import Phylogeny
 
 
 def random_newick(rng: np.random.Generator, tips: int, single: float = 0.1) -> str:
-    """A tree with polytomies and chains of single children, as Newick text without the final ';'."""
+    """A tree with polytomies and chains of single children, as Newick text without the final
+    ';'.
+    """
     parts = [f"t{index}:{rng.integers(0, 9) / 4}" for index in range(tips)]
     while len(parts) > 1 or rng.random() < single:
         size = 1 if rng.random() < single else min(len(parts), int(rng.integers(2, 5)))
         start = int(rng.integers(0, len(parts) - size + 1))
-        joined = f"({','.join(parts[start : start + size])}){rng.integers(100)}:{rng.integers(0, 9) / 4}"
+        joined = (
+            f"({','.join(parts[start : start + size])}){rng.integers(100)}:{rng.integers(0, 9) / 4}"
+        )
         parts[start : start + size] = [joined]
     return parts[0]
 

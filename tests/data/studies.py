@@ -29,23 +29,37 @@ def make_study(counts, sequences, *, names=None, depth=40, seed=0, newick=None, 
         seed=seed,
         config=DataConfig(**config),
         labels=Labels.none(len(names)),
-        parts=(StudyPart("", None if tree is None else MatchedTree(tree, match_tips(tree, table.feature_ids))),),
+        parts=(
+            StudyPart(
+                "", None if tree is None else MatchedTree(tree, match_tips(tree, table.feature_ids))
+            ),
+        ),
         origin=np.zeros(len(names), np.int64),
     )
 
 
 def random_counts(samples=9, asvs=24, lengths=(20,), seed=1, tree=True) -> dict[str, Any]:
-    """Arguments of `make_study`: sparse counts of at least 40 reads a sample, random ASVs, a tree."""
+    """Arguments of `make_study`: sparse counts of at least 40 reads a sample, random ASVs, a
+    tree.
+    """
     rng = np.random.default_rng(seed)
-    sequences = ["".join(rng.choice(list("ACGT"), lengths[each % len(lengths)])) for each in range(asvs)]
+    sequences = [
+        "".join(rng.choice(list("ACGT"), lengths[each % len(lengths)])) for each in range(asvs)
+    ]
     counts = rng.poisson(30, (samples, asvs)) * (rng.random((samples, asvs)) < 0.4)
     counts[:, 0] += 50
-    return {"counts": counts, "sequences": sequences, "newick": random_tree(rng, sequences) if tree else None}
+    return {
+        "counts": counts,
+        "sequences": sequences,
+        "newick": random_tree(rng, sequences) if tree else None,
+    }
 
 
 def random_tree(rng: np.random.Generator, names: Sequence[str]) -> str:
     """A tree of these tips, in which every node has two children, as Newick text."""
-    nodes = [f"{name}:{length:.3f}" for name, length in zip(names, rng.random(len(names)), strict=True)]
+    nodes = [
+        f"{name}:{length:.3f}" for name, length in zip(names, rng.random(len(names)), strict=True)
+    ]
     while len(nodes) > 2:
         left, right = (nodes.pop(rng.integers(len(nodes))) for _ in range(2))
         nodes.append(f"({left},{right}):{rng.random():.3f}")

@@ -24,7 +24,10 @@ ALL = ("bray-curtis", "jaccard", "faith-pd", "taxonomy")
 @pytest.fixture
 def study(study_of, tiny) -> Study:
     study = study_of(**tiny(lengths=(20, 17)), depth=40)
-    lineages = tuple(("k__B", f"p__{sequence[0]}") if sequence[1] != "A" else () for sequence in study.table.sequences)
+    lineages = tuple(
+        ("k__B", f"p__{sequence[0]}") if sequence[1] != "A" else ()
+        for sequence in study.table.sequences
+    )
     return with_auxiliary_targets(study, lineages, ALL)
 
 
@@ -34,14 +37,18 @@ def test_they_are_those_of_the_rarefied_reads(study, tiny, draw):
     counts = counts_read(study, batch)
     assert batch.distance is None
     for name, metric in {"bray-curtis": "braycurtis", "jaccard": "jaccard"}.items():
-        expected = beta_diversity(metric, counts if metric == "braycurtis" else (counts > 0).astype(int)).data
+        expected = beta_diversity(
+            metric, counts if metric == "braycurtis" else (counts > 0).astype(int)
+        ).data
         np.testing.assert_allclose(batch.auxiliary[name], expected, atol=1e-6)
         assert batch.auxiliary[name].dtype == torch.float32
     tree = TreeNode.read([tiny(lengths=(20, 17))["newick"]])
     expected = alpha_diversity("faith_pd", counts, taxa=study.table.feature_ids, tree=tree)
     np.testing.assert_allclose(batch.auxiliary["faith-pd"], expected, rtol=1e-5)
     phyla = study.auxiliary.taxa.names[0]
-    for column, code in zip(batch.column.tolist(), batch.auxiliary["taxonomy"][:, 0].tolist(), strict=True):
+    for column, code in zip(
+        batch.column.tolist(), batch.auxiliary["taxonomy"][:, 0].tolist(), strict=True
+    ):
         sequence = study.table.sequences[column]
         assert code == (-1 if sequence[1] == "A" else phyla.index(f"k__B; p__{sequence[0]}"))
 
@@ -57,15 +64,21 @@ def test_ranks_hold_their_rows_and_their_asvs(study):
     for name in ("bray-curtis", "jaccard"):
         joined = torch.cat([batch.auxiliary[name] for batch in batches])
         torch.testing.assert_close(joined, full.auxiliary[name][order][:, order])
-    assert torch.equal(torch.cat([batch.auxiliary["taxonomy"] for batch in batches]), full.auxiliary["taxonomy"])
+    assert torch.equal(
+        torch.cat([batch.auxiliary["taxonomy"] for batch in batches]), full.auxiliary["taxonomy"]
+    )
 
 
 def test_samples_of_two_studies_are_not_compared(study):
-    joined = replace(study, parts=(*study.parts, StudyPart("second")), origin=np.array([0, 1] * 4 + [0]))
+    joined = replace(
+        study, parts=(*study.parts, StudyPart("second")), origin=np.array([0, 1] * 4 + [0])
+    )
     batch = rarefied_batch(joined, np.arange(4), 0)
     first = np.array([name in ("s0", "s2") for name in batch.sample_ids])
     for name in ("bray-curtis", "jaccard"):
-        assert (batch.auxiliary[name].isfinite().numpy() == (first[:, None] == first)).all(), "a tree is not needed"
+        assert (batch.auxiliary[name].isfinite().numpy() == (first[:, None] == first)).all(), (
+            "a tree is not needed"
+        )
     assert (batch.auxiliary["faith-pd"].isfinite().numpy() == first).all()
 
 
@@ -105,7 +118,10 @@ def test_classes_are_lineages_of_training_asvs_and_unknown_ranks_are_left_out():
     )
     assert taxa.codes.tolist() == [[0, 0], [0, -1], [1, -1], [-1, -1], [-1, -1], [0, 1]]
     shares = np.array([3, 1]) / 4
-    assert taxa.entropies == (pytest.approx(-(shares * np.log(shares)).sum()), pytest.approx(np.log(2)))
+    assert taxa.entropies == (
+        pytest.approx(-(shares * np.log(shares)).sum()),
+        pytest.approx(np.log(2)),
+    )
 
 
 @pytest.mark.parametrize("columns", [[3], [0], [0, 0], []])
@@ -127,7 +143,12 @@ def test_a_taxonomy_that_tells_no_asvs_apart_is_refused(columns):
     ],
 )
 def test_names_that_say_nothing_are_no_taxa(name: str):
-    assert taxon_at(("d__Bacteria", name, "g__A"), 1) is taxon_at(("d__Bacteria",), 1) is taxon_at((), 0) is None
+    assert (
+        taxon_at(("d__Bacteria", name, "g__A"), 1)
+        is taxon_at(("d__Bacteria",), 1)
+        is taxon_at((), 0)
+        is None
+    )
     assert taxon_at(("d__Bacteria", name, "g__A"), 2) == f"d__Bacteria; {name}; g__A"
 
 
@@ -138,7 +159,9 @@ def test_several_files_are_one_taxonomy_and_the_first_that_knows_wins(tmp_path: 
     ids = ["a", "b", "c", "d"]
     assert read_lineages(paths, ids, ids) == (("k__A",), ("k__B",), ("k__C",), ())
     assert read_lineages(paths, ["b"], ["b"]) == (("k__B",),)
-    assert "a.tsv names none of the 1 ASVs" in caplog.text, "one of several files may fit nothing, and it is said"
+    assert "a.tsv names none of the 1 ASVs" in caplog.text, (
+        "one of several files may fit nothing, and it is said"
+    )
     with pytest.raises(InputError) as caught:
         read_lineages(paths, ["e"], ["e"])
     assert len(caught.value.problems) == 2

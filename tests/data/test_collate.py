@@ -19,12 +19,18 @@ from tests.data.labels import counts_read, labelled
 DEPTH = 40
 
 
-SKBIO = {"unifrac": "unweighted_unifrac", "weighted": "weighted_unifrac", "weighted-normalized": "weighted_unifrac"}
+SKBIO = {
+    "unifrac": "unweighted_unifrac",
+    "weighted": "weighted_unifrac",
+    "weighted-normalized": "weighted_unifrac",
+}
 
 
 def rarefied(study: Study, names: list[str], draw: int) -> np.ndarray:
     """Dense rarefied counts of the samples named, [B, F]."""
-    return matrix_of(rarefied_rows(study, study.rows(names), draw), len(study.table.feature_ids)).toarray()
+    return matrix_of(
+        rarefied_rows(study, study.rows(names), draw), len(study.table.feature_ids)
+    ).toarray()
 
 
 @pytest.fixture
@@ -36,7 +42,9 @@ def test_a_batch_holds_the_rarefied_counts_of_its_samples(study):
     batch = rarefied_batch(study, np.array([5, 2, 8, 0]), 3)
     assert sorted(batch.sample_ids) == ["s0", "s2", "s5", "s8"]
     assert (batch.counts.sum(dim=1) == DEPTH).all()
-    np.testing.assert_array_equal(counts_read(study, batch), rarefied(study, list(batch.sample_ids), 3))
+    np.testing.assert_array_equal(
+        counts_read(study, batch), rarefied(study, list(batch.sample_ids), 3)
+    )
     assert batch.sizes == tuple((batch.counts > 0).sum(1).tolist())
     assert list(batch.sizes) == sorted(batch.sizes, reverse=True)
     assert batch.counts.shape == (4, max(batch.sizes))
@@ -101,7 +109,10 @@ def test_the_token_limit_cuts_the_input_and_not_the_distance(study_of, tiny, sam
         if sampling == "first":
             assert np.flatnonzero(kept).tolist() == np.flatnonzero(all_of_it)[:5].tolist()
     if sampling == "random":
-        again, later = rarefied_batch(limited_study, rows, 0), rarefied_batch(limited_study, rows, 1)
+        again, later = (
+            rarefied_batch(limited_study, rows, 0),
+            rarefied_batch(limited_study, rows, 1),
+        )
         np.testing.assert_array_equal(counts_read(limited_study, again), cut)
         assert (counts_read(limited_study, later) != cut).any()
         first = rarefied_batch(study_of(**made, token_limit=5, asv_sampling="first"), rows, 0)
@@ -109,7 +120,9 @@ def test_the_token_limit_cuts_the_input_and_not_the_distance(study_of, tiny, sam
 
 
 def test_relative_abundance_is_of_the_rarefied_depth(study_of, tiny, model_of):
-    """Not of the reads that the token limit leaves: all of 40 reads is as all of 80, and not as 20 of 40."""
+    """Not of the reads that the token limit leaves: all of 40 reads is as all of 80, and not as 20
+    of 40.
+    """
     batch = rarefied_batch(study_of(**tiny(), token_limit=1), np.arange(9), 0)
     assert batch.sizes == (1,) * 9
     assert (batch.counts < DEPTH).all()
@@ -138,11 +151,18 @@ def test_shallow_rarefactions_have_fewer_reads_and_their_own_distances(study_of,
     )
     assert torch.equal(again.counts, shallow.counts)
     assert set(later.counts.sum(dim=1).tolist()) != set(reads.tolist())
-    some = [rarefied_batch(study, rows, draw, Collation(shallow=0.5)).counts.sum(dim=1) for draw in range(20)]
+    some = [
+        rarefied_batch(study, rows, draw, Collation(shallow=0.5)).counts.sum(dim=1)
+        for draw in range(20)
+    ]
     assert 0.3 < float((torch.cat(some) < study.depth).float().mean()) < 0.6
     table, tree = np.zeros((9, len(study.table.feature_ids))), study.parts[0].tree
-    np.add.at(table, (np.arange(9)[:, None], shallow.column[shallow.asv].numpy()), shallow.counts.numpy())
-    np.testing.assert_allclose(shallow.distance, batch_unifrac(tree.phylogeny, tree.tips, table), atol=1e-6)
+    np.add.at(
+        table, (np.arange(9)[:, None], shallow.column[shallow.asv].numpy()), shallow.counts.numpy()
+    )
+    np.testing.assert_allclose(
+        shallow.distance, batch_unifrac(tree.phylogeny, tree.tips, table), atol=1e-6
+    )
 
 
 def conditioned(study):
@@ -168,7 +188,10 @@ def test_covariates_follow_their_samples_and_are_hidden_by_name(study):
     def hidden(rows, draw):
         hidden_batch = rarefied_batch(study, np.array(rows), draw, Collation(covariate_dropout=0.4))
         together = torch.cat([hidden_batch.category == 0, hidden_batch.covariate.isnan()], dim=1)
-        return {name: tuple(one.tolist()) for name, one in zip(hidden_batch.sample_ids, together, strict=True)}
+        return {
+            name: tuple(one.tolist())
+            for name, one in zip(hidden_batch.sample_ids, together, strict=True)
+        }
 
     one, other = hidden(range(9), 3), hidden([8, 4], 3)
     assert other.items() <= one.items()
@@ -177,13 +200,18 @@ def test_covariates_follow_their_samples_and_are_hidden_by_name(study):
     assert share == pytest.approx(0.4, abs=0.1)
     assert (study.labels.category > 0).all()
     assert np.isfinite(study.labels.covariate).all()
-    bare = rarefied_batch(labelled(study, category=None, covariate=None, weight=None), np.arange(3), 0)
+    bare = rarefied_batch(
+        labelled(study, category=None, covariate=None, weight=None), np.arange(3), 0
+    )
     assert (bare.category, bare.covariate, bare.weight.tolist()) == (None, None, [1.0] * 3)
 
 
 def test_asv_dropout_thins_the_input_by_name_and_leaves_unifrac(study_of, tiny):
     study, rows = study_of(**tiny()), np.arange(9)
-    full, thin = rarefied_batch(study, rows, 3), rarefied_batch(study, rows, 3, Collation(asv_dropout=0.5))
+    full, thin = (
+        rarefied_batch(study, rows, 3),
+        rarefied_batch(study, rows, 3, Collation(asv_dropout=0.5)),
+    )
 
     def read(batch):
         return {
@@ -198,7 +226,10 @@ def test_asv_dropout_thins_the_input_by_name_and_leaves_unifrac(study_of, tiny):
     alone = read(rarefied_batch(study, rows[[5, 2]], 3, Collation(asv_dropout=0.5)))
     assert alone == {name: part[name] for name in alone}
     assert read(rarefied_batch(study, rows, 4, Collation(asv_dropout=0.5))) != part
-    assert all(len(one) >= 1 for one in read(rarefied_batch(study, rows, 3, Collation(asv_dropout=0.999))).values())
+    assert all(
+        len(one) >= 1
+        for one in read(rarefied_batch(study, rows, 3, Collation(asv_dropout=0.999))).values()
+    )
     order = [full.sample_ids.index(name) for name in thin.sample_ids]
     assert torch.equal(thin.distance, full.distance[order][:, order])
 

@@ -54,7 +54,9 @@ def test_no_samples_no_batches(study):
 
 def test_order_depends_on_seed_and_epoch_alone(study, study_of, tiny):
     def order(loader: Loader, epoch: int) -> list[list[str]]:
-        return [[loader.study.table.sample_ids[row] for row in rows] for rows in loader.order(epoch)]
+        return [
+            [loader.study.table.sample_ids[row] for row in rows] for rows in loader.order(epoch)
+        ]
 
     loader = Loader(study, np.arange(9), 4, shuffle=True)
     assert order(loader, 0) == order(loader, 0)
@@ -69,7 +71,9 @@ def test_order_depends_on_seed_and_epoch_alone(study, study_of, tiny):
 
 
 def test_the_order_of_the_table_changes_no_bit(study, study_of, tiny):
-    """Rows, columns and names are shuffled together: every draw, mask of padding and distance stays."""
+    """Rows, columns and names are shuffled together: every draw, mask of padding and distance
+    stays.
+    """
     made = tiny()
     rng = np.random.default_rng(7)
     rows, columns = rng.permutation(9), rng.permutation(24)
@@ -91,7 +95,9 @@ def test_one_more_worker_changes_no_bit(study):
     for batches in epochs[1:]:
         for actual, expected in zip(batches, epochs[0], strict=True):
             assert not different(actual, expected)
-    assert torch.equal(state, torch.random.get_rng_state()), "the draws of dropout would depend on the workers"
+    assert torch.equal(state, torch.random.get_rng_state()), (
+        "the draws of dropout would depend on the workers"
+    )
 
 
 def test_an_epoch_goes_on_where_it_was_left(study):
@@ -104,13 +110,19 @@ def test_an_epoch_goes_on_where_it_was_left(study):
 
 @pytest.mark.parametrize("most", [1, 40, 60, 10**6])
 def test_a_batch_that_is_too_large_comes_in_parts(study, most):
-    """The fewest that the budget allows, of one sample each if need be; the same with workers, all samples once."""
+    """The fewest that the budget allows, of one sample each if need be; the same with workers, all
+    samples once.
+    """
     loader = Loader(study, np.arange(9), 5, True, budget=Budget(0, 0, 1, most))
     windows, whole = list(loader.windows(1)), list(Loader(study, np.arange(9), 5, True).epoch(1))
     assert len(windows) == len(whole) == len(loader)
     for parts, batch in zip(windows, whole, strict=True):
-        assert sorted(name for part in parts for name in part.sample_ids) == sorted(batch.sample_ids)
-        assert all(part.asv.numel() <= most for part in parts) or len(parts) == len(batch.sample_ids)
+        assert sorted(name for part in parts for name in part.sample_ids) == sorted(
+            batch.sample_ids
+        )
+        assert all(part.asv.numel() <= most for part in parts) or len(parts) == len(
+            batch.sample_ids
+        )
         assert (len(parts) == 1) == (batch.asv.numel() <= most)
         assert len(parts) > 1 or not different(parts[0], batch)
         for part in parts:
@@ -123,7 +135,9 @@ def test_a_batch_that_is_too_large_comes_in_parts(study, most):
 
 def test_what_a_batch_carries(study):
     with_all = next(Loader(study, np.arange(9), 4).epoch(0))
-    bare = next(Loader(study, np.arange(9), 4, how=Collation(tokens=False, distances=False)).epoch(0))
+    bare = next(
+        Loader(study, np.arange(9), 4, how=Collation(tokens=False, distances=False)).epoch(0)
+    )
     assert bare.distance is None
     assert bare.tokens.shape == (len(with_all.tokens), 0)
     assert torch.equal(bare.column, with_all.column)

@@ -10,7 +10,9 @@ from aam.data.tokens import encode, reverse_complement
 from aam.errors import InputError
 
 RNG = np.random.default_rng(0)
-TIPS = ["".join("ACGT"[base] for base in RNG.integers(0, 4, length)) for length in (40, 40, 37, 40, 33)]
+TIPS = [
+    "".join("ACGT"[base] for base in RNG.integers(0, 4, length)) for length in (40, 40, 37, 40, 33)
+]
 
 
 @pytest.fixture
@@ -22,7 +24,11 @@ def tree(tmp_path) -> ReferenceTree:
 
 
 def words(sequence: str) -> set[str]:
-    return {sequence[at : at + K] for at in range(len(sequence) - K + 1) if "N" not in sequence[at : at + K]}
+    return {
+        sequence[at : at + K]
+        for at in range(len(sequence) - K + 1)
+        if "N" not in sequence[at : at + K]
+    }
 
 
 def number(word: str) -> int:
@@ -51,14 +57,22 @@ def path_lengths(tree: ReferenceTree) -> dict[str, float]:
 
 
 def test_asvs_stand_at_the_tip_that_shares_most_words(tree):
-    asvs = [TIPS[3], TIPS[4][:30], TIPS[0][:20] + "N" + TIPS[0][21:], TIPS[1][:25] + TIPS[2][25:], "A" * 30]
+    asvs = [
+        TIPS[3],
+        TIPS[4][:30],
+        TIPS[0][:20] + "N" + TIPS[0][21:],
+        TIPS[1][:25] + TIPS[2][25:],
+        "A" * 30,
+    ]
     features = tree.place(encode(asvs))
     lengths, branches = path_lengths(tree), len(tree.parent)
     for sequence, row in zip(asvs, features, strict=True):
         tip = nearest(sequence)
         above = [feature for feature in row.tolist() if feature < branches]
         assert tree.length[above].sum() == pytest.approx(0 if tip is None else lengths[tip])
-        of_words = {feature - branches for feature in row.tolist() if branches <= feature < tree.features}
+        of_words = {
+            feature - branches for feature in row.tolist() if branches <= feature < tree.features
+        }
         assert of_words == {number(word) for word in words(sequence)}
     assert nearest("A" * 30) is None
 
@@ -96,7 +110,9 @@ def test_soft_placement_is_as_sure_as_the_8_mers_are_unlike(tree):
     np.testing.assert_allclose(found.probability[:2, -1].toarray(), 1, rtol=1e-6)
     np.testing.assert_array_equal(found.is_16s, [True, True, False])
     assert found.probability[2].nnz == 0
-    np.testing.assert_allclose(found.own_length, [0, 0.15 * (1 - found.similarity[1]), 0], rtol=1e-5)
+    np.testing.assert_allclose(
+        found.own_length, [0, 0.15 * (1 - found.similarity[1]), 0], rtol=1e-5
+    )
 
 
 def test_the_other_strand_is_placed_as_its_reverse_complement(tree):
@@ -104,12 +120,16 @@ def test_the_other_strand_is_placed_as_its_reverse_complement(tree):
     turned = tree.place_softly(reverse_complement(tokens))
     assert turned.turned.all()
     assert not tree.place_softly(tokens).turned.any()
-    np.testing.assert_allclose(turned.probability.toarray(), tree.place_softly(tokens).probability.toarray())
+    np.testing.assert_allclose(
+        turned.probability.toarray(), tree.place_softly(tokens).probability.toarray()
+    )
 
 
 def test_one_8_mer_of_four_is_a_branch_above_the_asvs_that_hold_it_as_they_were_read(tree):
     random = "".join("ACGT"[base] for base in np.random.default_rng(5).integers(0, 4, 40))
-    found = tree.place_softly(np.concatenate([reverse_complement(encode([TIPS[0]])), encode([TIPS[1], random])]))
+    found = tree.place_softly(
+        np.concatenate([reverse_complement(encode([TIPS[0]])), encode([TIPS[1], random])])
+    )
     columns, length = found.with_words
     branches = len(tree.parent)
     np.testing.assert_array_equal(columns[:, :branches].toarray(), found.probability.toarray())
@@ -124,7 +144,9 @@ def test_one_8_mer_of_four_is_a_branch_above_the_asvs_that_hold_it_as_they_were_
     np.testing.assert_allclose(length[branches:], 0.004)
 
 
-@pytest.mark.parametrize(("parts", "shapes"), [(False, [(5, 10)]), (True, [(2, 10), (2, 10), (1, 10)])])
+@pytest.mark.parametrize(
+    ("parts", "shapes"), [(False, [(5, 10)]), (True, [(2, 10), (2, 10), (1, 10)])]
+)
 def test_two_bits_a_base_bring_the_tree_back(tree, monkeypatch, parts, shapes):
     monkeypatch.setattr("aam.data.placement.TIPS_OF_PART", 2)
     arrays = tree.to_arrays(parts)

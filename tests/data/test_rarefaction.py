@@ -35,10 +35,14 @@ def test_each_count_is_hypergeometric(values, depth):
     assert (rarefied_counts <= values.astype(np.int64)).all()
     share = values / total
     spread = np.sqrt(depth * share * (1 - share) * (total - depth) / (total - 1))
-    assert (np.abs(rarefied_counts.mean(axis=0) - depth * share) <= 4 * spread / np.sqrt(2000) + 1e-4).all()
+    assert (
+        np.abs(rarefied_counts.mean(axis=0) - depth * share) <= 4 * spread / np.sqrt(2000) + 1e-4
+    ).all()
     assert (np.abs(rarefied_counts.std(axis=0) - spread) <= 0.06 * spread + 2e-2).all()
     levels, times = np.unique(rarefied_counts[:, 0], return_counts=True)
-    np.testing.assert_allclose(times / 2000, hypergeom.pmf(levels, total, int(values[0]), depth), atol=0.035)
+    np.testing.assert_allclose(
+        times / 2000, hypergeom.pmf(levels, total, int(values[0]), depth), atol=0.035
+    )
 
 
 def test_a_draw_of_nearly_all_of_many_reads():
@@ -67,8 +71,12 @@ def test_a_sample_is_rarefied_by_itself(tmp_path):
     again = rarefied_row(select_samples(table, ["s1", "s10"]), 1, 500, seed=3, epoch=1)
     np.testing.assert_array_equal(columns, again[0])
     np.testing.assert_array_equal(values, again[1])
-    many = make_table(csr_array(np.full((1, 300), 60, np.uint32)), ["s"], [f"f{i}" for i in range(300)])
-    rarefactions = {rarefied_row(many, 0, 500, seed, epoch)[1].tobytes() for seed in (1, 2) for epoch in (1, 2)}
+    many = make_table(
+        csr_array(np.full((1, 300), 60, np.uint32)), ["s"], [f"f{i}" for i in range(300)]
+    )
+    rarefactions = {
+        rarefied_row(many, 0, 500, seed, epoch)[1].tobytes() for seed in (1, 2) for epoch in (1, 2)
+    }
     assert len(rarefactions) == 4
 
 
@@ -98,7 +106,10 @@ def test_no_depth_below_the_lowest_is_chosen_unasked():
     choice = choose_depth(np.array([20] * 5 + [900] * 15))
     assert (choice.depth, choice.keeping) == (LOWEST_DEPTH, 20)
     assert "90 % of all samples reach only 20; pass --rarefy-depth" in choice.message
-    with pytest.raises(InputError, match=r"no sample has 500 reads.*deepest has 499.*--rarefy-depth.*have 499 or more"):
+    with pytest.raises(
+        InputError,
+        match=r"no sample has 500 reads.*deepest has 499.*--rarefy-depth.*have 499 or more",
+    ):
         choose_depth(np.array([499] * 20))
     with pytest.raises(InputError, match=r"pass --rarefy-depth to use fewer$"):
         choose_depth(np.array([0] * 20))

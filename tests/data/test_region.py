@@ -1,4 +1,6 @@
-"""Tables, samples and reads that differ from those of training are named, others are not; primers of 16S in reads."""
+"""Tables, samples and reads that differ from those of training are named, others are not; primers
+of 16S in reads.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def study(count=400, seed=0, length=120):
     """Sequences that share a start, like those of one primer pair, and vary behind it."""
     rng = np.random.default_rng(seed)
     start = np.random.default_rng(99).integers(0, 4, 60)
-    rows = np.concatenate([np.tile(start, (count, 1)), rng.integers(0, 4, (count, length - 60))], axis=1)
+    rows = np.concatenate(
+        [np.tile(start, (count, 1)), rng.integers(0, 4, (count, length - 60))], axis=1
+    )
     noise = rng.random(rows.shape) < 0.1
     rows[noise] = rng.integers(0, 4, noise.sum())
     return ["".join("ACGT"[base] for base in row) for row in rows]
@@ -40,7 +44,9 @@ def profile():
 def test_fit_counts_each_sequence_once():
     profile = RegionProfile.fit(["AC", "AG", "ANT"])
     assert profile.length_quantiles[[0, 2, 4]].tolist() == [2, 2, 3]
-    np.testing.assert_allclose(profile.frequencies[:4], [[1, 0, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0, 1], [0.25] * 4])
+    np.testing.assert_allclose(
+        profile.frequencies[:4], [[1, 0, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0, 1], [0.25] * 4]
+    )
     assert len(set(profile.hashes.tolist())) == 3
     assert profile.compare(["AC", "AG", "ANT"]) == []
 
@@ -53,10 +59,22 @@ def test_fit_counts_each_sequence_once():
             lambda rows: turned(rows),
             ["reverse-complemented", "100% of the 400 ASVs, with 100% of the reads, were not in"],
         ),
-        (lambda rows: rows[:300] + turned(rows[300:]), ["25% of the ASVs look reverse-complemented"]),
-        (lambda rows: [row[:100] for row in rows], ["median 100 nucleotides, 100% outside the 120 to 120", "not in"]),
-        (lambda rows: rows[:360] + [row[:100] for row in rows[360:]], ["median 120 nucleotides, 10% outside"]),
-        (lambda rows: [row[7:] + "ACGTACG" for row in rows], ["another region", "not in the training"]),
+        (
+            lambda rows: rows[:300] + turned(rows[300:]),
+            ["25% of the ASVs look reverse-complemented"],
+        ),
+        (
+            lambda rows: [row[:100] for row in rows],
+            ["median 100 nucleotides, 100% outside the 120 to 120", "not in"],
+        ),
+        (
+            lambda rows: rows[:360] + [row[:100] for row in rows[360:]],
+            ["median 120 nucleotides, 10% outside"],
+        ),
+        (
+            lambda rows: [row[7:] + "ACGTACG" for row in rows],
+            ["another region", "not in the training"],
+        ),
         (
             lambda rows: study(400, seed=5),
             ["100% of the 400 ASVs, with 100% of the reads, were not in the training table"],
@@ -86,7 +104,9 @@ def test_each_sample_is_judged_by_its_own_reads(profile):
     counts[1, 30] = 2
     counts[2, 30] = 60
     counts[3, 30:] = 40
-    table = make_table(csr_array(counts), ["good", "nearly", "mixed", "reversed"], sequences, sequences)
+    table = make_table(
+        csr_array(counts), ["good", "nearly", "mixed", "reversed"], sequences, sequences
+    )
     assert profile.compare(table.sequences) == [
         "6% of the ASVs look reverse-complemented: their other strand fits the "
         "training ASVs, they do not; turn them round and predict again"
@@ -95,12 +115,15 @@ def test_each_sample_is_judged_by_its_own_reads(profile):
     assert (good, nearly) == ("", "")
     assert mixed == "29% of its reads look reverse-complemented"
     assert reversed_ == (
-        "100% of its reads look reverse-complemented; 100% of its reads are of ASVs that were not in the training table"
+        "100% of its reads look reverse-complemented; 100% of its reads are of ASVs that were "
+        "not in the training table"
     )
 
 
 def test_a_sample_of_training_asvs_alone_is_not_unlike_training():
-    """A training sample with a quarter of its reads in one odd ASV was said to look like another region."""
+    """A training sample with a quarter of its reads in one odd ASV was said to look like another
+    region.
+    """
     odd, new = turned(study())[:2]
     profile, sequences = RegionProfile.fit([*study(), odd]), [*study()[:8], odd, new]
     counts = np.ones((2, 10), np.uint32)
@@ -117,7 +140,9 @@ def test_the_profile_travels_through_safetensors(profile, tmp_path):
     for name, array in profile.to_arrays().items():
         np.testing.assert_array_equal(again.to_arrays()[name], array)
         assert getattr(again, name).dtype == getattr(profile, name).dtype
-    assert np.uint64 not in [array.dtype for array in arrays.values()], "safetensors 0.5.0 does not write it"
+    assert np.uint64 not in [array.dtype for array in arrays.values()], (
+        "safetensors 0.5.0 does not write it"
+    )
     odd = turned(study())[:50] + study(80, seed=3)
     assert again.compare(odd) == profile.compare(odd) != []
     for name in arrays:
@@ -128,17 +153,24 @@ def test_the_profile_travels_through_safetensors(profile, tmp_path):
 
 
 def test_real_studies_of_one_region_fit_each_other(bench_data):
-    tables = [read_table(bench_data / name / "table.biom") for name in ("infant-age", "mackerel-type", "ibd")]
+    tables = [
+        read_table(bench_data / name / "table.biom")
+        for name in ("infant-age", "mackerel-type", "ibd")
+    ]
     infant, mackerel, ibd = (table.sequences for table in tables)
     profile = RegionProfile.fit(infant)
     assert profile.compare(infant) == []
     (unseen,) = profile.compare(mackerel)
-    assert unseen.startswith("97% of the 23253 ASVs, with 97% of the reads, were not in the training table")
+    assert unseen.startswith(
+        "97% of the 23253 ASVs, with 97% of the reads, were not in the training table"
+    )
     length, _ = profile.compare(ibd)
     assert "median 100 nucleotides" in length
     assert "reverse-complemented" in RegionProfile.fit(ibd).compare(turned(ibd))[0]
     for shift in (1, 20):
-        assert any("another region" in each for each in profile.compare([s[shift:] for s in mackerel]))
+        assert any(
+            "another region" in each for each in profile.compare([s[shift:] for s in mackerel])
+        )
 
 
 def letters(tokens: np.ndarray) -> list[str]:
@@ -147,33 +179,46 @@ def letters(tokens: np.ndarray) -> list[str]:
 
 def written(primer: str, rng: np.random.Generator) -> str:
     """One of the sequences that a primer of IUPAC letters means."""
-    return "".join(rng.choice([base for base in "ACGT" if LETTERS[base] & LETTERS[letter]]) for letter in primer)
+    return "".join(
+        rng.choice([base for base in "ACGT" if LETTERS[base] & LETTERS[letter]])
+        for letter in primer
+    )
 
 
 @pytest.mark.parametrize("name", list(PRIMERS))
 def test_a_primer_is_found_at_both_ends_and_strands_with_one_error_and_not_without_it(name):
     rng = np.random.default_rng(1)
-    number, primer, own = list(PRIMERS).index(name), PRIMERS[name], "".join(rng.choice(list("ACGT"), 100))
+    number, primer, own = (
+        list(PRIMERS).index(name),
+        PRIMERS[name],
+        "".join(rng.choice(list("ACGT"), 100)),
+    )
     exact = written(primer, rng)
     error = exact[:9] + {"A": "C", "C": "A", "G": "T", "T": "G"}[exact[9]] + exact[10:]
     begins = [exact + own, "ACG" + exact + own, error + own]
     found = find_primers(encode(begins))
     same = {number} if name not in ("806R", "785R/805R") else {list(PRIMERS).index("806R"), number}
     assert set(found.first.tolist()) <= same
-    assert [len(read) - cut for read, cut in zip(begins, found.before.tolist(), strict=True)] == pytest.approx(
-        [100] * 3, abs=2
-    )
+    assert [
+        len(read) - cut for read, cut in zip(begins, found.before.tolist(), strict=True)
+    ] == pytest.approx([100] * 3, abs=2)
     assert (find_primers(reverse_complement(encode(begins))).last >= 0).all()
     assert not find_primers(encode([own, own[:30]])).any.any()
-    assert not find_primers(encode([own[:40] + exact + own[40:]])).any.any(), "in the middle it is no primer"
+    assert not find_primers(encode([own[:40] + exact + own[40:]])).any.any(), (
+        "in the middle it is no primer"
+    )
 
 
 def test_primers_of_many_sequences_are_found_in_parts(monkeypatch):
     own, rng = "ACGTTGCA" * 12, np.random.default_rng(0)
-    tokens = encode([written(PRIMERS["515F"], rng) + own, own, written(PRIMERS["806R"], rng) + own, own, own])
+    tokens = encode(
+        [written(PRIMERS["515F"], rng) + own, own, written(PRIMERS["806R"], rng) + own, own, own]
+    )
     whole = find_primers(tokens)
     monkeypatch.setattr("aam.data.region.SEQUENCES_AT_ONCE", 2)
-    for one, other in zip(dataclasses.astuple(find_primers(tokens)), dataclasses.astuple(whole), strict=True):
+    for one, other in zip(
+        dataclasses.astuple(find_primers(tokens)), dataclasses.astuple(whole), strict=True
+    ):
         assert one.tolist() == other.tolist()
     assert whole.any.tolist() == [True, False, True, False, False]
     assert not len(find_primers(tokens[:0]).any)
@@ -189,7 +234,9 @@ def test_primers_are_cut_and_what_becomes_identical_is_merged():
     rng = np.random.default_rng(0)
     one, two = ("".join(rng.choice(list("ACGT"), 80)) for _ in range(2))
     reads = [written(PRIMERS["515F"], rng) + one, one, two]
-    table = without_primers(make_table(csr_array(np.array([[5, 7, 1], [0, 2, 3]])), ["a", "b"], ["x", "y", "z"], reads))
+    table = without_primers(
+        make_table(csr_array(np.array([[5, 7, 1], [0, 2, 3]])), ["a", "b"], ["x", "y", "z"], reads)
+    )
     assert set(table.sequences) == {one, two}
     column = table.sequences.index(one)
     assert table.counts.toarray()[:, column].tolist() == [12, 2]
@@ -197,9 +244,12 @@ def test_primers_are_cut_and_what_becomes_identical_is_merged():
 
 def test_a_table_of_taxa_is_called_that(tmp_path):
     path = tmp_path / "genera.tsv"
-    path.write_text("#OTU ID\ts1\nk__Bacteria;p__Firmicutes;g__Blautia\t900\nk__Bacteria;__;__\t5\n")
+    path.write_text(
+        "#OTU ID\ts1\nk__Bacteria;p__Firmicutes;g__Blautia\t900\nk__Bacteria;__;__\t5\n"
+    )
     with pytest.raises(
-        InputError, match=r"2 of 2 feature ids are names of taxa: .*expected the table of ASVs, before it"
+        InputError,
+        match=r"2 of 2 feature ids are names of taxa: .*expected the table of ASVs, before it",
     ):
         read_table(path)
 
@@ -223,13 +273,16 @@ def test_placement_names_primers_and_several_regions(tmp_path, caplog):
     assert "pass --trim-primers" in message
     caplog.clear()
     cut, plain = (
-        model.distances(path, trim_primers=path == primed) for path in (primed, table_of(v4, tmp_path, "v4.tsv"))
+        model.distances(path, trim_primers=path == primed)
+        for path in (primed, table_of(v4, tmp_path, "v4.tsv"))
     )
     np.testing.assert_allclose(cut.data, plain.data, atol=1e-6)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     turned = letters(reverse_complement(encode([read[20:170] for read in found[:15]])))
     model.distances(table_of([*v4, *turned], tmp_path, "mixed.tsv"))
-    (message,) = [record.message for record in caplog.records if "several regions" in record.message]
+    (message,) = [
+        record.message for record in caplog.records if "several regions" in record.message
+    ]
     assert "begin before V4" in message
     assert "begin before V1" in message
 
@@ -244,7 +297,9 @@ YEAST_ITS = (
 )
 
 
-@pytest.mark.parametrize(("gene", "length"), [(YEAST_18S, 100), (YEAST_ITS, 150)], ids=["18S", "ITS"])
+@pytest.mark.parametrize(
+    ("gene", "length"), [(YEAST_18S, 100), (YEAST_ITS, 150)], ids=["18S", "ITS"]
+)
 def test_tables_of_18s_and_its_are_refused(tmp_path, gene, length):
     reads = sorted({gene[at : at + length] for at in range(0, 60, 3)})
     with pytest.raises(InputError, match=r"of their 8-mers with any sequence of the reference"):

@@ -16,7 +16,16 @@ from sklearn.metrics import r2_score, roc_auc_score
 from aam.commands.simulate import simulate_study
 from aam.config_commands import SimulateConfig
 from aam.data import simulate as simulate_module
-from aam.data.simulate import BATCHES, BIOMES, SEASONS, SimulatedStudy, communities, random_study, simulate, write_study
+from aam.data.simulate import (
+    BATCHES,
+    BIOMES,
+    SEASONS,
+    SimulatedStudy,
+    communities,
+    random_study,
+    simulate,
+    write_study,
+)
 from aam.errors import InputError
 
 FILES = ["metadata.tsv", "run.json", "table.biom", "traits.tsv", "tree.nwk", "truth.json"]
@@ -33,7 +42,9 @@ def columns(study: SimulatedStudy, *names: str) -> list[np.ndarray]:
 
 def rarefied(counts: sparse.csr_matrix, depth: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    return np.array([rng.multivariate_hypergeometric(row, depth) for row in counts.toarray().astype(np.int64)])
+    return np.array(
+        [rng.multivariate_hypergeometric(row, depth) for row in counts.toarray().astype(np.int64)]
+    )
 
 
 def similarity(sequences: list[str], scale: float = 0.1) -> np.ndarray:
@@ -43,8 +54,12 @@ def similarity(sequences: list[str], scale: float = 0.1) -> np.ndarray:
     return np.exp(-(1 - one_hot @ one_hot.T / letters.shape[1]) / scale)
 
 
-def held_out_r2(counts: np.ndarray, kernel: np.ndarray, target: np.ndarray, fold: np.ndarray) -> float:
-    """R2 by kernel ridge over samples whose ASVs are compared with `kernel`, pooled over the folds."""
+def held_out_r2(
+    counts: np.ndarray, kernel: np.ndarray, target: np.ndarray, fold: np.ndarray
+) -> float:
+    """R2 by kernel ridge over samples whose ASVs are compared with `kernel`, pooled over the
+    folds.
+    """
     weight = np.log1p(counts)
     weight /= weight.sum(1, keepdims=True)
     between = weight @ kernel @ weight.T
@@ -55,7 +70,9 @@ def held_out_r2(counts: np.ndarray, kernel: np.ndarray, target: np.ndarray, fold
         train, test = np.flatnonzero(fold != held_out), np.flatnonzero(fold == held_out)
         ridge = between[np.ix_(train, train)] + 0.05 * np.eye(len(train))
         mean = target[train].mean()
-        guess[test] = mean + between[np.ix_(test, train)] @ np.linalg.solve(ridge, target[train] - mean)
+        guess[test] = mean + between[np.ix_(test, train)] @ np.linalg.solve(
+            ridge, target[train] - mean
+        )
     return float(r2_score(target, guess))
 
 
@@ -79,10 +96,12 @@ def counts(study) -> sparse.csr_matrix:
 
 @pytest.fixture(scope="module")
 def metadata(folder) -> pd.DataFrame:
-    return pd.read_csv(folder / "metadata.tsv", sep="\t", index_col="sample-id", dtype={"fold": str})
+    return pd.read_csv(
+        folder / "metadata.tsv", sep="\t", index_col="sample-id", dtype={"fold": str}
+    )
 
 
-# --- files -------------------------------------------------------------------------------------------------
+# --- files -------------------------------------------------------------------------------------
 
 
 def test_table_tree_and_metadata_agree(folder, counts, metadata):
@@ -114,7 +133,16 @@ def test_every_node_has_two_children_and_branches_are_those_of_16s(folder):
 
 
 def test_metadata_columns(metadata):
-    assert list(metadata) == ["ph", "biome", "season", "subject", "batch", "depth_confounded", "null", "fold"]
+    assert list(metadata) == [
+        "ph",
+        "biome",
+        "season",
+        "subject",
+        "batch",
+        "depth_confounded",
+        "null",
+        "fold",
+    ]
     assert not metadata.isna().any(axis=None)
     assert metadata["ph"].between(1, 14).all()
     assert metadata["ph"].std() > 1
@@ -154,7 +182,9 @@ def test_the_smallest_study(tmp_path, turnover):
     settings = SimulateConfig(samples=20, asvs=50, length=50, depth=100, asv_turnover=turnover)
     truth = write_study(random_study(settings), tmp_path)
     assert truth["asvs"] == 50
-    assert truth["ph_r2"] is truth["biome_accuracy"] is truth["median_richness"] is None, "too shallow for the oracle"
+    assert truth["ph_r2"] is truth["biome_accuracy"] is truth["median_richness"] is None, (
+        "too shallow for the oracle"
+    )
     assert len(set(random_study(settings).sequences)) == 50
 
 
@@ -163,7 +193,9 @@ def test_a_small_study_is_what_it_was():
     study = random_study(SMALL)
     counts = counts_of(study)
     values = (counts.data, counts.indices, counts.indptr)
-    digest = hashlib.sha256("".join([*study.sequences, *study.tree.newick(study.sequences)]).encode())
+    digest = hashlib.sha256(
+        "".join([*study.sequences, *study.tree.newick(study.sequences)]).encode()
+    )
     for each in values:
         digest.update(each.astype(np.int64).tobytes())
     assert digest.hexdigest() == "15398535e9cd36d6d66e64f5b244e5dc160141b3996fc1fae31dc06b0c87bf0d"
@@ -177,8 +209,13 @@ def test_pools_of_many_asvs_follow_the_same_prevalence(monkeypatch):
     pools = 250
 
     def inclusion() -> np.ndarray:
-        drawn = [simulate_module._pool(study, 0, np.random.default_rng(number)) for number in range(pools)]
-        assert all(len(set(pool)) == simulate_module.POOL and (np.diff(pool) > 0).all() for pool in drawn)
+        drawn = [
+            simulate_module._pool(study, 0, np.random.default_rng(number))
+            for number in range(pools)
+        ]
+        assert all(
+            len(set(pool)) == simulate_module.POOL and (np.diff(pool) > 0).all() for pool in drawn
+        )
         return np.bincount(np.concatenate(drawn), minlength=400) / pools
 
     with_noise = inclusion()
@@ -193,7 +230,7 @@ def test_pools_of_many_asvs_follow_the_same_prevalence(monkeypatch):
     assert abs(deviation).max() < 4
 
 
-# --- what it looks like ------------------------------------------------------------------------------------
+# --- what it looks like ------------------------------------------------------------------------
 
 
 def test_it_looks_like_16s(counts):
@@ -204,12 +241,14 @@ def test_it_looks_like_16s(counts):
     assert 40 <= np.median((drawn > 0).sum(1)) <= 80
     assert 0.02 < counts.nnz / np.prod(counts.shape) < 0.1
     prevalence = (drawn > 0).sum(0)
-    assert 0.25 < (prevalence == 1).sum() / (prevalence > 0).sum() < 0.6, "many ASVs are seen in one sample"
+    assert 0.25 < (prevalence == 1).sum() / (prevalence > 0).sum() < 0.6, (
+        "many ASVs are seen in one sample"
+    )
     batch = drawn[np.random.default_rng(0).choice(len(drawn), 64, replace=False)] > 0
     assert 0.15 <= batch.any(0).sum() / batch.sum() <= 0.4
 
 
-# --- what can be learned -----------------------------------------------------------------------------------
+# --- what can be learned -----------------------------------------------------------------------
 
 
 def test_the_oracle_is_good_and_not_perfect(folder):
@@ -235,7 +274,9 @@ def test_depth_alone_tells_cases_and_rarefaction_removes_it(study, counts):
 
 @pytest.mark.parametrize("column", ["biome", "season", "batch"])
 def test_communities_follow_the_traits(study, counts, column):
-    """In the samples of a class, ASVs with an affinity to that class are more abundant than elsewhere."""
+    """In the samples of a class, ASVs with an affinity to that class are more abundant than
+    elsewhere.
+    """
     (code,) = columns(study, column)
     first = {"biome": 1, "season": 5, "batch": 9}[column]
     share = counts.multiply(1 / counts.sum(1)) @ study.traits[:, first : first + 4]
@@ -251,11 +292,13 @@ def test_with_full_turnover_only_sequences_carry_over_to_held_out_samples():
     drawn = rarefied(counts, 1_000)
     assert held_out_r2(drawn, similarity(study.sequences), ph, fold) > 0.5
     others = np.random.default_rng(1).permutation(len(study.sequences))
-    assert held_out_r2(drawn, similarity([study.sequences[place] for place in others]), ph, fold) < 0.1
+    assert (
+        held_out_r2(drawn, similarity([study.sequences[place] for place in others]), ph, fold) < 0.1
+    )
     assert held_out_r2(drawn, np.eye(len(study.sequences)), ph, fold) < 0.1
 
 
-# --- bad input ---------------------------------------------------------------------------------------------
+# --- bad input ---------------------------------------------------------------------------------
 
 
 def test_all_bad_settings_are_named_at_once(tmp_path):
@@ -277,9 +320,16 @@ def test_the_command_says_in_words_what_it_wrote(tmp_path, capsys):
     simulate_study(dataclasses.replace(SMALL, output_dir=tmp_path / "study"))
     truth = json.loads((tmp_path / "study" / "truth.json").read_text())
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"{tmp_path / 'study'}: {SMALL.samples} samples of {truth['subjects']} subjects")
+    assert lines[0].startswith(
+        f"{tmp_path / 'study'}: {SMALL.samples} samples of {truth['subjects']} subjects"
+    )
     assert not any(mark in line for line in lines[1:] for mark in "{}_'")
     assert all(len(line) <= 80 for line in lines[1:]), lines
-    assert f"    biome: accuracy {truth['biome_accuracy']:#.3g}, by chance {truth['biome_chance']:#.3g}" in lines
-    simulate_study(dataclasses.replace(SMALL, output_dir=tmp_path / "shallow", samples=20, depth=200))
+    assert (
+        f"    biome: accuracy {truth['biome_accuracy']:#.3g}, by chance "
+        f"{truth['biome_chance']:#.3g}"
+    ) in lines
+    simulate_study(
+        dataclasses.replace(SMALL, output_dir=tmp_path / "shallow", samples=20, depth=200)
+    )
     assert "    ph: R2 -" in capsys.readouterr().out.splitlines()

@@ -66,7 +66,9 @@ def test_shares_are_of_groups_and_no_group_is_in_two_subsets(groups, options, ex
 
 
 def test_the_test_subset_does_not_depend_on_the_size_of_validation():
-    splits = [make_split(IDS, test_size=0.2, validation_size=size, seed=0) for size in (0.0, 0.1, 0.5)]
+    splits = [
+        make_split(IDS, test_size=0.2, validation_size=size, seed=0) for size in (0.0, 0.1, 0.5)
+    ]
     assert len({split.ids("test") for split in splits}) == 1
 
 
@@ -91,7 +93,12 @@ def test_numeric_strata_are_spread():
     value[:7] = np.nan
     of = dict(zip(IDS, value, strict=True))
     for seed in range(10):
-        held = np.array([of[sample] for sample in make_split(IDS, strata=value, test_size=0.2, seed=seed).ids("test")])
+        held = np.array(
+            [
+                of[sample]
+                for sample in make_split(IDS, strata=value, test_size=0.2, seed=seed).ids("test")
+            ]
+        )
         edges = np.nanquantile(value, [0, 0.2, 0.4, 0.6, 0.8, 1])
         assert (np.abs(np.histogram(held, edges)[0] - 0.2 * 93 / 5) <= 1.5).all()
         assert 1 <= np.isnan(held).sum() <= 2
@@ -115,7 +122,9 @@ def test_the_row_order_changes_nothing(strata):
 def test_a_split_is_the_same_on_every_machine():
     ids, groups = [f"s{k}" for k in range(12)], [f"g{k // 2}" for k in range(12)]
     strata = [str(k % 5) for k in range(12)]
-    split = make_split(ids, groups=groups, strata=strata, test_size=0.3, validation_size=0.3, seed=0)
+    split = make_split(
+        ids, groups=groups, strata=strata, test_size=0.3, validation_size=0.3, seed=0
+    )
     # Drawn once with numpy 2.4 on x86-64.
     assert split.ids("test") == ("s0", "s1", "s2", "s3")
     assert split.ids("validation") == ("s4", "s5")
@@ -157,7 +166,9 @@ def test_what_cannot_be_divided():
     assert "--validation-size is -0.1" in refusal(make_split, IDS, validation_size=-0.1)
     assert "--validation-size is nan" in refusal(make_split, IDS, validation_size=float("nan"))
     assert "takes 1 of 1 groups" in refusal(make_split, IDS, groups=["g"] * 100)
-    assert "--test-size 0.99 takes 2 of 2 groups" in refusal(make_split, ["a", "b"], groups=["1", "2"], test_size=0.99)
+    assert "--test-size 0.99 takes 2 of 2 groups" in refusal(
+        make_split, ["a", "b"], groups=["1", "2"], test_size=0.99
+    )
     assert "leaves none to train on" in refusal(make_split, ["a", "b"], test_size=0.5)
     assert "--stratify names a column of 102 different values" in refusal(
         make_split, [*IDS, "x", "y"], strata=[*IDS, "x", "y"]
@@ -169,7 +180,9 @@ def test_what_cannot_be_divided():
 
 def test_folds_that_cannot_be_used():
     folds = [str(k % 5) for k in range(100)]
-    assert "folds are '0', '1', '2', '3', '4', expected --test-fold '5'" in refusal(from_column, IDS, folds, "5")
+    assert "folds are '0', '1', '2', '3', '4', expected --test-fold '5'" in refusal(
+        from_column, IDS, folds, "5"
+    )
     one = refusal(from_column, IDS, ["0"] * 100, "0")
     assert "all samples are in fold '0', expected two folds or more" in one
     assert "--study-column" in one
@@ -190,7 +203,9 @@ def test_groups_and_folds_need_a_value(study_of, tiny):
         "--group-column": DataConfig(group_column="fold"),
         "--cv or --split-column": DataConfig(cv="fold"),
     }.items():
-        assert f"1 of 9 samples have no value in {option} fold: 's2'" in refusal(make_splits, study, config)
+        assert f"1 of 9 samples have no value in {option} fold: 's2'" in refusal(
+            make_splits, study, config
+        )
 
 
 def test_leakage_through_another_grouping_is_refused():
@@ -223,19 +238,25 @@ def test_grouped_folds_are_as_even_as_those_of_scikit_learn(bench_data):
 
     theirs = StratifiedGroupKFold(5, shuffle=True, random_state=0).split(ids, kinds, fish)
     ours = [split.ids("test") for split in kfold(ids, 5, fish, kinds, seed=0)]
-    assert unevenness(ours) <= unevenness([[ids[row] for row in rows] for _, rows in theirs]) + 0.005
+    assert (
+        unevenness(ours) <= unevenness([[ids[row] for row in rows] for _, rows in theirs]) + 0.005
+    )
 
 
 WORD = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=6)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.dictionaries(WORD, st.tuples(st.sampled_from(SUBSETS), WORD), min_size=1), st.booleans())
 def test_split_files_are_read_as_written(tmp_path, rows, folded):
     rows["#train, \"'"] = ("train", "x")
     ids = sorted(rows)
     split = Split(
-        tuple(ids), tuple(rows[name][0] for name in ids), tuple(rows[name][1] if folded else "" for name in ids)
+        tuple(ids),
+        tuple(rows[name][0] for name in ids),
+        tuple(rows[name][1] if folded else "" for name in ids),
     )
     write_split(tmp_path / "split.tsv", split)
     assert read_split(tmp_path / "split.tsv") == split
@@ -243,7 +264,9 @@ def test_split_files_are_read_as_written(tmp_path, rows, folded):
 
 def test_the_file_is_a_table_that_people_can_read(tmp_path):
     write_split(tmp_path / "split.tsv", Split(("a", "b"), ("test", "train"), ("1", "0")))
-    assert (tmp_path / "split.tsv").read_bytes() == b"sample-id\tside\tfold\na\ttest\t1\nb\ttrain\t0\n"
+    assert (
+        tmp_path / "split.tsv"
+    ).read_bytes() == b"sample-id\tside\tfold\na\ttest\t1\nb\ttrain\t0\n"
 
 
 @pytest.mark.parametrize(
@@ -254,10 +277,19 @@ def test_the_file_is_a_table_that_people_can_read(tmp_path):
         ("id\tside\tfold\na\ttrain\t\n", "line 1 begins with 'id'"),
         ("sample-id\tfold\na\t1\n", "the header is ['sample-id', 'fold'], expected"),
         ("sample-id\tside\tfold\na\ttrain\n", "line 2: 2 cells, expected 3"),
-        ("sample-id\tside\tfold\na\tTrain\t\n", "line 2: side is 'Train', expected train or validation or test"),
-        ("sample-id\tside\tfold\na\ttrain\t\n\na\ttest\t\n", "line 4: sample-id 'a' is empty or stands there twice"),
+        (
+            "sample-id\tside\tfold\na\tTrain\t\n",
+            "line 2: side is 'Train', expected train or validation or test",
+        ),
+        (
+            "sample-id\tside\tfold\na\ttrain\t\n\na\ttest\t\n",
+            "line 4: sample-id 'a' is empty or stands there twice",
+        ),
         ("sample-id\tside\tfold\n\ttrain\t\n", "line 2: sample-id ''"),
-        ("sample-id\tside\tfold\na\ttrain\t\nb\ttest\t1\n", "1 samples have no fold and 1 have one"),
+        (
+            "sample-id\tside\tfold\na\ttrain\t\nb\ttest\t1\n",
+            "1 samples have no fold and 1 have one",
+        ),
         ("sample-id\tside\tfold\na\ttest\t\n", "samples and none with the side 'train'"),
         ('sample-id\tside\tfold\n"a\ttest\t\n', "double quote"),
         ("sample-id\tside\tfold\n" + "a\tx\t\n" * 50, "line 11: side is 'x'"),
@@ -278,42 +310,64 @@ def test_subsets_from_two_files_of_ids(tmp_path):
     other.write_bytes(b"c\r\nd\r\n")
     split = read_subsets(one, other)
     assert (split.ids("train"), split.ids("test"), split.held_out, split.not_held_out) == (
-        ("a", "b"), ("c", "d"), ("c", "d"), ("a", "b")
-    )  # fmt: skip
+        ("a", "b"),
+        ("c", "d"),
+        ("c", "d"),
+        ("a", "b"),
+    )
     other.write_text("\n")
     one.write_text("\n")
-    with pytest.raises(InputError, match=r"train.txt: no sample id in it\n.*val.txt: no sample id in it"):
+    with pytest.raises(
+        InputError, match=r"train.txt: no sample id in it\n.*val.txt: no sample id in it"
+    ):
         read_subsets(one, other)
 
 
 def test_strata_are_spread_over_what_is_drawn_and_not_over_columns_of_folds(study_of, tiny):
     ids = tuple(f"s{row}" for row in range(30))
-    columns = {"site": tuple("abbbbc" * 5), "age": tuple(map(str, range(30))), "fold": tuple("012" * 10)}
+    columns = {
+        "site": tuple("abbbbc" * 5),
+        "age": tuple(map(str, range(30))),
+        "fold": tuple("012" * 10),
+    }
     kinds = {"site": "categorical", "age": "numeric", "fold": "numeric"}
-    study = dataclasses.replace(study_of(**tiny(samples=30)), metadata=Metadata(ids, columns, kinds))
-    (split,) = make_splits(study, DataConfig(stratify="site", test_size=0.4, validation_size=0.0), 0)
-    assert sorted(columns["site"][ids.index(name)] for name in split.ids("test")) == ["a"] * 2 + ["b"] * 8 + ["c"] * 2
+    study = dataclasses.replace(
+        study_of(**tiny(samples=30)), metadata=Metadata(ids, columns, kinds)
+    )
+    (split,) = make_splits(
+        study, DataConfig(stratify="site", test_size=0.4, validation_size=0.0), 0
+    )
+    assert (
+        sorted(columns["site"][ids.index(name)] for name in split.ids("test"))
+        == ["a"] * 2 + ["b"] * 8 + ["c"] * 2
+    )
     for one in make_splits(study, DataConfig(stratify="age", cv="6", validation_size=0.0), 1):
         quintiles = sorted(int(name[1:]) // 6 for name in one.ids("test"))
         assert quintiles == [0, 1, 2, 3, 4], "each sixth of the samples has one of each quintile"
-    assert [one.ids("test") for one in make_splits(study, DataConfig(stratify="site", cv="fold"), 0)] == [
-        tuple(sorted(ids[fold::3])) for fold in range(3)
-    ]
+    assert [
+        one.ids("test") for one in make_splits(study, DataConfig(stratify="site", cv="fold"), 0)
+    ] == [tuple(sorted(ids[fold::3])) for fold in range(3)]
     with pytest.raises(InputError, match="no column 'sit'"):
         make_splits(study, DataConfig(stratify="sit"), 0)
     with pytest.raises(InputError, match="--stratify site"):
         make_splits(dataclasses.replace(study, metadata=None), DataConfig(stratify="site"), 0)
 
 
-@pytest.mark.parametrize(("samples", "groups", "expected"), [(30, None, 6), (29, None, 0), (60, 30, 12), (60, 29, 0)])
-def test_a_fifth_of_the_groups_is_held_out_where_there_are_thirty(study_of, tiny, caplog, samples, groups, expected):
+@pytest.mark.parametrize(
+    ("samples", "groups", "expected"), [(30, None, 6), (29, None, 0), (60, 30, 12), (60, 29, 0)]
+)
+def test_a_fifth_of_the_groups_is_held_out_where_there_are_thirty(
+    study_of, tiny, caplog, samples, groups, expected
+):
     """Issue 15, point 10: what is reported as held out must be."""
     ids = tuple(f"s{row}" for row in range(samples))
     subject = tuple(f"p{row % (groups or samples)}" for row in range(samples))
     metadata = Metadata(ids, {"subject": subject}, {"subject": "categorical"})
     study = dataclasses.replace(study_of(**tiny(samples=samples)), metadata=metadata)
     with caplog.at_level("INFO"):
-        (split,) = make_splits(study, DataConfig(group_column=None if groups is None else "subject"), 0)
+        (split,) = make_splits(
+            study, DataConfig(group_column=None if groups is None else "subject"), 0
+        )
     assert len(split.ids("test")) == expected
     assert ("are held out as the test subset" in caplog.text) == bool(expected)
     (everyone,) = make_splits(study, DataConfig(test_size=0.0), 0)
@@ -332,7 +386,9 @@ def test_a_sample_under_two_ids_on_two_sides_is_named(study_of, tiny, what):
 
     def warned(held_out: tuple[str, ...], group_column: str | None) -> tuple[str, ...]:
         subsets = tuple("test" if name in held_out else "train" for name in table.sample_ids)
-        return duplicates_across_subsets(table, Split(table.sample_ids, subsets, ("2",) * 9), group_column)
+        return duplicates_across_subsets(
+            table, Split(table.sample_ids, subsets, ("2",) * 9), group_column
+        )
 
     (message,) = warned(("s4", "s5"), None)
     assert f"1 held-out samples of fold 2 have {what} of others" in message

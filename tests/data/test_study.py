@@ -17,7 +17,15 @@ from aam.data import study as studies
 from aam.data.collate import rarefied_batch
 from aam.data.loader import Loader
 from aam.data.splits import Split, make_splits, write_split
-from aam.data.study import MatchedTree, MetadataColumns, Study, _warn_of_regions, load_study, read_inputs, study_names
+from aam.data.study import (
+    MatchedTree,
+    MetadataColumns,
+    Study,
+    _warn_of_regions,
+    load_study,
+    read_inputs,
+    study_names,
+)
 from aam.data.table import make_table, write_biom
 from aam.errors import InputError
 from aam.io.matrices import write_distances
@@ -38,7 +46,9 @@ COUNTS = np.array([[10, 0, 3, 0], [5, 5, 5, 5], [0, 0, 0, 2], [0, 30, 1, 0], [7,
 NAMES = ["e", "d", "c", "b", "a"]
 
 
-METADATA = "sample-id\tage\tsite\na\t1\tgut\nb\t2\tgut\nc\t3\toral\nd\t4\toral\ne\t5\toral\nf\t6\tskin\n"
+METADATA = (
+    "sample-id\tage\tsite\na\t1\tgut\nb\t2\tgut\nc\t3\toral\nd\t4\toral\ne\t5\toral\nf\t6\tskin\n"
+)
 
 
 @pytest.fixture
@@ -47,12 +57,19 @@ def files(tmp_path) -> dict[str, Path]:
     write_biom(table, tmp_path / "table.biom")
     (tmp_path / "tree.nwk").write_text(NEWICK)
     (tmp_path / "metadata.tsv").write_text(METADATA)
-    return {"table": tmp_path / "table.biom", "tree": tmp_path / "tree.nwk", "metadata": tmp_path / "metadata.tsv"}
+    return {
+        "table": tmp_path / "table.biom",
+        "tree": tmp_path / "tree.nwk",
+        "metadata": tmp_path / "metadata.tsv",
+    }
 
 
 def load(files: dict[str, Path], *columns: str, classes: tuple[str, ...] = (), **config) -> Study:
     return load_study(
-        DataConfig(**{**files, **config}), config.pop("max_bp", 150), 0, MetadataColumns(columns, targets=classes)
+        DataConfig(**{**files, **config}),
+        config.pop("max_bp", 150),
+        0,
+        MetadataColumns(columns, targets=classes),
     )
 
 
@@ -68,10 +85,16 @@ def test_samples_below_the_depth_are_dropped_and_listed(files, caplog):
     assert study.depth == 14
     assert "2 of 5 samples have fewer than 14 reads and are left out: 'e', 'c'" in caplog.text
     assert load(files, rarefy_depth=2).selection.dropped == {}
-    assert "no sample has 32 reads (the deepest has 31); lower --rarefy-depth" in refusal(load, files, rarefy_depth=32)
-    message = refusal(load_study, DataConfig(table=files["table"], rarefy_depth=32), 150, 0, of_model=True)
+    assert "no sample has 32 reads (the deepest has 31); lower --rarefy-depth" in refusal(
+        load, files, rarefy_depth=32
+    )
+    message = refusal(
+        load_study, DataConfig(table=files["table"], rarefy_depth=32), 150, 0, of_model=True
+    )
     assert "deepest has 31); the model was trained at this depth" in message
-    with pytest.raises(InputError, match=r"longer than the model's 3, .*pass --trim to cut them to 3$") as longer:
+    with pytest.raises(
+        InputError, match=r"longer than the model's 3, .*pass --trim to cut them to 3$"
+    ) as longer:
         load_study(DataConfig(table=files["table"], rarefy_depth=2), 3, 0, of_model=True)
     assert "--rarefy-depth" not in message
     assert "--max-bp" not in str(longer.value)
@@ -86,16 +109,30 @@ def test_values_that_are_probably_meant_otherwise_are_warned_of(files, caplog):
     with caplog.at_level(logging.WARNING, "aam"):
         load(files, *classes, "subject", classes=classes, rarefy_depth=2, group_column="subject")
     assert "'Yes', 'yes' in 'site' are different classes" in caplog.text
-    assert "'P1', 'p1' in 'subject' are different groups; if they are one, it is in several subsets" in caplog.text
-    assert "column 'age' holds numbers with units: '0 months', '1 months' and 3 more; to predict them" in caplog.text
-    assert "'ill' holds 0 and 1 only and is predicted as a number; --classifier makes classes" in caplog.text
+    assert (
+        "'P1', 'p1' in 'subject' are different groups; if they are one, it is in several subsets"
+        in caplog.text
+    )
+    assert (
+        "column 'age' holds numbers with units: '0 months', '1 months' and 3 more; to predict them"
+        in caplog.text
+    )
+    assert (
+        "'ill' holds 0 and 1 only and is predicted as a number; --classifier makes classes"
+        in caplog.text
+    )
 
 
 def test_a_column_of_donors_that_keeps_nothing_together_is_warned_of(monkeypatch, files, caplog):
     monkeypatch.setattr(studies, "LEAST_DONORS", 2)
-    rows = [f"{name}\tP{number // 2}\t{number}\t{number % 2}\tP{number}" for number, name in enumerate("abcd")]
+    rows = [
+        f"{name}\tP{number // 2}\t{number}\t{number % 2}\tP{number}"
+        for number, name in enumerate("abcd")
+    ]
     rows.append("e\t\t4\t0\t")
-    files["metadata"].write_text("\n".join(["sample-id\tsubject\tage\tfold\tpatient_id", *rows]) + "\n")
+    files["metadata"].write_text(
+        "\n".join(["sample-id\tsubject\tage\tfold\tpatient_id", *rows]) + "\n"
+    )
 
     def said(*targets: str, **options) -> str:
         caplog.clear()
@@ -103,7 +140,10 @@ def test_a_column_of_donors_that_keeps_nothing_together_is_warned_of(monkeypatch
         return caplog.text
 
     with caplog.at_level(logging.WARNING, "aam"):
-        assert "warning: 5 samples have 2 values in 'subject' and no --group-column is named" in said("age")
+        assert (
+            "warning: 5 samples have 2 values in 'subject' and no --group-column is named"
+            in said("age")
+        )
         assert "--group-column subject keeps the samples of each together" in said("age", cv="fold")
         assert "patient_id" not in said("age"), "each of its values is of one sample"
         assert "no --group-column" not in said("subject")
@@ -115,12 +155,22 @@ def test_a_column_of_donors_that_keeps_nothing_together_is_warned_of(monkeypatch
 @pytest.mark.parametrize(
     ("donor", "names"),
     [
-        (True, "subject host_subject_id PatientID donor.id Subject-ID host_id study_subject patient_no subject.1"),
-        (False, "patient_status subject_sex animal_type is_donor type_of_animal age_of_subject host_taxid id fish"),
+        (
+            True,
+            "subject host_subject_id PatientID donor.id Subject-ID host_id study_subject "
+            "patient_no subject.1",
+        ),
+        (
+            False,
+            "patient_status subject_sex animal_type is_donor type_of_animal age_of_subject "
+            "host_taxid id fish",
+        ),
     ],
-)  # fmt: skip
+)
 def test_names_of_columns_that_say_who_gave_a_sample(donor, names):
-    assert {name: studies.is_donor(name) for name in names.split()} == dict.fromkeys(names.split(), donor)
+    assert {name: studies.is_donor(name) for name in names.split()} == dict.fromkeys(
+        names.split(), donor
+    )
 
 
 def test_folds_and_many_groups_under_two_names_are_warned_of_in_one_line(files, caplog):
@@ -129,11 +179,30 @@ def test_folds_and_many_groups_under_two_names_are_warned_of_in_one_line(files, 
         for number, (name, fold) in enumerate(zip("abcde", "xXyYz", strict=True))
     ]
     files["metadata"].write_text(
-        "\n".join(["sample-id\tstudy\tsubject\till", *rows, *(f"n{row}\tz\tP{row:02}\t1" for row in range(5))]) + "\n"
+        "\n".join(
+            [
+                "sample-id\tstudy\tsubject\till",
+                *rows,
+                *(f"n{row}\tz\tP{row:02}\t1" for row in range(5)),
+            ]
+        )
+        + "\n"
     )
     with caplog.at_level(logging.WARNING, "aam"):
-        load(files, "ill", "subject", "study", classes=("ill",), rarefy_depth=2, group_column="subject", cv="study")
-    assert "'X', 'x' and 'Y', 'y' in 'study' are different folds; if they are one, it is in several" in caplog.text
+        load(
+            files,
+            "ill",
+            "subject",
+            "study",
+            classes=("ill",),
+            rarefy_depth=2,
+            group_column="subject",
+            cv="study",
+        )
+    assert (
+        "'X', 'x' and 'Y', 'y' in 'study' are different folds; if they are one, it is in several"
+        in caplog.text
+    )
     assert "and 2 more in 'subject' are different groups" in caplog.text
     assert "'ill' holds 1 and 2 only and is predicted as a number" in caplog.text
     assert len(caplog.records) == 3
@@ -149,7 +218,9 @@ def test_samples_of_a_split_file_that_the_table_lacks_are_warned_of(files, tmp_p
 
 
 def test_a_table_with_samples_in_rows(files, tmp_path):
-    cells = [",".join([name, *map(str, row)]) for name, row in zip(NAMES, COUNTS.tolist(), strict=True)]
+    cells = [
+        ",".join([name, *map(str, row)]) for name, row in zip(NAMES, COUNTS.tolist(), strict=True)
+    ]
     files["table"] = tmp_path / "dada2.csv"
     files["table"].write_text("\n".join([",".join(["sample-id", *SEQUENCES]), *cells]) + "\n")
     assert load(files, rarefy_depth=14).table.sample_ids == ("d", "b", "a")
@@ -157,9 +228,13 @@ def test_a_table_with_samples_in_rows(files, tmp_path):
 
 @pytest.fixture
 def deep_files(tmp_path) -> dict[str, Path]:
-    """A table of 20 samples with 1001, 1002, ... 1020 reads: gut is the shallow half, oral the deep one."""
+    """A table of 20 samples with 1001, 1002, ... 1020 reads: gut is the shallow half, oral the deep
+    one.
+    """
     names = [f"s{row:02d}" for row in range(20)]
-    table = make_table(csr_array(np.arange(1001, 1021, dtype=np.uint32)[:, None]), names, ["ACGT"], ["ACGT"])
+    table = make_table(
+        csr_array(np.arange(1001, 1021, dtype=np.uint32)[:, None]), names, ["ACGT"], ["ACGT"]
+    )
     write_biom(table, tmp_path / "t.biom")
     rows = [
         f"{name}\t{'gut' if row < 10 else 'oral'}\t{row / 7:.3f}\t{row // 10}\t{row % 2}"
@@ -175,18 +250,27 @@ def test_the_depth_keeps_nine_tenths_of_every_class(deep_files, caplog):
     everything = {"validation_size": 0.0}
     with caplog.at_level(logging.INFO, "aam"):
         assert load(deep_files).depth == 1003
-        assert "rarefaction depth: 1003 reads, the largest that keeps 90 % of all samples" in caplog.text
+        assert (
+            "rarefaction depth: 1003 reads, the largest that keeps 90 % of all samples"
+            in caplog.text
+        )
         assert load(deep_files, "site", classes=("site",), **everything).depth == 1002
     decided = "90 % of the training samples of class 'gut' of 'site'"
     assert f"{decided}; of all samples together" in caplog.text
     assert "dropped for too few reads, by 'site': 1 of 10 of 'gut'" in caplog.text
-    assert load(deep_files, "age", classes=("age",), **everything).depth == 1003, "numbers are no classes"
+    assert load(deep_files, "age", classes=("age",), **everything).depth == 1003, (
+        "numbers are no classes"
+    )
     config = DataConfig(**deep_files, **everything)
-    assert load_study(config, 150, 0, MetadataColumns(["case"], (), ["case"], classifier=True)).depth == 1002
+    assert (
+        load_study(config, 150, 0, MetadataColumns(["case"], (), ["case"], classifier=True)).depth
+        == 1002
+    )
 
 
 @pytest.mark.parametrize(
-    "options", [{"test_size": 0.2}, {"split_column": "fold", "test_fold": "1"}, {"split": "split.tsv"}]
+    "options",
+    [{"test_size": 0.2}, {"split_column": "fold", "test_fold": "1"}, {"split": "split.tsv"}],
 )
 def test_labels_of_test_samples_do_not_dictate_the_depth(deep_files, tmp_path, options):
     """Issue 15, point 13: whatever the test samples are called, the depth and the split stay."""
@@ -201,12 +285,17 @@ def test_labels_of_test_samples_do_not_dictate_the_depth(deep_files, tmp_path, o
     (split,) = make_splits(study, study.config, 0)
     test = [name for name in names if name in split.ids("test")]
     assert test
-    relabelled = [line.replace("gut", "x") if line[:3] in test else line for line in text.split("\n")]
+    relabelled = [
+        line.replace("gut", "x") if line[:3] in test else line for line in text.split("\n")
+    ]
     deep_files["metadata"].write_text("\n".join(relabelled))
     again = load(deep_files, "site", classes=("site",), **options)
     assert again.depth == study.depth
     assert make_splits(again, again.config, 0) == (split,)
-    assert load(deep_files, "site", classes=("site",), **(options | {"rarefy_depth": 1001})).depth == 1001
+    assert (
+        load(deep_files, "site", classes=("site",), **(options | {"rarefy_depth": 1001})).depth
+        == 1001
+    )
 
 
 def test_training_samples_named_by_the_caller_decide(deep_files):
@@ -219,7 +308,10 @@ def test_training_samples_named_by_the_caller_decide(deep_files):
 def test_the_longest_asv_of_the_table_is_accepted_unless_a_limit_is_given(tmp_path):
     """Issue 15, point 19: 176-base reads were an error for the default --max-bp."""
     sequences = ["ACGT" * 44, "ACGA" * 44]
-    write_biom(make_table(csr_array(np.full((3, 2), 900, np.uint32)), "abc", sequences, sequences), tmp_path / "t.biom")
+    write_biom(
+        make_table(csr_array(np.full((3, 2), 900, np.uint32)), "abc", sequences, sequences),
+        tmp_path / "t.biom",
+    )
     config = DataConfig(table=tmp_path / "t.biom")
     assert load_study(config, None, 0).longest == 176
 
@@ -227,17 +319,25 @@ def test_the_longest_asv_of_the_table_is_accepted_unless_a_limit_is_given(tmp_pa
 def test_tips_that_are_the_sequences_are_matched_where_ids_are_hashes(files, tmp_path):
     """Issue 15, point 19: --sequences with hashed ids and a tree whose tips are the sequences."""
     hashed = [hashlib.md5(sequence.encode()).hexdigest() for sequence in SEQUENCES]
-    write_biom(make_table(csr_array(COUNTS.astype(np.uint32)), NAMES, hashed), tmp_path / "hashed.biom")
+    write_biom(
+        make_table(csr_array(COUNTS.astype(np.uint32)), NAMES, hashed), tmp_path / "hashed.biom"
+    )
     fasta = tmp_path / "rep-seqs.fasta"
-    fasta.write_text("".join(f">{name}\n{sequence}\n" for name, sequence in zip(hashed, SEQUENCES, strict=True)))
+    fasta.write_text(
+        "".join(f">{name}\n{sequence}\n" for name, sequence in zip(hashed, SEQUENCES, strict=True))
+    )
     study = load(files, table=tmp_path / "hashed.biom", sequences=fasta, rarefy_depth=2)
     named = load(files, rarefy_depth=2)
     assert tree_of(study).phylogeny.tips == tree_of(named).phylogeny.tips
     assert tree_of(study).tips.tolist() == tree_of(named).tips.tolist()
     rows = np.arange(5)
-    assert torch.equal(rarefied_batch(study, rows, 0).distance, rarefied_batch(named, rows, 0).distance)
+    assert torch.equal(
+        rarefied_batch(study, rows, 0).distance, rarefied_batch(named, rows, 0).distance
+    )
     files["tree"].write_text("((x:1,y:2):0.5,z:1);")
-    with pytest.raises(InputError, match="4 of 4 features of the table have no tip in the tree by id or sequence"):
+    with pytest.raises(
+        InputError, match="4 of 4 features of the table have no tip in the tree by id or sequence"
+    ):
         load(files, table=tmp_path / "hashed.biom", sequences=fasta, rarefy_depth=2)
 
 
@@ -290,7 +390,9 @@ def test_a_precomputed_matrix_is_matched_by_its_ids(files, tmp_path):
     values = upper + upper.T
     order = [3, 5, 0, 2, 4, 1]
     path = tmp_path / "distances.tsv"
-    write_distances(path, [ids[row] for row in order], [(slice(0, 6), slice(0, 6), values[order][:, order])])
+    write_distances(
+        path, [ids[row] for row in order], [(slice(0, 6), slice(0, 6), values[order][:, order])]
+    )
     study = load({"table": files["table"]}, rarefy_depth=2, unifrac_matrix=path)
     batch = rarefied_batch(study, np.array([1, 3, 0]), 0)
     rows = [ids.index(name) for name in batch.sample_ids]
@@ -302,28 +404,46 @@ def test_long_sequences_are_refused_or_trimmed(files):
     with pytest.raises(InputError, match=r"longer than --max-bp 6.*--trim"):
         load_study(DataConfig(**config), 6, 0)
     del config["tree"]
-    assert load_study(DataConfig(**config, trim=True), 4, 0).table.sequences == ("ACGT", "CCGT", "GGGT")
+    assert load_study(DataConfig(**config, trim=True), 4, 0).table.sequences == (
+        "ACGT",
+        "CCGT",
+        "GGGT",
+    )
 
 
 def test_all_problems_come_at_once(files):
     with pytest.raises(InputError) as caught:
-        load({"table": files["tree"], "metadata": files["metadata"]}, "agee", unifrac_matrix=Path("nowhere.h5"))
+        load(
+            {"table": files["tree"], "metadata": files["metadata"]},
+            "agee",
+            unifrac_matrix=Path("nowhere.h5"),
+        )
     text = "\n".join(caught.value.problems)
     assert len(caught.value.problems) >= 3
     assert str(files["tree"]) in text
     assert "Did you mean 'age'" in text
     assert "nowhere.h5: no such file" in text
-    assert "--metadata: not given, but columns 'age' are asked for" in refusal(load, {"table": files["table"]}, "age")
+    assert "--metadata: not given, but columns 'age' are asked for" in refusal(
+        load, {"table": files["table"]}, "age"
+    )
     config = DataConfig(table=files["tree"], metadata=files["metadata"])
     text = refusal(read_inputs, config, MetadataColumns((), any_of=("flu", "cold")))
-    assert all(part in text for part in (str(files["tree"]), "no column 'flu'", "no column 'cold'")), text
+    assert all(
+        part in text for part in (str(files["tree"]), "no column 'flu'", "no column 'cold'")
+    ), text
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, study_of, tiny):
-    """Three studies: `a` and `b` share half of their ASVs and have trees; `c`, a folder with table.biom, has none."""
+    """Three studies: `a` and `b` share half of their ASVs and have trees; `c`, a folder with
+    table.biom, has none.
+    """
     path = tmp_path_factory.mktemp("studies")
-    made = {"a": tiny(samples=16, asvs=24), "b": tiny(samples=5, asvs=12), "c": tiny(samples=3, seed=5)}
+    made = {
+        "a": tiny(samples=16, asvs=24),
+        "b": tiny(samples=5, asvs=12),
+        "c": tiny(samples=3, seed=5),
+    }
     (path / "c").mkdir()
     for name, one in made.items():
         names = [f"{name}{row}" for row in range(len(one["counts"]))]
@@ -346,7 +466,10 @@ def joined(folder):
 
 
 def test_the_same_sequence_is_one_asv_and_the_same_id_is_two_samples(joined, folder):
-    single = [load_study(DataConfig(table=path, rarefy_depth=DEPTH), None, 0) for path in data(folder).tables]
+    single = [
+        load_study(DataConfig(table=path, rarefy_depth=DEPTH), None, 0)
+        for path in data(folder).tables
+    ]
     assert set(joined.table.sequences) == {s for study in single for s in study.table.sequences}
     assert [part.name for part in joined.parts] == ["a", "b", "c"]
     assert {"a/s0", "b/s0", "c/s0", "a1", "b1", "c1"} <= set(joined.table.sample_ids)
@@ -354,7 +477,9 @@ def test_the_same_sequence_is_one_asv_and_the_same_id_is_two_samples(joined, fol
         rows = np.flatnonzero(joined.origin == number)
         assert joined.table.depths[rows].tolist() == study.table.depths.tolist()
         columns = [joined.table.sequences.index(sequence) for sequence in study.table.sequences]
-        assert (joined.table.counts.toarray()[np.ix_(rows, columns)] == study.table.counts.toarray()).all()
+        assert (
+            joined.table.counts.toarray()[np.ix_(rows, columns)] == study.table.counts.toarray()
+        ).all()
 
 
 def test_distances_are_those_of_each_study_alone(joined, folder):
@@ -362,7 +487,11 @@ def test_distances_are_those_of_each_study_alone(joined, folder):
     batch = rarefied_batch(joined, np.arange(len(joined.origin)), 3)
     for number, name in enumerate("ab"):
         alone = load_study(
-            DataConfig(table=folder / f"{name}.biom", tree=folder / f"{name}.nwk", rarefy_depth=DEPTH), None, 0
+            DataConfig(
+                table=folder / f"{name}.biom", tree=folder / f"{name}.nwk", rarefy_depth=DEPTH
+            ),
+            None,
+            0,
         )
         ids = [each for each in alone.table.sample_ids if each != "s0"]
         expected = rarefied_batch(alone, alone.rows(ids), 3)
@@ -383,12 +512,16 @@ def test_a_batch_is_of_one_study_and_small_studies_come_more_often(joined):
     assert times[2] / 3 > times[0] / 16, "the smaller study's samples are drawn more often"
     assert set(times) == {0, 1, 2}
     validation = Loader(joined, np.arange(len(joined.origin)), 3)
-    assert sorted(np.concatenate(validation.order(0)).tolist()) == list(range(24)), "each sample once"
+    assert sorted(np.concatenate(validation.order(0)).tolist()) == list(range(24)), (
+        "each sample once"
+    )
 
 
 def test_whole_studies_are_held_out(joined, folder):
     (split,) = make_splits(joined, data(folder, hold_out_study=("b",), validation_size=0.2), 0)
-    assert set(split.ids("test")) == {joined.table.sample_ids[row] for row in np.flatnonzero(joined.origin == 1)}
+    assert set(split.ids("test")) == {
+        joined.table.sample_ids[row] for row in np.flatnonzero(joined.origin == 1)
+    }
     assert len(split.ids("validation")) == 4
 
 
@@ -400,7 +533,9 @@ def test_problems_of_all_tables_come_together(folder, tmp_path):
     assert len(error.value.problems) == 2
     with pytest.raises(InputError, match="'z' is none of the studies 'a', 'b', 'c'"):
         load_study(data(folder, hold_out_study=("z",)), None, 0)
-    assert "several studies are called 'a'" in refusal(study_names, [folder / "a.biom", tmp_path / "a.qza"])
+    assert "several studies are called 'a'" in refusal(
+        study_names, [folder / "a.biom", tmp_path / "a.qza"]
+    )
     with pytest.raises(InputError, match="--study-names: 'x' is there twice"):
         study_names([folder / "a.biom", tmp_path / "b.qza"], ["x", "x"])
 
@@ -410,6 +545,8 @@ def test_another_region_is_told(study_of, caplog):
         return study_of(np.full((2, 4), 30), [start + last * 9 for last in "ACGT"]).table
 
     caplog.set_level(logging.INFO, "aam")
-    _warn_of_regions([table("ACGTT" * 10), table("ACGTT" * 10), table("GATTC" * 10)], ["a", "b", "c"])
+    _warn_of_regions(
+        [table("ACGTT" * 10), table("ACGTT" * 10), table("GATTC" * 10)], ["a", "b", "c"]
+    )
     assert "c: 100 % of its ASVs are of another region than those of a" in caplog.text
     assert "b: " not in caplog.text

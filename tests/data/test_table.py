@@ -1,4 +1,6 @@
-"""Tables of every format: the same table, columns in the order of sequences, or an error that says why not."""
+"""Tables of every format: the same table, columns in the order of sequences, or an error that says
+why not.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,16 @@ from aam.data.rarefaction import rarefied_row
 from aam.data.table import check_length, make_table, read_table, select_samples, trim, write_biom
 from aam.errors import InputError
 from aam.io.qza import write_artifact
-from tests.data.small_tables import COUNTS, ORDER, SAMPLES, SEQUENCES, biom_table, dense, refused, save_hdf5
+from tests.data.small_tables import (
+    COUNTS,
+    ORDER,
+    SAMPLES,
+    SEQUENCES,
+    biom_table,
+    dense,
+    refused,
+    save_hdf5,
+)
 from tests.refusals import refusal
 
 
@@ -38,7 +49,11 @@ def save_tsv(table: biom.Table, path: Path) -> Path:
 
 def save_tsv_with_taxonomy(table: biom.Table, path: Path) -> Path:
     lines = table.to_tsv().split("\n")
-    lines = [lines[0], f"{lines[1]}\ttaxonomy", *(f"{line}\tk__Bacteria; p__é" for line in lines[2:])]
+    lines = [
+        lines[0],
+        f"{lines[1]}\ttaxonomy",
+        *(f"{line}\tk__Bacteria; p__é" for line in lines[2:]),
+    ]
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
 
@@ -55,7 +70,15 @@ def save_old_qza(table: biom.Table, path: Path) -> Path:
     return path
 
 
-WRITERS = [save_hdf5, save_json, save_dense_json, save_tsv, save_tsv_with_taxonomy, save_qza, save_old_qza]
+WRITERS = [
+    save_hdf5,
+    save_json,
+    save_dense_json,
+    save_tsv,
+    save_tsv_with_taxonomy,
+    save_qza,
+    save_old_qza,
+]
 
 
 @pytest.mark.parametrize("save", WRITERS)
@@ -83,14 +106,23 @@ def test_the_order_of_columns_in_the_file_changes_nothing(tmp_path, save):
     assert first.sequences == second.sequences
     for row, depth in ((0, 1000), (1, 3)):
         for one, other in zip(
-            rarefied_row(first, row, depth, 7, 2), rarefied_row(second, row, depth, 7, 2), strict=True
+            rarefied_row(first, row, depth, 7, 2),
+            rarefied_row(second, row, depth, 7, 2),
+            strict=True,
         ):
             np.testing.assert_array_equal(one, other)
 
 
 def test_counts_take_the_narrowest_type(tmp_path):
-    for largest, dtype in ((255, np.uint8), (256, np.uint16), (65536, np.uint32), (2**32 - 1, np.uint32)):
-        table = read_table(save_hdf5(biom_table([[largest, 1]], ["s"], ["A", "C"]), tmp_path / str(largest)))
+    for largest, dtype in (
+        (255, np.uint8),
+        (256, np.uint16),
+        (65536, np.uint32),
+        (2**32 - 1, np.uint32),
+    ):
+        table = read_table(
+            save_hdf5(biom_table([[largest, 1]], ["s"], ["A", "C"]), tmp_path / str(largest))
+        )
         assert table.counts.dtype == dtype
         assert table.depths.tolist() == [largest + 1]
 
@@ -112,7 +144,9 @@ def test_sequences_become_upper_case_dna(tmp_path):
 
 def test_identical_sequences_are_merged(tmp_path, caplog):
     counts = [[200, 0, 100, 7, 0], [0, 1, 2, 0, 4]]
-    path = save_hdf5(biom_table(counts, ["a", "b"], ["ACGT", "CC", "ACGU", "GG", "acgt"]), tmp_path / "t")
+    path = save_hdf5(
+        biom_table(counts, ["a", "b"], ["ACGT", "CC", "ACGU", "GG", "acgt"]), tmp_path / "t"
+    )
     with caplog.at_level(logging.INFO, logger="aam"):
         table = read_table(path)
     assert table.sequences == ("ACGT", "CC", "GG")
@@ -125,7 +159,9 @@ def test_identical_sequences_are_merged(tmp_path, caplog):
 
 
 def test_ids_that_are_not_dna_say_how_to_pass_sequences(tmp_path):
-    message = refused(save_hdf5(biom_table(features=["ACGT", "ac-gt", "b5eeb3", "GG", "Zea"]), tmp_path / "t"))
+    message = refused(
+        save_hdf5(biom_table(features=["ACGT", "ac-gt", "b5eeb3", "GG", "Zea"]), tmp_path / "t")
+    )
     assert "3 of 5 feature ids are not DNA: 'ac-gt', 'b5eeb3', 'Zea'" in message
     assert "--sequences rep-seqs.fasta|.qza" in message
 
@@ -133,7 +169,9 @@ def test_ids_that_are_not_dna_say_how_to_pass_sequences(tmp_path):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_line_ends_and_a_byte_order_mark_do_not_matter(tmp_path, end, mark):
-    (tmp_path / "t").write_bytes(mark + b"#OTU ID\tx\ty\nf1\t1\t0\nf2\t0\t7\n".replace(b"\n", end.encode()))
+    (tmp_path / "t").write_bytes(
+        mark + b"#OTU ID\tx\ty\nf1\t1\t0\nf2\t0\t7\n".replace(b"\n", end.encode())
+    )
     (tmp_path / "f").write_bytes(mark + b">f1\nAC\nGT\n>f2 x\nTT\n".replace(b"\n", end.encode()))
     table = read_table(tmp_path / "t", tmp_path / "f")
     assert table.sample_ids == ("x", "y")
@@ -143,7 +181,9 @@ def test_line_ends_and_a_byte_order_mark_do_not_matter(tmp_path, end, mark):
 
 def test_other_artifacts_are_refused_with_the_reason(tmp_path):
     path = tmp_path / "t.qza"
-    write_artifact(path, "FeatureTable[RelativeFrequency]", "BIOMV210DirFmt", {"feature-table.biom": b"x"})
+    write_artifact(
+        path, "FeatureTable[RelativeFrequency]", "BIOMV210DirFmt", {"feature-table.biom": b"x"}
+    )
     message = refused(path)
     assert "holds FeatureTable[RelativeFrequency], expected FeatureTable[Frequency]" in message
     assert "rarefaction needs counts" in message
@@ -164,7 +204,9 @@ def test_trim_merges_and_adds(tmp_path):
     np.testing.assert_array_equal(cut.depths, table.depths)
     assert trim(table, 6) is table
     # Cutting that merges nothing may reorder columns; it must leave the table it came from alone.
-    other = make_table(csr_array(COUNTS.astype(np.uint32)), SAMPLES, features, ["CA", "CC", "CG", "CT", "GA"])
+    other = make_table(
+        csr_array(COUNTS.astype(np.uint32)), SAMPLES, features, ["CA", "CC", "CG", "CT", "GA"]
+    )
     trim(other, 1)
     assert (table.counts != before).nnz == 0
 

@@ -30,7 +30,10 @@ from tests.refusals import refusal
 def table(**columns: list[str]) -> Metadata:
     """A table of samples s0, s1, ... whose kinds are inferred as the reader infers them."""
     n = len(next(iter(columns.values())))
-    numeric = {name: all(is_number(cell) for cell in cells if not is_missing(cell)) for name, cells in columns.items()}
+    numeric = {
+        name: all(is_number(cell) for cell in cells if not is_missing(cell))
+        for name, cells in columns.items()
+    }
     return Metadata(
         tuple(f"s{row}" for row in range(n)),
         {name: tuple(cells) for name, cells in columns.items()},
@@ -77,7 +80,10 @@ LOGS = np.log1p([0, 2, 4, 10])
 def test_several_columns_of_both_kinds():
     targets = fit_targets(MIXED, ["site", "age", "study", "plate"], ["s0", "s1", "s2", "s3", "s4"])
     assert [spec.name for spec in targets.numeric] == ["age", "plate"]
-    assert [(spec.name, spec.labels) for spec in targets.classes] == [("site", ("gut", "oral")), ("study", ("A", "B"))]
+    assert [(spec.name, spec.labels) for spec in targets.classes] == [
+        ("site", ("gut", "oral")),
+        ("study", ("A", "B")),
+    ]
     target, label = targets.encode(MIXED, ["s4", "s0"])
     assert target.shape == (2, 2)
     assert label.tolist() == [[-1, 1], [1, 0]]
@@ -90,8 +96,12 @@ def test_the_order_of_the_samples_changes_nothing():
         x=[repr(value) for value in random.lognormal(size=500).tolist()],
         c=[str(k) for k in random.integers(3, size=500)],
     )
-    forward = fit_targets(metadata, ["x"], metadata.ids, transform="zscore-category", normalize_by="c")
-    backward = fit_targets(metadata, ["x"], metadata.ids[::-1], transform="zscore-category", normalize_by="c")
+    forward = fit_targets(
+        metadata, ["x"], metadata.ids, transform="zscore-category", normalize_by="c"
+    )
+    backward = fit_targets(
+        metadata, ["x"], metadata.ids[::-1], transform="zscore-category", normalize_by="c"
+    )
     assert forward == backward
 
 
@@ -103,14 +113,19 @@ def test_classifier_makes_classes_of_numbers_in_their_own_spelling():
 
 
 def test_a_column_that_is_declared_categorical_holds_classes():
-    metadata = Metadata(MIXED.ids, MIXED.columns, {**MIXED.kinds, "plate": "categorical"}, frozenset(["plate"]))
+    metadata = Metadata(
+        MIXED.ids, MIXED.columns, {**MIXED.kinds, "plate": "categorical"}, frozenset(["plate"])
+    )
     assert fit_targets(metadata, ["plate"], metadata.ids).specs[0].labels == ("10", "9")
 
 
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ("1 month|2 months|3 months|10 months|12 months", "numbers with units: '1 month', '10 months' and 3 more"),
+        (
+            "1 month|2 months|3 months|10 months|12 months",
+            "numbers with units: '1 month', '10 months' and 3 more",
+        ),
         ("5%|6%|>7%|8 %|<9.5%", "numbers alone, in one unit"),
         ("2019-05-01|2019-05-02|2019-05-03|2019-06-01|2020-01-01", "days since one date"),
         ("1/5/2019|2/5/2019|3/5/2019|4/5/2019|5/5/2019", "dates or times"),
@@ -122,15 +137,21 @@ def test_numbers_with_units_and_dates_are_named_as_such(values, says):
     with pytest.raises(InputError, match=f"column 'when' holds .*{re.escape(says)}"):
         fit_targets(metadata, ["when"], metadata.ids)
     declared = Metadata(metadata.ids, metadata.columns, metadata.kinds, frozenset(["when"]))
-    assert "classes of one training sample" in refusal(fit_targets, declared, ["when"], metadata.ids)
+    assert "classes of one training sample" in refusal(
+        fit_targets, declared, ["when"], metadata.ids
+    )
 
 
-BY_STUDY = table(age=["1", "3", "10", "30", "7", "5", "5", "40"], study=["A", "A", "B", "B", "C", "D", "D", "NA"])
+BY_STUDY = table(
+    age=["1", "3", "10", "30", "7", "5", "5", "40"], study=["A", "A", "B", "B", "C", "D", "D", "NA"]
+)
 
 
 def test_zscore_by_category_and_where_it_falls_back():
     train = ["s0", "s1", "s2", "s3", "s4", "s5", "s6"]
-    targets = fit_targets(BY_STUDY, ["age"], train, transform="zscore-category", normalize_by="study")
+    targets = fit_targets(
+        BY_STUDY, ["age"], train, transform="zscore-category", normalize_by="study"
+    )
     (spec,) = targets.specs
     # C has one sample and D no spread: both keep the scale of all.
     assert spec.categories == {"A": Scale(2.0, 1.0), "B": Scale(20.0, 10.0)}
@@ -141,14 +162,18 @@ def test_zscore_by_category_and_where_it_falls_back():
     decoded = targets.decode(encoded, BY_STUDY, BY_STUDY.ids)
     np.testing.assert_allclose(decoded[:, 0], BY_STUDY.numbers("age", BY_STUDY.ids), rtol=1e-6)
     other = table(age=["1"], study=["Z"])
-    np.testing.assert_allclose(targets.decode(np.zeros((1, 1)), other, ["s0"]), whole.mean()[None, None])
+    np.testing.assert_allclose(
+        targets.decode(np.zeros((1, 1)), other, ["s0"]), whole.mean()[None, None]
+    )
     assert "pass --metadata" in refusal(targets.decode, encoded)
 
 
 def test_no_category_has_a_tiny_spread():
     values = [*map(str, np.random.default_rng(0).normal(50, 10, 20)), "7", "7.00000001"]
     metadata = table(age=values, study=["A"] * 20 + ["B"] * 2)
-    (spec,) = fit_targets(metadata, ["age"], metadata.ids, transform="zscore-category", normalize_by="study").specs
+    (spec,) = fit_targets(
+        metadata, ["age"], metadata.ids, transform="zscore-category", normalize_by="study"
+    ).specs
     assert set(spec.categories) == {"A"}
 
 
@@ -161,7 +186,11 @@ def refused(metadata, columns, ids=None, **options):
     [
         (["4", "4.0", "4"], {}, "is 4.0 for all 3 training samples"),
         (["NA", "", "none"], {}, "is missing for all 3 training samples"),
-        (["gut", "gut", ""], {}, "is 'gut' for the 2 of 3 training samples that have a value; choose"),
+        (
+            ["gut", "gut", ""],
+            {},
+            "is 'gut' for the 2 of 3 training samples that have a value; choose",
+        ),
         (["4", "4.0", "none"], {}, "is 4.0 for the 2 of 3 training samples that have a value"),
         (["3", "4", "old"], {}, "1 of 3 values that are no finite numbers: 'old' (sample 's2')"),
         (["3", "4", "inf"], {}, "'inf' (sample 's2')"),
@@ -177,7 +206,7 @@ def refused(metadata, columns, ids=None, **options):
         (["1e-320", "0", "0"], {}, "zscore cannot resolve"),
         (["1e300", "1.0000000000000002e300"], {"transform": "minmax"}, "minmax cannot resolve"),
     ],
-)  # fmt: skip
+)
 def test_columns_that_cannot_be_learned(cells, options, expected):
     assert expected in refused(table(x=cells), ["x"], **options)
 
@@ -198,10 +227,14 @@ def test_the_problems_of_all_columns_come_together():
 
 
 def test_other_samples_may_hold_values_that_training_did_not():
-    metadata = table(x=["1", "2", "-1", "1e300", "old"], c=["a", "b", "a", "b", "z"], d=["a", "b", "a", "b", "a"])
+    metadata = table(
+        x=["1", "2", "-1", "1e300", "old"], c=["a", "b", "a", "b", "z"], d=["a", "b", "a", "b", "a"]
+    )
     train = ["s0", "s1", "s2", "s3"]
     targets = fit_targets(metadata, ["c", "d"], train)
-    with pytest.raises(InputError, match=r"1 samples \('s4'\) have labels that no training .* in one group or fold"):
+    with pytest.raises(
+        InputError, match=r"1 samples \('s4'\) have labels that no training .* in one group or fold"
+    ):
         targets.encode(metadata, metadata.ids)
     numbers = fit_targets(metadata, ["x"], ["s0", "s1"], transform="log-minmax")
     assert "-1 or less" in refusal(numbers.encode, metadata, ["s2"])
@@ -280,7 +313,10 @@ COLUMNS = {
     "site": ("a", "b", "a", "b", "a", "b", "a", "b", "a"),
 }
 
-KINDS = {name: "numeric" if name in ("bmi", "seven", "age", "cold") else "categorical" for name in COLUMNS}
+KINDS = {
+    name: "numeric" if name in ("bmi", "seven", "age", "cold") else "categorical"
+    for name in COLUMNS
+}
 METADATA = Metadata(IDS, COLUMNS, KINDS)
 TRAIN = IDS[:6]
 
@@ -294,14 +330,23 @@ def test_covariates_that_tell_a_target_are_named():
     random = np.random.default_rng(0)
     age = random.permutation(40)
     columns = {
-        "age": age, "months": 12 * age + 3, "noise": random.permutation(40), "site": ["gut", "skin"] * 20,
-        "code": ["G1", "S1", "G2", "S2"] * 10, "visit": ["a", "a", "b", "b"] * 10, "id": ids,
-    }  # fmt: skip
+        "age": age,
+        "months": 12 * age + 3,
+        "noise": random.permutation(40),
+        "site": ["gut", "skin"] * 20,
+        "code": ["G1", "S1", "G2", "S2"] * 10,
+        "visit": ["a", "a", "b", "b"] * 10,
+        "id": ids,
+    }
     texts = {name: tuple(map(str, values)) for name, values in columns.items()}
     numeric = ("age", "months", "noise")
-    metadata = Metadata(ids, texts, {name: "numeric" if name in numeric else "categorical" for name in texts})
+    metadata = Metadata(
+        ids, texts, {name: "numeric" if name in numeric else "categorical" for name in texts}
+    )
     targets = fit_targets(metadata, ["age", "site"], ids)
-    given = CovariateConfig(categorical_columns=("code", "visit", "id"), numeric_columns=("months", "noise"))
+    given = CovariateConfig(
+        categorical_columns=("code", "visit", "id"), numeric_columns=("months", "noise")
+    )
     leaks = fit_covariates(metadata, given, ids).leaks(targets, metadata, ids)
     assert [sentence.split(";")[0] for sentence in leaks] == [
         "warning: metadata: covariate 'months' tells 'age' of every sample",
@@ -317,13 +362,16 @@ def test_new_and_empty_categories_are_unknown():
     text = "\n".join(covariates.unknown_values(METADATA, IDS))
     assert category.T.tolist() == [[2, 2, 1, 1, 1, 0, 2, 0, 0], [1, 2] * 4 + [1]]
     assert (
-        "covariate 'diet': 2 samples are in categories that no training sample has ('na', 'rice'); read as unknown"
-        in text
-    )
+        "covariate 'diet': 2 samples are in categories that no training sample has ('na', "
+        "'rice'); read as unknown"
+    ) in text
     assert "covariate 'diet' has no value for 1 of 9 samples; read as unknown" in text
     assert "covariate 'bmi' has no value for 2 of 9 samples; read as unknown" in text
     numbers = [1, 2, 3, 5, 1]
-    expected = [(float(cell) - np.mean(numbers)) / np.std(numbers) if cell else math.nan for cell in COLUMNS["bmi"]]
+    expected = [
+        (float(cell) - np.mean(numbers)) / np.std(numbers) if cell else math.nan
+        for cell in COLUMNS["bmi"]
+    ]
     np.testing.assert_allclose(covariate[:, 0], expected, rtol=1e-6)
     unknown, missing = covariates.encode(None, IDS[:2])
     assert unknown.tolist() == [[0, 0]] * 2
@@ -340,9 +388,13 @@ def test_covariates_that_tell_nothing_are_refused_together():
         "metadata: covariate 'empty' is missing for all 6 training samples and tells nothing",
         "metadata: covariate 'seven' is '7' for all 6 training samples and tells nothing",
     ]
-    with pytest.raises(InputError, match="column 'words' has 1 of 6 values that are no finite numbers: 'x'"):
+    with pytest.raises(
+        InputError, match="column 'words' has 1 of 6 values that are no finite numbers: 'x'"
+    ):
         fitted(numeric_columns=("words",))
-    assert "no column 'diett'. Did you mean 'diet'?" in refusal(fitted, categorical_columns=("diett",))
+    assert "no column 'diett'. Did you mean 'diet'?" in refusal(
+        fitted, categorical_columns=("diett",)
+    )
 
 
 def read_text(tmp_path, text: str) -> Metadata:
@@ -354,10 +406,14 @@ TREATMENTS = ["None", "None", "NA", "penicillin", "not applicable", ""]
 
 
 def test_missing_values_of_covariates_follow_the_rules_of_qiime_2(tmp_path):
-    """Issue 15, point 6: the cell None was read as missing; it is a category, and only an empty cell is not."""
+    """Issue 15, point 6: the cell None was read as missing; it is a category, and only an empty
+    cell is not.
+    """
     rows = "".join(f"s{row}\t{cell}\n" for row, cell in enumerate(TREATMENTS))
     metadata = read_text(tmp_path, f"sample-id\tdrug\n{rows}")
-    covariates = fit_covariates(metadata, CovariateConfig(categorical_columns=("drug",)), metadata.ids)
+    covariates = fit_covariates(
+        metadata, CovariateConfig(categorical_columns=("drug",)), metadata.ids
+    )
     assert covariates.categorical == {"drug": ("NA", "None", "not applicable", "penicillin")}
     assert covariates.encode(metadata, metadata.ids)[0].ravel().tolist() == [2, 2, 1, 4, 3, 0]
     for directive in ("", "#q2:missing\tINSDC:missing\n"):
@@ -372,7 +428,9 @@ def test_an_empty_column_and_values_outside_the_training_range_are_said():
     covariates = fitted(categorical_columns=("sex",), numeric_columns=("bmi",))
     assert covariates.ranges == {"bmi": (1.0, 5.0)}
     ids = ("a", "b")
-    empty = Metadata(ids, {"sex": ("", ""), "bmi": ("", "")}, {"sex": "categorical", "bmi": "numeric"})
+    empty = Metadata(
+        ids, {"sex": ("", ""), "bmi": ("", "")}, {"sex": "categorical", "bmi": "numeric"}
+    )
     assert covariates.warnings(empty, ids) == [
         "metadata: covariate 'sex' has no value for all 2 samples; read as unknown",
         "metadata: covariate 'bmi' has no value for all 2 samples; read as unknown",
@@ -393,7 +451,9 @@ def weights(*asked: str, column: str = "diet") -> list[float]:
 
 
 def test_weights_by_category():
-    """Balanced: each category weighs alike in all, and the mean over training samples that have one is 1."""
+    """Balanced: each category weighs alike in all, and the mean over training samples that have one
+    is 1.
+    """
     assert weights("milk=2", "bread=0.5", "rice=3") == [2, 2, 0.5, 0.5, 0.5, 1, 2, 3, 1]
     assert weights('{"milk": 2,', '"bread": 0.5}') == [2, 2, 0.5, 0.5, 0.5, 1, 2, 1, 1]
     balanced = weights("balanced")
@@ -438,7 +498,9 @@ def specs(*columns: str, activation: str = "none", **options):
 
 
 def test_losses_of_columns():
-    column_specs = specs("age", "site", "cold", loss_type="mse", loss_config=("cold=quantile",), quantiles=(0.1, 0.5))
+    column_specs = specs(
+        "age", "site", "cold", loss_type="mse", loss_config=("cold=quantile",), quantiles=(0.1, 0.5)
+    )
     losses = [(spec.loss, spec.quantiles) for spec in column_specs]
     assert losses == [("mse", ()), ("mse", ()), ("quantile", (0.1, 0.5))]
     for words in ((json.dumps({"age": "mae"}),), (json.dumps({"0": "mae"}),), ("0=mae",)):
@@ -459,7 +521,11 @@ def test_losses_of_columns():
         ("age", {"best_metric": "f1"}, "--best-metric f1 is no metric of these columns"),
         ("site", {"best_metric": "mae"}, "--best-metric mae is no metric of these columns"),
         ("site", {"best_metric": "r2"}, "--best-metric r2 is no metric of these columns"),
-        ("age cold", {"activation": "softplus"}, "softplus gives no numbers below 0, but 'cold' has some"),
+        (
+            "age cold",
+            {"activation": "softplus"},
+            "softplus gives no numbers below 0, but 'cold' has some",
+        ),
     ],
 )
 def test_options_that_do_not_fit_the_columns(columns, options, message):
@@ -468,7 +534,8 @@ def test_options_that_do_not_fit_the_columns(columns, options, message):
 
 
 @pytest.mark.parametrize(
-    "options", [{"out_dim": 3}, {"activation": "softplus"}, {"best_metric": "auroc"}, {"best_metric": "mae"}]
+    "options",
+    [{"out_dim": 3}, {"activation": "softplus"}, {"best_metric": "auroc"}, {"best_metric": "mae"}],
 )
 def test_options_that_fit_the_columns(options):
     assert len(specs("age", "site", **options)) == 2

@@ -46,4 +46,6 @@ def test_reverse_complement_as_scikit_bio(sequences):
 
 
 def test_reverse_complement_keeps_masks():
-    assert reverse_complement(np.array([[1, MASK, 2, PAD]], np.uint8)).tolist() == [[3, MASK, 4, PAD]]
+    assert reverse_complement(np.array([[1, MASK, 2, PAD]], np.uint8)).tolist() == [
+        [3, MASK, 4, PAD]
+    ]

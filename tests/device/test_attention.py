@@ -44,7 +44,9 @@ def test_attention_is_its_formula():
     generator = torch.Generator().manual_seed(0)
     query, key, value = torch.randn(3, 2, 4, 5, 8, generator=generator, dtype=torch.float64)
     scores = query @ key.transpose(-1, -2) / math.sqrt(8)
-    torch.testing.assert_close(scaled_dot_product_attention(query, key, value), scores.softmax(-1) @ value)
+    torch.testing.assert_close(
+        scaled_dot_product_attention(query, key, value), scores.softmax(-1) @ value
+    )
     keep = torch.tensor([[True, True, False, True, False], [True] * 5])[:, None, None, :]
     expected = scores.masked_fill(~keep, -math.inf).softmax(-1) @ value
     torch.testing.assert_close(scaled_dot_product_attention(query, key, value, keep), expected)
@@ -55,7 +57,9 @@ def test_attention_is_its_formula():
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)])
 @pytest.mark.parametrize("masked", [False, True])
 def test_short_and_long_sequences_of_a_cpu_are_the_same_attention(dtype, tolerance, masked):
-    """The last position attends alike whether the sequence is short or is filled up with positions not seen."""
+    """The last position attends alike whether the sequence is short or is filled up with positions
+    not seen.
+    """
     generator = torch.Generator().manual_seed(0)
     length, longer = 12, SHORT[dtype] + 1
     inputs = torch.randn(3, 2, 4, longer, 8, generator=generator).to(dtype).requires_grad_()
@@ -69,7 +73,8 @@ def test_short_and_long_sequences_of_a_cpu_are_the_same_attention(dtype, toleran
     torch.testing.assert_close(short, long, rtol=tolerance, atol=tolerance)
     weight = torch.randn(short.shape, generator=generator).to(dtype)
     of_short, of_long = (
-        torch.autograd.grad((out * weight).sum(), inputs, retain_graph=True)[0] for out in (short, long)
+        torch.autograd.grad((out * weight).sum(), inputs, retain_graph=True)[0]
+        for out in (short, long)
     )
     torch.testing.assert_close(of_short, of_long, rtol=tolerance, atol=tolerance)
 
@@ -99,7 +104,8 @@ def test_a_back_end_chosen_inside_is_the_same_when_recomputed():
     with sdpa_kernel(SDPBackend.MATH):
         outside = checkpoint(attended_sum, x, use_reentrant=False)
     with pytest.raises(
-        CheckpointError, match=r"[Rr]ecomputed values.*different metadata|[Dd]ifferent number of tensors"
+        CheckpointError,
+        match=r"[Rr]ecomputed values.*different metadata|[Dd]ifferent number of tensors",
     ):
         outside.backward()
     use_backends({"float32, unmasked": "math"})
@@ -123,7 +129,7 @@ def test_a_choice_names_a_back_end_for_each_kind_of_call(names, expected):
     assert is_valid_choice(names, [torch.float32]) is expected
 
 
-# --- the check -----------------------------------------------------------------------------------------------
+# --- the check ---------------------------------------------------------------------------------
 
 CPU = torch.device("cpu")
 MASKED, UNMASKED = "float32, masked", "float32, unmasked"
@@ -148,7 +154,12 @@ def break_flash(monkeypatch) -> None:
     real = F.scaled_dot_product_attention
 
     def faulty(query, key, value, attn_mask=None):
-        return real(query, key, value, attn_mask=None if torch.backends.cuda.flash_sdp_enabled() else attn_mask)
+        return real(
+            query,
+            key,
+            value,
+            attn_mask=None if torch.backends.cuda.flash_sdp_enabled() else attn_mask,
+        )
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", faulty)
 
@@ -181,7 +192,7 @@ def test_a_check_leaves_the_choice_and_the_random_numbers_as_they_were():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-# --- the cache -----------------------------------------------------------------------------------------------
+# --- the cache ---------------------------------------------------------------------------------
 
 
 def test_verdicts_of_a_machine_are_remembered_and_damaged_ones_made_again(cache, monkeypatch):
@@ -205,7 +216,7 @@ def test_verdicts_of_a_machine_are_remembered_and_damaged_ones_made_again(cache,
     assert len(list(cache.iterdir())) == 4, "heads of another width are checked on their own"
 
 
-# --- the choice ----------------------------------------------------------------------------------------------
+# --- the choice --------------------------------------------------------------------------------
 
 
 def check(error: float, seconds: float) -> dict[str, float]:
@@ -226,7 +237,8 @@ def test_auto_takes_the_fastest_that_is_right():
 
 
 @pytest.mark.parametrize(
-    ("requested", "message"), [("mem_efficient", "is off by 1.73 against float64"), ("flash", "does not serve it")]
+    ("requested", "message"),
+    [("mem_efficient", "is off by 1.73 against float64"), ("flash", "does not serve it")],
 )
 def test_what_is_wrong_or_does_not_serve_is_refused(requested, message):
     with pytest.raises(InputError, match=message) as caught:
@@ -252,7 +264,7 @@ def test_checks_on_the_device_at_hand():
     assert max(masked["forward"], masked["backward"]) < 1e-5
 
 
-# --- what a run computes with --------------------------------------------------------------------------------
+# --- what a run computes with ------------------------------------------------------------------
 
 PLATFORMS = Path(__file__).parents[1] / "golden" / "platforms"
 
@@ -261,13 +273,18 @@ def test_a_decision_is_used_from_then_on():
     decision = decide_execution(RuntimeConfig(attn_implementation="math"), CPU, 8)
     assert decision["attention"] == {MASKED: "math", UNMASKED: "math"}
     assert backends_in_use() == {MASKED: "math", UNMASKED: "math"}
-    assert decide_execution(RuntimeConfig(), CPU, 8)["attention"] == {MASKED: "sdpa", UNMASKED: "sdpa"}
+    assert decide_execution(RuntimeConfig(), CPU, 8)["attention"] == {
+        MASKED: "sdpa",
+        UNMASKED: "sdpa",
+    }
     assert backends_in_use() == {}
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_on_a_gpu_leaves_the_cpu_its_own():
-    """Where the GPU's back ends have no CPU version, its runs still compute their first batch there."""
+    """Where the GPU's back ends have no CPU version, its runs still compute their first batch
+    there.
+    """
     query = torch.randn(1, 1, 60, 8)
     expected = scaled_dot_product_attention(query, query, query)
     use_backends({UNMASKED: "mem_efficient"}, "cuda")
@@ -278,10 +295,15 @@ def test_a_run_on_a_gpu_leaves_the_cpu_its_own():
 
 def test_a_run_that_trains_in_bf16_has_back_ends_for_predictions_in_float32(monkeypatch):
     facts = json.loads((PLATFORMS / "sm_90-torch2.11-cuda13.0.json").read_text())
-    kinds = {torch.float32: [MASKED, UNMASKED], torch.bfloat16: ["bfloat16, masked", "bfloat16, unmasked"]}
+    kinds = {
+        torch.float32: [MASKED, UNMASKED],
+        torch.bfloat16: ["bfloat16, masked", "bfloat16, unmasked"],
+    }
     monkeypatch.setattr(attention, "device_name", lambda device: facts["device"]["name"])
     monkeypatch.setattr(
-        attention, "resolve_precision", lambda config, device, in_bf16: torch.bfloat16 if in_bf16 else torch.float32
+        attention,
+        "resolve_precision",
+        lambda config, device, in_bf16: torch.bfloat16 if in_bf16 else torch.float32,
     )
 
     def recorded(device, dtypes, width):
@@ -292,7 +314,10 @@ def test_a_run_that_trains_in_bf16_has_back_ends_for_predictions_in_float32(monk
     first = decide_execution(config, device, 8)
     assert first["attention"].keys() == {*kinds[torch.bfloat16], MASKED, UNMASKED}
     assert decide_execution(config, device, 8, first) == first
-    assert decide_execution(config, device, 8, in_bf16=False)["attention"].keys() == {MASKED, UNMASKED}
+    assert decide_execution(config, device, 8, in_bf16=False)["attention"].keys() == {
+        MASKED,
+        UNMASKED,
+    }
 
 
 def test_an_earlier_decision_is_taken_over_where_the_question_is_the_same():
@@ -311,10 +336,15 @@ def test_a_recorded_machine_is_shown_and_changes_nothing_here(monkeypatch, caplo
     with caplog.at_level("INFO", "aam"):
         decision = decide_execution(RuntimeConfig(), CPU, 8)
     assert decision["attention"] == {
-        "bfloat16, masked": "mem_efficient", "bfloat16, unmasked": "flash", MASKED: "mem_efficient",
+        "bfloat16, masked": "mem_efficient",
+        "bfloat16, unmasked": "flash",
+        MASKED: "mem_efficient",
         UNMASKED: "mem_efficient",
-    }  # fmt: skip
-    assert decide_execution(RuntimeConfig(), CPU, 8, in_bf16=False)["attention"].keys() == {MASKED, UNMASKED}
+    }
+    assert decide_execution(RuntimeConfig(), CPU, 8, in_bf16=False)["attention"].keys() == {
+        MASKED,
+        UNMASKED,
+    }
     assert f"{decision['recorded']} would take attention" in caplog.text
     assert backends_in_use() == {}
 
@@ -324,14 +354,22 @@ def test_the_back_end_of_a_gpu_is_printed_once(monkeypatch, caplog):
     facts = json.loads((PLATFORMS / "gfx942-torch2.7-rocm6.3.json").read_text())
     gates = {kind: facts["gates"][kind] for kind in (MASKED, UNMASKED)}
     monkeypatch.setattr(attention, "device_name", lambda device: facts["device"]["name"])
-    monkeypatch.setattr(attention, "resolve_precision", lambda config, device, in_bf16: torch.float32)
+    monkeypatch.setattr(
+        attention, "resolve_precision", lambda config, device, in_bf16: torch.float32
+    )
     monkeypatch.setattr(attention, "check_backends", lambda device, dtypes, width: gates)
     with caplog.at_level("INFO", "aam"):
-        first, second = (decide_execution(RuntimeConfig(), torch.device("cuda"), 8) for _ in range(2))
+        first, second = (
+            decide_execution(RuntimeConfig(), torch.device("cuda"), 8) for _ in range(2)
+        )
     assert first == second
     assert first["attention"] == {MASKED: "mem_efficient", UNMASKED: "mem_efficient"}
-    printed = "attention: {'float32, masked': 'mem_efficient', 'float32, unmasked': 'mem_efficient'}"
+    printed = (
+        "attention: {'float32, masked': 'mem_efficient', 'float32, unmasked': 'mem_efficient'}"
+    )
     assert caplog.messages == [printed]
     with caplog.at_level("INFO", "aam"):
         decide_execution(RuntimeConfig(attn_implementation="math"), torch.device("cuda"), 8)
-    assert caplog.messages[1:] == [printed.replace("mem_efficient", "math")], "another choice is printed"
+    assert caplog.messages[1:] == [printed.replace("mem_efficient", "math")], (
+        "another choice is printed"
+    )

@@ -1,4 +1,6 @@
-"""A world of one rank, and two ranks of one process group: collectives, gradients with and without exchange."""
+"""A world of one rank, and two ranks of one process group: collectives, gradients with and without
+exchange.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,8 @@ end_rank(3)
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_two_ranks_with_replicated_or_sharded_weights(kind, run_ranks):
-    # No teardown of the interpreter, which would abort, comes before the end with the status that was given.
+    # No teardown of the interpreter, which would abort, comes before the end with the status that
+    # was given.
     assert run_ranks(2, "-c", RANKS, kind, status=3) == ["written"] * 2
 
 

@@ -26,8 +26,18 @@ HIP = "6.3.42134"
             HIP,
             {"HIP_VISIBLE_DEVICES": None, "CUDA_VISIBLE_DEVICES": None},
         ),
-        ({"CUDA_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "1"}, [], None, {"ROCR_VISIBLE_DEVICES": None}),
-        ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, ["gfx90a"], HIP, {"PYTORCH_CUDA_ALLOC_CONF": None}),
+        (
+            {"CUDA_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "1"},
+            [],
+            None,
+            {"ROCR_VISIBLE_DEVICES": None},
+        ),
+        (
+            {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+            ["gfx90a"],
+            HIP,
+            {"PYTORCH_CUDA_ALLOC_CONF": None},
+        ),
         ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, ["gfx90a"], "7.0.1", {}),
         ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, [], None, {}),
         ({"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, ["gfx1031"], HIP, {}),
@@ -37,19 +47,27 @@ HIP = "6.3.42134"
         ({"PYTORCH_TUNABLEOP_ENABLED": "1", "PYTORCH_TUNABLEOP_TUNING": "0"}, ["gfx942"], HIP, {}),
         ({"PYTORCH_TUNABLEOP_ENABLED": "0"}, ["gfx942"], HIP, {}),
         ({"PYTORCH_TUNABLEOP_ENABLED": "1"}, [], None, {}),
-        ({"TORCH_BLAS_PREFER_HIPBLASLT": "1"}, ["gfx1010"], HIP, {"TORCH_BLAS_PREFER_HIPBLASLT": "0"}),
+        (
+            {"TORCH_BLAS_PREFER_HIPBLASLT": "1"},
+            ["gfx1010"],
+            HIP,
+            {"TORCH_BLAS_PREFER_HIPBLASLT": "0"},
+        ),
         ({"TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL": "1", "HSA_XNACK": "1"}, ["gfx942"], HIP, {}),
     ],
 )
 def test_required_changes(environment, architectures, hip, expected):
     before = dict(environment)
-    assert {change.name: change.value for change in required_changes(environment, architectures, hip)} == expected
+    assert {
+        change.name: change.value for change in required_changes(environment, architectures, hip)
+    } == expected
     assert environment == before
 
 
 def test_caches_of_a_job_lie_on_its_own_disk_unless_they_are_set():
     changes = {
-        c.name: c.value for c in required_changes({"TORCH_HOME": "/mine"}, [], None, Path("/nvme/aam-cache-1-7"))
+        c.name: c.value
+        for c in required_changes({"TORCH_HOME": "/mine"}, [], None, Path("/nvme/aam-cache-1-7"))
     }
     assert changes["TRITON_CACHE_DIR"] == "/nvme/aam-cache-1-7/triton"
     assert len(changes) == 5
@@ -103,7 +121,9 @@ def test_running_threads_are_counted_where_the_system_says_them():
         ("[10**6]", {"OMP_WAIT_POLICY": "active"}, "active"),
     ],
 )
-def test_threads_that_wait_sleep_beside_other_work_unless_asked_not_to(plain_python, running, given, expected):
+def test_threads_that_wait_sleep_beside_other_work_unless_asked_not_to(
+    plain_python, running, given, expected
+):
     printed = plain_python(
         f"""if True:
         import os
@@ -124,10 +144,14 @@ def test_expandable_segments_are_asked_for_where_they_work(monkeypatch):
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
     if torch.version.hip is None:
         prepare_environment(expandable=True)
-        assert os.environ["PYTORCH_CUDA_ALLOC_CONF"] == "max_split_size_mb:64,expandable_segments:True"
+        assert (
+            os.environ["PYTORCH_CUDA_ALLOC_CONF"] == "max_split_size_mb:64,expandable_segments:True"
+        )
 
 
-def test_threads_limit_every_pool_of_this_process_and_of_those_that_it_starts(every_core, plain_python):
+def test_threads_limit_every_pool_of_this_process_and_of_those_that_it_starts(
+    every_core, plain_python
+):
     printed = plain_python(
         """if True:
         import os, subprocess, sys

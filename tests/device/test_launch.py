@@ -1,4 +1,6 @@
-"""Ranks that are started on this node, the exit status of all of them, and the group that they join."""
+"""Ranks that are started on this node, the exit status of all of them, and the group that they
+join.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from aam.device import distributed as module
-from aam.device.distributed import SINGLE, end_rank, launch, process_count, process_group, rank_environment
+from aam.device.distributed import (
+    SINGLE,
+    end_rank,
+    launch,
+    process_count,
+    process_group,
+    rank_environment,
+)
 from aam.device.environment import MULTI_PROCESS_OPTIONS, RANK_VARIABLES, rank_of
 from aam.device.options import ProcessConfig
 from aam.errors import CALL_AGAIN, FAILED, InputError, RunError
@@ -18,7 +27,9 @@ from examples.runs import run_ranks
 
 @pytest.fixture
 def program(tmp_path, monkeypatch) -> Path:
-    """A program that ranks run in place of aam: it writes its environment, then does what its words say."""
+    """A program that ranks run in place of aam: it writes its environment, then does what its words
+    say.
+    """
     package = tmp_path / "aam"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -46,7 +57,10 @@ def test_ranks_know_their_place_and_keep_quiet_about_ddp(program, monkeypatch):
     first, second = (json.loads((program / f"rank{rank}.json").read_text()) for rank in range(2))
     assert (first["RANK"], second["RANK"], first["WORLD_SIZE"]) == ("0", "1", "2")
     assert first["LOCAL_RANK"] == "0"
-    assert (first["MASTER_ADDR"], first["MASTER_PORT"]) == (second["MASTER_ADDR"], second["MASTER_PORT"])
+    assert (first["MASTER_ADDR"], first["MASTER_PORT"]) == (
+        second["MASTER_ADDR"],
+        second["MASTER_PORT"],
+    )
     assert first["TORCH_CPP_LOG_LEVEL"] == "ERROR"
 
 
@@ -62,7 +76,8 @@ def test_a_log_level_that_is_set_stays(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "status"), [(["0", "85"], CALL_AGAIN), (["85", "2"], 2), (["0", "kill"], FAILED), (["3", "1"], FAILED)]
+    ("words", "status"),
+    [(["0", "85"], CALL_AGAIN), (["85", "2"], 2), (["0", "kill"], FAILED), (["3", "1"], FAILED)],
 )
 def test_the_status_of_all_is_that_of_a_failure_first(program, words, status):
     assert launch(2, words) == status
@@ -87,7 +102,7 @@ def test_the_number_of_processes_follows_cores_and_threads(monkeypatch):
     assert process_count(ProcessConfig(device="cpu")) == 1
 
 
-# --- the process group: who is asked for, who is there, and what is missing ------------------------------------------
+# --- the process group: who is asked for, who is there, and what is missing --------------------
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +129,10 @@ def test_each_option_that_wants_processes_is_named_where_there_are_none(name):
 
 def test_all_options_that_want_processes_are_named():
     config = ProcessConfig(fsdp=True, fsdp_sharded_checkpoint=True)
-    with pytest.raises(InputError, match="--fsdp --fsdp-sharded-checkpoint: no rank"), process_group(config):
+    with (
+        pytest.raises(InputError, match="--fsdp --fsdp-sharded-checkpoint: no rank"),
+        process_group(config),
+    ):
         pass
 
 
@@ -135,9 +153,14 @@ def test_a_run_of_one_process_needs_no_group(monkeypatch):
 
 @pytest.mark.parametrize(
     ("values", "missing"),
-    [((*zip(RANK_VARIABLES[0], "020", strict=True),), "MASTER_ADDR and MASTER_PORT not set"),
-     ((*zip(RANK_VARIABLES[1], "121", strict=True), ("MASTER_ADDR", "x")), "MASTER_PORT not set")],
-)  # fmt: skip
+    [
+        ((*zip(RANK_VARIABLES[0], "020", strict=True),), "MASTER_ADDR and MASTER_PORT not set"),
+        (
+            (*zip(RANK_VARIABLES[1], "121", strict=True), ("MASTER_ADDR", "x")),
+            "MASTER_PORT not set",
+        ),
+    ],
+)
 def test_the_meeting_point_is_asked_for(monkeypatch, values, missing):
     for name, value in values:
         monkeypatch.setenv(name, value)

@@ -19,7 +19,9 @@ MIB = 1 << 20
 
 
 def take(size: int) -> mmap.mmap:
-    """Return `size` bytes of new pages, each written to: memory that the C library kept from earlier is not used."""
+    """Return `size` bytes of new pages, each written to: memory that the C library kept from
+    earlier is not used.
+    """
     block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     for start in range(0, size, mmap.PAGESIZE):
         block[start] = 1
@@ -75,7 +77,9 @@ def test_freed_memory_is_kept_for_what_comes_next():
         print(held - resident_memory())
     """
     for variables, kept in (({}, True), ({"MALLOC_TRIM_THRESHOLD_": "131072"}, False)):
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")
+        }
         words = [sys.executable, "-c", code]
         done = subprocess.run(words, env={**inherited, **variables}, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

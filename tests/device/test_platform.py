@@ -1,4 +1,6 @@
-"""Platforms by their facts, recorded machines and what is decided on them; device, threads, the cache of verdicts."""
+"""Platforms by their facts, recorded machines and what is decided on them; device, threads, the
+cache of verdicts.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from aam.errors import InputError
 from tests.refusals import refusal
 
 PLATFORMS = Path(__file__).parents[1] / "golden" / "platforms"
-# Vendor, architecture, unified, bf16, share of memory, on the CPU; attention in float32 and bf16, masked and not.
+# Vendor, architecture, unified, bf16, share of memory, on the CPU; attention in float32 and bf16,
+# masked and not.
 DECISIONS = {
     "gfx942-torch2.5-rocm6.2": (
         ("AMD", "gfx942", True, True, 0.8, ()),
@@ -40,7 +43,11 @@ DECISIONS = {
         ("mem_efficient", "mem_efficient", "mem_efficient", "flash"),
         {"CUDA_VISIBLE_DEVICES": None},
     ),
-    "gfx1100-torch2.7-rocm6.3": (("AMD", "gfx1100", False, True, None, ()), ("math", "math", "math", "math"), {}),
+    "gfx1100-torch2.7-rocm6.3": (
+        ("AMD", "gfx1100", False, True, None, ()),
+        ("math", "math", "math", "math"),
+        {},
+    ),
     "gfx1010-torch2.7-rocm6.3": (
         ("AMD", "gfx1010", False, False, None, ("fft",)),
         ("math", "math", "math", "math"),
@@ -67,12 +74,20 @@ def test_decisions_for_recorded_machines(name):
     expected, backends, changed = DECISIONS[name]
     platform = platform_of(facts)
     assert expected == (
-        platform.vendor, platform.architecture, platform.unified, platform.bf16, platform.memory_share,
+        platform.vendor,
+        platform.architecture,
+        platform.unified,
+        platform.bf16,
+        platform.memory_share,
         platform.cpu_operations,
-    )  # fmt: skip
+    )
     assert platform.versions["torch"] == facts["torch"]["torch"]
     chosen = choose_backends(facts["gates"], "auto", True)
-    kinds = [f"{dtype}, {masked}" for dtype in ("float32", "bfloat16") for masked in ("masked", "unmasked")]
+    kinds = [
+        f"{dtype}, {masked}"
+        for dtype in ("float32", "bfloat16")
+        for masked in ("masked", "unmasked")
+    ]
     assert tuple(chosen[kind] for kind in kinds) == backends
     changes = required_changes(facts["environment"], [platform.architecture], facts["torch"]["hip"])
     assert {change.name: change.value for change in changes} == changed
@@ -83,7 +98,12 @@ def test_processors_and_apple():
     facts = {"system": system, "torch": {"torch": "2.9"}, "device": None}
     assert platform_of(facts).vendor == "CPU"
     apple = platform_of({**facts, "device": {"type": "mps"}})
-    assert (apple.vendor, apple.unified, apple.bf16, apple.memory_share) == ("Apple", True, False, 0.8)
+    assert (apple.vendor, apple.unified, apple.bf16, apple.memory_share) == (
+        "Apple",
+        True,
+        False,
+        0.8,
+    )
     here = platform_of(read_facts(torch.device("cpu")))
     assert here.vendor == "CPU"
     assert here.memory > 1e8
@@ -113,7 +133,7 @@ def test_a_file_that_records_no_machine_is_refused(tmp_path, monkeypatch):
     assert "no recorded machine; expected system, torch, device" in refusal(recorded_platform)
 
 
-# --- parts of an accelerator ---------------------------------------------------------------------------------
+# --- parts of an accelerator -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -128,7 +148,9 @@ def test_a_file_that_records_no_machine_is_refused(tmp_path, monkeypatch):
     ],
 )
 def test_the_parts_of_an_apu_share_its_memory(units, memory, mode, share):
-    """All parts together stay below the limit, whether a driver reports the memory of the part or of the whole."""
+    """All parts together stay below the limit, whether a driver reports the memory of the part or
+    of the whole.
+    """
     facts = json.loads((PLATFORMS / "gfx942-torch2.7-rocm6.3.json").read_text())
     facts["device"] |= {"multi_processor_count": units, "total_memory": int(memory * 2**30)}
     platform = platform_of(facts)
@@ -138,7 +160,9 @@ def test_the_parts_of_an_apu_share_its_memory(units, memory, mode, share):
 
 @pytest.mark.parametrize(("visible", "expected"), [(24, 13), (12, 1), (4, 1), (1, 0)])
 def test_a_rank_takes_its_device_of_those_that_it_sees(monkeypatch, visible, expected):
-    """Task 13 of a node of four APUs in mode CPX, which sees all parts, those of fewer APUs, or its own alone."""
+    """Task 13 of a node of four APUs in mode CPX, which sees all parts, those of fewer APUs, or its
+    own alone.
+    """
     for name, value in (("PROCID", "13"), ("NTASKS", "24"), ("LOCALID", "13")):
         monkeypatch.setenv(f"SLURM_{name}", value)
     monkeypatch.delenv("RANK", raising=False)
@@ -149,7 +173,9 @@ def test_a_rank_takes_its_device_of_those_that_it_sees(monkeypatch, visible, exp
     monkeypatch.setattr(torch.cuda, "device_count", lambda: visible)
     monkeypatch.setattr(torch.cuda, "set_device", taken.append)
     monkeypatch.setattr(logging.getLogger("aam"), "setLevel", lambda level: None)
-    monkeypatch.setattr(distributed, "_connect_store", lambda *_: pytest.fail("as far as this test goes"))
+    monkeypatch.setattr(
+        distributed, "_connect_store", lambda *_: pytest.fail("as far as this test goes")
+    )
     with (
         pytest.raises(pytest.fail.Exception, match="as far as"),
         distributed.process_group(ProcessConfig(distributed=True)),
@@ -164,7 +190,7 @@ def test_a_device_that_cannot_be_divided_has_no_mode():
     assert platform_of(facts).memory_share is None
 
 
-# --- this machine --------------------------------------------------------------------------------------------
+# --- this machine ------------------------------------------------------------------------------
 
 CUDA, MPS = torch.cuda.is_available(), torch.backends.mps.is_available()
 
@@ -229,7 +255,7 @@ def test_names_of_devices_become_names_of_files():
     assert slug("CPU AMD EPYC (TM) 9R14, 2 threads") == "cpu-amd-epyc-tm-9r14-2-threads"
 
 
-# --- the cache of verdicts on this machine ---------------------------------------------------------------------------
+# --- the cache of verdicts on this machine -----------------------------------------------------
 
 QUESTION = {"device": "CPU", "width": 8}
 

@@ -27,7 +27,9 @@ class Calls(TorchFunctionMode):
         self.functions: list[Any] = []
         self.devices: dict[Any, str] = {}
 
-    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), options: Any = None
+    ) -> Any:
         self.functions.append(function)
         result = function(*arguments, **(options or {}))
         if isinstance(result, Tensor):
@@ -54,7 +56,9 @@ def test_rules_of_the_platform_are_overridden_by_the_environment(monkeypatch):
 
 def test_rules_that_are_unknown_are_named_together(monkeypatch):
     monkeypatch.setenv(ROUTE, "fft=cpu,fftt=cpu,gelu=gpu")
-    with pytest.raises(InputError, match="'fftt=cpu' is unknown, expected NAME=cpu or NAME=device of 'fft'") as caught:
+    with pytest.raises(
+        InputError, match="'fftt=cpu' is unknown, expected NAME=cpu or NAME=device of 'fft'"
+    ) as caught:
         routed_operations(CPU)
     assert len(caught.value.problems) == 2
 
@@ -83,7 +87,9 @@ def test_the_probe_of_a_routed_operation_runs_on_the_cpu(name, monkeypatch):
     assert Tensor.cpu in calls.functions
     assert calls.functions.index(Tensor.cpu) < calls.functions.index(Tensor.to)
     torch.testing.assert_close(result, expected, rtol=0, atol=0)
-    torch.testing.assert_close(torch.autograd.grad(result.square().sum(), x)[0], gradient, rtol=0, atol=0)
+    torch.testing.assert_close(
+        torch.autograd.grad(result.square().sum(), x)[0], gradient, rtol=0, atol=0
+    )
     assert not probe_operation(name, CPU)["wrong"]
 
 
@@ -95,7 +101,9 @@ def test_a_probe_that_fails_or_is_off_is_wrong(monkeypatch):
 
     monkeypatch.setitem(OPERATIONS, "gelu", OPERATIONS["gelu"]._replace(probe=fail))
     assert probe_operation("gelu", CPU) == {"wrong": True, "message": "no kernel"}
-    monkeypatch.setitem(OPERATIONS, "gelu", OPERATIONS["gelu"]._replace(probe=lambda x: x * x.element_size()))
+    monkeypatch.setitem(
+        OPERATIONS, "gelu", OPERATIONS["gelu"]._replace(probe=lambda x: x * x.element_size())
+    )
     assert probe_operation("gelu", CPU) == {"wrong": True, "message": "off by 0.75"}
 
 
@@ -115,7 +123,11 @@ def test_results_and_gradients_return_to_the_device(name, monkeypatch):
     expected.square().sum().backward()
     assert on_device.grad.device.type == "cuda"
     torch.testing.assert_close(on_device.grad.cpu(), leaf.grad)
-    assert {calls.devices[function] for function in OPERATIONS[name].functions if function in calls.devices} == {"cpu"}
+    assert {
+        calls.devices[function]
+        for function in OPERATIONS[name].functions
+        if function in calls.devices
+    } == {"cpu"}
 
 
 @pytest.mark.gpu

@@ -1,4 +1,6 @@
-"""The precision of a network: what is chosen, that autocast follows, and the scale of the loss in fp16."""
+"""The precision of a network: what is chosen, that autocast follows, and the scale of the loss in
+fp16.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ import torch
 from aam.config import ModelConfig
 from aam.device import precision
 from aam.device.options import RuntimeConfig
-from aam.device.precision import UNSCALED, autocast, make_scaler, resolve_precision, select_precision
+from aam.device.precision import (
+    UNSCALED,
+    autocast,
+    make_scaler,
+    resolve_precision,
+    select_precision,
+)
 
 CPU = torch.device("cpu")
 
@@ -32,12 +40,19 @@ def test_auto_takes_bf16_where_it_is_in_hardware(asked, with_bf16, without):
 
 
 def test_unasked_only_the_training_of_wide_networks_is_in_bf16(monkeypatch):
-    assert [ModelConfig(embedding_dim=width).trains_in_bf16 for width in (96, 255, 256)] == [False, False, True]
+    assert [ModelConfig(embedding_dim=width).trains_in_bf16 for width in (96, 255, 256)] == [
+        False,
+        False,
+        True,
+    ]
     monkeypatch.setattr(precision, "platform_here", lambda device: SimpleNamespace(bf16=True))
     gpu = torch.device("cuda")
     assert resolve_precision(RuntimeConfig(), gpu) == torch.bfloat16
     assert resolve_precision(RuntimeConfig(), gpu, in_bf16=False) == torch.float32
-    assert resolve_precision(RuntimeConfig(mixed_precision="bf16"), gpu, in_bf16=False) == torch.bfloat16
+    assert (
+        resolve_precision(RuntimeConfig(mixed_precision="bf16"), gpu, in_bf16=False)
+        == torch.bfloat16
+    )
 
 
 @pytest.mark.parametrize("asked", ["auto", "none", "bf16", "fp16"])
@@ -48,7 +63,9 @@ def test_autocast_follows_the_choice(asked):
     assert (ones @ ones).dtype == torch.float32
 
 
-@pytest.mark.parametrize(("asked", "enabled"), [("auto", False), ("none", False), ("bf16", False), ("fp16", True)])
+@pytest.mark.parametrize(
+    ("asked", "enabled"), [("auto", False), ("none", False), ("bf16", False), ("fp16", True)]
+)
 def test_only_fp16_scales_the_loss(asked, enabled):
     scaler = make_scaler(RuntimeConfig(mixed_precision=asked), CPU)
     assert scaler.is_enabled() == enabled
@@ -61,7 +78,10 @@ def test_a_step_that_is_not_finite_is_an_error_only_when_the_search_has_ended():
     assert bool(UNSCALED.update_scale(yes))
     assert not bool(UNSCALED.update_scale(~yes))
     parameter = torch.nn.Parameter(torch.ones(1))
-    optimizer, scaler = torch.optim.SGD([parameter]), make_scaler(RuntimeConfig(mixed_precision="fp16"), CPU)
+    optimizer, scaler = (
+        torch.optim.SGD([parameter]),
+        make_scaler(RuntimeConfig(mixed_precision="fp16"), CPU),
+    )
     errors = []
     for _ in range(12):
         scaler.scale(parameter.sum() * torch.inf).backward()

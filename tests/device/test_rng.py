@@ -23,7 +23,17 @@ def test_drawing_from_one_stream_leaves_the_others_alone():
 
 
 def test_other_names_give_other_numbers():
-    names = [(), (0,), (1,), (0, 0), (0, "rarefy"), (0, "order"), (0, "rarefy", 1), (0, "rarefy", 11), (0, "rarefy1")]
+    names = [
+        (),
+        (0,),
+        (1,),
+        (0, 0),
+        (0, "rarefy"),
+        (0, "order"),
+        (0, "rarefy", 1),
+        (0, "rarefy", 11),
+        (0, "rarefy1"),
+    ]
     names += [(0, "rarefy", epoch, f"s{sample}") for epoch in range(5) for sample in range(5)]
     names += [(0, "rarefy", 1, "12"), (0, "rarefy", 11, "2"), ("ab", "c"), ("a", "bc"), ("c", "ab")]
     drawn = {generator(*name).bytes(8) for name in names}
@@ -37,7 +47,9 @@ def test_neighbouring_streams_are_not_correlated():
 
 
 def test_the_numbers_are_those_of_every_machine():
-    """Golden: written down when the stream was first defined (Philox keyed by BLAKE2b of the names)."""
+    """Golden: written down when the stream was first defined (Philox keyed by BLAKE2b of the
+    names).
+    """
     assert generator(3, "rarefy", 12, "sample-7").integers(0, 1_000_000, 4).tolist() == GOLDEN
 
 

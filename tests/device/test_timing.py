@@ -1,4 +1,6 @@
-"""Named stages: exclusive seconds, profiler regions, and no trace of them while nothing is measured."""
+"""Named stages: exclusive seconds, profiler regions, and no trace of them while nothing is
+measured.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from aam.device.timing import StageTimer, count_operations, forward_stage, product_rate, seconds, stage
+from aam.device.timing import (
+    StageTimer,
+    count_operations,
+    forward_stage,
+    product_rate,
+    seconds,
+    stage,
+)
 
 CPU = torch.device("cpu")
 
@@ -132,7 +141,10 @@ def test_a_forward_pass_that_is_recomputed_pauses_backward(clock):
 
 def test_the_profiler_of_torch_shows_stages():
     kinds = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=kinds, acc_events=True) as profiler, stage("ASV encoder"):
+    with (
+        torch.profiler.profile(activities=kinds, acc_events=True) as profiler,
+        stage("ASV encoder"),
+    ):
         torch.ones(3).sum()
     assert "ASV encoder" in {event.key for event in profiler.key_averages()}
 

@@ -1,4 +1,6 @@
-"""Distances between samples whose ASVs are placed on a reference tree, against exact UniFrac and naive sums."""
+"""Distances between samples whose ASVs are placed on a reference tree, against exact UniFrac and
+naive sums.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ METRICS = ("unifrac", "weighted-normalized")
 
 def matrix(counts, probability, length, own, metric):
     values = np.full((counts.shape[0],) * 2, np.nan)
-    for rows, columns, tile in placed_tiles(counts, sparse.csr_matrix(probability), length, own, metric):
+    for rows, columns, tile in placed_tiles(
+        counts, sparse.csr_matrix(probability), length, own, metric
+    ):
         values[rows, columns], values[columns, rows] = tile, tile.T
     return values
 
@@ -31,7 +35,11 @@ def sure_places() -> np.ndarray:
     return probability
 
 
-LENGTH, OWN, NO_OWN = TREE.length.astype(np.float32), RNG.random(6).astype(np.float32), np.zeros(6, np.float32)
+LENGTH, OWN, NO_OWN = (
+    TREE.length.astype(np.float32),
+    RNG.random(6).astype(np.float32),
+    np.zeros(6, np.float32),
+)
 IN_DOUBT = sure_places() * RNG.random((6, len(TREE.parent))).astype(np.float32)
 
 
@@ -62,7 +70,10 @@ def test_branches_in_doubt_and_own_ones_are_summed_as_written(metric):
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_branch_counts_as_much_in_pieces(metric):
-    pieces = np.concatenate([IN_DOUBT, IN_DOUBT[:, ::-1]], axis=1), np.r_[LENGTH * 0.25, LENGTH[::-1] * 0.75]
+    pieces = (
+        np.concatenate([IN_DOUBT, IN_DOUBT[:, ::-1]], axis=1),
+        np.r_[LENGTH * 0.25, LENGTH[::-1] * 0.75],
+    )
     whole = matrix(COUNTS, IN_DOUBT, LENGTH, NO_OWN, metric)
     np.testing.assert_allclose(matrix(COUNTS, *pieces, NO_OWN, metric), whole, atol=1e-6)
 
@@ -70,8 +81,12 @@ def test_a_branch_counts_as_much_in_pieces(metric):
 def test_a_sample_without_reads_on_the_tree_has_no_branches():
     counts = sparse.csr_matrix(np.array([[0, 3], [0, 0]]))
     probability = sparse.csr_matrix(np.array([[1, 0.5], [0, 0.25]], np.float32))
-    np.testing.assert_allclose(sample_branches(counts, probability, "unifrac"), [[0, 0.25], [0, 0]], atol=1e-6)
-    np.testing.assert_allclose(sample_branches(counts, probability, "weighted-normalized"), [[0, 0.25], [0, 0]])
+    np.testing.assert_allclose(
+        sample_branches(counts, probability, "unifrac"), [[0, 0.25], [0, 0]], atol=1e-6
+    )
+    np.testing.assert_allclose(
+        sample_branches(counts, probability, "weighted-normalized"), [[0, 0.25], [0, 0]]
+    )
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -79,15 +94,22 @@ def test_distances_to_other_samples_are_those_of_one_table(metric, monkeypatch):
     monkeypatch.setattr("aam.diversity.placed.TILE", 4)
     whole = matrix(COUNTS, IN_DOUBT, LENGTH, OWN, metric)
     found = np.full((5, 4), np.nan)
-    for rows, columns, tile in placed_between(COUNTS[:5], COUNTS[5:], sparse.csr_matrix(IN_DOUBT), LENGTH, OWN, metric):
+    for rows, columns, tile in placed_between(
+        COUNTS[:5], COUNTS[5:], sparse.csr_matrix(IN_DOUBT), LENGTH, OWN, metric
+    ):
         found[rows, columns] = tile
     np.testing.assert_allclose(found, whole[:5, 5:], atol=1e-6)
 
 
 def test_the_cosine_is_that_of_cube_roots_of_shares_and_fourth_roots_of_lengths():
-    ((_, _, tile),) = placed_between(COUNTS[:5], COUNTS[5:], sparse.csr_matrix(IN_DOUBT), LENGTH, NO_OWN, "cosine")
+    ((_, _, tile),) = placed_between(
+        COUNTS[:5], COUNTS[5:], sparse.csr_matrix(IN_DOUBT), LENGTH, NO_OWN, "cosine"
+    )
     reads = COUNTS.toarray()
-    one, other = (np.cbrt(part @ IN_DOUBT / part.sum(axis=1, keepdims=True)) for part in (reads[:5], reads[5:]))
+    one, other = (
+        np.cbrt(part @ IN_DOUBT / part.sum(axis=1, keepdims=True))
+        for part in (reads[:5], reads[5:])
+    )
     one, other = (part * TREE.length**0.25 for part in (one, other))
     norms = np.outer(np.linalg.norm(one, axis=1), np.linalg.norm(other, axis=1))
     np.testing.assert_allclose(tile, 1 - one @ other.T / norms, atol=1e-6)

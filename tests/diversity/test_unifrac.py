@@ -1,4 +1,6 @@
-"""UniFrac, Faith PD, Bray-Curtis and Jaccard against their formulas, scikit-bio and published matrices."""
+"""UniFrac, Faith PD, Bray-Curtis and Jaccard against their formulas, scikit-bio and published
+matrices.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from skbio.diversity import alpha_diversity, beta_diversity
 from aam.config import UnifracMetric
 from aam.data.table import read_table
 from aam.diversity import branches, tables, unifrac
-from aam.diversity.batch import batch_unifrac, bray_curtis, faith_pd, jaccard, multiply_on, samples_without_tips
+from aam.diversity.batch import (
+    batch_unifrac,
+    bray_curtis,
+    faith_pd,
+    jaccard,
+    multiply_on,
+    samples_without_tips,
+)
 from aam.diversity.tables import unifrac_matrix, unifrac_tiles
 from aam.diversity.unifrac import UnifracOptions
 from aam.errors import InputError
@@ -36,11 +45,18 @@ def random_counts(rng: np.random.Generator, samples: int, features: int) -> np.n
     return rng.integers(1, 50, (samples, features)) * (rng.random((samples, features)) < 0.3)
 
 
-def case(seed: int, samples: int = 9, features: int = 30) -> tuple[str, Phylogeny, np.ndarray, np.ndarray]:
+def case(
+    seed: int, samples: int = 9, features: int = 30
+) -> tuple[str, Phylogeny, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     text = f"({random_newick(rng, features)});"
     tree = parse_newick(text)
-    return (text, tree, match_tips(tree, [f"t{i}" for i in range(features)]), random_counts(rng, samples, features))
+    return (
+        text,
+        tree,
+        match_tips(tree, [f"t{i}" for i in range(features)]),
+        random_counts(rng, samples, features),
+    )
 
 
 def double(metric: str, alpha: float = 0.5, root_length: str = "include") -> UnifracOptions:
@@ -48,12 +64,19 @@ def double(metric: str, alpha: float = 0.5, root_length: str = "include") -> Uni
 
 
 def naive(
-    tree: Phylogeny, tips: np.ndarray, counts: np.ndarray, metric: str, alpha: float, adjusted: bool = False
+    tree: Phylogeny,
+    tips: np.ndarray,
+    counts: np.ndarray,
+    metric: str,
+    alpha: float,
+    adjusted: bool = False,
 ) -> np.ndarray:
     """The published formulas, branch by branch and pair by pair."""
     totals, share = counts.sum(axis=1), np.zeros((len(tree.parent), len(counts)))
     for column, tip in enumerate(tips):
-        node = next(i for i in range(len(tree.parent)) if tree.lo[i] == tip and tree.hi[i] == tip + 1)
+        node = next(
+            i for i in range(len(tree.parent)) if tree.lo[i] == tip and tree.hi[i] == tip + 1
+        )
         while node >= 0:
             share[node] += counts[:, column]
             node = tree.parent[node]
@@ -68,12 +91,18 @@ def naive(
                     continue
                 deviation = math.sqrt(reads * (both - reads)) if adjusted else 1.0
                 if metric == "unifrac":
-                    above, below = above + length / deviation * ((a > 0) != (b > 0)), below + length / deviation
+                    above, below = (
+                        above + length / deviation * ((a > 0) != (b > 0)),
+                        below + length / deviation,
+                    )
                 elif metric == "generalized":
                     weight = length * ((a + b) / deviation) ** alpha
                     above, below = above + weight * abs(a - b) / (a + b), below + weight
                 else:
-                    above, below = above + length / deviation * abs(a - b), below + length / deviation * (a + b)
+                    above, below = (
+                        above + length / deviation * abs(a - b),
+                        below + length / deviation * (a + b),
+                    )
             result[i, j] = above if metric == "weighted" else above / below if below else 0.0
     return result
 
@@ -81,7 +110,9 @@ def naive(
 def scikit_bio(text: str, counts: np.ndarray, metric: str) -> np.ndarray:
     taxa = [f"t{i}" for i in range(counts.shape[1])]
     ids = [str(i) for i in range(len(counts))]
-    return beta_diversity(counts=counts, ids=ids, taxa=taxa, tree=skbio_tree(text), **RIVALS[metric]).data
+    return beta_diversity(
+        counts=counts, ids=ids, taxa=taxa, tree=skbio_tree(text), **RIVALS[metric]
+    ).data
 
 
 @pytest.fixture
@@ -95,12 +126,13 @@ def small_tiles(monkeypatch):
     monkeypatch.setattr(branches, "RARE_TIPS", 10)
 
 
-# --- against formulas and scikit-bio -----------------------------------------------------------------------
+# --- against formulas and scikit-bio -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
-    ("metric", "alpha"), [(metric, 0.5) for metric in METRICS] + [("generalized", alpha) for alpha in (0.0, 0.3, 1.0)]
+    ("metric", "alpha"),
+    [(metric, 0.5) for metric in METRICS] + [("generalized", alpha) for alpha in (0.0, 0.3, 1.0)],
 )
 def test_batches_equal_the_formulas(seed, metric, alpha):
     _, tree, tips, counts = case(seed)
@@ -133,7 +165,9 @@ def test_batches_equal_scikit_bio(seed, metric):
 def test_faith_pd_equals_scikit_bio():
     text, tree, tips, counts = case(5)
     counts[3] = 0
-    expected = alpha_diversity("faith_pd", counts, taxa=[f"t{i}" for i in range(30)], tree=skbio_tree(text))
+    expected = alpha_diversity(
+        "faith_pd", counts, taxa=[f"t{i}" for i in range(30)], tree=skbio_tree(text)
+    )
     np.testing.assert_allclose(faith_pd(tree, tips, counts), expected, atol=1e-13)
 
 
@@ -142,7 +176,9 @@ def test_single_precision_is_the_rounded_double(metric):
     _, tree, tips, counts = case(7)
     single = batch_unifrac(tree, tips, counts, UnifracOptions(metric))
     assert single.dtype == np.float32
-    np.testing.assert_array_equal(single, batch_unifrac(tree, tips, counts, double(metric)).astype(np.float32))
+    np.testing.assert_array_equal(
+        single, batch_unifrac(tree, tips, counts, double(metric)).astype(np.float32)
+    )
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -166,7 +202,8 @@ def test_samples_without_reads_on_the_tree_are_nan_on_request(metric):
     np.fill_diagonal(expected, 0.0)
     np.testing.assert_array_equal(distances, expected)
     np.testing.assert_array_equal(
-        unifrac_matrix(tree, tips, counts, dataclasses.replace(double(metric), empty="nan")), expected
+        unifrac_matrix(tree, tips, counts, dataclasses.replace(double(metric), empty="nan")),
+        expected,
     )
     without = tips.copy()
     without[counts[0] > 0] = -1
@@ -180,14 +217,16 @@ def test_the_length_of_the_root_counts_unless_excluded(metric):
     tips, counts = np.arange(4), np.array([[3, 1, 0, 0], [0, 1, 2, 0], [0, 0, 1, 5]])
     included = batch_unifrac(tree, tips, counts, double(metric))
     excluded = batch_unifrac(tree, tips, counts, double(metric, root_length="exclude"))
-    np.testing.assert_allclose(excluded, scikit_bio(text.replace(":3;", ";"), counts, metric), atol=1e-13)
+    np.testing.assert_allclose(
+        excluded, scikit_bio(text.replace(":3;", ";"), counts, metric), atol=1e-13
+    )
     np.testing.assert_allclose(included, naive(tree, tips, counts, metric, 0.5), atol=1e-13)
     assert (included < excluded)[np.triu_indices(3, 1)].all()
     difference = faith_pd(tree, tips, counts) - faith_pd(tree, tips, counts, "exclude")
     np.testing.assert_allclose(difference, 3)
 
 
-# --- invariances -------------------------------------------------------------------------------------------
+# --- invariances -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -211,13 +250,19 @@ def test_features_without_a_tip_are_left_out_of_the_proportions(metric):
     _, tree, tips, counts = case(10)
     some = np.where(np.arange(30) % 3 == 0, -1, tips)
     distances = batch_unifrac(tree, some, counts, double(metric))
-    np.testing.assert_array_equal(distances, batch_unifrac(tree, tips[some >= 0], counts[:, some >= 0], double(metric)))
+    np.testing.assert_array_equal(
+        distances, batch_unifrac(tree, tips[some >= 0], counts[:, some >= 0], double(metric))
+    )
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.float32, sparse.csr_matrix, sparse.csr_array])
 def test_any_kind_of_counts(kind):
     _, tree, tips, counts = case(11)
-    given = counts.astype(kind) if isinstance(kind, type) and issubclass(kind, np.generic) else kind(counts)
+    given = (
+        counts.astype(kind)
+        if isinstance(kind, type) and issubclass(kind, np.generic)
+        else kind(counts)
+    )
     expected = batch_unifrac(tree, tips, counts, double("weighted"))
     np.testing.assert_array_equal(batch_unifrac(tree, tips, given, double("weighted")), expected)
 
@@ -241,7 +286,7 @@ def test_counts_must_be_whole(value):
         batch_unifrac(tree, tips, counts)
 
 
-# --- whole tables ------------------------------------------------------------------------------------------
+# --- whole tables ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -270,7 +315,9 @@ def test_tables_in_single_precision_are_near_the_double(metric, adjusted, small_
     counts[9] *= 1000
     single = unifrac_matrix(tree, tips, counts, UnifracOptions(metric, variance_adjusted=adjusted))
     assert single.dtype == np.float32
-    exact = unifrac_matrix(tree, tips, counts, dataclasses.replace(double(metric), variance_adjusted=adjusted))
+    exact = unifrac_matrix(
+        tree, tips, counts, dataclasses.replace(double(metric), variance_adjusted=adjusted)
+    )
     np.testing.assert_allclose(single, exact, atol=1e-6)
     assert single[7, 31] < 1e-6
     if metric == "unifrac" and not adjusted:
@@ -289,7 +336,9 @@ def test_more_reads_than_single_precision_counts_are_compared_exactly(small_tile
 
 def test_a_memory_limit_makes_tiles_smaller_or_is_refused():
     _, tree, tips, counts = case(15, samples=40, features=80)
-    sizes = [tile.shape[0] for _, _, tile in unifrac_tiles(tree, tips, counts, memory_limit=100_000)]
+    sizes = [
+        tile.shape[0] for _, _, tile in unifrac_tiles(tree, tips, counts, memory_limit=100_000)
+    ]
     assert 1 < max(sizes) < 40
     with pytest.raises(InputError, match=r"memory limit is 1000 bytes, expected at least \d+"):
         next(unifrac_tiles(tree, tips, counts, memory_limit=1000))
@@ -300,12 +349,16 @@ def test_products_on_a_device_equal_those_of_numpy(device):
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU that torch can use")
     _, tree, tips, counts = case(16, samples=40, features=80)
-    tiles = list(unifrac_tiles(tree, tips, counts, double("unifrac"), multiply_on(torch.device(device))))
+    tiles = list(
+        unifrac_tiles(tree, tips, counts, double("unifrac"), multiply_on(torch.device(device)))
+    )
     assert len(tiles) == 1
-    np.testing.assert_allclose(tiles[0][2], batch_unifrac(tree, tips, counts, double("unifrac")), atol=1e-13)
+    np.testing.assert_allclose(
+        tiles[0][2], batch_unifrac(tree, tips, counts, double("unifrac")), atol=1e-13
+    )
 
 
-# --- published matrices and real studies -------------------------------------------------------------------
+# --- published matrices and real studies -------------------------------------------------------
 
 
 QIIME_1 = ("skbio_qiime191_tt", "otu-table.tsv", "{}_unifrac_dm.txt")
@@ -323,8 +376,15 @@ QIIME_2 = ("moving_pictures_q2mlab", "table.biom", "expected_{}_unifrac.tsv")
     ],
 )
 def test_published_matrices(bench_data, source, metric, name):
-    folder, table, matrix = bench_data / "unifrac-truth" / source[0], source[1], source[2].format(name)
-    table, expected = read_table(folder / table, need_sequences=False), DistanceMatrix.read(str(folder / matrix))
+    folder, table, matrix = (
+        bench_data / "unifrac-truth" / source[0],
+        source[1],
+        source[2].format(name),
+    )
+    table, expected = (
+        read_table(folder / table, need_sequences=False),
+        DistanceMatrix.read(str(folder / matrix)),
+    )
     tips = match_tips(tree := read_tree(folder / "tree.nwk"), table.feature_ids)
     distances = unifrac_matrix(tree, tips, table.counts, UnifracOptions(metric))
     kept = [name for name in table.sample_ids if name in expected.ids]
@@ -341,30 +401,43 @@ def test_a_large_tree_is_climbed_and_gives_the_same(metric, root_length, monkeyp
         _, tree, tips, counts = case(seed, samples=4, features=200)
         counts[:, 50:] = 0
         options = UnifracOptions(metric, root_length=root_length, double=True)
-        searched = batch_unifrac(tree, tips, counts, options), faith_pd(tree, tips, counts, root_length)
+        searched = (
+            batch_unifrac(tree, tips, counts, options),
+            faith_pd(tree, tips, counts, root_length),
+        )
         monkeypatch.setattr(branches, "LARGE_TREE", 0)
-        climbed = batch_unifrac(tree, tips, counts, options), faith_pd(tree, tips, counts, root_length)
+        climbed = (
+            batch_unifrac(tree, tips, counts, options),
+            faith_pd(tree, tips, counts, root_length),
+        )
         monkeypatch.undo()
         for one, other in zip(searched, climbed, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
-COUNTS = np.random.default_rng(0).multinomial(200, np.random.default_rng(1).dirichlet(np.full(60, 0.2), 12))
+COUNTS = np.random.default_rng(0).multinomial(
+    200, np.random.default_rng(1).dirichlet(np.full(60, 0.2), 12)
+)
 TABLE = sparse.csr_matrix(COUNTS)
 
 
 @pytest.mark.parametrize(
-    ("function", "name", "values"), [(bray_curtis, "braycurtis", COUNTS), (jaccard, "jaccard", COUNTS > 0)]
+    ("function", "name", "values"),
+    [(bray_curtis, "braycurtis", COUNTS), (jaccard, "jaccard", COUNTS > 0)],
 )
 def test_both_are_those_of_scipy_and_scikit_bio(function, name, values):
     expected = squareform(pdist(values, name))
     np.testing.assert_allclose(function(TABLE), expected, atol=1e-15)
-    np.testing.assert_allclose(function(TABLE), beta_diversity(name, values.astype(int)).data, atol=1e-15)
+    np.testing.assert_allclose(
+        function(TABLE), beta_diversity(name, values.astype(int)).data, atol=1e-15
+    )
     np.testing.assert_array_equal(function(TABLE, slice(3, 7)), function(TABLE)[3:7])
     assert (np.diag(function(TABLE)) == 0).all()
 
 
 def test_samples_of_other_depths_are_compared_by_their_shares():
     deeper = COUNTS * np.arange(1, 13)[:, None]
-    np.testing.assert_allclose(bray_curtis(sparse.csr_matrix(deeper)), bray_curtis(TABLE), atol=1e-15)
+    np.testing.assert_allclose(
+        bray_curtis(sparse.csr_matrix(deeper)), bray_curtis(TABLE), atol=1e-15
+    )
     np.testing.assert_array_equal(jaccard(sparse.csr_matrix(deeper)), jaccard(TABLE))

@@ -25,7 +25,9 @@ def cells() -> list[dict]:
 
 
 def code() -> str:
-    return "\n".join("".join(cell["source"]) for cell in cells() if cell["cell_type"] == "code") + "\n"
+    return (
+        "\n".join("".join(cell["source"]) for cell in cells() if cell["cell_type"] == "code") + "\n"
+    )
 
 
 def test_the_notebook_is_short():
@@ -51,6 +53,10 @@ def test_the_notebook_runs(tmp_path):
     path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(
-        [sys.executable, "notebook.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
+        [sys.executable, "notebook.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,6 @@
-"""The documentation site: its commands run as they stand, its pages name every file and column, and it builds."""
+"""The documentation site: its commands run as they stand, its pages name every file and column, and
+it builds.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ HOWTO = sorted((DOCS / "howto").glob("*.md"))
 TUTORIAL, SECOND = DOCS / "tutorial" / "index.md", DOCS / "tutorial" / "null.md"
 THIRD = DOCS / "tutorial" / "new-study.md"
 
-# Tests learn for one epoch with a small network where a page leaves the length of training to its default, not for
-# models of studies, ...
+# Tests learn for one epoch with a small network where a page leaves the length of training to its
+# default, not for models of studies, ...
 SHIM = f"""#!/bin/bash
 more="--epochs 1 --embedding-dim 32 --attention-layers 1"
 case " $* " in *" --epochs "*|*" --study-column "*) more="" ;; esac
@@ -47,20 +49,28 @@ def commands_of(page: Path) -> list[str]:
 
 
 def run_page(page: Path, folder: Path, program: str = SHIM) -> str:
-    """Run the commands of a page one after the other in a copy of what it needs; return what they print."""
+    """Run the commands of a page one after the other in a copy of what it needs; return what they
+    print.
+    """
     programs = folder / "bin"
     write_program(programs / "aam", program)
     for study in ("docs/tutorial/qiime2-crc", "examples/infant-age"):
         shutil.copytree(ROOT / study, folder / study)
     path = os.pathsep.join((str(programs), os.environ["PATH"]))
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+    }
     script = "set -euo pipefail\n" + "\n".join(commands_of(page))
-    done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout + done.stderr
 
 
-# --- commands ----------------------------------------------------------------------------------------------
+# --- commands ----------------------------------------------------------------------------------
 
 
 def test_options_of_the_pages_exist():
@@ -73,7 +83,10 @@ def test_options_of_the_pages_exist():
             if command not in COMMANDS:
                 continue
             options = options_of(COMMANDS[command].default())
-            names = {"--config", *(name for each in options for name in (each.name, *each.about.aliases))}
+            names = {
+                "--config",
+                *(name for each in options for name in (each.name, *each.about.aliases)),
+            }
             given = {word.partition("=")[0] for word in words if word.startswith("--")}
             assert given <= names, (page.name, command, given - names)
             checked += 1
@@ -81,7 +94,9 @@ def test_options_of_the_pages_exist():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in HOWTO if commands_of(page)], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [page for page in HOWTO if commands_of(page)], ids=lambda page: page.stem
+)
 def test_the_commands_of_a_page_run(page, tmp_path):
     printed = run_page(page, tmp_path)
     assert "Traceback" not in printed
@@ -101,7 +116,9 @@ def plain(text: str) -> str:
 
 
 def check_shown(page: Path, printed: str) -> None:
-    """Check that whatever stands between "..." is printed as it is shown, but for spaces and digits."""
+    """Check that whatever stands between "..." is printed as it is shown, but for spaces and
+    digits.
+    """
     shown = re.findall(r"(?ms)^```text\n(.*?)^```$", page.read_text(encoding="utf-8"))
     pieces = [piece for block in shown for piece in block.split("...") if "sample-id" not in block]
     assert len(pieces) > 3
@@ -123,8 +140,12 @@ def test_the_tutorial_gives_what_it_shows(tmp_path):
 @pytest.mark.slow
 def test_the_second_tutorial_gives_what_it_shows(second):
     printed = (second / "printed.txt").read_text()
-    for expected in ("Agreement with unifrac on 158 held-out samples", "with 95 % intervals over 80 values of subject",
-                     "The model beside baselines", "158 samples explained"):  # fmt: skip
+    for expected in (
+        "Agreement with unifrac on 158 held-out samples",
+        "with 95 % intervals over 80 values of subject",
+        "The model beside baselines",
+        "158 samples explained",
+    ):
         assert expected in printed, expected
     check_shown(SECOND, printed)
     metrics = json.loads((second / "second/run/metrics.json").read_text())
@@ -142,7 +163,7 @@ def test_the_third_tutorial_gives_what_it_shows(tmp_path, bench_data):
     assert 0.52 < ibs < 0.565
 
 
-# --- reference ---------------------------------------------------------------------------------------------
+# --- reference ---------------------------------------------------------------------------------
 
 
 def documented() -> str:
@@ -157,7 +178,9 @@ def test_every_file_and_column_is_described(second):
         if (
             path.is_dir()
             or "tensorboard" in path.parts
-            or (path.suffix in (".svg", ".png") and path.with_suffix(".svg").is_file())  # the row of `figures/`
+            or (
+                path.suffix in (".svg", ".png") and path.with_suffix(".svg").is_file()
+            )  # the row of `figures/`
             or path.parent.name == "second"
             or path.name == ".lock"
         ):
@@ -198,8 +221,12 @@ def test_make_has_every_target_and_variable_that_a_page_names():
         named += re.findall(r"`make ([^`\n]+)`|(?m:^    make ([^#\n]+))", text)
     commands = [re.sub(r'"[^"]*"', "", first or second).split() for first, second in named]
     assert len(commands) > 40
-    assert {words[0] for words in commands if words[0].islower() and "*" not in words[0]} <= set(targets)
-    assert {word.split("=")[0] for words in commands for word in words[1:] if "=" in word} <= set(variables)
+    assert {words[0] for words in commands if words[0].islower() and "*" not in words[0]} <= set(
+        targets
+    )
+    assert {word.split("=")[0] for words in commands for word in words[1:] if "=" in word} <= set(
+        variables
+    )
 
 
 def test_the_reference_names_every_option():
@@ -211,7 +238,7 @@ def test_the_reference_names_every_option():
             assert f"| `{option.name}`" in sections[name], (name, option.name)
 
 
-# --- the site ----------------------------------------------------------------------------------------------
+# --- the site ----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -220,11 +247,18 @@ def test_the_site_builds_without_a_warning(tmp_path):
     pytest.importorskip("furo", reason="the extra docs is not installed")
     source = shutil.copytree(DOCS, tmp_path / "docs", ignore=shutil.ignore_patterns("build"))
     # Pages name files of the examples.
-    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    shutil.copytree(
+        ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+    }
     options = ["-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q"]
     command = [sys.executable, *options, str(source), str(tmp_path / "html")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     home = (tmp_path / "html" / "index.html").read_text()
-    assert not re.search(r'<(?:script|link|img)[^>]*(?:src|href)="https?:', home), "nothing is loaded from elsewhere"
+    assert not re.search(r'<(?:script|link|img)[^>]*(?:src|href)="https?:', home), (
+        "nothing is loaded from elsewhere"
+    )

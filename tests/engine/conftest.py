@@ -13,12 +13,18 @@ class Doubling(Task):
 
     def __init__(self, seed: int = 0, size: int = 16) -> None:
         torch.manual_seed(seed)
-        self.model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+        self.model = torch.nn.Sequential(
+            torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3)
+        )
         self.batches_per_epoch, self.loss_names, self.size = 5, ("error",), size
 
     def batches(self, epoch: int, skip: int):
         for number in range(skip, self.batches_per_epoch):
-            yield [torch.randn(self.size, 3, generator=torch.Generator().manual_seed(100 * epoch + number))]
+            yield [
+                torch.randn(
+                    self.size, 3, generator=torch.Generator().manual_seed(100 * epoch + number)
+                )
+            ]
 
     def losses(self, network: torch.nn.Module, batch: torch.Tensor) -> Terms:
         return {"error": ((network(batch) - 2 * batch).square().sum(), torch.tensor(batch.numel()))}

@@ -1,4 +1,6 @@
-"""Checkpoints: read as they were written, the newest undamaged one found, and saved when it is time."""
+"""Checkpoints: read as they were written, the newest undamaged one found, and saved when it is
+time.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ from aam.errors import InputError
 
 
 def state_of(step: int) -> State:
-    tensors = {"model.a": torch.arange(4.0) + step, "model.b.c": torch.tensor(True), "best.a": torch.zeros(0)}
+    tensors = {
+        "model.a": torch.arange(4.0) + step,
+        "model.b.c": torch.tensor(True),
+        "best.a": torch.zeros(0),
+    }
     return State(tensors, {"step": step}, {"metrics.jsonl": "é\n"})
 
 
@@ -22,8 +28,12 @@ def folders_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def manager_of(folder: Path, minutes: float = 0.0, signals: Signals | None = None) -> CheckpointManager:
-    return CheckpointManager(folder, RunConfig(checkpoint_minutes=minutes, keep_checkpoints=2), signals or Signals())
+def manager_of(
+    folder: Path, minutes: float = 0.0, signals: Signals | None = None
+) -> CheckpointManager:
+    return CheckpointManager(
+        folder, RunConfig(checkpoint_minutes=minutes, keep_checkpoints=2), signals or Signals()
+    )
 
 
 def test_a_state_is_read_as_it_was_written(tmp_path):
@@ -65,14 +75,20 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path, caplog, name, d
         manager.maybe_save(step, lambda step=step: state_of(step))
     path = tmp_path / "step-2" / name
     blob = path.read_bytes()
-    path.write_bytes({"flip": bytes([blob[0] ^ 1]) + blob[1:], "cut": blob[: len(blob) // 2], "remove": b""}[damage])
+    path.write_bytes(
+        {"flip": bytes([blob[0] ^ 1]) + blob[1:], "cut": blob[: len(blob) // 2], "remove": b""}[
+            damage
+        ]
+    )
     if damage == "remove":
         path.unlink()
     assert load_latest(tmp_path).facts["step"] == 1
     assert name in caplog.text
     assert "the checkpoint before it is tried" in caplog.text
     manager.maybe_save(3, lambda: state_of(3))
-    assert folders_in(tmp_path) == ["damaged-step-2", "step-1", "step-3"], "the damaged one does not count"
+    assert folders_in(tmp_path) == ["damaged-step-2", "step-1", "step-3"], (
+        "the damaged one does not count"
+    )
 
 
 def test_going_back_removes_what_came_later(tmp_path):
@@ -85,7 +101,9 @@ def test_going_back_removes_what_came_later(tmp_path):
 
 
 @pytest.mark.parametrize("signal_name", ["", "SIGTERM"])
-def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(tmp_path, monkeypatch, caplog, signal_name):
+def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(
+    tmp_path, monkeypatch, caplog, signal_name
+):
     """On a full disk training goes on; after a signal the process says that it failed."""
     manager = manager_of(tmp_path)
     manager.maybe_save(1, lambda: state_of(1))

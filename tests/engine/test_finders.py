@@ -1,4 +1,6 @@
-"""Finders: the largest batch of a simulated memory, the learning-rate range test, and steps that leave no trace."""
+"""Finders: the largest batch of a simulated memory, the learning-rate range test, and steps that
+leave no trace.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ import torch
 
 from aam.device.rng import random_state
 from aam.engine import finders
-from aam.engine.finders import StepRunner, largest_batch, learning_rate_curve, suggested_learning_rate
+from aam.engine.finders import (
+    StepRunner,
+    largest_batch,
+    learning_rate_curve,
+    suggested_learning_rate,
+)
 from aam.engine.optimizer import make_optimizer
 from aam.engine.task import Terms
 from tests.engine.conftest import Doubling, options, same
@@ -44,7 +51,7 @@ def snapshot(runner: StepRunner) -> dict[str, torch.Tensor]:
     return copy.deepcopy(tensors | random_state(CPU))
 
 
-# --- single steps ----------------------------------------------------------------------------------------------
+# --- single steps ------------------------------------------------------------------------------
 
 
 def test_steps_learn_and_their_losses_are_kept(runner):
@@ -71,7 +78,7 @@ def test_restored_leaves_nothing_behind_even_after_an_error(runner):
     assert all(parameter.grad is None for parameter in runner.model.parameters())
 
 
-# --- the largest batch -----------------------------------------------------------------------------------------
+# --- the largest batch -------------------------------------------------------------------------
 
 
 class Memory:
@@ -93,7 +100,9 @@ def test_the_largest_batch_is_found_by_growth_and_bisection(runner, monkeypatch,
     fits = largest_batch(runner, memory.peak, base + 1000 + 100 * 23, 36)
     assert 22 <= max(fits) <= 23
     assert memory.tried[:5] == [1, 2, 4, 8, 16]
-    assert max(memory.tried) <= 23, "nothing that does not fit is tried where memory grows as it did"
+    assert max(memory.tried) <= 23, (
+        "nothing that does not fit is tried where memory grows as it did"
+    )
     assert fits == {size: base + 1000 + 100 * size for size in memory.tried}
 
 
@@ -108,7 +117,7 @@ def test_a_device_that_is_full_ends_the_growth_and_other_errors_pass(runner):
         largest_batch(runner, lambda size: 1 // 0, 10**15, 36)
 
 
-# --- the learning rate -----------------------------------------------------------------------------------------
+# --- the learning rate -------------------------------------------------------------------------
 
 
 def test_the_range_test_tries_rates_from_too_small_to_too_large(runner):
@@ -133,9 +142,13 @@ def test_the_range_test_ends_where_the_loss_diverges():
             return batch
 
     task = Diverging()
-    curve = learning_rate_curve(StepRunner(task, make_optimizer(task.model, options())), batches(task), 30)
+    curve = learning_rate_curve(
+        StepRunner(task, make_optimizer(task.model, options())), batches(task), 30
+    )
     assert len(curve) == 10
 
 
 def test_the_suggested_rate_is_a_third_of_the_best():
-    assert suggested_learning_rate([(1e-3, 2.0), (1e-2, 1.0), (1e-1, 3.0)]) == pytest.approx(1e-2 / 3)
+    assert suggested_learning_rate([(1e-3, 2.0), (1e-2, 1.0), (1e-1, 3.0)]) == pytest.approx(
+        1e-2 / 3
+    )

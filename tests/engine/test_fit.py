@@ -1,4 +1,6 @@
-"""A task that is trained in a run directory: models, resume after a kill, and a run that is finished."""
+"""A task that is trained in a run directory: models, resume after a kill, and a run that is
+finished.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Slow(Doubling):
 
 def run(folder: Path, pause: float = 0.0, epochs: int = EPOCHS, lr: float = 0.02) -> int:
     train = TrainingOptions(epochs=epochs, lr=lr, patience=0)
-    runtime = RunConfig(output_dir=folder, device="cpu", threads=1, checkpoint_minutes=0.0, resume_from="auto")
+    runtime = RunConfig(
+        output_dir=folder, device="cpu", threads=1, checkpoint_minutes=0.0, resume_from="auto"
+    )
 
     def work(run, device, inputs):
         task = Slow()
@@ -55,7 +59,9 @@ def run(folder: Path, pause: float = 0.0, epochs: int = EPOCHS, lr: float = 0.02
         best = fit_and_save(lambda: task, train, run, run.path, "doubling", {"size": 3})
         return {"size": best.facts["size"], "best_epoch": best.facts["best_epoch"]}
 
-    prepare = plan_with_device(Config(train, runtime), runtime, {}, training_outputs(), lambda device: None, work)
+    prepare = plan_with_device(
+        Config(train, runtime), runtime, {}, training_outputs(), lambda device: None, work
+    )
     return run_command("double", runtime, prepare)
 
 
@@ -79,9 +85,14 @@ def test_inputs_are_read_before_an_earlier_run_is_removed(tmp_path):
 def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_bits(tmp_path):
     assert run(tmp_path / "whole") == FINISHED
     folder = str(tmp_path / "killed")
-    source = f"from tests.engine.test_fit import run; from pathlib import Path; run(Path({folder!r}), 0.02)"
+    source = (
+        "from tests.engine.test_fit import run; from pathlib import Path; "
+        f"run(Path({folder!r}), 0.02)"
+    )
     path = os.pathsep.join((str(Path(__file__).parents[2]), os.environ["PYTHONPATH"]))
-    process = subprocess.Popen([sys.executable, "-c", source], env={**os.environ, "PYTHONPATH": path})
+    process = subprocess.Popen(
+        [sys.executable, "-c", source], env={**os.environ, "PYTHONPATH": path}
+    )
     while not find_checkpoints(tmp_path / "killed" / "checkpoints"):
         assert process.poll() is None
         time.sleep(0.05)
@@ -103,7 +114,9 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_bits(tmp_path):
 
 def test_it_is_said_when_no_epoch_was_better_than_the_start(tmp_path, monkeypatch):
     lines: list[str] = []
-    monkeypatch.setattr(logging.getLogger("aam"), "info", lambda text, *values: lines.append(text % values))
+    monkeypatch.setattr(
+        logging.getLogger("aam"), "info", lambda text, *values: lines.append(text % values)
+    )
     for name, epochs, lr in (("learns", 3, 0.02), ("does-not", 3, 1e-30), ("no-network", 0, 0.02)):
         lines.clear()
         assert run(tmp_path / name, epochs=epochs, lr=lr) == FINISHED
@@ -112,16 +125,23 @@ def test_it_is_said_when_no_epoch_was_better_than_the_start(tmp_path, monkeypatc
             said
             == {
                 "learns": ["3 of 3"],
-                "does-not": ["0 of 3, the start: no epoch made the network better on the validation samples"],
+                "does-not": [
+                    "0 of 3, the start: no epoch made the network better on the validation samples"
+                ],
                 "no-network": [],
             }[name]
         ), lines
-        assert any(line.endswith("samples per step") for line in lines), "one device, and no accumulation"
+        assert any(line.endswith("samples per step") for line in lines), (
+            "one device, and no accumulation"
+        )
 
 
 def test_options_that_were_removed_since_do_not_keep_a_run_from_going_on(caplog):
     now = {"inputs": {}, "config": {"train": {"batch_size": 4, "lr": 0.1}}}
-    before = {"inputs": {}, "config": {"train": {"batch_size": 4, "lr": 0.1, "pipeline": True}, "prepare": "x"}}
+    before = {
+        "inputs": {},
+        "config": {"train": {"batch_size": 4, "lr": 0.1, "pipeline": True}, "prepare": "x"},
+    }
     with caplog.at_level("INFO", "aam"):
         check_same(before, now)
     (record,) = caplog.records

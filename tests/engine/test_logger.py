@@ -1,4 +1,6 @@
-"""Metrics as lines that survive, in TensorBoard's files and in trackers, which end no run where they fail."""
+"""Metrics as lines that survive, in TensorBoard's files and in trackers, which end no run where
+they fail.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,14 @@ def step(number: int) -> dict:
 
 
 def epoch(number: int) -> dict:
-    return {"event": "epoch", "epoch": number, "best": 1, "train_loss": 2.0, "val_loss": 1.5, "samples_per_s": 3.0}
+    return {
+        "event": "epoch",
+        "epoch": number,
+        "best": 1,
+        "train_loss": 2.0,
+        "val_loss": 1.5,
+        "samples_per_s": 3.0,
+    }
 
 
 def test_records_are_lines_and_scalars(tmp_path, caplog):
@@ -33,10 +42,15 @@ def test_records_are_lines_and_scalars(tmp_path, caplog):
         logger.record({"event": "step", "step": 9, "lr": 0.1})
         logger.record(step(10))
         logger.record(epoch(1))
-    assert [(record["event"], record["step"]) for record in records(tmp_path)] == [("step", 10), ("epoch", 10)]
+    assert [(record["event"], record["step"]) for record in records(tmp_path)] == [
+        ("step", 10),
+        ("epoch", 10),
+    ]
     board = EventAccumulator(str(tmp_path / "tensorboard"))
     board.Reload()
-    assert [(event.step, event.value) for event in board.Scalars("step/train_loss")] == [(10, pytest.approx(0.1))]
+    assert [(event.step, event.value) for event in board.Scalars("step/train_loss")] == [
+        (10, pytest.approx(0.1))
+    ]
     assert board.Scalars("epoch/val_loss")[0].value == 1.5
 
 
@@ -76,21 +90,42 @@ def test_lines_that_could_not_be_written_are_written_later(tmp_path, monkeypatch
     assert [record["event"] for record in records(tmp_path)] == ["step", "epoch", "step"]
 
 
-# --- trackers hold what metrics.jsonl holds, also after a run was resumed --------------------------------------------
+# --- trackers hold what metrics.jsonl holds, also after a run was resumed ----------------------
 
 RECORDS = [
     {"event": "step", "step": 10, "epoch": 1, "train_loss": 0.5, "seconds": 0.25},
-    {"event": "epoch", "step": 12, "epoch": 1, "val_loss": 0.75, "val_r2": math.nan, "seconds": 0.5, "note": "text"},
-    {"event": "epoch", "step": 24, "epoch": 2, "val_loss": 0.625, "val_r2": 0.125, "seconds": 1.0, "note": ""},
+    {
+        "event": "epoch",
+        "step": 12,
+        "epoch": 1,
+        "val_loss": 0.75,
+        "val_r2": math.nan,
+        "seconds": 0.5,
+        "note": "text",
+    },
+    {
+        "event": "epoch",
+        "step": 24,
+        "epoch": 2,
+        "val_loss": 0.625,
+        "val_r2": 0.125,
+        "seconds": 1.0,
+        "note": "",
+    },
 ]
-EXPECTED = {(name, record["step"]): value for record in RECORDS for name, value in metrics_of(record).items()}
+EXPECTED = {
+    (name, record["step"]): value
+    for record in RECORDS
+    for name, value in metrics_of(record).items()
+}
 
 # Finds the metrics of the one offline run below the folder.
 READ_WANDB = """
 from wandb.proto.wandb_internal_pb2 import Record
 (path,) = Path("wandb").glob("offline-run-*/*.wandb")
 data, place, found, parts = path.read_bytes(), 7, [], b""
-# The format of LevelDB's log: blocks of 32 KiB; before each record 4 bytes of checksum, 2 of length, 1 of kind.
+# The format of LevelDB's log: blocks of 32 KiB; before each record 4 bytes of checksum, 2 of
+# length, 1 of kind.
 while place < len(data):
     if 32768 - place % 32768 < 7:
         place += 32768 - place % 32768
@@ -114,8 +149,11 @@ def needs(module: str, extra: str = ""):
     return pytest.mark.skipif(absent, reason=f"{module} is not installed: {remedy}")
 
 
-def run_apart(folder: Path, name: str, reader: str, later: str = "") -> dict[tuple[str, int], float]:
-    """Track RECORDS, the first of them as those of an interrupted run, in a process of its own; return what is read.
+def run_apart(
+    folder: Path, name: str, reader: str, later: str = ""
+) -> dict[tuple[str, int], float]:
+    """Track RECORDS, the first of them as those of an interrupted run, in a process of its own;
+    return what is read.
 
     `reader` finds it in that process, `later` in another one after its end.
     """
@@ -134,12 +172,20 @@ found = []
 {reader}
 print("READ" + json.dumps(found))
 """
-    source_later = f"import json\nfrom pathlib import Path\n{later}\nprint('READ' + json.dumps(found))"
+    source_later = (
+        f"import json\nfrom pathlib import Path\n{later}\nprint('READ' + json.dumps(found))"
+    )
     (folder / "records.json").write_text(json.dumps(RECORDS))
-    done = subprocess.run([sys.executable, "-c", source], cwd=folder, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", source], cwd=folder, capture_output=True, text=True, check=True
+    )
     if later:
         done = subprocess.run(
-            [sys.executable, "-c", source_later], cwd=folder, capture_output=True, text=True, check=True
+            [sys.executable, "-c", source_later],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=True,
         )
     return {(name, step): value for name, step, value in json.loads(done.stdout.split("READ")[1])}
 

@@ -10,17 +10,23 @@ from aam.engine.options import TrainingOptions
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("adamw", torch.optim.AdamW), ("adam", torch.optim.Adam), ("sgd", torch.optim.SGD)]
+    ("name", "kind"),
+    [("adamw", torch.optim.AdamW), ("adam", torch.optim.Adam), ("sgd", torch.optim.SGD)],
 )
 def test_only_trainable_matrices_decay(name, kind):
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2), torch.nn.Linear(2, 2))
     model[2].requires_grad_(False)
     optimizer = make_optimizer(model, TrainingOptions(optimizer=name, weight_decay=0.25, lr=0.125))
     assert type(optimizer) is kind
-    decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    decay = {
+        id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]
+    }
     assert decay == {
-        id(model[0].weight): 0.25, id(model[0].bias): 0.0, id(model[1].weight): 0.0, id(model[1].bias): 0.0
-    }  # fmt: skip
+        id(model[0].weight): 0.25,
+        id(model[0].bias): 0.0,
+        id(model[1].weight): 0.0,
+        id(model[1].bias): 0.0,
+    }
     assert all(group["lr"] == 0.125 for group in optimizer.param_groups)
 
 
@@ -31,7 +37,9 @@ def test_the_state_is_keyed_by_parameter_names_and_can_be_loaded():
         model(torch.ones(4, 3)).square().sum().backward()
         optimizer.step()
     state = optimizer_state(optimizer, model)
-    assert set(state) == {f"{n}:{k}" for n in model.state_dict() for k in ("step", "exp_avg", "exp_avg_sq")}
+    assert set(state) == {
+        f"{n}:{k}" for n in model.state_dict() for k in ("step", "exp_avg", "exp_avg_sq")
+    }
     restored = make_optimizer(model, TrainingOptions())
     load_optimizer_state(restored, model, state)
     loaded = optimizer_state(restored, model)

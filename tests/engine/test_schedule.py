@@ -62,9 +62,16 @@ def optimizer() -> torch.optim.Optimizer:
 
 def test_restarts_are_those_of_torch(optimizer):
     config = TrainingOptions(
-        scheduler="cosine_restarts", scheduler_t0=2, scheduler_t_mult=3, scheduler_eta_min=0.01, lr=0.2, warmup_steps=0
+        scheduler="cosine_restarts",
+        scheduler_t0=2,
+        scheduler_t_mult=3,
+        scheduler_eta_min=0.01,
+        lr=0.2,
+        warmup_steps=0,
     )
-    schedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 2 * 5, 3, eta_min=0.01)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(
+        optimizer, 2 * 5, 3, eta_min=0.01
+    )
     expected = rates_of(schedule, optimizer, 150)
     assert [learning_rate(config, step, 150, 5) for step in range(150)] == pytest.approx(expected)
     assert expected[10] == expected[40] == 0.2, "periods of 10, 30, 90 steps"
@@ -78,7 +85,9 @@ def test_one_cycle_rises_once_and_ends_low(optimizer, total):
     """Failure 2 of the predecessor; with accumulation, `total` counts steps of the optimizer."""
     config = TrainingOptions(scheduler="onecycle", lr=0.2)
     rates = [learning_rate(config, step, total) for step in range(total + 5)]
-    assert rates[0] == pytest.approx(0.2 / 25 if total > 3 else 0.2), "three steps are too few to rise"
+    assert rates[0] == pytest.approx(0.2 / 25 if total > 3 else 0.2), (
+        "three steps are too few to rise"
+    )
     assert rates[total - 1 :] == pytest.approx([0.2 / 25e4] * 6)
     assert max(rates) <= 0.2
     if total == 57:
@@ -87,6 +96,12 @@ def test_one_cycle_rises_once_and_ends_low(optimizer, total):
 
 
 def test_plateau_lowers_down_to_a_floor():
-    config = TrainingOptions(scheduler="plateau", lr=0.2, warmup_steps=2, scheduler_factor=0.1, scheduler_min_lr=1e-3)
-    assert [learning_rate(config, step, 50) for step in (0, 1, 2, 49)] == pytest.approx([0.1, 0.2, 0.2, 0.2])
-    assert [learning_rate(config, 9, 50, 1, k) for k in range(5)] == pytest.approx([0.2, 0.02, 2e-3, 1e-3, 1e-3])
+    config = TrainingOptions(
+        scheduler="plateau", lr=0.2, warmup_steps=2, scheduler_factor=0.1, scheduler_min_lr=1e-3
+    )
+    assert [learning_rate(config, step, 50) for step in (0, 1, 2, 49)] == pytest.approx(
+        [0.1, 0.2, 0.2, 0.2]
+    )
+    assert [learning_rate(config, 9, 50, 1, k) for k in range(5)] == pytest.approx(
+        [0.2, 0.02, 2e-3, 1e-3, 1e-3]
+    )

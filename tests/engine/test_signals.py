@@ -1,4 +1,6 @@
-"""Signals: training saves after its step and ends; a second signal ends the process; child processes ignore both."""
+"""Signals: training saves after its step and ends; a second signal ends the process; child
+processes ignore both.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def test_a_second_signal_ends_the_process_at_once():
             os.kill(os.getpid(), signal.SIGTERM)
             print("never")
     """
-    process = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+    process = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=False
+    )
     assert (process.returncode, process.stdout) == (1, "SIGTERM\n")
 
 

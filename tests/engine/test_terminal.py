@@ -1,4 +1,6 @@
-"""What a person sees: log lines above one bar, on terminals of every width, and plain lines elsewhere."""
+"""What a person sees: log lines above one bar, on terminals of every width, and plain lines
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 PATH = "/scratch/" + "a-folder-of-a-long-name/" * 6 + "report.html"
-MESSAGES = [f"train epoch {each}/6: train_loss 0.{each}234, val_loss 0.5, {9 - each} s left" for each in range(6)]
+MESSAGES = [
+    f"train epoch {each}/6: train_loss 0.{each}234, val_loss 0.5, {9 - each} s left"
+    for each in range(6)
+]
 MESSAGES += [f"all tables: {PATH}"]
 
 SOURCE = f"""
@@ -35,7 +40,11 @@ with ProgressBar("train fold 3, epoch 1/6", 700) as bar:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "FORCE_COLOR")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("NO_COLOR", "COLUMNS", "FORCE_COLOR")
+    }
     return {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **variables}
 
 
@@ -43,7 +52,9 @@ def on_a_terminal(width: int, **variables: str) -> str:
     """What a process writes to standard error where that is a terminal of `width` columns."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-    process = subprocess.Popen([sys.executable, "-c", SOURCE], stderr=theirs, env=environment(**variables))
+    process = subprocess.Popen(
+        [sys.executable, "-c", SOURCE], stderr=theirs, env=environment(**variables)
+    )
     os.close(theirs)
     written = b""
     while True:
@@ -86,7 +97,9 @@ def test_lines_stand_whole_above_one_bar_that_goes(width):
     shown = screen(written)
     assert not any("━" in line for line in shown), "and none is left"
     assert all(len(line) <= width for line in shown if PATH not in line)
-    assert " ".join(" ".join(shown).split()) == " ".join(MESSAGES), "each message once, no word broken"
+    assert " ".join(" ".join(shown).split()) == " ".join(MESSAGES), (
+        "each message once, no word broken"
+    )
 
 
 def test_no_color_and_dumb_terminals_have_words_only():
@@ -98,6 +111,12 @@ def test_no_color_and_dumb_terminals_have_words_only():
 
 
 def test_a_pipe_has_one_plain_line_for_each_message():
-    done = subprocess.run([sys.executable, "-c", SOURCE], capture_output=True, text=True, env=environment(), check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SOURCE],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=True,
+    )
     assert done.stderr.splitlines() == MESSAGES
     assert done.stdout == ""

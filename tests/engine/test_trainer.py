@@ -1,4 +1,6 @@
-"""The engine on a task of ten lines, which knows no microbes: resume, ranks, averages, parts, warnings of a loop."""
+"""The engine on a task of ten lines, which knows no microbes: resume, ranks, averages, parts,
+warnings of a loop.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def test_training_lowers_the_loss_and_keeps_the_best():
     assert trainer.progress.best == min(losses)
 
 
-@pytest.mark.parametrize("changes", [{}, {"ema_decay": 0.8}, {"optimizer": "sgd", "gradient_accumulation_steps": 2}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"ema_decay": 0.8}, {"optimizer": "sgd", "gradient_accumulation_steps": 2}]
+)
 def test_a_run_that_goes_on_ends_with_the_same_bits(tmp_path, changes):
     whole = Trainer(Doubling(), options(**changes), RunConfig())
     whole.after_step = lambda trainer: save(tmp_path / str(trainer.progress.step), trainer.state())
@@ -83,10 +87,14 @@ def test_two_ranks_are_one_and_nothing_of_microbes_is_imported(run_ranks, tmp_pa
     for name, value in load_file(path).items():
         torch.testing.assert_close(value, alone.last_weights[name], rtol=1e-5, atol=1e-6)
     modules = json.loads(path.with_suffix(".json").read_text())
-    assert not [name for name in modules if name.startswith(("aam.data", "aam.model", "aam.training", "aam.config"))]
+    assert not [
+        name
+        for name in modules
+        if name.startswith(("aam.data", "aam.model", "aam.training", "aam.config"))
+    ]
 
 
-# --- gradients clipped apart and changes after each step -------------------------------------------------------------
+# --- gradients clipped apart and changes after each step ---------------------------------------
 
 
 def test_each_part_is_clipped_to_its_own_norm():
@@ -123,7 +131,7 @@ def test_a_task_may_change_the_model_after_each_step_before_the_state_is_saved()
     assert events == ["change", "save"] * 5
 
 
-# --- the watchdog of a loop ------------------------------------------------------------------------------------------
+# --- the watchdog of a loop --------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -138,7 +146,9 @@ def watchdog(warnings: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[W
         yield watchdog
 
 
-def test_a_loop_that_stands_still_is_warned_of_each_time_that_it_took_twice_as_long(watchdog, warnings):
+def test_a_loop_that_stands_still_is_warned_of_each_time_that_it_took_twice_as_long(
+    watchdog, warnings
+):
     watchdog.heartbeat("the next batch")
     time.sleep(0.55)
     assert len(warnings) == 2

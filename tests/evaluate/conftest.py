@@ -12,7 +12,9 @@ READS = TargetSpec("reads", "numeric", (), "log-zscore", Scale(2.0, 0.5), bounds
 SITE = TargetSpec("site", "class", ("gut", "oral", "skin"))
 
 
-def table(ids=("a", "007"), notes=("", ""), folds=("", ""), deviations=True, specs=(AGE, SITE)) -> PredictionTable:
+def table(
+    ids=("a", "007"), notes=("", ""), folds=("", ""), deviations=True, specs=(AGE, SITE)
+) -> PredictionTable:
     n, rng = len(ids), np.random.default_rng(0)
     weights = rng.random((n, 3))
     numeric = [spec.name for spec in specs if spec.kind == "numeric"]
@@ -28,13 +30,20 @@ def table(ids=("a", "007"), notes=("", ""), folds=("", ""), deviations=True, spe
     )
 
 
-def assert_same(actual: PredictionTable, expected: PredictionTable, tolerance: float = 1e-6) -> None:
+def assert_same(
+    actual: PredictionTable, expected: PredictionTable, tolerance: float = 1e-6
+) -> None:
     for name in ("sample_ids", "notes", "folds"):
         assert getattr(actual, name) == getattr(expected, name)
-    specs = [[(spec.name, spec.kind, spec.labels) for spec in table.specs] for table in (actual, expected)]
+    specs = [
+        [(spec.name, spec.kind, spec.labels) for spec in table.specs]
+        for table in (actual, expected)
+    ]
     assert specs[0] == specs[1]
     for part in ("values", "deviations", "probabilities", "derived"):
         one, other = getattr(actual, part), getattr(expected, part)
         assert one.keys() == other.keys()
         for name, values in one.items():
-            np.testing.assert_allclose(values, other[name], rtol=tolerance, atol=0, err_msg=f"{part} of {name}")
+            np.testing.assert_allclose(
+                values, other[name], rtol=tolerance, atol=0, err_msg=f"{part} of {name}"
+            )

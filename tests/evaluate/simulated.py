@@ -10,7 +10,9 @@ from aam.evaluate.target_predictions import TargetPredictions
 
 def predictions_of(truth, predicted, labels=(), **columns) -> TargetPredictions:
     """Predictions of samples that are called 0, 1, ..."""
-    return TargetPredictions(tuple(map(str, range(len(truth)))), truth, predicted, labels, **columns)
+    return TargetPredictions(
+        tuple(map(str, range(len(truth)))), truth, predicted, labels, **columns
+    )
 
 
 def scored(truth, score, labels=("no", "yes"), **columns) -> TargetPredictions:
@@ -18,7 +20,9 @@ def scored(truth, score, labels=("no", "yes"), **columns) -> TargetPredictions:
     return predictions_of(truth, np.stack([1 - score, score], axis=1), labels, **columns)
 
 
-def numeric(error: float, seed: int = 0, samples: int = 200, **columns: np.ndarray) -> TargetPredictions:
+def numeric(
+    error: float, seed: int = 0, samples: int = 200, **columns: np.ndarray
+) -> TargetPredictions:
     """Truth of unit spread and predictions off by `error`."""
     draw = np.random.default_rng(0)
     truth = draw.normal(size=samples)

@@ -1,7 +1,8 @@
-"""Simulated studies without signal, or with a known share of it, on which the statistics of reports are checked.
+"""Simulated studies without signal, or with a known share of it, on which the statistics of reports
+are checked.
 
-Learners of `two_learners`, and the one of `called_better`, are fitted anew in each of five folds; other predictions are
-drawn as they are.
+Learners of `two_learners`, and the one of `called_better`, are fitted anew in each of five folds;
+other predictions are drawn as they are.
 """
 
 from __future__ import annotations
@@ -19,16 +20,25 @@ from tests.evaluate.simulated import predictions_of, scored
 LABELS = {0: (), 2: ("no", "yes")}
 # Metric, its value, samples, positives.
 EDGES = (
-    ("accuracy", 0.9, 10, 5), ("accuracy", 0.9, 20, 10), ("accuracy", 0.9, 40, 20), ("accuracy", 0.95, 40, 20),
-    ("accuracy", 0.98, 100, 50), ("auroc", 0.92, 10, 5), ("auroc", 0.92, 20, 10), ("auroc", 0.92, 40, 20),
-    ("auroc", 0.92, 100, 5), ("auroc", 0.76, 200, 10),
-)  # fmt: skip
+    ("accuracy", 0.9, 10, 5),
+    ("accuracy", 0.9, 20, 10),
+    ("accuracy", 0.9, 40, 20),
+    ("accuracy", 0.95, 40, 20),
+    ("accuracy", 0.98, 100, 50),
+    ("auroc", 0.92, 10, 5),
+    ("auroc", 0.92, 20, 10),
+    ("auroc", 0.92, 40, 20),
+    ("auroc", 0.92, 100, 5),
+    ("auroc", 0.76, 200, 10),
+)
 
 
 def paired_false_positives(studies: int, key: str, groups: int, dominant: bool = False) -> float:
-    """Return how often the paired test tells two equally good predictions apart, whose unequal groups share errors.
+    """Return how often the paired test tells two equally good predictions apart, whose unequal
+    groups share errors.
 
-    If `dominant`, one group has half of all samples, and each prediction has an error of its own for each group.
+    If `dominant`, one group has half of all samples, and each prediction has an error of its own
+    for each group.
     """
     draw = np.random.default_rng([groups, len(key)])
     called = 0
@@ -37,19 +47,25 @@ def paired_false_positives(studies: int, key: str, groups: int, dominant: bool =
         sizes[0] = sizes[1:].sum() if dominant else sizes[0]
         unit = np.repeat(np.arange(groups), sizes)
         size = len(unit)
-        shared, model, other = draw.normal(size=(3, groups))[:, unit] * (1 + dominant) + draw.normal(size=(3, size))
+        shared, model, other = draw.normal(size=(3, groups))[:, unit] * (
+            1 + dominant
+        ) + draw.normal(size=(3, size))
         if key == "mae":
             truth, values = np.zeros(size), (shared + model, shared + other)
         else:
             truth = draw.integers(2, size=groups)[unit]
-            scores = [1 / (1 + np.exp(-(2 * truth - 1) - shared - values)) for values in (model, other)]
+            scores = [
+                1 / (1 + np.exp(-(2 * truth - 1) - shared - values)) for values in (model, other)
+            ]
             values = tuple(np.stack([1 - score, score], axis=1) for score in scores)
         given = predictions_of(truth, values[0], LABELS[0 if key == "mae" else 2], groups=unit)
         called += paired_p(given, values[1], key, study) <= SIGNIFICANT
     return called / studies
 
 
-def edge_study(draw: np.random.Generator, key: str, value: float, samples: int, positives: int) -> TargetPredictions:
+def edge_study(
+    draw: np.random.Generator, key: str, value: float, samples: int, positives: int
+) -> TargetPredictions:
     """Return predictions whose expected accuracy or AUROC is such a value, of so many samples."""
     truth = (np.arange(samples) < positives).astype(np.int64)
     if key == "accuracy":
@@ -59,22 +75,32 @@ def edge_study(draw: np.random.Generator, key: str, value: float, samples: int, 
     return scored(truth, score)
 
 
-def edge_coverage(studies: int, key: str, value: float, samples: int, positives: int) -> tuple[float, float]:
-    """Return how often the interval of accuracy or AUROC holds the value that predictions have, and the least width."""
+def edge_coverage(
+    studies: int, key: str, value: float, samples: int, positives: int
+) -> tuple[float, float]:
+    """Return how often the interval of accuracy or AUROC holds the value that predictions have, and
+    the least width.
+    """
     draw, limits = np.random.default_rng([samples, positives]), []
     for study in range(studies):
         given = edge_study(draw, key, value, samples, positives)
         found = intervals.resample_metrics(
-            given.measure if key == "accuracy" else ranked_auroc, given.truth, given.predicted, given.resampling_units,
-            study, 500,
-        )  # fmt: skip
+            given.measure if key == "accuracy" else ranked_auroc,
+            given.truth,
+            given.predicted,
+            given.resampling_units,
+            study,
+            500,
+        )
         one = intervals.intervals(given, {key: found[key]})[key]
         limits.append((one.low, one.high))
     low, high = np.transpose(limits)
     return float(np.mean((low <= value) & (value <= high))), float(np.min(high - low))
 
 
-def ranked_auroc(truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+def ranked_auroc(
+    truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray
+) -> dict[str, np.ndarray]:
     """The AUROC alone, which is faster than all metrics."""
     return metrics.weighted_auroc(truth == 1, predicted[:, 1], weights)
 
@@ -86,7 +112,9 @@ CHANCE_STUDIES = ((300, 15, None), (200, 20, None), (100, 50, None), (300, 15, 6
 def labelled_study(
     draw: np.random.Generator, samples: int, positives: int, groups: int | None
 ) -> tuple[TargetPredictions, np.ndarray]:
-    """Return samples in five folds of whole groups, which share a class, and 30 numbers of each that say nothing."""
+    """Return samples in five folds of whole groups, which share a class, and 30 numbers of each
+    that say nothing.
+    """
     units = groups or samples
     unit = np.arange(samples) * units // samples
     case = draw.permutation(units) < round(positives * units / samples)
@@ -98,10 +126,14 @@ def labelled_study(
     return given, inputs
 
 
-def called_better(studies: int, samples: int, positives: int, groups: int | None, shift: float = 0.0) -> float:
-    """Return how often a learner of noise is called better than chance or, with a `shift`, fixed scores are.
+def called_better(
+    studies: int, samples: int, positives: int, groups: int | None, shift: float = 0.0
+) -> float:
+    """Return how often a learner of noise is called better than chance or, with a `shift`, fixed
+    scores are.
 
-    The learner is the mean of one class minus that of the other, of all learners the one whose folds share most.
+    The learner is the mean of one class minus that of the other, of all learners the one whose
+    folds share most.
     """
     draw, called = np.random.default_rng([samples, positives]), 0
     for study in range(studies):
@@ -126,9 +158,11 @@ def _ridge(inputs: np.ndarray, truth: np.ndarray, new: np.ndarray) -> np.ndarray
 def two_learners(
     draw: np.random.Generator, groups: int, signal: float, classes: bool = False
 ) -> tuple[TargetPredictions, np.ndarray]:
-    """Return what two ridge regressions predict in five folds, each from its own equally noisy view of the samples.
+    """Return what two ridge regressions predict in five folds, each from its own equally noisy view
+    of the samples.
 
-    With `classes` they regress the indicator of a number above 0, which is their probability of the second class.
+    With `classes` they regress the indicator of a number above 0, which is their probability of the
+    second class.
     """
     unit = np.repeat(np.arange(groups), 100 // groups)
     size, width = len(unit), 30
@@ -145,8 +179,11 @@ def two_learners(
     return predictions_of(truth, model, LABELS[2 if classes else 0], fold=fold, groups=unit), other
 
 
-def learners_false_positives(studies: int, groups: int, signal: float, key: str = "mae") -> tuple[float, float]:
-    """Return how often two learners that are equally good are told apart, and how often if folds shared nothing.
+def learners_false_positives(
+    studies: int, groups: int, signal: float, key: str = "mae"
+) -> tuple[float, float]:
+    """Return how often two learners that are equally good are told apart, and how often if folds
+    shared nothing.
 
     `key` is mae, accuracy or auroc, which is another metric without folds.
     """
@@ -159,7 +196,9 @@ def learners_false_positives(studies: int, groups: int, signal: float, key: str 
 
 
 def study_with_errors(draw: np.random.Generator, groups: int, dominant: bool) -> TargetPredictions:
-    """Return predictions of unequal groups with an error of their own and errors that grow with the prediction."""
+    """Return predictions of unequal groups with an error of their own and errors that grow with the
+    prediction.
+    """
     sizes = draw.integers(1, 12, groups)
     if dominant:
         sizes[draw.integers(groups)] = 3 * sizes.sum()

@@ -13,7 +13,9 @@ from aam.predict.baselines import Columns, baselines_of
 FEW = ForestConfig(n_estimators=6, n_jobs=1, val_prediction_passes=1)
 IDS = tuple(f"s{row}" for row in range(24))
 SPLITS = tuple(
-    Split(IDS, tuple("test" if row % 3 == fold else "train" for row in range(24)), (str(fold),) * 24)
+    Split(
+        IDS, tuple("test" if row % 3 == fold else "train" for row in range(24)), (str(fold),) * 24
+    )
     for fold in range(2)
 )
 
@@ -22,7 +24,11 @@ AGE, DIET = TargetSpec("age", "numeric"), TargetSpec("diet", "class", ("food", "
 
 def metadata(ages=None) -> Metadata:
     ages = [str(1.5 * row) for row in range(24)] if ages is None else ages
-    columns = {"age": tuple(ages), "diet": ("milk", "food", "food") * 8, "child": tuple("abcdefgh" * 3)}
+    columns = {
+        "age": tuple(ages),
+        "diet": ("milk", "food", "food") * 8,
+        "child": tuple("abcdefgh" * 3),
+    }
     kinds = {"age": "numeric", "diet": "categorical", "child": "categorical"}
     return Metadata(ids=IDS, columns=columns, kinds=kinds)
 

@@ -37,10 +37,19 @@ def test_what_batches_explain_is_said_where_it_is_less_within_one():
     said = between_batches(predictions_of(truth, centre, batch=batch), "run")
     start = "Part of what was learned may be what differs between values of run: R2 is "
     assert re.fullmatch(r"-?0\.\d+ within one, 0\.\d+ over all\.", said.removeprefix(start))
-    assert between_batches(predictions_of(truth, truth + draw.normal(0, 0.01, 150), batch=batch), "run") == ""
-    assert between_batches(predictions_of(truth, centre, batch=np.repeat(["a", ""], 75)), "run") == "", "one batch"
+    assert (
+        between_batches(
+            predictions_of(truth, truth + draw.normal(0, 0.01, 150), batch=batch), "run"
+        )
+        == ""
+    )
+    assert (
+        between_batches(predictions_of(truth, centre, batch=np.repeat(["a", ""], 75)), "run") == ""
+    ), "one batch"
     labels = (batch == "b").astype(int)
-    certain = predictions_of(labels, np.stack([1 - labels, labels], axis=1) * 1.0, ("no", "yes"), batch=batch)
+    certain = predictions_of(
+        labels, np.stack([1 - labels, labels], axis=1) * 1.0, ("no", "yes"), batch=batch
+    )
     generic = "What differs between values of run may be what was learned."
     assert between_batches(certain, "run") == generic
     # Perfect within the one batch that tells, which holds two of a hundred samples.
@@ -53,14 +62,21 @@ def test_what_batches_explain_is_said_where_it_is_less_within_one():
 
 
 def test_a_class_that_has_a_batch_of_its_own_counts_on_neither_side():
-    """Sea water, all of which is in one level, is told from fish perfectly; fish are not told apart."""
+    """Sea water, all of which is in one level, is told from fish perfectly; fish are not told
+    apart.
+    """
     draw = np.random.default_rng(0)
-    truth, batch = np.r_[np.arange(80) % 2, np.full(20, 2)], np.repeat(["spring", "fall", "none"], [40, 40, 20])
+    truth, batch = (
+        np.r_[np.arange(80) % 2, np.full(20, 2)],
+        np.repeat(["spring", "fall", "none"], [40, 40, 20]),
+    )
     probabilities = (
         np.eye(3)[truth] * (truth == 2)[:, None]
         + np.c_[draw.dirichlet([1, 1], 100), np.zeros(100)] * (truth < 2)[:, None]
     )
-    first = batch_sentences(predictions_of(truth, probabilities, ("gut", "skin", "water"), batch=batch), "season")[0]
+    first = batch_sentences(
+        predictions_of(truth, probabilities, ("gut", "skin", "water"), batch=batch), "season"
+    )[0]
     within, over = map(float, re.findall(r"is (0?\.\d+)", first))
     assert abs(within - over) < 0.05, first
 
@@ -82,7 +98,8 @@ def test_auroc_within_batches_counts_pairs_of_one_batch(number: int):
     expected = []
     for k in [1] if number == 2 else range(number):
         pairs = [
-            (probabilities[i, k] > probabilities[j, k]) + 0.5 * (probabilities[i, k] == probabilities[j, k])
+            (probabilities[i, k] > probabilities[j, k])
+            + 0.5 * (probabilities[i, k] == probabilities[j, k])
             for i, j in itertools.product(range(60), range(60))
             if truth[i] == k != truth[j] and batch[i] == batch[j]
         ]
@@ -91,18 +108,23 @@ def test_auroc_within_batches_counts_pairs_of_one_batch(number: int):
 
 
 def test_scores_of_different_folds_are_not_ordered_within_a_batch():
-    """Each fold is perfect and has an offset of its own, which once made three quarters of the pairs of a batch."""
+    """Each fold is perfect and has an offset of its own, which once made three quarters of the
+    pairs of a batch.
+    """
     place = np.arange(40)
     truth, fold, batch = place % 2, place // 20, place // 4 % 2
     score = 0.1 + 0.6 * fold + 0.1 * truth
     given = scored(truth, score, fold=fold, batch=batch)
     assert within_batches(given)["auroc"] == 1
     assert batch_sentences(given, "run")[0] == (
-        "Within a run, of pairs of samples of one run and of different classes, the AUROC is 1.00; over all of these "
+        "Within a run, of pairs of samples of one run and of different classes, the AUROC is "
+        "1.00; over all of these "
         "samples it is 1.00."
     )
     parted = dataclasses.replace(given, fold=truth, batch=batch)
-    assert batch_sentences(parted, "run")[0].startswith("No run holds samples of two classes in one fold:")
+    assert batch_sentences(parted, "run")[0].startswith(
+        "No run holds samples of two classes in one fold:"
+    )
 
 
 def test_a_target_that_differs_between_batches_only_is_said_to_be_one():
@@ -132,4 +154,7 @@ def test_worse_than_the_mean_of_the_batch_is_not_hardly_better():
     draw = np.random.default_rng(0)
     truth, batch = draw.normal(size=60), np.repeat(["a", "b"], 30)
     given = predictions_of(truth, draw.normal(size=60), batch=batch)
-    assert batch_sentences(given, "run")[1] == "Inside a run the model is not seen to do better than that run's mean."
+    assert (
+        batch_sentences(given, "run")[1]
+        == "Inside a run the model is not seen to do better than that run's mean."
+    )

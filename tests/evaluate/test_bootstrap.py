@@ -36,18 +36,24 @@ def test_a_level_that_is_mostly_one_group_has_no_interval():
     mostly = np.where(np.arange(30) < 20, 0, np.arange(30))
     for groups, given in ((alike, True), (mostly, False)):
         predictions = predictions_of(truth, predicted, groups=groups.astype(str))
-        _, values = intervals.metrics_by_level(predictions, np.full(30, "x"), seed=0, repeats=50)["x"]
+        _, values = intervals.metrics_by_level(predictions, np.full(30, "x"), seed=0, repeats=50)[
+            "x"
+        ]
         assert np.isfinite(values["mae"].low) == given
 
 
-# --- intervals and tests -----------------------------------------------------------------------------------
+# --- intervals and tests -----------------------------------------------------------------------
 
 
-def mean_only(truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+def mean_only(
+    truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray
+) -> dict[str, np.ndarray]:
     return {"mean": weights @ (predicted - truth) / weights.sum(axis=1)}
 
 
-def resampled_intervals(measure, truth, predicted, groups, seed=0, repeats=1000) -> dict[str, intervals.Interval]:
+def resampled_intervals(
+    measure, truth, predicted, groups, seed=0, repeats=1000
+) -> dict[str, intervals.Interval]:
     drawn = intervals.resample_metrics(measure, truth, predicted, groups, seed, repeats)
     groups = len(np.unique(groups))
     return {name: intervals.interval(values, groups) for name, values in drawn.items()}
@@ -56,7 +62,9 @@ def resampled_intervals(measure, truth, predicted, groups, seed=0, repeats=1000)
 def test_the_interval_of_a_mean_is_that_of_the_normal():
     draw = np.random.default_rng(0)
     error = draw.normal(size=400)
-    intervals = resampled_intervals(mean_only, np.zeros(400), error, np.arange(400), seed=0, repeats=4000)
+    intervals = resampled_intervals(
+        mean_only, np.zeros(400), error, np.arange(400), seed=0, repeats=4000
+    )
     half = 1.96 * error.std() / 20
     assert intervals["mean"].value == pytest.approx(error.mean())
     assert intervals["mean"].low == pytest.approx(error.mean() - half, abs=0.01)
@@ -64,19 +72,28 @@ def test_the_interval_of_a_mean_is_that_of_the_normal():
 
 
 def test_limits_of_the_calibration_error_hold_it():
-    """Resampling raises it: percentiles of the resamples begin above the error of probabilities that are right."""
+    """Resampling raises it: percentiles of the resamples begin above the error of probabilities
+    that are right.
+    """
     draw = np.random.default_rng(0)
     share = draw.uniform(size=300)
-    truth, probabilities = (draw.uniform(size=300) < share).astype(int), np.stack([1 - share, share], axis=1)
+    truth, probabilities = (
+        (draw.uniform(size=300) < share).astype(int),
+        np.stack([1 - share, share], axis=1),
+    )
     given = predictions_of(truth, probabilities, ("no", "yes"))
-    resampled = intervals.resample_metrics(given.measure, truth, probabilities, given.resampling_units, 0)["ece"]
+    resampled = intervals.resample_metrics(
+        given.measure, truth, probabilities, given.resampling_units, 0
+    )["ece"]
     error = intervals.metrics_with_intervals(given, seed=0)["ece"]
     assert np.percentile(resampled[1:], 20) > error.value
     assert 0 <= error.low < error.value < error.high
 
 
 def test_intervals_resample_groups():
-    """Repeating each sample nine times says nothing new; resampling samples would make it seem so."""
+    """Repeating each sample nine times says nothing new; resampling samples would make it seem
+    so.
+    """
     draw = np.random.default_rng(0)
     error = draw.normal(size=60)
     many = np.repeat(error, 9)
@@ -94,12 +111,23 @@ def test_intervals_resample_groups():
 def test_the_bootstrap_repeats_and_ignores_the_order_of_groups():
     truth, predicted = measured(0)
     groups = np.arange(len(truth)) // 5
-    first = resampled_intervals(metrics.weighted_regression_metrics, truth, predicted, groups, seed=3, repeats=50)
-    again = resampled_intervals(metrics.weighted_regression_metrics, truth, predicted, groups, seed=3, repeats=50)
-    other = resampled_intervals(metrics.weighted_regression_metrics, truth, predicted, groups, seed=4, repeats=50)
+    first = resampled_intervals(
+        metrics.weighted_regression_metrics, truth, predicted, groups, seed=3, repeats=50
+    )
+    again = resampled_intervals(
+        metrics.weighted_regression_metrics, truth, predicted, groups, seed=3, repeats=50
+    )
+    other = resampled_intervals(
+        metrics.weighted_regression_metrics, truth, predicted, groups, seed=4, repeats=50
+    )
     shuffled = np.random.default_rng(0).permutation(len(truth))
     moved = resampled_intervals(
-        metrics.weighted_regression_metrics, truth[shuffled], predicted[shuffled], groups[shuffled], seed=3, repeats=50
+        metrics.weighted_regression_metrics,
+        truth[shuffled],
+        predicted[shuffled],
+        groups[shuffled],
+        seed=3,
+        repeats=50,
     )
     assert first == again
     assert first != other
@@ -110,7 +138,12 @@ def test_a_metric_missing_from_most_resamples_has_no_interval():
     truth = np.array([1] + [0] * 9)
     probabilities = np.full((10, 2), 0.5)
     values = resampled_intervals(
-        metrics.weighted_classification_metrics, truth, probabilities, np.arange(10), seed=0, repeats=200
+        metrics.weighted_classification_metrics,
+        truth,
+        probabilities,
+        np.arange(10),
+        seed=0,
+        repeats=200,
     )
     assert values["auroc"].value == 0.5
     assert math.isfinite(values["accuracy"].low)
@@ -122,9 +155,13 @@ def test_a_metric_missing_from_most_resamples_has_no_interval():
 
 def test_draws_do_not_depend_on_how_many_are_held_at_once(monkeypatch: pytest.MonkeyPatch):
     truth, predicted = measured(0)
-    whole = intervals.resample_metrics(metrics.weighted_regression_metrics, truth, predicted, np.arange(200), 0, 30)
+    whole = intervals.resample_metrics(
+        metrics.weighted_regression_metrics, truth, predicted, np.arange(200), 0, 30
+    )
     monkeypatch.setattr(intervals, "WEIGHTS_AT_ONCE", 7 * 200)
-    parts = intervals.resample_metrics(metrics.weighted_regression_metrics, truth, predicted, np.arange(200), 0, 30)
+    parts = intervals.resample_metrics(
+        metrics.weighted_regression_metrics, truth, predicted, np.arange(200), 0, 30
+    )
     for name, values in whole.items():
         np.testing.assert_allclose(parts[name], values, rtol=1e-12)
 
@@ -140,23 +177,30 @@ def null_study(seed: int, numeric: bool) -> TargetPredictions:
         weights = np.linalg.solve(
             centred.T @ centred + 20 * np.eye(20), centred.T @ (truth[train] - truth[train].mean())
         )
-        predicted[~train] = (inputs[~train] - inputs[train].mean(axis=0)) @ weights + truth[train].mean()
+        predicted[~train] = (inputs[~train] - inputs[train].mean(axis=0)) @ weights + truth[
+            train
+        ].mean()
     if numeric:
         return predictions_of(truth, predicted, fold=fold)
     return scored(truth, np.clip(predicted, -1, 2) / 3 + 1 / 3, fold=fold)
 
 
-@pytest.mark.parametrize(("numeric", "key", "chance"), [(False, "auroc", 0.5), (True, "pearson", 0.0)])
+@pytest.mark.parametrize(
+    ("numeric", "key", "chance"), [(False, "auroc", 0.5), (True, "pearson", 0.0)]
+)
 def test_point_4_without_signal_the_mean_over_folds_is_chance_and_its_interval_covers_it(
     numeric: bool, key: str, chance: float
 ):
     """200 null targets: the pooled metric lies below chance, the mean over folds does not."""
     intervals_of_studies = [
-        intervals.metrics_with_intervals(null_study(seed, numeric), seed, repeats=300) for seed in range(200)
+        intervals.metrics_with_intervals(null_study(seed, numeric), seed, repeats=300)
+        for seed in range(200)
     ]
     values = np.array([metrics[key].value for metrics in intervals_of_studies])
     pooled = np.array([metrics[f"{key}_pooled"].value for metrics in intervals_of_studies])
-    covered = np.mean([metrics[key].low <= chance <= metrics[key].high for metrics in intervals_of_studies])
+    covered = np.mean(
+        [metrics[key].low <= chance <= metrics[key].high for metrics in intervals_of_studies]
+    )
     assert abs(values.mean() - chance) < (0.02 if numeric else 0.01)
     assert pooled.mean() < values.mean()
     assert 0.93 <= covered <= (0.97 if numeric else 1)
@@ -168,17 +212,21 @@ def test_point_4_the_mean_over_folds_is_weighted_by_samples_and_the_pooled_metri
     values = intervals.metrics_with_intervals(given, 0, repeats=20)
     parts = [given.fold == fold for fold in range(5)]
     areas = [metrics.auroc(given.truth[part] == 1, given.predicted[part, 1]) for part in parts]
-    assert values["auroc"].value == pytest.approx(np.average(areas, weights=[part.sum() for part in parts]))
-    assert values["auroc_pooled"].value == pytest.approx(metrics.auroc(given.truth == 1, given.predicted[:, 1]))
+    assert values["auroc"].value == pytest.approx(
+        np.average(areas, weights=[part.sum() for part in parts])
+    )
+    assert values["auroc_pooled"].value == pytest.approx(
+        metrics.auroc(given.truth == 1, given.predicted[:, 1])
+    )
     assert "auroc_pooled" not in intervals.metrics_with_intervals(given.at(parts[1]), 0, repeats=20)
 
 
 def test_point_7_below_six_groups_there_is_no_interval():
     truth, predicted = measured(0, samples=60)
     for groups in (1, 2, 5, 6, 7):
-        interval = resampled_intervals(metrics.weighted_regression_metrics, truth, predicted, np.arange(60) % groups)[
-            "mae"
-        ]
+        interval = resampled_intervals(
+            metrics.weighted_regression_metrics, truth, predicted, np.arange(60) % groups
+        )["mae"]
         assert math.isnan(interval.low) == math.isnan(interval.high) == (groups < 6)
 
 
@@ -192,18 +240,28 @@ def test_a_draw_without_one_of_the_classes_has_no_balanced_accuracy():
 
 
 def six_classes(draw: np.random.Generator, groups: int) -> TargetPredictions:
-    """Groups with about one sample of each class, three of the first, and scores that vary by group."""
+    """Groups with about one sample of each class, three of the first, and scores that vary by
+    group.
+    """
     number = draw.poisson([3, 1, 1, 1, 1, 1], size=(groups, 6))
     group, truth = (np.repeat(which.ravel(), number.ravel()) for which in np.indices((groups, 6)))
-    score = draw.normal(size=(len(truth), 6)) + draw.normal(scale=0.5, size=(groups, 6))[group] + 2.2 * np.eye(6)[truth]
+    score = (
+        draw.normal(size=(len(truth), 6))
+        + draw.normal(scale=0.5, size=(groups, 6))[group]
+        + 2.2 * np.eye(6)[truth]
+    )
     chances = np.exp(2.2 * score)
     chances /= chances.sum(axis=1, keepdims=True)
-    return TargetPredictions(tuple(map(str, group)), truth, chances, tuple("abcdef"), groups=group.astype(str))
+    return TargetPredictions(
+        tuple(map(str, group)), truth, chances, tuple("abcdef"), groups=group.astype(str)
+    )
 
 
 @pytest.mark.parametrize("key", ["auprc", "accuracy", "balanced_accuracy"])
 def test_intervals_of_six_classes_rest_on_the_groups_of_all_of_them(key: str):
-    """Of 15 groups that of AUPRC went from .46 to .99, as if it rested on the rarest class alone."""
+    """Of 15 groups that of AUPRC went from .46 to .99, as if it rested on the rarest class
+    alone.
+    """
     large = six_classes(np.random.default_rng(0), 3000)
     value = metrics.unweighted_metrics(large.measure, large.truth, large.predicted)[key]
     studies = (six_classes(np.random.default_rng(seed), 15) for seed in range(1, 81))
@@ -212,11 +270,13 @@ def test_intervals_of_six_classes_rest_on_the_groups_of_all_of_them(key: str):
     assert np.mean([one.high - one.low for one in found]) < 0.25
 
 
-# --- shares near the edge ----------------------------------------------------------------------------------
+# --- shares near the edge ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("right", "samples"), [(10, 10), (9, 10), (37, 40), (0, 8)])
-def test_the_interval_of_an_accuracy_of_single_samples_is_the_exact_one_of_a_binomial(right: int, samples: int):
+def test_the_interval_of_an_accuracy_of_single_samples_is_the_exact_one_of_a_binomial(
+    right: int, samples: int
+):
     truth = np.zeros(samples, np.int64)
     predicted = np.eye(2)[(np.arange(samples) >= right).astype(int)]
     given = predictions_of(truth, predicted, ("a", "b"))
@@ -226,10 +286,16 @@ def test_the_interval_of_an_accuracy_of_single_samples_is_the_exact_one_of_a_bin
 
 
 def test_the_interval_of_a_share_counts_groups_where_their_samples_are_alike_and_samples_where_not():
-    """Forty groups of ten samples: errors of whole groups say as much as 40 samples, single errors nearly as 400."""
+    """Forty groups of ten samples: errors of whole groups say as much as 40 samples, single errors
+    nearly as 400.
+    """
     unit = np.arange(400) // 10
     widths = {}
-    for kind, wrong in (("groups", unit % 5 == 0), ("samples", np.arange(400) % 5 == 0), ("none", unit < 0)):
+    for kind, wrong in (
+        ("groups", unit % 5 == 0),
+        ("samples", np.arange(400) % 5 == 0),
+        ("none", unit < 0),
+    ):
         predicted = np.eye(2)[wrong.astype(int)]
         given = predictions_of(np.zeros(400, np.int64), predicted, ("a", "b"), groups=unit)
         found = intervals.metrics_with_intervals(given, 0)["accuracy"]
@@ -241,7 +307,9 @@ def test_the_interval_of_a_share_counts_groups_where_their_samples_are_alike_and
 
 
 def test_no_interval_is_without_width():
-    """A run printed `AUROC 1.00 (1.00, 1.00)` for four positives, which could well be 0.8 of new ones."""
+    """A run printed `AUROC 1.00 (1.00, 1.00)` for four positives, which could well be 0.8 of new
+    ones.
+    """
     truth = (np.arange(40) < 4).astype(np.int64)
     given = predictions_of(truth, np.eye(2)[truth] * 0.8 + 0.1, ("a", "b"))
     found = intervals.metrics_with_intervals(given, 0)
@@ -252,12 +320,18 @@ def test_no_interval_is_without_width():
     assert math.isnan(exact["mae"].low)
 
 
-@pytest.mark.parametrize(("columns", "words"), [
-    ({"groups": np.arange(100) % 8}, "8 groups only"),
-    ({"truth": (np.arange(100) < 5).astype(np.int64)}, "5 groups of the class 'case' only"),
-    ({"groups": np.maximum(np.arange(100), 59)}, "one group above all, which has 60 % of the samples"),
-    ({}, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"groups": np.arange(100) % 8}, "8 groups only"),
+        ({"truth": (np.arange(100) < 5).astype(np.int64)}, "5 groups of the class 'case' only"),
+        (
+            {"groups": np.maximum(np.arange(100), 59)},
+            "one group above all, which has 60 % of the samples",
+        ),
+        ({}, ""),
+    ],
+)
 def test_what_makes_intervals_rough_is_said(columns: dict[str, np.ndarray], words: str):
     given = two_classes(1.0, 100)
     assert intervals.rough(replace(given, **columns)) == words
@@ -265,11 +339,16 @@ def test_what_makes_intervals_rough_is_said(columns: dict[str, np.ndarray], word
 
 @pytest.mark.parametrize(
     ("studies", "cell"),
-    [*((150, cell) for cell in EDGES[::4]), *(pytest.param(2000, cell, marks=pytest.mark.slow) for cell in EDGES)],
+    [
+        *((150, cell) for cell in EDGES[::4]),
+        *(pytest.param(2000, cell, marks=pytest.mark.slow) for cell in EDGES),
+    ],
     ids=str,
 )
 def test_intervals_near_the_edge_hold(studies: int, cell: tuple[str, float, int, int]):
-    """Accuracy .90 of 10 samples was held by 65 % of the intervals, AUROC .92 with 5 positives of 100 by 79 %."""
+    """Accuracy .90 of 10 samples was held by 65 % of the intervals, AUROC .92 with 5 positives of
+    100 by 79 %.
+    """
     coverage, smallest_width = edge_coverage(studies, *cell)
     assert coverage >= 0.93
     assert smallest_width > 0

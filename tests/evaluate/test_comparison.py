@@ -58,7 +58,10 @@ def test_baselines_are_compared_on_the_samples_that_both_predict():
     half = given.predicted.copy()
     half[:150] = math.nan
     comparisons = compare_with_baselines(
-        given, [Baseline("half", half), Baseline("none", np.full(200, math.nan))], seed=0, repeats=20
+        given,
+        [Baseline("half", half), Baseline("none", np.full(200, math.nan))],
+        seed=0,
+        repeats=20,
     )
     assert [one.name for one in comparisons] == ["half"]
     assert comparisons[0].samples == 50
@@ -77,7 +80,9 @@ def test_a_constant_ranks_nothing_though_folds_differ_in_majority():
     assert comparison.metrics["auroc"].value == 0.5
     assert math.isnan(comparison.metrics["auroc"].low)
     model = intervals.metrics_with_intervals(given, 0, 20)["auroc"]
-    assert comparison.difference == intervals.Interval(model.value - 0.5, model.low - 0.5, model.high - 0.5)
+    assert comparison.difference == intervals.Interval(
+        model.value - 0.5, model.low - 0.5, model.high - 0.5
+    )
     assert comparison.metrics["auprc"].value == pytest.approx(truth.mean())
     assert comparison.metrics["accuracy"].value == (truth != fold).mean()
 
@@ -85,24 +90,42 @@ def test_a_constant_ranks_nothing_though_folds_differ_in_majority():
 def test_outcomes():
     given = numeric(0.5)
     assert outcomes(given, median(given)) == ["better"]
-    assert outcomes(numeric(1.0), median(given), Baseline("alike", numeric(1.0, seed=5).predicted))[1] == "not shown"
-    assert outcomes(given, median(given), Baseline("good", numeric(0.1, seed=5).predicted))[1] == "worse"
-    assert outcomes(given, median(given), Baseline("bad", numeric(0.9, seed=5).predicted))[1] == "better"
+    assert (
+        outcomes(numeric(1.0), median(given), Baseline("alike", numeric(1.0, seed=5).predicted))[1]
+        == "not shown"
+    )
+    assert (
+        outcomes(given, median(given), Baseline("good", numeric(0.1, seed=5).predicted))[1]
+        == "worse"
+    )
+    assert (
+        outcomes(given, median(given), Baseline("bad", numeric(0.9, seed=5).predicted))[1]
+        == "better"
+    )
     # Always a fiftieth further off: p is small, and still it has nearly all of the gain.
     close = given.truth + (given.predicted - given.truth) * 1.02
     assert outcomes(given, median(given), Baseline("close", close)) == ["better", "close"]
-    assert outcomes(given, median(given), Baseline("trees", close, trivial=False)) == ["better", "better"]
+    assert outcomes(given, median(given), Baseline("trees", close, trivial=False)) == [
+        "better",
+        "better",
+    ]
 
 
 def test_the_test_against_the_constant_is_one_sided_and_not_corrected_with_the_others():
-    """AUROC .889 with 15 positives in five folds "could not be told from chance": two-sided, and times two."""
+    """AUROC .889 with 15 positives in five folds "could not be told from chance": two-sided, and
+    times two.
+    """
     given, alike = numeric(1.0), Baseline("alike", numeric(1.0, seed=5).predicted)
     constant, other = compare_with_baselines(given, [median(given), alike], seed=0, repeats=20)
-    assert constant.p == constant.corrected_p == paired_p(given, median(given).predicted, "mae", 0) / 2
+    assert (
+        constant.p == constant.corrected_p == paired_p(given, median(given).predicted, "mae", 0) / 2
+    )
     assert other.corrected_p == other.p
     assert outcomes(numeric(5.0), median(given)) == ["worse"]
     rare = two_classes(2.0, 300)
-    rare = replace(rare, truth=np.where(np.arange(300) % 20, 0, rare.truth), fold=np.arange(300) % 5)
+    rare = replace(
+        rare, truth=np.where(np.arange(300) % 20, 0, rare.truth), fold=np.arange(300) % 5
+    )
     (constant,) = compare_with_baselines(rare, [majority(rare)], seed=0, repeats=20)
     assert constant.p == constant.corrected_p == permutation_p(rare, 0)
     flipped = replace(two_classes(2.0), predicted=two_classes(2.0).predicted[:, ::-1])

@@ -1,4 +1,6 @@
-"""Conformal intervals: their quantile, their scales, and the share of new samples that they hold."""
+"""Conformal intervals: their quantile, their scales, and the share of new samples that they
+hold.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def spreading(seed: int, samples: int = 600) -> TargetPredictions:
     """Errors that grow with the prediction, three samples of a group."""
     draw = np.random.default_rng(seed)
     predicted = draw.uniform(1, 10, samples)
-    return predictions_of(predicted + draw.normal(0, 0.3 * predicted), predicted, groups=np.arange(samples) // 3)
+    return predictions_of(
+        predicted + draw.normal(0, 0.3 * predicted), predicted, groups=np.arange(samples) // 3
+    )
 
 
 def test_one_width_of_single_samples_is_a_rank_of_the_residuals():
@@ -28,7 +32,10 @@ def test_one_width_of_single_samples_is_a_rank_of_the_residuals():
     assert (fit.samples, fit.groups) == (99, 99)
     residual = np.sort(np.abs(given.truth - given.predicted))
     place = math.ceil(0.9 * 100) - 1
-    assert fit.quantile * fit.scales[0] in (pytest.approx(residual[place]), pytest.approx(residual[place + 1]))
+    assert fit.quantile * fit.scales[0] in (
+        pytest.approx(residual[place]),
+        pytest.approx(residual[place + 1]),
+    )
     np.testing.assert_allclose(fit.limits(np.array([3.0])).mean(axis=1), 3)
 
 
@@ -37,7 +44,9 @@ def test_one_width_of_single_samples_is_a_rank_of_the_residuals():
 @pytest.mark.parametrize("groups", [20, 40, 80])
 def test_point_12_intervals_hold_the_stated_share_of_new_groups(groups: int, dominant: bool):
     """200 studies each: within 2 points of 90 %, also when one group holds most samples."""
-    assert conformal_coverage(200, groups, dominant) == pytest.approx(intervals.CONFORMAL_LEVEL, abs=0.02)
+    assert conformal_coverage(200, groups, dominant) == pytest.approx(
+        intervals.CONFORMAL_LEVEL, abs=0.02
+    )
 
 
 def test_point_12_the_level_held_by_groups_left_out_is_stated():
@@ -73,10 +82,14 @@ def test_scaled_intervals_cover_every_part_of_the_predictions_and_are_narrower()
 
 
 def test_many_groups_are_left_out_in_parts(monkeypatch):
-    """1,200 groups: the interval is that of groups left out one by one, in as many fits as there are parts."""
+    """1,200 groups: the interval is that of groups left out one by one, in as many fits as there
+    are parts.
+    """
     given, fits = spreading(0, 3600), []
     with_scales = intervals._with_scales
-    monkeypatch.setattr(intervals, "_with_scales", lambda *given: fits.append(1) or with_scales(*given))
+    monkeypatch.setattr(
+        intervals, "_with_scales", lambda *given: fits.append(1) or with_scales(*given)
+    )
     in_parts = intervals.Conformal.fit(given)
     assert len(fits) == intervals.LEFT_OUT_PARTS + 1
     monkeypatch.setattr(intervals, "LEFT_OUT_PARTS", 1200)

@@ -1,4 +1,6 @@
-"""Levels where errors are larger: found where they are, seldom where they are not, whatever the sizes of groups."""
+"""Levels where errors are larger: found where they are, seldom where they are not, whatever the
+sizes of groups.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,22 @@ def predictions(errors, groups, labels=()) -> TargetPredictions:
 @pytest.mark.parametrize("groups", [16, 200])
 @pytest.mark.parametrize("within", [False, True])
 def test_equal_errors_are_seldom_listed(groups, within, labels):
-    """Groups of ten samples in one level and of one in the other, or ten and one of each group; errors are skewed."""
+    """Groups of ten samples in one level and of one in the other, or ten and one of each group;
+    errors are skewed.
+    """
     random, listed = np.random.default_rng(0), 0
     sizes = np.full(groups, 11) if within else np.where(np.arange(groups) % 2, 10, 1)
     group = np.repeat(np.arange(groups), sizes)
     rare = np.arange(len(group)) % 11 == 0 if within else group % 2 == 0
     for _ in range(REPEATS):
         errors = random.exponential(1, groups)[group] * random.exponential(1, len(group))
-        tested, worse = larger_errors(predictions(errors, group, labels), {"level": np.where(rare, "a", "b")})
+        tested, worse = larger_errors(
+            predictions(errors, group, labels), {"level": np.where(rare, "a", "b")}
+        )
         assert tested == 2
         listed += len(worse)
-    # Two levels of one column say one thing: each is listed in 5 % of the cases, so that one is in 10 %.
+    # Two levels of one column say one thing: each is listed in 5 % of the cases, so that one is in
+    # 10 %.
     assert listed <= (0.1 + 3 * np.sqrt(0.1 * 0.9 / REPEATS)) * REPEATS
 
 
@@ -43,7 +50,9 @@ def test_five_groups_say_nothing_of_a_level_and_twenty_do():
         errors = np.where(diet == "breast", 2.0, 1.0) + group / 1000
         tested, worse = larger_errors(predictions(errors, group), {"diet": diet})
         assert tested == 2 * found
-        assert [(one.level, one.samples, one.right) for one in worse] == [("breast", 10 * groups, None)] * found
+        assert [(one.level, one.samples, one.right) for one in worse] == [
+            ("breast", 10 * groups, None)
+        ] * found
 
 
 def test_what_is_no_level_is_not_tested():
@@ -53,10 +62,15 @@ def test_what_is_no_level_is_not_tested():
     given = predictions(errors, group)
     half = np.where(group < 20, "a", "")
     assert (
-        larger_errors(given, {"subject": group.astype(str), "half": half, "copy": np.where(half == "", "", "x")})[0]
+        larger_errors(
+            given,
+            {"subject": group.astype(str), "half": half, "copy": np.where(half == "", "", "x")},
+        )[0]
         == 1
     )
-    folds = TargetPredictions(given.sample_ids, given.truth, given.predicted, fold=fold, groups=group)
+    folds = TargetPredictions(
+        given.sample_ids, given.truth, given.predicted, fold=fold, groups=group
+    )
     assert larger_errors(folds, {"fold": fold.astype(str)}) == (0, [])
     assert larger_errors(given, {}) == (0, [])
     assert larger_errors(given.at(np.zeros(200, bool)), {"half": half[:0]}) == (0, [])

@@ -1,4 +1,6 @@
-"""Metrics, and agreement of distances, against scikit-learn, SciPy, closed forms and naive loops."""
+"""Metrics, and agreement of distances, against scikit-learn, SciPy, closed forms and naive
+loops.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ def test_numeric_figures_equal_the_reference(seed: int):
         "r2": sklearn.metrics.r2_score(truth, predicted),
         "pearson": scipy.stats.pearsonr(truth, predicted).statistic,
         "spearman": scipy.stats.spearmanr(truth, predicted).statistic,
-        "nrmse": sklearn.metrics.root_mean_squared_error(truth, predicted) / (truth.max() - truth.min()),
+        "nrmse": sklearn.metrics.root_mean_squared_error(truth, predicted)
+        / (truth.max() - truth.min()),
     }
     assert regression_metrics(truth, predicted) == pytest.approx(expected, abs=1e-12)
 
@@ -46,7 +49,10 @@ def naive_ece(truth: np.ndarray, probabilities: np.ndarray) -> float:
     bins: dict[int, list[tuple[float, bool]]] = {}
     for label, row in zip(truth, probabilities, strict=True):
         bins.setdefault(min(int(10 * max(row)), 9), []).append((max(row), np.argmax(row) == label))
-    gaps = [abs(sum(sure for sure, _ in pairs) - sum(right for _, right in pairs)) for pairs in bins.values()]
+    gaps = [
+        abs(sum(sure for sure, _ in pairs) - sum(right for _, right in pairs))
+        for pairs in bins.values()
+    ]
     return sum(gaps) / len(truth)
 
 
@@ -60,13 +66,24 @@ def test_class_figures_equal_the_reference(seed: int, number: int):
         "accuracy": sklearn.metrics.accuracy_score(truth, predicted),
         "balanced_accuracy": sklearn.metrics.balanced_accuracy_score(truth, predicted),
         "macro_f1": sklearn.metrics.f1_score(truth, predicted, average="macro"),
-        "auroc": np.mean([sklearn.metrics.roc_auc_score(truth == k, probabilities[:, k]) for k in scored]),
-        "auprc": np.mean([sklearn.metrics.average_precision_score(truth == k, probabilities[:, k]) for k in scored]),
+        "auroc": np.mean(
+            [sklearn.metrics.roc_auc_score(truth == k, probabilities[:, k]) for k in scored]
+        ),
+        "auprc": np.mean(
+            [
+                sklearn.metrics.average_precision_score(truth == k, probabilities[:, k])
+                for k in scored
+            ]
+        ),
         "ece": naive_ece(truth, probabilities),
     }
-    assert metrics.classification_metrics(truth, probabilities) == pytest.approx(expected, abs=1e-12)
+    assert metrics.classification_metrics(truth, probabilities) == pytest.approx(
+        expected, abs=1e-12
+    )
     if number > 2:
-        multi = sklearn.metrics.roc_auc_score(truth, probabilities, multi_class="ovr", average="macro")
+        multi = sklearn.metrics.roc_auc_score(
+            truth, probabilities, multi_class="ovr", average="macro"
+        )
         assert expected["auroc"] == pytest.approx(multi)
 
 
@@ -75,7 +92,9 @@ def test_the_table_of_classes_equals_the_reference():
     predicted = probabilities.argmax(axis=1)
     by_class = metrics.per_class(truth, probabilities, ["a", "b", "c", "d"])
     reference = np.array(sklearn.metrics.precision_recall_fscore_support(truth, predicted))
-    rows = [(row["precision"], row["recall"], row["f1"], samples) for samples, row in by_class.values()]
+    rows = [
+        (row["precision"], row["recall"], row["f1"], samples) for samples, row in by_class.values()
+    ]
     np.testing.assert_allclose(np.array(rows).T, reference)
     assert list(by_class) == ["a", "b", "c", "d"]
     assert np.mean([row["auroc"] for _, row in by_class.values()]) == pytest.approx(
@@ -87,7 +106,9 @@ def test_the_table_of_classes_equals_the_reference():
 def test_weights_count_a_sample_as_often_as_it_is_drawn(number: int):
     """What makes the bootstrap fast: a row of weights gives the values of the samples repeated."""
     truth, predicted = classes(3, 60, number) if number else measured(3, 60)
-    measure = metrics.weighted_classification_metrics if number else metrics.weighted_regression_metrics
+    measure = (
+        metrics.weighted_classification_metrics if number else metrics.weighted_regression_metrics
+    )
     times = np.random.default_rng(0).poisson(1.0, (40, 60))
     times[0], times[1] = 0, np.arange(60) == 7
     times[2] = truth == truth[0]
@@ -110,7 +131,9 @@ def test_constant_and_empty_inputs_are_nan():
     single = metrics.classification_metrics(np.zeros(3, dtype=int), np.tile([0.9, 0.1], (3, 1)))
     assert single["accuracy"] == single["balanced_accuracy"] == single["macro_f1"] == 1.0
     called = metrics.classification_metrics(np.array([0, 0, 0, 0]), np.eye(3)[[0, 0, 0, 2]])
-    assert called["macro_f1"] == pytest.approx(2 * 3 / 7), "a class that no sample is of does not count"
+    assert called["macro_f1"] == pytest.approx(2 * 3 / 7), (
+        "a class that no sample is of does not count"
+    )
     assert math.isnan(single["auroc"])
     assert math.isnan(single["auprc"])
     empty = metrics.classification_metrics(np.zeros(0, dtype=int), np.zeros((0, 2)))
@@ -133,7 +156,10 @@ def test_reliability_is_that_of_each_tenth():
     by_tenth = metrics.reliability(truth, np.stack([1 - second, second], axis=1))
     assert list(by_tenth) == ["0.5 to 0.6", "0.9 to 1.0"]
     assert by_tenth["0.5 to 0.6"] == (2, pytest.approx({"confidence": 0.565, "accuracy": 0.5}))
-    assert by_tenth["0.9 to 1.0"] == (3, pytest.approx({"confidence": (0.95 + 0.91 + 1) / 3, "accuracy": 1.0}))
+    assert by_tenth["0.9 to 1.0"] == (
+        3,
+        pytest.approx({"confidence": (0.95 + 0.91 + 1) / 3, "accuracy": 1.0}),
+    )
 
 
 def test_values_that_have_no_square_give_no_warning():
@@ -142,17 +168,31 @@ def test_values_that_have_no_square_give_no_warning():
     assert scores["mae"] == pytest.approx(2.5e200 / 3)
     assert math.isinf(scores["rmse"])
     assert math.isnan(scores["r2"])
-    assert plain_json(scores) == {**scores, "rmse": None, "r2": None, "pearson": None, "nrmse": None}
+    assert plain_json(scores) == {
+        **scores,
+        "rmse": None,
+        "r2": None,
+        "pearson": None,
+        "nrmse": None,
+    }
 
 
 def test_ranking_metrics_of_classes_over_folds_are_named_pooled():
-    truth, probabilities = np.array([0, 1, 0, 1]), np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.7, 0.3]])
-    alone, pooled = (metrics.per_class(truth, probabilities, ("a", "b"), folds)["b"][1] for folds in (False, True))
+    truth, probabilities = (
+        np.array([0, 1, 0, 1]),
+        np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.7, 0.3]]),
+    )
+    alone, pooled = (
+        metrics.per_class(truth, probabilities, ("a", "b"), folds)["b"][1]
+        for folds in (False, True)
+    )
     assert list(pooled) == ["precision", "recall", "f1", "auroc_pooled", "auprc_pooled"]
     assert list(pooled.values()) == list(alone.values())
 
 
-@pytest.mark.parametrize("truth", [np.geomspace(1e-6, 1e-2, 40), np.geomspace(1e7, 1e11, 40), np.linspace(-50, 50, 40)])
+@pytest.mark.parametrize(
+    "truth", [np.geomspace(1e-6, 1e-2, 40), np.geomspace(1e7, 1e11, 40), np.linspace(-50, 50, 40)]
+)
 def test_tenths_of_a_target_stand_in_its_order(truth):
     levels = sorted_levels(tenths(truth))
     assert [float(level.partition(" to ")[0]) for level in levels] == sorted(
@@ -162,10 +202,17 @@ def test_tenths_of_a_target_stand_in_its_order(truth):
 
 
 def test_levels_that_are_no_number_stand_behind_those_that_are():
-    assert sorted_levels(np.array(["nan", "10", "b", "9", "inf", "1e-3"])) == ["1e-3", "9", "10", "b", "inf", "nan"]
+    assert sorted_levels(np.array(["nan", "10", "b", "9", "inf", "1e-3"])) == [
+        "1e-3",
+        "9",
+        "10",
+        "b",
+        "inf",
+        "nan",
+    ]
 
 
-# --- distances ---------------------------------------------------------------------------------------------
+# --- distances ---------------------------------------------------------------------------------
 
 
 def random_distances(seed: int, samples: int = 30) -> np.ndarray:
@@ -187,8 +234,13 @@ def test_partial_mantel_with_two_matrices_is_that_of_the_residuals():
     first, second = random_distances(0) + predictions[0], random_distances(1) + predictions[1]
     upper = np.triu_indices(30, 1)
     predictors = np.column_stack([one[upper] for one in predictions])
-    rest = [one[upper] - LinearRegression().fit(predictors, one[upper]).predict(predictors) for one in (first, second)]
-    assert metrics.partial_mantel(first, second, predictions) == pytest.approx(np.corrcoef(*rest)[0, 1])
+    rest = [
+        one[upper] - LinearRegression().fit(predictors, one[upper]).predict(predictors)
+        for one in (first, second)
+    ]
+    assert metrics.partial_mantel(first, second, predictions) == pytest.approx(
+        np.corrcoef(*rest)[0, 1]
+    )
     assert math.isnan(metrics.partial_mantel(predictions[0], second, predictions))
 
 

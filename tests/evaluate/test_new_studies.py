@@ -1,4 +1,6 @@
-"""Studies held out whole: random effects as statsmodels has them, and what is said of a further study."""
+"""Studies held out whole: random effects as statsmodels has them, and what is said of a further
+study.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def test_two_studies_have_no_interval():
 
 
 def studies(sizes=(40, 30, 50, 8), by_study: bool = True) -> TargetPredictions:
-    """Return predictions of two classes, the last study of one class, held out by study or in mixed folds."""
+    """Return predictions of two classes, the last study of one class, held out by study or in mixed
+    folds.
+    """
     rng = np.random.default_rng(1)
     batch = np.repeat([f"study {number}" for number in range(len(sizes))], sizes)
     truth = rng.integers(0, 2, len(batch))
@@ -63,7 +67,14 @@ def test_each_study_has_its_own_interval_and_weighs_alike_in_the_mean():
     assert list(result.studies) == ["study 0", "study 1", "study 2"], "one class has no AUROC"
     assert all(0 < one.low < one.value < one.high <= 1 for _, one in result.studies.values())
     assert result.mean == pytest.approx(np.mean([one.value for _, one in result.studies.values()]))
-    assert 0 <= result.further.low <= result.pooled.low < result.pooled.high <= result.further.high <= 1
+    assert (
+        0
+        <= result.further.low
+        <= result.pooled.low
+        < result.pooled.high
+        <= result.further.high
+        <= 1
+    )
     assert in_new_studies(studies(by_study=False)) is None
     assert in_new_studies(replace(studies(), batch=None)) is None
     assert in_new_studies(studies(sizes=(60, 10))) is None, "the only other study is of one class"
@@ -71,7 +82,9 @@ def test_each_study_has_its_own_interval_and_weighs_alike_in_the_mean():
 
 def test_numbers_have_their_error_in_each_study():
     classes = studies()
-    numbers = replace(classes, truth=classes.predicted[:, 1] * 3, predicted=classes.predicted[:, 0], labels=())
+    numbers = replace(
+        classes, truth=classes.predicted[:, 1] * 3, predicted=classes.predicted[:, 0], labels=()
+    )
     result = in_new_studies(numbers)
     assert result is not None
     assert result.metric == "mae"
@@ -92,8 +105,13 @@ def test_a_report_leads_with_studies_never_seen():
     assert table.rows[3][:2] == ("mean, each study alike", "120")
     assert "new-studies" in [figure.name for figure in target_figures(result)]
     tile = tiles(result)[0]
-    assert (tile.question, tile.answer) == ("AUROC in a study never seen", number(result.new_studies.mean))
-    assert tile.sentence.startswith("Mean over 3 values of study, each held out whole and counted alike (")
+    assert (tile.question, tile.answer) == (
+        "AUROC in a study never seen",
+        number(result.new_studies.mean),
+    )
+    assert tile.sentence.startswith(
+        "Mean over 3 values of study, each held out whole and counted alike ("
+    )
     mixed = target_result(Names("status", "study", "study"), studies(by_study=False), repeats=50)
     assert mixed.new_studies is None
     assert "never seen: each" not in result_tables(mixed)[0].title

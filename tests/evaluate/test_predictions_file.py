@@ -18,9 +18,14 @@ from tests.refusals import refusal
 def test_the_columns_of_the_file(tmp_path):
     specs = (AGE, SITE)
     written = PredictionTable(
-        ("a", "b"), specs, {"age": np.array([31.25, math.nan])}, {"age": np.array([0.5, math.nan])},
-        {"site": np.array([[0.25, 0.625, 0.125], [math.nan] * 3])}, ("", "12 reads, fewer than 40"), ("", ""),
-    )  # fmt: skip
+        ("a", "b"),
+        specs,
+        {"age": np.array([31.25, math.nan])},
+        {"age": np.array([0.5, math.nan])},
+        {"site": np.array([[0.25, 0.625, 0.125], [math.nan] * 3])},
+        ("", "12 reads, fewer than 40"),
+        ("", ""),
+    )
     write_predictions(tmp_path / "p.tsv", written)
     assert (tmp_path / "p.tsv").read_bytes().decode() == (
         "sample-id\tage\tage.rarefaction-sd\tsite\tsite=gut\tsite=oral\tsite=skin\tnote\n"
@@ -52,7 +57,10 @@ def test_names_may_hold_anything(tmp_path):
         ("sample-id\tage\na\t1\t2\n", "line 2 has 3 cells, expected 2"),
         ("sample-id\tage\na\n\n", r"line 2 has 1 cells(.|\n)*line 3 has 0"),
         ("sample-id\tage\n", "no sample below the header"),
-        ("sample-id\tage\na\t1\na\t2\nb\t1\na\t3\n", r"samples occur more than once: 'a \(3 times\)'; leave"),
+        (
+            "sample-id\tage\na\t1\na\t2\nb\t1\na\t3\n",
+            r"samples occur more than once: 'a \(3 times\)'; leave",
+        ),
         ("sample-id\tage\tage\na\t1\t2\n", r"columns occur more than once: 'age \(2 times\)'"),
         ("sample-id\tnote\na\tx\n", "no target column.*expected tab-separated"),
         ("sample-id\tage\na\told\n", "'age' holds text where numbers belong.*old.*age=CLASS"),
@@ -118,23 +126,47 @@ def test_point_15_a_target_named_like_a_derived_column_is_kept(tmp_path, names, 
     np.testing.assert_allclose(read.limits(names[0]), [[1, 2], [3, 4]])
 
 
-# --- what no model writes is refused; it was evaluated, or, where infinite, left out ----------------------------------
+# --- what no model writes is refused; it was evaluated, or, where infinite, left out -----------
 
 
 @pytest.mark.parametrize(
     ("header", "rows", "problem"),
     [
-        ("ph", ["7", "inf", "-inf"], "2 of 3 samples ('s1', 's2') have an infinite prediction in 'ph'"),
-        ("ph", ["7", "-1e300"], "1 of 2 samples ('s1') have a prediction above 1e+38 in 'ph'; correct them"),
-        ("ph\tph.low\tph.high", ["7\t6\t8", "7\t8\t6"], "1 of 2 samples ('s1') have a lower limit above the upper one"),
+        (
+            "ph",
+            ["7", "inf", "-inf"],
+            "2 of 3 samples ('s1', 's2') have an infinite prediction in 'ph'",
+        ),
+        (
+            "ph",
+            ["7", "-1e300"],
+            "1 of 2 samples ('s1') have a prediction above 1e+38 in 'ph'; correct them",
+        ),
+        (
+            "ph\tph.low\tph.high",
+            ["7\t6\t8", "7\t8\t6"],
+            "1 of 2 samples ('s1') have a lower limit above the upper one",
+        ),
         (
             "site\tsite=a\tsite=b",
             ["a\t0.9\t0.9", "b\t0.1\t0.9"],
             "1 of 2 samples ('s0') have probabilities that are no",
         ),
-        ("site\tsite=a\tsite=b", ["a\t1.5\t-0.5"], "have probabilities that are no numbers from 0 to 1"),
-        ("site\tsite=a\tsite=b", ["b\t0.9\t0.1"], "have a label that has not the largest probability in 'site'"),
-        ("site\tsite=a\tsite=b", ["c\t0.9\t0.1"], "have a label that has not the largest probability in 'site'"),
+        (
+            "site\tsite=a\tsite=b",
+            ["a\t1.5\t-0.5"],
+            "have probabilities that are no numbers from 0 to 1",
+        ),
+        (
+            "site\tsite=a\tsite=b",
+            ["b\t0.9\t0.1"],
+            "have a label that has not the largest probability in 'site'",
+        ),
+        (
+            "site\tsite=a\tsite=b",
+            ["c\t0.9\t0.1"],
+            "have a label that has not the largest probability in 'site'",
+        ),
         ("site\tsite=a\tsite=b", ["a\tinf\t0.1"], "have infinite probabilities in 'site'"),
     ],
 )

@@ -15,8 +15,12 @@ from aam.evaluate.verdict import verdict
 from tests.evaluate.simulated import majority, median, numeric, predictions_of, two_classes
 
 
-def said(predictions: TargetPredictions, *baselines: Baseline, batch: str = "batch") -> tuple[str, ...]:
-    return verdict(predictions, compare_with_baselines(predictions, baselines, seed=0, repeats=200), batch)
+def said(
+    predictions: TargetPredictions, *baselines: Baseline, batch: str = "batch"
+) -> tuple[str, ...]:
+    return verdict(
+        predictions, compare_with_baselines(predictions, baselines, seed=0, repeats=200), batch
+    )
 
 
 def test_a_model_without_signal_is_not_shown_to_be_better_than_the_median():
@@ -65,14 +69,23 @@ def test_depth_that_separates_the_classes_is_named():
     weak, strong = two_classes(0.3), two_classes(3.0)
     both = Baseline(DEPTH_AND_RICHNESS, strong.predicted)
     text = said(weak, majority(weak), Baseline(DEPTH, strong.predicted), both)
-    assert any(one.startswith("Depth alone predicts better than the model (AUROC 1.00 against 0.") for one in text)
-    assert any(one.startswith("Depth and richness alone predict better than the model") for one in text)
+    assert any(
+        one.startswith("Depth alone predicts better than the model (AUROC 1.00 against 0.")
+        for one in text
+    )
+    assert any(
+        one.startswith("Depth and richness alone predict better than the model") for one in text
+    )
     separating = [one for one in text if "the classes (AUROC" in one]
     assert len(separating) == 1
-    assert separating[0].startswith("Depth alone separates the classes (AUROC 1.00): a model of this table may")
+    assert separating[0].startswith(
+        "Depth alone separates the classes (AUROC 1.00): a model of this table may"
+    )
     richer = said(weak, majority(weak), both)
     assert any(one.startswith("Depth and richness alone separate the classes") for one in richer)
-    assert not any("separate" in one for one in said(strong, majority(strong), Baseline(DEPTH, weak.predicted)))
+    assert not any(
+        "separate" in one for one in said(strong, majority(strong), Baseline(DEPTH, weak.predicted))
+    )
 
 
 def test_a_baseline_with_nearly_all_of_the_gain_is_said_to_come_close():
@@ -96,20 +109,29 @@ def test_a_single_group_or_sample_is_too_few():
     alone = said(numeric(0.3, groups=np.zeros(200)), median(numeric(0.3)))
     assert alone[-1].startswith("1 group is too few for intervals and tests, 6 are needed")
     assert (too_few(1, "sample"), too_few(3, "value", " of child")) == (
-        "1 sample is too few", "3 values of child are too few"
-    )  # fmt: skip
+        "1 sample is too few",
+        "3 values of child are too few",
+    )
 
 
 def test_point_7_few_groups_are_not_tested_and_the_correction_is_said():
     given = numeric(0.3)
     few = said(numeric(0.3, groups=np.arange(200) % 5), median(given))
-    assert few[0].startswith("Whether the model does better than the training median is not tested (MAE ")
-    assert few[-1].startswith("5 groups are too few for intervals and tests, 6 are needed: nothing is shown")
+    assert few[0].startswith(
+        "Whether the model does better than the training median is not tested (MAE "
+    )
+    assert few[-1].startswith(
+        "5 groups are too few for intervals and tests, 6 are needed: nothing is shown"
+    )
     assert not any("does better than the training median (" in one for one in few)
     others = [Baseline(name, numeric(0.9, seed=4).predicted) for name in (DEPTH, "richness alone")]
-    assert said(given, median(given), *others)[1].endswith(", each p corrected for 2 baselines (Holm).")
+    assert said(given, median(given), *others)[1].endswith(
+        ", each p corrected for 2 baselines (Holm)."
+    )
     lowest = said(numeric(0.3, groups=np.arange(200) % 6), median(given), *others)
-    assert "With 6 groups and 2 baselines the smallest possible corrected p is 0.0625" in "\n".join(lowest)
+    assert "With 6 groups and 2 baselines the smallest possible corrected p is 0.0625" in "\n".join(
+        lowest
+    )
 
 
 def test_without_two_classes_in_a_fold_there_is_no_auroc_and_no_word_of_few_groups():
@@ -119,9 +141,13 @@ def test_without_two_classes_in_a_fold_there_is_no_auroc_and_no_word_of_few_grou
     fold = np.empty(200, np.int64)
     fold[order] = np.arange(200) // 10
     alone = replace(given, fold=fold, groups=fold)
-    alone = alone.at(np.isin(fold, [f for f in range(20) if len(np.unique(given.truth[fold == f])) == 1]))
+    alone = alone.at(
+        np.isin(fold, [f for f in range(20) if len(np.unique(given.truth[fold == f])) == 1])
+    )
     text = said(alone, majority(alone), Baseline(DEPTH, alone.predicted))
-    assert text[0].startswith("No fold holds samples of both classes: there is no AUROC inside a fold")
+    assert text[0].startswith(
+        "No fold holds samples of both classes: there is no AUROC inside a fold"
+    )
     assert not any("too few" in one or "not tested" in one or "does better" in one for one in text)
     some = replace(given, fold=fold)
     assert (
@@ -129,19 +155,27 @@ def test_without_two_classes_in_a_fold_there_is_no_auroc_and_no_word_of_few_grou
         == "The AUROC is the mean over 1 of 20 folds: the others hold samples of one class only."
     )
     single = given.at(given.truth == 1)
-    assert said(single, majority(single)) == ("All samples are 'case': there is no AUROC, and nothing is compared.",)
+    assert said(single, majority(single)) == (
+        "All samples are 'case': there is no AUROC, and nothing is compared.",
+    )
 
 
 def test_samples_that_no_metric_counts_are_named():
-    """Half of the predictions were missing, or half of the classes unknown to the model, without a word."""
+    """Half of the predictions were missing, or half of the classes unknown to the model, without a
+    word.
+    """
     given = numeric(0.3)
     half = replace(given, predicted=np.where(np.arange(200) % 2, math.nan, given.predicted))
-    assert said(half, median(half))[0] == "100 of 200 samples have no prediction and are in no metric."
+    assert (
+        said(half, median(half))[0] == "100 of 200 samples have no prediction and are in no metric."
+    )
     classes = two_classes(3.0)
     truth = np.where(np.arange(200) < 50, UNKNOWN_CLASS, classes.truth)
     truth[50:60] = -1
     text = said(replace(classes, truth=truth), majority(classes))
-    assert text[0].startswith("50 of 190 samples are of classes that the model does not know: they are in no metric")
+    assert text[0].startswith(
+        "50 of 190 samples are of classes that the model does not know: they are in no metric"
+    )
 
 
 def test_a_frequent_class_is_no_separation_of_the_classes():
@@ -149,7 +183,9 @@ def test_a_frequent_class_is_no_separation_of_the_classes():
     truth = np.append(np.zeros(95, np.int64), [1, 2, 1, 2, 1])
     frequent = np.tile([0.9, 0.06, 0.04], (100, 1))
     given = predictions_of(truth, frequent, ("a", "b", "c"))
-    assert not any("separate" in one for one in said(given, majority(given, 3), Baseline(DEPTH, frequent)))
+    assert not any(
+        "separate" in one for one in said(given, majority(given, 3), Baseline(DEPTH, frequent))
+    )
     exact = np.eye(3)[truth]
     assert any(
         one.startswith("Depth alone separates the classes (balanced accuracy 1.00)")
@@ -168,7 +204,10 @@ def test_a_baseline_of_few_samples_solves_nothing():
 def test_validation_samples_are_named_where_the_model_does_better_on_them():
     given = numeric(0.3)
     comparisons = compare_with_baselines(given, [median(given)], seed=0, repeats=20)
-    for subset, start in (("validation", "On the validation samples the model"), ("unknown", "On these samples the")):
+    for subset, start in (
+        ("validation", "On the validation samples the model"),
+        ("unknown", "On these samples the"),
+    ):
         assert any(one.startswith(start) for one in verdict(given, comparisons, subset=subset))
 
 
@@ -200,5 +239,9 @@ def test_learned_baselines_that_are_not_beaten_are_listed_in_one_sentence():
     (one,) = [sentence for sentence in text if "random forest" in sentence]
     assert one.startswith("Learned baselines that the model (AUROC 0.")
     assert one.count("p 1.00") == 2
-    (single,) = [sentence for sentence in said(given, majority(given), close[0]) if "andom forest" in sentence]
+    (single,) = [
+        sentence
+        for sentence in said(given, majority(given), close[0])
+        if "andom forest" in sentence
+    ]
     assert single.startswith("The model is not shown to do better than random forest (AUROC 0.")

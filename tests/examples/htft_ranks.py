@@ -1,7 +1,9 @@
-"""One of several processes that train a small student, for test_htft.py: ``htft_ranks.py KIND SIZE FOLDER [STATE]``.
+"""One of several processes that train a small student, for test_htft.py: ``htft_ranks.py KIND SIZE
+FOLDER [STATE]``.
 
-KIND is ``batches`` (DDP), ``units`` (units in shards) or ``stages`` (the pipeline). The state after six steps is
-written to FOLDER/state; with STATE the run goes on from there. The main rank writes FOLDER/weights.safetensors.
+KIND is ``batches`` (DDP), ``units`` (units in shards) or ``stages`` (the pipeline). The state after
+six steps is written to FOLDER/state; with STATE the run goes on from there. The main rank writes
+FOLDER/weights.safetensors.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from examples.htft.windows import Capture, Windows
 
 # Windows of a step, whatever the number of ranks.
 STEP = 16
-# After how many steps the state is saved; where the stages run apart that is possible every ten steps.
+# After how many steps the state is saved; where the stages run apart that is possible every ten
+# steps.
 SAVED = 10
 
 
@@ -32,11 +35,21 @@ def random_windows(count: int, seed: int = 0) -> Windows:
     random = torch.Generator().manual_seed(seed)
     hidden = torch.randn(count, 6, 8, generator=random)
     target = hidden[:, -1, :5].argmax(1)
-    return Windows(torch.randint(9, (count, 6), generator=random), hidden, target, torch.zeros(count, 0))
+    return Windows(
+        torch.randint(9, (count, 6), generator=random), hidden, target, torch.zeros(count, 0)
+    )
 
 
 def small_options(**changes: object) -> StudentOptions:
-    sizes = {"units": (16, 20), "embedding": 8, "tail": 2, "bigrams": 16, "sketch": 64, "projected": 64, "block": 16}
+    sizes = {
+        "units": (16, 20),
+        "embedding": 8,
+        "tail": 2,
+        "bigrams": 16,
+        "sketch": 64,
+        "projected": 64,
+        "block": 16,
+    }
     return StudentOptions(**{**sizes, **changes})
 
 
@@ -44,7 +57,13 @@ def make_trainer(kind: str, world: World, changes: dict[str, object] | None = No
     student_options = small_options(shard_units=kind == "units", **(changes or {}))
     size = STEP // world.size if kind == "batches" else STEP
     options = TrainingOptions(
-        epochs=3, batch_size=size, lr=0.03, weight_decay=0.0, ema_decay=0.5, optimizer="adam", max_grad_norm=0.3
+        epochs=3,
+        batch_size=size,
+        lr=0.03,
+        weight_decay=0.0,
+        ema_decay=0.5,
+        optimizer="adam",
+        max_grad_norm=0.3,
     )
     config = TrainConfig(student=student_options, train=options)
     train, validation = random_windows(100), random_windows(40, 1)
@@ -77,5 +96,10 @@ def main(kind: str, size: int, folder: Path, state: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]) if len(sys.argv) > 4 else None)
+    main(
+        sys.argv[1],
+        int(sys.argv[2]),
+        Path(sys.argv[3]),
+        Path(sys.argv[4]) if len(sys.argv) > 4 else None,
+    )
     end_rank(0)

@@ -28,8 +28,23 @@ from examples.eeg.__main__ import PROGRAM
 from examples.eeg.baselines import baseline_predictions
 from examples.eeg.challenge import challenge_problems, challenge_text, read_rows
 from examples.eeg.cohort import record
-from examples.eeg.config import LabelOptions, ModelOptions, RecordingOptions, SimulateConfig, TrainConfig
-from examples.eeg.network import BANDS, EegNet, PatchEncoder, Predictor, augment, band_matrix, contrast, spectral_power
+from examples.eeg.config import (
+    LabelOptions,
+    ModelOptions,
+    RecordingOptions,
+    SimulateConfig,
+    TrainConfig,
+)
+from examples.eeg.network import (
+    BANDS,
+    EegNet,
+    PatchEncoder,
+    Predictor,
+    augment,
+    band_matrix,
+    contrast,
+    spectral_power,
+)
 from examples.eeg.recordings import (
     Recordings,
     Target,
@@ -48,7 +63,17 @@ ROOT = Path(__file__).parents[2]
 def cohort(tmp_path_factory) -> Path:
     pytest.importorskip("mne", reason="the extra eeg is not installed")
     folder = tmp_path_factory.mktemp("eeg") / "cohort"
-    words = ["simulate", "--output-dir", str(folder), "--subjects", "12", "--windows", "3", "--channels", "8"]
+    words = [
+        "simulate",
+        "--output-dir",
+        str(folder),
+        "--subjects",
+        "12",
+        "--windows",
+        "3",
+        "--channels",
+        "8",
+    ]
     assert main(words, PROGRAM) == 0
     return folder
 
@@ -58,7 +83,7 @@ def train_words(cohort: Path, folder: Path, *more: str) -> list[str]:
     return ["train", "--cohort", str(cohort), "--output-dir", str(folder), *small.split(), *more]
 
 
-# --- recordings --------------------------------------------------------------------------------------------
+# --- recordings --------------------------------------------------------------------------------
 
 
 def test_recordings_come_back_with_their_subjects_and_labels(cohort):
@@ -74,7 +99,9 @@ def test_recordings_come_back_with_their_subjects_and_labels(cohort):
 
 
 def test_filters_and_other_rates_are_options(cohort):
-    data = read_recordings(RecordingOptions(cohort=cohort, low_hz=2, high_hz=20, sampling_rate=50.0))
+    data = read_recordings(
+        RecordingOptions(cohort=cohort, low_hz=2, high_hz=20, sampling_rate=50.0)
+    )
     assert data.windows.shape == (36, 8, 100)
 
 
@@ -93,7 +120,9 @@ def test_damaged_recordings_and_ids_that_leave_the_cohort_are_refused(cohort, tm
     bad = tmp_path / "cohort"
     shutil.copytree(cohort, bad)
     next((bad / "sub-0003").rglob("*_eeg.fif")).write_bytes(b"")
-    (bad / "participants.tsv").write_text((bad / "participants.tsv").read_text().replace("sub-0001", "../cohort"))
+    (bad / "participants.tsv").write_text(
+        (bad / "participants.tsv").read_text().replace("sub-0001", "../cohort")
+    )
     with pytest.raises(InputError) as caught:
         read_recordings(RecordingOptions(cohort=bad))
     assert len(caught.value.problems) == 2
@@ -106,13 +135,17 @@ def test_what_is_missing_is_named_at_once(cohort, tmp_path):
     with pytest.raises(InputError) as caught:
         make_targets(data, LabelOptions(targets=("age", "iq", "task")), 0)
     assert len(caught.value.problems) == 2
-    alike = replace(data, metadata=replace(data.metadata, columns={"age": ("7",) * 12, "sex": ("F",) * 12}))
+    alike = replace(
+        data, metadata=replace(data.metadata, columns={"age": ("7",) * 12, "sex": ("F",) * 12})
+    )
     with pytest.raises(InputError, match="--targets age: 1 values") as caught:
         make_targets(alike, LabelOptions(), 0)
     assert len(caught.value.problems) == 2
     with pytest.raises(InputError, match=r"participants\.tsv: no such file"):
         read_recordings(RecordingOptions(cohort=tmp_path))
-    with pytest.raises(InputError, match=r"--high-hz 5000, expected below 50, half of its sampling rate"):
+    with pytest.raises(
+        InputError, match=r"--high-hz 5000, expected below 50, half of its sampling rate"
+    ):
         read_recordings(RecordingOptions(cohort=cohort, high_hz=5000))
     with pytest.raises(InputError, match=r"0 windows of 90 s; expected .*--window-seconds"):
         read_recordings(RecordingOptions(cohort=cohort, window_seconds=90))
@@ -128,7 +161,10 @@ def test_few_windows_are_predicted_and_labels_that_cannot_be_learned_are_refused
     assert made["ridge on band power"][0].shape == (2, 2)
     check_splits(data, [sex], [Split(subjects, (*["train"] * 4, "test", "test"), ("",) * 6)])
     alike = Split(subjects, ("test", "train", "test", "train", "train", "train"), ("2",) * 6)
-    with pytest.raises(InputError, match="--targets sex: the 4 training subjects of fold 2 have fewer than two values"):
+    with pytest.raises(
+        InputError,
+        match="--targets sex: the 4 training subjects of fold 2 have fewer than two values",
+    ):
         check_splits(data, [sex], [alike])
 
 
@@ -136,22 +172,34 @@ def test_options_that_aam_has_no_more_are_read_and_wrong_ones_are_named_together
     (tmp_path / "run.toml").write_text("unfreeze_epochs = 2\n[labels]\nlabel_share = 0.5\n")
     config = read_config(tmp_path / "run.toml", TrainConfig())
     assert (config.labels.label_share, config.unfreeze_epochs) == (0.5, 2)
-    words = train_words(tmp_path, tmp_path / "bad", "--width", "15", "--low-hz", "40", "--high-hz", "5")
+    words = train_words(
+        tmp_path, tmp_path / "bad", "--width", "15", "--low-hz", "40", "--high-hz", "5"
+    )
     shown = refused(main, words, PROGRAM)
     assert "--width 15 is not divisible by --heads 2" in shown
     assert "--low-hz 40 is not below --high-hz 5" in shown
 
 
-@pytest.mark.parametrize("options", [LabelOptions(), LabelOptions(cv=5), LabelOptions(label_share=0.1)])
+@pytest.mark.parametrize(
+    "options", [LabelOptions(), LabelOptions(cv=5), LabelOptions(label_share=0.1)]
+)
 def test_no_subject_stands_in_two_subsets(options):
     subjects = [f"sub-{number:02d}" for number in range(60)]
     windows = np.repeat(np.arange(60), 3)
-    data = Recordings(np.zeros((180, 1, 4), np.float32), windows, tuple(subjects), Metadata((), {}, {}), 100.0)
+    data = Recordings(
+        np.zeros((180, 1, 4), np.float32), windows, tuple(subjects), Metadata((), {}, {}), 100.0
+    )
     splits = make_splits(subjects, options, 3)
     for split in splits:
-        parts = {name: set(data.subject[rows].tolist()) for name, rows in data.rows_of(split).items()}
+        parts = {
+            name: set(data.subject[rows].tolist()) for name, rows in data.rows_of(split).items()
+        }
         assert all(parts.values())
-        assert len(set.union(*parts.values())) == sum(map(len, parts.values())) == len(split.sample_ids)
+        assert (
+            len(set.union(*parts.values()))
+            == sum(map(len, parts.values()))
+            == len(split.sample_ids)
+        )
         assert all(len(rows) == 3 * len(parts[name]) for name, rows in data.rows_of(split).items())
     if options.cv:
         assert sorted(subject for split in splits for subject in split.ids("test")) == subjects
@@ -163,7 +211,11 @@ def test_no_subject_stands_in_two_subsets(options):
 
 def test_metrics_of_subjects_are_those_of_the_means_of_their_windows():
     data = Recordings(
-        np.zeros((6, 1, 4), np.float32), np.repeat([0, 1, 2], 2), ("a", "b", "c"), Metadata((), {}, {}), 100.0
+        np.zeros((6, 1, 4), np.float32),
+        np.repeat([0, 1, 2], 2),
+        ("a", "b", "c"),
+        Metadata((), {}, {}),
+        100.0,
     )
     predicted = np.array([1.0, 3, 4, 4, 5, 7])
     subjects, means = by_subject(data, np.arange(6), predicted)
@@ -174,13 +226,15 @@ def test_metrics_of_subjects_are_those_of_the_means_of_their_windows():
     assert metrics["windows"]["pearson"] < 1
 
 
-# --- the network -------------------------------------------------------------------------------------------
+# --- the network -------------------------------------------------------------------------------
 
 
 def test_bands_are_in_true_hertz():
     seconds = torch.arange(200) / 100
     for hertz, band in ((2.0, 0), (6.0, 1), (10.0, 2), (20.0, 3), (40.0, 4)):
-        power = spectral_power(torch.sin(2 * torch.pi * hertz * seconds)[None]) @ band_matrix(BANDS, 200, 100.0)
+        power = spectral_power(torch.sin(2 * torch.pi * hertz * seconds)[None]) @ band_matrix(
+            BANDS, 200, 100.0
+        )
         assert int(power.argmax()) == band
     assert not band_matrix(((60.0, 70.0),), 200, 100.0).any()
 
@@ -193,7 +247,12 @@ def test_a_gradient_passes_through_a_routed_transform():
 
 @pytest.mark.gpu
 def test_a_gradient_passes_through_a_transform_on_another_device():
-    x = torch.randn(2, 16, generator=torch.Generator().manual_seed(0)).double().cuda().requires_grad_()
+    x = (
+        torch.randn(2, 16, generator=torch.Generator().manual_seed(0))
+        .double()
+        .cuda()
+        .requires_grad_()
+    )
     with RouteToCpu(["fft"]):
         assert spectral_power(x).device.type == "cuda"
         assert torch.autograd.gradcheck(spectral_power, (x,))
@@ -210,21 +269,36 @@ def test_eegnet_is_that_of_braindecode():
         # Its torchaudio is compiled for one build of PyTorch.
         pytest.skip(f"braindecode cannot be loaded: {error}")
     ours = EegNet(9, 200)
-    layers = ("conv_temporal", "bnorm_temporal", "conv_spatial", "bnorm_1", "conv_separable_depth",
-              "conv_separable_point", "bnorm_2")  # fmt: skip
-    modules = [module for module in ours.modules() if isinstance(module, torch.nn.Conv2d | torch.nn.BatchNorm2d)]
+    layers = (
+        "conv_temporal",
+        "bnorm_temporal",
+        "conv_spatial",
+        "bnorm_1",
+        "conv_separable_depth",
+        "conv_separable_point",
+        "bnorm_2",
+    )
+    modules = [
+        module
+        for module in ours.modules()
+        if isinstance(module, torch.nn.Conv2d | torch.nn.BatchNorm2d)
+    ]
     for module in (*theirs.modules(), *ours.modules()):
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
     before_last: list[torch.Tensor] = []
-    theirs.drop_2.register_forward_hook(lambda module, inputs, output: before_last.append(output.flatten(1)))
+    theirs.drop_2.register_forward_hook(
+        lambda module, inputs, output: before_last.append(output.flatten(1))
+    )
     x = torch.randn(4, 9, 200, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         # Beyond the largest norm that a spatial filter may have.
         spatial = theirs.conv_spatial.parametrizations.weight.original.mul_(20)
         for name, module in zip(layers, modules, strict=True):
             module.load_state_dict(
-                {"weight": spatial} if name == "conv_spatial" else getattr(theirs, name).state_dict()
+                {"weight": spatial}
+                if name == "conv_spatial"
+                else getattr(theirs, name).state_dict()
             )
         for mode in (True, False):
             theirs.train(mode)(x)
@@ -233,7 +307,9 @@ def test_eegnet_is_that_of_braindecode():
 
 def test_masked_tokens_are_not_read():
     torch.manual_seed(0)
-    encoder = PatchEncoder((4, 100), 100.0, ModelOptions(width=8, layers=1, heads=2, dropout=0.0)).eval()
+    encoder = PatchEncoder(
+        (4, 100), 100.0, ModelOptions(width=8, layers=1, heads=2, dropout=0.0)
+    ).eval()
     x = torch.randn(1, 4, 100)
     other = x.clone()
     other[..., :10] += 5
@@ -244,7 +320,9 @@ def test_masked_tokens_are_not_read():
 
 
 def test_a_number_is_not_bounded_and_classes_are_logits():
-    encoder = PatchEncoder((4, 100), 100.0, ModelOptions(width=8, layers=1, heads=2, spectrum="bands"))
+    encoder = PatchEncoder(
+        (4, 100), 100.0, ModelOptions(width=8, layers=1, heads=2, spectrum="bands")
+    )
     targets = [Target("age", np.zeros(2)), Target("sex", np.zeros(2), ("F", "M"))]
     model = Predictor(encoder, targets, torch.tensor([[10.0, 4], [0, 1]]))
     with torch.no_grad():
@@ -262,19 +340,45 @@ def test_contrast_is_low_where_pairs_agree():
 
 def test_augmentation_is_that_of_its_seed():
     x = torch.randn(2, 4, 50)
-    one, two, other = (augment(x, ModelOptions(), torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    one, two, other = (
+        augment(x, ModelOptions(), torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
+    )
     assert torch.equal(one, two)
     assert not torch.equal(one, other)
 
 
-# --- runs --------------------------------------------------------------------------------------------------
+# --- runs --------------------------------------------------------------------------------------
 
 
 def test_pretraining_training_and_a_challenge_file(cohort, tmp_path):
-    small = ["--width", "16", "--layers", "1", "--heads", "2", "--epochs", "1", "--batch-size", "8", "--device", "cpu"]
-    assert main(["pretrain", "--cohort", str(cohort), "--output-dir", str(tmp_path / "pre"), *small], PROGRAM) == 0
+    small = [
+        "--width",
+        "16",
+        "--layers",
+        "1",
+        "--heads",
+        "2",
+        "--epochs",
+        "1",
+        "--batch-size",
+        "8",
+        "--device",
+        "cpu",
+    ]
+    assert (
+        main(
+            ["pretrain", "--cohort", str(cohort), "--output-dir", str(tmp_path / "pre"), *small],
+            PROGRAM,
+        )
+        == 0
+    )
     words = train_words(
-        cohort, tmp_path / "run", "--pretrained", str(tmp_path / "pre" / "model"), "--unfreeze-epochs", "1"
+        cohort,
+        tmp_path / "run",
+        "--pretrained",
+        str(tmp_path / "pre" / "model"),
+        "--unfreeze-epochs",
+        "1",
     )
     assert main([*words, "--seeds", "2"], PROGRAM) == 0
     results = json.loads((tmp_path / "run" / "metrics.json").read_text())
@@ -301,13 +405,22 @@ def test_learning_rate_and_batch_are_found_and_a_card_sets_the_sizes(cohort, tmp
 
 def test_a_challenge_file_is_made_of_predictions_only(tmp_path, capsys):
     (tmp_path / "p.tsv").write_text("#OTU ID\ts1\nACGT\t3\n")
-    assert main(["challenge", "--predictions", f"{tmp_path}/p.tsv", "--output", f"{tmp_path}/c.csv"], PROGRAM) == 2
+    assert (
+        main(
+            ["challenge", "--predictions", f"{tmp_path}/p.tsv", "--output", f"{tmp_path}/c.csv"],
+            PROGRAM,
+        )
+        == 2
+    )
     assert "columns '#OTU ID', 's1', expected 'participant_id'" in capsys.readouterr().err
     assert not (tmp_path / "c.csv").exists()
 
 
 def test_what_a_challenge_refuses(tmp_path):
-    rows = [{"participant_id": f"s{n}", "age": "7.5", "sex": "F", "sex_confidence": "0.9"} for n in range(4)]
+    rows = [
+        {"participant_id": f"s{n}", "age": "7.5", "sex": "F", "sex_confidence": "0.9"}
+        for n in range(4)
+    ]
     path = tmp_path / "file.csv"
     lines = challenge_text(rows).splitlines()
     path.write_text("\n".join(lines) + "\n")
@@ -324,7 +437,16 @@ def test_what_a_challenge_refuses(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_ends_with_the_same_bits(cohort, tmp_path):
-    more = ["--epochs", "20", "--patience", "0", "--checkpoint-minutes", "0", "--resume-from", "auto"]
+    more = [
+        "--epochs",
+        "20",
+        "--patience",
+        "0",
+        "--checkpoint-minutes",
+        "0",
+        "--resume-from",
+        "auto",
+    ]
     assert main(train_words(cohort, tmp_path / "whole", *more), PROGRAM) == 0
     words = [sys.executable, "-m", "examples.eeg", *train_words(cohort, tmp_path / "killed", *more)]
     path = os.pathsep.join((str(ROOT), os.environ["PYTHONPATH"]))
@@ -338,7 +460,9 @@ def test_a_run_that_is_killed_ends_with_the_same_bits(cohort, tmp_path):
     assert main(words[3:], PROGRAM) == 0
     whole, killed = (load(tmp_path / name / "model") for name in ("whole", "killed"))
     assert all(torch.equal(value, killed.tensors[name]) for name, value in whole.tensors.items())
-    predictions = [(tmp_path / name / "predictions.tsv").read_text() for name in ("whole", "killed")]
+    predictions = [
+        (tmp_path / name / "predictions.tsv").read_text() for name in ("whole", "killed")
+    ]
     assert predictions[0] == predictions[1]
 
 
@@ -348,7 +472,15 @@ def test_the_simulated_cohort_is_learned_and_shuffled_labels_are_not(tmp_path):
     assert main(["simulate", "--output-dir", str(tmp_path / "cohort")], PROGRAM) == 0
     results = {}
     for name, more in (("run", []), ("shuffled", ["--shuffle-labels"])):
-        words = ["train", "--cohort", str(tmp_path / "cohort"), "--output-dir", str(tmp_path / name), "--threads", "1"]
+        words = [
+            "train",
+            "--cohort",
+            str(tmp_path / "cohort"),
+            "--output-dir",
+            str(tmp_path / name),
+            "--threads",
+            "1",
+        ]
         assert main([*words, *more], PROGRAM) == 0
         results[name] = json.loads((tmp_path / name / "metrics.json").read_text())
     made, ridge = results["run"]["transformer"], results["run"]["ridge on band power"]
@@ -366,10 +498,21 @@ def test_pretraining_helps_where_few_subjects_have_labels(tmp_path):
     errors: dict[str, list[float]] = {"with": [], "without": []}
     for seed in ("0", "1", "2"):
         pretrained = tmp_path / f"pretrained-{seed}"
-        assert main(["pretrain", *cohort, "--output-dir", str(pretrained), "--seed", seed], PROGRAM) == 0
+        assert (
+            main(["pretrain", *cohort, "--output-dir", str(pretrained), "--seed", seed], PROGRAM)
+            == 0
+        )
         for name, more in (("with", ["--pretrained", str(pretrained / "model")]), ("without", [])):
             folder = tmp_path / f"{name}-{seed}"
-            few = ["--label-share", "0.1", "--no-baselines", "--seed", seed, "--output-dir", str(folder)]
+            few = [
+                "--label-share",
+                "0.1",
+                "--no-baselines",
+                "--seed",
+                seed,
+                "--output-dir",
+                str(folder),
+            ]
             assert main(["train", *cohort, *few, *more], PROGRAM) == 0
             metrics = json.loads((folder / "metrics.json").read_text())["transformer"]
             errors[name].append(metrics["age"]["subjects"]["mae"])
@@ -381,14 +524,24 @@ def test_pretraining_helps_where_few_subjects_have_labels(tmp_path):
 def test_other_networks_learn_age(network, tmp_path):
     pytest.importorskip("mne", reason="the extra eeg is not installed")
     assert main(["simulate", "--output-dir", str(tmp_path / "cohort")], PROGRAM) == 0
-    words = ["train", "--cohort", str(tmp_path / "cohort"), "--output-dir", str(tmp_path / "run"), "--threads", "1"]
+    words = [
+        "train",
+        "--cohort",
+        str(tmp_path / "cohort"),
+        "--output-dir",
+        str(tmp_path / "run"),
+        "--threads",
+        "1",
+    ]
     assert main([*words, "--network", network, "--no-baselines", "--epochs", "4"], PROGRAM) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())[network]
     assert metrics["age"]["subjects"]["pearson"] > 0.3
 
 
 def test_stages_are_trained_one_after_the_other_then_everything():
-    model = torch.nn.ModuleDict({name: torch.nn.Linear(1, 1) for name in ("head", "top", "base", "fixed")})
+    model = torch.nn.ModuleDict(
+        {name: torch.nn.Linear(1, 1) for name in ("head", "top", "base", "fixed")}
+    )
     model["fixed"].requires_grad_(False)
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
     seen = []

@@ -1,4 +1,6 @@
-"""How the shipped encoder is made: what it learns masked bases from, and the whole recipe on two tiny studies."""
+"""How the shipped encoder is made: what it learns masked bases from, and the whole recipe on two
+tiny studies.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def test_sets_hold_each_asv_once_and_are_of_like_length():
     assert (np.diff(table.counts.indptr) == ASVS_OF_A_SET).all()
     assert len(set(table.counts.indices.tolist())) == 3 * ASVS_OF_A_SET
     assert list(table.sequences) == sorted([*short, *long])
-    lengths = [{len(table.sequences[column]) for column in table.row(row)[0].tolist()} for row in range(3)]
+    lengths = [
+        {len(table.sequences[column]) for column in table.row(row)[0].tolist()} for row in range(3)
+    ]
     assert lengths == [{40}, {40}, {60}]
     assert table.row(0)[0].tolist() != list(range(ASVS_OF_A_SET)), "drawn at random"
 
@@ -46,7 +50,9 @@ def test_an_asv_of_one_sample_is_not_prevalent(tmp_path):
     table.write_text(f"#OTU ID\ts0\ts1\ts2\n{a}\t600\t600\t9\n{b}\t0\t0\t600\n{c}\t0\t600\t0\n")
     alone = tmp_path / "alone.tsv"
     alone.write_text(f"#OTU ID\tt0\tt1\n{c}\t700\t0\n{b}\t0\t400\n")
-    assert prevalent([read_table(table), read_table(alone)]) == sorted({a, c}), "b has one sample of enough reads"
+    assert prevalent([read_table(table), read_table(alone)]) == sorted({a, c}), (
+        "b has one sample of enough reads"
+    )
 
 
 @pytest.mark.slow
@@ -56,8 +62,12 @@ def test_the_recipe_makes_an_encoder_that_ships(tmp_path, monkeypatch):
     assert main(words) == FINISHED
     # Two studies of one region.
     shutil.copytree(data / "first", data / "second")
-    monkeypatch.setattr(encoder, "SOURCES", (Source("first", has_tree=True), Source("second", has_tree=True)))
-    monkeypatch.setattr(encoder, "SIZES", ("--embedding-dim", "16", "--attention-layers", "1", "--max-bp", "160"))
+    monkeypatch.setattr(
+        encoder, "SOURCES", (Source("first", has_tree=True), Source("second", has_tree=True))
+    )
+    monkeypatch.setattr(
+        encoder, "SIZES", ("--embedding-dim", "16", "--attention-layers", "1", "--max-bp", "160")
+    )
     monkeypatch.setattr(encoder, "ASVS_OF_A_SET", 10)
     short = ("--rarefy-depth", "10", "--epochs", "2")
     monkeypatch.setattr(encoder, "BASES", (*encoder.BASES[4:], *short))
@@ -89,6 +99,9 @@ def test_distances_on_a_tree_are_those_of_scikit_bio():
     tree = parse_newick(text)
     first, second = np.triu_indices(len(tree.tips))
     expected = TreeNode.read([text]).tip_tip_distances()
-    names = [(tree.tips[one], tree.tips[other]) for one, other in zip(first.tolist(), second.tolist(), strict=True)]
+    names = [
+        (tree.tips[one], tree.tips[other])
+        for one, other in zip(first.tolist(), second.tolist(), strict=True)
+    ]
     measured = distances(tree, tree.tip_nodes[first], tree.tip_nodes[second])
     assert measured.tolist() == [expected[pair] for pair in names]

@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[2]
 RANKS = Path(__file__).parent / "htft_ranks.py"
 
 
-# --- interpolators -----------------------------------------------------------------------------------------
+# --- interpolators -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", INTERPOLATORS)
@@ -68,7 +68,7 @@ def test_gradients_of_the_weights(name):
     assert torch.autograd.gradcheck(lambda *values: weights(name, *values), (s, low, high))
 
 
-# --- projections -------------------------------------------------------------------------------------------
+# --- projections -------------------------------------------------------------------------------
 
 
 def test_the_hadamard_transform_is_its_own_inverse():
@@ -82,7 +82,9 @@ def test_the_hadamard_transform_is_its_own_inverse():
 def test_projections_keep_inner_products(kind):
     a, b = torch.randn(2, 1, 200, generator=torch.Generator().manual_seed(1)).double()
     scale = float(a.norm() * b.norm())
-    products = torch.stack([(p(a) * p(b)).sum() for p in (kind(200, 128, seed) for seed in range(300))])
+    products = torch.stack(
+        [(p(a) * p(b)).sum() for p in (kind(200, 128, seed) for seed in range(300))]
+    )
     error = (products - (a * b).sum()) / scale
     # The standard deviation of one projection is near 1/sqrt(128) = 0.088.
     assert float(error.std()) < 0.11
@@ -91,10 +93,12 @@ def test_projections_keep_inner_products(kind):
 
 def test_blocks_have_one_scale():
     y = Srht(50, 64, 0, block=16)(7 * torch.randn(4, 50))
-    torch.testing.assert_close(y.unflatten(1, (4, 16)).square().mean(-1), torch.ones(4, 4), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        y.unflatten(1, (4, 16)).square().mean(-1), torch.ones(4, 4), atol=1e-4, rtol=0
+    )
 
 
-# --- the field ---------------------------------------------------------------------------------------------
+# --- the field ---------------------------------------------------------------------------------
 
 
 def test_the_field_is_the_sum_over_its_units():
@@ -123,7 +127,9 @@ def test_gradients_of_the_field(metric):
     def call(x: torch.Tensor, *values: torch.Tensor) -> torch.Tensor:
         return torch.func.functional_call(field, dict(zip(names, values, strict=True)), (x,))
 
-    assert torch.autograd.gradcheck(call, (x, *(p.detach().clone().requires_grad_() for p in field.parameters())))
+    assert torch.autograd.gradcheck(
+        call, (x, *(p.detach().clone().requires_grad_() for p in field.parameters()))
+    )
 
 
 def test_anchors_choose_the_nearest_units():
@@ -134,14 +140,16 @@ def test_anchors_choose_the_nearest_units():
     assert units[:, 0].tolist() == [0, 1, 2]
 
 
-# --- the published rule ------------------------------------------------------------------------------------
+# --- the published rule ------------------------------------------------------------------------
 
 
 class PublishedField:
     """The published learning rule, written out for one sample at a time with NumPy, in float64."""
 
     def __init__(self, field: HypertensorField, tau: float, k: int, decay: float = 5.0) -> None:
-        values = {name: value.detach().double().numpy().copy() for name, value in field.named_parameters()}
+        values = {
+            name: value.detach().double().numpy().copy() for name, value in field.named_parameters()
+        }
         self.n, self.delta, self.V = values["normal"], values["offset"], values["control"]
         self.band, self.tau, self.k, self.decay = np.exp(values["log_band"]), tau, k, decay
 
@@ -180,69 +188,106 @@ class PublishedField:
 
 @pytest.mark.parametrize("loss", ["squared error", "cross entropy"])
 def test_the_online_rule_is_the_published_one(loss):
-    config = FieldConfig(24, active=4, temperature=0.5, metric="hybrid_exp", band=(0.3, 1.5), online=True)
+    config = FieldConfig(
+        24, active=4, temperature=0.5, metric="hybrid_exp", band=(0.3, 1.5), online=True
+    )
     field = HypertensorField(6, 3, config, 0).double()
     field.normal.data = F.normalize(field.normal.data, dim=1)
     reference = PublishedField(field, 0.5, 4)
-    groups = [{"params": [field.control], "lr": 0.04}, {"params": [field.normal, field.offset], "lr": 0.004}]
+    groups = [
+        {"params": [field.control], "lr": 0.04},
+        {"params": [field.normal, field.offset], "lr": 0.004},
+    ]
     optimizer = torch.optim.SGD(groups)
     random = torch.Generator().manual_seed(3)
     for _ in range(50):
-        x, target = torch.randn(1, 6, generator=random).double(), torch.randn(1, 3, generator=random).double()
+        x, target = (
+            torch.randn(1, 6, generator=random).double(),
+            torch.randn(1, 3, generator=random).double(),
+        )
         label = int(target.argmax())
         optimizer.zero_grad()
         y = field(x)
         squared = (y - target).square().sum() / 2
-        (squared if loss == "squared error" else F.cross_entropy(y, torch.tensor([label]))).backward()
+        (
+            squared if loss == "squared error" else F.cross_entropy(y, torch.tensor([label]))
+        ).backward()
         optimizer.step()
         with torch.no_grad():
             field.normal.copy_(F.normalize(field.normal, dim=1))
         one_hot = np.eye(3)[label]
         gradient = {
             "squared error": lambda y, t=target: y - t[0].numpy(),
-            "cross entropy": lambda y, o=one_hot: np.exp(y - y.max()) / np.exp(y - y.max()).sum() - o,
+            "cross entropy": lambda y, o=one_hot: (
+                np.exp(y - y.max()) / np.exp(y - y.max()).sum() - o
+            ),
         }[loss]
         reference.step(x[0].numpy(), gradient, 0.04, 0.004)
-    for ours, theirs in ((field.normal, reference.n), (field.offset, reference.delta), (field.control, reference.V)):
+    for ours, theirs in (
+        (field.normal, reference.n),
+        (field.offset, reference.delta),
+        (field.control, reference.V),
+    ):
         assert np.abs(ours.detach().numpy() - theirs).max() < 1e-10
 
 
 def test_the_published_variant_trains_by_its_rule():
     config = published(TrainConfig(student=small_options()))
-    assert (config.student.update_rule, config.train.optimizer, config.train.batch_size) == ("online", "sgd", 1)
-    config = TrainConfig(student=small_options(update_rule="online", active=(4, 4)), train=config.train)
+    assert (config.student.update_rule, config.train.optimizer, config.train.batch_size) == (
+        "online",
+        "sgd",
+        1,
+    )
+    config = TrainConfig(
+        student=small_options(update_rule="online", active=(4, 4)), train=config.train
+    )
     windows = random_windows(30)
     student = build(config, Capture({"train": windows}, 5, {}), SINGLE)
     before = student.first.field.log_band.clone()
     Trainer(
-        StudentTask(student, Data(windows, windows, 0), config.train, torch.device("cpu")), config.train, RunConfig()
+        StudentTask(student, Data(windows, windows, 0), config.train, torch.device("cpu")),
+        config.train,
+        RunConfig(),
     ).fit()
     torch.testing.assert_close(student.first.field.normal.norm(dim=1), torch.ones(16))
     assert torch.equal(student.first.field.log_band, before)
 
 
-# --- windows and students ----------------------------------------------------------------------------------
+# --- windows and students ----------------------------------------------------------------------
 
 
 def test_windows_come_back_and_damage_is_named(tmp_path):
-    capture = Capture({"train": random_windows(20), "validation": random_windows(9, 1)}, 5, {"provider": "test"})
+    capture = Capture(
+        {"train": random_windows(20), "validation": random_windows(9, 1)}, 5, {"provider": "test"}
+    )
     write_windows(tmp_path / "w", capture)
     loaded = read_windows(tmp_path / "w")
     assert loaded.classes == 5
     for name, windows in capture.windows.items():
         for key, value in vars(windows).items():
             assert torch.equal(getattr(loaded.windows[name], key), value)
-    tensors = {f"{subset}.{name}": value for subset in capture.windows for name, value in vars(windows).items()}
-    wrong = {"train.target": tensors["train.target"] + 90, "train.hidden": tensors["train.hidden"] * math.nan}
+    tensors = {
+        f"{subset}.{name}": value
+        for subset in capture.windows
+        for name, value in vars(windows).items()
+    }
+    wrong = {
+        "train.target": tensors["train.target"] + 90,
+        "train.hidden": tensors["train.hidden"] * math.nan,
+    }
     save(
         tmp_path / "wrong",
-        State({**tensors, **wrong, "validation.tokens": tensors["train.tokens"][:3]}, {"classes": 5}),
+        State(
+            {**tensors, **wrong, "validation.tokens": tensors["train.tokens"][:3]}, {"classes": 5}
+        ),
     )
     with pytest.raises(InputError) as error:
         read_windows(tmp_path / "wrong")
     assert [text.split(": ", 1)[1][:13] for text in error.value.problems] == [
-        "train targets", "hidden states", "validation wi"
-    ]  # fmt: skip
+        "train targets",
+        "hidden states",
+        "validation wi",
+    ]
     save(tmp_path / "other", State({}, {}))
     assert "not the windows of a teacher" in refusal(read_windows, tmp_path / "other")
     (tmp_path / "w" / "state.safetensors").write_bytes(b"damaged")
@@ -262,14 +307,37 @@ def test_a_gpt_does_not_see_later_tokens():
 
 @pytest.mark.parametrize("provider", ["gru", "gpt"])
 def test_a_teacher_a_student_and_their_table(provider, tmp_path, capsys):
-    few = "--windows 64 --held-out-windows 32 --width 8 --length 6 --vocabulary 7 --epochs 1 --threads 1 --device cpu"
-    words = ["teach", "--provider", provider, "--output-dir", str(tmp_path / "teacher"), *few.split()]
+    few = (
+        "--windows 64 --held-out-windows 32 --width 8 --length 6 --vocabulary 7 --epochs 1 "
+        "--threads 1 --device cpu"
+    )
+    words = [
+        "teach",
+        "--provider",
+        provider,
+        "--output-dir",
+        str(tmp_path / "teacher"),
+        *few.split(),
+    ]
     assert main(words, PROGRAM) == 0
     windows = ["--windows", str(tmp_path / "teacher" / "windows")]
-    few = "--units 8 8 --embedding 8 --sketch 64 --projected 64 --block 16 --epochs 1 --threads 1 --device cpu"
-    assert main(["train", *windows, "--output-dir", str(tmp_path / "student"), *few.split()], PROGRAM) == 0
+    few = (
+        "--units 8 8 --embedding 8 --sketch 64 --projected 64 --block 16 --epochs 1 --threads "
+        "1 --device cpu"
+    )
+    assert (
+        main(["train", *windows, "--output-dir", str(tmp_path / "student"), *few.split()], PROGRAM)
+        == 0
+    )
     table = tmp_path / "table.json"
-    words = ["evaluate", *windows, "--model", str(tmp_path / "student" / "model"), "--output", str(table)]
+    words = [
+        "evaluate",
+        *windows,
+        "--model",
+        str(tmp_path / "student" / "model"),
+        "--output",
+        str(table),
+    ]
     assert main(words, PROGRAM) == 0
     rows = json.loads(table.read_text())
     assert [*rows] == ["unigram", "teacher", "linear read-out", "student"]
@@ -284,15 +352,28 @@ def test_a_teacher_a_student_and_their_table(provider, tmp_path, capsys):
     assert main([*words, str(tmp_path / "teacher" / "model")], PROGRAM) == 2
     assert "not a student ('shape'); --model takes the folder model/" in capsys.readouterr().err
     capture = read_windows(tmp_path / "teacher" / "windows")
-    assert "a student of other windows" in refusal(Student.load, Path(models[0]), capture._replace(classes=3))
+    assert "a student of other windows" in refusal(
+        Student.load, Path(models[0]), capture._replace(classes=3)
+    )
 
 
 @pytest.mark.slow
 def test_the_student_learns_the_language_and_the_published_rule_does_not(tmp_path):
-    assert main(["teach", "--output-dir", str(tmp_path / "teacher"), "--threads", "1"], PROGRAM) == 0
+    assert (
+        main(["teach", "--output-dir", str(tmp_path / "teacher"), "--threads", "1"], PROGRAM) == 0
+    )
     windows = ["--windows", str(tmp_path / "teacher" / "windows")]
     for variant in ("clean", "published"):
-        words = ["train", *windows, "--output-dir", str(tmp_path / variant), "--variant", variant, "--threads", "1"]
+        words = [
+            "train",
+            *windows,
+            "--output-dir",
+            str(tmp_path / variant),
+            "--variant",
+            variant,
+            "--threads",
+            "1",
+        ]
         assert main(words, PROGRAM) == 0
     models = [str(tmp_path / variant / "model") for variant in ("clean", "published")]
     table = tmp_path / "table.json"
@@ -319,12 +400,17 @@ def test_a_student_in_half_precision_predicts_the_same(tmp_path):
     trainer = make_trainer("batches", SINGLE)
     trainer.fit()
     student = trainer.task.student
-    save(tmp_path / "half", State({n: v.half() for n, v in trainer.best_weights.items()}, student.description()))
+    save(
+        tmp_path / "half",
+        State({n: v.half() for n, v in trainer.best_weights.items()}, student.description()),
+    )
     state = load(tmp_path / "half")
     copy = Student.from_description(state.facts, 0)
     copy.load_state_dict(state.tensors)
     windows = random_windows(50, 2)
-    one, other = (evaluate(each, windows, torch.device("cpu")).perplexity for each in (student, copy))
+    one, other = (
+        evaluate(each, windows, torch.device("cpu")).perplexity for each in (student, copy)
+    )
     assert one == pytest.approx(other, rel=1e-2)
 
 
@@ -340,29 +426,41 @@ def test_relocation_moves_unused_units_to_bad_samples_and_goes_on_bit_by_bit(tmp
     second = make_trainer("batches", SINGLE, {"relocate_every": 2})
     second.restore(load(tmp_path / "state"))
     second.fit()
-    assert all(torch.equal(second.last_weights[name], value) for name, value in first.last_weights.items())
+    assert all(
+        torch.equal(second.last_weights[name], value) for name, value in first.last_weights.items()
+    )
 
 
 def test_all_wrong_options_are_named_at_once(tmp_path, capsys, refused):
     student = small_options(units=(3,), shard_units=True, active=(2, 2))
     assert len(train_problems(TrainConfig(devices=("cpu",), student=student))) == 4
-    assert len(train_problems(TrainConfig(student=student, train=TrainingOptions(optimizer="sgd")))) == 3
-    status = main(["train", "--windows", str(tmp_path), "--units", "3", "--output-dir", str(tmp_path / "o")], PROGRAM)
+    assert (
+        len(train_problems(TrainConfig(student=student, train=TrainingOptions(optimizer="sgd"))))
+        == 3
+    )
+    status = main(
+        ["train", "--windows", str(tmp_path), "--units", "3", "--output-dir", str(tmp_path / "o")],
+        PROGRAM,
+    )
     assert status == 2
     assert "--units is 3, expected 2 numbers" in capsys.readouterr().err
     assert main(["teach", "--text", str(RANKS), "--output-dir", str(tmp_path / "o")], PROGRAM) == 2
     assert "--provider gru reads neither; give --provider aam or hf" in capsys.readouterr().err
-    assert "is a folder, expected a file" in refused(main, ["benchmark", "--profile", str(tmp_path)], PROGRAM)
+    assert "is a folder, expected a file" in refused(
+        main, ["benchmark", "--profile", str(tmp_path)], PROGRAM
+    )
     assert not (tmp_path / "o").exists()
 
 
-# --- several processes -------------------------------------------------------------------------------------
+# --- several processes -------------------------------------------------------------------------
 
 
 def distance(one: Path, other: Path) -> float:
     first, second = (load_file(path / "weights.safetensors") for path in (one, other))
     assert first.keys() == second.keys()
-    return max(float((first[name] - second[name]).norm(torch.inf)) for name in first if first[name].numel())
+    return max(
+        float((first[name] - second[name]).norm(torch.inf)) for name in first if first[name].numel()
+    )
 
 
 @pytest.mark.slow
@@ -375,7 +473,9 @@ def test_stages_on_two_processes_are_one_bit_for_bit(run_ranks, tmp_path):
     one, two = (load(tmp_path / size / "state") for size in ("1", "2"))
     names = {name for name in one.tensors if not name.startswith("random")}
     assert names == {name for name in two.tensors if not name.startswith("random")}
-    assert all(torch.equal(one.tensors[name].double(), two.tensors[name].double()) for name in names)
+    assert all(
+        torch.equal(one.tensors[name].double(), two.tensors[name].double()) for name in names
+    )
     for size in (1, 2):
         folder = tmp_path / f"resumed{size}"
         folder.mkdir()
@@ -400,7 +500,15 @@ def test_two_ranks_are_one_and_go_on_with_one_and_with_four(kind, run_ranks, tmp
 
 
 def test_steps_of_the_benchmark_end_where_processes_meet(tmp_path, refused):
-    words = ["benchmark", "--steps", "25", "--units", "64", "--profile", str(tmp_path / "profile.json")]
+    words = [
+        "benchmark",
+        "--steps",
+        "25",
+        "--units",
+        "64",
+        "--profile",
+        str(tmp_path / "profile.json"),
+    ]
     shown = refused(main, words, PROGRAM)
     assert "--steps 25 is not a multiple of 10" in shown
     assert "--units is 64, expected 2 numbers" in shown
@@ -410,8 +518,20 @@ def test_steps_of_the_benchmark_end_where_processes_meet(tmp_path, refused):
 @pytest.mark.slow
 def test_the_benchmark_measures_one_process_and_two_in_turn(tmp_path):
     profile = tmp_path / "profile.json"
-    words = [sys.executable, "-m", "examples.htft", "benchmark", "--profile", str(profile), "--steps", "60"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ["PYTHONPATH"]))}
+    words = [
+        sys.executable,
+        "-m",
+        "examples.htft",
+        "benchmark",
+        "--profile",
+        str(profile),
+        "--steps",
+        "60",
+    ]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ["PYTHONPATH"])),
+    }
     subprocess.run(words, check=True, env=environment)
     report = json.loads(profile.read_text())
     assert len(report["pairs"]) == 3

@@ -1,4 +1,6 @@
-"""Tasks whose batches are rows of a data set: each row once in an epoch, on one rank, and resume in the middle."""
+"""Tasks whose batches are rows of a data set: each row once in an epoch, on one rank, and resume in
+the middle.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Pairs(Echo):
         return torch.from_numpy(self.rows[:22]).view(-1, 2)
 
 
-def make_task(kind: type[RowsTask] = Echo, rank: int = 0, size: int = 1, splits: bool = True) -> RowsTask:
+def make_task(
+    kind: type[RowsTask] = Echo, rank: int = 0, size: int = 1, splits: bool = True
+) -> RowsTask:
     return kind(torch.nn.Linear(1, 1), ROWS, 4, 7, torch.device("cpu"), World(rank, size), splits)
 
 
@@ -51,7 +55,9 @@ def test_ranks_share_the_batches_of_one(kind):
     whole = kind(torch.nn.Linear(1, 1), ROWS, 8, 7, torch.device("cpu"))
     assert [one + other for one, other in halves] == batches_of(whole, 3)
     if kind is Pairs:
-        assert all(batch[0::2] == [row - 1 for row in batch[1::2]] for batch in batches_of(ranks[0], 3))
+        assert all(
+            batch[0::2] == [row - 1 for row in batch[1::2]] for batch in batches_of(ranks[0], 3)
+        )
 
 
 def test_ranks_that_share_the_model_have_the_same_batches():

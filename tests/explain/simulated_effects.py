@@ -13,27 +13,47 @@ from aam.explain.results import Asvs
 
 SAMPLES, ASVS = 60, 6
 GROUPS = np.array([f"g{row // 4}" for row in range(SAMPLES)], object)
-LINEAGES = (("k__B", "p__F", "g__X"), ("k__B", "p__F", "g__X"), ("k__B", "p__F"), ("k__A",), (), ("k__B", "p__G"))
+LINEAGES = (
+    ("k__B", "p__F", "g__X"),
+    ("k__B", "p__F", "g__X"),
+    ("k__B", "p__F"),
+    ("k__A",),
+    (),
+    ("k__B", "p__G"),
+)
 NEWICK = "(((a:1,b:1):1,c:1):1,((d:1,e:1):1,f:1):1);"
 
 
 def make_asvs(lineages=LINEAGES) -> Asvs:
     """The ASVs of these effects."""
     return Asvs(
-        tuple(f"id{c}" for c in range(ASVS)), tuple("ACGT"[c % 4] * (c + 1) for c in range(ASVS)), tuple(lineages)
+        tuple(f"id{c}" for c in range(ASVS)),
+        tuple("ACGT"[c % 4] * (c + 1) for c in range(ASVS)),
+        tuple(lineages),
     )
 
 
 def make_effects(outputs: int = 1, mean: float = 0.0, truth: bool = True) -> TargetEffects:
-    """Effects drawn at random: the first ASV raises and matters, the second lowers and matters, others do not."""
+    """Effects drawn at random: the first ASV raises and matters, the second lowers and matters,
+    others do not.
+    """
     rng = np.random.default_rng(5)
     carriers = sparse.csr_matrix((rng.random((SAMPLES, ASVS)) < 0.5).astype(float))
 
     def drawn(scale: float, means) -> sparse.csr_matrix:
-        return sparse.csr_matrix(carriers.toarray() * (rng.normal(size=(SAMPLES, ASVS)) * scale + means))
+        return sparse.csr_matrix(
+            carriers.toarray() * (rng.normal(size=(SAMPLES, ASVS)) * scale + means)
+        )
 
-    spec = TargetSpec("age", "numeric") if outputs == 1 else TargetSpec("site", "class", ("a", "b", "c"))
-    means = [np.r_[1.0, -1.0, np.zeros(ASVS - 2)] * (1 if output == 0 else -0.5) for output in range(outputs)]
+    spec = (
+        TargetSpec("age", "numeric")
+        if outputs == 1
+        else TargetSpec("site", "class", ("a", "b", "c"))
+    )
+    means = [
+        np.r_[1.0, -1.0, np.zeros(ASVS - 2)] * (1 if output == 0 else -0.5)
+        for output in range(outputs)
+    ]
     effects = tuple(drawn(0.1, each) for each in means)
     loss = drawn(0.3, np.r_[0.5, 0.5, np.full(ASVS - 2, mean)])
     return TargetEffects(
@@ -46,7 +66,11 @@ def make_effects(outputs: int = 1, mean: float = 0.0, truth: bool = True) -> Tar
             ATTENTION: carriers,
             (LOSS, BLEND, 0): loss,
             (LOSS, "forest", 0): 2 * loss,
-            **{(EFFECT, learner, place): one for learner in (BLEND, "forest") for place, one in enumerate(effects)},
+            **{
+                (EFFECT, learner, place): one
+                for learner in (BLEND, "forest")
+                for place, one in enumerate(effects)
+            },
             **{(ABUNDANCE, BLEND, place): 0.25 * one for place, one in enumerate(effects)},
         },
     )

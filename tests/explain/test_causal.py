@@ -1,4 +1,6 @@
-"""A simulated study with 20 causal ASVs among 1,000: importance finds them, and nothing where labels are permuted."""
+"""A simulated study with 20 causal ASVs among 1,000: importance finds them, and nothing where
+labels are permuted.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,15 @@ def study(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def truth(study):
-    """The causal ASVs among those of 10 to 90 % of the samples, their signs, and a target that is 80 % theirs."""
+    """The causal ASVs among those of 10 to 90 % of the samples, their signs, and a target that is
+    80 % theirs.
+    """
     rng = np.random.default_rng(101)
     present = (study.table.counts.toarray() > 0).astype(float)
     prevalence = present.mean(axis=0)
-    causal = rng.choice(np.flatnonzero((prevalence >= 0.1) & (prevalence <= 0.9)), CAUSAL, replace=False)
+    causal = rng.choice(
+        np.flatnonzero((prevalence >= 0.1) & (prevalence <= 0.9)), CAUSAL, replace=False
+    )
     signs = rng.permutation(np.repeat([1.0, -1.0], CAUSAL // 2))
     signal = (present[:, causal] - prevalence[causal]) @ signs
     values = signal + 0.5 * signal.std() * rng.standard_normal(len(signal))
@@ -51,7 +57,9 @@ def truth(study):
 
 
 def explained(study, values) -> pd.DataFrame:
-    """The importance in samples that the models of folds by subject have not seen, all members but the network."""
+    """The importance in samples that the models of folds by subject have not seen, all members but
+    the network.
+    """
     ids = study.table.sample_ids
     subjects = [str(subject) for subject in study.metadata.values("subject", ids)]
     targets = Targets((TargetSpec(TARGET, "numeric", transform="none", bounds=(-9.0, 9.0)),))
@@ -59,10 +67,14 @@ def explained(study, values) -> pd.DataFrame:
     models, samples = [], []
     for split in kfold(ids, FOLDS, subjects, values, 0.0, seed=0):
         rows = study.rows(split.ids("train"))
-        blend = fit_blend(with_target, targets, rows, [subjects[row] for row in rows], 0, tuple(LEARNERS))
+        blend = fit_blend(
+            with_target, targets, rows, [subjects[row] for row in rows], 0, tuple(LEARNERS)
+        )
         models.append(saved_model(targets=targets, depth=study.depth, blend=blend))
         samples.append(split.ids("test"))
-    (effects,) = explain_samples(models, with_target, samples, ids, [values], RuntimeConfig(), PASSES)
+    (effects,) = explain_samples(
+        models, with_target, samples, ids, [values], RuntimeConfig(), PASSES
+    )
     return importance_of(effects, np.array(subjects, object))
 
 

@@ -1,4 +1,6 @@
-"""Effects of ASVs are what `predict` says of changed samples; their means, and the expected loss of a permutation."""
+"""Effects of ASVs are what `predict` says of changed samples; their means, and the expected loss of
+a permutation.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from tests.predict.samples import saved_model
 SAMPLES, ASVS, DEPTH = 40, 30, 60
 TARGETS = Targets(
     (
-        TargetSpec("age", "numeric", transform="zscore", scale=Scale(30.0, 10.0), bounds=(-100.0, 100.0)),
+        TargetSpec(
+            "age", "numeric", transform="zscore", scale=Scale(30.0, 10.0), bounds=(-100.0, 100.0)
+        ),
         TargetSpec("site", "class", ("a", "b", "c")),
         TargetSpec("case", "class", ("no", "yes")),
     )
@@ -45,8 +49,13 @@ def study(study_of):
     made = study_of(counts, sequences, depth=DEPTH)
     present = (made.table.counts.toarray() > 0).astype(float)
     age = present[:, :5].sum(axis=1) - present[:, 5:10].sum(axis=1)
-    site, case = (present[:, 10:13].cumsum(axis=1)[:, -1] % 3).astype(int), (age > np.median(age)).astype(int)
-    return labelled(made, target=age.astype(np.float32)[:, None], label=np.stack([site, case], axis=1))
+    site, case = (
+        (present[:, 10:13].cumsum(axis=1)[:, -1] % 3).astype(int),
+        (age > np.median(age)).astype(int),
+    )
+    return labelled(
+        made, target=age.astype(np.float32)[:, None], label=np.stack([site, case], axis=1)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +80,10 @@ def explained(models, study, samples, truth=UNKNOWN, passes=1):
 @pytest.fixture(scope="module")
 def effects(study, saved):
     assert [study.table.sample_ids[row] for row in ROWS] == IDS
-    truth = [study.labels.target[ROWS, 0] * 10 + 30.0, *(study.labels.label[ROWS, k].astype(float) for k in range(2))]
+    truth = [
+        study.labels.target[ROWS, 0] * 10 + 30.0,
+        *(study.labels.label[ROWS, k].astype(float) for k in range(2)),
+    ]
     return explained([saved], study, [IDS], truth, 2)
 
 
@@ -94,15 +106,21 @@ def test_an_effect_is_what_predict_says_minus_what_it_says_without_the_asv(study
             without, single = reads.copy(), reads.copy()
             without[column], single[column] = 0, 1
             lost = np.subtract(base, predicted_alone(saved, study_of, study, without))
-            assert lost == pytest.approx([one.effects[0][row, column] for one in (age, case)], abs=1e-4)
+            assert lost == pytest.approx(
+                [one.effects[0][row, column] for one in (age, case)], abs=1e-4
+            )
             lost = np.subtract(base, predicted_alone(saved, study_of, study, single))
-            assert lost == pytest.approx([one.abundance[0][row, column] for one in (age, case)], abs=1e-4)
+            assert lost == pytest.approx(
+                [one.abundance[0][row, column] for one in (age, case)], abs=1e-4
+            )
 
 
 def test_parts_of_effects_add_up_and_absent_asvs_have_none(effects):
     for of_target in effects:
         absent = of_target.carriers.toarray() == 0
-        for every, here, reads in zip(of_target.effects, of_target.presence, of_target.abundance, strict=True):
+        for every, here, reads in zip(
+            of_target.effects, of_target.presence, of_target.abundance, strict=True
+        ):
             np.testing.assert_allclose((here + reads).toarray(), every.toarray(), atol=1e-12)
             assert not every.toarray()[absent].any()
             assert np.abs(reads).max() > 0
@@ -122,7 +140,9 @@ def test_the_weighted_variants_are_on_average_all_permutations(reads_counts):
         loss[:, :, 1:] = loss[:, :, [1]]
     base = loss[np.arange(6)[:, None], np.arange(3), counts]
     shifted = [np.roll(counts, shift, axis=0) for shift in range(6)]
-    expected = np.mean([loss[np.arange(6)[:, None], np.arange(3), moved] - base for moved in shifted], axis=0).sum(0)
+    expected = np.mean(
+        [loss[np.arange(6)[:, None], np.arange(3), moved] - base for moved in shifted], axis=0
+    ).sum(0)
     sums, repeats = np.zeros(3), 2000
     for seed in range(repeats):
         variants = make_variants(sparse.csr_matrix(counts), reads_counts, (seed,))
@@ -135,11 +155,16 @@ def test_variants_change_one_asv_of_a_sample_and_none_that_a_limit_left_out():
     counts = np.array([[4, 2, 0, 1], [0, 3, 5, 0]])
     limited = np.array([[4, 2, 0, 0], [0, 3, 5, 0]])
     variants = make_variants(sparse.csr_matrix(counts), True, (0,))
-    kinds = {(before > 0, after > 0) for before, after in zip(variants.before, variants.after, strict=True)}
+    kinds = {
+        (before > 0, after > 0)
+        for before, after in zip(variants.before, variants.after, strict=True)
+    }
     assert kinds == {(True, False), (False, True), (True, True)}
     for table in (counts, limited):
         for number, (columns, reads) in enumerate(variants.reads(sparse.csr_matrix(table))):
-            sample, column, after = (getattr(variants, name)[number] for name in ("sample", "column", "after"))
+            sample, column, after = (
+                getattr(variants, name)[number] for name in ("sample", "column", "after")
+            )
             expected = table[sample].copy()
             if table[sample, column] == counts[sample, column]:
                 expected[column] = after
@@ -159,7 +184,11 @@ def test_a_sample_explained_by_two_models_gets_their_mean(study, saved):
     other = dataclasses.replace(saved, blend=dataclasses.replace(saved.blend, fitted=fitted))
     both, alone, added = (
         explained(models, study, samples)[0].effects[0].toarray()
-        for models, samples in (([saved, other], [IDS, IDS[:5]]), ([saved], [IDS]), ([other], [IDS]))
+        for models, samples in (
+            ([saved, other], [IDS, IDS[:5]]),
+            ([saved], [IDS]),
+            ([other], [IDS]),
+        )
     )
     np.testing.assert_allclose(both[:5], (alone + added)[:5] / 2, atol=1e-9)
     np.testing.assert_allclose(both[5:], alone[5:], atol=1e-9)
@@ -174,8 +203,13 @@ def test_models_of_different_classes_are_refused(study, saved):
 
 def test_a_network_of_next_to_no_weight_takes_no_part_in_effects(study, saved):
     """The effects are those of the other learners; the predictions are those of the whole model."""
-    fitted = [dataclasses.replace(one, weights={**one.weights, NETWORK: 0.01}) for one in saved.blend.fitted]
-    without = dataclasses.replace(saved, blend=dataclasses.replace(saved.blend, fitted=tuple(fitted)))
+    fitted = [
+        dataclasses.replace(one, weights={**one.weights, NETWORK: 0.01})
+        for one in saved.blend.fitted
+    ]
+    without = dataclasses.replace(
+        saved, blend=dataclasses.replace(saved.blend, fitted=tuple(fitted))
+    )
     age = explained([without], study, [IDS])[0]
     assert age.attention is None
     assert not age.abundance[0].nnz

@@ -1,4 +1,6 @@
-"""Importance over groups: intervals, tests and their correction, sums over taxa and clades, and the rows of files."""
+"""Importance over groups: intervals, tests and their correction, sums over taxa and clades, and the
+rows of files.
+"""
 
 from __future__ import annotations
 
@@ -66,12 +68,19 @@ def test_an_asv_that_changes_no_prediction_raises_nothing(outputs):
 
 
 def test_groups_without_a_truth_are_no_evidence():
-    """The truth of three groups of fifteen is known; the others have no loss, and made the test surer of itself."""
+    """The truth of three groups of fifteen is known; the others have no loss, and made the test
+    surer of itself.
+    """
     effects = make_effects()
     known = np.isin(GROUPS, ["g0", "g1", "g2"])
-    losses = {name: sparse.csr_matrix(matrix.toarray() * known[:, None]) for name, matrix in effects.losses.items()}
+    losses = {
+        name: sparse.csr_matrix(matrix.toarray() * known[:, None])
+        for name, matrix in effects.losses.items()
+    }
     matrices = {**effects.matrices, **{(LOSS, name, 0): matrix for name, matrix in losses.items()}}
-    part = dataclasses.replace(effects, truth=np.where(known, effects.truth, math.nan), matrices=matrices)
+    part = dataclasses.replace(
+        effects, truth=np.where(known, effects.truth, math.nan), matrices=matrices
+    )
     table = importance_of(part, GROUPS).sort_index()
     assert table[["p", "importance.low"]].isna().all(axis=None)
     np.testing.assert_allclose(table["importance"], losses[BLEND].toarray()[known].mean(axis=0))
@@ -80,7 +89,9 @@ def test_groups_without_a_truth_are_no_evidence():
 
 
 def test_nothing_is_tested_on_samples_that_the_model_has_learned_from():
-    """Of a target of noise, 45 of 160 ASVs had a p below .05 in the training samples of a forest."""
+    """Of a target of noise, 45 of 160 ASVs had a p below .05 in the training samples of a
+    forest.
+    """
     explanation = explanation_of(make_effects(), UNNAMED, None, GROUPS, "child", "training")
     assert not explanation.stands_out.any()
     assert "nothing is tested" in explanation.verdict()
@@ -94,7 +105,9 @@ def test_the_test_of_groups_is_a_t_test_where_groups_are_equal():
 
 
 def test_nothing_stands_out_more_often_than_stated_where_nothing_matters():
-    """Skewed losses in groups of uneven size: of 200 studies, at most 5 % and its sampling error have a discovery."""
+    """Skewed losses in groups of uneven size: of 200 studies, at most 5 % and its sampling error
+    have a discovery.
+    """
     rng = np.random.default_rng(1)
     sizes = rng.integers(1, 12, 30).astype(float)
     false = 0
@@ -105,7 +118,9 @@ def test_nothing_stands_out_more_often_than_stated_where_nothing_matters():
 
 
 def test_corrected_limits_hold_0_exactly_where_nothing_stands_out():
-    """The figure drew 95 % intervals of each ASV alone: off 0, beside the words that no ASV stands out."""
+    """The figure drew 95 % intervals of each ASV alone: off 0, beside the words that no ASV stands
+    out.
+    """
     rng = np.random.default_rng(3)
     outcomes, alone = set(), 0
     for signal in (0.0, 0.25, 0.6):
@@ -114,9 +129,12 @@ def test_corrected_limits_hold_0_exactly_where_nothing_stands_out():
         matrices = {(LOSS, BLEND, 0): losses, CARRIERS: sparse.csr_matrix(np.ones((160, 200)))}
         matrices |= {(EFFECT, BLEND, 0): losses, (ABUNDANCE, BLEND, 0): losses}
         effects = dataclasses.replace(
-            effects, sample_ids=tuple(map(str, range(160))), truth=np.ones(160), prediction=np.ones((160, 1)),
+            effects,
+            sample_ids=tuple(map(str, range(160))),
+            truth=np.ones(160),
+            prediction=np.ones((160, 1)),
             matrices=matrices,
-        )  # fmt: skip
+        )
         groups = np.array([f"g{row // 4}" for row in range(160)], object)
         table = importance_of(effects, groups, kinds=["a"] * 50 + ["b"] * 150)
         stands_out = table["q"] <= FALSE_DISCOVERIES
@@ -159,19 +177,27 @@ def test_files_hold_every_asv_once_and_qiime_reads_the_importance(tmp_path, outp
     effects = make_effects(outputs)
     asvs = make_asvs()
     tree = parse_newick(NEWICK)
-    explanation = explanation_of(effects, asvs, (tree, np.arange(ASVS)), GROUPS, "child", "held-out")
+    explanation = explanation_of(
+        effects, asvs, (tree, np.arange(ASVS)), GROUPS, "child", "held-out"
+    )
     write_explanation(tmp_path / "out", explanation)
     with (tmp_path / "out" / "features.tsv").open() as file:
         rows = list(csv.DictReader(file, dialect="excel-tab"))
     assert sorted(row["feature-id"] for row in rows) == sorted(asvs.feature_ids)
-    assert [row["raises"] for row in rows if row["feature-id"] == "id0"] == ["higher" if outputs == 1 else "a"]
+    assert [row["raises"] for row in rows if row["feature-id"] == "id0"] == [
+        "higher" if outputs == 1 else "a"
+    ]
     assert rows[0]["taxon"] == "; ".join(LINEAGES[asvs.feature_ids.index(rows[0]["feature-id"])])
     with (tmp_path / "out" / "effects.tsv").open() as file:
         pairs = list(csv.DictReader(file, dialect="excel-tab"))
     assert len(pairs) == effects.carriers.nnz
     column = "effect" if outputs == 1 else "effect=a"
-    assert sum(float(row[column]) for row in pairs) == pytest.approx(effects.effects[0].sum(), rel=1e-3)
-    content = read_artifact(tmp_path / "out" / "importance.qza", {"FeatureData[Importance]": "importance.tsv"})
+    assert sum(float(row[column]) for row in pairs) == pytest.approx(
+        effects.effects[0].sum(), rel=1e-3
+    )
+    content = read_artifact(
+        tmp_path / "out" / "importance.qza", {"FeatureData[Importance]": "importance.tsv"}
+    )
     lines = [line.split("\t") for line in content.decode().splitlines()]
     assert lines[0][0] == "feature"
     assert {line[0] for line in lines[1:]} == set(asvs.feature_ids)
@@ -184,7 +210,9 @@ def test_the_rows_say_what_is_not_known():
     effects = make_effects()
     nowhere = effects.carriers.toarray()
     nowhere[:, 5] = 0
-    effects = dataclasses.replace(effects, matrices={**effects.matrices, CARRIERS: sparse.csr_matrix(nowhere)})
+    effects = dataclasses.replace(
+        effects, matrices={**effects.matrices, CARRIERS: sparse.csr_matrix(nowhere)}
+    )
     table = explanation_of(effects, UNNAMED, None, GROUPS, "child", "held-out").features
     assert len(table) == ASVS - 1
     assert "sequence" not in table

@@ -39,9 +39,13 @@ HOSTILE = "<script>alert(1)</script>"
 
 
 @functools.cache
-def explained(outputs: int = 1, truth: bool = True, groups=tuple(GROUPS), lineages=LINEAGES) -> Explanation:
+def explained(
+    outputs: int = 1, truth: bool = True, groups=tuple(GROUPS), lineages=LINEAGES
+) -> Explanation:
     tree, subjects = (parse_newick(NEWICK), np.arange(ASVS)), np.array(groups, object)
-    return explanation_of(make_effects(outputs, truth=truth), make_asvs(lineages), tree, subjects, "child", "held-out")
+    return explanation_of(
+        make_effects(outputs, truth=truth), make_asvs(lineages), tree, subjects, "child", "held-out"
+    )
 
 
 def _figure(explanation: Explanation, name: str) -> Figure:
@@ -58,13 +62,20 @@ def _drawn(explanation: Explanation, name: str) -> list[dict]:
 def test_figures_are_well_formed_and_described(tmp_path, outputs, truth):
     explanation = explained(outputs, truth)
     names = {"importance", "effects", "taxa", "tree", "heatmap", "attention"}
-    figures = {figure.name: figure.chart.to_dict(validate=True) for figure in explanation_figures(explanation, 4)}
+    figures = {
+        figure.name: figure.chart.to_dict(validate=True)
+        for figure in explanation_figures(explanation, 4)
+    }
     assert figures.keys() == (names if truth else names - {"importance", "taxa"})
     write_figures(tmp_path / "figures", explanation, 4)
     assert len(list((tmp_path / "figures").glob("*.png"))) == len(names) - 2 * (not truth)
     for path in (tmp_path / "figures").glob("*.svg"):
         root = ElementTree.parse(path).getroot()
-        texts = {child.tag.rpartition("}")[2]: child.text for child in root if child.tag.endswith(("title", "desc"))}
+        texts = {
+            child.tag.rpartition("}")[2]: child.text
+            for child in root
+            if child.tag.endswith(("title", "desc"))
+        }
         assert len(texts["desc"]) > 30, path
         assert "nan" not in path.read_text().lower()
 
@@ -87,13 +98,20 @@ def test_the_words_say_when_nothing_can_be_said():
 
 
 def test_the_report_of_a_run_takes_the_importances_again_and_again():
-    report = report_html(ReportData("aam train", {}, {}, {}, (classes(),), explain_command="aam explain --model run"))
+    report = report_html(
+        ReportData("aam train", {}, {}, {}, (classes(),), explain_command="aam explain --model run")
+    )
     assert '<pre>aam explain <span class="option">--model</span> run</pre>' in report
     assert "Not computed yet: <a" in report
-    parts = (importances_html([explained(3)], [f"a note {HOSTILE}"], 4), {"case": features_html(explained(3), 4)})
+    parts = (
+        importances_html([explained(3)], [f"a note {HOSTILE}"], 4),
+        {"case": features_html(explained(3), 4)},
+    )
     once = with_importances(report, *parts)
     assert "Not computed yet" not in once
-    assert len(re.findall("Importance by genus[^<]*</h3>", once)) == 1, "beside the first figures, and not again below"
+    assert len(re.findall("Importance by genus[^<]*</h3>", once)) == 1, (
+        "beside the first figures, and not again below"
+    )
     assert (
         once.index("Importance by genus")
         < once.index("Reliability of the probabilities")
@@ -158,7 +176,10 @@ def test_the_mean_number_of_samples_with_an_asv_stands_beside_that_of_others():
     table = asv_table(explanation, 4)
     place, first = table.header.index("mean age of samples with it"), explanation.features.index[0]
     has, truth = explanation.effects.carriers.toarray()[:, first] > 0, explanation.effects.truth
-    assert table.rows[0][place : place + 2] == (number(truth[has].mean()), number(truth[~has].mean()))
+    assert table.rows[0][place : place + 2] == (
+        number(truth[has].mean()),
+        number(truth[~has].mean()),
+    )
     effect = explanation.features["effect"].iloc[0] * (truth[has].mean() - truth[~has].mean())
     assert ("given the others" in table.rows[0][table.header.index("speaks for")]) == (effect < 0)
     assert asv_table(explained(truth=False), 4).rows[0][place] == "-"
@@ -167,7 +188,9 @@ def test_the_mean_number_of_samples_with_an_asv_stands_beside_that_of_others():
 
 def test_a_class_that_an_asv_lowers_more_than_it_raises_any_is_named():
     columns = {"raises": "gut", "effect": 0.02, "effect.low": 0.01, "effect.high": 0.03}
-    table = pd.DataFrame([columns | {"effect=gut": 0.02, "effect=caeca": -0.03, "effect=skin": 0.01}])
+    table = pd.DataFrame(
+        [columns | {"effect=gut": 0.02, "effect=caeca": -0.03, "effect=skin": 0.01}]
+    )
     assert speaks_for(table, 0) == "gut; more against caeca"
     assert speaks_for(table.assign(**{"effect=caeca": -0.01}), 0) == "gut"
 
@@ -195,11 +218,21 @@ def test_a_label_keeps_its_id_where_the_taxon_is_long():
 def test_a_heatmap_says_what_its_shades_mean_and_a_broad_one_has_the_room_of_two_figures():
     names = [f"Genus {at}" for at in range(20)]
     values = np.linspace(-2, 2, 20 * 30).reshape(30, 20)
-    chart = _heatmap(values, names, [str(at) for at in range(30)], [0, 10], "predicted age", "change of the prediction")
+    chart = _heatmap(
+        values,
+        names,
+        [str(at) for at in range(30)],
+        [0, 10],
+        "predicted age",
+        "change of the prediction",
+    )
     figure = Figure("heatmap", "Effects", "Effects of 20 ASVs.", chart)
     for words in ("above 0", "below 0", "change of the prediction"):
         assert f">{words}</text>" in figure.svg
-    assert "The largest 2% of the values all have the deepest shade" in _figure(explained(), "heatmap").caption
+    assert (
+        "The largest 2% of the values all have the deepest shade"
+        in _figure(explained(), "heatmap").caption
+    )
     assert figure.wide
     narrow = _heatmap(values[:, :3], names[:3], ["a"] * 30, [0], "predicted age", "change")
     assert not Figure("heatmap", "Effects", "Effects of 3 ASVs.", narrow).wide
@@ -212,9 +245,18 @@ def test_a_heatmap_names_every_class_that_has_rows_enough():
     assert all(len(set(predicted[row])) == 1 for row in rows)
     labels = ["abcd"[int(predicted[row[0]])] for row in rows]
     assert [labels.count(label) for label in "abcd"] == [40, 3, 1, 37]
-    assert [labels[row] for row in _named_rows(labels, classes=True)] == ["a", "b", "d"], "one row is no room"
+    assert [labels[row] for row in _named_rows(labels, classes=True)] == ["a", "b", "d"], (
+        "one row is no room"
+    )
     few = [label for label in "abcdef" for _ in range(10)]
-    chart = _heatmap(np.ones((60, 4)), list("wxyz"), few, _named_rows(few, classes=True), "predicted class", "change")
+    chart = _heatmap(
+        np.ones((60, 4)),
+        list("wxyz"),
+        few,
+        _named_rows(few, classes=True),
+        "predicted class",
+        "change",
+    )
     drawn = Figure("heatmap", "Effects", "Effects of 4 ASVs.", chart).svg
     assert all(f">{label}</text>" in drawn for label in "abcdef")
     assert _named_rows(["1.0"] * 10, classes=False) == [0, 3, 6, 9]
@@ -223,7 +265,9 @@ def test_a_heatmap_names_every_class_that_has_rows_enough():
 def test_each_of_three_classes_has_asvs_of_its_own_in_the_tables():
     (table,) = class_table(explained(3))
     features, labels = explained(3).features, explained(3).effects.outputs
-    assert [row[0] for row in table.rows] == sorted((row[0] for row in table.rows), key=labels.index)
+    assert [row[0] for row in table.rows] == sorted(
+        (row[0] for row in table.rows), key=labels.index
+    )
     for label in {row[0] for row in table.rows}:
         names = [row[1] for row in table.rows if row[0] == label]
         marks = np.array([not lowered for lowered in lowered_more(features)])

@@ -1,9 +1,11 @@
-"""Makes writes of a run fail, one after the other, and checks that nothing damaged is ever left or loaded.
+"""Makes writes of a run fail, one after the other, and checks that nothing damaged is ever left or
+loaded.
 
-``python tests/faults/faults.py FOLDER`` does so for every call that changes a file during a pretraining and a
-training run: with a full disk (all calls from that one on), with a faulty disk and without permission (that call
-only). After each the run is called again without faults; it must end as one that was never disturbed. Commands that
-write one file or folder must leave what stood there before. Needs a C compiler. Exit status 1 when anything differs.
+``python tests/faults/faults.py FOLDER`` does so for every call that changes a file during a
+pretraining and a training run: with a full disk (all calls from that one on), with a faulty disk
+and without permission (that call only). After each the run is called again without faults; it must
+end as one that was never disturbed. Commands that write one file or folder must leave what stood
+there before. Needs a C compiler. Exit status 1 when anything differs.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LIBRARY = "AAM_FAULTS"
-# Which error, whether all later calls fail too, what is said of it, and the exit status unless the call is lost only.
+# Which error, whether all later calls fail too, what is said of it, and the exit status unless the
+# call is lost only.
 FAULTS = {
     "ENOSPC": (errno.ENOSPC, 1, "No space left on device", 1),
     "EIO": (errno.EIO, 0, "Input/output error", 1),
@@ -31,7 +34,9 @@ def loaded() -> ctypes.CDLL:
     """The library that makes calls fail; the first time this process starts anew with it."""
     if LIBRARY not in os.environ:
         library = Path(os.environ.get("TMPDIR", "/tmp")) / f"aam-failing-{os.getpid()}.so"
-        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, HERE / "failing.c", "-ldl"], check=True)
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-O1", "-o", library, HERE / "failing.c", "-ldl"], check=True
+        )
         environment = {**os.environ, LIBRARY: str(library), "LD_PRELOAD": str(library)}
         os.execve(sys.executable, [sys.executable, *sys.argv], environment)
     return ctypes.CDLL(os.environ[LIBRARY])
@@ -64,17 +69,23 @@ def check(name: str, words: list[str], folder: Path, faults: ctypes.CDLL, every:
         tally: dict[str, int] = {}
         for at in range(1, total + 1, every):
             status, text = faulty(at, error, rest)
-            wrong = "Traceback" in text or status not in (0, failed) or (status and message not in text)
+            wrong = (
+                "Traceback" in text or status not in (0, failed) or (status and message not in text)
+            )
             load_latest(output / "checkpoints")
             damaged = [str(path) for path in output.rglob("damaged-*")]
             again = 0 if status == 0 else faulty(0, 0, 0)[0]
             files = contents(output) if output.exists() else {}
             differing = (
-                [] if status == 0 else sorted(n for n in {**files, **expected} if files.get(n) != expected.get(n))
+                []
+                if status == 0
+                else sorted(n for n in {**files, **expected} if files.get(n) != expected.get(n))
             )
             if wrong or again or differing or damaged:
                 print(
-                    f"{name} {fault} at call {at}: status {status}, {again}; {differing}; {damaged}\n{text}", flush=True
+                    f"{name} {fault} at call {at}: status {status}, {again}; {differing}; "
+                    f"{damaged}\n{text}",
+                    flush=True,
                 )
                 same = False
             tally[str(status)] = tally.get(str(status), 0) + 1
@@ -89,7 +100,16 @@ def outputs(folder: Path) -> dict[str, list[str]]:
     unifrac = f"unifrac --table {study}/table.biom --tree {study}/tree.nwk --threads 1 --output"
     applied = f"--model {model} --table {study}/table.biom --threads 1"
     return {
-        "simulated": ["simulate", "--samples", "20", "--depth", "300", "--asvs", "60", "--output-dir"],
+        "simulated": [
+            "simulate",
+            "--samples",
+            "20",
+            "--depth",
+            "300",
+            "--asvs",
+            "60",
+            "--output-dir",
+        ],
         **{f"d{suffix}": unifrac.split() for suffix in (".npy", ".h5", ".tsv", ".qza")},
         "faith.qza": f"{unifrac.replace('unifrac --', 'unifrac --unifrac-metric faith_pd --')}".split(),
         "predictions.tsv": f"predict {applied} --output".split(),
@@ -98,8 +118,12 @@ def outputs(folder: Path) -> dict[str, list[str]]:
     }
 
 
-def check_output(name: str, words: list[str], folder: Path, faults: ctypes.CDLL, every: int) -> bool:
-    """Whether what stood at the output before stays as it was, to the letter, when its replacement fails."""
+def check_output(
+    name: str, words: list[str], folder: Path, faults: ctypes.CDLL, every: int
+) -> bool:
+    """Whether what stood at the output before stays as it was, to the letter, when its replacement
+    fails.
+    """
     from tests.faults.kills import call, contents
 
     place, log, counted, same = folder / "out", folder / "log", folder / "calls", True
@@ -120,9 +144,22 @@ def check_output(name: str, words: list[str], folder: Path, faults: ctypes.CDLL,
         for at in range(1, total + 1, every):
             status, text = faulty(at, error, rest)
             files = contents(place)
-            whole = name.endswith(".qza") or files == before or (name == "d.npy" and "out/d.npy" not in files)
-            if "Traceback" in text or status not in (0, failed) or (status and message not in text) or not whole:
-                print(f"{name} {fault} at call {at} of {total}: status {status}, {sorted(files)}\n{text}", flush=True)
+            whole = (
+                name.endswith(".qza")
+                or files == before
+                or (name == "d.npy" and "out/d.npy" not in files)
+            )
+            if (
+                "Traceback" in text
+                or status not in (0, failed)
+                or (status and message not in text)
+                or not whole
+            ):
+                print(
+                    f"{name} {fault} at call {at} of {total}: status {status}, "
+                    f"{sorted(files)}\n{text}",
+                    flush=True,
+                )
                 same = False
             if files.keys() != before.keys():
                 shutil.rmtree(place)
@@ -144,8 +181,12 @@ def run(folder: Path, every: int) -> bool:
 
     torch.set_num_threads(1)
     simulate(SimulateConfig(output_dir=folder / "study", samples=60, depth=1_000))
-    results = [check(name, words, folder, faults, every) for name, words in commands(folder, 2).items()]
-    results += [check_output(name, words, folder, faults, every) for name, words in outputs(folder).items()]
+    results = [
+        check(name, words, folder, faults, every) for name, words in commands(folder, 2).items()
+    ]
+    results += [
+        check_output(name, words, folder, faults, every) for name, words in outputs(folder).items()
+    ]
     return all(results)
 
 

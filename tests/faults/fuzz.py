@@ -1,9 +1,11 @@
-"""Feeds damaged files to every reader: each is read, or refused with a message that names it, in time and memory.
+"""Feeds damaged files to every reader: each is read, or refused with a message that names it, in
+time and memory.
 
-``python tests/faults/fuzz.py FOLDER --inputs 20000`` damages small valid files of each kind in random ways; with
-``--study`` tables and trees of a real study are among them. A reader that raises anything but `InputError`, takes
-over 5 s, or over 1 GiB of memory, is a failure, and the input is kept in FOLDER. ``--atheris READER`` hands one
-reader to the coverage-guided fuzzer of that name instead, which must be installed. Exit status 1 on a failure.
+``python tests/faults/fuzz.py FOLDER --inputs 20000`` damages small valid files of each kind in
+random ways; with ``--study`` tables and trees of a real study are among them. A reader that raises
+anything but `InputError`, takes over 5 s, or over 1 GiB of memory, is a failure, and the input is
+kept in FOLDER. ``--atheris READER`` hands one reader to the coverage-guided fuzzer of that name
+instead, which must be installed. Exit status 1 on a failure.
 """
 
 from __future__ import annotations
@@ -51,7 +53,20 @@ from aam.predict.saved_model import SavedModel, load_model, save_model
 SECONDS, MEMORY = 5, 1 << 30
 # Inputs that one process reads before the next is started.
 AT_ONCE = 250
-TOKENS = [b"nan", b"inf", b"-1", b"1e309", b"0.5", b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\r\n", b"\t", b'"', b"'"]
+TOKENS = [
+    b"nan",
+    b"inf",
+    b"-1",
+    b"1e309",
+    b"0.5",
+    b"\x00",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"\r\n",
+    b"\t",
+    b'"',
+    b"'",
+]
 TOKENS += [
     b"",
     b"#q2:types",
@@ -75,12 +90,25 @@ def _model(path: Path) -> object:
 
 
 READERS: dict[str, Reader] = {
-    "biom": _table, "json": _table, "table.tsv": _table, "table.qza": _table, "fasta": lambda p: read_fasta(p, ["f1"]),
-    "metadata.tsv": read_metadata, "nwk": read_tree, "tree.qza": read_tree, "npy": read_distances, "h5": read_distances,
-    "distances.tsv": read_distances, "distances.qza": read_distances, "split.tsv": read_split,
-    "predictions.tsv": read_predictions, "toml": lambda p: read_config(p, PretrainConfig()),
-    "run.json": lambda p: read_config(p, PretrainConfig()), "checkpoint": load, "model": _model,
-}  # fmt: skip
+    "biom": _table,
+    "json": _table,
+    "table.tsv": _table,
+    "table.qza": _table,
+    "fasta": lambda p: read_fasta(p, ["f1"]),
+    "metadata.tsv": read_metadata,
+    "nwk": read_tree,
+    "tree.qza": read_tree,
+    "npy": read_distances,
+    "h5": read_distances,
+    "distances.tsv": read_distances,
+    "distances.qza": read_distances,
+    "split.tsv": read_split,
+    "predictions.tsv": read_predictions,
+    "toml": lambda p: read_config(p, PretrainConfig()),
+    "run.json": lambda p: read_config(p, PretrainConfig()),
+    "checkpoint": load,
+    "model": _model,
+}
 
 
 def _seeds(folder: Path) -> dict[str, list[Path]]:
@@ -94,22 +122,54 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
     rows, columns = counts.T.nonzero()
     data = [[int(r), int(c), int(counts[c, r])] for r, c in zip(rows, columns, strict=True)]
     text = {
-        name: [{"id": i, "metadata": None} for i in ids] for name, ids in (("rows", features), ("columns", samples))
+        name: [{"id": i, "metadata": None} for i in ids]
+        for name, ids in (("rows", features), ("columns", samples))
     }
-    text |= {"matrix_type": "sparse", "shape": [9, 7], "data": data, "format": "Biological Observation Matrix 1.0.0"}
-    text |= {"id": None, "type": "OTU table", "generated_by": "", "date": "", "matrix_element_type": "int"}
+    text |= {
+        "matrix_type": "sparse",
+        "shape": [9, 7],
+        "data": data,
+        "format": "Biological Observation Matrix 1.0.0",
+    }
+    text |= {
+        "id": None,
+        "type": "OTU table",
+        "generated_by": "",
+        "date": "",
+        "matrix_element_type": "int",
+    }
     (folder / "a.json").write_text(json.dumps(text))
     lines = ["#OTU ID\t" + "\t".join(samples)]
-    lines += ["\t".join([f, *map(str, row)]) for f, row in zip(features, counts.T.toarray().tolist(), strict=True)]
+    lines += [
+        "\t".join([f, *map(str, row)])
+        for f, row in zip(features, counts.T.toarray().tolist(), strict=True)
+    ]
     (folder / "a.table.tsv").write_text("\n".join(lines) + "\n")
-    write_artifact(folder / "a.table.qza", "FeatureTable[Frequency]", "BIOMV210DirFmt",
-                   {"feature-table.biom": (folder / "a.biom").read_bytes()})  # fmt: skip
-    (folder / "a.fasta").write_text("".join(f">f{i} x\n{f[:9]}\n{f[9:]}\n" for i, f in enumerate(features)))
+    write_artifact(
+        folder / "a.table.qza",
+        "FeatureTable[Frequency]",
+        "BIOMV210DirFmt",
+        {"feature-table.biom": (folder / "a.biom").read_bytes()},
+    )
+    (folder / "a.fasta").write_text(
+        "".join(f">f{i} x\n{f[:9]}\n{f[9:]}\n" for i, f in enumerate(features))
+    )
     metadata = "sample-id\tage\tsite\n#q2:types\tnumeric\tcategorical\n"
-    (folder / "a.metadata.tsv").write_text(metadata + "".join(f's{i}\t{i}.5\t"a ""b"""\n' for i in range(7)))
-    tree = "((" + ",".join(f"{f}:0.{i}" for i, f in enumerate(features[:5], 1)) + ")0.9:1e-3,('x y':2,z:1)[c]:0.5)r;"
+    (folder / "a.metadata.tsv").write_text(
+        metadata + "".join(f's{i}\t{i}.5\t"a ""b"""\n' for i in range(7))
+    )
+    tree = (
+        "(("
+        + ",".join(f"{f}:0.{i}" for i, f in enumerate(features[:5], 1))
+        + ")0.9:1e-3,('x y':2,z:1)[c]:0.5)r;"
+    )
     (folder / "a.nwk").write_text(tree)
-    write_artifact(folder / "a.tree.qza", "Phylogeny[Rooted]", "NewickDirectoryFormat", {"tree.nwk": tree.encode()})
+    write_artifact(
+        folder / "a.tree.qza",
+        "Phylogeny[Rooted]",
+        "NewickDirectoryFormat",
+        {"tree.nwk": tree.encode()},
+    )
     distances = rng.random((7, 7)).astype(np.float32)
     distances = np.triu(distances, 1) + np.triu(distances, 1).T
     np.save(folder / "a.npy", distances)
@@ -117,22 +177,34 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
     with h5py.File(folder / "a.h5", "w") as file:
         file["order"], file["matrix"] = np.array([s.encode() for s in samples]), distances
     matrix = "\t".join(["", *samples]) + "\n"
-    matrix += "".join("\t".join([s, *map(str, row)]) + "\n" for s, row in zip(samples, distances.tolist(), strict=True))
+    matrix += "".join(
+        "\t".join([s, *map(str, row)]) + "\n"
+        for s, row in zip(samples, distances.tolist(), strict=True)
+    )
     (folder / "a.distances.tsv").write_text(matrix)
-    write_artifact(folder / "a.distances.qza", "DistanceMatrix", "D", {"distance-matrix.tsv": matrix.encode()})
+    write_artifact(
+        folder / "a.distances.qza", "DistanceMatrix", "D", {"distance-matrix.tsv": matrix.encode()}
+    )
     split = "".join(f"s{i}\t{'train' if i else 'test'}\t{i % 2}\n" for i in range(7))
     (folder / "a.split.tsv").write_text("sample-id\tside\tfold\n" + split)
     predictions = "sample-id\tph\tph.rarefaction-sd\tsite\tsite=a\tsite=b\tnote\n"
-    (folder / "a.predictions.tsv").write_text(predictions + "".join(f"s{i}\t7\t0.1\ta\t0.9\t0.1\t\n" for i in range(7)))
+    (folder / "a.predictions.tsv").write_text(
+        predictions + "".join(f"s{i}\t7\t0.1\ta\t0.9\t0.1\t\n" for i in range(7))
+    )
     (folder / "a.toml").write_text('[data]\ntable = "x"\n[train]\nlr = 1e-3\nepochs = 3\n')
     (folder / "a.run.json").write_text(
         '{"config": {"data": {"table": "x"}, "train": {"lr": 0.001, "optimizer": "sgd"}}}'
     )
     save(folder / "a.checkpoint", State({"model.a": torch.ones(3)}, {"progress": {"step": 3}}))
-    sizes, heads = ModelConfig(embedding_dim=8, attention_heads=2, attention_layers=1), HeadConfig(n_targets=1)
+    sizes, heads = (
+        ModelConfig(embedding_dim=8, attention_heads=2, attention_layers=1),
+        HeadConfig(n_targets=1),
+    )
     targets = Targets((TargetSpec("age", "numeric", bounds=(0.0, 1.0)),))
     network, profile = Aam(sizes, 40, heads), RegionProfile.fit(features)
-    saved = SavedModel(network, DataConfig(), sizes, heads, 40, 0, targets, profile, {"seen_samples": []})
+    saved = SavedModel(
+        network, DataConfig(), sizes, heads, 40, 0, targets, profile, {"seen_samples": []}
+    )
     save_model(folder / "a.model", saved)
     return {kind: [folder / f"a.{kind}"] for kind in READERS}
 
@@ -163,10 +235,18 @@ def _damaged_hdf5(blob: bytes, draw: random.Random) -> bytes:
     buffer = io.BytesIO(blob)
     with h5py.File(buffer, "r+") as file:
         names: list[str] = []
-        file.visititems(lambda name, node: names.append(name) if isinstance(node, h5py.Dataset) else None)
+        file.visititems(
+            lambda name, node: names.append(name) if isinstance(node, h5py.Dataset) else None
+        )
         name = draw.choice(names)
         old = file[name][()]
-        choices = [np.zeros((3, 3)), np.array([b"x"] * 4), np.zeros(0), old[:-1] if old.ndim else old, old[::-1]]
+        choices = [
+            np.zeros((3, 3)),
+            np.array([b"x"] * 4),
+            np.zeros(0),
+            old[:-1] if old.ndim else old,
+            old[::-1],
+        ]
         choices += [np.array([np.nan, -1.0, 1e30]), np.full(old.shape, 2**40), np.float64(3)]
         del file[name]
         match draw.randrange(4):
@@ -175,7 +255,9 @@ def _damaged_hdf5(blob: bytes, draw: random.Random) -> bytes:
             case 1:
                 file.create_group(name)
             case _:
-                file[name] = draw.choice(choices) if old.dtype.kind != "O" else draw.choice(choices[:3])
+                file[name] = (
+                    draw.choice(choices) if old.dtype.kind != "O" else draw.choice(choices[:3])
+                )
         if draw.random() < 0.2:
             file.attrs["shape"] = draw.choice([(1, 1), (-1, 2**40), "x"])
     return buffer.getvalue()
@@ -184,14 +266,19 @@ def _damaged_hdf5(blob: bytes, draw: random.Random) -> bytes:
 def _damaged_zip(blob: bytes, draw: random.Random) -> bytes:
     """One file inside damaged, renamed or blown up, the archive itself being whole."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(blob)) as old, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as new:
+    with (
+        zipfile.ZipFile(io.BytesIO(blob)) as old,
+        zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as new,
+    ):
         chosen = draw.choice(old.namelist())
         for name in old.namelist():
             content = old.read(name)
             if name == chosen:
                 match draw.randrange(4):
                     case 0:
-                        name = draw.choice(["../up", "/etc/x", f"{name}/../y", "a\\b", "/", name.upper()])
+                        name = draw.choice(
+                            ["../up", "/etc/x", f"{name}/../y", "a\\b", "/", name.upper()]
+                        )
                     case 1:
                         content = b"\0" * (100 << 20)
                     case _:
@@ -223,7 +310,9 @@ def damage(kind: str, seed: Path, path: Path, draw: random.Random) -> None:
     path.write_bytes(blob)
     if kind == "npy":
         ids = seed.with_suffix(".ids.txt").read_bytes()
-        path.with_suffix(".ids.txt").write_bytes(_damaged(ids, draw) if draw.random() < 0.2 else ids)
+        path.with_suffix(".ids.txt").write_bytes(
+            _damaged(ids, draw) if draw.random() < 0.2 else ids
+        )
 
 
 def attempt(kind: str, path: Path) -> str:
@@ -238,7 +327,8 @@ def attempt(kind: str, path: Path) -> str:
         READERS[kind](path)
     except InputError as error:
         if not all(
-            path.name.split(".")[0] in problem or "targets of the model" in problem for problem in error.problems
+            path.name.split(".")[0] in problem or "targets of the model" in problem
+            for problem in error.problems
         ):
             return f"the message does not name the file: {error}"
     except BaseException:  # noqa: BLE001 (whatever it is, it is what we look for)
@@ -284,7 +374,9 @@ def _one(seeds: dict[str, list[Path]], folder: Path, at: int) -> bool:
 
 
 def of_today() -> int:
-    """Number of the first input of this day, so that each night feeds inputs that no night before did."""
+    """Number of the first input of this day, so that each night feeds inputs that no night before
+    did.
+    """
     return time.time_ns() // (86_400 * 10**9) * 1_000_000
 
 
@@ -292,12 +384,19 @@ def run(folder: Path, inputs: int, seed: int, study: Path | None) -> int:
     """Failures among `inputs` damaged files."""
     seeds = _seeds(folder / "seeds")
     if study is not None:
-        for kind, name in (("biom", "table.biom"), ("metadata.tsv", "metadata.tsv"), ("nwk", "tree.nwk")):
+        for kind, name in (
+            ("biom", "table.biom"),
+            ("metadata.tsv", "metadata.tsv"),
+            ("nwk", "tree.nwk"),
+        ):
             seeds[kind].append(study / name)
     for kind, (valid, *_) in seeds.items():
         assert not attempt(kind, valid), attempt(kind, valid)
         READERS[kind](valid)
-    failures = sum(_batch(seeds, folder, seed + at, min(AT_ONCE, inputs - at)) for at in range(0, inputs, AT_ONCE))
+    failures = sum(
+        _batch(seeds, folder, seed + at, min(AT_ONCE, inputs - at))
+        for at in range(0, inputs, AT_ONCE)
+    )
     print(f"inputs from --seed {seed} on")
     print(f"{inputs} inputs, {failures} failures")
     return failures
@@ -335,9 +434,15 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="an empty folder")
     parser.add_argument("--inputs", type=int, default=20_000, help="damaged files altogether")
-    parser.add_argument("--seed", type=int, default=of_today(), help="number of the first input; unset: by the date")
-    parser.add_argument("--study", type=Path, help="folder with table.biom, metadata.tsv and tree.nwk")
-    parser.add_argument("--atheris", choices=sorted(GUIDED), help="fuzz one reader by coverage instead")
+    parser.add_argument(
+        "--seed", type=int, default=of_today(), help="number of the first input; unset: by the date"
+    )
+    parser.add_argument(
+        "--study", type=Path, help="folder with table.biom, metadata.tsv and tree.nwk"
+    )
+    parser.add_argument(
+        "--atheris", choices=sorted(GUIDED), help="fuzz one reader by coverage instead"
+    )
     chosen, rest = parser.parse_known_args()
     if chosen.atheris:
         coverage_guided(chosen.folder, chosen.atheris, rest)

@@ -1,10 +1,11 @@
-"""Kills a run at random instants, starts it again until it ends, and compares it with one never disturbed.
+"""Kills a run at random instants, starts it again until it ends, and compares it with one never
+disturbed.
 
-``python tests/faults/kills.py FOLDER --kills 200`` does so for a pretraining and a training run on a simulated study;
-``--runs cv default ranks`` for a cross-validated training run with a network, for one as `aam train` makes it without
-options, and for a pretraining run of one process for each core. Every call is a forked process, so that none has to
-import torch anew (ranks do), and saves after each step, so that many kills fall into a save. Exit status 1 when
-anything differs.
+``python tests/faults/kills.py FOLDER --kills 200`` does so for a pretraining and a training run on
+a simulated study; ``--runs cv default ranks`` for a cross-validated training run with a network,
+for one as `aam train` makes it without options, and for a pretraining run of one process for each
+core. Every call is a forked process, so that none has to import torch anew (ranks do), and saves
+after each step, so that many kills fall into a save. Exit status 1 when anything differs.
 """
 
 from __future__ import annotations
@@ -28,16 +29,21 @@ from aam.cli.main import main
 from aam.config_commands import SimulateConfig
 from aam.data.simulate import simulate
 
-SMALL = "--embedding-dim 16 --attention-heads 2 --attention-layers 1 --batch-size 8 --rarefy-depth 300"
+SMALL = (
+    "--embedding-dim 16 --attention-heads 2 --attention-layers 1 --batch-size 8 --rarefy-depth 300"
+)
 PLAIN = "--validation-size 0.2 --seed 1 --threads 1 --device cpu --deterministic"
 SIDES = f"--test-size 0.2 {PLAIN}"
 BOTH = ("pretrain", "train")
 Hook = Callable[[], object]
 AGAIN = "--resume-from auto --checkpoint-minutes 0"
-# What may differ between two runs of one commit and one output folder: times, how often a run was called, and in an
-# epoch that a kill cut in two what ranks sent and how alike they worked, which is of the part after it.
+# What may differ between two runs of one commit and one output folder: times, how often a run was
+# called, and in an epoch that a kill cut in two what ranks sent and how alike they worked, which is
+# of the part after it.
 CLOCK = re.compile(
-    r'"(started|seconds|samples_per_s|imbalance|sent_[^"]+)": [^,}\n]+(, )?|,\n "resumed": \[.*?\n \]', re.DOTALL
+    r'"(started|seconds|samples_per_s|imbalance|sent_[^"]+)": [^,}\n]+(, )?|,\n "resumed": '
+    r"\[.*?\n \]",
+    re.DOTALL,
 )
 
 
@@ -50,18 +56,35 @@ def all_commands(folder: Path, epochs: int) -> dict[str, list[str]]:
     """Words of every run on the study in `folder`, without output."""
     labelled = f"--table {folder}/study/table.biom --metadata {folder}/study/metadata.tsv"
     study = f"{labelled} --epochs {epochs}"
-    train = f"--metadata-column ph biome --pretrained-encoder {folder}/whole-pretrain/model --patience 0 --lr 1e-3"
+    train = (
+        f"--metadata-column ph biome --pretrained-encoder {folder}/whole-pretrain/model "
+        "--patience 0 --lr 1e-3"
+    )
     return {
         "pretrain": f"pretrain {study} --tree {folder}/study/tree.nwk {SMALL} {SIDES} {AGAIN}".split(),
         "train": f"train {study} {train} --batch-size 8 {SIDES} {AGAIN}".split(),
-        "cv": f"train {study} --metadata-column ph biome --cv 3 --patience 0 {SMALL} {PLAIN} {AGAIN}".split(),
-        "default": f"train {labelled} --metadata-column ph biome --seed 1 --threads 1 --resume-from auto".split(),
-        "ranks": f"pretrain {study} --tree {folder}/study/tree.nwk {SMALL} {SIDES} {AGAIN} --data-parallel".split(),
+        "cv": (
+            f"train {study} --metadata-column ph biome --cv 3 --patience 0 {SMALL} {PLAIN} {AGAIN}"
+        ).split(),
+        "default": (
+            f"train {labelled} --metadata-column ph biome --seed 1 --threads 1 --resume-from auto"
+        ).split(),
+        "ranks": (
+            f"pretrain {study} --tree {folder}/study/tree.nwk {SMALL} {SIDES} {AGAIN} "
+            "--data-parallel"
+        ).split(),
     }
 
 
-def call(words: list[str], log: Path, kill_after: float | None = None, first: Hook = int, last: Hook = int) -> int:
-    """Exit status of `aam` in a process of its own, or minus the signal that ended it; the hooks run in it.
+def call(
+    words: list[str],
+    log: Path,
+    kill_after: float | None = None,
+    first: Hook = int,
+    last: Hook = int,
+) -> int:
+    """Exit status of `aam` in a process of its own, or minus the signal that ended it; the hooks
+    run in it.
 
     What it starts is killed with it.
     """
@@ -87,16 +110,24 @@ def call(words: list[str], log: Path, kill_after: float | None = None, first: Ho
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a run by name, without `CLOCK`; TensorBoard's hold times, so that they are left out."""
-    files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    """Every file of a run by name, without `CLOCK`; TensorBoard's hold times, so that they are left
+    out.
+    """
+    files = {
+        str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()
+    }
     return {
-        name: CLOCK.sub("", path.read_text()).encode() if path.suffix in (".json", ".jsonl") else path.read_bytes()
+        name: CLOCK.sub("", path.read_text()).encode()
+        if path.suffix in (".json", ".jsonl")
+        else path.read_bytes()
         for name, path in files.items()
         if "tfevents" not in name
     }
 
 
-def killed(words: list[str], output: Path, kills: int, draw: random.Random, taken: float) -> tuple[int, int]:
+def killed(
+    words: list[str], output: Path, kills: int, draw: random.Random, taken: float
+) -> tuple[int, int]:
     """Call until the run ended; returns how many kills hit it and how often it began anew."""
     hits, calls, log = 0, 0, output.with_suffix(".log")
     while True:
@@ -124,8 +155,16 @@ def check(name: str, words: list[str], folder: Path, kills: int, draw: random.Ra
         hits, calls = killed(words, output, min(kills - done, 25), draw, taken)
         files = contents(output)
         differing = sorted(n for n in {**files, **expected} if files.get(n) != expected.get(n))
-        left = [str(path) for path in output.rglob("*") if path.name.startswith((".partial", ".replaced", "step-"))]
-        print(f"{name} {number}: {hits} kills, {calls} calls; differing: {differing}; left over: {left}", flush=True)
+        left = [
+            str(path)
+            for path in output.rglob("*")
+            if path.name.startswith((".partial", ".replaced", "step-"))
+        ]
+        print(
+            f"{name} {number}: {hits} kills, {calls} calls; differing: {differing}; left over: "
+            f"{left}",
+            flush=True,
+        )
         output.rename(folder / f"{name}-{number}")
         same &= not differing and not left
         done, number = done + hits, number + 1
@@ -147,7 +186,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="an empty folder")
     parser.add_argument("--kills", type=int, default=200, help="kills of each run")
-    parser.add_argument("--runs", nargs="+", choices=("pretrain", "train", "cv", "default", "ranks"), default=BOTH)
+    parser.add_argument(
+        "--runs", nargs="+", choices=("pretrain", "train", "cv", "default", "ranks"), default=BOTH
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the instants")
     chosen = parser.parse_args()
     sys.exit(not run(chosen.folder, chosen.kills, chosen.seed, chosen.runs))

@@ -1,4 +1,6 @@
-"""Files and folders that appear whole, limits of what is read, manifests, errors of a write that are raised late."""
+"""Files and folders that appear whole, limits of what is read, manifests, errors of a write that
+are raised late.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def names(folder: Path) -> list[str]:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()
+    }
 
 
 class StopError(Exception):
@@ -158,7 +162,9 @@ def test_outputs_are_checked_before_the_work(tmp_path, monkeypatch):
     assert names(tmp_path) == ["a.tsv", "locked"], "checking makes nothing"
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a folder of the system, as Linux has it")
+@pytest.mark.skipif(
+    not Path("/proc/self").exists(), reason="a folder of the system, as Linux has it"
+)
 @pytest.mark.parametrize(
     ("path", "says"),
     [
@@ -168,7 +174,9 @@ def test_outputs_are_checked_before_the_work(tmp_path, monkeypatch):
         ("b" * 300, "cannot be written .*too long"),
     ],
 )
-def test_an_output_that_no_one_can_make_is_refused_before_the_work(tmp_path, monkeypatch, path, says):
+def test_an_output_that_no_one_can_make_is_refused_before_the_work(
+    tmp_path, monkeypatch, path, says
+):
     # As the administrator sees it, whom permissions do not hold.
     monkeypatch.setattr(os, "access", lambda path, mode: True)
     with pytest.raises(InputError, match=says):
@@ -183,7 +191,7 @@ def test_links_that_lead_nowhere_are_no_outputs(tmp_path):
             check_writable(tmp_path / path, overwrite=True)
 
 
-# --- what killed processes leave ---------------------------------------------------------------------------
+# --- what killed processes leave ---------------------------------------------------------------
 
 
 def left_by(process: int, path: Path, prefix: str = ".partial") -> Path:
@@ -197,7 +205,9 @@ def left_by(process: int, path: Path, prefix: str = ".partial") -> Path:
 def dead() -> int:
     """The number of a process that has ended."""
     source = "import os; print(os.getpid())"
-    return int(subprocess.run([sys.executable, "-c", source], capture_output=True, check=True).stdout)
+    return int(
+        subprocess.run([sys.executable, "-c", source], capture_output=True, check=True).stdout
+    )
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a[1]*?.txt", "ü~b.txt"])
@@ -222,7 +232,7 @@ def test_what_was_moved_aside_comes_back(tmp_path, dead):
     assert contents(tmp_path) == {"b.txt": "new", "model/a": "old"}
 
 
-# --- JSON --------------------------------------------------------------------------------------------------
+# --- JSON --------------------------------------------------------------------------------------
 
 
 def test_reading_takes_memory_for_what_the_file_holds_not_for_the_limit(tmp_path):
@@ -254,7 +264,7 @@ def test_json_that_cannot_be_read_is_bad_input(tmp_path, content, message):
         read_json(path, 2 << 20)
 
 
-# --- manifests -----------------------------------------------------------------------------------------------
+# --- manifests ---------------------------------------------------------------------------------
 
 
 def test_a_manifest_names_files_of_its_folder_only(tmp_path):

@@ -9,10 +9,24 @@ from pathlib import Path
 import pytest
 
 from aam.errors import InputError
-from aam.files.output_folder import LOCK, RUN, OutputFolder, check_output_file, check_unlocked, lock_folder
+from aam.files.output_folder import (
+    LOCK,
+    RUN,
+    OutputFolder,
+    check_output_file,
+    check_unlocked,
+    lock_folder,
+)
 from tests.refusals import refusal
 
-NAMES = (RUN, "metrics.json", "figures/*.svg", "model/manifest.json", "model/*.safetensors", "trials/*/**")
+NAMES = (
+    RUN,
+    "metrics.json",
+    "figures/*.svg",
+    "model/manifest.json",
+    "model/*.safetensors",
+    "trials/*/**",
+)
 
 
 def write(folder: Path, *names: str) -> None:
@@ -27,7 +41,11 @@ def listing(folder: Path, names: object = NAMES, command: str = "train") -> None
 
 
 def files(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
+    return sorted(
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if not path.is_dir() or path.is_symlink()
+    )
 
 
 def again(folder: Path, **more: object) -> OutputFolder:
@@ -37,21 +55,39 @@ def again(folder: Path, **more: object) -> OutputFolder:
 def test_only_listed_files_go_and_the_folders_that_this_leaves_empty(tmp_path):
     run = tmp_path / "run"
     listing(run)
-    write(run, "metrics.json", "figures/a.svg", "model/manifest.json", ".partial~host~1~model/a.safetensors")
+    write(
+        run,
+        "metrics.json",
+        "figures/a.svg",
+        "model/manifest.json",
+        ".partial~host~1~model/a.safetensors",
+    )
     write(run, "trials/3/fold-1/x", "thesis.docx", "raw/reads.fastq", "figures/mine.png")
     (run / "empty").mkdir()
     again(run).begin({"config": {}})
     assert files(run) == ["figures/mine.png", "raw/reads.fastq", RUN, "thesis.docx"]
-    assert sorted(path.name for path in run.iterdir() if path.is_dir()) == ["empty", "figures", "raw"]
-    assert json.loads((run / RUN).read_text()) == {"config": {}, "command": "train", "outputs": list(NAMES)}
+    assert sorted(path.name for path in run.iterdir() if path.is_dir()) == [
+        "empty",
+        "figures",
+        "raw",
+    ]
+    assert json.loads((run / RUN).read_text()) == {
+        "config": {},
+        "command": "train",
+        "outputs": list(NAMES),
+    }
 
 
-@pytest.mark.parametrize("record", ["", "[]", "{}", '{"command": "train"}', '{"command": "train", "outputs": [3]}'])
+@pytest.mark.parametrize(
+    "record", ["", "[]", "{}", '{"command": "train"}', '{"command": "train", "outputs": [3]}']
+)
 def test_a_folder_without_a_list_is_left_alone(tmp_path, record):
     write(tmp_path, "samples.tsv", "thesis.docx", "raw/reads.fastq", *([RUN] if record else []))
     if record:
         (tmp_path / RUN).write_text(record)
-    assert "left alone; choose another folder, or remove by hand" in refusal(again(tmp_path).begin, {})
+    assert "left alone; choose another folder, or remove by hand" in refusal(
+        again(tmp_path).begin, {}
+    )
     assert "raw/reads.fastq" in files(tmp_path)
 
 
@@ -94,7 +130,9 @@ def test_inputs_are_not_removed(tmp_path, inside):
     (run / "link").symlink_to(run / "model")
     assert "would delete what is read" in refusal(again(run, inputs=[run / inside]).check)
     (tmp_path / "to").symlink_to(run)
-    assert "would delete what is read" in refusal(again(tmp_path / "to", inputs=[run / inside]).check)
+    assert "would delete what is read" in refusal(
+        again(tmp_path / "to", inputs=[run / inside]).check
+    )
 
 
 def test_an_input_that_stays_is_no_problem(tmp_path):
@@ -160,14 +198,16 @@ def test_a_file_replaces_neither_an_input_nor_what_a_run_lists(tmp_path):
     write(run, "metrics.json", "mine.json")
     check_output_file(run / "mine.json", overwrite=True)
     assert "is a folder, expected a file" in refusal(check_output_file, run, overwrite=True)
-    assert "belongs to the results of `aam train`" in refusal(check_output_file, run / "metrics.json", overwrite=True)
+    assert "belongs to the results of `aam train`" in refusal(
+        check_output_file, run / "metrics.json", overwrite=True
+    )
     (tmp_path / "link").symlink_to(run / "mine.json")
     for path in (run / "mine.json", tmp_path / "link"):
         with pytest.raises(InputError, match="is read by the same command"):
             check_output_file(path, overwrite=True, inputs=[tmp_path / "absent", run / "mine.json"])
 
 
-# --- the lock ------------------------------------------------------------------------------------------------
+# --- the lock ----------------------------------------------------------------------------------
 
 
 def test_one_process_at_a_time(tmp_path):

@@ -1,4 +1,6 @@
-"""Tensors in files and in shards; numbers that are not finite and sizes that no file holds are refused."""
+"""Tensors in files and in shards; numbers that are not finite and sizes that no file holds are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,19 @@ import pytest
 import torch
 from torch import nn
 
-from aam.files.tensors import AllocationLimit, count_numbers, read_tensors, write_shards, write_tensors
+from aam.files.tensors import (
+    AllocationLimit,
+    count_numbers,
+    read_tensors,
+    write_shards,
+    write_tensors,
+)
 
-TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(5, dtype=torch.int64), "c": torch.tensor(2.0)}
+TENSORS = {
+    "a": torch.arange(6.0).reshape(2, 3),
+    "b": torch.ones(5, dtype=torch.int64),
+    "c": torch.tensor(2.0),
+}
 
 
 @pytest.mark.parametrize("shards", [False, True])
@@ -37,5 +49,8 @@ def test_a_module_of_more_numbers_than_allowed_is_refused_before_memory_is_taken
         lambda: torch.ones(size=(3, 7)),
         lambda: [nn.Linear(4, 4) for _ in range(2)],
     ):
-        with AllocationLimit(20), pytest.raises(ValueError, match="more numbers than its weights hold"):
+        with (
+            AllocationLimit(20),
+            pytest.raises(ValueError, match="more numbers than its weights hold"),
+        ):
             build()

@@ -1,4 +1,6 @@
-"""BIOM files: damaged and hostile ones are refused with the place of the fault; written ones have equal bytes."""
+"""BIOM files: damaged and hostile ones are refused with the place of the fault; written ones have
+equal bytes.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,19 @@ from aam.io.biom import CREATED, write_hdf5
 from tests.data.small_tables import biom_table, dense, read_or_refused, refused, save_hdf5
 
 GOOD_JSON = {
-    "id": None, "format": "Biological Observation Matrix 1.0.0", "format_url": "http://biom-format.org",
-    "type": "OTU table", "generated_by": "test", "date": "2024-01-01T00:00:00",
-    "matrix_element_type": "int", "matrix_type": "sparse",
-    "shape": [2, 2], "rows": [{"id": "A", "metadata": None}, {"id": "C", "metadata": None}],
-    "columns": [{"id": "s1", "metadata": None}, {"id": "s2", "metadata": None}], "data": [[0, 0, 1], [1, 1, 2]],
-}  # fmt: skip
+    "id": None,
+    "format": "Biological Observation Matrix 1.0.0",
+    "format_url": "http://biom-format.org",
+    "type": "OTU table",
+    "generated_by": "test",
+    "date": "2024-01-01T00:00:00",
+    "matrix_element_type": "int",
+    "matrix_type": "sparse",
+    "shape": [2, 2],
+    "rows": [{"id": "A", "metadata": None}, {"id": "C", "metadata": None}],
+    "columns": [{"id": "s1", "metadata": None}, {"id": "s2", "metadata": None}],
+    "data": [[0, 0, 1], [1, 1, 2]],
+}
 
 
 def axis(*ids):
@@ -47,12 +56,18 @@ def axis(*ids):
         ({"data": [["x", 0, "x"]]}, "not a readable BIOM 1.0 table (ValueError"),
         ({"data": [[0, 0, 10**400]]}, "int too large"),
         ({"data": [[1, 0, 2**32]]}, "4.29497e+09 at sample 's1', feature 'C' is above 4294967295"),
-        ({"data": [[1, 1, float("nan")]]}, "nan at sample 's2', feature 'C' is not a finite number"),
+        (
+            {"data": [[1, 1, float("nan")]]},
+            "nan at sample 's2', feature 'C' is not a finite number",
+        ),
         ({"data": [[1, 1, -2]]}, "-2 at sample 's2', feature 'C' is negative"),
         ({"data": 3}, "Unknown input type"),
         ({"matrix_type": "dense", "data": [[1, 2]]}, "'data' lacks a row"),
         ({"matrix_type": "dense", "data": [[1, 2], [1]]}, "not a readable BIOM 1.0 table"),
-        ({"matrix_type": "dense", "data": [[1, 2], [1, 0.25]]}, "0.25 at sample 's2', feature 'C' is fractional"),
+        (
+            {"matrix_type": "dense", "data": [[1, 2], [1, 0.25]]},
+            "0.25 at sample 's2', feature 'C' is fractional",
+        ),
         ({"rows": axis("A", "A")}, "Duplicate observation IDs"),
         ({"columns": axis("\ud800", "b")}, "cannot be printed"),
         ({"shape": [0, 0], "rows": [], "columns": [], "data": []}, "t.biom: "),
@@ -124,16 +139,31 @@ DATA, INDICES, INDPTR = (f"sample/matrix/{name}" for name in ("data", "indices",
         (replaced(DATA, data=[[1.0]]), "expected a list"),
         (replaced(DATA, data=["a"] * 7), "expected a list"),
         (replaced(INDICES, data=[0.0] * 7), "expected a list"),
-        (replaced(DATA, shape=(10**9,), dtype="f8", chunks=(1000,)), "claims 8000000000 bytes and stores 0"),
+        (
+            replaced(DATA, shape=(10**9,), dtype="f8", chunks=(1000,)),
+            "claims 8000000000 bytes and stores 0",
+        ),
         (replaced(DATA, shape=(2**40,), dtype="u1", chunks=(1000,)), "expected at most"),
-        (replaced("sample/ids", shape=(10**9,), dtype="S9", chunks=(1000,)), "claims 9000000000 bytes"),
+        (
+            replaced("sample/ids", shape=(10**9,), dtype="S9", chunks=(1000,)),
+            "claims 9000000000 bytes",
+        ),
         (replaced("sample/ids", data=[1, 2, 3]), "sample/ids is"),
         (replaced("sample/ids", data=[b"a", b"\xe9", b"c"]), "sample/ids[1] is not UTF-8"),
-        (replaced("sample/ids", data=[b"a", b"", b"c"]), "1 sample ids are empty, the first is sample 2"),
+        (
+            replaced("sample/ids", data=[b"a", b"", b"c"]),
+            "1 sample ids are empty, the first is sample 2",
+        ),
         (replaced("sample/ids", data=[b"a", b"a", b"c"]), "1 sample ids occur more than once: 'a'"),
         (replaced("sample/ids", data=[b"a", b"c"]), "attribute 'shape' is [5, 3], expected [5, 2]"),
-        (deleted("sample"), "no dataset 'sample/ids', 'sample/matrix/data', 'sample/matrix/indices'"),
-        (deleted(DATA), "no dataset 'sample/matrix/data', expected a BIOM 2.1 table; make one of another"),
+        (
+            deleted("sample"),
+            "no dataset 'sample/ids', 'sample/matrix/data', 'sample/matrix/indices'",
+        ),
+        (
+            deleted(DATA),
+            "no dataset 'sample/matrix/data', expected a BIOM 2.1 table; make one of another",
+        ),
         (lambda file: file.attrs.__setitem__("format-version", (3, 0)), "format-version is [3, 0]"),
         (lambda file: file.attrs.__delitem__("shape"), "'shape' is []"),
     ],
@@ -160,13 +190,22 @@ def test_an_empty_biom_table(tmp_path):
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 2**70) | st.floats() | st.sampled_from(["A", "C", "", "sparse"]),
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 2**70)
+    | st.floats()
+    | st.sampled_from(["A", "C", "", "sparse"]),
     lambda inner: st.lists(inner, max_size=3) | st.fixed_dictionaries({"id": inner}),
     max_leaves=8,
 )
 
 
-entry = st.fixed_dictionaries({"id": st.sampled_from(["A", "C", "\ud800", "", 1]), "metadata": st.none()}) | json_values
+entry = (
+    st.fixed_dictionaries(
+        {"id": st.sampled_from(["A", "C", "\ud800", "", 1]), "metadata": st.none()}
+    )
+    | json_values
+)
 
 
 triple = st.tuples(st.integers(-1, 2), st.integers(-1, 2), st.integers(-1, 3) | st.floats())
@@ -178,7 +217,9 @@ json_tables = st.fixed_dictionaries(
         "shape": st.lists(st.integers(0, 2), min_size=2, max_size=2) | json_values,
         "rows": st.lists(entry, max_size=2) | json_values,
         "columns": st.lists(entry, max_size=2) | json_values,
-        "data": st.lists(triple, max_size=3) | st.lists(st.lists(st.integers(0, 3), max_size=2)) | json_values,
+        "data": st.lists(triple, max_size=3)
+        | st.lists(st.lists(st.integers(0, 3), max_size=2))
+        | json_values,
     }
 )
 
@@ -188,14 +229,20 @@ json_tables = st.fixed_dictionaries(
 def test_any_json_is_read_or_refused(tmp_path_factory, document, cut, need_sequences):
     text = json.dumps(GOOD_JSON | document)
     path = tmp_path_factory.getbasetemp() / "any.json"
-    assert read_or_refused(path, text[: len(text) - cut].encode(), need_sequences) in ("read", "refused")
+    assert read_or_refused(path, text[: len(text) - cut].encode(), need_sequences) in (
+        "read",
+        "refused",
+    )
 
 
-# --- writing -------------------------------------------------------------------------------------------------
+# --- writing -----------------------------------------------------------------------------------
 
 
 def write(path: Path, counts: sparse.csr_matrix) -> Path:
-    names = ([f"{kind}{number}" for number in range(size)] for size, kind in zip(counts.shape, "sf", strict=True))
+    names = (
+        [f"{kind}{number}" for number in range(size)]
+        for size, kind in zip(counts.shape, "sf", strict=True)
+    )
     write_hdf5(path, [counts], *names)
     return path
 
@@ -204,7 +251,9 @@ def test_the_bytes_are_those_of_biom_format_on_every_day(tmp_path):
     rng = np.random.default_rng(0)
     counts = rng.poisson(30, (500, 90)) * (rng.random((500, 90)) < 0.6)
     counts[7], counts[:, 5] = 0, 0
-    table = biom_table(counts, [f"s{row}" for row in range(500)], [f"f{column}" for column in range(90)])
+    table = biom_table(
+        counts, [f"s{row}" for row in range(500)], [f"f{column}" for column in range(90)]
+    )
     with (tmp_path / "biom").open("w+b") as target, h5py.File(target, "w") as file:
         table.to_hdf5(file, f"aam {aam.__version__}", creation_date=CREATED)
     path = write(tmp_path / "table.biom", sparse.csr_matrix(counts))
@@ -218,13 +267,17 @@ def test_the_bytes_are_those_of_biom_format_on_every_day(tmp_path):
 
 
 def test_stored_zeros_and_duplicates_are_merged_without_changing_the_argument(tmp_path):
-    counts = sparse.csr_matrix((np.array([1, 0, 2, 5]), np.array([2, 0, 2, 1]), np.array([0, 3, 4])), shape=(2, 3))
+    counts = sparse.csr_matrix(
+        (np.array([1, 0, 2, 5]), np.array([2, 0, 2, 1]), np.array([0, 3, 4])), shape=(2, 3)
+    )
     path = write(tmp_path / "table.biom", counts)
     assert counts.nnz == 4
     table = biom.load_table(str(path))
     assert table.nnz == 2
     assert table.matrix_data.toarray().T.tolist() == [[0, 0, 3], [0, 5, 0]]
-    assert biom.load_table(str(write(tmp_path / "empty.biom", sparse.csr_matrix((0, 3))))).shape == (3, 0)
+    assert biom.load_table(
+        str(write(tmp_path / "empty.biom", sparse.csr_matrix((0, 3))))
+    ).shape == (3, 0)
 
 
 def test_ids_occur_once(tmp_path):

@@ -15,7 +15,9 @@ from aam.io.qza import read_artifact, write_artifact
 from tests.refusals import refusal
 
 IDS = ("s1", "007", "a b", "é,x")
-VALUES = np.array([[0, 0.1, 1 / 3, 1], [0.1, 0, 2e-9, 0.7], [1 / 3, 2e-9, 0, 12.5], [1, 0.7, 12.5, 0]])
+VALUES = np.array(
+    [[0, 0.1, 1 / 3, 1], [0.1, 0, 2e-9, 0.7], [1 / 3, 2e-9, 0, 12.5], [1, 0.7, 12.5, 0]]
+)
 PLAIN = "\ts1\ts2\ns1\t0\t1\ns2\t1\t0\n"
 
 
@@ -23,7 +25,10 @@ def tiles(values: np.ndarray, size: int = 3):
     """Tiles on and above the diagonal, as UniFrac yields them."""
     for i in range(0, len(values), size):
         for j in range(i, len(values), size):
-            rows, columns = slice(i, min(i + size, len(values))), slice(j, min(j + size, len(values)))
+            rows, columns = (
+                slice(i, min(i + size, len(values))),
+                slice(j, min(j + size, len(values))),
+            )
             yield rows, columns, values[rows, columns]
 
 
@@ -35,7 +40,7 @@ def write_h5(path, ids, values):
         file["matrix"] = values
 
 
-# --- there and back ----------------------------------------------------------------------------------------
+# --- there and back ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", MATRIX_SUFFIXES)
@@ -52,7 +57,9 @@ def test_what_is_written_is_read_again(tmp_path, suffix):
 def test_scikit_bio_reads_what_is_written(tmp_path, suffix):
     path = tmp_path / f"D{suffix}"
     write_distances(path, ("s1", "s2", "s3", "s4"), tiles(VALUES))
-    matrix = skbio.DistanceMatrix.read(str(path), format="lsmat" if suffix == ".tsv" else "binary_dm")
+    matrix = skbio.DistanceMatrix.read(
+        str(path), format="lsmat" if suffix == ".tsv" else "binary_dm"
+    )
     assert matrix.ids == ("s1", "s2", "s3", "s4")
     np.testing.assert_array_equal(matrix.data.astype(np.float32), VALUES.astype(np.float32))
 
@@ -68,7 +75,9 @@ def test_what_scikit_bio_writes_is_read(tmp_path, form):
 
 def test_tables_with_comments_byte_order_mark_and_windows_lines(tmp_path):
     path = tmp_path / "D.csv"
-    path.write_bytes(b'\xef\xbb\xbf# made by hand\r\n# twice\r\n"",#1,"b,c"\r\n#1,0,.5\r\n\r\n"b,c",5e-1,0.0\r\n')
+    path.write_bytes(
+        b'\xef\xbb\xbf# made by hand\r\n# twice\r\n"",#1,"b,c"\r\n#1,0,.5\r\n\r\n"b,c",5e-1,0.0\r\n'
+    )
     matrix = read_distances(path)
     assert matrix.ids == ("#1", "b,c")
     assert matrix.values.tolist() == [[0, 0.5], [0.5, 0]]
@@ -116,7 +125,7 @@ def test_faith_pd_as_table_and_archive(tmp_path):
         write_faith_pd(tmp_path / "pd.npy", ("007", "b"), values)
 
 
-# --- refusals ----------------------------------------------------------------------------------------------
+# --- refusals ----------------------------------------------------------------------------------
 
 
 def changed(*changes: tuple[int, int, float]) -> np.ndarray:
@@ -134,7 +143,11 @@ def changed(*changes: tuple[int, int, float]) -> np.ndarray:
         (changed((0, 1, np.nan), (1, 0, np.nan)), ["not finite"], IDS),
         (changed((0, 1, np.inf), (1, 0, np.inf)), ["not finite"], IDS),
         (changed((0, 1, -1), (1, 0, -1)), ["2 distances are negative"], IDS),
-        (changed((0, 1, -1), (3, 3, 1)), ["1 distances are negative", "transpose", "away from itself"], IDS),
+        (
+            changed((0, 1, -1), (3, 3, 1)),
+            ["1 distances are negative", "transpose", "away from itself"],
+            IDS,
+        ),
         (VALUES, ["more than once: 'a'"], ("a", "b", "a", "c")),
         (VALUES, ["a sample id is empty"], ("a", "b", "", "c")),
     ],
@@ -156,7 +169,9 @@ def test_a_type_of_number_that_numpy_lacks(tmp_path):
     with h5py.File(tmp_path / "D.h5", "w") as file:
         file.create_dataset("order", data=IDS, dtype=h5py.string_dtype())
         h5py.h5d.create(file.id, b"matrix", odd, h5py.h5s.create_simple((len(IDS), len(IDS))))
-    assert "D.h5: not a readable HDF5 file of distances" in refusal(read_distances, tmp_path / "D.h5")
+    assert "D.h5: not a readable HDF5 file of distances" in refusal(
+        read_distances, tmp_path / "D.h5"
+    )
 
 
 def test_rounding_between_the_halves_is_tolerated(tmp_path):
@@ -198,7 +213,9 @@ def test_a_header_that_promises_more_than_the_file_allocates_nothing(tmp_path):
     with h5py.File(tmp_path / "D.h5", "w") as file:
         file.create_dataset("order", data=ids, dtype=h5py.string_dtype())
         file.create_dataset("matrix", (len(ids), len(ids)), np.float64, chunks=(1000, 1000))
-    assert "matrix claims 320000000000 bytes and stores 0" in refusal(read_distances, tmp_path / "D.h5")
+    assert "matrix claims 320000000000 bytes and stores 0" in refusal(
+        read_distances, tmp_path / "D.h5"
+    )
     (tmp_path / "D.tsv").write_text("\t" + "\t".join(ids) + "\n0\t0\n")
     assert "200000 sample ids in the first line" in refusal(read_distances, tmp_path / "D.tsv")
 
@@ -209,7 +226,10 @@ def test_a_header_that_promises_more_than_the_file_allocates_nothing(tmp_path):
         ("", "0 sample ids"),
         ("\n\n", "0 sample ids"),
         ("x\n", "0 sample ids"),
-        (PLAIN.replace("\ts1\ts2", "\ts2\ts1"), "row 1 is 's1' with 2 distances, expected 's2' with 2"),
+        (
+            PLAIN.replace("\ts1\ts2", "\ts2\ts1"),
+            "row 1 is 's1' with 2 distances, expected 's2' with 2",
+        ),
         (PLAIN.replace("s2\t1\t0", "s2\t1"), "row 2 is 's2' with 1 distances"),
         (PLAIN + "s3\t1\t1\n", "row 3 is 's3' with 2 distances, expected 'no further line'"),
         (PLAIN.replace("s2\t1\t0\n", ""), "ends after 1 rows, expected 2"),
@@ -261,10 +281,14 @@ def test_broken_hdf5_files(tmp_path):
     with h5py.File(path, "w") as file:
         file["matrix:0"] = VALUES
         file.create_group("matrix")
-    assert "expected what ssu writes with --format hdf5: no dataset 'order'" in refusal(read_distances, path)
+    assert "expected what ssu writes with --format hdf5: no dataset 'order'" in refusal(
+        read_distances, path
+    )
     for ids, values in ((IDS[:3], VALUES), (IDS, VALUES.astype(int)), (IDS, VALUES[:, :3])):
         write_h5(path, ids, values)
-        with pytest.raises(InputError, match=r"sample ids; expected floating-point numbers|of kind 'f'"):
+        with pytest.raises(
+            InputError, match=r"sample ids; expected floating-point numbers|of kind 'f'"
+        ):
             read_distances(path)
     with h5py.File(path, "w") as file:
         file["order"], file["matrix"] = np.arange(4), VALUES
@@ -272,11 +296,18 @@ def test_broken_hdf5_files(tmp_path):
 
 
 def test_other_archives_endings_and_absent_files(tmp_path):
-    write_artifact(tmp_path / "D.qza", "Phylogeny[Rooted]", "NewickDirectoryFormat", {"tree.nwk": b"(a:1,b:1);"})
+    write_artifact(
+        tmp_path / "D.qza",
+        "Phylogeny[Rooted]",
+        "NewickDirectoryFormat",
+        {"tree.nwk": b"(a:1,b:1);"},
+    )
     assert "expected DistanceMatrix" in refusal(read_distances, tmp_path / "D.qza")
     with zipfile.ZipFile(tmp_path / "D.npz", "w"):
         pass
-    assert "ends in '.npz', expected one of .npy, .h5" in refusal(read_distances, tmp_path / "D.npz")
+    assert "ends in '.npz', expected one of .npy, .h5" in refusal(
+        read_distances, tmp_path / "D.npz"
+    )
     for suffix in MATRIX_SUFFIXES:
         assert "no such file" in refusal(read_distances, tmp_path / f"absent{suffix}")
 

@@ -1,4 +1,6 @@
-"""The metadata reader against scikit-bio's port of QIIME 2's, damaged files, and what align keeps."""
+"""The metadata reader against scikit-bio's port of QIIME 2's, damaged files, and what align
+keeps.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,10 @@ def test_a_small_table(table):
     np.testing.assert_array_equal(table.numbers("age", ["s3", "s2", "s1"]), [3, np.nan, 1.5])
 
 
-NAMES = "id|ID|sampleid|SampleID|sample id|sample-id|Sample-ID|sample_id|sample_name|featureid|Feature ID|feature-id|"
+NAMES = (
+    "id|ID|sampleid|SampleID|sample "
+    "id|sample-id|Sample-ID|sample_id|sample_name|featureid|Feature ID|feature-id|"
+)
 NAMES += "#SampleID|#Sample ID|#OTUID|#OTU ID|participant_id"
 
 
@@ -69,7 +74,10 @@ def test_ids_and_values_stay_text(read):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_line_ends_byte_order_mark_quotes_comments(read, end, mark):
-    text = '# made by hand\n\n  id \t"a ""b"""\n#q2:types\tcategorical\n#x\n s1 \t"1\t2"\n\t\ns2\t"x\ny"\n'
+    text = (
+        '# made by hand\n\n  id \t"a ""b"""\n#q2:types\tcategorical\n#x\n s1 '
+        '\t"1\t2"\n\t\ns2\t"x\ny"\n'
+    )
     metadata = read(mark + text.replace("\n", end).encode())
     assert metadata.ids == ("s1", "s2")
     assert metadata.columns == {'a "b"': ("1\t2", f"x{end}y")}
@@ -101,7 +109,10 @@ def test_decimal_commas(read, tmp_path):
     with pytest.raises(InputError) as error:
         metadata.require(["ph", "city", "both"])
     assert len(error.value.problems) == 2
-    assert "column 'ph' has numbers with decimal commas, such as '0,5'; pass --decimal ," in error.value.problems[0]
+    assert (
+        "column 'ph' has numbers with decimal commas, such as '0,5'; pass --decimal ,"
+        in error.value.problems[0]
+    )
     metadata = read_metadata(tmp_path / "metadata.tsv", decimal=",")
     np.testing.assert_array_equal(metadata.numbers("ph", metadata.ids), [0.5, -1500, np.nan])
     np.testing.assert_array_equal(metadata.numbers("both", metadata.ids), [1, 1.5, np.nan])
@@ -109,7 +120,16 @@ def test_decimal_commas(read, tmp_path):
     read("id\tph\n#q2:types\tcategorical\ns1\t0,5\n").require(["ph"])
 
 
-ONE = ["P1 P01", "P_1 P-1", "P_1 P1", "caf\u00e9 cafe\u0301", "P1 P1\u200b", "S-1 s_01", "Yes yes", "1 1.0"]
+ONE = [
+    "P1 P01",
+    "P_1 P-1",
+    "P_1 P1",
+    "caf\u00e9 cafe\u0301",
+    "P1 P1\u200b",
+    "S-1 s_01",
+    "Yes yes",
+    "1 1.0",
+]
 TWO = ["P1 P10", "P1 P100", "1-1 11", "1-a 1a", "P1.05 P1.5", "a b"]
 
 
@@ -126,7 +146,9 @@ def test_types_directive(read):
     assert metadata.kinds == {"plate": "categorical", "age": "numeric", "free": "numeric"}
     assert metadata.declared == {"plate", "age"}
     assert "'s2' has 'old'" in refusal(read, head + "s1\t1\tNA\t3\ns2\t1\told\t3\n")
-    assert "'number', expected numeric or categorical" in refusal(read, "id\ta\n#q2:types\tnumber\ns1\t1\n")
+    assert "'number', expected numeric or categorical" in refusal(
+        read, "id\ta\n#q2:types\tnumber\ns1\t1\n"
+    )
 
 
 def test_missing_directive_makes_none_a_class(read):
@@ -144,7 +166,10 @@ def test_missing_directive_makes_none_a_class(read):
         ("# only\n", "empty or nothing but comments"),
         ("sample-id\tage\n", "no samples below"),
         ("sample-id\tage\n#q2:types\tnumeric\n", "no samples below"),
-        ("name\tage\ns1\t1\n", "line 1 begins with 'name' (cells separated by tabs), expected a header"),
+        (
+            "name\tage\ns1\t1\n",
+            "line 1 begins with 'name' (cells separated by tabs), expected a header",
+        ),
         ("name;age\ns1;1\n", "line 1 begins with 'name' (cells separated by semicolons)"),
         ("#q2:types\tnumeric\nid\ta\ns1\t1\n", "begins with '#q2:types'"),
         ("id\ta\t\tb\ns1\t1\t2\t3\n", "column '3' has no name"),
@@ -154,10 +179,16 @@ def test_missing_directive_makes_none_a_class(read):
         ("id\ta\ns1\t1\nid\ta\ns2\t1\n", "line 3: repeats the header"),
         ("id\ta\ns1\t1\ns1\t2\n", "1 sample ids stand on several rows: 's1'"),
         ("id\ta\n#q2:kinds\tnumeric\ns1\t1\n", "line 2: unknown directive"),
-        ("id\ta\ns1\t1\n#q2:types\tnumeric\n", "line 3: a directive that stands twice or below samples"),
+        (
+            "id\ta\ns1\t1\n#q2:types\tnumeric\n",
+            "line 3: a directive that stands twice or below samples",
+        ),
         ('id\ta\ns1\t1\ns2\t"1\ns3\t2\n', "row that begins on line 3 cannot be read"),
         ('id\ta\ns1\t"1"2\n', "double quote"),
-        (b"id\tcity\ns1\tM\xe1laga\n", "line 2: byte 0xe1 at byte position 12 is not UTF-8 text; save as UTF-8"),
+        (
+            b"id\tcity\ns1\tM\xe1laga\n",
+            "line 2: byte 0xe1 at byte position 12 is not UTF-8 text; save as UTF-8",
+        ),
         (b"\xef\xbb\xbfid\tcity\ns1\tM\xe1laga\n", "byte position 15"),
         ("id\ta\ns1\t1\n".encode("utf-16"), "UTF-16"),
         ("id\ta\ns1\t1\n".encode("utf-16-le"), "byte 0x00 at byte position 1"),
@@ -181,17 +212,27 @@ def test_files_that_cannot_be_read(tmp_path):
 
 def test_artifacts(tmp_path, read):
     path = tmp_path / "metadata.qza"
-    write_artifact(path, "ImmutableMetadata", "ImmutableMetadataDirectoryFormat", {"metadata.tsv": TABLE.encode()})
+    write_artifact(
+        path,
+        "ImmutableMetadata",
+        "ImmutableMetadataDirectoryFormat",
+        {"metadata.tsv": TABLE.encode()},
+    )
     assert read_metadata(path).columns == read(TABLE).columns
     write_artifact(
-        path, "SampleData[AlphaDiversity]", "AlphaDiversityDirectoryFormat", {"alpha-diversity.tsv": b"\tpd\ns1\t2\n"}
+        path,
+        "SampleData[AlphaDiversity]",
+        "AlphaDiversityDirectoryFormat",
+        {"alpha-diversity.tsv": b"\tpd\ns1\t2\n"},
     )
     assert read_metadata(path).columns == {"pd": ("2",)}
     write_artifact(path, "FeatureTable[Frequency]", "BIOMV210DirFmt", {"feature-table.biom": b""})
     assert "expected ImmutableMetadata or SampleData" in refusal(read_metadata, path)
 
 
-@pytest.mark.skipif(not QIIME2_FILES.is_dir(), reason="scikit-bio is installed without its test data")
+@pytest.mark.skipif(
+    not QIIME2_FILES.is_dir(), reason="scikit-bio is installed without its test data"
+)
 @pytest.mark.filterwarnings("ignore:Downcasting behavior:FutureWarning")
 def test_agrees_with_qiime2_on_its_own_files():
     valid = sorted((QIIME2_FILES / "valid").iterdir())
@@ -203,10 +244,14 @@ def test_agrees_with_qiime2_on_its_own_files():
         for name, properties in theirs.columns.items():
             column = theirs.get_column(name).to_series()
             if isinstance(theirs.get_column(name), NumericMetadataColumn):
-                np.testing.assert_array_equal(ours.numbers(name, ours.ids), column.to_numpy(), err_msg=path.name)
+                np.testing.assert_array_equal(
+                    ours.numbers(name, ours.ids), column.to_numpy(), err_msg=path.name
+                )
             elif ours.kinds[name] == properties.type:
                 empty = name in ours.blank
-                expected = [None if pd.isna(cell) or is_missing(cell, empty) else cell for cell in column]
+                expected = [
+                    None if pd.isna(cell) or is_missing(cell, empty) else cell for cell in column
+                ]
                 assert list(ours.values(name, ours.ids)) == expected, path.name
     for path in sorted((QIIME2_FILES / "invalid").iterdir()):
         if path.name not in LENIENT:
@@ -214,13 +259,29 @@ def test_agrees_with_qiime2_on_its_own_files():
                 read_metadata(path)
 
 
-PIECES = ["id", "sample-id", "#SampleID", "#q2:types", "#q2:missing", "numeric", "categorical", "blank", "no-missing"]
-CELL = st.sampled_from([*PIECES, "s1", "s2", "7", "1e999", "NA", "", '"', '""', '"a', '"b"', "#", " ", "\ufeff", "\0"])
+PIECES = [
+    "id",
+    "sample-id",
+    "#SampleID",
+    "#q2:types",
+    "#q2:missing",
+    "numeric",
+    "categorical",
+    "blank",
+    "no-missing",
+]
+CELL = st.sampled_from(
+    [*PIECES, "s1", "s2", "7", "1e999", "NA", "", '"', '""', '"a', '"b"', "#", " ", "\ufeff", "\0"]
+)
 FILE = st.lists(st.tuples(CELL, st.sampled_from(["\t", "\n", "\r\n", "\r", ",", ""])), max_size=30)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.one_of(FILE.map(lambda cells: "".join(map("".join, cells)).encode()), st.binary(max_size=60)))
+@settings(
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.one_of(FILE.map(lambda cells: "".join(map("".join, cells)).encode()), st.binary(max_size=60))
+)
 def test_only_input_errors_come_out(read, content):
     try:
         metadata = read(content)
@@ -235,7 +296,9 @@ def test_only_input_errors_come_out(read, content):
 
 
 def test_unknown_columns_list_what_there_is(table):
-    assert "no column 'Agee'. Did you mean 'age'? Columns: 'age', 'site'" in refusal(table.column, "Agee")
+    assert "no column 'Agee'. Did you mean 'age'? Columns: 'age', 'site'" in refusal(
+        table.column, "Agee"
+    )
     with pytest.raises(InputError) as error:
         table.require(["x", "age", "y"])
     assert len(error.value.problems) == 2
@@ -243,11 +306,20 @@ def test_unknown_columns_list_what_there_is(table):
 
 def test_values_name_samples_without_a_row_and_text(table):
     assert "1 samples have no row: 's9'" in refusal(table.values, "age", ["s1", "s9"])
-    with pytest.raises(InputError, match=r"2 of 2 values that are no finite numbers: 'gut' \(sample 's1'\)"):
+    with pytest.raises(
+        InputError, match=r"2 of 2 values that are no finite numbers: 'gut' \(sample 's1'\)"
+    ):
         table.numbers("site", ["s1", "s2"])
 
 
-GAPS = [*sorted(MISSING), "NaN", "Not Applicable", "missing: control sample", "not collected: lost", "NONE"]
+GAPS = [
+    *sorted(MISSING),
+    "NaN",
+    "Not Applicable",
+    "missing: control sample",
+    "not collected: lost",
+    "NONE",
+]
 NO_GAPS = ["0", "nah", "nonetheless", "unknown", "-", "none: at all"]
 
 
@@ -298,5 +370,7 @@ def test_align_is_content_with_one_of_several_columns(table, caplog):
 
 @pytest.mark.parametrize("missing", ["error", "drop"])
 def test_align_never_keeps_nothing(table, missing):
-    assert "its own ids look like 's1', 's2', 's3'" in refusal(align, table, ["x1", "x2"], ["age"], missing=missing)
+    assert "its own ids look like 's1', 's2', 's3'" in refusal(
+        align, table, ["x1", "x2"], ["age"], missing=missing
+    )
     assert "no column 'ag'" in refusal(align, table, ["s1"], ["ag"], missing=missing)

@@ -1,4 +1,6 @@
-"""Phylogenies: Newick as scikit-bio reads it, faults with their place; tips matched, pruned, rooted at the midpoint."""
+"""Phylogenies: Newick as scikit-bio reads it, faults with their place; tips matched, pruned, rooted
+at the midpoint.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def assert_same(tree: Phylogeny, expected: TreeNode) -> None:
     tips = [node.name for node in nodes if node.is_tip()]
     assert list(tree.tips) == tips
     assert tree.parent.tolist() == [index.get(id(node.parent), -1) for node in nodes]
-    np.testing.assert_array_equal(tree.length[:-1], [np.nan if n.length is None else n.length for n in nodes[:-1]])
+    np.testing.assert_array_equal(
+        tree.length[:-1], [np.nan if n.length is None else n.length for n in nodes[:-1]]
+    )
     assert tree.length[-1] == (nodes[-1].length or 0.0)
     for node, lo, hi in zip(nodes, tree.lo, tree.hi, strict=True):
         assert tips[lo:hi] == [tip.name for tip in node.tips(include_self=True)]
@@ -87,14 +91,18 @@ def test_a_hundred_thousand_levels():
         ("(a(b:1,c:1):1);", "at character 2 cannot be read; a label that holds a blank"),
         ("((b:1,c:1)(d:1,e:1):1);", "a '(' where none can be; is a ',' missing?, at character 11"),
         ("(a:1:2,b:1);", "at character 2 cannot be read"),
-        ("(a:,b:1);", "1 branch lengths are no finite numbers of 0 or more, the first '' before character 4"),
+        (
+            "(a:,b:1);",
+            "1 branch lengths are no finite numbers of 0 or more, the first '' before character 4",
+        ),
         ("(a:nan,b:1);", "the first 'nan' before character 7"),
         ("(a:inf,b:1);", "the first 'inf' before character 7"),
         ("(a:1_0,b:1);", "the first '1_0' before character 7"),
         ("(a:٣,b:1);", "the first '٣' before character 5"),
         (
             "(a:1e999,b:-1);",
-            "2 branch lengths are no finite numbers of 0 or more, the first '1e999' before character 9",
+            "2 branch lengths are no finite numbers of 0 or more, the first '1e999' before "
+            "character 9",
         ),
         ("(a:-0.1,b:1);", "set lengths below 0, as neighbour joining gives them, to 0"),
         ("(a:1,(b:1,a:1):1,b:2);", "2 tips are repeated ('a', 'b'); keep one of each"),
@@ -121,13 +129,17 @@ def test_all_problems_of_a_tree_in_one_message():
 def test_files_with_byte_order_mark_and_archives(tmp_path):
     plain, archive = tmp_path / "t.nwk", tmp_path / "t.qza"
     plain.write_bytes(b"\xef\xbb\xbf(a:1,\r\nb:2)\r\n;\r\n")
-    write_artifact(archive, "Phylogeny[Rooted]", "NewickDirectoryFormat", {"tree.nwk": b"(a:1,b:2);\n"})
+    write_artifact(
+        archive, "Phylogeny[Rooted]", "NewickDirectoryFormat", {"tree.nwk": b"(a:1,b:2);\n"}
+    )
     assert read_tree(plain).tips == read_tree(archive).tips == ("a", "b")
 
 
 def test_unrooted_archives_need_midpoint_rooting(tmp_path):
     path = tmp_path / "t.qza"
-    write_artifact(path, "Phylogeny[Unrooted]", "NewickDirectoryFormat", {"tree.nwk": b"(a:1,b:2,c:3);"})
+    write_artifact(
+        path, "Phylogeny[Unrooted]", "NewickDirectoryFormat", {"tree.nwk": b"(a:1,b:2,c:3);"}
+    )
     assert "--midpoint-root" in refusal(read_tree, path)
     assert depths(read_tree(path, midpoint=True)) == {"a": 1.5, "b": 2.5, "c": 2.5}
 
@@ -135,7 +147,11 @@ def test_unrooted_archives_need_midpoint_rooting(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"(a:1,b:1,c:1);", "the root has 3 children, .*--midpoint-root of aam train, pretrain and unifrac roots one"),
+        (
+            b"(a:1,b:1,c:1);",
+            "the root has 3 children, .*--midpoint-root of aam train, pretrain and unifrac roots "
+            "one",
+        ),
         (b"((a,b:1):1,c);", "2 of 4 branches have no length, .*--midpoint-root"),
         (b"((a:1e308,b:1):1,c:1);", r"branch lengths add up to 1e\+308, too much for distances"),
         (b"((a:0,b:0):0,c:0);", "all branches have length 0"),
@@ -172,7 +188,9 @@ def test_tips_are_matched_missing_ones_refused_or_dropped():
     tree = parse_newick("((a:1,b:1):1,c:1);")
     assert match_tips(tree, ("c", "a")).tolist() == [2, 0]
     assert match_tips(tree, ("c", "x", "a"), "drop").tolist() == [2, -1, 0]
-    assert "like 'a' (2 differ in case, quotes or blanks only)" in refusal(match_tips, tree, ("A", '"b"', "c"))
+    assert "like 'a' (2 differ in case, quotes or blanks only)" in refusal(
+        match_tips, tree, ("A", '"b"', "c")
+    )
     with pytest.raises(InputError, match=r"2 of 3 features .* 'x', 'y'; .*--missing-tips drop"):
         match_tips(tree, ("c", "x", "y"))
     message = refusal(match_tips, tree, ("x", "y"), "drop")
@@ -190,7 +208,9 @@ def test_pruning_keeps_every_branch_up_to_the_root(seed):
     assert list(pruned.tips) == names
     assert len(pruned.parent) <= 2 * len(names) + 1
     kept = np.isin(np.sort(tree.tips), names)
-    np.testing.assert_allclose(pair_depths(pruned), pair_depths(tree)[np.ix_(kept, kept)], atol=1e-12)
+    np.testing.assert_allclose(
+        pair_depths(pruned), pair_depths(tree)[np.ix_(kept, kept)], atol=1e-12
+    )
     assert pruned.length[-1] == tree.length[-1]
     # The arrays are those that parsing would have made.
     children = np.bincount(pruned.parent[:-1], minlength=len(pruned.parent))

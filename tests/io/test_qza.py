@@ -54,7 +54,9 @@ def test_reads_the_file_of_the_type(tmp_path):
     path = save(tmp_path / "tree.qza", {f"{ROOT}/data/": "", **GOOD, f"{ROOT}/data/sub/x": b"\xff"})
     assert read(path, "FeatureData[Sequence]", TYPE) == b"(a,b);"
     assert read(path, name="sub/x") == b"\xff"
-    with pytest.raises(InputError, match=r"no file 'data/y' in Phylogeny\[Rooted\], found .*'data/tree.nwk'"):
+    with pytest.raises(
+        InputError, match=r"no file 'data/y' in Phylogeny\[Rooted\], found .*'data/tree.nwk'"
+    ):
         read(path, name="y")
 
 
@@ -123,7 +125,9 @@ def test_files_that_are_no_zip(tmp_path):
     assert "not a readable QIIME 2 archive" in refused(tmp_path)
 
 
-@pytest.mark.parametrize("name", [f"{ROOT}/../evil", f"{ROOT}/data/../../x", f"{ROOT}/data/..", f"{ROOT}/a\\..\\b"])
+@pytest.mark.parametrize(
+    "name", [f"{ROOT}/../evil", f"{ROOT}/data/../../x", f"{ROOT}/data/..", f"{ROOT}/a\\..\\b"]
+)
 def test_names_that_lead_out_are_refused(tmp_path, name):
     message = refused(save(tmp_path / "t.qza", GOOD | {name: "x"}))
     assert f"{name!r} in the archive are links or lead out of its folder" in message
@@ -191,10 +195,16 @@ def test_what_is_written_is_a_valid_archive(tmp_path):
         content = {name.removeprefix(f"{root}/"): archive.read(name) for name in archive.namelist()}
     assert uuid.UUID(root).version == 4
     # The pattern by which QIIME 2 parses VERSION.
-    pattern = rb"QIIME 2\narchive: [0-9]{1,2}\nframework: 20[0-9]{2}\.[1-9][0-2]?\.[0-9](\+[.\w]+)?\n"
+    pattern = (
+        rb"QIIME 2\narchive: [0-9]{1,2}\nframework: 20[0-9]{2}\.[1-9][0-2]?\.[0-9](\+[.\w]+)?\n"
+    )
     assert re.fullmatch(pattern, content["VERSION"])
-    sums = dict(reversed(line.split("  ")) for line in content.pop("checksums.md5").decode().splitlines())
-    assert sums == {name: hashlib.md5(blob, usedforsecurity=False).hexdigest() for name, blob in content.items()}
+    sums = dict(
+        reversed(line.split("  ")) for line in content.pop("checksums.md5").decode().splitlines()
+    )
+    assert sums == {
+        name: hashlib.md5(blob, usedforsecurity=False).hexdigest() for name, blob in content.items()
+    }
     assert content["provenance/metadata.yaml"] == content["metadata.yaml"]
     assert content["provenance/VERSION"] == content["VERSION"]
     assert {"provenance/citations.bib", "provenance/action/action.yaml"} < set(content)

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from aam.data.table import read_table
 from aam.io.qza import write_artifact
-from tests.data.small_tables import COUNTS, ORDER, biom_table, dense, read_or_refused, refused, save_hdf5
+from tests.data.small_tables import (
+    COUNTS,
+    ORDER,
+    biom_table,
+    dense,
+    read_or_refused,
+    refused,
+    save_hdf5,
+)
 from tests.data.small_tables import SEQUENCES as SEQUENCES_OF_TABLE
 
 TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
@@ -27,7 +35,10 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         (TSV.format("nan"), ["nan at line 4, sample 's2' is not a finite number"]),
         (TSV.format("inf"), ["inf at line 4, sample 's2' is not a finite number"]),
         (TSV.format("4294967296"), ["sample 's2' is above 4294967295"]),
-        (TSV.format("x") + "TT\t\t1\n", ["line 4: sample 's2' has 'x'", "line 5: sample 's1' has ''"]),
+        (
+            TSV.format("x") + "TT\t\t1\n",
+            ["line 4: sample 's2' has 'x'", "line 5: sample 's1' has ''"],
+        ),
         (TSV.format("1_0"), ["line 4: sample 's2' has '1_0'"]),
         (TSV.format("1\t2"), ["line 4 has 4 columns, expected 3"]),
         (TSV.format("1") + "\nTT\t1\n", ["line 6 has 2 columns, expected 3"]),
@@ -39,7 +50,10 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         (TSV.format("1").replace("s2", "s\x07"), ["cannot be printed"]),
         (TSV.format("1").replace("s2", "s\x00"), ["line 2: byte 0x00", "UTF-8"]),
         (TSV.format("1").encode("utf-16"), ["UTF-16"]),
-        (TSV.format("1").replace("s2", "café").encode("latin-1"), ["line 2: byte 0xe9", "not UTF-8", "iconv"]),
+        (
+            TSV.format("1").replace("s2", "café").encode("latin-1"),
+            ["line 2: byte 0xe9", "not UTF-8", "iconv"],
+        ),
         ("#OTU ID\ts1\n", ["the table is empty, it has no features"]),
         ("#OTU ID\nACGT\n", ["the table is empty, it has no samples"]),
         ("#OTU ID\ts1\nACGT\t0\n", ["the table is empty, all counts are 0"]),
@@ -133,14 +147,18 @@ def test_sequences_tell_which_names_are_asvs(tmp_path):
         assert (set(table.sample_ids), table.sequences) == (set(barcodes), ("ACGT", "TTGA"))
 
 
-cells = st.sampled_from(["0", "1", "2.0", "-1", "0.5", "nan", "1e400", "", "A", "ACGT", "GG", "#OTU ID", "taxonomy"])
+cells = st.sampled_from(
+    ["0", "1", "2.0", "-1", "0.5", "nan", "1e400", "", "A", "ACGT", "GG", "#OTU ID", "taxonomy"]
+)
 
 
 tsv_lines = st.lists(st.lists(cells, max_size=4).map("\t".join), max_size=5)
 
 
 @hypothesis_settings(max_examples=300)
-@given(lines=tsv_lines, header=st.booleans(), tail=st.binary(max_size=8), need_sequences=st.booleans())
+@given(
+    lines=tsv_lines, header=st.booleans(), tail=st.binary(max_size=8), need_sequences=st.booleans()
+)
 def test_any_tsv_is_read_or_refused(tmp_path_factory, lines, header, tail, need_sequences):
     text = "\n".join((["#OTU ID\ts1\ts2"] if header else []) + lines)
     path = tmp_path_factory.getbasetemp() / "any.tsv"
@@ -152,12 +170,18 @@ def test_sequences_from_a_file(tmp_path, kind):
     ids = ["f1", "f2", "f3", "f4", "f5"]
     path = save_hdf5(biom_table(features=ids), tmp_path / "t")
     records = [
-        f">{name} some text\n{s[:2]}\n{s[2:].lower()}\n" for name, s in zip(ids, SEQUENCES_OF_TABLE, strict=True)
+        f">{name} some text\n{s[:2]}\n{s[2:].lower()}\n"
+        for name, s in zip(ids, SEQUENCES_OF_TABLE, strict=True)
     ]
     text = "".join([*records[::-1], ">unused\nACXX--\n"]).encode()
     fasta = tmp_path / "rep-seqs"
     if kind == "qza":
-        write_artifact(fasta, "FeatureData[Sequence]", "DNASequencesDirectoryFormat", {"dna-sequences.fasta": text})
+        write_artifact(
+            fasta,
+            "FeatureData[Sequence]",
+            "DNASequencesDirectoryFormat",
+            {"dna-sequences.fasta": text},
+        )
     else:
         fasta.write_bytes(gzip.compress(text, mtime=0) if kind == "gzip" else text)
     table = read_table(path, sequences=fasta)
@@ -169,7 +193,10 @@ def test_sequences_from_a_file(tmp_path, kind):
 @pytest.mark.parametrize(
     ("fasta", "expected"),
     [
-        (">f1\nACGT\n>f2\nAC-T\n>f3\nACXT\n", ["line 3: 'f2' holds '-'", "not aligned", "line 5: 'f3' holds 'X'"]),
+        (
+            ">f1\nACGT\n>f2\nAC-T\n>f3\nACXT\n",
+            ["line 3: 'f2' holds '-'", "not aligned", "line 5: 'f3' holds 'X'"],
+        ),
         (">f1\nAC\n>f1\nAC\n", ["line 3: the id 'f1' occurs a second time"]),
         (">f1\n>f2\nA\n", ["line 1: 'f1' has no sequence"]),
         (">f1\nACGT\n", ["no sequence for 2 of the 3 features", "'f2', 'f3'", "--sequences"]),

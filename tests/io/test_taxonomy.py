@@ -1,4 +1,6 @@
-"""Taxonomy: read from QIIME 2 and from text, matched to ASVs by id, sequence or MD5; names for people."""
+"""Taxonomy: read from QIIME 2 and from text, matched to ASVs by id, sequence or MD5; names for
+people.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from aam.io.qza import write_artifact
 from aam.io.taxonomy import display_name, parse_lineage, rank_name, read_taxonomy, short_ids
 from tests.refusals import refusal
 
-TEXT = "Feature ID\tTaxon\tConfidence\na\tk__Bacteria; p__Firmicutes; g__; s__\t0.9\nACGT\tk__Bacteria\t1\n"
+TEXT = (
+    "Feature ID\tTaxon\tConfidence\na\tk__Bacteria; p__Firmicutes; g__; "
+    "s__\t0.9\nACGT\tk__Bacteria\t1\n"
+)
 
 
 def md5(sequence: str) -> str:
@@ -24,13 +29,21 @@ def test_lineages_are_read_and_matched(tmp_path: Path, suffix: str):
     text = f"{TEXT}{md5('TTTT')}\tk__Archaea; p__X\t1\n"
     path = tmp_path / f"taxonomy{suffix}"
     if suffix == ".qza":
-        write_artifact(path, "FeatureData[Taxonomy]", "TSVTaxonomyDirectoryFormat", {"taxonomy.tsv": text.encode()})
+        write_artifact(
+            path,
+            "FeatureData[Taxonomy]",
+            "TSVTaxonomyDirectoryFormat",
+            {"taxonomy.tsv": text.encode()},
+        )
     else:
         path.write_text(text)
     taxonomy = read_taxonomy(path)
     assert taxonomy.of(["a", "x", "TTTT", "GGGG"], ["CCCC", "ACGT", "TTTT", "GGGG"]) == (
-        ("k__Bacteria", "p__Firmicutes"), ("k__Bacteria",), ("k__Archaea", "p__X"), (),
-    )  # fmt: skip
+        ("k__Bacteria", "p__Firmicutes"),
+        ("k__Bacteria",),
+        ("k__Archaea", "p__X"),
+        (),
+    )
     assert "names none of the 1 ASVs" in refusal(taxonomy.of, ["z"], ["GGGG"])
 
 
@@ -39,14 +52,26 @@ def test_every_fault_is_named(tmp_path: Path):
     path.write_text("Feature ID\tTaxon\na\tk__B\na\tk__C\nb\n")
     with pytest.raises(InputError) as caught:
         read_taxonomy(path)
-    assert [problem.split(": ", 1)[1][:6] for problem in caught.value.problems] == ["line 3", "line 4"]
+    assert [problem.split(": ", 1)[1][:6] for problem in caught.value.problems] == [
+        "line 3",
+        "line 4",
+    ]
     path.write_text("sample\tph\n")
-    assert "expected a header that begins with 'Feature ID' and 'Taxon'" in refusal(read_taxonomy, path)
+    assert "expected a header that begins with 'Feature ID' and 'Taxon'" in refusal(
+        read_taxonomy, path
+    )
     path.write_text("")
-    assert "empty or nothing but comments, expected a header that begins with" in refusal(read_taxonomy, path)
+    assert "empty or nothing but comments, expected a header that begins with" in refusal(
+        read_taxonomy, path
+    )
     path.write_text("Feature ID\tph\n")
-    assert "the header is 'Feature ID', 'ph', expected 'Feature ID' and 'Taxon'" in refusal(read_taxonomy, path)
-    for text, message in {"": "names no feature", "a\tUnassigned\n": "gives no taxon to any of the 1 ASVs"}.items():
+    assert "the header is 'Feature ID', 'ph', expected 'Feature ID' and 'Taxon'" in refusal(
+        read_taxonomy, path
+    )
+    for text, message in {
+        "": "names no feature",
+        "a\tUnassigned\n": "gives no taxon to any of the 1 ASVs",
+    }.items():
         path.write_text(f"Feature ID\tTaxon\n{text}")
         with pytest.raises(InputError, match=message):
             read_taxonomy(path).of(["a"], ["ACGT"])
@@ -54,7 +79,9 @@ def test_every_fault_is_named(tmp_path: Path):
 
 def test_a_table_is_no_taxonomy(tmp_path: Path):
     (tmp_path / "table.biom").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
-    assert "table.biom: is HDF5, as BIOM tables are, expected text" in refusal(read_taxonomy, tmp_path / "table.biom")
+    assert "table.biom: is HDF5, as BIOM tables are, expected text" in refusal(
+        read_taxonomy, tmp_path / "table.biom"
+    )
 
 
 def test_spaces_around_cells_mean_nothing(tmp_path: Path):
@@ -92,7 +119,8 @@ def test_ranks_come_from_prefixes():
 def test_short_ids_begin_the_ids_of_qiime2_and_differ():
     names = short_ids(["ACGT", "TTTT"])
     assert names == (md5("ACGT")[:10], md5("TTTT")[:10])
-    # Two sequences whose MD5 begin with the same ten digits are hard to come by; equal sequences stay equal.
+    # Two sequences whose MD5 begin with the same ten digits are hard to come by; equal sequences
+    # stay equal.
     assert len(set(short_ids(["ACGT", "ACGT"]))) == 1
 
 
@@ -102,7 +130,11 @@ def test_taxa_of_embed_name_an_asv_as_far_down_as_they_are_sure(tmp_path: Path):
     path.write_text(
         f"{header}ACGT\tk__B\t0.9900\tk__B;g__X\t0.7000\nCCCC\tk__B\t0.8000\tk__B;g__Y\t0.6999\nGGGG\tk__B\t0.2\tk__B\t0.1\n"
     )
-    assert read_taxonomy(path).of(["a", "b", "c"], ["ACGT", "CCCC", "GGGG"]) == (("k__B", "g__X"), ("k__B",), ())
+    assert read_taxonomy(path).of(["a", "b", "c"], ["ACGT", "CCCC", "GGGG"]) == (
+        ("k__B", "g__X"),
+        ("k__B",),
+        (),
+    )
     path.write_text(f"{header}ACGT\tk__B\t0.99\n")
     assert "line 2: " in refusal(read_taxonomy, path)
     path.write_text(f"{header}ACGT\tk__B\thigh\tk__B;g__X\t0.9\n")

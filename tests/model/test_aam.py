@@ -37,7 +37,9 @@ def on_its_own(model, tokens: torch.Tensor) -> torch.Tensor:
 
 
 def dense(model, batch: Batch) -> Outputs:
-    """The plain way: each slot of each sample is encoded on its own, all samples padded to the longest."""
+    """The plain way: each slot of each sample is encoded on its own, all samples padded to the
+    longest.
+    """
     n, slots = batch.asv.shape
     vectors = torch.zeros(n, slots, 16)
     for sample in range(n):
@@ -45,9 +47,13 @@ def dense(model, batch: Batch) -> Outputs:
             if batch.counts[sample, slot] > 0:
                 vectors[sample, slot] = on_its_own(model, batch.tokens[batch.asv[sample, slot]])
     every_slot = dataclasses.replace(
-        batch, tokens=batch.tokens[batch.asv.flatten()], asv=torch.arange(n * slots).view(n, slots),
-        sizes=(slots,) * n, column=None, padded=True,
-    )  # fmt: skip
+        batch,
+        tokens=batch.tokens[batch.asv.flatten()],
+        asv=torch.arange(n * slots).view(n, slots),
+        sizes=(slots,) * n,
+        column=None,
+        padded=True,
+    )
     return model(every_slot, None, vectors.flatten(0, 1))
 
 
@@ -58,9 +64,12 @@ def batch(study) -> Batch:
 
 @pytest.mark.parametrize("lengths", [(20,), (24, 13, 30, 19)])
 @pytest.mark.parametrize(
-    "stem", [{"asv_stem": "patch"}, {"asv_stem": "patch", "patch_size": 4}, {"asv_stem": "nucleotide"}]
+    "stem",
+    [{"asv_stem": "patch"}, {"asv_stem": "patch", "patch_size": 4}, {"asv_stem": "nucleotide"}],
 )
-def test_the_batch_of_unique_asvs_equals_the_dense_computation(study_of, tiny, model_of, stem, lengths):
+def test_the_batch_of_unique_asvs_equals_the_dense_computation(
+    study_of, tiny, model_of, stem, lengths
+):
     batch = rarefied_batch(study_of(**tiny(lengths=lengths)), np.arange(9), 0)
     assert batch.padded is (len(lengths) > 1)
     assert len(batch.tokens) < sum(batch.sizes) / 2, "the samples of this test share their ASVs"
@@ -110,17 +119,27 @@ def test_the_bases_and_their_places_are_an_input(model_of):
         model = model_of(asv_stem=stem)
 
         def vector(letters: str, model=model) -> torch.Tensor:
-            tokens = torch.tensor([["?ACGTN".index(letter) for letter in letters]], dtype=torch.uint8)
+            tokens = torch.tensor(
+                [["?ACGTN".index(letter) for letter in letters]], dtype=torch.uint8
+            )
             return model(Batch(tokens, *ids, sizes=(1,))).asvs[0]
 
         with torch.no_grad():
             plain = vector("ACGTACGTACG")
-            for other in ("GCATGCATGCA", "ACGTACGTACT", "ACGTACGTACN", "ACGTACGTAC", "ACGTACGTACGT"):
+            for other in (
+                "GCATGCATGCA",
+                "ACGTACGTACT",
+                "ACGTACGTACN",
+                "ACGTACGTAC",
+                "ACGTACGTACGT",
+            ):
                 assert (vector(other) - plain).abs().max() > 1e-3, other
 
 
 def test_bounding_memory_changes_no_result(batch, model_of, monkeypatch):
-    """ASVs encoded in chunks, and activations recomputed in the backward pass, dropout included; in float64."""
+    """ASVs encoded in chunks, and activations recomputed in the backward pass, dropout included; in
+    float64.
+    """
     masks = some_masks(batch)
 
     def run(chunk: int | None, recompute: bool, dropout: float = 0.0):
@@ -128,7 +147,13 @@ def test_bounding_memory_changes_no_result(batch, model_of, monkeypatch):
         model.bound_memory(chunk, recompute)
         torch.manual_seed(0)
         outputs = model(batch, masks)
-        parts = (outputs.samples, outputs.distance, outputs.nucleotides, outputs.target, *outputs.labels)
+        parts = (
+            outputs.samples,
+            outputs.distance,
+            outputs.nucleotides,
+            outputs.target,
+            *outputs.labels,
+        )
         sum(part.square().mean() for part in parts).backward()
         return parts, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
@@ -138,7 +163,9 @@ def test_bounding_memory_changes_no_result(batch, model_of, monkeypatch):
         assert actual[1].keys() == expected[1].keys()
         for name, gradient in expected[1].items():
             scale = max(1.0, float(gradient.abs().max()))
-            torch.testing.assert_close(actual[1][name] / scale, gradient / scale, rtol=0, atol=1e-12)
+            torch.testing.assert_close(
+                actual[1][name] / scale, gradient / scale, rtol=0, atol=1e-12
+            )
 
     plain = run(None, False)
     assert len(plain[1]) > 20
@@ -155,10 +182,14 @@ def test_distances_start_where_those_of_the_study_are(batch, model_of):
     network = model_of(dataclasses.replace(HEADS, scale=(0.7, 0.1))).eval()
     network.standardize(batch)
     distances = network(batch).distance
-    assert distances[~torch.eye(len(distances), dtype=torch.bool)].median().item() == pytest.approx(0.7, abs=0.02)
+    assert distances[~torch.eye(len(distances), dtype=torch.bool)].median().item() == pytest.approx(
+        0.7, abs=0.02
+    )
 
 
-def test_a_network_is_scaled_alike_whether_its_asvs_are_encoded_at_once_or_not(batch, model_of, monkeypatch):
+def test_a_network_is_scaled_alike_whether_its_asvs_are_encoded_at_once_or_not(
+    batch, model_of, monkeypatch
+):
     whole, parts = (model_of(HEADS).double() for _ in range(2))
     whole.standardize(batch)
     monkeypatch.setattr("aam.model.aam.CACHED_PATCHES", 6)
@@ -167,7 +198,7 @@ def test_a_network_is_scaled_alike_whether_its_asvs_are_encoded_at_once_or_not(b
         torch.testing.assert_close(parts.state_dict()[name], weight, rtol=1e-9, atol=1e-9)
 
 
-# --- masks -------------------------------------------------------------------------------------------------
+# --- masks -------------------------------------------------------------------------------------
 
 
 def some_masks(batch: Batch) -> Masks:
@@ -194,7 +225,9 @@ def test_the_count_head_never_sees_the_count_that_it_predicts(batch, model_of):
 
 
 def test_masked_nucleotides_are_predicted_from_the_masked_copy(batch, model_of):
-    """The true bases at masked places leave no trace in their prediction (failure 4 of the predecessor)."""
+    """The true bases at masked places leave no trace in their prediction (failure 4 of the
+    predecessor).
+    """
     masks = some_masks(batch)
     model = model_of(HEADS)
     with torch.no_grad():
@@ -202,7 +235,9 @@ def test_masked_nucleotides_are_predicted_from_the_masked_copy(batch, model_of):
         assert expected.nucleotides.shape == (int(masks.where.sum()), 4)
         truth = batch.tokens.clone()
         truth[masks.rows] = torch.where(masks.where, truth[masks.rows] % 4 + 1, truth[masks.rows])
-        close(model(dataclasses.replace(batch, tokens=truth), masks).nucleotides, expected.nucleotides)
+        close(
+            model(dataclasses.replace(batch, tokens=truth), masks).nucleotides, expected.nucleotides
+        )
         around = torch.where(masks.where | (masks.tokens == 0), masks.tokens, masks.tokens % 4 + 1)
         changed = model(batch, dataclasses.replace(masks, tokens=around))
     assert (changed.nucleotides - expected.nucleotides).abs().mean() > 1e-2
@@ -215,7 +250,9 @@ def test_nucleotide_logits_stand_in_the_order_of_the_masked_places(batch, model_
         every = model(batch, masks).nucleotides
         at = 0
         for row in range(len(masks.rows)):
-            one = Masks(masks.rows[row : row + 1], masks.tokens[row : row + 1], masks.where[row : row + 1])
+            one = Masks(
+                masks.rows[row : row + 1], masks.tokens[row : row + 1], masks.where[row : row + 1]
+            )
             n = int(one.where.sum())
             close(model(batch, one).nucleotides, every[at : at + n])
             at += n
@@ -229,13 +266,15 @@ def test_unifrac_and_targets_read_whole_sequences(batch, model_of):
         assert_same(model(batch, masks), model(batch), 1e-6)
 
 
-# --- heads -------------------------------------------------------------------------------------------------
+# --- heads -------------------------------------------------------------------------------------
 
 
 def test_only_the_heads_asked_for_answer(batch, model_of):
     with torch.no_grad():
         bare = model_of()(batch, some_masks(batch))
-        assert (bare.distance, bare.faith_pd, bare.counts, bare.target, bare.labels) == (None,) * 4 + ((),)
+        assert (bare.distance, bare.faith_pd, bare.counts, bare.target, bare.labels) == (
+            None,
+        ) * 4 + ((),)
         every = model_of(HEADS)(batch, some_masks(batch))
     assert every.distance.shape == (9, 9)
     assert every.target.shape == (9, 2)

@@ -37,8 +37,13 @@ def test_presence_is_once_however_many_asvs_have_a_branch(reference):
     branches = len(reference.parent)
     lengths = present[:, :branches].square()
     torch.testing.assert_close(lengths.sum(dim=1), torch.tensor([1.0 + 2 + 3 + 1 + 1, 4.0 + 1]))
-    words = [len({tip[at : at + 8] for tip in tips for at in range(5)}) for tips in (TIPS[:2] + TIPS[3:], TIPS[2:3])]
-    torch.testing.assert_close(present[:, branches:].square().sum(dim=1), WORD_LENGTH * torch.tensor(words).float())
+    words = [
+        len({tip[at : at + 8] for tip in tips for at in range(5)})
+        for tips in (TIPS[:2] + TIPS[3:], TIPS[2:3])
+    ]
+    torch.testing.assert_close(
+        present[:, branches:].square().sum(dim=1), WORD_LENGTH * torch.tensor(words).float()
+    )
 
 
 def test_a_sketch_keeps_products():
@@ -61,9 +66,13 @@ def test_untrained_distances_are_unifrac_on_the_tree_and_words():
         distances = head(vectors, vectors)
     for one in range(7):
         for other in range(one):
-            shared, either = (length[(mask > 0)].sum() for mask in (present[one] * present[other],
-                                                                    present[one] + present[other]))  # fmt: skip
-            assert float(distances[one, other]) == pytest.approx(float(1 - shared / either), abs=1e-5)
+            shared, either = (
+                length[(mask > 0)].sum()
+                for mask in (present[one] * present[other], present[one] + present[other])
+            )
+            assert float(distances[one, other]) == pytest.approx(
+                float(1 - shared / either), abs=1e-5
+            )
     with pytest.raises(ValueError, match="nothing is known of the branches"):
         head.vectors(torch.randn(7, 6), None)
     with torch.no_grad():
@@ -76,7 +85,10 @@ def test_untrained_distances_are_unifrac_on_the_tree_and_words():
 
 def test_the_network_reads_them_into_samples_and_distances(reference):
     torch.manual_seed(0)
-    network, batch = Aam(SIZES, 1000, HeadConfig(metric="unifrac", scale=(0.6, 0.1)), reference), fixed_batch()
+    network, batch = (
+        Aam(SIZES, 1000, HeadConfig(metric="unifrac", scale=(0.6, 0.1)), reference),
+        fixed_batch(),
+    )
     with pytest.raises(ValueError, match="not placed"):
         network(batch)
     batch = replace(batch, features=features_of(reference, batch.tokens))

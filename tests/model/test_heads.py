@@ -59,7 +59,9 @@ def test_a_new_head_begins_near_the_truth():
     assert 0.3 < head(vectors, vectors).median() < 0.95
 
 
-@pytest.mark.parametrize("samples", [torch.tensor([[0.0, 1.0], [1.0, 0.0]]), torch.ones(5, 2), torch.ones(1, 2)])
+@pytest.mark.parametrize(
+    "samples", [torch.tensor([[0.0, 1.0], [1.0, 0.0]]), torch.ones(5, 2), torch.ones(1, 2)]
+)
 def test_the_scale_is_finite_for_two_samples_and_for_equal_ones(samples):
     head = DistanceHead(2, True)
     vectors = head.vectors(samples)
@@ -73,7 +75,9 @@ def test_the_scale_is_finite_for_two_samples_and_for_equal_ones(samples):
 
 
 def test_near_samples_are_resolved():
-    """Vectors far from the origin and near to each other lose no digits (squares and a product would)."""
+    """Vectors far from the origin and near to each other lose no digits (squares and a product
+    would).
+    """
     generator = torch.Generator().manual_seed(0)
     rows = 5 * torch.randn(20, 4, generator=generator)
     columns = rows + 0.01 * torch.randn(20, 4, generator=generator)
@@ -89,10 +93,14 @@ LEVELS = (0.05, 0.25, 0.5, 0.95)
 
 
 def target_head(wild: float = 3.0, losses=("quantile", "quantile"), **shape) -> TargetHead:
-    """A head of two columns whose weights are so large that links and scales are driven to their ends."""
+    """A head of two columns whose weights are so large that links and scales are driven to their
+    ends.
+    """
     torch.manual_seed(1)
     options = RegressorConfig(**shape)
-    head = TargetHead(6, HeadConfig(n_targets=2, losses=losses, quantiles=LEVELS, regressor=options, **EDGES))
+    head = TargetHead(
+        6, HeadConfig(n_targets=2, losses=losses, quantiles=LEVELS, regressor=options, **EDGES)
+    )
     with torch.no_grad():
         for parameter in head.parameters():
             parameter += wild * torch.randn_like(parameter)
@@ -121,20 +129,26 @@ def test_quantiles_never_cross_and_the_median_is_the_prediction(shape):
 @pytest.mark.parametrize("kind", ["sigmoid", "relu", "softplus", "exp", "none"])
 def test_predictions_stay_where_they_may_be_and_can_be_undone(kind):
     """Zero in own units is -1.5 and 0.5 in transformed ones here."""
-    head = target_head(losses=(), **({"bounded_targets": True} if kind == "sigmoid" else {"output_activation": kind}))
+    head = target_head(
+        losses=(),
+        **({"bounded_targets": True} if kind == "sigmoid" else {"output_activation": kind}),
+    )
     with torch.no_grad():
         numbers, quantiles = head.predict(3 * torch.randn(500, 6), None)
         assert quantiles is None
-        low, high = {"sigmoid": (EDGES["low"], EDGES["high"]), "none": ((-9e9,) * 2, (9e9,) * 2)}.get(
-            kind, (EDGES["zero"], (math.inf,) * 2)
-        )
+        low, high = {
+            "sigmoid": (EDGES["low"], EDGES["high"]),
+            "none": ((-9e9,) * 2, (9e9,) * 2),
+        }.get(kind, (EDGES["zero"], (math.inf,) * 2))
         assert (numbers >= torch.tensor(low)).all()
         assert (numbers <= torch.tensor(high)).all()
         for column, inside in ((0, torch.linspace(-0.9, 0.9, 9)), (1, torch.linspace(0.6, 2.7, 9))):
             wanted = torch.cat([inside, torch.tensor([math.nan])])
             back = head._linked(head.unlinked(wanted, column)[:, None].expand(-1, 2))[:, column]
             torch.testing.assert_close(back, wanted, equal_nan=True, atol=1e-5, rtol=1e-5)
-            assert torch.isfinite(head.unlinked(torch.tensor([-1.5, -1.0, 0.5, 1.0, 3.0]), column)).all()
+            assert torch.isfinite(
+                head.unlinked(torch.tensor([-1.5, -1.0, 0.5, 1.0, 3.0]), column)
+            ).all()
 
 
 def test_a_hidden_layer_feeds_or_corrects():
@@ -143,12 +157,18 @@ def test_a_hidden_layer_feeds_or_corrects():
         plain, linear = Readout(6, 2), torch.nn.Linear(6, 2)
         linear.load_state_dict(plain.linear.state_dict())
         assert torch.equal(plain(x), linear(x)), "the correction starts at zero"
-        fed = Readout(6, 2, shape=RegressorConfig(regressor_hidden_dims=(5, 3), residual_regression_head=False))
+        fed = Readout(
+            6,
+            2,
+            shape=RegressorConfig(regressor_hidden_dims=(5, 3), residual_regression_head=False),
+        )
         assert fed.features(x).shape == (4, 3)
         assert torch.equal(fed(x), fed.linear(fed.features(x)))
         normed = Readout(6, 2, shape=RegressorConfig(target_layer_norm=True))
         torch.testing.assert_close(normed(x), normed(5 * x), atol=1e-3, rtol=1e-3)
-        wet = Readout(6, 2, shape=RegressorConfig(regressor_dropout=0.5, residual_regression_head=False))
+        wet = Readout(
+            6, 2, shape=RegressorConfig(regressor_dropout=0.5, residual_regression_head=False)
+        )
         assert not torch.equal(wet.train()(x), wet(x))
         assert torch.equal(wet.eval()(x), wet(x))
 
@@ -171,9 +191,12 @@ def test_outputs_are_scaled_by_category():
 
 
 ALL = AuxiliaryConfig(
-    ("bray-curtis", "jaccard", "faith-pd", "taxonomy"), ((0.7, 0.1), (0.8, 0.1), (5.0, 2.0), (0.0, 1.0)),
-    ("phylum", "class"), (("a", "b"), ("x", "y", "z")), (0.5, 1.0),
-)  # fmt: skip
+    ("bray-curtis", "jaccard", "faith-pd", "taxonomy"),
+    ((0.7, 0.1), (0.8, 0.1), (5.0, 2.0), (0.0, 1.0)),
+    ("phylum", "class"),
+    (("a", "b"), ("x", "y", "z")),
+    (0.5, 1.0),
+)
 
 
 @pytest.fixture
@@ -188,7 +211,9 @@ def test_all_other_weights_start_as_without_them():
     for further in (AuxiliaryConfig(), ALL):
         torch.manual_seed(0)
         heads = HeadConfig("unifrac", counts=True, n_targets=1, n_classes=(2,), further=further)
-        made.append(Aam(ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30), 40, heads).state_dict())
+        made.append(
+            Aam(ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30), 40, heads).state_dict()
+        )
     without, beside = made
     assert {name for name in beside if not name.startswith("further.")} == without.keys()
     assert all(torch.equal(value, beside[name]) for name, value in without.items())
@@ -199,8 +224,11 @@ def test_only_what_the_batch_asks_for_is_answered(study, model_of):
     batch = rarefied_batch(study, np.arange(4), 0)
     predicted = network(batch).auxiliary
     assert {name: tuple(value.shape) for name, value in predicted.items()} == {
-        "bray-curtis": (4, 4), "jaccard": (4, 4), "faith-pd": (4,), "taxonomy": (len(batch.tokens), 5),
-    }  # fmt: skip
+        "bray-curtis": (4, 4),
+        "jaccard": (4, 4),
+        "faith-pd": (4,),
+        "taxonomy": (len(batch.tokens), 5),
+    }
     jaccard = predicted["jaccard"]
     assert torch.equal(jaccard, jaccard.T)
     assert ((jaccard >= 0) & (jaccard <= 1)).all()
@@ -213,7 +241,9 @@ def test_only_what_the_batch_asks_for_is_answered(study, model_of):
 
 def test_distances_start_at_their_mean_and_the_others_know_nothing(study):
     torch.manual_seed(0)
-    network = Aam(ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30), 40, HeadConfig(further=ALL))
+    network = Aam(
+        ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30), 40, HeadConfig(further=ALL)
+    )
     batch = rarefied_batch(study, np.arange(9), 0)
     network.standardize(batch)
     with torch.no_grad():
@@ -241,20 +271,27 @@ FUSIONS = ("concat", "add", "gmu", "cross-attention", "perceiver")
 
 def fusion_of(kind: str, **options) -> CovariateFusion:
     torch.manual_seed(2)
-    config = CovariateConfig(categorical_fusion=kind, categorical_embed_dim=3, cross_attn_heads=2, **options)
+    config = CovariateConfig(
+        categorical_fusion=kind, categorical_embed_dim=3, cross_attn_heads=2, **options
+    )
     return CovariateFusion(8, HeadConfig(levels=(3, 4), numbers=1, covariates=config)).eval()
 
 
-def joined(fusion: CovariateFusion, category, covariate, counts=None, context=None, samples=None) -> torch.Tensor:
+def joined(
+    fusion: CovariateFusion, category, covariate, counts=None, context=None, samples=None
+) -> torch.Tensor:
     generator = torch.Generator().manual_seed(5)
     n = len(category)
     samples = torch.randn(n, 8, generator=generator) if samples is None else samples
     context = torch.randn(n, 4, 8, generator=generator) if context is None else context
     counts = torch.ones(n, 4) if counts is None else counts
     batch = Batch(
-        torch.zeros(1, 1, dtype=torch.uint8), torch.zeros(counts.shape, dtype=torch.long), counts,
-        category=torch.tensor(category), covariate=torch.tensor(covariate),
-    )  # fmt: skip
+        torch.zeros(1, 1, dtype=torch.uint8),
+        torch.zeros(counts.shape, dtype=torch.long),
+        counts,
+        category=torch.tensor(category),
+        covariate=torch.tensor(covariate),
+    )
     with torch.no_grad():
         return fusion(samples, batch, context)
 
@@ -264,16 +301,22 @@ def test_every_covariate_shows_in_what_heads_read(kind):
     fusion, samples = fusion_of(kind), torch.zeros(6, 8)
     context = torch.randn(1, 4, 8).expand(6, -1, -1)
     category = [[1, 1], [2, 1], [1, 3], [1, 1], [1, 1], [0, 1]]
-    vectors = joined(fusion, category, [[0.0]] * 3 + [[2.0], [math.nan], [0.0]], context=context, samples=samples)
+    vectors = joined(
+        fusion, category, [[0.0]] * 3 + [[2.0], [math.nan], [0.0]], context=context, samples=samples
+    )
     assert vectors.shape == (6, 8 + 9 if kind == "concat" else 8)
-    assert all((vectors[0] - vectors[other]).abs().max() > 1e-4 for other in range(1, 6)), "missing is not the mean"
+    assert all((vectors[0] - vectors[other]).abs().max() > 1e-4 for other in range(1, 6)), (
+        "missing is not the mean"
+    )
     assert fusion.width == vectors.shape[1]
     with pytest.raises(ValueError, match="the batch has none"):
         fusion(samples, dataclasses.replace(batch_without(), counts=torch.ones(6, 4)), context)
 
 
 def batch_without() -> Batch:
-    return Batch(torch.zeros(1, 1, dtype=torch.uint8), torch.zeros(6, 4, dtype=torch.long), torch.ones(6, 4))
+    return Batch(
+        torch.zeros(1, 1, dtype=torch.uint8), torch.zeros(6, 4, dtype=torch.long), torch.ones(6, 4)
+    )
 
 
 def test_the_formulas_of_the_fusions():
@@ -284,7 +327,9 @@ def test_the_formulas_of_the_fusions():
         with torch.no_grad():
             number = fusion.numbers[0](torch.tensor([[0.5, 0.0], [0.0, 1.0]]))
             c = torch.cat(
-                [t.weight[[row[k] for row in category]] for k, t in enumerate(fusion.categories)] + [number], 1
+                [t.weight[[row[k] for row in category]] for k, t in enumerate(fusion.categories)]
+                + [number],
+                1,
             )
             if kind == "concat":
                 expected = torch.cat([h, c], 1)
@@ -317,7 +362,10 @@ def test_cross_attention_is_that_of_torch_with_one_key_more_than_columns():
 
 def test_the_perceiver_does_not_see_padding():
     """The predecessor's attended to it."""
-    fusion, samples = fusion_of("perceiver", perceiver_num_latents=3, perceiver_num_layers=2), torch.randn(2, 8)
+    fusion, samples = (
+        fusion_of("perceiver", perceiver_num_latents=3, perceiver_num_layers=2),
+        torch.randn(2, 8),
+    )
     with torch.no_grad():
         for layer in fusion.layers:
             layer.query.weight.mul_(5)
@@ -326,9 +374,13 @@ def test_the_perceiver_does_not_see_padding():
     counts, context = torch.tensor([[3.0, 1, 0, 0], [1, 1, 1, 0]]), torch.randn(2, 4, 8)
     vectors = joined(fusion, [[1, 1], [2, 2]], [[0.0], [1.0]], counts, context, samples)
     junk = context + 100 * (counts == 0)[..., None]
-    assert torch.equal(joined(fusion, [[1, 1], [2, 2]], [[0.0], [1.0]], counts, junk, samples), vectors)
+    assert torch.equal(
+        joined(fusion, [[1, 1], [2, 2]], [[0.0], [1.0]], counts, junk, samples), vectors
+    )
     wider = torch.cat([junk, torch.full((2, 3, 8), 9.0)], 1)
     more = torch.nn.functional.pad(counts, (0, 3))
-    torch.testing.assert_close(joined(fusion, [[1, 1], [2, 2]], [[0.0], [1.0]], more, wider, samples), vectors)
+    torch.testing.assert_close(
+        joined(fusion, [[1, 1], [2, 2]], [[0.0], [1.0]], more, wider, samples), vectors
+    )
     seen = joined(fusion, [[1, 1], [2, 2]], [[0.0], [1.0]], counts, 2 * context, samples)
     assert (seen - vectors).abs().max() > 1e-5, "it reads the ASVs"

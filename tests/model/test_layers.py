@@ -1,4 +1,6 @@
-"""What a sample holds, against formulas; a wrong shape fails in tests, which alone need jaxtyping."""
+"""What a sample holds, against formulas; a wrong shape fails in tests, which alone need
+jaxtyping.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def test_composition_and_presence_follow_their_formulas(contents):
     actual = contents(ASVS, ASV, COUNTS)
     for sample, slots in ((0, [0, 1]), (1, [0, 1, 2])):
         reads, vectors = COUNTS[sample, slots], ASVS[ASV[sample, slots]]
-        mean = sum(math.sqrt(n / float(reads.sum())) * v for n, v in zip(reads, vectors, strict=True))
+        mean = sum(
+            math.sqrt(n / float(reads.sum())) * v for n, v in zip(reads, vectors, strict=True)
+        )
         absent = torch.ones(32)
         for vector in vectors:
             absent = absent * torch.exp(-F.softplus(contents.features(vector)))
@@ -45,7 +49,9 @@ def test_composition_and_presence_follow_their_formulas(contents):
 
 def test_without_abundances_reads_change_nothing():
     contents = CompositionAndPresence(8, abundances=False)
-    torch.testing.assert_close(contents(ASVS, ASV, COUNTS), contents(ASVS, ASV, (COUNTS > 0).float() * 7))
+    torch.testing.assert_close(
+        contents(ASVS, ASV, COUNTS), contents(ASVS, ASV, (COUNTS > 0).float() * 7)
+    )
 
 
 def test_standardized_parts_have_mean_zero_and_their_share():
@@ -95,7 +101,9 @@ def test_a_batch_of_wrong_shapes_or_types_fails(batch, field, change):
         lambda: AsvEncoder(SMALL)(TOKENS.float(), False),
         lambda: SampleEncoder(SMALL, 40)(torch.zeros(2, 4, 8), torch.ones(2, 5)),
         lambda: DistanceHead(8, True)(torch.zeros(2, 8), torch.zeros(2, 7)),
-        lambda: TargetHead(8, HeadConfig(n_targets=1)).predict(torch.zeros(2, 8), torch.zeros(3, 1).long()),
+        lambda: TargetHead(8, HeadConfig(n_targets=1)).predict(
+            torch.zeros(2, 8), torch.zeros(3, 1).long()
+        ),
         lambda: Outputs(torch.zeros(2, 8), torch.zeros(3, 7)),
         lambda: unifrac_loss(torch.zeros(3, 3), torch.zeros(3, 4)),
     ],

@@ -98,14 +98,18 @@ def test_classes_are_those_of_the_training_side():
         np.testing.assert_allclose(predicted.sum(axis=1), 1)
 
 
-@pytest.mark.parametrize("task", [numeric_task(), class_task(), class_task(number=2)], ids=["numeric", "3", "2"])
+@pytest.mark.parametrize(
+    "task", [numeric_task(), class_task(), class_task(number=2)], ids=["numeric", "3", "2"]
+)
 def test_no_baseline_sees_the_truth_of_what_it_predicts(task: Task):
     """Other truths on the held-out side change none of its predictions."""
     fold = task.folds[0]
     one = replace(task, folds=(fold,))
     other = task.truth.copy()
     other[fold.test] = other[fold.test][::-1] if task.labels else 99.0
-    first, second = (named(baselines.trivial_baselines(given)) for given in (one, replace(one, truth=other)))
+    first, second = (
+        named(baselines.trivial_baselines(given)) for given in (one, replace(one, truth=other))
+    )
     assert first.keys() == second.keys()
     for name, predicted in first.items():
         np.testing.assert_array_equal(predicted, second[name])
@@ -139,7 +143,9 @@ def test_missing_truth_is_not_learned_from():
 
 
 def test_one_depth_for_all_is_no_baseline():
-    predictions = named(baselines.trivial_baselines(replace(numeric_task(), depth=np.full(60, 1000))))
+    predictions = named(
+        baselines.trivial_baselines(replace(numeric_task(), depth=np.full(60, 1000)))
+    )
     assert list(predictions) == [baselines.MEDIAN, baselines.RICHNESS, "the site's median"]
 
 
@@ -147,18 +153,24 @@ def test_one_depth_for_all_is_no_baseline():
 def test_depth_that_separates_two_classes_is_found(direction: int):
     """Pooled over folds the AUROC is that of the depth itself, whichever side is deeper."""
     task = class_task(number=2)
-    depth = np.exp(8 + direction * task.truth + np.random.default_rng(1).normal(0, 0.4, 60)).astype(int)
+    depth = np.exp(8 + direction * task.truth + np.random.default_rng(1).normal(0, 0.4, 60)).astype(
+        int
+    )
     predictions = named(baselines.trivial_baselines(replace(task, depth=depth)))
     expected = sklearn.metrics.roc_auc_score(task.truth, direction * depth)
     assert expected > 0.9
-    assert sklearn.metrics.roc_auc_score(task.truth, predictions[baselines.DEPTH][:, 1]) == pytest.approx(expected)
+    assert sklearn.metrics.roc_auc_score(
+        task.truth, predictions[baselines.DEPTH][:, 1]
+    ) == pytest.approx(expected)
     right = (predictions[baselines.DEPTH_AND_RICHNESS].argmax(axis=1) == task.truth).mean()
     assert right > 0.85
 
 
 def test_depth_and_richness_find_what_depends_on_them():
     task = numeric_task(samples=150)
-    task = replace(task, truth=np.log(task.richness) + np.random.default_rng(0).normal(0, 0.05, 150))
+    task = replace(
+        task, truth=np.log(task.richness) + np.random.default_rng(0).normal(0, 0.05, 150)
+    )
     predictions = named(baselines.trivial_baselines(task))
     for name, least in {baselines.DEPTH_AND_RICHNESS: 0.8, baselines.RICHNESS: 0.8}.items():
         assert sklearn.metrics.r2_score(task.truth, predictions[name]) > least
@@ -175,7 +187,7 @@ def test_point_2_covariates_alone_are_a_baseline():
     assert baselines.COVARIATES not in named(baselines.trivial_baselines(flat(numeric_task())))
 
 
-# --- real studies ------------------------------------------------------------------------------------------
+# --- real studies ------------------------------------------------------------------------------
 
 
 def read_columns(folder: Path) -> pd.DataFrame:
@@ -220,10 +232,13 @@ def study(study_of, tiny):
 
 def test_richness_is_that_of_the_rarefied_table(study):
     rows = np.array([3, 0, 11])
-    assert rarefied_richness(study, rows).tolist() == np.diff(rarefied_table(study).indptr)[rows].tolist()
+    assert (
+        rarefied_richness(study, rows).tolist()
+        == np.diff(rarefied_table(study).indptr)[rows].tolist()
+    )
 
 
-# --- learning ----------------------------------------------------------------------------------------------
+# --- learning ----------------------------------------------------------------------------------
 
 
 def test_no_learned_baseline_sees_the_truth_of_what_it_predicts(study):
@@ -245,7 +260,9 @@ def test_forests_read_the_shares_of_common_asvs_in_the_table_that_is_evaluated(s
     batch = rarefied_batch(study, np.arange(24), FIRST)
     drawn = batch.counts[batch.sample_ids.index("s5")].numpy()
     np.testing.assert_allclose(np.sort(shares[5][shares[5] > 0]), np.sort(drawn[drawn > 0]) / 40)
-    train, test = (np.array([side == one for side in SPLITS[0].subsets]) for one in ("train", "test"))
+    train, test = (
+        np.array([side == one for side in SPLITS[0].subsets]) for one in ("train", "test")
+    )
     common = (shares[train] > 0).sum(axis=0) >= 3
     assert not common.all()
     trees = RandomForestRegressor(6, max_features=0.5, random_state=0)
@@ -258,11 +275,15 @@ def test_neighbours_are_those_on_unifrac(study, monkeypatch):
     batch = rarefied_batch(study, np.arange(24), FIRST)
     place = [batch.sample_ids.index(name) for name in IDS]
     distance = batch.distance.numpy()[np.ix_(place, place)]
-    train, test = (np.array([side == one for side in SPLITS[0].subsets]) for one in ("train", "test"))
+    train, test = (
+        np.array([side == one for side in SPLITS[0].subsets]) for one in ("train", "test")
+    )
     expected = []
     for row in np.flatnonzero(test):
         near = np.argsort(distance[row][train])[:2]
-        expected.append(np.average(1.5 * np.flatnonzero(train)[near], weights=1 / distance[row][train][near]))
+        expected.append(
+            np.average(1.5 * np.flatnonzero(train)[near], weights=1 / distance[row][train][near])
+        )
     assert learned(study)[NEIGHBOURS][test] == pytest.approx(np.array(expected), rel=1e-4)
 
 
@@ -306,7 +327,9 @@ def test_point_2_learned_baselines_read_the_covariates_too(study):
     for baseline in predicted_by_name:
         if not baseline.trivial:
             error = np.abs(baseline.predicted - truth)[held_out].mean()
-            assert error < 0.7 * np.abs(blind[baseline.name] - truth)[held_out].mean(), baseline.name
+            assert error < 0.7 * np.abs(blind[baseline.name] - truth)[held_out].mean(), (
+                baseline.name
+            )
     assert "covariates alone" in {baseline.name for baseline in predicted_by_name}
     assert ids == IDS
 
@@ -348,7 +371,9 @@ def test_point_14_baselines_of_another_table_depth_and_split_are_refused_in_one_
     path = write(tmp_path, {"made_from": asdict(MADE)})
     with pytest.raises(InputError) as caught:
         check_provenance(path, Provenance(depth=1, table="b", splits=("z",)))
-    for problem, named in zip(caught.value.problems, ("another --table", "1000 reads", "another --split"), strict=True):
+    for problem, named in zip(
+        caught.value.problems, ("another --table", "1000 reads", "another --split"), strict=True
+    ):
         assert named in problem
 
 

@@ -35,7 +35,12 @@ NUMBERS = make_truth(RNG.normal(size=200), 0)
 
 def noisy(*deviations: float) -> np.ndarray:
     rng = np.random.default_rng(1)
-    return np.stack([NUMBERS.values[:, None] + deviation * rng.normal(size=(200, 1)) for deviation in deviations])
+    return np.stack(
+        [
+            NUMBERS.values[:, None] + deviation * rng.normal(size=(200, 1))
+            for deviation in deviations
+        ]
+    )
 
 
 def test_without_shrinkage_weights_are_the_least_squares_of_independent_errors():
@@ -44,7 +49,10 @@ def test_without_shrinkage_weights_are_the_least_squares_of_independent_errors()
 
 
 def test_shrinkage_pulls_to_equal_weights():
-    gaps = [np.ptp(blend_weights(noisy(0.3, 1.0), NUMBERS, shrinkage)) for shrinkage in (0.0, 0.1, 1.0, 10.0, np.inf)]
+    gaps = [
+        np.ptp(blend_weights(noisy(0.3, 1.0), NUMBERS, shrinkage))
+        for shrinkage in (0.0, 0.1, 1.0, 10.0, np.inf)
+    ]
     assert gaps == sorted(gaps, reverse=True)
     assert gaps[-1] == 0
 
@@ -58,8 +66,12 @@ def test_few_samples_move_the_weights_less(monkeypatch):
 
 def test_weights_are_shrunk_to_the_prior():
     prior = np.array([0.2, 0.8])
-    np.testing.assert_allclose(blend_weights(noisy(0.5, 0.5), NUMBERS, 1e6, prior), prior, atol=1e-3)
-    np.testing.assert_array_equal(blend_weights(noisy(0.5, 0.5) * np.nan, NUMBERS, prior=prior), prior)
+    np.testing.assert_allclose(
+        blend_weights(noisy(0.5, 0.5), NUMBERS, 1e6, prior), prior, atol=1e-3
+    )
+    np.testing.assert_array_equal(
+        blend_weights(noisy(0.5, 0.5) * np.nan, NUMBERS, prior=prior), prior
+    )
 
 
 def test_a_learner_that_is_only_wrong_has_no_weight():
@@ -71,7 +83,9 @@ def test_samples_that_a_learner_has_not_predicted_are_left_out():
     learners = noisy(0.3, 1.0)
     learners[0, 150:] = np.nan
     half = make_truth(NUMBERS.values[:150], 0)
-    np.testing.assert_allclose(blend_weights(learners, NUMBERS), blend_weights(learners[:, :150], half), atol=1e-9)
+    np.testing.assert_allclose(
+        blend_weights(learners, NUMBERS), blend_weights(learners[:, :150], half), atol=1e-9
+    )
     learners[0] = np.nan
     np.testing.assert_array_equal(blend_weights(learners, NUMBERS), [0.5, 0.5])
 
@@ -111,7 +125,7 @@ def test_an_unsure_learner_that_ranks_as_well_weighs_as_much():
     np.testing.assert_allclose(weights, [0.5, 0.5], atol=0.02)
 
 
-# --- the network's weight beside the other learners: earned on validation samples, or 0 ---------------------
+# --- the network's weight beside the other learners: earned on validation samples, or 0 --------
 
 
 ROWS = np.arange(200)
@@ -154,7 +168,9 @@ TEST = np.arange(100, SAMPLES)
 TARGETS = Targets(
     (
         TargetSpec("site", "class", ("a", "b", "c")),
-        TargetSpec("age", "numeric", transform="zscore", scale=Scale(30.0, 10.0), bounds=(-100.0, 100.0)),
+        TargetSpec(
+            "age", "numeric", transform="zscore", scale=Scale(30.0, 10.0), bounds=(-100.0, 100.0)
+        ),
         TargetSpec("case", "class", ("no", "yes")),
     )
 )
@@ -164,9 +180,15 @@ NAMES = ("presence", "kernel", "forest")
 
 @pytest.fixture(scope="module")
 def study(study_of):
-    """Samples of three sites, each with its own ASVs; the age moves some of them in and out; half are cases."""
+    """Samples of three sites, each with its own ASVs; the age moves some of them in and out; half
+    are cases.
+    """
     rng = np.random.default_rng(0)
-    site, age, case = rng.integers(0, 3, SAMPLES), rng.normal(size=SAMPLES), rng.integers(0, 2, SAMPLES)
+    site, age, case = (
+        rng.integers(0, 3, SAMPLES),
+        rng.normal(size=SAMPLES),
+        rng.integers(0, 2, SAMPLES),
+    )
     logits = np.full((SAMPLES, ASVS), -1.0)
     logits[:, :15] += 2.5 * (np.arange(15) % 3 == site[:, None])
     logits[:, 15:45] += 2.0 * age[:, None] * rng.choice([-1, 1], 30)
@@ -190,14 +212,20 @@ def blend(study):
 def predict(blend, study, rows, rarefactions, targets=TARGETS) -> dict[str, np.ndarray]:
     """Return the blended prediction of each target by name."""
     blended = blend.blend(blend.scores(blend.inputs(Samples.rarefied(study, rows, rarefactions))))
-    return {spec.name: values for spec, values in zip(specs_in_order(targets), blended, strict=True)}
+    return {
+        spec.name: values for spec, values in zip(specs_in_order(targets), blended, strict=True)
+    }
 
 
 def scores(study, predictions) -> tuple[float, float, float]:
     """Accuracy of the site, correlation of the age, AUROC of the cases, on the held-out samples."""
     right = (predictions["site"].argmax(axis=1) == study.labels.label[TEST, 0]).mean()
     related = np.corrcoef(predictions["age"][:, 0], study.labels.target[TEST, 0])[0, 1]
-    return float(right), float(related), auroc(study.labels.label[TEST, 1] == 1, predictions["case"][:, 1])
+    return (
+        float(right),
+        float(related),
+        auroc(study.labels.label[TEST, 1] == 1, predictions["case"][:, 1]),
+    )
 
 
 def test_learners_recover_what_presence_tells(study, blend):
@@ -226,7 +254,9 @@ def test_permuted_training_labels_give_chance(study):
 
 
 def test_no_held_out_label_is_seen(study, blend):
-    """Weights, penalties and every array are the same whatever the labels of the held-out samples are."""
+    """Weights, penalties and every array are the same whatever the labels of the held-out samples
+    are.
+    """
     rng = np.random.default_rng(4)
     target, label = study.labels.target.copy(), study.labels.label.copy()
     target[TEST], label[TEST] = rng.permutation(target[TEST]), rng.permutation(label[TEST])
@@ -261,7 +291,8 @@ def test_a_blend_survives_on_disk(study, blend, tmp_path):
     arrays, description = blend_to_arrays(blend)
     safetensors.numpy.save_file(arrays, tmp_path / "learners.safetensors")
     read = blend_from_arrays(
-        safetensors.numpy.load_file(tmp_path / "learners.safetensors"), json.loads(json.dumps(description))
+        safetensors.numpy.load_file(tmp_path / "learners.safetensors"),
+        json.loads(json.dumps(description)),
     )
     before, after = (predict(one, study, TEST, [-2, -3]) for one in (blend, read))
     for name, values in before.items():
@@ -305,10 +336,14 @@ def test_covariates_join(study):
     """The case is in the covariates and, with its ASVs hidden, nowhere else."""
     without = labelled(study, label=np.random.default_rng(5).integers(0, 2, (SAMPLES, 1)))
     targets = Targets((TargetSpec("case", "class", ("no", "yes")),))
-    covered = labelled(without, category=without.labels.label + 1, covariate=np.zeros((SAMPLES, 0), np.float32))
+    covered = labelled(
+        without, category=without.labels.label + 1, covariate=np.zeros((SAMPLES, 0), np.float32)
+    )
     areas = []
     for one in (without, covered):
-        predictions = predict(fit_blend(one, targets, TRAIN, None, 0, NAMES), one, TEST, [-2], targets)
+        predictions = predict(
+            fit_blend(one, targets, TRAIN, None, 0, NAMES), one, TEST, [-2], targets
+        )
         areas.append(auroc(one.labels.label[TEST, 0] == 1, predictions["case"][:, 1]))
     assert areas[0] < 0.75
     assert areas[1] > 0.9
@@ -321,9 +356,11 @@ def test_one_group_has_equal_weights(study):
     assert scores(study, predict(blend, study, TEST, [-2]))[0] > 0.6
 
 
-# --- columns of several studies ----------------------------------------------------------------------------
+# --- columns of several studies ----------------------------------------------------------------
 
-ONE, OTHER, THIRD = (TargetSpec(name, "class", ("case", "control")) for name in ("one", "other", "third"))
+ONE, OTHER, THIRD = (
+    TargetSpec(name, "class", ("case", "control")) for name in ("one", "other", "third")
+)
 STUDIES = [*"aaaaaaaabbbbbbbbccccbbbb"]
 
 
@@ -339,13 +376,18 @@ def columns() -> list[tuple[TargetSpec, np.ndarray]]:
 def test_a_column_of_one_study_learns_from_other_columns_too(caplog):
     with caplog.at_level("INFO"):
         source = learned_from(ONE, columns(), np.ones(24), STUDIES, STUDIES)
-    assert "one: one study in training; 20 samples of 'other', 'third' count too, a study by 0.3" in caplog.text
+    assert (
+        "one: one study in training; 20 samples of 'other', 'third' count too, a study by 0.3"
+        in caplog.text
+    )
     np.testing.assert_array_equal(source.places, np.arange(24))
     np.testing.assert_array_equal(source.values, np.arange(24) % 2)
     assert [*dict.fromkeys(source.studies)] == ["a", "a/other", "b/other", "c/third", "b/third"]
     assert not source.choose
     truth = make_truth(source.values, 2, source.weights, source.studies)
-    sums = {study: truth.weights[truth.studies == study].sum() for study in ("a", "c/third", "b/other")}
+    sums = {
+        study: truth.weights[truth.studies == study].sum() for study in ("a", "c/third", "b/other")
+    }
     assert sums["c/third"] == pytest.approx(OTHERS * sums["a"])
     assert sums["b/other"] == pytest.approx(OTHERS * sums["a"] * np.sqrt(2))
 
@@ -372,16 +414,26 @@ def test_a_column_of_two_studies_or_of_the_same_samples_learns_alone():
 
 
 def test_what_other_columns_teach_reaches_a_column_that_hardly_teaches(study):
-    """Two cases and two controls of one study say little of the others, forty samples of another column much."""
+    """Two cases and two controls of one study say little of the others, forty samples of another
+    column much.
+    """
     case = study.labels.label[:, 1]
-    targets = Targets((TargetSpec("few", "class", ("no", "yes")), TargetSpec("many", "class", ("no", "yes"))))
+    targets = Targets(
+        (TargetSpec("few", "class", ("no", "yes")), TargetSpec("many", "class", ("no", "yes")))
+    )
     few = np.where(
-        np.isin(np.arange(SAMPLES), [*np.flatnonzero(case == 0)[:2], *np.flatnonzero(case == 1)[:2]]), case, -1
+        np.isin(
+            np.arange(SAMPLES), [*np.flatnonzero(case == 0)[:2], *np.flatnonzero(case == 1)[:2]]
+        ),
+        case,
+        -1,
     )
     made = labelled(study, target=None, label=np.stack([few, np.where(few < 0, case, -1)], axis=1))
     studies = ["small" if few[row] >= 0 else "large" for row in TRAIN]
     fitted = fit_blend(made, targets, TRAIN, None, 0, ("presence", "forest"), studies)
-    alone = fit_blend(made, Targets(targets.specs[:1]), TRAIN, None, 0, ("presence", "forest"), studies)
+    alone = fit_blend(
+        made, Targets(targets.specs[:1]), TRAIN, None, 0, ("presence", "forest"), studies
+    )
     areas = [
         auroc(case[TEST] == 1, predict(one, made, TEST, [-2], targets)["few"][:, 1])
         for one, targets in ((fitted, targets), (alone, Targets(targets.specs[:1])))

@@ -1,4 +1,6 @@
-"""Features are those of the rarefactions that the network reads; sequences are compared by their 8-mers."""
+"""Features are those of the rarefactions that the network reads; sequences are compared by their
+8-mers.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def test_reads_are_what_the_network_reads_in_the_same_rarefaction(study, rarefac
         expected = np.zeros(len(study.table.sequences))
         expected[batch.column[batch.asv[place][here]]] = batch.counts[place][here]
         row = study.table.sample_ids.index(name)
-        np.testing.assert_array_equal(samples.counts[0][row].toarray()[0], expected[samples.columns])
+        np.testing.assert_array_equal(
+            samples.counts[0][row].toarray()[0], expected[samples.columns]
+        )
         assert samples.counts[0][row].sum() == expected.sum()
 
 
@@ -53,13 +57,17 @@ def test_every_rarefaction_is_another_and_depends_on_the_sample_alone(study):
     assert (both.counts[0] != both.counts[1]).nnz
     alone = Samples.rarefied(study, np.array([4]), [0])
     expected = both.counts[0][4].toarray()[0]
-    np.testing.assert_array_equal(alone.counts[0].toarray()[0], expected[np.isin(both.columns, alone.columns)])
+    np.testing.assert_array_equal(
+        alone.counts[0].toarray()[0], expected[np.isin(both.columns, alone.columns)]
+    )
     known = Samples.of_reads(study, ROWS, [rarefied_rows(study, ROWS, 0)])
     assert (known.counts[0] != Samples.rarefied(study, ROWS, [0]).counts[0]).nnz == 0
 
 
 @pytest.mark.parametrize(("reads_of_16s", "stands"), [(30, True), (10, False)])
-def test_branches_are_those_of_reads_of_16s_and_of_a_table_of_another_gene_none(study_of, reads_of_16s, stands):
+def test_branches_are_those_of_reads_of_16s_and_of_a_table_of_another_gene_none(
+    study_of, reads_of_16s, stands
+):
     tip = shipped_reference().tokens[0, 300:420]
     of_16s = "".join("ACGT"[token - 1] for token in tip)
     random = "".join(np.random.default_rng(0).choice([*"ACGT"], 120))
@@ -82,10 +90,15 @@ def test_presence_and_shares_are_of_the_asvs_that_are_known(study_of, tiny):
     made = tiny(tree=False)
     study = study_of(**made)
     order = np.random.default_rng(0).permutation(24)[:20]
-    other = study_of(made["counts"][:, order], [made["sequences"][column] for column in order], depth=40)
+    other = study_of(
+        made["counts"][:, order], [made["sequences"][column] for column in order], depth=40
+    )
     for one in (study, other):
         samples = Samples.rarefied(one, ROWS, [0])
-        reads = {sequence: samples.counts[0][:, [at]].toarray()[:, 0] for at, sequence in enumerate(samples.sequences)}
+        reads = {
+            sequence: samples.counts[0][:, [at]].toarray()[:, 0]
+            for at, sequence in enumerate(samples.sequences)
+        }
         for name, of_reads in (("presence", np.sign), ("shares", lambda values: values / 40)):
             feature = FEATURES[name]()
             feature.sequences_ = as_bytes(made["sequences"][3:15])
@@ -99,7 +112,11 @@ def test_words_are_those_of_a_naive_loop():
     tokens = np.random.default_rng(0).integers(1, 6, (7, 25)).astype(np.uint8)
     tokens[3, 12:] = PAD
     expected = [
-        {bytes(row[at : at + 8]) for at in range(18) if all(0 < base < N for base in row[at : at + 8])}
+        {
+            bytes(row[at : at + 8])
+            for at in range(18)
+            if all(0 < base < N for base in row[at : at + 8])
+        }
         for row in tokens
     ]
     counts = kmer_counts(tokens)
@@ -125,30 +142,42 @@ def test_the_sketch_keeps_the_similarity_of_sets_of_8mers():
 
 
 def test_the_sketch_ignores_padding_and_8mers_with_n():
-    lone, padded = kmer_sketch(encode(["ACGTTGCAAC"])), kmer_sketch(encode(["ACGTTGCAAC", "A" * 30]))
+    lone, padded = (
+        kmer_sketch(encode(["ACGTTGCAAC"])),
+        kmer_sketch(encode(["ACGTTGCAAC", "A" * 30])),
+    )
     assert (lone != padded[:1]).nnz == 0
     assert kmer_sketch(encode(["ACGTNGCAACC"])).nnz == 0, "each of its 8-mers holds the N"
     assert kmer_sketch(encode(["ACGT"])).nnz == 0, "it is shorter than an 8-mer"
 
 
 def test_smoothed_presence_is_multiplied_as_a_matrix(study):
-    X = Inputs.of(fit_features(["kmers"], Samples.rarefied(study, ROWS, [0])), Samples.rarefied(study, ROWS, [0]))
+    X = Inputs.of(
+        fit_features(["kmers"], Samples.rarefied(study, ROWS, [0])),
+        Samples.rarefied(study, ROWS, [0]),
+    )
     product, full = X.read("kmers"), X.read("kmers").toarray()
     other = np.random.default_rng(0).normal(size=(BUCKETS, 2))
     np.testing.assert_allclose(product @ other, full @ other, atol=1e-9)
     np.testing.assert_allclose(product.T @ other[:9], full.T @ other[:9], atol=1e-9)
-    np.testing.assert_allclose(X[np.array([4, 2])].read("kmers").toarray(), full[[4, 2]], atol=1e-12)
+    np.testing.assert_allclose(
+        X[np.array([4, 2])].read("kmers").toarray(), full[[4, 2]], atol=1e-12
+    )
 
 
 def test_a_feature_is_computed_once_and_only_where_it_is_read(study, monkeypatch):
     samples, computed = Samples.rarefied(study, ROWS, range(3)), []
     transform = Presence.transform
-    monkeypatch.setattr(Presence, "transform", lambda *asked: computed.append(1) or transform(*asked))
+    monkeypatch.setattr(
+        Presence, "transform", lambda *asked: computed.append(1) or transform(*asked)
+    )
     monkeypatch.setattr(FEATURES["kmers"], "transform", None)
     X = Inputs.of(fit_features(["presence", "kmers"], samples), samples)
     for number in range(3):
         inputs = X.rarefaction(number)[np.arange(4)]
-        np.testing.assert_array_equal(inputs.read("presence").toarray(), X.read("presence", number).toarray()[:4])
+        np.testing.assert_array_equal(
+            inputs.read("presence").toarray(), X.read("presence", number).toarray()[:4]
+        )
     assert computed == [1]
     assert (len(X), X.rarefactions, X[np.array([3])].ids) == (9, 3, ["s3"])
 
@@ -164,7 +193,9 @@ def test_covariates_are_one_column_for_each_category_and_number(study):
     np.testing.assert_array_equal(values[:, :3].sum(axis=1), category[:, 0] > 0)
     assert values[5, 3] == 0
     assert values[8, 3] == 1
-    assert not feature.transform(Samples.rarefied(study, ROWS, [0]))[0].any(), "unknown where a table has none"
+    assert not feature.transform(Samples.rarefied(study, ROWS, [0]))[0].any(), (
+        "unknown where a table has none"
+    )
 
 
 def test_sequences_survive_as_bytes():
@@ -178,8 +209,12 @@ def test_8_mers_of_samples_are_compared_as_sets(study):
     words = []
     for row in ROWS:
         sequences = [samples.sequences[column] for column in samples.counts[0][row].indices]
-        words.append({sequence[at : at + K] for sequence in sequences for at in range(len(sequence) - K + 1)})
-    expected = [[1 - len(first & second) / len(first | second) for second in words] for first in words]
+        words.append(
+            {sequence[at : at + K] for sequence in sequences for at in range(len(sequence) - K + 1)}
+        )
+    expected = [
+        [1 - len(first & second) / len(first | second) for second in words] for first in words
+    ]
     np.testing.assert_allclose(distance, expected, atol=1e-6)
     assert FEATURES["unifrac"]().transform(samples) == (), "it needs a tree"
     covariate = np.arange(9, dtype=np.float32)[:, None] / 8

@@ -42,8 +42,12 @@ def test_trees_of_classes_say_what_scikit_learn_says(labels):
     forest = Forest(number).grow(values[:100], truth, "sqrt", 20, 0)
     trees = as_arrays(forest.estimators_, labels, number)
     by_tree = walked(trees, values[100:])
-    np.testing.assert_array_equal(by_tree[:, 0, list(labels)], forest.estimators_[0].predict_proba(values[100:]))
-    np.testing.assert_allclose(by_tree.mean(axis=1)[:, list(labels)], forest.predict_proba(values[100:]), atol=1e-15)
+    np.testing.assert_array_equal(
+        by_tree[:, 0, list(labels)], forest.estimators_[0].predict_proba(values[100:])
+    )
+    np.testing.assert_allclose(
+        by_tree.mean(axis=1)[:, list(labels)], forest.predict_proba(values[100:]), atol=1e-15
+    )
 
 
 def test_a_prediction_is_the_median_or_mean_of_all_trees_in_all_rarefactions():
@@ -57,13 +61,17 @@ def test_a_prediction_is_the_median_or_mean_of_all_trees_in_all_rarefactions():
     sides = [stacked([one["presence"], one["covariates"]]) for one in rarefactions]
     of_trees = np.concatenate([walked(trees, values)[:, :, 0] for values in sides], axis=1)
     np.testing.assert_array_equal(learner.predict(X), np.median(of_trees, axis=1))
-    np.testing.assert_allclose(learner.set_params(median=False).predict(X), of_trees.mean(axis=1), atol=1e-12)
+    np.testing.assert_allclose(
+        learner.set_params(median=False).predict(X), of_trees.mean(axis=1), atol=1e-12
+    )
     assert np.isfinite(learner.out_of_fold_).all()
     again = Forest(n_estimators=20, out_of_fold=False).fit(X, y)
     np.testing.assert_array_equal(again.trees_["threshold"], learner.trees_["threshold"])
     assert np.isnan(again.out_of_fold_).all()
     anew = again.fit(X, -y).predict(X)
-    np.testing.assert_array_equal(anew, Forest(n_estimators=20, out_of_fold=False).fit(X, -y).predict(X))
+    np.testing.assert_array_equal(
+        anew, Forest(n_estimators=20, out_of_fold=False).fit(X, -y).predict(X)
+    )
 
 
 def test_forests_of_the_inner_folds_have_not_seen_what_they_predict(monkeypatch):
@@ -87,7 +95,10 @@ def test_inner_folds_choose_how_many_features_a_split_looks_at():
     assert (
         error
         < np.abs(
-            Forest(n_estimators=10, max_features=(0.01,)).fit(inputs_of(features), y).out_of_fold_[:, 0] - y
+            Forest(n_estimators=10, max_features=(0.01,))
+            .fit(inputs_of(features), y)
+            .out_of_fold_[:, 0]
+            - y
         ).mean()
     )
 

@@ -7,7 +7,14 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from aam.predict.learner import INNER_FOLDS, THRESHOLDS, error_of, inner_folds, make_thresholds, make_truth
+from aam.predict.learner import (
+    INNER_FOLDS,
+    THRESHOLDS,
+    error_of,
+    inner_folds,
+    make_thresholds,
+    make_truth,
+)
 
 
 def test_the_median_of_a_known_distribution():
@@ -64,7 +71,9 @@ def test_one_group_cannot_be_divided():
 
 
 def test_errors_of_numbers_of_two_classes_and_of_more():
-    assert error_of(make_truth(np.array([1.0, 3.0]), 0), np.array([[2.0], [5.0]])) == pytest.approx(1.5)
+    assert error_of(make_truth(np.array([1.0, 3.0]), 0), np.array([[2.0], [5.0]])) == pytest.approx(
+        1.5
+    )
     two = make_truth(np.array([0.0, 1.0, 1.0]), 2)
     assert error_of(two, np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3]])) == pytest.approx(0)
     three = make_truth(np.array([0.0, 1.0, 2.0]), 3)
@@ -82,13 +91,17 @@ def test_studies_weigh_by_the_root_of_their_samples_and_their_classes_alike():
         cases = truth.weights[(studies == study) & (values == 1)].sum()
         assert cases == pytest.approx(truth.weights[(studies == study) & (values == 0)].sum())
     some = truth.rows(np.arange(20))
-    np.testing.assert_array_equal(some.weights, make_truth(values[:20], 2, studies=studies[:20]).weights)
+    np.testing.assert_array_equal(
+        some.weights, make_truth(values[:20], 2, studies=studies[:20]).weights
+    )
 
 
 def test_inner_folds_hold_out_whole_studies_where_there_are_several():
     studies = np.repeat(["a", "b", "c"], 10)
     names = [f"s{number}" for number in range(30)]
-    folds = inner_folds(make_truth(np.arange(30.0), 0, studies=studies), names, [f"g{n % 7}" for n in range(30)], 0)
+    folds = inner_folds(
+        make_truth(np.arange(30.0), 0, studies=studies), names, [f"g{n % 7}" for n in range(30)], 0
+    )
     assert [sorted(set(studies[predict])) for _, predict in folds] in [
         [[a], [b], [c]] for a, b, c in permutations("abc")
     ]

@@ -1,4 +1,6 @@
-"""Linear models: primal and dual agree, and agree with scikit-learn; unseen ASVs are read by their sequences."""
+"""Linear models: primal and dual agree, and agree with scikit-learn; unseen ASVs are read by their
+sequences.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ KERNEL = {"presence": 1.0, "kmers": 1.0, "covariates": 0.5}
 
 
 @pytest.mark.parametrize(
-    ("classes", "covariates", "terms"), [(0, 0, KERNEL), (2, 3, KERNEL), (3, 2, {"presence": 1.0, "covariates": 0.5})]
+    ("classes", "covariates", "terms"),
+    [(0, 0, KERNEL), (2, 3, KERNEL), (3, 2, {"presence": 1.0, "covariates": 0.5})],
 )
 def test_weights_of_features_predict_as_the_kernel_does(classes, covariates, terms):
     rng = np.random.default_rng(0)
@@ -36,7 +39,11 @@ def test_weights_of_features_predict_as_the_kernel_does(classes, covariates, ter
         # The scale of each term is that of the training samples.
         products = inner_products(X.read(name))
         gram += scale_of(products[:50, :50], weight) * products
-    indicators = np.eye(classes)[y.astype(int)] if classes else (y[:, None] <= learner.thresholds_).astype(float)
+    indicators = (
+        np.eye(classes)[y.astype(int)]
+        if classes
+        else (y[:, None] <= learner.thresholds_).astype(float)
+    )
     dual = fit_dual(gram[:50, :50].copy(), indicators, np.ones(50), np.array([learner.alpha_]))
     if classes == 2:
         dual = dataclasses.replace(dual, mean=np.full(2, 0.5))
@@ -92,7 +99,9 @@ def test_it_is_an_estimator_of_scikit_learn():
 
 @pytest.mark.parametrize("classes", [0, 3])
 def test_a_fold_is_predicted_without_its_labels(monkeypatch, classes):
-    """With one penalty to choose from, labels of the samples that a fold predicts change no prediction of them."""
+    """With one penalty to choose from, labels of the samples that a fold predicts change no
+    prediction of them.
+    """
     monkeypatch.setattr(linear, "PENALTIES", np.array([3.0]))
     learn, predict = np.arange(60), np.arange(60, 80)
     monkeypatch.setattr("aam.predict.learner.inner_folds", lambda *_: [(learn, predict)])
@@ -153,11 +162,15 @@ def test_a_large_study_is_learned_in_random_parts(monkeypatch):
         for number, part in enumerate(parts)
     ]
     for name, weights in learner.coef_.items():
-        np.testing.assert_allclose(weights, np.mean([one.coef_[name] for one in alone], axis=0), atol=1e-12)
+        np.testing.assert_allclose(
+            weights, np.mean([one.coef_[name] for one in alone], axis=0), atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("classes", [0, 2])
-def test_kernels_of_many_samples_are_in_single_precision_which_moves_predictions_by_little(monkeypatch, classes):
+def test_kernels_of_many_samples_are_in_single_precision_which_moves_predictions_by_little(
+    monkeypatch, classes
+):
     rng = np.random.default_rng(11)
     X = inputs_of(*(features_of(rng) for _ in range(2)))
     y = rng.normal(size=80) if not classes else rng.integers(0, classes, 80).astype(float)
@@ -165,13 +178,17 @@ def test_kernels_of_many_samples_are_in_single_precision_which_moves_predictions
     monkeypatch.setattr(linear, "MAX_SAMPLES", 80)
     single = Linear(classes, terms=KERNEL).fit(X, y)
     assert single.alpha_ == double.alpha_
-    assert (single.coef_["kmers"] != double.coef_["kmers"]).any(), "the kernels were not in single precision"
+    assert (single.coef_["kmers"] != double.coef_["kmers"]).any(), (
+        "the kernels were not in single precision"
+    )
     np.testing.assert_allclose(single.indicators(X), double.indicators(X), rtol=0, atol=1e-5)
     np.testing.assert_allclose(single.out_of_fold_, double.out_of_fold_, rtol=0, atol=1e-4)
 
 
 def test_probabilities_of_an_uncommon_class_keep_its_base_rate():
-    """Scores of two classes are learned as if both were equally common; what is published is not."""
+    """Scores of two classes are learned as if both were equally common; what is published is
+    not.
+    """
     X = inputs_of(features_of(np.random.default_rng(3), samples=200))
     learner = Linear(2, terms=KERNEL).fit(X, (np.arange(200) % 10 == 0).astype(float))
     assert learner.predict_proba(X)[:, 1].mean() == pytest.approx(0.1, abs=0.06)
@@ -181,12 +198,18 @@ def test_probabilities_of_an_uncommon_class_keep_its_base_rate():
 def of_studies(
     rng: np.random.Generator, sizes=(20, 25, 35), shift: float = 0.0
 ) -> tuple[Inputs, np.ndarray, np.ndarray]:
-    """Return features of several studies, each around a mean of its own, labels that they share, and the studies."""
+    """Return features of several studies, each around a mean of its own, labels that they share,
+    and the studies.
+    """
     studies = np.repeat([f"study {number}" for number in range(len(sizes))], sizes)
     y = rng.integers(0, 2, len(studies)).astype(float)
     signal = rng.normal(size=12)
     means = {study: rng.normal(size=12) for study in np.unique(studies)}
-    values = rng.normal(size=(len(y), 12)) + y[:, None] * signal + np.array([means[study] for study in studies])
+    values = (
+        rng.normal(size=(len(y), 12))
+        + y[:, None] * signal
+        + np.array([means[study] for study in studies])
+    )
     values[studies == studies[-1]] += shift
     return inputs_of({"presence": values, "covariates": np.zeros((len(y), 0))}), y, studies
 
@@ -198,7 +221,10 @@ def test_centring_by_study_is_ridge_regression_of_what_differs_within_studies():
     weights /= weights.mean()
 
     def within(values: np.ndarray) -> np.ndarray:
-        means = {one: np.average(values[studies == one], 0, weights[studies == one]) for one in np.unique(studies)}
+        means = {
+            one: np.average(values[studies == one], 0, weights[studies == one])
+            for one in np.unique(studies)
+        }
         return values - np.array([means[study] for study in studies])
 
     dual, new = fit_dual(x @ x.T, y, weights, np.array([3.0]), studies), rng.normal(size=(30, 12))
@@ -208,24 +234,34 @@ def test_centring_by_study_is_ridge_regression_of_what_differs_within_studies():
     origin = np.average(x, 0, weights)
     np.testing.assert_allclose(predicted, expected.predict(new - origin) + mean, atol=1e-9)
     predicted = dual.predict(new @ x.T, np.repeat(["new", "small"], [25, 5]))[0]
-    np.testing.assert_allclose(predicted[:25], expected.predict(new[:25] - new[:25].mean(axis=0)) + mean, atol=1e-9)
-    np.testing.assert_allclose(predicted[25:], expected.predict(new[25:] - origin) + mean, atol=1e-9)
+    np.testing.assert_allclose(
+        predicted[:25], expected.predict(new[:25] - new[:25].mean(axis=0)) + mean, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        predicted[25:], expected.predict(new[25:] - origin) + mean, atol=1e-9
+    )
 
 
 def test_a_new_study_is_read_relative_to_its_own_mean():
-    """However far its samples lie from those of training, and as its inner folds are; base rates are unknown there."""
+    """However far its samples lie from those of training, and as its inner folds are; base rates
+    are unknown there.
+    """
     X, y, studies = of_studies(np.random.default_rng(12))
     moved, _, _ = of_studies(np.random.default_rng(12), shift=50.0)
     learn, new = np.arange(45), np.arange(45, 80)
     learner = Linear(2).fit(X[learn], y[learn], studies=studies[learn])
     plain, centred = learner.outputs(X[new]), learner.centred_on(X[new]).outputs(X[new])
-    np.testing.assert_allclose(learner.centred_on(moved[new]).outputs(moved[new]), centred, atol=1e-9)
+    np.testing.assert_allclose(
+        learner.centred_on(moved[new]).outputs(moved[new]), centred, atol=1e-9
+    )
     assert auroc(y[new] == 1, centred[:, 1]) == auroc(y[new] == 1, plain[:, 1]) > 0.8
     assert learner.centred_on(X[new]).indicators(X[new]).mean(axis=0) == pytest.approx([0.5, 0.5])
     far = learner.outputs(moved[new])
     assert np.ptp(far[:, 1]) < np.ptp(centred[:, 1])
     without = Linear(2).fit(X[learn], y[learn])
-    np.testing.assert_array_equal(without.centred_on(X[new]).outputs(X[new]), without.outputs(X[new]))
+    np.testing.assert_array_equal(
+        without.centred_on(X[new]).outputs(X[new]), without.outputs(X[new])
+    )
 
 
 def test_studies_are_predicted_out_of_their_folds_without_their_labels():
@@ -240,12 +276,16 @@ def test_studies_are_predicted_out_of_their_folds_without_their_labels():
 
 @pytest.mark.parametrize("own", [0.0, 30.0])
 def test_numbers_are_relative_to_their_study_only_where_other_studies_say_so(own):
-    """Levels that come with the studies as nature made them are kept; levels that each study adds are taken off."""
+    """Levels that come with the studies as nature made them are kept; levels that each study adds
+    are taken off.
+    """
     rng = np.random.default_rng(14)
     studies = np.repeat([f"study {number}" for number in range(5)], 30)
     level = np.repeat(np.arange(5.0) * 4, 30)
     x = np.stack([rng.normal(size=150) + (0 if own else level), rng.normal(size=150)], axis=1)
     noise = np.repeat(rng.normal(size=5), 30) * own
     y = x[:, 0] + noise + rng.normal(size=150) * 0.1
-    learner = Linear(0).fit(inputs_of({"presence": x, "covariates": np.zeros((150, 0))}), y, studies=studies)
+    learner = Linear(0).fit(
+        inputs_of({"presence": x, "covariates": np.zeros((150, 0))}), y, studies=studies
+    )
     assert hasattr(learner, "centre_") == bool(own)

@@ -1,4 +1,6 @@
-"""Running a model: each ASV encoded once gives what the whole network gives, in any order and company."""
+"""Running a model: each ASV encoded once gives what the whole network gives, in any order and
+company.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def test_each_asv_once_equals_the_whole_network(study, model_of, stem):
     batch = rarefied_batch(study, rows, 5)
     with torch.no_grad():
         outputs = model(batch)
-    numbers = [values.double().numpy() for values in (outputs.target, outputs.samples, outputs.read)]
+    numbers = [
+        values.double().numpy() for values in (outputs.target, outputs.samples, outputs.read)
+    ]
     classes = tuple(torch.softmax(logits.double(), 1).numpy() for logits in outputs.labels)
     nothing = np.zeros((4, 0, 0)), np.zeros((4, 0), np.float32)
     expected = Predicted(batch.sample_ids, numbers[0], classes, *numbers[1:], *nothing)
@@ -64,11 +68,15 @@ def test_the_table_is_encoded_in_any_chunks(study, model_of):
         torch.testing.assert_close(vectors.select(batch), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_only_the_asvs_of_some_samples_are_encoded_where_only_these_are_read(study, model_of, monkeypatch):
+def test_only_the_asvs_of_some_samples_are_encoded_where_only_these_are_read(
+    study, model_of, monkeypatch
+):
     model, rows, encoded = model_of(), np.array([2, 5]), []
     forward = model.asv.forward
     monkeypatch.setattr(
-        model.asv, "forward", lambda tokens, *more: encoded.append(len(tokens)) or forward(tokens, *more)
+        model.asv,
+        "forward",
+        lambda tokens, *more: encoded.append(len(tokens)) or forward(tokens, *more),
     )
     some = encode_table(model, study, CPU, PLAIN, rows)
     columns = study.table.columns_of(rows)
@@ -86,13 +94,17 @@ def test_networks_that_read_asvs_alike_share_their_vectors(study, model_of):
         next(copy.asv.parameters()).add_(1.0)
     again = encoded.encode(copy, study, CPU, PLAIN)
     assert again is not first
-    torch.testing.assert_close(again.vectors, encode_table(copy, study, CPU, PLAIN).vectors, rtol=0, atol=0)
+    torch.testing.assert_close(
+        again.vectors, encode_table(copy, study, CPU, PLAIN).vectors, rtol=0, atol=0
+    )
     other = dataclasses.replace(study, tokens=study.tokens.clone())
     assert encoded.encode(copy, other, CPU, PLAIN) is not again
 
 
 def test_vectors_need_columns():
-    batch = Batch(torch.ones(1, 4, dtype=torch.uint8), torch.zeros(1, 1).long(), torch.ones(1, 1), sizes=(1,))
+    batch = Batch(
+        torch.ones(1, 4, dtype=torch.uint8), torch.zeros(1, 1).long(), torch.ones(1, 1), sizes=(1,)
+    )
     with pytest.raises(ValueError, match="columns"):
         AsvVectors(torch.zeros(1, 16)).select(batch)
 
@@ -127,7 +139,10 @@ def test_a_prediction_does_not_depend_on_the_other_samples(study, study_of, tiny
 
 def test_one_more_worker_changes_no_bit(study, model_of):
     model = model_of(HEADS)
-    one, other = (run_model(model, study, np.arange(9), CPU, RuntimeConfig(num_workers=workers)) for workers in (0, 1))
+    one, other = (
+        run_model(model, study, np.arange(9), CPU, RuntimeConfig(num_workers=workers))
+        for workers in (0, 1)
+    )
     assert_same(one, other, 0)
 
 
@@ -146,6 +161,8 @@ def test_predictions_are_not_in_bf16_unless_asked(study, model_of, monkeypatch):
 
 def test_draws_differ_and_repeat(study, model_of):
     model, rows = model_of(HEADS), np.arange(9)
-    first, again, other = (run_model(model, study, rows, CPU, PLAIN, draw) for draw in (EVALUATION, EVALUATION, -2))
+    first, again, other = (
+        run_model(model, study, rows, CPU, PLAIN, draw) for draw in (EVALUATION, EVALUATION, -2)
+    )
     assert_same(first, again, 0)
     assert np.abs(first.target - other.target).max() > 1e-3

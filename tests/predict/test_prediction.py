@@ -31,7 +31,10 @@ CPU, PLAIN = torch.device("cpu"), RuntimeConfig()
 
 @pytest.fixture
 def saved(model_of, study) -> SavedModel:
-    heads, profile = HeadConfig(n_targets=2, n_classes=(3,)), RegionProfile.fit(study.table.sequences)
+    heads, profile = (
+        HeadConfig(n_targets=2, n_classes=(3,)),
+        RegionProfile.fit(study.table.sequences),
+    )
     return saved_model(model_of(heads), heads, Targets((AGE, SITE, READS)), profile=profile)
 
 
@@ -42,7 +45,9 @@ def test_predictions_are_in_own_units(saved, study):
     assert predictions.sample_ids == ("s4", "s0", "s7")
     assert predictions.specs == (AGE, SITE, READS)
     np.testing.assert_allclose(predictions.values["age"], expected.target[:, 0] * 15 + 40)
-    np.testing.assert_allclose(predictions.values["reads"], np.expm1(expected.target[:, 1] * 0.5 + 2))
+    np.testing.assert_allclose(
+        predictions.values["reads"], np.expm1(expected.target[:, 1] * 0.5 + 2)
+    )
     np.testing.assert_array_equal(predictions.probabilities["site"], expected.probabilities[0])
     assert predictions.deviations == {}
     assert (predictions.folds, predictions.notes) == (("2",) * 3, ("",) * 3)
@@ -51,7 +56,10 @@ def test_predictions_are_in_own_units(saved, study):
 def test_passes_are_averaged_in_own_units(saved, study):
     names = ["s4", "s0", "s7"]
     predictions = predict_rows(saved, study, names, PLAIN, 3)
-    rarefactions = [run_model(saved.network, study, study.rows(names), CPU, PLAIN, -2 - each) for each in range(3)]
+    rarefactions = [
+        run_model(saved.network, study, study.rows(names), CPU, PLAIN, -2 - each)
+        for each in range(3)
+    ]
     reads = np.expm1(np.stack([draw.target[:, 1] for draw in rarefactions]) * 0.5 + 2)
     assert reads.std(axis=0).max() > 1e-3
     np.testing.assert_allclose(predictions.values["reads"], reads.mean(axis=0))
@@ -77,16 +85,25 @@ def test_rows_without_a_prediction_say_why():
 
 def test_folds_are_joined_and_an_unseen_label_has_probability_0():
     first = table(("a", "b"), folds=("0", "0"))
-    second = table(("c",), notes=("x",), folds=("1",), specs=(AGE, TargetSpec("site", "class", ("air", "gut", "skin"))))
+    second = table(
+        ("c",),
+        notes=("x",),
+        folds=("1",),
+        specs=(AGE, TargetSpec("site", "class", ("air", "gut", "skin"))),
+    )
     predictions = joined([first, second])
     assert predictions.sample_ids == ("a", "b", "c")
     assert predictions.folds == ("0", "0", "1")
     assert predictions.notes == ("", "", "x")
     assert predictions.specs[1].labels == ("air", "gut", "oral", "skin")
-    np.testing.assert_array_equal(predictions.values["age"], np.r_[first.values["age"], second.values["age"]])
+    np.testing.assert_array_equal(
+        predictions.values["age"], np.r_[first.values["age"], second.values["age"]]
+    )
     one, other = first.probabilities["site"], second.probabilities["site"]
     np.testing.assert_array_equal(predictions.probabilities["site"][:2], np.c_[[0, 0], one])
-    np.testing.assert_array_equal(predictions.probabilities["site"][2], [other[0, 0], other[0, 1], 0, other[0, 2]])
+    np.testing.assert_array_equal(
+        predictions.probabilities["site"][2], [other[0, 0], other[0, 1], 0, other[0, 2]]
+    )
     assert_same(joined([first]), first, 0)
 
 
@@ -96,10 +113,16 @@ def test_members_are_averaged_over_the_labels_of_all():
     predictions = combined([first, other])
     assert predictions.specs[1].labels == ("air", "gut", "oral", "skin")
     one, two = first.probabilities["site"], other.probabilities["site"]
-    expected = np.stack([two[:, 1], one[:, 0] + two[:, 0], one[:, 1], one[:, 2] + two[:, 2]], axis=1) / 2
+    expected = (
+        np.stack([two[:, 1], one[:, 0] + two[:, 0], one[:, 1], one[:, 2] + two[:, 2]], axis=1) / 2
+    )
     np.testing.assert_allclose(predictions.probabilities["site"], expected)
     assert combined([first]) is first
-    shifted = replace(first, values={"age": first.values["age"] + 4}, deviations={"age": 2 * first.deviations["age"]})
+    shifted = replace(
+        first,
+        values={"age": first.values["age"] + 4},
+        deviations={"age": 2 * first.deviations["age"]},
+    )
     both = combined([first, shifted])
     np.testing.assert_allclose(both.values["age"], first.values["age"] + 2)
     np.testing.assert_allclose(both.derived["age.member-sd"], 2)
@@ -153,7 +176,9 @@ def test_a_candidate_is_ridge_regression_of_what_the_prediction_leaves(monkeypat
     expected = (1 + np.tanh(weights @ np.stack(scores) / weights.sum())) / 2
     monkeypatch.setattr(prediction, "SLOPES", (0.2, 0.5))
     monkeypatch.setattr(prediction, "SHARES", (0.3,))
-    np.testing.assert_allclose(adapt(x @ x[places].T, probability, places, classes[places]), expected, atol=1e-9)
+    np.testing.assert_allclose(
+        adapt(x @ x[places].T, probability, places, classes[places]), expected, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("number", [6, 20])
@@ -162,7 +187,9 @@ def test_labels_decide_where_the_prediction_says_nothing_and_not_where_it_says_a
     for seed in range(10):
         x, classes = study_of(seed)
         rng = np.random.default_rng(seed)
-        places = np.concatenate([np.flatnonzero(classes == value)[: number // 2] for value in (0, 1)])
+        places = np.concatenate(
+            [np.flatnonzero(classes == value)[: number // 2] for value in (0, 1)]
+        )
         others = np.setdiff1d(np.arange(120), places)
         kernel = x @ x[places].T
         for truth, base, differences in (
@@ -184,6 +211,8 @@ def test_labels_of_nothing_leave_chance():
         x, classes = study_of(seed)
         permuted = np.random.default_rng(seed).permutation(classes)
         places = np.arange(20)
-        adapted = adapt(x @ x[places].T, np.random.default_rng(seed + 1).random(120), places, permuted[places])
+        adapted = adapt(
+            x @ x[places].T, np.random.default_rng(seed + 1).random(120), places, permuted[places]
+        )
         areas.append(auroc(permuted[20:] == 1, adapted[20:]))
     assert np.mean(areas) == pytest.approx(0.5, abs=0.02)

@@ -45,7 +45,11 @@ FILES = ["manifest.json", "model.json", "profile.safetensors", "weights.safetens
 def saved(study, model_of) -> SavedModel:
     sizes = {"embedding_dim": 16, "attention_heads": 2, "max_bp": 30, "asv_stem": "nucleotide"}
     data = DataConfig(table=Path("some") / "täble.biom", token_limit=77, cv="fold")
-    more = {"data": data, "model": ModelConfig(**sizes), "profile": RegionProfile.fit(study.table.sequences)}
+    more = {
+        "data": data,
+        "model": ModelConfig(**sizes),
+        "profile": RegionProfile.fit(study.table.sequences),
+    }
     notes = {"seen_samples": ["s1", "日本"], "best_epoch": 3}
     return saved_model(model_of(HEADS, **sizes), HEADS, TARGETS, **more, seed=12, notes=notes)
 
@@ -67,12 +71,15 @@ def test_a_model_comes_back_bit_for_bit(saved, folder, study):
         np.testing.assert_array_equal(loaded.profile.to_arrays()[name], values)
     assert not loaded.network.training
     predicted, expected = (
-        run_model(model.network, study, np.arange(9), CPU, RuntimeConfig()) for model in (loaded, saved)
+        run_model(model.network, study, np.arange(9), CPU, RuntimeConfig())
+        for model in (loaded, saved)
     )
     assert expected.target.std() > 0.01
     np.testing.assert_array_equal(predicted.target, expected.target)
     np.testing.assert_array_equal(predicted.probabilities[0], expected.probabilities[0])
-    np.testing.assert_array_equal(loaded.targets.decode(predicted.target), TARGETS.decode(expected.target))
+    np.testing.assert_array_equal(
+        loaded.targets.decode(predicted.target), TARGETS.decode(expected.target)
+    )
 
 
 @pytest.mark.parametrize("name", FILES[1:])
@@ -80,7 +87,9 @@ def test_a_flipped_bit_is_detected(folder, name):
     path = folder / name
     content = path.read_bytes()
     for position in {0, 7, len(content) // 2, len(content) - 1}:
-        path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+        path.write_bytes(
+            content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :]
+        )
         with pytest.raises(InputError, match=f"{name}: missing or damaged"):
             load_model(folder, CPU)
     path.write_bytes(content[:-1])
@@ -95,14 +104,26 @@ def test_folders_without_a_model_are_refused(tmp_path):
     torch.save({"weight": torch.zeros(2)}, checkpoint)
     (tmp_path / "empty").mkdir()
     for path in (checkpoint, tmp_path / "empty", tmp_path / "nowhere"):
-        with pytest.raises(InputError, match=r"no manifest.json; expected a model folder.*\.pt file"):
+        with pytest.raises(
+            InputError, match=r"no manifest.json; expected a model folder.*\.pt file"
+        ):
             load_model(path, CPU)
     for fold in ("fold-1", "fold-2"):
         (tmp_path / "run" / fold / "model").mkdir(parents=True)
         (tmp_path / "run" / fold / "model" / MANIFEST).write_text("{}")
-    with pytest.raises(InputError, match=r"a run of 2 folds .* such as .*/fold-1/model, or train with --ensemble"):
+    with pytest.raises(
+        InputError, match=r"a run of 2 folds .* such as .*/fold-1/model, or train with --ensemble"
+    ):
         load_model(tmp_path / "run", CPU)
-    for text in ("", "[]", "3", "{}", '{"format": 1, "files": 3}', '{"format": 1, "files": {"a": 1}}', "[" * 9999):
+    for text in (
+        "",
+        "[]",
+        "3",
+        "{}",
+        '{"format": 1, "files": 3}',
+        '{"format": 1, "files": {"a": 1}}',
+        "[" * 9999,
+    ):
         (tmp_path / "empty" / MANIFEST).write_text(text)
         with pytest.raises(InputError, match=r"damaged|not valid JSON"):
             load_model(tmp_path / "empty", CPU)
@@ -111,7 +132,9 @@ def test_folders_without_a_model_are_refused(tmp_path):
 def rewrite(folder: Path, **changes) -> None:
     """Change the description and make the manifest anew, as another version of aam would."""
     path = folder / "model.json"
-    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **changes}), encoding="utf-8")
+    path.write_text(
+        json.dumps({**json.loads(path.read_text(encoding="utf-8")), **changes}), encoding="utf-8"
+    )
     (folder / MANIFEST).unlink()
     write_manifest(folder)
 
@@ -126,7 +149,10 @@ def test_a_model_of_another_version_is_refused(folder):
         ({"targets": [3]}, "damaged description"),
         ({"depth": "many"}, "not a model this aam can read"),
     ):
-        for version, other in (("0.0.7", f"this is aam {aam.__version__};"), (aam.__version__, "another commit")):
+        for version, other in (
+            ("0.0.7", f"this is aam {aam.__version__};"),
+            (aam.__version__, "another commit"),
+        ):
             rewrite(folder, **{**description, **changes, "version": version})
             with pytest.raises(InputError, match=message) as caught:
                 load_model(folder, CPU)
@@ -137,7 +163,9 @@ def test_a_model_of_another_version_is_refused(folder):
 
 def test_options_of_heads_that_are_gone_are_left_out(saved, folder):
     heads = json.loads((folder / "model.json").read_text(encoding="utf-8"))["heads"]
-    rewrite(folder, heads={**heads, "covariates": {**heads["covariates"], "categorical_dropout": 0.1}})
+    rewrite(
+        folder, heads={**heads, "covariates": {**heads["covariates"], "categorical_dropout": 0.1}}
+    )
     assert load_model(folder, CPU).heads == saved.heads
 
 
@@ -147,21 +175,28 @@ def test_whoever_may_read_the_folder_may_read_the_model(saved, tmp_path):
         save_model(tmp_path / "run" / "model", saved)
     finally:
         os.umask(before)
-    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "run" / "model").iterdir()}
+    modes = {
+        path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "run" / "model").iterdir()
+    }
     assert set(modes.values()) == {0o644}, modes
     (loaded,) = load_models([tmp_path / "run"], CPU)
     assert loaded.depth == saved.depth, "the folder of a run stands for its model"
 
 
-# --- learners beside a network, and without one -------------------------------------------------------------
+# --- learners beside a network, and without one ------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def blended(study_of, tiny) -> tuple[Study, SavedModel]:
     """A study and a model of all learners but the network, of a number and two kinds of classes."""
     study, rng = study_of(**tiny(samples=40, asvs=30)), np.random.default_rng(0)
-    classes = TargetSpec("site", "class", ("gut", "mouth", "skin")), TargetSpec("case", "class", ("no", "yes"))
-    targets = Targets((TargetSpec("age", "numeric", (), "zscore", Scale(3.0, 2.0), bounds=(0.0, 9.0)), *classes))
+    classes = (
+        TargetSpec("site", "class", ("gut", "mouth", "skin")),
+        TargetSpec("case", "class", ("no", "yes")),
+    )
+    targets = Targets(
+        (TargetSpec("age", "numeric", (), "zscore", Scale(3.0, 2.0), bounds=(0.0, 9.0)), *classes)
+    )
     study = labelled(
         study,
         target=rng.normal(size=(40, 1)).astype(np.float32),
@@ -170,12 +205,17 @@ def blended(study_of, tiny) -> tuple[Study, SavedModel]:
         covariate=rng.normal(size=(40, 1)).astype(np.float32),
     )
     blend = fit_blend(study, targets, np.arange(40), None, 0, tuple(LEARNERS))
-    return study, saved_model(targets=targets, profile=RegionProfile.fit(study.table.sequences), blend=blend)
+    return study, saved_model(
+        targets=targets, profile=RegionProfile.fit(study.table.sequences), blend=blend
+    )
 
 
 def outputs(study, saved) -> list[np.ndarray]:
     scores = saved.blend.scores(saved.blend.inputs(Samples.rarefied(study, np.arange(9), [-2, -3])))
-    return [*saved.blend.blend(scores), *(values for of_target in scores for values in of_target.values())]
+    return [
+        *saved.blend.blend(scores),
+        *(values for of_target in scores for values in of_target.values()),
+    ]
 
 
 def test_a_model_without_a_network_holds_none(blended, tmp_path):
@@ -184,7 +224,12 @@ def test_a_model_without_a_network_holds_none(blended, tmp_path):
     names = ["learners.safetensors", "manifest.json", "model.json", "profile.safetensors"]
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == names
     loaded = load_model(tmp_path / "model", CPU)
-    assert (loaded.network, loaded.reference, loaded.device, loaded.blend.network_weight) == (None, None, CPU, 0.0)
+    assert (loaded.network, loaded.reference, loaded.device, loaded.blend.network_weight) == (
+        None,
+        None,
+        CPU,
+        0.0,
+    )
     for values, expected in zip(outputs(study, loaded), outputs(study, saved), strict=True):
         np.testing.assert_allclose(values, expected, rtol=0, atol=1e-12)
     with pytest.raises(InputError, match="it has no network, only 'presence', 'kernel', 'forest'"):
@@ -197,7 +242,8 @@ def test_a_network_of_format_1_is_read_and_its_learners_are_refused(saved, study
     alone = load_model(tmp_path / "alone", CPU)
     assert [fitted.weights for fitted in alone.blend.fitted] == [{"deep": 1.0}] * 2
     predicted, expected = (
-        run_model(model.network, study, np.arange(9), CPU, RuntimeConfig()) for model in (alone, saved)
+        run_model(model.network, study, np.arange(9), CPU, RuntimeConfig())
+        for model in (alone, saved)
     )
     np.testing.assert_array_equal(predicted.target, expected.target)
     (tmp_path / "alone" / "members.json").write_text("{}")
@@ -207,13 +253,16 @@ def test_a_network_of_format_1_is_read_and_its_learners_are_refused(saved, study
     assert "install the one that wrote it (see run.json), or train again" in message
 
 
-# --- a model folder from a stranger: whole, and wrong --------------------------------------------------------
+# --- a model folder from a stranger: whole, and wrong ------------------------------------------
 
 
 def tamper(folder: Path, file: str, ending: str, change) -> None:
     """Change the arrays whose names end so, and make the manifest anew."""
     arrays = safetensors.numpy.load_file(folder / file)
-    changed = {name: change(values.copy()) if name.endswith(ending) else values for name, values in arrays.items()}
+    changed = {
+        name: change(values.copy()) if name.endswith(ending) else values
+        for name, values in arrays.items()
+    }
     assert any(changed[name] is not arrays[name] for name in arrays), ending
     safetensors.numpy.save_file(changed, folder / file)
     rewrite(folder)
@@ -288,8 +337,16 @@ def test_a_description_of_other_kinds_is_refused(folder, changes, message):
         ("trees_.root", lambda values: values[:0], "a node of a tree is out of range"),
         ("trees_.threshold", lambda values: values[:-1], "threshold of trees has shape"),
         ("trees_.value", lambda values: values[:, :0], "value of trees has shape"),
-        ("trees_.feature", lambda values: values.astype(np.float64), "nodes of trees are no integers"),
-        ("sequences_", lambda values: values[:-1], "weights of presence has shape|a tree reads a feature"),
+        (
+            "trees_.feature",
+            lambda values: values.astype(np.float64),
+            "nodes of trees are no integers",
+        ),
+        (
+            "sequences_",
+            lambda values: values[:-1],
+            "weights of presence has shape|a tree reads a feature",
+        ),
         ("sequences_", lambda values: values + 128, "no letters"),
         ("coef_.covariates", lambda values: values[1:], "weights of covariates has shape"),
         ("coef_.kmers", put(np.nan), "coef_.kmers holds numbers that are not finite"),
@@ -310,19 +367,41 @@ def test_learners_that_do_not_fit_together_are_refused(blended, tmp_path, ending
     [
         (lambda learners: learners["targets"].pop(), "not a model"),
         (lambda learners: learners["targets"].clear(), "not a model"),
-        (lambda learners: learners["targets"][0]["weights"].update(deep=1.0), "weights .*'deep': 1.0"),
+        (
+            lambda learners: learners["targets"][0]["weights"].update(deep=1.0),
+            "weights .*'deep': 1.0",
+        ),
         (lambda learners: learners["targets"][0].update(weights={}), "weights {} for"),
         (lambda learners: learners["targets"][0].update(power="x"), "not a model"),
-        (lambda learners: learners["targets"][0]["learners"]["forest"]["parameters"].update(n_classes=2), "2 classes"),
-        (lambda learners: learners["targets"][0]["learners"]["presence"]["parameters"].update(terms={}), "weights of"),
-        (lambda learners: learners["targets"][0]["learners"]["presence"]["fitted"].update(range_=[2, 1]), "in a range"),
+        (
+            lambda learners: learners["targets"][0]["learners"]["forest"]["parameters"].update(
+                n_classes=2
+            ),
+            "2 classes",
+        ),
+        (
+            lambda learners: learners["targets"][0]["learners"]["presence"]["parameters"].update(
+                terms={}
+            ),
+            "weights of",
+        ),
+        (
+            lambda learners: learners["targets"][0]["learners"]["presence"]["fitted"].update(
+                range_=[2, 1]
+            ),
+            "in a range",
+        ),
         (lambda learners: learners["features"]["covariates"].update(levels_=[-3]), "covariates of"),
         (lambda learners: learners["features"].pop("presence"), "not a model"),
     ],
 )
-def test_a_description_of_learners_that_they_do_not_fit_is_refused(blended, tmp_path, change, message):
+def test_a_description_of_learners_that_they_do_not_fit_is_refused(
+    blended, tmp_path, change, message
+):
     save_model(tmp_path / "model", blended[1])
-    learners = json.loads((tmp_path / "model" / "model.json").read_text(encoding="utf-8"))["learners"]
+    learners = json.loads((tmp_path / "model" / "model.json").read_text(encoding="utf-8"))[
+        "learners"
+    ]
     change(learners)
     rewrite(tmp_path / "model", learners=learners)
     with pytest.raises(InputError, match=message):

@@ -1,4 +1,6 @@
-"""The answer that opens a report, also where the metric that decides is not there, or not every baseline is."""
+"""The answer that opens a report, also where the metric that decides is not there, or not every
+baseline is.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tests.evaluate.simulated import majority, median, numeric, two_classes
 
 
 def test_without_an_auroc_nothing_is_said_of_baselines():
-    """It read `the AUROC is -` and `There is no baseline beside it`, with a baseline in the table below."""
+    """It read `the AUROC is -` and `There is no baseline beside it`, with a baseline in the table
+    below.
+    """
     given = two_classes(3.0)
     alone = given.at(given.truth == 1)
     result = target_result(Names("case"), alone, (majority(alone),), repeats=20)
@@ -30,14 +34,22 @@ def test_the_tiles_hold_the_metric_the_best_baseline_and_the_verdict():
     result = target_result(Names("age"), given, (median(given),), repeats=20)
     metric, baseline, verdict = tiles(result)
     mae = result.metrics["mae"]
-    assert (metric.answer, metric.limits) == (number(mae.value), f"{number(mae.low)} to {number(mae.high)}")
+    assert (metric.answer, metric.limits) == (
+        number(mae.value),
+        f"{number(mae.low)} to {number(mae.high)}",
+    )
     assert f"miss age by {metric.answer} on average" in metric.sentence
     assert baseline.sentence == "The training median (guessing), the only one of all samples."
-    assert (verdict.answer, verdict.state) == ("Better than guessing", "open"), "nothing but guessing was beaten"
+    assert (verdict.answer, verdict.state) == ("Better than guessing", "open"), (
+        "nothing but guessing was beaten"
+    )
     assert len(verdict.answer.split()) == 3
     trivial = Baseline("richness", np.random.default_rng(1).permutation(given.truth))
     beaten = target_result(Names("age"), given, (median(given), trivial), repeats=20)
-    assert (tiles(beaten)[2].answer, tiles(beaten)[2].state) == ("Beats trivial baselines", "better")
+    assert (tiles(beaten)[2].answer, tiles(beaten)[2].state) == (
+        "Beats trivial baselines",
+        "better",
+    )
     assert judged_samples(result).startswith("Predicted for 200 samples from 40 groups")
 
 
@@ -45,14 +57,19 @@ def test_the_best_is_of_the_baselines_that_predict_all_samples():
     """The best of two was named, where the better one predicts half of the samples."""
     given = numeric(0.5)
     half = np.where(np.arange(200) % 2, given.truth, math.nan)
-    result = target_result(Names("age"), given, (median(given), Baseline("the subject's median", half)), repeats=20)
+    result = target_result(
+        Names("age"), given, (median(given), Baseline("the subject's median", half)), repeats=20
+    )
     assert "The training median (guessing)" in tiles(result)[1].sentence
     assert (
-        "No learned baseline, such as a forest, stands beside it; aam train --rf-baseline adds them."
-        in keep_in_mind(result)
-    )
+        "No learned baseline, such as a forest, stands beside it; aam train --rf-baseline adds "
+        "them."
+    ) in keep_in_mind(result)
     forest = target_result(
-        Names("age"), given, (median(given), Baseline("forest", given.truth, trivial=False)), repeats=20
+        Names("age"),
+        given,
+        (median(given), Baseline("forest", given.truth, trivial=False)),
+        repeats=20,
     )
     assert "Forest, the best of 1 baseline and guessing." in tiles(forest)[1].sentence
     assert (tiles(forest)[2].answer, tiles(forest)[2].state) == ("Worse than baseline", "worse")
@@ -67,12 +84,19 @@ def test_the_best_is_of_the_baselines_that_predict_all_samples():
     assert tiles(both)[:2] == tiles(result)[:2]
 
 
-@pytest.mark.parametrize(("noise", "words"), [(1.0, "Chance not excluded"), (5.0, "Worse than guessing"), (0.2, None)])
+@pytest.mark.parametrize(
+    ("noise", "words"), [(1.0, "Chance not excluded"), (5.0, "Worse than guessing"), (0.2, None)]
+)
 def test_a_model_that_is_no_better_than_a_constant_is_doubted(noise, words):
-    """The opening named the best baseline only, and the tie with the majority class stood far below."""
+    """The opening named the best baseline only, and the tie with the majority class stood far
+    below.
+    """
     given = numeric(noise)
     result = target_result(
-        Names("age"), given, (median(given), Baseline("forest", given.truth, trivial=False)), repeats=20
+        Names("age"),
+        given,
+        (median(given), Baseline("forest", given.truth, trivial=False)),
+        repeats=20,
     )
     verdict = tiles(result)[2]
     assert verdict.answer == (words or "Worse than baseline")
@@ -85,31 +109,44 @@ def test_verdicts_of_samples_that_were_not_held_out():
     seen = target_result(Names("age"), given, (median(given),), subset="training", repeats=20)
     assert tiles(seen)[2].answer == "Seen in training"
     chosen = target_result(Names("age"), given, (median(given),), subset="validation", repeats=20)
-    assert tiles(chosen)[2].sentence.endswith("These are samples that chose the epoch, and so are not unseen.")
+    assert tiles(chosen)[2].sentence.endswith(
+        "These are samples that chose the epoch, and so are not unseen."
+    )
     alone = target_result(Names("age"), given, repeats=20)
     assert [tile.answer for tile in tiles(alone)[1:]] == ["none", "No baseline given"]
     few = given.at(np.arange(4))
-    assert tiles(target_result(Names("age"), few, (median(few),), repeats=20))[2].answer == "Cannot be tested"
+    assert (
+        tiles(target_result(Names("age"), few, (median(few),), repeats=20))[2].answer
+        == "Cannot be tested"
+    )
 
 
 def test_one_class_for_all_samples_is_said():
     given = two_classes(3.0)
     called = np.where(given.truth[:, None] == 0, [0.45, 0.55], [0.1, 0.9])
-    result = target_result(Names("case"), replace(given, predicted=called), (majority(given),), repeats=20)
+    result = target_result(
+        Names("case"), replace(given, predicted=called), (majority(given),), repeats=20
+    )
     share = np.mean(given.truth == 1)
-    assert f"100% of the samples are called {given.labels[1]}, while {share:.0%} are." in keep_in_mind(result)
+    assert (
+        f"100% of the samples are called {given.labels[1]}, while {share:.0%} are."
+        in keep_in_mind(result)
+    )
     right = target_result(Names("case"), given, (majority(given),), repeats=20)
     assert not any("are called" in reason for reason in keep_in_mind(right))
 
 
 def test_a_difference_that_is_not_shown_is_explained_and_baselines_are_counted_without_guessing():
     given = numeric(0.5, groups=np.arange(200) // 5)
-    others = [Baseline(name, 2 * given.truth - given.predicted, trivial=False) for name in ("forest", "trees")]
+    others = [
+        Baseline(name, 2 * given.truth - given.predicted, trivial=False)
+        for name in ("forest", "trees")
+    ]
     result = target_result(Names("age"), given, (median(given), *others), repeats=200)
     _, baseline, verdict = tiles(result)
     assert baseline.sentence.endswith(", the best of 2 baselines and guessing.")
     assert verdict.answer == "Better than guessing"
     assert (
-        "corrected for 2 baselines (Holm): chance alone may give such a difference on the same samples"
-        in verdict.sentence
-    )
+        "corrected for 2 baselines (Holm): chance alone may give such a difference on the same "
+        "samples"
+    ) in verdict.sentence

@@ -1,4 +1,6 @@
-"""Reports in a real browser: nothing is loaded, complains or is cut off, and axe finds nothing serious."""
+"""Reports in a real browser: nothing is loaded, complains or is cut off, and axe finds nothing
+serious.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from aam.report.training_figures import ordination_figures
 from tests.explain.test_page import explained
 from tests.report.test_figures import classes, distances, regression
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH")]
@@ -43,20 +47,33 @@ FLAGS = (
 
 @functools.cache
 def pages() -> dict[str, str]:
-    """Return a regression, a classification and a pretraining report, and the page of an explanation."""
+    """Return a regression, a classification and a pretraining report, and the page of an
+    explanation.
+    """
     _, truth = distances()
-    header, row = ("", *(f"column {at}" for at in range(12))), ("model", *["0.95 (0.9 to 0.97)"] * 12)
+    header, row = (
+        ("", *(f"column {at}" for at in range(12))),
+        ("model", *["0.95 (0.9 to 0.97)"] * 12),
+    )
     tables, figures = (
         (Table("UniFrac", header, (row,) * 40, "agreement"),),
         tuple(ordination_figures(truth, truth**2, "unifrac")),
     )
-    encoder = ReportData("aam pretrain", {}, {}, {}, tables=tables, encoder_figures=figures, warnings=("a warning",))
-    regression_page = report_html(ReportData("aam train", {}, {}, {}, (regression(),), explain_command="aam explain"))
+    encoder = ReportData(
+        "aam pretrain", {}, {}, {}, tables=tables, encoder_figures=figures, warnings=("a warning",)
+    )
+    regression_page = report_html(
+        ReportData("aam train", {}, {}, {}, (regression(),), explain_command="aam explain")
+    )
     return {
         "regression": with_importances(
-            regression_page, importances_html([explained(1)], ["a note"], 4), {"age": features_html(explained(1), 4)}
+            regression_page,
+            importances_html([explained(1)], ["a note"], 4),
+            {"age": features_html(explained(1), 4)},
         ),
-        "classification": report_html(ReportData("aam train", {}, {}, {}, (classes(("skin", "gut", "soil")),))),
+        "classification": report_html(
+            ReportData("aam train", {}, {}, {}, (classes(("skin", "gut", "soil")),))
+        ),
         "pretraining": report_html(encoder),
         "explanation": explanation_html([explained(1), explained(3)], ["a note"], 4),
     }
@@ -82,25 +99,35 @@ def test_a_page_logs_nothing_and_loads_nothing(page, tmp_path):
     assert "CONSOLE" not in log, re.findall(r".*CONSOLE.*", log)
     assert 'class="sortable"' not in log or "<button" in log, "the script did not run"
     # Its policy refuses whatever would be loaded, and the browser says so.
-    page.write_text(page.read_text().replace("<main>", '<main><img src="https://example.org/a.png" alt="">'))
-    assert "CONSOLE" in chromium(tmp_path, "--enable-logging=stderr", "--dump-dom", f"file://{page}")
+    page.write_text(
+        page.read_text().replace("<main>", '<main><img src="https://example.org/a.png" alt="">')
+    )
+    assert "CONSOLE" in chromium(
+        tmp_path, "--enable-logging=stderr", "--dump-dom", f"file://{page}"
+    )
 
 
 def test_no_width_cuts_a_page_off(page, tmp_path):
-    frames = "".join(f'<iframe src="page.html" width="{width}" height="900"></iframe>' for width in WIDTHS)
+    frames = "".join(
+        f'<iframe src="page.html" width="{width}" height="900"></iframe>' for width in WIDTHS
+    )
     measure = """<pre id="out"></pre><script>addEventListener("load", () => {
         const inner = [...document.querySelectorAll("iframe")].map((frame) => frame.contentDocument.documentElement);
         document.getElementById("out").textContent = JSON.stringify(inner.map((e) => [e.clientWidth, e.scrollWidth]));
     });</script>"""
     (tmp_path / "frames.html").write_text(f"<!DOCTYPE html><body>{frames}{measure}</body>")
-    dom = chromium(tmp_path, "--allow-file-access-from-files", "--dump-dom", f"file://{tmp_path}/frames.html")
+    dom = chromium(
+        tmp_path, "--allow-file-access-from-files", "--dump-dom", f"file://{tmp_path}/frames.html"
+    )
     sizes = json.loads(re.search(r'<pre id="out">(.*?)</pre>', dom)[1])
     assert [size[0] for size in sizes] == list(WIDTHS)
     assert all(scrolled <= shown for shown, scrolled in sizes), sizes
 
 
 def test_texts_of_figures_are_whole_and_apart(page, tmp_path):
-    """No name is cut in the figures of these pages, lies outside its figure or over another text."""
+    """No name is cut in the figures of these pages, lies outside its figure or over another
+    text.
+    """
     measure = """<pre id="texts"></pre><script>addEventListener("load", () => {
         const found = [];
         for (const figure of document.querySelectorAll("svg.fig")) {
@@ -126,7 +153,9 @@ def test_texts_of_figures_are_whole_and_apart(page, tmp_path):
     assert json.loads(html.unescape(re.search(r'<pre id="texts">(.*?)</pre>', dom)[1])) == []
 
 
-@pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed: npm install --no-save axe-core")
+@pytest.mark.skipif(
+    not AXE.is_file(), reason="axe-core is not installed: npm install --no-save axe-core"
+)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(page, tmp_path, scheme):
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())
@@ -145,5 +174,7 @@ def test_axe_finds_nothing_serious(page, tmp_path, scheme):
 
 
 def test_a_page_prints(page, tmp_path):
-    chromium(tmp_path, f"--print-to-pdf={tmp_path}/page.pdf", "--no-pdf-header-footer", f"file://{page}")
+    chromium(
+        tmp_path, f"--print-to-pdf={tmp_path}/page.pdf", "--no-pdf-header-footer", f"file://{page}"
+    )
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")

@@ -33,7 +33,11 @@ def naive_nearest(tokens: np.ndarray, where: np.ndarray, seen_tokens: np.ndarray
     rows = []
     for row, hidden in zip(tokens, where, strict=True):
         agree = [
-            sum(1 for a, b, h in zip(row, other, hidden, strict=True) if not h and a == b and 0 < a < N)
+            sum(
+                1
+                for a, b, h in zip(row, other, hidden, strict=True)
+                if not h and a == b and 0 < a < N
+            )
             for other in seen_tokens
         ]
         rows.append(int(np.argmax(agree)))
@@ -47,7 +51,17 @@ def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_o
     study = study_of(**made, seed=3)
     network, heads = model_of(HeadConfig("unifrac")), HeadConfig("unifrac")
     profile = RegionProfile.fit(study.table.sequences)
-    saved = SavedModel(network, study.config, ModelConfig(), heads, study.depth, study.seed, Targets(()), profile, {})
+    saved = SavedModel(
+        network,
+        study.config,
+        ModelConfig(),
+        heads,
+        study.depth,
+        study.seed,
+        Targets(()),
+        profile,
+        {},
+    )
     split = split_of([5, 6, 7, 8], [3, 4], fold="2")
     (distances, bases), _, _ = evaluate_encoder(saved, study, split, RuntimeConfig(), CPU)
 
@@ -56,7 +70,9 @@ def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_o
         expected = network(batch).distance.double().numpy()
     row_of = {row[0]: row[1:] for row in distances.rows}
     assert distances.title == "Fold 2: Agreement with unifrac on 4 held-out samples"
-    assert float(row_of["the model"][0]) == pytest.approx(mantel(expected, batch.distance.double().numpy()), abs=2e-4)
+    assert float(row_of["the model"][0]) == pytest.approx(
+        mantel(expected, batch.distance.double().numpy()), abs=2e-4
+    )
     present = np.zeros((4, len(batch.tokens)), bool)
     for row in range(4):
         present[row, batch.asv[row, batch.counts[row] > 0]] = True
@@ -85,21 +101,33 @@ def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_o
     assert list(bases.rows) == expected
 
 
-# --- what helps ------------------------------------------------------------------------------------------------------
+# --- what helps --------------------------------------------------------------------------------
 
 
 def test_an_encoder_that_is_worse_than_the_best_distance_without_a_model_is_advised():
     model_free = {"presence of 8-mers, Jaccard": 0.95, "ASVs, Jaccard": 0.6}
     (text,) = mantel_advice("unifrac", 0.59, model_free, 300)
-    for words in ("less well than presence of 8-mers, Jaccard", "Mantel 0.59 against 0.95", "it learned from 300"):
+    for words in (
+        "less well than presence of 8-mers, Jaccard",
+        "Mantel 0.59 against 0.95",
+        "it learned from 300",
+    ):
         assert words in text
-    assert mantel_advice("unifrac", 0.94, model_free, 300) == mantel_advice("unifrac", 0.99, model_free, 300) == []
+    assert (
+        mantel_advice("unifrac", 0.94, model_free, 300)
+        == mantel_advice("unifrac", 0.99, model_free, 300)
+        == []
+    )
 
 
-# --- auxiliary targets -----------------------------------------------------------------------------------------------
+# --- auxiliary targets -------------------------------------------------------------------------
 
 AUXILIARY = AuxiliaryConfig(
-    ("taxonomy",), ((0.0, 1.0),), ("phylum", "class"), (("k; a", "k; b"), ("k; a; x", "k; b; y")), (0.6, 0.6)
+    ("taxonomy",),
+    ((0.0, 1.0),),
+    ("phylum", "class"),
+    (("k; a", "k; b"), ("k; a; x", "k; b; y")),
+    (0.6, 0.6),
 )
 
 
@@ -120,7 +148,9 @@ def test_accuracy_is_of_known_taxa_beside_rules(model_of, monkeypatch):
     of_rank = {row[0]: row[1:] for row in table.rows}
     phyla = [AUXILIARY.taxa[0][place] for place in best[0]]
     right = (phyla[0] == "k; a") + (phyla[1] == "k; b")
-    assert of_rank["phylum"] == (f"{right / 3:.4f}", "0.6667", "0.3333", "3"), "a new phylum is an error of all"
+    assert of_rank["phylum"] == (f"{right / 3:.4f}", "0.6667", "0.3333", "3"), (
+        "a new phylum is an error of all"
+    )
     assert of_rank["class"][1:] == ("0.5000", "0.5000", "2")
 
 

@@ -1,4 +1,6 @@
-"""Figures of a report: what they say is what the numbers are, and they are well-formed SVG that loads nothing."""
+"""Figures of a report: what they say is what the numbers are, and they are well-formed SVG that
+loads nothing.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,16 @@ from aam.evaluate.intervals import Interval, number
 from aam.evaluate.metrics import mantel
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.report.answer import introduction, keep_in_mind
-from aam.report.charts import LINE, MOST_POINTS, ROW_HEIGHT, TALL_ROW, Figure, IntervalRow, interval_chart, text_width
+from aam.report.charts import (
+    LINE,
+    MOST_POINTS,
+    ROW_HEIGHT,
+    TALL_ROW,
+    Figure,
+    IntervalRow,
+    interval_chart,
+    text_width,
+)
 from aam.report.report import Names, ReportData, TargetResult, target_result
 from aam.report.results import write_figures
 from aam.report.samples import error_tables, worst_rows
@@ -45,11 +56,17 @@ def regression(samples: int = 60, subset: str = "held-out") -> TargetResult:
     predicted = truth + draw.normal(0, 1, samples) + 30 * (groups == 0)
     batch = np.where(groups < 2, "b", "a")
     given = TargetPredictions(
-        tuple(f"s{at}" for at in range(samples)), truth, predicted, groups=groups.astype(str), batch=batch,
+        tuple(f"s{at}" for at in range(samples)),
+        truth,
+        predicted,
+        groups=groups.astype(str),
+        batch=batch,
         limits=np.stack([predicted - 3, predicted + 3], axis=1),
-    )  # fmt: skip
+    )
     baselines = [median(given), Baseline(DEPTH, truth + draw.normal(0, 20, samples))]
-    return target_result(Names("age", "run", "subject"), given, baselines, subset=subset, repeats=50)
+    return target_result(
+        Names("age", "run", "subject"), given, baselines, subset=subset, repeats=50
+    )
 
 
 @functools.cache
@@ -57,7 +74,9 @@ def classes(labels: tuple[str, ...] = ("no", "yes")) -> TargetResult:
     draw = np.random.default_rng(1)
     truth = np.arange(60) % len(labels)
     probabilities = draw.dirichlet(np.ones(len(labels)), 60) + 0.6 * np.eye(len(labels))[truth]
-    given = TargetPredictions(tuple(f"s{at}" for at in range(60)), truth, probabilities / 1.6, labels)
+    given = TargetPredictions(
+        tuple(f"s{at}" for at in range(60)), truth, probabilities / 1.6, labels
+    )
     dropped = {labels[0]: (12, 10), labels[1]: (10, 10)}
     return target_result(Names("case"), given, (majority(given, len(labels)),), dropped, repeats=20)
 
@@ -72,15 +91,22 @@ def distances(samples: int = 30) -> tuple[np.ndarray, np.ndarray]:
     return points, truth / truth.max()
 
 
-# --- every figure ------------------------------------------------------------------------------------------
+# --- every figure ------------------------------------------------------------------------------
 
 
 def every_figure() -> list[Figure]:
     _, truth = distances()
     results = (regression(), classes(), classes(("skin & bone", "<gut>", "soil")))
     of_targets = [figure for result in results for figure in target_figures(result)]
-    epochs = [{"event": "epoch", "epoch": e, "best": 1, "train_loss": 3 / e, "val_loss": 4 / e} for e in (1, 2, 3)]
-    return [*of_targets, *ordination_figures(truth, truth**2, "unifrac"), *loss_figures({"": epochs})]
+    epochs = [
+        {"event": "epoch", "epoch": e, "best": 1, "train_loss": 3 / e, "val_loss": 4 / e}
+        for e in (1, 2, 3)
+    ]
+    return [
+        *of_targets,
+        *ordination_figures(truth, truth**2, "unifrac"),
+        *loss_figures({"": epochs}),
+    ]
 
 
 def test_figures_are_well_formed_and_described():
@@ -91,14 +117,20 @@ def test_figures_are_well_formed_and_described():
         root = parsed(figure)
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert len(figure.description) > 20, figure.name
-        assert not re.search(r"nan\b|undefined|url\(|href|<script|<image", figure.svg, re.IGNORECASE), figure.name
+        assert not re.search(
+            r"nan\b|undefined|url\(|href|<script|<image", figure.svg, re.IGNORECASE
+        ), figure.name
         assert "xmlns" not in figure.inline
 
 
 def test_marks_lie_inside_the_drawing():
     for figure in every_figure():
-        width, height = map(float, re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', figure.svg).groups())
-        for x, y in re.findall(r'data-tip="[^"]*" transform="translate\(([-\d.]+),([-\d.]+)\)"', figure.svg):
+        width, height = map(
+            float, re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', figure.svg).groups()
+        )
+        for x, y in re.findall(
+            r'data-tip="[^"]*" transform="translate\(([-\d.]+),([-\d.]+)\)"', figure.svg
+        ):
             assert 0 <= float(x) <= width, figure.name
             assert 0 <= float(y) <= height, figure.name
 
@@ -120,7 +152,7 @@ def test_files_have_one_place_for_each_figure(tmp_path):
     assert (tmp_path / "one" / "roc.png").read_bytes().startswith(b"\x89PNG")
 
 
-# --- regression --------------------------------------------------------------------------------------------
+# --- regression --------------------------------------------------------------------------------
 
 
 def test_a_scatter_of_many_samples_draws_some_and_says_so():
@@ -140,7 +172,7 @@ def test_intervals_are_drawn_where_there_are_some():
     assert "90 % conformal intervals" in figure.caption
 
 
-# --- classes -----------------------------------------------------------------------------------------------
+# --- classes -----------------------------------------------------------------------------------
 
 
 def test_curves_are_those_of_scikit_learn():
@@ -150,11 +182,17 @@ def test_curves_are_those_of_scikit_learn():
     assert f">yes: {number(sklearn.metrics.roc_auc_score(positive, score))}</text>" in roc.svg
     average = sklearn.metrics.average_precision_score(positive, score)
     assert f">yes: {number(average)}, guessing 0.500</text>" in recall.svg
-    assert all(figure.caption.startswith("The class is yes, the second of two. ") for figure in (roc, recall))
+    assert all(
+        figure.caption.startswith("The class is yes, the second of two. ")
+        for figure in (roc, recall)
+    )
 
 
 def test_classes_whose_names_differ_in_the_middle_have_curves_of_their_own():
-    one, other = (f"colorectal cancer of a stage {stage} that was found early before any surgery" for stage in "AB")
+    one, other = (
+        f"colorectal cancer of a stage {stage} that was found early before any surgery"
+        for stage in "AB"
+    )
     labels = (one, other, "healthy")
     truth = np.repeat(np.arange(3), 8)
     given = predictions_of(truth, np.eye(3)[truth], labels)
@@ -166,7 +204,9 @@ def test_reliability_and_confusion_name_their_numbers():
     complete = classes().predictions.complete()
     right = complete.predicted.argmax(axis=1) == complete.truth
     figure = reliability_figure(complete)
-    counts = [tuple(map(float, pair)) for pair in re.findall(r": ([\d.]+) of (\d+)", figure.description)]
+    counts = [
+        tuple(map(float, pair)) for pair in re.findall(r": ([\d.]+) of (\d+)", figure.description)
+    ]
     assert sum(count for _, count in counts) == 60
     assert sum(share * count for share, count in counts) == pytest.approx(right.sum(), abs=0.1)
     figure = confusion_figure(complete)
@@ -175,21 +215,31 @@ def test_reliability_and_confusion_name_their_numbers():
     assert [int(count) for count, _, _ in counts] == expected.ravel().tolist()
     assert [int(of) for _, of, _ in counts] == np.repeat(expected.sum(axis=1), 2).tolist()
     text = [node.text for node in parsed(figure).iter("{http://www.w3.org/2000/svg}text")]
-    assert [one for one in text if one.endswith(" %")] == [f"{percent} %" for _, _, percent in counts]
-    assert [one for one in text if one.startswith("n = ")] == [f"n = {count}" for count in expected.ravel()]
+    assert [one for one in text if one.endswith(" %")] == [
+        f"{percent} %" for _, _, percent in counts
+    ]
+    assert [one for one in text if one.startswith("n = ")] == [
+        f"n = {count}" for count in expected.ravel()
+    ]
     many = confusion_figure(classes(tuple("abcdefghij")).predictions.complete())
-    assert re.findall(r">(\d+%)</text>", many.svg) == ["10%", "50%", "100%"], "a legend says what shades mean"
+    assert re.findall(r">(\d+%)</text>", many.svg) == ["10%", "50%", "100%"], (
+        "a legend says what shades mean"
+    )
     assert many.svg.count("data-tip=") == 100
 
 
 def test_a_pointer_on_a_class_that_is_cut_shows_its_whole_name():
     labels = tuple(f'colorectal cancer & "adenoma" of stage {stage}' for stage in "ABC")
     figure = confusion_figure(classes(labels).predictions.complete())
-    texts = [node for node in parsed(figure).iter("{http://www.w3.org/2000/svg}text") if "…" in str(node.text)]
+    texts = [
+        node
+        for node in parsed(figure).iter("{http://www.w3.org/2000/svg}text")
+        if "…" in str(node.text)
+    ]
     assert [node.get("data-tip") for node in texts] == [*labels, *labels]
 
 
-# --- comparison --------------------------------------------------------------------------------------------
+# --- comparison --------------------------------------------------------------------------------
 
 
 def test_the_forest_plot_shows_every_baseline_with_its_paired_interval():
@@ -199,18 +249,23 @@ def test_the_forest_plot_shows_every_baseline_with_its_paired_interval():
         assert one.name in figure.svg
         limits = one.tested_difference
         assert f"{number(one.difference.value)} ({number(limits.low)} to " in figure.svg
-    assert "Left of the line the model is better; where a bar holds it, no difference is shown." in figure.caption
+    assert (
+        "Left of the line the model is better; where a bar holds it, no difference is shown."
+        in figure.caption
+    )
     assert differences_figure(replace(result, comparisons=())) == []
 
 
 def test_a_row_without_interval_has_a_point_only():
-    chart = interval_chart([IntervalRow("a", Interval(1.0)), IntervalRow("b", Interval(2.0, 1.5, 2.5))], "MAE")
+    chart = interval_chart(
+        [IntervalRow("a", Interval(1.0)), IntervalRow("b", Interval(2.0, 1.5, 2.5))], "MAE"
+    )
     figure = Figure("f", "t", "d", chart)
     assert len(re.findall(r'<line [^>]*stroke-width="2"', figure.svg)) == 1
     assert len(re.findall(r'<path [^>]*fill="#4477aa"', figure.svg)) == 2
 
 
-# --- where the model errs ----------------------------------------------------------------------------------
+# --- where the model errs ----------------------------------------------------------------------
 
 
 def test_the_worst_samples():
@@ -225,7 +280,14 @@ def test_the_worst_samples():
     assert first[1][1].value == pytest.approx(errors[:5].mean())
     (worst,) = error_tables(result)
     assert worst.rows[0][0] in {"s0", "s1", "s2", "s3", "s4"}
-    assert worst.header == ("sample-id", "true age", "predicted age", "absolute error of age", "subject", "run")
+    assert worst.header == (
+        "sample-id",
+        "true age",
+        "predicted age",
+        "absolute error of age",
+        "subject",
+        "run",
+    )
 
 
 def test_errors_of_classes_are_what_the_true_class_lacks():
@@ -239,7 +301,7 @@ def test_errors_of_classes_are_what_the_true_class_lacks():
     assert shown[0] == pytest.approx(min(picked), rel=0.01)
 
 
-# --- pretraining -------------------------------------------------------------------------------------------
+# --- pretraining -------------------------------------------------------------------------------
 
 
 def test_pcoa_is_that_of_scikit_bio():
@@ -254,11 +316,16 @@ def test_pcoa_is_that_of_scikit_bio():
 
 def test_the_predicted_ordination_is_turned_onto_the_true_one():
     points = distances()[0]
-    _, mirrored = (np.linalg.norm(p[:, None] - p[None], axis=2) for p in (points, -3 * points[:, ::-1]))
+    _, mirrored = (
+        np.linalg.norm(p[:, None] - p[None], axis=2) for p in (points, -3 * points[:, ::-1])
+    )
     truth = distances()[1]
     ids = [f"s{at}" for at in range(len(points))]
     drawn = [figure.svg for figure in ordination_figures(truth, mirrored, "unifrac", ids)[:2]]
-    places = [re.findall(r'data-tip="s\d+" transform="translate\(([-\d.]+),([-\d.]+)\)"', svg) for svg in drawn]
+    places = [
+        re.findall(r'data-tip="s\d+" transform="translate\(([-\d.]+),([-\d.]+)\)"', svg)
+        for svg in drawn
+    ]
     places = [np.array(found, float) for found in places]
     assert len(places[0]) == len(points)
     assert np.allclose(*places, atol=0.2), "distances are the same but for a factor"
@@ -273,17 +340,29 @@ def test_ordinations_give_the_mantel_correlation():
     assert ordination_figures(truth[:3, :3], noisy[:3, :3], "unifrac") == []
 
 
-# --- training ----------------------------------------------------------------------------------------------
+# --- training ----------------------------------------------------------------------------------
 
 
 def test_loss_curves_are_those_of_the_records(tmp_path: Path):
     records = [
-        {"event": "epoch", "epoch": e, "best": int(e < 3), "train_loss": 5 - e, "val_loss": 6 - e,
-         "train_age": 1 / e, "val_age": 2 / e,
-         "train_site": 1.0, "val_site": 2.0}
+        {
+            "event": "epoch",
+            "epoch": e,
+            "best": int(e < 3),
+            "train_loss": 5 - e,
+            "val_loss": 6 - e,
+            "train_age": 1 / e,
+            "val_age": 2 / e,
+            "train_site": 1.0,
+            "val_site": 2.0,
+        }
         for e in (1, 2, 3)
-    ]  # fmt: skip
-    lines = [json.dumps({"event": "step", "step": 1}), *map(json.dumps, records), '{"event": "epoch", "unfin']
+    ]
+    lines = [
+        json.dumps({"event": "step", "step": 1}),
+        *map(json.dumps, records),
+        '{"event": "epoch", "unfin',
+    ]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     assert read_epochs(tmp_path) == records
     assert read_epochs(tmp_path / "none") == []
@@ -296,14 +375,20 @@ def test_loss_curves_are_those_of_the_records(tmp_path: Path):
 
 def test_training_and_validation_losses_are_the_same_sum(tmp_path: Path):
     """The training loss held UniFrac and masked bases, the validation loss the targets only."""
-    record = {"event": "epoch", "epoch": 1, "train_loss": 9.0, "val_loss": 3.0, "train_unifrac": 6.0}
+    record = {
+        "event": "epoch",
+        "epoch": 1,
+        "train_loss": 9.0,
+        "val_loss": 3.0,
+        "train_unifrac": 6.0,
+    }
     record |= {"train_target": 1.0, "train_label0": 0.5, "val_target": 2.0, "val_label0": 1.0}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(record) + "\n")
     (read,) = read_epochs(tmp_path)
     assert (read["train_loss"], read["val_loss"]) == (1.5, 3.0)
 
 
-# --- opening words and plain tables ------------------------------------------------------------------------
+# --- opening words and plain tables ------------------------------------------------------------
 
 
 def test_what_to_keep_in_mind_and_the_lead_of_a_report_without_targets():
@@ -319,14 +404,24 @@ def test_what_to_keep_in_mind_and_the_lead_of_a_report_without_targets():
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_plain_tables_fit_the_terminal(width: int):
-    header = ("", "samples", "share of the 10 nearest neighbours", "partial Mantel given 8-mers and richness")
+    header = (
+        "",
+        "samples",
+        "share of the 10 nearest neighbours",
+        "partial Mantel given 8-mers and richness",
+    )
     cells = ("0.123 (-0.100 to 0.456)",) * 7
     rows = (
         ("nearest neighbours on presence of 8-mers and richness", "138", *cells, "0.5"),
         ("the model", "9", *cells, "1"),
     )
     lines = plain_lines(
-        Table("A title that is much longer than the terminal is wide, " * 2, (*header, *"abcdef"), rows), width
+        Table(
+            "A title that is much longer than the terminal is wide, " * 2,
+            (*header, *"abcdef"),
+            rows,
+        ),
+        width,
     )
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
@@ -344,11 +439,15 @@ def interval_svg(name: str, value: Interval) -> str:
 
 
 def test_a_long_name_stands_whole_in_a_line_above_its_value():
-    """It was cut to what fits beside the value, and "nearest neighbo… on 8-mers" asked for a legend."""
+    """It was cut to what fits beside the value, and "nearest neighbo… on 8-mers" asked for a
+    legend.
+    """
     heights = {}
     for name in ("Dialister 5d62137a2d", "Christensenellaceae (family), no genus"):
         svg = interval_svg(name, Interval(0.000799, 0.00024, 0.00149))
-        assert {name, "0.000799 (0.000240 to 0.00149)"} <= set(re.findall(r"<text[^>]*>([^<]+)</text>", svg))
+        assert {name, "0.000799 (0.000240 to 0.00149)"} <= set(
+            re.findall(r"<text[^>]*>([^<]+)</text>", svg)
+        )
         heights[name] = float(re.search(r'viewBox="0 0 \S+ (\S+)"', svg)[1])
     low, high = heights.values()
     assert high - low == TALL_ROW - ROW_HEIGHT
@@ -357,7 +456,9 @@ def test_a_long_name_stands_whole_in_a_line_above_its_value():
 def test_only_a_name_of_more_than_a_line_is_cut_and_keeps_its_end():
     name = f"k__Bacteria; p__Firmicutes; {'x' * 40} 5e99c84d99"
     (shown,) = [
-        text for text in re.findall(r"<text[^>]*>([^<]+)</text>", interval_svg(name, Interval(1.0))) if "…" in text
+        text
+        for text in re.findall(r"<text[^>]*>([^<]+)</text>", interval_svg(name, Interval(1.0)))
+        if "…" in text
     ]
     assert shown.endswith("5e99c84d99")
     assert shown.startswith("k__Bacteria; p__Fir")

@@ -32,8 +32,12 @@ EMPTY_TAGS = {"meta", "img"}
 @functools.cache
 def numeric(name: str = "age", batches: int = 3) -> TargetResult:
     batch = np.array([f"run {i % batches}" for i in range(40)])
-    given = simulated.numeric(0.2, samples=40, fold=np.arange(40) % 4, groups=np.arange(40) // 2, batch=batch)
-    return target_result(Names(name, "run", "subject"), given, [simulated.median(given)], repeats=20)
+    given = simulated.numeric(
+        0.2, samples=40, fold=np.arange(40) % 4, groups=np.arange(40) // 2, batch=batch
+    )
+    return target_result(
+        Names(name, "run", "subject"), given, [simulated.median(given)], repeats=20
+    )
 
 
 SITES = ("skin", "gut", "soil")
@@ -78,23 +82,43 @@ class Page(HTMLParser):
             self.text += text
 
 
-# --- content -----------------------------------------------------------------------------------------------
+# --- content -----------------------------------------------------------------------------------
 
 
 def test_the_page_shows_everything():
     results = data()
     page = Page(report_html(results)).text
     for expected in (
-        *("aam train", "age, case", "column fold", "a third of the ASVs", "8-mer Jaccard", "table.biom"),
-        *("fold 0", "run run 2", "the training median", "the majority class", "balanced accuracy", "AUROC"),
+        *(
+            "aam train",
+            "age, case",
+            "column fold",
+            "a third of the ASVs",
+            "8-mer Jaccard",
+            "table.biom",
+        ),
+        *(
+            "fold 0",
+            "run run 2",
+            "the training median",
+            "the majority class",
+            "balanced accuracy",
+            "AUROC",
+        ),
         *("Held-out metrics, with 95 % intervals over 20 values of subject", "over 60 samples"),
-        *("Each class against all others", "Samples dropped below the depth", "True and predicted class"),
+        *(
+            "Each class against all others",
+            "Samples dropped below the depth",
+            "True and predicted class",
+        ),
         *(sentence for result in results.targets for sentence in result.sentences),
     ):
         assert expected in page, expected
     assert all(result.sentences for result in results.targets)
     assert "conformal" not in page, "there are no intervals"
-    assert '<tr><th scope="row">skin</th><td>12</td><td>10</td><td>2</td></tr>' in report_html(results)
+    assert '<tr><th scope="row">skin</th><td>12</td><td>10</td><td>2</td></tr>' in report_html(
+        results
+    )
 
 
 def test_figures_are_those_of_the_predictions():
@@ -109,7 +133,9 @@ def test_figures_are_those_of_the_predictions():
         np.abs(predictions.truth[rows] - predictions.predicted[rows]).mean()
     )
     assert [count for count, _ in result.batches.values()] == [14, 13, 13]
-    line = next(line for line in summary_lines(data(result)) if line.startswith("  all held-out samples"))
+    line = next(
+        line for line in summary_lines(data(result)) if line.startswith("  all held-out samples")
+    )
     assert f" {number(expected['mae'])} (" in line
     model, median = result.comparisons[0].model["mae"], result.comparisons[0].metrics["mae"].value
     line = next(line for line in summary_lines(data(result)) if line.startswith("  the training "))
@@ -117,14 +143,20 @@ def test_figures_are_those_of_the_predictions():
 
 
 def bounded() -> TargetResult:
-    """Forty subjects of two samples; intervals miss one subject, which is also the tenth of the oldest."""
+    """Forty subjects of two samples; intervals miss one subject, which is also the tenth of the
+    oldest.
+    """
     truth = np.repeat(np.arange(40.0), 2)
     predicted = np.where(truth == 39, 30.0, truth + 0.5)
     limits = np.stack([predicted - 1, predicted + 2], axis=1)
     ids = tuple(f"s{i}" for i in range(80))
     subject, batch = np.arange(80) // 2, np.array(["x", "y"] * 40)
-    given = TargetPredictions(ids, truth, predicted, (), 3 - np.arange(80) % 4, subject, batch, limits)
-    return target_result(Names("age", "run", "subject"), given, parts={"subject": subject.astype(str)}, repeats=50)
+    given = TargetPredictions(
+        ids, truth, predicted, (), 3 - np.arange(80) % 4, subject, batch, limits
+    )
+    return target_result(
+        Names("age", "run", "subject"), given, parts={"subject": subject.astype(str)}, repeats=50
+    )
 
 
 def test_coverage_is_shown_over_all_and_by_tenth_fold_batch_and_group():
@@ -134,13 +166,17 @@ def test_coverage_is_shown_over_all_and_by_tenth_fold_batch_and_group():
     assert 0.85 < limits.low < 0.9 < 0.99 < limits.high < 1, "39 of 40 groups"
     assert result.coverage["width"].value == 3
     assert result.sentences[-1].startswith("The 90 % intervals of predictions hold 0.975 (")
-    assert result.sentences[-1].endswith("by tenth of these from 0.750 to 1.00; they are 3.00 wide on average.")
+    assert result.sentences[-1].endswith(
+        "by tenth of these from 0.750 to 1.00; they are 3.00 wide on average."
+    )
     page = Page(report_html(data(result)))
     assert "90 % conformal intervals" in page.text
     assert "Intervals by tenth of the target" in page.text
     assert "Intervals by run" in page.text
     rows = page.text[page.text.index("Intervals by fold") :]
-    assert re.findall(r"(?m)^([0-3])\n20\n", rows) == ["0", "1", "2", "3"], "in the order of the folds"
+    assert re.findall(r"(?m)^([0-3])\n20\n", rows) == ["0", "1", "2", "3"], (
+        "in the order of the folds"
+    )
     assert "36.0 to 39.0\n8\n0.750\n3.00" in page.text
     assert "By subject" not in page.text, "two samples say nothing of a subject"
     assert "Intervals by subject" not in page.text
@@ -152,7 +188,9 @@ def test_point_3_quantiles_are_measured_like_conformal_intervals():
     draw = np.random.default_rng(0)
     truth = draw.normal(size=400)
     quantiles = np.tile([-0.8, 0.0, 0.8], (400, 1))
-    given = simulated.predictions_of(truth, np.zeros(400), quantiles=quantiles, levels=(0.05, 0.5, 0.95))
+    given = simulated.predictions_of(
+        truth, np.zeros(400), quantiles=quantiles, levels=(0.05, 0.5, 0.95)
+    )
     result = target_result(Names("age"), given, repeats=50)
     held = np.mean(np.abs(truth) <= 0.8)
     assert result.quantiles["coverage"].value == pytest.approx(held)
@@ -162,13 +200,19 @@ def test_point_3_quantiles_are_measured_like_conformal_intervals():
     assert "Coverage of the predicted quantiles" in Page(report_html(data(result))).text
     exact = replace(given, quantiles=np.tile([-1.645, 0.0, 1.645], (400, 1)))
     assert "too" not in target_result(Names("age"), exact, repeats=50).sentences[-1]
-    # There is no conformal interval to use instead; ten samples show nothing; one quantile holds nothing.
+    # There is no conformal interval to use instead; ten samples show nothing; one quantile holds
+    # nothing.
     assert "instead" not in result.sentences[-1]
-    few = given.at(np.flatnonzero(np.abs(truth) > 0.8)[:1].tolist() + np.flatnonzero(np.abs(truth) < 0.8)[:5].tolist())
+    few = given.at(
+        np.flatnonzero(np.abs(truth) > 0.8)[:1].tolist()
+        + np.flatnonzero(np.abs(truth) < 0.8)[:5].tolist()
+    )
     few_sentence = target_result(Names("age"), few, repeats=50).sentences[-1]
     assert few_sentence.endswith("They may be too narrow; these samples do not tell.")
     alone = replace(given, quantiles=quantiles[:, 1:2], levels=(0.5,))
-    assert not any("quantiles" in one for one in target_result(Names("age"), alone, repeats=50).sentences)
+    assert not any(
+        "quantiles" in one for one in target_result(Names("age"), alone, repeats=50).sentences
+    )
 
 
 @pytest.mark.parametrize("subset", ["validation", "training", "unknown"])
@@ -219,31 +263,45 @@ def test_a_report_of_pretraining_has_no_target():
     assert summary_lines(replace(data(), targets=()))[-1] == "  8-mer Jaccard   0.958"
 
 
-# --- pictures ----------------------------------------------------------------------------------------------
+# --- pictures ----------------------------------------------------------------------------------
 
 
 def pictures_of(page: Page) -> list[str]:
     """What is said of each picture to a reader who does not see it."""
-    return [value or "" for tag, name, value in page.attributes if (tag, name) == ("svg", "aria-label")]
+    return [
+        value or "" for tag, name, value in page.attributes if (tag, name) == ("svg", "aria-label")
+    ]
 
 
 def test_the_scatter_is_a_picture_inside_the_page():
     result = numeric()
     page = report_html(data(result))
     assert any(
-        sentence.startswith("Scatter of 40 samples. True values run from") for sentence in pictures_of(Page(page))
+        sentence.startswith("Scatter of 40 samples. True values run from")
+        for sentence in pictures_of(Page(page))
     )
     predictions = result.predictions
-    for sample, truth, predicted in zip(predictions.sample_ids, predictions.truth, predictions.predicted, strict=True):
-        assert page.count(f'data-tip="{sample}: true {number(truth)}, predicted {number(predicted)}, subject ') == 1
+    for sample, truth, predicted in zip(
+        predictions.sample_ids, predictions.truth, predictions.predicted, strict=True
+    ):
+        assert (
+            page.count(
+                f'data-tip="{sample}: true {number(truth)}, predicted {number(predicted)}, subject '
+            )
+            == 1
+        )
 
 
 def test_batches_have_a_colour_each_while_there_are_enough():
-    assert report_html(data(numeric(batches=3))).count(">run 2</text>") == 2, "in the legend and in the errors by run"
-    assert report_html(data(numeric(batches=20))).count(">run 2</text>") == 1, "among runs held out whole, no colour"
+    assert report_html(data(numeric(batches=3))).count(">run 2</text>") == 2, (
+        "in the legend and in the errors by run"
+    )
+    assert report_html(data(numeric(batches=20))).count(">run 2</text>") == 1, (
+        "among runs held out whole, no colour"
+    )
 
 
-# --- safety ------------------------------------------------------------------------------------------------
+# --- safety ------------------------------------------------------------------------------------
 
 
 def hostile() -> ReportData:
@@ -272,7 +330,9 @@ def test_nothing_in_the_data_becomes_markup():
     assert HOSTILE in page.text
     for tag, name, value in page.attributes:
         assert not name.startswith("on"), (tag, name)
-        assert name not in ("src", "href") or re.fullmatch(r"#[a-z]+(-[a-z]+)*(-\d+)?", value), "links stay inside"
+        assert name not in ("src", "href") or re.fullmatch(r"#[a-z]+(-[a-z]+)*(-\d+)?", value), (
+            "links stay inside"
+        )
 
 
 def test_the_page_forbids_outside_resources():
@@ -296,18 +356,24 @@ def test_the_page_of_a_large_study_is_small():
     truth, ids = draw.normal(size=3000), tuple(f"10249.C{at:06d}.SS" for at in range(3000))
     subject = np.array([f"subject {at // 2}" for at in range(3000)])
     given = TargetPredictions(
-        ids, truth, truth + draw.normal(size=3000), groups=subject, limits=np.stack([truth - 1, truth + 1], axis=1)
+        ids,
+        truth,
+        truth + draw.normal(size=3000),
+        groups=subject,
+        limits=np.stack([truth - 1, truth + 1], axis=1),
     )
     result = target_result(Names("age", "run", "subject"), given, repeats=2)
     levels = {f"plate {at}": (6, result.metrics) for at in range(1500)}
     results = data(*[replace(result, parts={"plate": levels}, batches={}) for _ in range(2)])
     page = report_html(results)
-    assert limits_text(result.metrics["mae"]) in page.split("By plate")[-1], "levels have intervals as all samples have"
+    assert limits_text(result.metrics["mae"]) in page.split("By plate")[-1], (
+        "levels have intervals as all samples have"
+    )
     assert "By plate (the first 500 of 1500; metrics.json has all)" in page
     assert len(page.encode()) < 2_000_000
 
 
-# --- file --------------------------------------------------------------------------------------------------
+# --- file --------------------------------------------------------------------------------------
 
 
 def test_the_same_results_give_the_same_bytes():
@@ -315,7 +381,9 @@ def test_the_same_results_give_the_same_bytes():
 
 
 def test_importing_does_not_load_the_plotting_library(plain_python: Callable[[str], str]):
-    assert plain_python("import sys, aam.report.report; print('altair' in sys.modules)") == "False\n"
+    assert (
+        plain_python("import sys, aam.report.report; print('altair' in sys.modules)") == "False\n"
+    )
 
 
 def test_several_targets_are_said_not_to_be_corrected_for():
@@ -325,17 +393,21 @@ def test_several_targets_are_said_not_to_be_corrected_for():
 
 def test_options_are_not_broken_between_lines():
     page = report_html(
-        replace(data(), warnings=("--rarefy-depth 5 <is> low; pre--trained, --lr",), explain_command="aam --x")
+        replace(
+            data(),
+            warnings=("--rarefy-depth 5 <is> low; pre--trained, --lr",),
+            explain_command="aam --x",
+        )
     )
     assert (
-        '<span class="option">--rarefy-depth</span> 5 &lt;is&gt; low; pre--trained, <span class="option">--lr</span>'
-        in page
-    )
+        '<span class="option">--rarefy-depth</span> 5 &lt;is&gt; low; pre--trained, <span '
+        'class="option">--lr</span>'
+    ) in page
     assert '<pre>aam <span class="option">--x</span></pre>' in page
     assert re.search(r"\.option \{[^}]*white-space: nowrap", page)
 
 
-# --- how to read it --------------------------------------------------------------------------------------------------
+# --- how to read it ----------------------------------------------------------------------------
 
 READING_PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "reading-the-report.md"
 

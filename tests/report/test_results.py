@@ -1,4 +1,6 @@
-"""Reports of whole studies: truth, folds and baselines laid side by side; encoders against naive loops."""
+"""Reports of whole studies: truth, folds and baselines laid side by side; encoders against naive
+loops.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,26 @@ from aam.evaluate.predictions import PredictionTable
 from aam.io.metadata import Metadata
 from aam.predict.baselines import Columns, baselines_of
 from aam.report.report import ReportData
-from aam.report.results import BaselineSource, evaluate_targets, with_conformal_intervals, write_results
+from aam.report.results import (
+    BaselineSource,
+    evaluate_targets,
+    with_conformal_intervals,
+    write_results,
+)
 
 CPU = torch.device("cpu")
 
 
 def split_of(test: list[int], validation: list[int], samples: int = 9, fold: str = "") -> Split:
     ids = tuple(f"s{row}" for row in range(samples))
-    subsets = tuple("test" if row in test else "validation" if row in validation else "train" for row in range(samples))
+    subsets = tuple(
+        "test" if row in test else "validation" if row in validation else "train"
+        for row in range(samples)
+    )
     return Split(ids, subsets, (fold,) * samples)
 
 
-# --- targets -----------------------------------------------------------------------------------------------
+# --- targets -----------------------------------------------------------------------------------
 
 AGES = ("1", "2", "", "4", "5", "6", "7", "8", "9")
 DIETS = ("milk", "milk", "food", "food", "milk", "", "food", "milk", "food")
@@ -68,7 +78,10 @@ def test_targets_are_compared_with_their_metadata(study_of, tiny):
     metadata = dataclasses.replace(
         METADATA,
         ids=(*METADATA.ids, "lost"),
-        columns={name: (*values, "milk" if name == "diet" else "9") for name, values in METADATA.columns.items()},
+        columns={
+            name: (*values, "milk" if name == "diet" else "9")
+            for name, values in METADATA.columns.items()
+        },
     )
     columns = Columns("child", "plate")
     # What a learner of the model predicts alone, in another order.
@@ -87,7 +100,9 @@ def test_targets_are_compared_with_their_metadata(study_of, tiny):
     assert diet.dropped == {"food": (4, 4), "milk": (5, 4)}
     truth = np.array([value == "milk" for value in DIETS])[[4, 6, 7, 8, 0, 1, 2, 3]]
     score = [0.9, 0.2, 0.4, 0.1, 0.8, 0.7, 0.3, 0.6]
-    assert diet.metrics["auroc_pooled"].value == pytest.approx(sklearn.metrics.roc_auc_score(truth, score))
+    assert diet.metrics["auroc_pooled"].value == pytest.approx(
+        sklearn.metrics.roc_auc_score(truth, score)
+    )
     medians = {one.name: one for one in age.comparisons}
     ages = np.array([float(value or math.nan) for value in AGES])
     error = [abs(ages[row] - np.nanmedian(ages[4:])) for row in (0, 1, 3)]
@@ -101,22 +116,33 @@ def test_targets_are_compared_with_their_metadata(study_of, tiny):
 def test_samples_below_the_depth_and_without_metadata_stand_in_no_baseline(study_of, tiny):
     study = dataclasses.replace(study_of(**tiny()), selection=Selection(dropped={"lost": 3}))
     kept = [row for row, name in enumerate(METADATA.ids) if name != "s7"]
-    columns = {name: (*(cells[row] for row in kept), "7") for name, cells in METADATA.columns.items()}
-    metadata = dataclasses.replace(METADATA, ids=(*(f"s{row}" for row in kept), "lost"), columns=columns)
+    columns = {
+        name: (*(cells[row] for row in kept), "7") for name, cells in METADATA.columns.items()
+    }
+    metadata = dataclasses.replace(
+        METADATA, ids=(*(f"s{row}" for row in kept), "lost"), columns=columns
+    )
     table = dataclasses.replace(predictions(), specs=SPECS[:1], folds=("",) * 9)
     table = table.with_rows(("s1", "lost", "s0"), {"lost": "3 reads"})
-    (age,) = evaluate_targets(table, metadata, Columns(), BaselineSource(study, [split_of([0, 1], [2])]))
+    (age,) = evaluate_targets(
+        table, metadata, Columns(), BaselineSource(study, [split_of([0, 1], [2])])
+    )
     median = np.median([4, 5, 6, 7, 9])
     assert age.comparisons[0].samples == 2
-    assert age.comparisons[0].metrics["mae"].value == pytest.approx(np.mean([median - 1, median - 2]))
+    assert age.comparisons[0].metrics["mae"].value == pytest.approx(
+        np.mean([median - 1, median - 2])
+    )
 
 
 def test_what_is_written_is_json_and_the_log_is_short(tmp_path, caplog):
-    results = ReportData("aam evaluate", {}, {}, {}, evaluate_targets(predictions(), METADATA, Columns()))
+    results = ReportData(
+        "aam evaluate", {}, {}, {}, evaluate_targets(predictions(), METADATA, Columns())
+    )
     with caplog.at_level(logging.INFO, "aam"):
         write_results(tmp_path, results)
     written = json.loads(
-        (tmp_path / "metrics.json").read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON")
+        (tmp_path / "metrics.json").read_text(),
+        parse_constant=lambda name: pytest.fail(f"{name} is no JSON"),
     )
     assert written["targets"]["age"]["metrics"]["mae"]["value"] == pytest.approx(1 / 8)
     assert set(written["targets"]["diet"]["folds"]) == {"0", "1"}
@@ -124,12 +150,14 @@ def test_what_is_written_is_json_and_the_log_is_short(tmp_path, caplog):
     assert len(caplog.messages) < 25
 
 
-# --- real studies ------------------------------------------------------------------------------------------
+# --- real studies ------------------------------------------------------------------------------
 
 
 def said_of(folder: Path, target: str, columns: Columns, like: str) -> str:
     """What the report says of a model that predicts what the baseline `like` does."""
-    data = DataConfig(table=folder / "table.biom", metadata=folder / "metadata.tsv", rarefy_depth=1000, cv="fold")
+    data = DataConfig(
+        table=folder / "table.biom", metadata=folder / "metadata.tsv", rarefy_depth=1000, cv="fold"
+    )
     study = load_study(data, 200, 0, MetadataColumns([target, "fold"]))
     splits = make_splits(study, data, 0)
     (spec,) = fit_targets(study.metadata, [target], study.table.sample_ids, transform="none").specs
@@ -138,32 +166,40 @@ def said_of(folder: Path, target: str, columns: Columns, like: str) -> str:
     values = {target: predicted} if not spec.labels else {}
     shares = {} if not spec.labels else {target: predicted}
     fold = {name: split.test_fold for split in splits for name in split.held_out}
-    table = PredictionTable(ids, (spec,), values, {}, shares, ("",) * len(ids), tuple(fold[name] for name in ids))
+    table = PredictionTable(
+        ids, (spec,), values, {}, shares, ("",) * len(ids), tuple(fold[name] for name in ids)
+    )
     (result,) = evaluate_targets(table, study.metadata, columns, BaselineSource(study, splits))
     return " ".join(result.sentences)
 
 
 def test_the_report_of_oral_age_says_that_the_median_of_the_study_ties(bench_data: Path) -> None:
-    sentences = said_of(bench_data / "oral-age", "age", Columns(batch="study"), "the study's median")
-    assert (
-        "The model is not shown to do better than the study's median (MAE 4.88 against 4.88; p 1.00, corrected"
-        in sentences
+    sentences = said_of(
+        bench_data / "oral-age", "age", Columns(batch="study"), "the study's median"
     )
+    assert (
+        "The model is not shown to do better than the study's median (MAE 4.88 against 4.88; p "
+        "1.00, corrected"
+    ) in sentences
     assert "Inside a study the model is not seen to do better than that study's mean." in sentences
     assert "--cv study would tell" in sentences
 
 
 def test_the_report_of_ibd_says_that_depth_separates_the_classes(bench_data: Path) -> None:
-    sentences = said_of(bench_data / "ibd", "ibd", Columns(group="host_subject_id"), "richness alone")
+    sentences = said_of(
+        bench_data / "ibd", "ibd", Columns(group="host_subject_id"), "richness alone"
+    )
     assert "Depth alone separates the classes (AUROC 0.98" in sentences
     assert "may have learned that and nothing of the biology" in sentences
 
 
-# --- intervals of whole batches ------------------------------------------------------------------------------
+# --- intervals of whole batches ----------------------------------------------------------------
 
 
 def of_batches(batches: int, seed: int) -> tuple[PredictionTable, Metadata, np.ndarray]:
-    """Ages whose errors are alike within a batch, each batch held out whole; five subjects in each, ten samples."""
+    """Ages whose errors are alike within a batch, each batch held out whole; five subjects in each,
+    ten samples.
+    """
     random = np.random.default_rng(seed)
     batch, subject = np.repeat(np.arange(batches), 10), np.repeat(np.arange(batches * 5), 2)
     truth = random.normal(size=len(batch)) + random.normal(size=batches)[batch]
@@ -171,7 +207,9 @@ def of_batches(batches: int, seed: int) -> tuple[PredictionTable, Metadata, np.n
     texts = {name: tuple(map(str, values)) for name, values in columns.items()}
     ids = tuple(f"s{row}" for row in range(len(batch)))
     kinds = {"age": "numeric", "study": "categorical", "subject": "categorical"}
-    table = PredictionTable(ids, SPECS[:1], {"age": truth * 0}, {}, {}, ("test",) * len(ids), texts["study"])
+    table = PredictionTable(
+        ids, SPECS[:1], {"age": truth * 0}, {}, {}, ("test",) * len(ids), texts["study"]
+    )
     return table, Metadata(ids, texts, kinds), truth
 
 
@@ -186,12 +224,20 @@ def test_intervals_for_new_batches_are_of_whole_batches(caplog):
     assert np.mean(held) == pytest.approx(0.9, abs=0.02)
     table, metadata, _ = of_batches(12, 0)
     assert with_conformal_intervals(table, metadata, Columns("subject", "study"), 0)[1] == {}
-    assert "age: no 90 % intervals, 12 held-out values of study are too few: 20 are needed" in caplog.text
-    assert with_conformal_intervals(table, metadata, Columns("subject", None), 0)[1]["age"].groups == 60
+    assert (
+        "age: no 90 % intervals, 12 held-out values of study are too few: 20 are needed"
+        in caplog.text
+    )
+    assert (
+        with_conformal_intervals(table, metadata, Columns("subject", None), 0)[1]["age"].groups
+        == 60
+    )
 
 
 def test_limits_are_not_below_zero_where_no_value_is(caplog):
-    """Months of age had lower limits of -3; where limits are cut, they hold the same values as before."""
+    """Months of age had lower limits of -3; where limits are cut, they hold the same values as
+    before.
+    """
     draw = np.random.default_rng(0)
     truth = np.abs(draw.normal(size=200))
     ids = tuple(f"s{row}" for row in range(200))
@@ -201,7 +247,9 @@ def test_limits_are_not_below_zero_where_no_value_is(caplog):
         cells = tuple(str(value - shift) for value in truth)
         metadata = Metadata(ids, {"age": cells}, {"age": "numeric"})
         spec = TargetSpec("age", "numeric", bounds=(lowest, 9.0))
-        table = PredictionTable(ids, (spec,), {"age": predicted - shift}, {}, {}, ("",) * 200, ("",) * 200)
+        table = PredictionTable(
+            ids, (spec,), {"age": predicted - shift}, {}, {}, ("",) * 200, ("",) * 200
+        )
         made, fitted = with_conformal_intervals(table, metadata, Columns(), 0)
         assert fitted["age"].bounds == (None if shift or lowest < 0 else (0.0, None))
         return np.asarray(made.limits("age")) + shift

@@ -21,7 +21,9 @@ SAMPLES, ASVS = 90, 30
 
 
 def study() -> tuple[SampleTable, TargetResult]:
-    """Three sites with ASVs of their own; sample 0 is of another site than its label says, sample 1 has few reads."""
+    """Three sites with ASVs of their own; sample 0 is of another site than its label says, sample 1
+    has few reads.
+    """
     draw = np.random.default_rng(0)
     site = np.arange(SAMPLES) % 3
     own = np.where(np.arange(ASVS) % 3 == site[:, None], 20.0, 1.0)
@@ -33,7 +35,9 @@ def study() -> tuple[SampleTable, TargetResult]:
     truth[0] = 1
     predicted = 0.8 * np.eye(3)[site] + 0.2 / 3
     predicted[1] = [0.5, 0.4, 0.1]
-    given = TargetPredictions(ids, truth, predicted, ("gut", "skin", "soil"), batch=np.where(site == 0, "b", "a"))
+    given = TargetPredictions(
+        ids, truth, predicted, ("gut", "skin", "soil"), batch=np.where(site == 0, "b", "a")
+    )
     return table, target_result(Names("site", "run"), given, repeats=5)
 
 
@@ -45,7 +49,11 @@ def test_samples_of_one_site_lie_together():
     same = (site[:, None] == site)[2:, 2:]
     assert distances[2:, 2:][same].max() < distances[2:, 2:][~same].min()
     figures = sample_figures(result, around)
-    assert [figure.name for figure in figures] == ["samples-by-truth", "samples-by-error", "samples-by-group"]
+    assert [figure.name for figure in figures] == [
+        "samples-by-truth",
+        "samples-by-error",
+        "samples-by-group",
+    ]
     for figure in figures:
         assert figure.svg.count("data-tip=") == SAMPLES
     assert 'data-tip="s0: skin"' in figures[0].svg
@@ -58,8 +66,12 @@ def test_fifths_of_values_that_are_nearly_alike_have_names_of_their_own():
     assert len(set(names)) == len(colours) == len(set(colours.values())) == 5
     _, colours = samples._fifths(np.arange(11.0))
     assert [*colours] == [
-        "0.00 to below 2.00", "2.00 to below 4.00", "4.00 to below 6.00", "6.00 to below 8.00", "8.00 to 10.0"
-    ]  # fmt: skip
+        "0.00 to below 2.00",
+        "2.00 to below 4.00",
+        "4.00 to below 6.00",
+        "6.00 to below 8.00",
+        "8.00 to 10.0",
+    ]
 
 
 def test_the_worst_samples_say_what_may_be_odd():
@@ -72,7 +84,11 @@ def test_the_worst_samples_say_what_may_be_odd():
     assert "few ASVs (1)" in reasons["s1"]
     assert "unlike all others" in reasons["s1"]
     assert "-" in reasons.values(), "most are not odd"
-    page = report_html(ReportData("aam train", {}, {}, {}, (result,), around=surroundings(table, [result.predictions])))
+    page = report_html(
+        ReportData(
+            "aam train", {}, {}, {}, (result,), around=surroundings(table, [result.predictions])
+        )
+    )
     assert "The samples, coloured by site" in page
     assert "what may be odd" in page
 
@@ -98,7 +114,10 @@ def test_the_ordination_is_bounded_and_keeps_the_worst(monkeypatch):
     assert len(around.sample_ids) == 30
     assert around.total == SAMPLES
     assert {row[0] for row in error_tables(result)[0].rows} <= set(around.sample_ids)
-    why = "Drawn are 30 of 90 samples: those predicted worst and a random part of the others, since distances"
+    why = (
+        "Drawn are 30 of 90 samples: those predicted worst and a random part of the others, "
+        "since distances"
+    )
     assert why in sample_figures(result, around)[0].caption
     assert surroundings(table, [result.predictions.at(np.arange(5))]) is None
 
@@ -111,14 +130,21 @@ def test_known_words_say_what_they_mean_and_others_do_not():
 
 
 def test_levels_of_the_metadata_where_a_class_is_missed_are_found_and_chance_is_not():
-    """Gut samples of winter are called skin; twenty columns of noise, an id, and a copy of season say nothing more."""
+    """Gut samples of winter are called skin; twenty columns of noise, an id, and a copy of season
+    say nothing more.
+    """
     random = np.random.default_rng(1)
     count = 240
-    truth, season = np.arange(count) % 2, np.array(["winter", "spring", "fall"])[np.arange(count) // 2 % 3]
+    truth, season = (
+        np.arange(count) % 2,
+        np.array(["winter", "spring", "fall"])[np.arange(count) // 2 % 3],
+    )
     missed = (truth == 0) & (season == "winter")
     right = np.clip(random.normal(0.8, 0.1, count), 0.55, 1)
     probability = np.where(missed, 0.3, right)
-    predicted = np.where(np.arange(2) == truth[:, None], probability[:, None], 1 - probability[:, None])
+    predicted = np.where(
+        np.arange(2) == truth[:, None], probability[:, None], 1 - probability[:, None]
+    )
     given = predictions_of(truth, predicted, ("gut", "skin"), groups=np.arange(count) // 4)
     noise = {f"noise{at}": random.integers(4, size=count).astype(str) for at in range(20)}
     levels = {"season": season, "same": np.char.upper(season), **noise}
@@ -133,9 +159,14 @@ def test_levels_of_the_metadata_where_a_class_is_missed_are_found_and_chance_is_
     assert table.rows[0][:3] == ("gut, season: winter", "0 of 40", "80 of 80")
     page = report_html(ReportData("aam train", {}, {}, {}, (result,)))
     assert "Errors are larger for gut, season: winter (0 of 40 right, elsewhere 80 of 80)" in page
-    good = replace(given, predicted=np.where(np.arange(2) == truth[:, None], right[:, None], 1 - right[:, None]))
+    good = replace(
+        given,
+        predicted=np.where(np.arange(2) == truth[:, None], right[:, None], 1 - right[:, None]),
+    )
     even = target_result(Names("site"), good, parts=noise, repeats=5)
     assert not [one for one in worse_levels(even)[1] if one.stands_out]
     assert "160 tested" in error_tables(even)[-1].title
     alike = replace(given, fold=np.unique(season, return_inverse=True)[1])
-    assert worse_levels(target_result(Names("site"), alike, parts={"season": season}, repeats=5)) == (0, [])
+    assert worse_levels(
+        target_result(Names("site"), alike, parts={"season": season}, repeats=5)
+    ) == (0, [])

@@ -20,17 +20,26 @@ HOSTILE = "a b'c\"d\na[$(touch x)]`y`;*\\"
 
 @pytest.fixture
 def bash(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs a line of bash after the functions of a script; WORK is the folder local, OUT is the folder shared."""
+    """Runs a line of bash after the functions of a script; WORK is the folder local, OUT is the
+    folder shared.
+    """
     text = (ROOT / "slurm" / "pretrain_node.sh").read_text()
     functions = text[text.index("log() {") : text.index("watch_run() {")]
     (tmp_path / "local" / "run").mkdir(parents=True)
     (tmp_path / "shared").mkdir()
-    head = f"set -uo pipefail; WORK={tmp_path}/local OUT={tmp_path}/shared FILE= RESERVE=0 SLURM_JOB_ID=7\n"
+    head = (
+        f"set -uo pipefail; WORK={tmp_path}/local OUT={tmp_path}/shared FILE= RESERVE=0 "
+        "SLURM_JOB_ID=7\n"
+    )
     (tmp_path / "functions").write_text(head + functions)
 
-    def run(words: str, *arguments: object, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
+    def run(
+        words: str, *arguments: object, path: str = os.environ["PATH"]
+    ) -> subprocess.CompletedProcess[str]:
         command = ["bash", "-c", f". ./functions; {words}", "bash", *map(str, arguments)]
-        return subprocess.run(command, cwd=tmp_path, env={"PATH": path}, capture_output=True, text=True)
+        return subprocess.run(
+            command, cwd=tmp_path, env={"PATH": path}, capture_output=True, text=True
+        )
 
     return run
 
@@ -38,7 +47,9 @@ def bash(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 @pytest.fixture
 def other_cp(tmp_path: Path) -> Callable[[str], str]:
     """Puts another `cp` first on the path, and returns that path."""
-    return lambda text: f"{write_program(tmp_path / 'tools' / 'cp', text).parent}:{os.environ['PATH']}"
+    return lambda text: (
+        f"{write_program(tmp_path / 'tools' / 'cp', text).parent}:{os.environ['PATH']}"
+    )
 
 
 def write(folder: Path, **files: str) -> None:
@@ -60,7 +71,11 @@ def test_stage_out(bash, tmp_path):
     write(shared / "checkpoints" / ".partial-6-step-0", tensors="incomplete")
     done = bash("stage_out")
     assert (done.returncode, done.stderr) == (0, "")
-    whole = {f"checkpoints/{step}/{name}" for step in ("step-1", "step-2") for name in ("manifest.json", "tensors")}
+    whole = {
+        f"checkpoints/{step}/{name}"
+        for step in ("step-1", "step-2")
+        for name in ("manifest.json", "tensors")
+    }
     assert names(shared) == {*whole, "run.json", "metrics.jsonl", HOSTILE}
     # The run finishes: it removes its checkpoints and writes its model and metrics.json.
     before = (shared / "run.json").stat().st_mtime_ns, (shared / "run.json").stat().st_ino
@@ -80,7 +95,9 @@ def test_stage_out(bash, tmp_path):
 
 
 def test_metrics_json_comes_last_and_nothing_is_removed_before(bash, other_cp, tmp_path):
-    """When a model cannot be copied, shared storage keeps the checkpoint, and the run does not look finished."""
+    """When a model cannot be copied, shared storage keeps the checkpoint, and the run does not look
+    finished.
+    """
     run, shared = tmp_path / "local" / "run", tmp_path / "shared"
     write(shared / "checkpoints" / "step-1", **{"manifest.json": "1", "tensors": "1"})
     write(run / "model", **{"manifest.json": "m", "weights": "w"})
@@ -89,14 +106,20 @@ def test_metrics_json_comes_last_and_nothing_is_removed_before(bash, other_cp, t
     done = bash("stage_out", path=path)
     assert done.returncode == 1
     assert "shared/model could not be written" in done.stderr
-    assert names(shared) == {"checkpoints/step-1/manifest.json", "checkpoints/step-1/tensors", "run.json"}
+    assert names(shared) == {
+        "checkpoints/step-1/manifest.json",
+        "checkpoints/step-1/tensors",
+        "run.json",
+    }
 
 
 def test_a_kill_during_a_copy_leaves_nothing_incomplete(bash, other_cp, tmp_path):
     run, shared = tmp_path / "local" / "run", tmp_path / "shared"
     write(run / "checkpoints" / "step-1", **{"manifest.json": "1", "tensors": "x" * 1000})
     command = ["bash", "-c", f". {tmp_path}/functions; stage_out"]
-    environment = {"PATH": other_cp('mkdir "$3"; echo incomplete > "$3/tensors"; touch here; sleep 60')}
+    environment = {
+        "PATH": other_cp('mkdir "$3"; echo incomplete > "$3/tensors"; touch here; sleep 60')
+    }
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True)
     while not (run / "here").exists():
         assert process.poll() is None
@@ -127,7 +150,9 @@ def test_stage_in(bash, tmp_path):
     assert "exists already" in bash(words, source).stdout
     (source / "model" / "weights").write_text("longer")
     assert "sha256" in bash(words, source).stdout
-    assert (tmp_path / "local" / "in" / "model" / "pre" / "model" / "weights").read_text() == "longer"
+    assert (
+        tmp_path / "local" / "in" / "model" / "pre" / "model" / "weights"
+    ).read_text() == "longer"
     assert "is missing or may not be read" in bash(words, tmp_path / "nothing").stderr
     assert bash('check_space "$WORK" 0 "$1"', source).returncode == 0
     assert not (tmp_path / "x").exists(), "no part of a name is executed"
@@ -166,7 +191,9 @@ def test_pages_of_copied_files_are_dropped(bash, tmp_path):
 
     def cached(path: Path) -> int:
         done = subprocess.run(
-            ["fincore", "--bytes", "--noheadings", "--output=RES", path], capture_output=True, text=True
+            ["fincore", "--bytes", "--noheadings", "--output=RES", path],
+            capture_output=True,
+            text=True,
         )
         return int(done.stdout or 0)
 
@@ -177,13 +204,20 @@ def test_pages_of_copied_files_are_dropped(bash, tmp_path):
 
 
 @pytest.mark.parametrize(("gpu", "status", "called"), [(False, 0, False), (True, 7, True)])
-def test_the_first_step_of_a_job_makes_a_tensor_on_nodes_with_a_gpu(bash, tmp_path, gpu, status, called):
+def test_the_first_step_of_a_job_makes_a_tensor_on_nodes_with_a_gpu(
+    bash, tmp_path, gpu, status, called
+):
     (tmp_path / "containers").mkdir()
     (tmp_path / "containers" / "run").write_text('echo "$@" >called; exit 7\n')
     (tmp_path / "device").write_text("")
     devices = tmp_path / ("device" if gpu else "nothing")
-    done = bash(f"GPUS='/dev/nothing {devices}' AAM={tmp_path} PYTHON=bash IMAGE=image ENTER=(--nv); first_tensor")
+    done = bash(
+        f"GPUS='/dev/nothing {devices}' AAM={tmp_path} PYTHON=bash IMAGE=image ENTER=(--nv); "
+        "first_tensor"
+    )
     assert done.returncode == status
     assert (tmp_path / "local" / "called").exists() == called
     if called:
-        assert (tmp_path / "local" / "called").read_text() == "--nv image python -m aam.device.allocation\n"
+        assert (
+            tmp_path / "local" / "called"
+        ).read_text() == "--nv image python -m aam.device.allocation\n"

@@ -46,7 +46,10 @@ def generate() -> Callable[[list[str]], int]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", ["", *sys.path])
         exec(
-            compile(program.read_text(), module.__dict__.setdefault("__file__", str(program)), "exec"), module.__dict__
+            compile(
+                program.read_text(), module.__dict__.setdefault("__file__", str(program)), "exec"
+            ),
+            module.__dict__,
         )
 
     def run(words: list[str]) -> int:
@@ -63,7 +66,9 @@ def generate() -> Callable[[list[str]], int]:
 
 
 @pytest.fixture
-def login(tmp_path: Path, shared: Path, generate: Callable[[list[str]], int]) -> Callable[..., Done]:
+def login(
+    tmp_path: Path, shared: Path, generate: Callable[[list[str]], int]
+) -> Callable[..., Done]:
     """Runs slurm/generate where PATH holds make, python3, singularity and sbatch and nothing else.
 
     It runs in this process, or as a process of its own: `python3 slurm/generate`, or through make.
@@ -76,14 +81,25 @@ def login(tmp_path: Path, shared: Path, generate: Callable[[list[str]], int]) ->
         write_program(path / name, f'echo "$@" >>{tmp_path}/calls\necho 4711')
     for name in ("table.biom", "tree.nwk", "image.sif"):
         (tmp_path / name).write_text("x" * 2000)
-    variables = {"PATH": str(path), "HOME": str(tmp_path / "home"), "LANG": "C.UTF-8", "AAM_SITE_SHARED": str(shared)}
+    variables = {
+        "PATH": str(path),
+        "HOME": str(tmp_path / "home"),
+        "LANG": "C.UTF-8",
+        "AAM_SITE_SHARED": str(shared),
+    }
     variables |= {"AAM_SITE_IMAGE": str(tmp_path / "image.sif")}
 
     def run(*words: object, status: int = 0, program: str = "", **more: str) -> Done:
         environment = {**variables, "PWD": str(ROOT), **more}
         if program:
-            command = [str(path / program), *(["slurm/generate"] if program == "python3" else []), *map(str, words)]
-            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+            command = [
+                str(path / program),
+                *(["slurm/generate"] if program == "python3" else []),
+                *map(str, words),
+            ]
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, capture_output=True, text=True
+            )
         else:
             before, out, err = dict(os.environ), io.StringIO(), io.StringIO()
             os.environ.clear()
@@ -106,7 +122,9 @@ def of_table(login: Callable[..., Done], tmp_path: Path) -> Callable[..., Done]:
     """Runs slurm/generate for a job that reads table.biom; `more` is for aam."""
 
     def run(job: str, *words: object, more: tuple[object, ...] = (), **options) -> Done:
-        return login(job, "--data", tmp_path, *words, "--", "--table", "table.biom", *more, **options)
+        return login(
+            job, "--data", tmp_path, *words, "--", "--table", "table.biom", *more, **options
+        )
 
     return run
 
@@ -115,7 +133,9 @@ def of_table(login: Callable[..., Done], tmp_path: Path) -> Callable[..., Done]:
 def pretrain(of_table: Callable[..., Done]) -> Callable[..., str]:
     """The script of a pretraining job."""
 
-    def write(*words: object, job: str = "pretrain_node", more: tuple[object, ...] = (), **variables: str) -> str:
+    def write(
+        *words: object, job: str = "pretrain_node", more: tuple[object, ...] = (), **variables: str
+    ) -> str:
         return of_table(job, *words, more=("--tree", "tree.nwk", *more), **variables).stdout
 
     return write
@@ -131,9 +151,21 @@ def user_file(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["cosmos", "generic"])
 def test_committed_scripts_are_the_generators_output(name, tmp_path):
-    variables = {f"AAM_SITE_{key}": value for key, value in GENERIC.items()} if name == "generic" else {}
-    command = [sys.executable, ROOT / "slurm" / "generate", "examples", "--site", name, "--output", tmp_path]
-    subprocess.run(list(map(str, command)), env={"PATH": os.environ["PATH"], **variables}, check=True)
+    variables = (
+        {f"AAM_SITE_{key}": value for key, value in GENERIC.items()} if name == "generic" else {}
+    )
+    command = [
+        sys.executable,
+        ROOT / "slurm" / "generate",
+        "examples",
+        "--site",
+        name,
+        "--output",
+        tmp_path,
+    ]
+    subprocess.run(
+        list(map(str, command)), env={"PATH": os.environ["PATH"], **variables}, check=True
+    )
     golden = ROOT / ("slurm" if name == "cosmos" else "tests/golden/slurm")
     committed = {path.name: path.read_text() for path in golden.glob("*.sh")}
     assert len(committed) == (8 if name == "cosmos" else 1)
@@ -147,13 +179,22 @@ def test_every_file_that_a_command_reads_is_staged():
     known = {*options.INPUTS, *options.OUTPUTS, *options.RESERVED}
     for command in options.COMMANDS:
         types = options.options_of(command, "")
-        assert {name for name, kind in types.items() if "Path" in kind and not name.startswith("--no-")} <= known
+        assert {
+            name for name, kind in types.items() if "Path" in kind and not name.startswith("--no-")
+        } <= known
 
 
 def test_names_that_are_no_files_are_not_staged(of_table, tmp_path):
     for name in ("table.biom", "other.biom"):
         (tmp_path / name).touch()
-    words = ("--metadata", "metadata.tsv", "--metadata-column", "age", "--pretrained-encoder", "16s-v4")
+    words = (
+        "--metadata",
+        "metadata.tsv",
+        "--metadata-column",
+        "age",
+        "--pretrained-encoder",
+        "16s-v4",
+    )
     text = of_table("train", more=words).stdout
     assert "--pretrained-encoder 16s-v4\n" in text
     assert "in/pretrained-encoder" not in text
@@ -187,12 +228,20 @@ def test_a_value_for_sbatch_is_one_word(of_table, word):
 
 
 def test_make_shows_what_it_submits(login, tmp_path, shared):
-    variables = {"TABLE": str(tmp_path / "table.biom"), "TREE": str(tmp_path / "tree.nwk"), "OUT": "pre"}
+    variables = {
+        "TABLE": str(tmp_path / "table.biom"),
+        "TREE": str(tmp_path / "tree.nwk"),
+        "OUT": "pre",
+    }
     done = login("pretrain-node", program="make", **variables)
     assert "#SBATCH --nodes=1" in done.stderr
     assert done.stdout.strip() == "4711"
-    assert (tmp_path / "calls").read_text().split()[-1] == str(shared / "pre" / "slurm" / "pretrain_node.sh")
-    done = login("pretrain-multi", "SUBMIT=0", program="make", **variables, NODES="3", TIME="4:00:00")
+    assert (tmp_path / "calls").read_text().split()[-1] == str(
+        shared / "pre" / "slurm" / "pretrain_node.sh"
+    )
+    done = login(
+        "pretrain-multi", "SUBMIT=0", program="make", **variables, NODES="3", TIME="4:00:00"
+    )
     assert "#SBATCH --nodes=3" in done.stdout
     assert "#SBATCH --time=04:00:00" in done.stdout
     assert len((tmp_path / "calls").read_text().splitlines()) == 1
@@ -200,7 +249,10 @@ def test_make_shows_what_it_submits(login, tmp_path, shared):
 
 def test_the_message_for_a_missing_table_shows_a_whole_command(login):
     done = login("pretrain-node", program="make", status=2)
-    assert "--table: is missing; for example: make pretrain-node TABLE=table.biom TREE=tree.nwk" in done.stderr
+    assert (
+        "--table: is missing; for example: make pretrain-node TABLE=table.biom TREE=tree.nwk"
+        in done.stderr
+    )
 
 
 def test_a_dry_run_shows_a_script_anywhere_and_a_submission_is_refused(login, tmp_path):
@@ -252,7 +304,9 @@ def test_none_is_an_answer(pretrain):
     text = pretrain("--site", "generic", **variables)
     assert "--account" not in text.partition("set -uo")[0]
     assert "--gres" not in text
-    text = pretrain("--site", "generic", **{**variables, "AAM_SITE_ACCOUNT": "lab", "AAM_SITE_GRES": "gpu:4"})
+    text = pretrain(
+        "--site", "generic", **{**variables, "AAM_SITE_ACCOUNT": "lab", "AAM_SITE_GRES": "gpu:4"}
+    )
     assert "#SBATCH --account=lab\n" in text
     assert "#SBATCH --gres=gpu:4\n" in text
 
@@ -273,7 +327,12 @@ PUBLIC_SITES = {
         "#SBATCH --cpus-per-task=32",
         ".venv/bin/python -m aam pretrain",
     ],
-    "cosmos-tpx": ["#SBATCH --reservation=tpx", "#SBATCH --ntasks-per-node=12", "--cpus-per-task=16", "0xff00000000"],
+    "cosmos-tpx": [
+        "#SBATCH --reservation=tpx",
+        "#SBATCH --ntasks-per-node=12",
+        "--cpus-per-task=16",
+        "0xff00000000",
+    ],
 }
 
 
@@ -284,9 +343,13 @@ def test_scripts_for_other_sites(pretrain, name, tmp_path):
         assert part in text
     (tmp_path / "job.sh").write_text(text)
     subprocess.run(["bash", "-n", tmp_path / "job.sh"], check=True)
-    profile = site.load_site(name, {"account": "a", "shared": "/s/{user}"}, {"XDG_CONFIG_HOME": os.devnull})
+    profile = site.load_site(
+        name, {"account": "a", "shared": "/s/{user}"}, {"XDG_CONFIG_HOME": os.devnull}
+    )
     assert not profile.cpu_sets or len(set(profile.cpu_sets)) == profile.devices_per_node
-    assert ("--gpus-per-node=" in " ".join(script.srun_words(profile, ""))) == bool(profile.gpus_per_node)
+    assert ("--gpus-per-node=" in " ".join(script.srun_words(profile, ""))) == bool(
+        profile.gpus_per_node
+    )
     text = pretrain("--site", name, "--gres", "gpu:2", AAM_SITE_ACCOUNT="project_1")
     assert "#SBATCH --gres=gpu:2" in text
     assert "--gpus-per-node" not in text, "one request for GPUs, not two"
@@ -294,9 +357,14 @@ def test_scripts_for_other_sites(pretrain, name, tmp_path):
 
 @pytest.mark.parametrize(("mode", "parts"), [("SPX", 1), ("TPX", 3), ("CPX", 6)])
 def test_each_part_of_a_divided_apu_gets_a_rank_and_cores_of_its_own(pretrain, mode, parts):
-    """A node of Cosmos in each mode of its four APUs, by variables; rank N of a node takes its device N."""
+    """A node of Cosmos in each mode of its four APUs, by variables; rank N of a node takes its
+    device N.
+    """
     cores = 24 // parts
-    sets = [f"{first}-{first + cores - 1},{first + 96}-{first + 95 + cores}" for first in range(0, 96, cores)]
+    sets = [
+        f"{first}-{first + cores - 1},{first + 96}-{first + 95 + cores}"
+        for first in range(0, 96, cores)
+    ]
     variables = {"DEVICES_PER_NODE": 4 * parts, "CPUS_PER_DEVICE": 2 * cores, "THREADS": cores}
     variables |= {"CPU_SETS": ";".join(sets)}
     text = pretrain(**{f"AAM_SITE_{key}": str(value) for key, value in variables.items()})
@@ -310,33 +378,56 @@ def test_each_part_of_a_divided_apu_gets_a_rank_and_cores_of_its_own(pretrain, m
     assert all(mask.bit_count() == 2 * cores for mask in masks)
     if mode == "TPX":
         named = pretrain("--site", "cosmos-tpx")
-        assert re.findall(r"mask_cpu:(\S+)", named) == re.findall(r"mask_cpu:(\S+)", text), "the profile says the same"
-    assert "VISIBLE_DEVICES=" not in text, "SLURM's own list of devices holds for all ranks of a node"
+        assert re.findall(r"mask_cpu:(\S+)", named) == re.findall(r"mask_cpu:(\S+)", text), (
+            "the profile says the same"
+        )
+    assert "VISIBLE_DEVICES=" not in text, (
+        "SLURM's own list of devices holds for all ranks of a node"
+    )
 
 
 def test_cores_for_other_devices_than_a_node_has_are_refused(of_table):
-    message = of_table("pretrain_node", "--site", "cosmos", status=2, AAM_SITE_DEVICES_PER_NODE="24").stderr
-    assert "cpu_sets: has 4 sets for devices_per_node = 24, expected one for each device, or []" in message
+    message = of_table(
+        "pretrain_node", "--site", "cosmos", status=2, AAM_SITE_DEVICES_PER_NODE="24"
+    ).stderr
+    assert (
+        "cpu_sets: has 4 sets for devices_per_node = 24, expected one for each device, or []"
+        in message
+    )
     assert "AAM_SITE_CPU_SETS=" in message
 
 
 def test_account_and_storage_of_other_sites_are_asked_for(login, tmp_path):
     words = ("--", "--table", tmp_path / "table.biom")
     for name in ("lumi-g", "perlmutter"):
-        message = login("pretrain_node", "--site", name, *words, status=2, AAM_SITE_SHARED="").stderr
+        message = login(
+            "pretrain_node", "--site", name, *words, status=2, AAM_SITE_SHARED=""
+        ).stderr
         assert "account: is not set" in message
         assert "shared: is" in message
 
 
 def test_wrong_variables_of_make(login, tmp_path):
-    more = {"COLUMN": "it's age", "NODES": "²", "SUBMIT": "no", "ARGS": "'", "TABLE": str(tmp_path / "table.biom")}
+    more = {
+        "COLUMN": "it's age",
+        "NODES": "²",
+        "SUBMIT": "no",
+        "ARGS": "'",
+        "TABLE": str(tmp_path / "table.biom"),
+    }
     message = login("train", program="make", status=2, **more).stderr
-    for part in ("COLUMN=it's age: a quote or backslash is not closed", "NODES=²: expected a number"):
+    for part in (
+        "COLUMN=it's age: a quote or backslash is not closed",
+        "NODES=²: expected a number",
+    ):
         assert part in message
     for part in ("SUBMIT=no: expected 0", "ARGS=': "):
         assert part in message
     assert "Traceback" not in message
-    assert "--nodes 0: expected 1 or more" in login("pretrain-multi", program="make", status=2, NODES="0").stderr
+    assert (
+        "--nodes 0: expected 1 or more"
+        in login("pretrain-multi", program="make", status=2, NODES="0").stderr
+    )
     (tmp_path / "metadata.tsv").write_text("x")
     more |= {"COLUMN": 'it\\\'s "my age"', "NODES": "", "SUBMIT": "", "ARGS": ""}
     more |= {"METADATA": str(tmp_path / "metadata.tsv")}
@@ -354,10 +445,35 @@ def test_numbers_that_are_too_low(of_table, number):
 
 
 def test_all_problems_are_in_one_message(login, tmp_path):
-    words = ["pretrain_multi", "--nodes", "5", "--time", "25:00:00", "--devices", "9", "--image", "no.sif"]
-    words += ["--data", tmp_path, "--", "--table", "no.biom", "--output-dir", "/elsewhere", "--overwrite"]
+    words = [
+        "pretrain_multi",
+        "--nodes",
+        "5",
+        "--time",
+        "25:00:00",
+        "--devices",
+        "9",
+        "--image",
+        "no.sif",
+    ]
+    words += [
+        "--data",
+        tmp_path,
+        "--",
+        "--table",
+        "no.biom",
+        "--output-dir",
+        "/elsewhere",
+        "--overwrite",
+    ]
     message = login(*words, status=2).stderr
-    for part in ("at most 4", "25 h is more than the 24 h", "--devices 9", "no.sif is missing", "no.biom is missing"):
+    for part in (
+        "at most 4",
+        "25 h is more than the 24 h",
+        "--devices 9",
+        "no.sif is missing",
+        "no.biom is missing",
+    ):
         assert part in message
     assert "/elsewhere is not below" in message
     assert "--overwrite: a job never writes over anything" in message
@@ -384,12 +500,23 @@ def test_hostile_names_are_quoted(login, tmp_path):
     table = tmp_path / HOSTILE
     table.write_text("x")
     words = (f"--table={table}", "--group-column", HOSTILE, "--output-dir", "pre")
-    text = login("pretrain_node", "--data", HOSTILE, "--", *words, PATH=f"{tmp_path}/login:{os.environ['PATH']}").stdout
+    text = login(
+        "pretrain_node",
+        "--data",
+        HOSTILE,
+        "--",
+        *words,
+        PATH=f"{tmp_path}/login:{os.environ['PATH']}",
+    ).stdout
     head, _, rest = text.partition("set -uo pipefail")
-    assert all(line.startswith("#") for line in head.strip().splitlines()), "the header stays a comment"
+    assert all(line.startswith("#") for line in head.strip().splitlines()), (
+        "the header stays a comment"
+    )
     facts = rest.partition("export AAM_SHARED")[0]
     show = 'printf "%s\\0" "${SOURCES[@]}" "${TARGETS[@]}" "${COMMAND[@]}"'
-    done = subprocess.run(["bash", "-uc", facts + show], cwd=tmp_path, env={"SLURM_JOB_ID": "7"}, capture_output=True)
+    done = subprocess.run(
+        ["bash", "-uc", facts + show], cwd=tmp_path, env={"SLURM_JOB_ID": "7"}, capture_output=True
+    )
     words = done.stdout.decode().split("\0")
     assert words[:2] == [str(table), f"table/{HOSTILE}"]
     assert words[words.index("--table") + 1] == f"in/table/{HOSTILE}"
@@ -399,27 +526,45 @@ def test_hostile_names_are_quoted(login, tmp_path):
 
 def test_a_matrix_in_parts_is_an_array(login, tmp_path, shared):
     words = ["unifrac", "--site", "cosmos", "--data", tmp_path, "--stripes", 3]
-    study = ["--", "--table", "table.biom", "--tree", "tree.nwk", "--unifrac-metric", "weighted", "--output", "d/m.h5"]
+    study = [
+        "--",
+        "--table",
+        "table.biom",
+        "--tree",
+        "tree.nwk",
+        "--unifrac-metric",
+        "weighted",
+        "--output",
+        "d/m.h5",
+    ]
     text = login(*words, *study).stdout
     assert "#SBATCH --array=1-3" in text
     assert "3 parts of a matrix" in text
     (element,) = re.findall(r"^FILE=m-.*\nCOMMAND=.*$", text, re.MULTILINE)
     (command,) = re.findall(r"^COMMAND=\(\n.*?^\)", text, re.MULTILINE | re.DOTALL)
     shell = f'SLURM_ARRAY_TASK_ID=2\n{command}\n{element}\nprintf "%s\\n" "${{COMMAND[@]}}" "$FILE"'
-    printed = subprocess.run(["bash", "-euc", shell], capture_output=True, text=True, check=True).stdout.splitlines()
+    printed = subprocess.run(
+        ["bash", "-euc", shell], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     assert printed[-5:] == ["--stripe", "2/3", "--output", "run/m-2.h5", "m-2.h5"]
     assert printed.count("--output") == 1
     refused = login(*words, *study[:-1], "d/m.npy", status=2).stderr
     assert "parts of a matrix are .h5 files" in refused
     assert "--stripes 3: expected" in login("predict", *words[1:], *study[:3], status=2).stderr
-    assert "each element of an array computes its own" in login(*words, *study, "--stripe", "1/2", status=2).stderr
+    assert (
+        "each element of an array computes its own"
+        in login(*words, *study, "--stripe", "1/2", status=2).stderr
+    )
 
 
 def test_the_losses_of_columns_are_not_a_file(of_table, tmp_path):
     (tmp_path / "metadata.tsv").write_text("sample-id\tph\ns1\t7\n")
     words = ("--metadata", "metadata.tsv", "--metadata-column", "ph", "--loss-config")
     for losses in ("ph=mse", '{"ph": "mse"}'):
-        assert f"    --loss-config {shlex.quote(losses)}\n" in of_table("train", more=(*words, losses)).stdout
+        assert (
+            f"    --loss-config {shlex.quote(losses)}\n"
+            in of_table("train", more=(*words, losses)).stdout
+        )
 
 
 def test_later_layers_of_a_site_win(pretrain, user_file):
@@ -430,7 +575,9 @@ def test_later_layers_of_a_site_win(pretrain, user_file):
 
 
 def test_missing_values_of_a_site_are_named(login, user_file, tmp_path):
-    message = login("pretrain_node", "--site", "generic", "--", "--table", tmp_path / "table.biom", status=2).stderr
+    message = login(
+        "pretrain_node", "--site", "generic", "--", "--table", tmp_path / "table.biom", status=2
+    ).stderr
     for name in ("partition", "account", "gres", "local", "max_hours", "max_nodes"):
         assert f"{name}: is not set, and generic needs it" in message
         assert f"AAM_SITE_{name.upper()}=" in message
@@ -442,7 +589,10 @@ def test_missing_values_of_a_site_are_named(login, user_file, tmp_path):
     user_file.write_text("parttition = 'x'\n")
     assert "parttition is not a key of a site" in login("stage", "--", status=2).stderr
     user_file.write_text("max_nodes = 'many'\n")
-    assert "max_nodes is 'many', expected a whole number from 0 to 100000" in login("stage", "--", status=2).stderr
+    assert (
+        "max_nodes is 'many', expected a whole number from 0 to 100000"
+        in login("stage", "--", status=2).stderr
+    )
 
 
 WRONG_VALUES = {
@@ -472,7 +622,9 @@ WRONG_VALUES = {
 }
 
 
-@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in WRONG_VALUES.items() for value in values])
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, value) for key, values in WRONG_VALUES.items() for value in values]
+)
 def test_wrong_values_in_a_file_of_a_site(tmp_path, key, value):
     user_file = tmp_path / "aam" / "site.toml"
     user_file.parent.mkdir()
@@ -494,7 +646,10 @@ def test_unreadable_files_of_sites(login, user_file, tmp_path):
     assert f"{tmp_path}/other.toml: " in message
     user_file.unlink()
     (tmp_path / "other.toml").write_text("site = 1\n")
-    assert "expected an absolute path" in login("stage", "--site", tmp_path / "other.toml", "--", status=2).stderr
+    assert (
+        "expected an absolute path"
+        in login("stage", "--site", tmp_path / "other.toml", "--", status=2).stderr
+    )
 
 
 @pytest.mark.parametrize("name", ["shared", "local"])
@@ -524,12 +679,21 @@ def test_the_warning_leaves_time_for_a_checkpoint(pretrain, shared):
     (shared / "big" / "run.json").write_text("{}")
     with (state / "tensors").open("wb") as file:
         file.truncate(2_000_000_000)
-    assert seconds(pretrain(more=("--output-dir", "big"), AAM_SITE_SHARED_MB_PER_SECOND="20")) == 540
+    assert (
+        seconds(pretrain(more=("--output-dir", "big"), AAM_SITE_SHARED_MB_PER_SECOND="20")) == 540
+    )
 
 
 @pytest.mark.parametrize(
     ("time", "seconds"),
-    [("90", 5400), ("2:30", 150), ("1:00:00", 3600), ("1-0", 86400), ("1-2:30", 95400), ("0-0:0:121", 121)],
+    [
+        ("90", 5400),
+        ("2:30", 150),
+        ("1:00:00", 3600),
+        ("1-0", 86400),
+        ("1-2:30", 95400),
+        ("0-0:0:121", 121),
+    ],
 )
 def test_times(time, seconds):
     assert checks.parse_time(time) == seconds
@@ -542,7 +706,9 @@ def test_the_commit_is_read_without_git():
 
 def test_folds_are_read_like_aam(tmp_path):
     path = tmp_path / "metadata.tsv"
-    path.write_text("sample-id\tfold\n#q2:types\tcategorical\ns1\t10\ns2\t2\n# comment\ns3\t\ns4\t10\n")
+    path.write_text(
+        "sample-id\tfold\n#q2:types\tcategorical\ns1\t10\ns2\t2\n# comment\ns3\t\ns4\t10\n"
+    )
     assert workflow.read_folds(path, "fold") == ("10", "2")
     with pytest.raises(InputError, match="no such column"):
         workflow.read_folds(path, "nothing")
@@ -556,7 +722,9 @@ def workflow_of(of_table: Callable[..., Done], tmp_path: Path) -> Callable[..., 
     """Runs slurm/generate for a workflow of two folds, with the sections of its jobs."""
     (tmp_path / "metadata.tsv").write_text("sample-id\tfold\tage\ns1\t0\t1\ns2\t1\t2\n")
     common = ("--metadata", "metadata.tsv", "--cv", "fold", "--output-dir", "flow")
-    return lambda *sections, words=(), **options: of_table("workflow", *words, more=(*common, *sections), **options)
+    return lambda *sections, words=(), **options: of_table(
+        "workflow", *words, more=(*common, *sections), **options
+    )
 
 
 def test_a_workflow_is_shown_before_anything_is_submitted(workflow_of, login, tmp_path, shared):
@@ -572,7 +740,10 @@ def test_a_workflow_is_shown_before_anything_is_submitted(workflow_of, login, tm
     assert "#SBATCH --array=0-1" in text
     assert "--kill-on-invalid-dep=yes" in calls[1]
     assert "OUT=$OUT/fold-$VALUE" in text
-    assert "--cv COLUMN, --metadata and --output-dir are needed" in login("workflow", "--", status=2).stderr
+    assert (
+        "--cv COLUMN, --metadata and --output-dir are needed"
+        in login("workflow", "--", status=2).stderr
+    )
 
 
 def test_a_workflow_with_an_encoder_does_not_pretrain(workflow_of):
@@ -587,7 +758,12 @@ def test_a_workflow_with_an_encoder_does_not_pretrain(workflow_of):
 def test_seeds_are_an_array(of_table, login, tmp_path):
     seeds = ("--seeds", "3", "14")
     text = of_table("pretrain_single", *seeds, more=("--output-dir", "pre")).stdout
-    for line in ("#SBATCH --array=0-1", "VALUES=(3 14)", "OUT=$OUT/seed-$VALUE", 'COMMAND+=(--seed "$VALUE")'):
+    for line in (
+        "#SBATCH --array=0-1",
+        "VALUES=(3 14)",
+        "OUT=$OUT/seed-$VALUE",
+        'COMMAND+=(--seed "$VALUE")',
+    ):
         assert line + "\n" in text
     variables = {"TABLE": f"{tmp_path}/table.biom", "SEEDS": "3 14", "TREE": f"{tmp_path}/tree.nwk"}
     done = login("pretrain-node", program="make", **variables)
@@ -595,9 +771,16 @@ def test_seeds_are_an_array(of_table, login, tmp_path):
     assert "cost        at most 1 x 12.0 h = 12.0 x 2 elements = 24.0 node-hours" in done.stderr
     wrong = ("--seeds", "3", "3", "x", "--chain", "0")
     message = of_table("pretrain_single", *wrong, more=("--seed", "1"), status=2).stderr
-    for part in ("--seeds 3 3 x: expected different", "--chain 0: expected 1 to 1,000", "--seed: each run of --seeds"):
+    for part in (
+        "--seeds 3 3 x: expected different",
+        "--chain 0: expected 1 to 1,000",
+        "--seed: each run of --seeds",
+    ):
         assert part in message
-    assert "--chain 100000: expected 1 to 1,000 jobs" in of_table("train", "--chain", "100000", status=2).stderr
+    assert (
+        "--chain 100000: expected 1 to 1,000 jobs"
+        in of_table("train", "--chain", "100000", status=2).stderr
+    )
     assert "--seeds, --chain: stage has one job" in of_table("stage", *seeds, status=2).stderr
 
 
@@ -606,22 +789,43 @@ def test_a_chain_is_a_run_of_several_jobs(login, tmp_path, shared):
     done = login("pretrain-node", program="make", **variables)
     assert done.stdout.split() == ["4711"] * 3
     calls = (tmp_path / "calls").read_text().splitlines()
-    assert ["--dependency=afternotok:4711 --kill-on-invalid-dep=yes" in line for line in calls] == [False, True, True]
+    assert ["--dependency=afternotok:4711 --kill-on-invalid-dep=yes" in line for line in calls] == [
+        False,
+        True,
+        True,
+    ]
     assert "MOST_REQUEUES=0\n" in (shared / "long" / "slurm" / "pretrain_node.sh").read_text()
-    assert "CHAIN=x: expected a number" in login("pretrain-node", program="make", status=2, CHAIN="x").stderr
+    assert (
+        "CHAIN=x: expected a number"
+        in login("pretrain-node", program="make", status=2, CHAIN="x").stderr
+    )
 
 
 def test_the_cost_is_said_before_a_job_is_submitted(login, tmp_path, shared):
     """Of a file of aam bench: what the job reads in its time, at best."""
     metadata = tmp_path / "metadata.tsv"
-    metadata.write_text("sample-id\tage\n#q2:types\tnumeric\n" + "".join(f"s{i}\t1\n" for i in range(500)))
-    words = ["train", "--data", tmp_path, "--time", "1:00:00", "--", "--table", "table.biom", "--metadata", metadata]
+    metadata.write_text(
+        "sample-id\tage\n#q2:types\tnumeric\n" + "".join(f"s{i}\t1\n" for i in range(500))
+    )
+    words = [
+        "train",
+        "--data",
+        tmp_path,
+        "--time",
+        "1:00:00",
+        "--",
+        "--table",
+        "table.biom",
+        "--metadata",
+        metadata,
+    ]
     words += ["--metadata-column", "age"]
     done = login(*words)
     assert "# cost        at most 1 x 1.0 h = 1.0 node-hours for each start\n" in done.stderr
     assert (
-        f"speed       not measured: {shared}/profile/bench.json is missing; slurm/generate profile_rocm" in done.stderr
-    )
+        f"speed       not measured: {shared}/profile/bench.json is missing; slurm/generate "
+        "profile_rocm"
+    ) in done.stderr
     bench = shared / "profile" / "bench.json"
     bench.parent.mkdir()
     cases = {"pretrain": {"samples_per_s": {"p50": 250.0}}}
@@ -639,7 +843,10 @@ def test_the_cost_is_said_before_a_job_is_submitted(login, tmp_path, shared):
 
 def test_the_doctor_of_two_nodes(login, shared):
     text = login("doctor", program="make", SUBMIT="0", NODES="2", OUT="check").stdout
-    assert "COMMAND=(\n    aam doctor\n    --threads 24\n    --ranks\n    --output run/ranks.json\n)" in text
+    assert (
+        "COMMAND=(\n    aam doctor\n    --threads 24\n    --ranks\n    --output run/ranks.json\n)"
+        in text
+    )
     assert "srun --nodes=2 --ntasks=8 --ntasks-per-node=4" in text
     assert f"# writes      {shared}/check/ranks.json\n" in text
 
@@ -648,31 +855,54 @@ def test_an_image_older_than_the_model_is_refused(login, tmp_path):
     (tmp_path / "image.sif.json").write_text('{"version": "0.9.2"}')
     model = tmp_path / "model"
     model.mkdir()
-    words = ("predict", "--data", tmp_path, "--submit", "--", "--table", "table.biom", "--model", "model")
+    words = (
+        "predict",
+        "--data",
+        tmp_path,
+        "--submit",
+        "--",
+        "--table",
+        "table.biom",
+        "--model",
+        "model",
+    )
     for version, status in (("0.9.2", 0), ("0.10.0", 2)):
         (model / "model.json").write_text(json.dumps({"version": version}))
         message = login(*words, status=status).stderr
-    assert f"image.sif holds aam 0.9.2, {model} was written by a newer one, 0.10.0: make container-rocm" in message
+    assert (
+        f"image.sif holds aam 0.9.2, {model} was written by a newer one, 0.10.0: make "
+        "container-rocm"
+    ) in message
 
 
 def test_a_command_reaches_a_node_of_the_site():
     cosmos = site.load_site("cosmos", {}, {"XDG_CONFIG_HOME": os.devnull})
     words = script.srun_words(cosmos, "")
     assert words[:1] == ["srun"]
-    assert {"--partition=cluster", "--nodes=1", "--exclusive", "--mem=0", "--time=01:00:00"} <= set(words)
+    assert {"--partition=cluster", "--nodes=1", "--exclusive", "--mem=0", "--time=01:00:00"} <= set(
+        words
+    )
 
 
 def test_a_shell_on_a_node_and_the_jobs_that_ran(login, tmp_path):
     for name in ("srun", "sacct"):
         write_program(tmp_path / "login" / name, f'echo "{name} $@"')
     shown = login("shell-node", "SUBMIT=0", program="make", TIME="0:30:00").stdout
-    named = ("srun --job-name=aam", "--partition=cluster", " --pty ", "--time=0:30:00", "containers/run --engine sing")
+    named = (
+        "srun --job-name=aam",
+        "--partition=cluster",
+        " --pty ",
+        "--time=0:30:00",
+        "containers/run --engine sing",
+    )
     for part in named:
         assert part in shown
     assert shown.endswith(f"{tmp_path}/image.sif bash\n")
     opened = login("shell-node", program="make", TIME="0:30:00").stdout
     assert opened.startswith("srun --job-name=aam")
-    missing = login("shell-node", program="make", status=2, AAM_SITE_IMAGE=str(tmp_path / "no.sif")).stderr
+    missing = login(
+        "shell-node", program="make", status=2, AAM_SITE_IMAGE=str(tmp_path / "no.sif")
+    ).stderr
     assert "no.sif is missing; make container-rocm" in missing
     assert login("shell", "--engine", "none", program="python3").stdout.endswith(" reach bash\n")
     assert "--name=pretrain_single,pretrain_node" in login("jobs", program="make").stdout
@@ -683,7 +913,9 @@ def test_a_shell_on_a_node_and_the_jobs_that_ran(login, tmp_path):
 def test_sbatch_that_refuses(of_table, tmp_path):
     refusals = {
         "no account": "",
-        "invalid partition specified: gpu": "partition 'cluster': this cluster has none of that name",
+        "invalid partition specified: gpu": (
+            "partition 'cluster': this cluster has none of that name"
+        ),
         "Batch job submission failed: Invalid account or account/partition combination specified": "ACCOUNT of make",
         "Invalid qos specification": "AAM_SITE_QOS=...",
         "Invalid generic resource (gres) specification": "no node has them",
@@ -705,17 +937,32 @@ def test_options_that_aam_does_not_have(login, of_table, tmp_path):
     assert "--metadata-column: aam pretrain has no such option" in message
     assert "--trim yes: takes no value" in message
     assert "--lr: expected one value that is not empty" in message
-    words = ["train", "--data", tmp_path, "--", "--table", "table.biom", "--metadata", "metadata.tsv"]
+    words = [
+        "train",
+        "--data",
+        tmp_path,
+        "--",
+        "--table",
+        "table.biom",
+        "--metadata",
+        "metadata.tsv",
+    ]
     words += ["--metadata-column", "ph", "a b", "--no-trim"]
     login(*words, "--random-seed=3", "--no_count_embedding", "--quantiles", "0.1", "0.5")
-    assert "--output-dir a b: expected one value" in login(*words, "--output-dir", "a", "b", status=2).stderr
+    assert (
+        "--output-dir a b: expected one value"
+        in login(*words, "--output-dir", "a", "b", status=2).stderr
+    )
     odd = b"\xff".decode("utf-8", "surrogateescape")
     message = login(*words, "--group-column", odd, status=2, program="python3").stderr
     assert "--group-column '\\udcff': is not UTF-8" in message
     for job in ("ci_rocm", "profile_rocm"):
         message = of_table(job, status=2).stderr
         assert f"--table: {job} has no such option; expected --output-dir or --output" in message
-    assert "--epochs: stage has no such option" in login("stage", "--", "--epochs", "3", status=2).stderr
+    assert (
+        "--epochs: stage has no such option"
+        in login("stage", "--", "--epochs", "3", status=2).stderr
+    )
 
 
 def test_all_options_of_aam_exist():
@@ -723,7 +970,9 @@ def test_all_options_of_aam_exist():
     for command, page in options.COMMANDS.items():
         assert type(commands[command].default()) is page
         known_options = options.options_of(command, "run.sh")
-        assert {"--config", "--output"} | ({"--table"} if command != "doctor" else set()) <= known_options.keys()
+        assert {"--config", "--output"} | (
+            {"--table"} if command != "doctor" else set()
+        ) <= known_options.keys()
         assert command not in ("pretrain", "train") or "--learning-rate" in known_options
 
 
@@ -748,7 +997,10 @@ def test_inputs_of_one_name_are_not_staged(login, tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "table.biom").write_text("x")
     words = ["stage", "--data", tmp_path, "--", "--table", "table.biom", "--tree"]
-    assert "inputs of one name would replace each other" in login(*words, "other/table.biom", status=2).stderr
+    assert (
+        "inputs of one name would replace each other"
+        in login(*words, "other/table.biom", status=2).stderr
+    )
     login(*words, "tree.nwk")
 
 
@@ -761,8 +1013,21 @@ def test_a_wrong_time_beside_other_problems(login, tmp_path):
 
 
 def test_wrong_sections_of_a_workflow(login, tmp_path):
-    words = ["workflow", "--data", tmp_path, "--", "--table", "table.biom", "--cv", "fold", "--output-dir", "wf"]
-    message = login(*words, "trian:", "--lr", "1", "train:", "--output-dir", "x", "train:", status=2).stderr
+    words = [
+        "workflow",
+        "--data",
+        tmp_path,
+        "--",
+        "--table",
+        "table.biom",
+        "--cv",
+        "fold",
+        "--output-dir",
+        "wf",
+    ]
+    message = login(
+        *words, "trian:", "--lr", "1", "train:", "--output-dir", "x", "train:", status=2
+    ).stderr
     assert "trian: is not a section; expected -- OPTIONS OF ALL pretrain: ..." in message
     assert "train: --output-dir: belongs before the first section" in message
     assert "train: is there twice" in message

@@ -1,7 +1,8 @@
 """One of several processes that train small models in every way there is, for test_distributed.py.
 
-``python ranks.py FOLDER``, with RANK and so on in the environment, writes for each case weights.safetensors and
-records.json below FOLDER, from the leading rank. Eight samples are in a batch, whatever the number of ranks.
+``python ranks.py FOLDER``, with RANK and so on in the environment, writes for each case
+weights.safetensors and records.json below FOLDER, from the leading rank. Eight samples are in a
+batch, whatever the number of ranks.
 """
 
 from __future__ import annotations
@@ -35,46 +36,82 @@ from tests.data.studies import make_study, random_tree
 SAMPLES, ASVS, WHOLE_BATCH = 28, 60, 8
 UNIFRAC = HeadConfig("unifrac", (0.5, 0.2), counts=True)
 FURTHER = AuxiliaryConfig(
-    ("bray-curtis", "jaccard", "faith-pd", "taxonomy"), ((0.5, 0.2), (0.5, 0.2), (10.0, 4.0), (0.0, 1.0)),
-    ("phylum", "class"), (("A", "C"), ("AA", "AC", "CA", "CC")), (0.7, 1.4),
-)  # fmt: skip
-# Classes and numbers from ASVs, categories and numbers of the metadata, with weights of the samples.
+    ("bray-curtis", "jaccard", "faith-pd", "taxonomy"),
+    ((0.5, 0.2), (0.5, 0.2), (10.0, 4.0), (0.0, 1.0)),
+    ("phylum", "class"),
+    (("A", "C"), ("AA", "AC", "CA", "CC")),
+    (0.7, 1.4),
+)
+# Classes and numbers from ASVs, categories and numbers of the metadata, with weights of the
+# samples.
 CONDITIONED = HeadConfig(
-    n_targets=2, n_classes=(3,), levels=(4, 3), numbers=1, scaled_by=(0,),
+    n_targets=2,
+    n_classes=(3,),
+    levels=(4, 3),
+    numbers=1,
+    scaled_by=(0,),
     covariates=CovariateConfig(categorical_fusion="cross-attention"),
-)  # fmt: skip
+)
 # Heads, options of training, options of the process group, precision.
 CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool], torch.dtype]] = {
     "pretraining": (UNIFRAC, {}, {}, torch.float32),
     "pretraining in float64": (UNIFRAC, {}, {}, torch.float64),
     "weighted": (dataclasses.replace(UNIFRAC, metric="weighted"), {}, {}, torch.float64),
     "Faith PD": (dataclasses.replace(UNIFRAC, metric="faith_pd"), {}, {}, torch.float64),
-    "regression": (HeadConfig(n_targets=2), {"count_penalty": 0.0, "nuc_penalty": 0.0}, {}, torch.float32),
-    "regression in float64": (HeadConfig(n_targets=2), {"count_penalty": 0.0, "nuc_penalty": 0.0}, {}, torch.float64),
-    "classes, average": (HeadConfig(n_classes=(3,)), {"ema_decay": 0.9, "count_penalty": 0.0}, {}, torch.float64),
+    "regression": (
+        HeadConfig(n_targets=2),
+        {"count_penalty": 0.0, "nuc_penalty": 0.0},
+        {},
+        torch.float32,
+    ),
+    "regression in float64": (
+        HeadConfig(n_targets=2),
+        {"count_penalty": 0.0, "nuc_penalty": 0.0},
+        {},
+        torch.float64,
+    ),
+    "classes, average": (
+        HeadConfig(n_classes=(3,)),
+        {"ema_decay": 0.9, "count_penalty": 0.0},
+        {},
+        torch.float64,
+    ),
     "covariates": (CONDITIONED, {"count_penalty": 0.0, "nuc_penalty": 0.0}, {}, torch.float64),
     "both, accumulated": (
-        HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)), {"gradient_accumulation_steps": 2}, {}, torch.float64
+        HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)),
+        {"gradient_accumulation_steps": 2},
+        {},
+        torch.float64,
     ),
     "sharded": (UNIFRAC, {}, {"fsdp": True}, torch.float32),
     "sharded in float64": (UNIFRAC, {}, {"fsdp": True}, torch.float64),
     "sharded, accumulated": (
-        HeadConfig(n_targets=2, n_classes=(3,)), {"gradient_accumulation_steps": 2}, {"fsdp": True}, torch.float64
+        HeadConfig(n_targets=2, n_classes=(3,)),
+        {"gradient_accumulation_steps": 2},
+        {"fsdp": True},
+        torch.float64,
     ),
     "further targets": (dataclasses.replace(UNIFRAC, further=FURTHER), {}, {}, torch.float64),
     "further targets alone, accumulated": (
-        HeadConfig(further=FURTHER), {"gradient_accumulation_steps": 2, "count_penalty": 0.0}, {}, torch.float64
+        HeadConfig(further=FURTHER),
+        {"gradient_accumulation_steps": 2, "count_penalty": 0.0},
+        {},
+        torch.float64,
     ),
-}  # fmt: skip
+}
 
 
 def study_of(metric: str | None) -> Study:
     """Samples of very different size, ASVs of three lengths, targets some of which are missing."""
     rng = np.random.default_rng(4)
     sequences = ["".join(rng.choice(list("ACGT"), (30, 17, 24)[each % 3])) for each in range(ASVS)]
-    counts = rng.poisson(30, (SAMPLES, ASVS)) * (rng.random((SAMPLES, ASVS)) < rng.random((SAMPLES, 1)))
+    counts = rng.poisson(30, (SAMPLES, ASVS)) * (
+        rng.random((SAMPLES, ASVS)) < rng.random((SAMPLES, 1))
+    )
     counts[:, 0] += 50
-    study = make_study(counts, sequences, newick=random_tree(rng, sequences), unifrac_metric=metric or "unifrac")
+    study = make_study(
+        counts, sequences, newick=random_tree(rng, sequences), unifrac_metric=metric or "unifrac"
+    )
     target = rng.normal(size=(SAMPLES, 2)).astype(np.float32)
     target[rng.random((SAMPLES, 2)) < 0.2] = np.nan
     covariate = rng.normal(size=(SAMPLES, 1)).astype(np.float32)
@@ -82,7 +119,9 @@ def study_of(metric: str | None) -> Study:
     label = rng.integers(-1, 3, (SAMPLES, 1))
     category = np.stack([rng.integers(0, 4, SAMPLES), rng.integers(0, 3, SAMPLES)], axis=1)
     weight = rng.random(SAMPLES).astype(np.float32)
-    return labelled(study, target=target, label=label, category=category, covariate=covariate, weight=weight)
+    return labelled(
+        study, target=target, label=label, category=category, covariate=covariate, weight=weight
+    )
 
 
 def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
@@ -101,7 +140,10 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
         # Of some ASVs no rank is known, of others the upper one.
         taxa = [(s[0], s[0] + s[1]) for s in study.table.sequences]
         codes = [
-            [classes.index(t) if t in classes else -1 for t, classes in zip(both, FURTHER.taxa, strict=True)]
+            [
+                classes.index(t) if t in classes else -1
+                for t, classes in zip(both, FURTHER.taxa, strict=True)
+            ]
             for both in taxa
         ]
         known = Taxa(FURTHER.ranks, FURTHER.taxa, FURTHER.entropies, np.array(codes, np.int64))
@@ -140,7 +182,9 @@ def fit(trainer: Trainer, world: World, folder: Path) -> None:
 
 
 def run_on(name: str, world: World, saved: Path, folder: Path) -> None:
-    """Save after 4 steps in `saved`, where nothing stands there, or go on from there; then as `run`."""
+    """Save after 4 steps in `saved`, where nothing stands there, or go on from there; then as
+    `run`.
+    """
     torch.set_default_dtype(CASES[name][3])
     trainer = trainer_of(name, world)
     if (saved / "manifest.json").exists():
@@ -152,7 +196,12 @@ def run_on(name: str, world: World, saved: Path, folder: Path) -> None:
         def offer(trainer: Trainer) -> None:
             if trainer.progress.step == 4:
                 state = trainer.state()
-                save(saved, State(state.tensors, state.facts), world, CASES[name][2].get("fsdp", False))
+                save(
+                    saved,
+                    State(state.tensors, state.facts),
+                    world,
+                    CASES[name][2].get("fsdp", False),
+                )
 
         trainer.after_step = offer
     fit(trainer, world, folder)

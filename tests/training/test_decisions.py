@@ -1,4 +1,6 @@
-"""Memory of a step: batch sizes that fit, and batches in parts; profiles, and the network of the doctor."""
+"""Memory of a step: batch sizes that fit, and batches in parts; profiles, and the network of the
+doctor.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def steps(study, small_pretraining) -> PretrainingSteps:
     return make_steps(small_pretraining(study, {"attention_layers": 1}, batch_size=8))
 
 
-# --- the largest batch ---------------------------------------------------------------------------------------
+# --- the largest batch -------------------------------------------------------------------------
 
 
 def test_the_largest_batch_is_at_most_all_samples(steps, monkeypatch):
@@ -57,7 +59,9 @@ def test_the_largest_batch_is_at_most_all_samples(steps, monkeypatch):
     assert 22 <= max(largest_fitting_batch(steps, base + 1000 + 100 * 23)) <= 23
     assert max(largest_fitting_batch(steps, base + 10**9)) == 36, "all samples there are"
     assert max(largest_fitting_batch(steps, base + 10**9, max_size=12)) == 12
-    with pytest.raises(RunError, match=r"not even one sample fits into .*; raise --max-memory-fraction"):
+    with pytest.raises(
+        RunError, match=r"not even one sample fits into .*; raise --max-memory-fraction"
+    ):
         largest_fitting_batch(steps, base + 1050)
 
 
@@ -83,14 +87,31 @@ def test_the_effective_batch_is_kept(steps, monkeypatch):
     assert sizes(3, batch_size=7) == (1, 7)
     assert sizes(batch_size=16, target_effective_batch_size=64) == (16, 4)
     assert sizes(40, batch_size=16, target_effective_batch_size=64) == (32, 2)
-    with pytest.raises(InputError, match="--target-effective-batch-size is 40, expected a multiple of --batch-size 16"):
+    with pytest.raises(
+        InputError,
+        match="--target-effective-batch-size is 40, expected a multiple of --batch-size 16",
+    ):
         sizes(batch_size=16, target_effective_batch_size=40)
 
 
 def test_training_with_a_chosen_batch_size(study, tmp_path, capsys, refused, monkeypatch):
     monkeypatch.setattr(decisions, "_epoch_peak", lambda steps, size: 10**15 if size > 4 else 1)
-    words = ["pretrain", "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--device", "cpu"]
-    words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2", "--epochs=1", "--threads=1"]
+    words = [
+        "pretrain",
+        "--table",
+        str(study / "table.biom"),
+        "--tree",
+        str(study / "tree.nwk"),
+        "--device",
+        "cpu",
+    ]
+    words += [
+        "--embedding-dim=8",
+        "--attention-layers=1",
+        "--attention-heads=2",
+        "--epochs=1",
+        "--threads=1",
+    ]
     words += ["--batch-size=8", "--auto-batch-size", "--output-dir", str(tmp_path / "run")]
     assert main(words) == 0
     assert "batches of 4, 2 for each step of 8 samples" in capsys.readouterr().err
@@ -121,10 +142,32 @@ def test_the_memory_of_a_step_is_predicted_from_its_batch(steps):
 
 
 def test_training_in_parts_for_want_of_memory(study, tmp_path, capsys, monkeypatch):
-    """Batches of 8 in parts, the same steps of 8 samples; going on takes the limit over that was found."""
-    words = ["train", "--table", str(study / "table.biom"), "--metadata", str(study / "metadata.tsv"), "--device=cpu"]
-    words += ["--metadata-column=ph", "--epochs=2", "--threads=1", "--batch-size=8", "--lr=1e-3", "--test-size=0"]
-    words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2", "--members", "deep"]
+    """Batches of 8 in parts, the same steps of 8 samples; going on takes the limit over that was
+    found.
+    """
+    words = [
+        "train",
+        "--table",
+        str(study / "table.biom"),
+        "--metadata",
+        str(study / "metadata.tsv"),
+        "--device=cpu",
+    ]
+    words += [
+        "--metadata-column=ph",
+        "--epochs=2",
+        "--threads=1",
+        "--batch-size=8",
+        "--lr=1e-3",
+        "--test-size=0",
+    ]
+    words += [
+        "--embedding-dim=8",
+        "--attention-layers=1",
+        "--attention-heads=2",
+        "--members",
+        "deep",
+    ]
     monkeypatch.setattr(decisions, "fit_memory_model", lambda steps, limit: Budget(0, 0, 1, 200))
 
     def weights(name: str, *more: str) -> dict[str, torch.Tensor]:
@@ -134,35 +177,71 @@ def test_training_in_parts_for_want_of_memory(study, tmp_path, capsys, monkeypat
     whole = weights("whole")
     assert "in parts" not in capsys.readouterr().err
     parts = weights("parts", "--max-memory-fraction=0.5", "--num-workers=1")
-    match = re.search(r"at most 0.00 GB; the largest batch comes in parts: (\d+)", capsys.readouterr().err)
+    match = re.search(
+        r"at most 0.00 GB; the largest batch comes in parts: (\d+)", capsys.readouterr().err
+    )
     assert match is not None
     assert int(match[1]) > 1
     assert not same(parts, whole)
-    assert all(torch.allclose(parts[name], value, atol=1e-4) for name, value in whole.items()), "the loss is a sum"
+    assert all(torch.allclose(parts[name], value, atol=1e-4) for name, value in whole.items()), (
+        "the loss is a sum"
+    )
     about = json.loads((tmp_path / "parts" / "run.json").read_text())
     assert about["decisions"]["memory"] == {"base": 0, "token": 0, "slot": 1, "limit": 200}
     for name in ("whole", "parts"):
         lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
-        assert max(json.loads(line).get("step", 0) for line in lines) == 8, "two epochs of 4 batches"
+        assert max(json.loads(line).get("step", 0) for line in lines) == 8, (
+            "two epochs of 4 batches"
+        )
     (tmp_path / "parts" / "metrics.json").unlink()
     monkeypatch.setattr(decisions, "fit_memory_model", lambda *_: pytest.fail("measured again"))
-    assert same(parts, weights("parts", "--max-memory-fraction=0.5", "--num-workers=1", "--resume-from=auto"))
+    assert same(
+        parts,
+        weights("parts", "--max-memory-fraction=0.5", "--num-workers=1", "--resume-from=auto"),
+    )
 
 
-# --- profiles ------------------------------------------------------------------------------------------------
+# --- profiles ----------------------------------------------------------------------------------
 
 
 def test_memory_of_steps(study, tmp_path):
-    words = ["profile", "memory", "--table", str(study / "table.biom"), "--steps", "2", "--device", "cpu"]
-    assert main([*words, "--embedding-dim=8", "--threads=1", "--output-dir", str(tmp_path / "out")]) == 0
+    words = [
+        "profile",
+        "memory",
+        "--table",
+        str(study / "table.biom"),
+        "--steps",
+        "2",
+        "--device",
+        "cpu",
+    ]
+    assert (
+        main([*words, "--embedding-dim=8", "--threads=1", "--output-dir", str(tmp_path / "out")])
+        == 0
+    )
     assert "backward" in json.loads((tmp_path / "out" / "memory.json").read_text())["stages"]
 
 
 @pytest.mark.parametrize("what", ["step", "batch-size", "lr"])
 def test_profiles(study, tmp_path, what, capsys, monkeypatch):
     monkeypatch.setitem(timing.PRODUCT_SIZE, "cpu", 256)
-    words = ["profile", what, "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--steps", "2"]
-    words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2", "--threads=1", "--batch-size=8"]
+    words = [
+        "profile",
+        what,
+        "--table",
+        str(study / "table.biom"),
+        "--tree",
+        str(study / "tree.nwk"),
+        "--steps",
+        "2",
+    ]
+    words += [
+        "--embedding-dim=8",
+        "--attention-layers=1",
+        "--attention-heads=2",
+        "--threads=1",
+        "--batch-size=8",
+    ]
     assert main([*words, "--device", "cpu", "--output-dir", str(tmp_path / "out")]) == 0
     profile = json.loads((tmp_path / "out" / "profile.json").read_text())
     stdout = capsys.readouterr().out
@@ -179,13 +258,16 @@ def test_profiles(study, tmp_path, what, capsys, monkeypatch):
     else:
         assert 1e-7 < profile["suggested"] < 1
         assert (tmp_path / "out" / "lr.png").read_bytes()[:4] == b"\x89PNG"
-    assert main([*words, "--device", "cpu", "--output-dir", str(tmp_path / "out")]) == 2, "exists already"
+    assert main([*words, "--device", "cpu", "--output-dir", str(tmp_path / "out")]) == 2, (
+        "exists already"
+    )
 
 
 def test_kernels_of_rocprof_are_read(tmp_path):
     path = tmp_path / "kernel_stats.csv"
     path.write_text(
-        '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"a(x, y)",2,1000,500,1\n"b",1,3000,3000,2\n'
+        '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"a(x, '
+        'y)",2,1000,500,1\n"b",1,3000,3000,2\n'
     )
     assert list(read_rocprof(path).items()) == [("b", 3e-6), ("a(x, y)", 1e-6)]
     path.write_text("Name\nx\n")
@@ -193,7 +275,7 @@ def test_kernels_of_rocprof_are_read(tmp_path):
         read_rocprof(path)
 
 
-# --- the fixed network ---------------------------------------------------------------------------------------
+# --- the fixed network -------------------------------------------------------------------------
 
 
 def test_layers_are_those_of_float64_and_stay_what_they_were():
@@ -214,11 +296,14 @@ def test_layers_on_a_gpu_are_those_of_float64():
 @pytest.mark.gpu
 def test_losses_on_a_gpu_are_those_of_the_cpu(study):
     config = FineTuneConfig(
-        data=DataConfig(table=study / "table.biom", tree=study / "tree.nwk"), train=TrainConfig(batch_size=16)
+        data=DataConfig(table=study / "table.biom", tree=study / "tree.nwk"),
+        train=TrainConfig(batch_size=16),
     )
     losses = []
     for device in ("cpu", "cuda"):
-        steps = make_steps(replace(config, runtime=RunConfig(device=device, mixed_precision="none")))
+        steps = make_steps(
+            replace(config, runtime=RunConfig(device=device, mixed_precision="none"))
+        )
         steps.take(50, 0)
         losses.append([float(loss) for loss in steps.losses])
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)

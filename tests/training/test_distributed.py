@@ -1,4 +1,6 @@
-"""The number of devices changes the speed and nothing else; a run that stops on some goes on on others."""
+"""The number of devices changes the speed and nothing else; a run that stops on some goes on on
+others.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,10 @@ pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parent / "ranks.py"
 ON = ("pretraining", "both, accumulated", "classes, average", "sharded", "sharded, accumulated")
-# Relative distance of the weights, and of what every step and epoch says. Ranks multiply batches of other sizes, so
-# results differ by rounding, and by how much depends on the processor: records by 5 to 10 rounding errors in either
-# type (1.2e-7, 2.2e-16). Float64 shows that nothing but rounding differs.
+# Relative distance of the weights, and of what every step and epoch says. Ranks multiply batches of
+# other sizes, so results differ by rounding, and by how much depends on the processor: records by 5
+# to 10 rounding errors in either type (1.2e-7, 2.2e-16). Float64 shows that nothing but rounding
+# differs.
 CLOSE = {torch.float32: (1e-5, 5e-6), torch.float64: (1e-12, 1e-13)}
 # Beginnings of what several ranks say besides.
 OF_RANKS = ("sent_", "imbalance")
@@ -76,7 +79,11 @@ def test_training_moved_the_weights(runs):
     """Else the others would be equal for nothing."""
     for case in CASES:
         records = json.loads((runs[1] / case / "records.json").read_text())
-        losses = [record["train_loss"] for record in records if record["event"] == "epoch" and record["epoch"]]
+        losses = [
+            record["train_loss"]
+            for record in records
+            if record["event"] == "epoch" and record["epoch"]
+        ]
         assert losses[-1] < losses[0], case
 
 
@@ -101,7 +108,13 @@ def test_a_run_on_four_goes_on_on_any_number(runs, run_ranks, interrupted, tmp_p
 
 def test_sharded_states_are_one_file_for_each_rank(interrupted):
     names = {path.name for path in (interrupted / "sharded").iterdir()}
-    assert names == {"manifest.json", "state.json", *(f"shard-{rank}.safetensors" for rank in range(4))}
+    assert names == {
+        "manifest.json",
+        "state.json",
+        *(f"shard-{rank}.safetensors" for rank in range(4)),
+    }
     assert json.loads((interrupted / "sharded" / "state.json").read_text())["shards"]["ranks"] == 4
-    sizes = [(interrupted / "sharded" / f"shard-{rank}.safetensors").stat().st_size for rank in range(4)]
+    sizes = [
+        (interrupted / "sharded" / f"shard-{rank}.safetensors").stat().st_size for rank in range(4)
+    ]
     assert max(sizes[1:]) < 0.5 * (interrupted / "pretraining" / "state.safetensors").stat().st_size

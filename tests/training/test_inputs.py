@@ -1,4 +1,6 @@
-"""Inputs of `aam train`: encoders that saw held-out labels, sizes that contradict an encoder, and label shares."""
+"""Inputs of `aam train`: encoders that saw held-out labels, sizes that contradict an encoder, and
+label shares.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,16 @@ def encoder(study, tmp_path_factory) -> Path:
     return folder
 
 
-# --- labels of held-out samples (issue 15, point 1) ------------------------------------------------------------
+# --- labels of held-out samples (issue 15, point 1) --------------------------------------------
 
 
 @pytest.mark.slow
 def test_an_encoder_that_saw_held_out_labels_is_refused(study, tmp_path, capsys, refused):
     assert train(study, tmp_path / "labelled", f"--metadata-column null --test-size 0 {SIZES}") == 0
     capsys.readouterr()
-    words = f"--metadata-column null --pretrained-encoder {tmp_path}/labelled --test-size 0.3 --seed 5"
+    words = (
+        f"--metadata-column null --pretrained-encoder {tmp_path}/labelled --test-size 0.3 --seed 5"
+    )
     message = refused(train, study, tmp_path / "run", words)
     assert f"--pretrained-encoder {tmp_path}/labelled/model learned " in message
     assert "null" in message
@@ -48,13 +52,20 @@ def test_an_encoder_that_saw_held_out_labels_is_refused(study, tmp_path, capsys,
     assert not (tmp_path / "run" / "run.json").exists()
 
 
-# --- sizes of the encoder (issue 15, point 8) ------------------------------------------------------------------
+# --- sizes of the encoder (issue 15, point 8) --------------------------------------------------
 
 
 @pytest.mark.slow
 def test_sizes_that_contradict_the_encoder_are_refused_together(study, encoder, tmp_path, capsys):
     words = ["--embedding-dim 32", "--dropout 0.2", "--attention-layers 3", "--no-count-embedding"]
-    assert train(study, tmp_path / "run", f"--metadata-column ph --pretrained-encoder {encoder} {' '.join(words)}") == 2
+    assert (
+        train(
+            study,
+            tmp_path / "run",
+            f"--metadata-column ph --pretrained-encoder {encoder} {' '.join(words)}",
+        )
+        == 2
+    )
     message = " ".join(capsys.readouterr().err.split())
     for each in words:
         assert f"{each} contradicts --pretrained-encoder" in message
@@ -62,8 +73,12 @@ def test_sizes_that_contradict_the_encoder_are_refused_together(study, encoder, 
 
 
 @pytest.mark.parametrize("metric", ["auroc", "val_loss"])
-def test_names_and_validation_subsets_that_cannot_be_used(simulate_study, tmp_path, refused, metric):
-    """Two columns of predictions of one name, and a validation subset of one class, whose AUROC is not defined."""
+def test_names_and_validation_subsets_that_cannot_be_used(
+    simulate_study, tmp_path, refused, metric
+):
+    """Two columns of predictions of one name, and a validation subset of one class, whose AUROC is
+    not defined.
+    """
     study = simulate_study(samples=40, asvs=50, depth=900)
     ids = read_metadata(study / "metadata.tsv").ids
     lines = [f"{name}\t{'ab'[at % 2]}\t{at}" for at, name in enumerate(ids)]
@@ -72,8 +87,14 @@ def test_names_and_validation_subsets_that_cannot_be_used(simulate_study, tmp_pa
     subsets[-1] = subsets[-3] = "train"
     rows = [f"{name}\t{subset}\t" for name, subset in zip(ids, subsets, strict=True)]
     (tmp_path / "split.tsv").write_text("\n".join(["sample-id\tside\tfold", *rows]) + "\n")
-    words = f"train --table {study}/table.biom --metadata {tmp_path}/m.tsv --metadata-column site site=a "
-    words += f"--split {tmp_path}/split.tsv --rarefy-depth 200 --threads 1 --members deep --best-metric {metric} "
+    words = (
+        f"train --table {study}/table.biom --metadata {tmp_path}/m.tsv --metadata-column "
+        "site site=a "
+    )
+    words += (
+        f"--split {tmp_path}/split.tsv --rarefy-depth 200 --threads 1 --members deep "
+        f"--best-metric {metric} "
+    )
     message = refused(main, [*words.split(), "--output-dir", str(tmp_path / "run")])
     assert "two columns of predictions would be called 'site=a'" in message
     undefined = "--best-metric auroc: the validation subset holds one value of 'site' only"

@@ -52,13 +52,17 @@ def test_what_is_linear_in_the_vectors_is_predicted_from_the_start(study, model_
 
 def test_large_studies_are_fitted_in_part(study, model_of, monkeypatch):
     """The heads are those of a study that has no other training samples."""
-    study = labelled(study, target=np.random.default_rng(0).normal(7, 1, (90, 1)).astype(np.float32))
+    study = labelled(
+        study, target=np.random.default_rng(0).normal(7, 1, (90, 1)).astype(np.float32)
+    )
     monkeypatch.setattr("aam.training.linear_start.MOST_SAMPLES", 20)
     part, whole = model_of(HeadConfig(n_targets=1)), model_of(HeadConfig(n_targets=1))
     fitted(part, study)
     kept = TRAIN[subsample(60, 0, 20)]
     fit_heads(whole, study, (kept, HELD), encode_table(whole, study, CPU, PLAIN), CPU, CONFIG)
-    torch.testing.assert_close(part.target.linear.weight, whole.target.linear.weight, rtol=0, atol=0)
+    torch.testing.assert_close(
+        part.target.linear.weight, whole.target.linear.weight, rtol=0, atol=0
+    )
 
 
 def test_noise_is_answered_with_the_mean(study, model_of):
@@ -79,8 +83,12 @@ def test_one_class_alone_is_what_is_predicted(study, model_of):
 
 @pytest.mark.parametrize("classes", [0, 2])
 def test_a_few_odd_validation_samples_do_not_choose_the_penalty_alone(study, model_of, classes):
-    """Four samples whose labels say the opposite: on their own they ask for the strongest penalty."""
-    model = model_of(HeadConfig(n_targets=1 - classes // 2, n_classes=(classes,) * (classes // 2)), noise=0.0)
+    """Four samples whose labels say the opposite: on their own they ask for the strongest
+    penalty.
+    """
+    model = model_of(
+        HeadConfig(n_targets=1 - classes // 2, n_classes=(classes,) * (classes // 2)), noise=0.0
+    )
     vector = run_model(model, study, np.arange(90), CPU, PLAIN).samples[:, 0]
     truth = (vector - vector.mean()) / vector.std()
     odd, others = HELD[:4], HELD[4:]
@@ -122,7 +130,8 @@ def test_weights_count_from_the_start(study, model_of, way):
         assert low < rare.mean() < high
 
 
-# --- each loss from its own start (a least-squares start cannot be moved by gentle steps) -------------------
+# --- each loss from its own start (a least-squares start cannot be moved by gentle steps)
+# -------------------
 
 
 def skewed(study) -> np.ndarray:
@@ -150,7 +159,9 @@ def test_an_asymmetric_loss_starts_where_it_is_least(study, model_of, over, unde
 
 
 def test_quantiles_hold_new_samples_from_the_start(study, model_of):
-    """Noise that a model of many features could fit: residuals of the training samples would be far too small."""
+    """Noise that a model of many features could fit: residuals of the training samples would be far
+    too small.
+    """
     targets = TargetConfig(loss_type="quantile", quantiles=(0.1, 0.5, 0.9))
     noise = np.random.default_rng(2).normal(0, 3, (90, 1)).astype(np.float32)
     learned = labelled(study, target=noise)

@@ -22,7 +22,14 @@ from aam.errors import InputError
 from aam.model.aam import Aam, Masks, Outputs
 from aam.model.heads import AuxiliaryConfig, HeadConfig, TaxaHead
 from aam.training.fit import auxiliary_config
-from aam.training.losses import class_weights, loss_counts, loss_terms, penalties, taxonomy_loss, unifrac_loss
+from aam.training.losses import (
+    class_weights,
+    loss_counts,
+    loss_terms,
+    penalties,
+    taxonomy_loss,
+    unifrac_loss,
+)
 from aam.training.masking import make_masks
 from tests.data.labels import with_auxiliary_targets
 
@@ -31,7 +38,9 @@ NAN = math.nan
 
 def batch_of(n: int, **fields) -> Batch:
     empty = torch.zeros(n, 1)
-    return Batch(torch.zeros(1, 1, dtype=torch.uint8), empty.long(), empty + 1, sizes=(1,) * n, **fields)
+    return Batch(
+        torch.zeros(1, 1, dtype=torch.uint8), empty.long(), empty + 1, sizes=(1,) * n, **fields
+    )
 
 
 def outputs_of(n: int, **fields) -> Outputs:
@@ -47,7 +56,7 @@ def value(term) -> tuple[float, int]:
     return term[0].item(), int(term[1])
 
 
-# --- UniFrac -----------------------------------------------------------------------------------------------
+# --- UniFrac -----------------------------------------------------------------------------------
 
 
 def pairs(predicted: np.ndarray, distance: np.ndarray) -> tuple[float, int]:
@@ -71,15 +80,23 @@ def test_unifrac_is_squared_error_over_pairs():
         outputs_of(7, distance=torch.from_numpy(predicted)),
         batch_of(7, distance=torch.from_numpy(distance)),
     )
-    assert value(terms_of(outputs, batch, spread=0.5)["unifrac"]) == (pytest.approx(4 * total, rel=1e-12), 21)
+    assert value(terms_of(outputs, batch, spread=0.5)["unifrac"]) == (
+        pytest.approx(4 * total, rel=1e-12),
+        21,
+    )
 
 
 def test_unknown_distances_leave_values_and_gradients_alone():
-    predicted, distance = torch.rand(2, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    predicted, distance = torch.rand(
+        2, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
     distance[1, 3] = distance[3, 1] = NAN
     predicted.requires_grad_()
     total, count = unifrac_loss(predicted, distance)
-    assert (total.item(), int(count)) == (pytest.approx(pairs(predicted.detach().numpy(), distance.numpy())[0]), 9)
+    assert (total.item(), int(count)) == (
+        pytest.approx(pairs(predicted.detach().numpy(), distance.numpy())[0]),
+        9,
+    )
     total.backward()
     assert torch.isfinite(predicted.grad).all()
     assert predicted.grad[1, 3] == 0
@@ -102,28 +119,33 @@ def test_faith_pd_counts_samples():
     assert value(terms_of(outputs, batch, spread=2.0)["unifrac"]) == ((4 + 9) / 4, 3)
 
 
-# --- targets -----------------------------------------------------------------------------------------------
+# --- targets -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [("mse", 0.25 + 9 + 1), ("mae", 0.5 + 3 + 1), ("huber", 0.125 + 2.5 + 0.5)]
+    ("kind", "expected"),
+    [("mse", 0.25 + 9 + 1), ("mae", 0.5 + 3 + 1), ("huber", 0.125 + 2.5 + 0.5)],
 )
 def test_errors_of_numeric_targets(kind, expected):
     predicted = torch.tensor([[1.0, 7.0], [0.0, 5.0], [2.0, 1.0]], requires_grad=True)
     target = torch.tensor([[1.5, NAN], [-3.0, 6.0], [NAN, NAN]])
-    total, count = terms_of(outputs_of(3, target=predicted), batch_of(3, target=target), kind=kind)["target"]
+    total, count = terms_of(outputs_of(3, target=predicted), batch_of(3, target=target), kind=kind)[
+        "target"
+    ]
     assert value((total, count)) == (pytest.approx(expected), 3)
     total.backward()
-    assert torch.isfinite(predicted.grad).all(), "a missing target poisons nothing (failure 5 of the predecessor)"
+    assert torch.isfinite(predicted.grad).all(), (
+        "a missing target poisons nothing (failure 5 of the predecessor)"
+    )
     assert predicted.grad[torch.isnan(target)].tolist() == [0, 0, 0]
     assert (predicted.grad[torch.isfinite(target)] != 0).all()
 
 
 def test_a_batch_without_any_target_moves_nothing():
     predicted = torch.ones(2, 1, requires_grad=True)
-    term = terms_of(outputs_of(2, target=predicted), batch_of(2, target=torch.full((2, 1), NAN)), kind="huber")[
-        "target"
-    ]
+    term = terms_of(
+        outputs_of(2, target=predicted), batch_of(2, target=torch.full((2, 1), NAN)), kind="huber"
+    )["target"]
     assert value(term) == (0.0, 0)
     loss = total_loss({"target": term}, {"target": 1.0})
     loss.backward()
@@ -131,29 +153,43 @@ def test_a_batch_without_any_target_moves_nothing():
 
 
 def test_labels_are_counted_where_they_are_known():
-    logits = (torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 0.0], [5.0, 5.0, -1.0]]), torch.tensor([[1.0, 2.0]] * 3))
+    logits = (
+        torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 0.0], [5.0, 5.0, -1.0]]),
+        torch.tensor([[1.0, 2.0]] * 3),
+    )
     label = torch.tensor([[2, -1], [-1, -1], [0, 1]])
     terms = terms_of(outputs_of(3, labels=logits), batch_of(3, label=label))
-    first = -math.log(math.exp(1) / (math.exp(2) + 1 + math.exp(1))) - math.log(1 / (2 + math.exp(-6)))
+    first = -math.log(math.exp(1) / (math.exp(2) + 1 + math.exp(1))) - math.log(
+        1 / (2 + math.exp(-6))
+    )
     assert value(terms["label0"]) == (pytest.approx(first, rel=1e-5), 2)
     assert value(terms["label1"]) == (pytest.approx(math.log(1 + math.exp(-1)), rel=1e-5), 1)
 
 
-# --- masks -------------------------------------------------------------------------------------------------
+# --- masks -------------------------------------------------------------------------------------
 
 
 def test_nucleotides_and_counts_by_hand():
     tokens = torch.tensor([[1, 2, 3, 0], [4, 4, 1, 5], [2, 2, 2, 2]], dtype=torch.uint8)
     where = torch.tensor([[True, False, True, False], [False, True, False, False]])
     masks = Masks(
-        torch.tensor([2, 1]), tokens[[2, 1]].masked_fill(where, 6), where, torch.tensor([[True, False], [False, True]])
+        torch.tensor([2, 1]),
+        tokens[[2, 1]].masked_fill(where, 6),
+        where,
+        torch.tensor([[True, False], [False, True]]),
     )
-    batch = Batch(tokens, torch.tensor([[0, 1], [2, 1]]), torch.tensor([[4.0, 6.0], [9.0, 1.0]]), sizes=(2, 2))
+    batch = Batch(
+        tokens, torch.tensor([[0, 1], [2, 1]]), torch.tensor([[4.0, 6.0], [9.0, 1.0]]), sizes=(2, 2)
+    )
     logits = torch.tensor([[0.0, 3.0, 0, 0], [1.0, 0.0, 0, 0], [0.0, 0.0, 0, 2.0]])
     shares = torch.tensor([[math.log(0.5), 7.0], [7.0, math.log(0.8)]])
     terms = terms_of(outputs_of(2, nucleotides=logits, counts=shares), batch, masks)
     # The masked bases are C, C and T: the second column twice, then the fourth.
-    expected = -(3 - math.log(math.exp(3) + 3)) - (0 - math.log(math.e + 3)) - (2 - math.log(math.exp(2) + 3))
+    expected = (
+        -(3 - math.log(math.exp(3) + 3))
+        - (0 - math.log(math.e + 3))
+        - (2 - math.log(math.exp(2) + 3))
+    )
     assert value(terms["nucleotide"]) == (pytest.approx(expected, rel=1e-5), 3)
     first, second = abs(math.log(0.5) - math.log(0.4)), abs(math.log(0.8) - math.log(0.1))
     assert value(terms["count"]) == (pytest.approx(first**2 / 2 + second - 0.5, rel=1e-5), 2)
@@ -174,7 +210,10 @@ def test_the_sums_of_batches_add_up(study_of, tiny, model_of):
     def terms(rows: list[int]):
         batch = rarefied_batch(study, np.array(rows), 0)
         order = study.rows(batch.sample_ids)
-        fields = {"target": torch.from_numpy(target[order]), "label": torch.from_numpy(label[order])}
+        fields = {
+            "target": torch.from_numpy(target[order]),
+            "label": torch.from_numpy(label[order]),
+        }
         batch = Batch(**{**vars(batch), **fields})
         masks = make_masks(batch, train, 5, 0, 0)
         with torch.no_grad():
@@ -189,14 +228,16 @@ def test_the_sums_of_batches_add_up(study_of, tiny, model_of):
             assert total == pytest.approx(float(whole[name][0]), rel=1e-5)
 
 
-# --- total -------------------------------------------------------------------------------------------------
+# --- total -------------------------------------------------------------------------------------
 
 
 def test_the_total_is_the_weighted_sum_of_the_means():
     weights = penalties(
         TrainConfig(penalty=2.0, nuc_penalty=0.5, count_penalty=3.0, targets_penalty=0.3),
-        TargetConfig(target_penalty=7.0), 13, NAMES,
-    )  # fmt: skip
+        TargetConfig(target_penalty=7.0),
+        13,
+        NAMES,
+    )
     terms = {
         "unifrac": (torch.tensor(6.0), torch.tensor(3)),
         "nucleotide": (torch.tensor(8.0), torch.tensor(4)),
@@ -206,7 +247,9 @@ def test_the_total_is_the_weighted_sum_of_the_means():
         "label0": (torch.tensor(1.0), torch.tensor(10)),
         "label12": (torch.tensor(0.0), torch.tensor(0)),
     }
-    assert total_loss(terms, weights).item() == pytest.approx(2 * 2 + 0.5 * 2 + 3 * 0.5 + 7 * 1 + 0.3 * 2 + 7 * 0.1)
+    assert total_loss(terms, weights).item() == pytest.approx(
+        2 * 2 + 0.5 * 2 + 3 * 0.5 + 7 * 1 + 0.3 * 2 + 7 * 0.1
+    )
 
 
 def test_a_batch_of_which_no_asv_was_masked_still_has_a_loss(study_of, tiny, model_of):
@@ -222,9 +265,14 @@ def test_a_batch_of_which_no_asv_was_masked_still_has_a_loss(study_of, tiny, mod
 
 
 def test_asymmetric_loss_weighs_both_sides():
-    predicted, target = torch.tensor([[3.0], [1.0], [5.0]]), torch.tensor([[1.0], [4.0], [math.nan]])
+    predicted, target = (
+        torch.tensor([[3.0], [1.0], [5.0]]),
+        torch.tensor([[1.0], [4.0], [math.nan]]),
+    )
     config = TargetConfig(loss_type="asymmetric", over_penalty=0.5, under_penalty=2.0)
-    total, count = loss_terms(outputs_of(3, target=predicted), batch_of(3, target=target), None, config, 10)["target"]
+    total, count = loss_terms(
+        outputs_of(3, target=predicted), batch_of(3, target=target), None, config, 10
+    )["target"]
     assert (total.item(), count.item()) == (0.5 * 2 + 2 * 3, 2)
 
 
@@ -240,23 +288,32 @@ def test_balanced_weights_are_those_of_scikit_learn():
 
 
 @pytest.mark.parametrize(
-    "asked", [("1",), ("1", "2", "3"), ("1", "0"), ("1", "-1"), ("1", "nan"), ("1", "x"), ("inf", "1")]
+    "asked",
+    [("1",), ("1", "2", "3"), ("1", "0"), ("1", "-1"), ("1", "nan"), ("1", "x"), ("inf", "1")],
 )
 def test_weights_that_do_not_fit_the_classes(asked):
-    with pytest.raises(InputError, match=r"--class-weights is .*, expected balanced, or 2 numbers above 0"):
+    with pytest.raises(
+        InputError, match=r"--class-weights is .*, expected balanced, or 2 numbers above 0"
+    ):
         class_weights(asked, np.zeros((4, 1), np.int64), (2,))
 
 
 def test_weighted_classes_are_those_of_torch():
-    logits, label, weight = torch.randn(6, 3), torch.tensor([0, 1, 2, -1, 1, 1]), torch.tensor([0.1, 0.2, 0.05])
+    logits, label, weight = (
+        torch.randn(6, 3),
+        torch.tensor([0, 1, 2, -1, 1, 1]),
+        torch.tensor([0.1, 0.2, 0.05]),
+    )
     batch = batch_of(6, label=label[:, None])
     terms = loss_terms(outputs_of(6, labels=(logits,)), batch, None, TargetConfig(), 10, (weight,))
     expected = F.cross_entropy(logits, label, weight, ignore_index=-1)
     assert total_loss(terms, {"label": 1.0}).item() == pytest.approx(expected.item(), rel=1e-5)
-    assert loss_counts(batch, None, (weight,))["label0"].item() == pytest.approx(terms["label0"][1].item())
+    assert loss_counts(batch, None, (weight,))["label0"].item() == pytest.approx(
+        terms["label0"][1].item()
+    )
 
 
-# --- quantiles, columns and samples ------------------------------------------------------------------------
+# --- quantiles, columns and samples ------------------------------------------------------------
 
 
 def test_the_quantile_loss_is_that_of_scikit_learn():
@@ -269,7 +326,11 @@ def test_the_quantile_loss_is_that_of_scikit_learn():
     total, count = loss_terms(outputs, batch, None, config, 10, (), losses)["target"]
     is_measured = truth.isfinite()
     expected = [
-        mean_pinball_loss(truth[is_measured[:, c], c], quantiles[is_measured[:, c], q, c].detach(), alpha=levels[q])
+        mean_pinball_loss(
+            truth[is_measured[:, c], c],
+            quantiles[is_measured[:, c], q, c].detach(),
+            alpha=levels[q],
+        )
         * int(is_measured[:, c].sum())
         for c in range(2)
         for q in range(3)
@@ -289,12 +350,16 @@ def test_each_column_has_its_own_loss():
     expected = error[:, 0].sum() + error[:, 2].square().sum()
     for column in (1, 3):
         for at, level in enumerate(config.quantiles):
-            expected += 8 * mean_pinball_loss(truth[:, column], quantiles[:, at, column], alpha=level) / 3
+            expected += (
+                8 * mean_pinball_loss(truth[:, column], quantiles[:, at, column], alpha=level) / 3
+            )
     assert (total.item(), int(count)) == (pytest.approx(expected.item(), rel=1e-5), 32)
 
 
 def test_weights_of_samples_are_repetitions():
-    """A weight of 3 is the sample three times, in every term of the targets and in what counts before the step."""
+    """A weight of 3 is the sample three times, in every term of the targets and in what counts
+    before the step.
+    """
     truth, label = torch.randn(5, 2), torch.tensor([0, 1, 2, -1, 1])[:, None]
     truth[1, 1] = NAN
     logits, predicted, times = torch.randn(5, 3), torch.randn(5, 2), torch.tensor([3, 1, 0, 2, 1])
@@ -302,13 +367,17 @@ def test_weights_of_samples_are_repetitions():
 
     def terms(batch, rows):
         outputs = outputs_of(len(rows), target=predicted[rows], labels=(logits[rows],))
-        return loss_terms(outputs, batch, None, TargetConfig(), 10, classes), loss_counts(batch, None, classes)
+        return loss_terms(outputs, batch, None, TargetConfig(), 10, classes), loss_counts(
+            batch, None, classes
+        )
 
     whole, rows = torch.arange(5), torch.arange(5).repeat_interleave(times)
     losses, counts = terms(batch_of(5, target=truth, label=label, weight=times.float()), whole)
     expected, _ = terms(batch_of(len(rows), target=truth[rows], label=label[rows]), rows)
     for name in ("target", "label0"):
-        assert [float(x) for x in losses[name]] == pytest.approx([float(x) for x in expected[name]], rel=1e-5)
+        assert [float(x) for x in losses[name]] == pytest.approx(
+            [float(x) for x in expected[name]], rel=1e-5
+        )
         assert float(counts[name]) == pytest.approx(float(losses[name][1]))
     even = dataclasses.replace(batch_of(5, target=truth, label=label), weight=torch.ones(5))
     assert [float(x) for x in terms(even, whole)[0]["target"]] == pytest.approx(
@@ -325,9 +394,14 @@ NAMES = ("bray-curtis", "jaccard", "faith-pd", "taxonomy")
 
 def test_taxa_are_in_units_of_entropy_and_unknown_ones_are_left_out():
     head = TaxaHead(
-        4, AuxiliaryConfig(("taxonomy",), ((0.0, 1.0),), ("p", "c"), (("a", "b"), ("x", "y", "z")), (0.5, 2.0))
+        4,
+        AuxiliaryConfig(
+            ("taxonomy",), ((0.0, 1.0),), ("p", "c"), (("a", "b"), ("x", "y", "z")), (0.5, 2.0)
+        ),
     )
-    logits = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    logits = torch.randn(
+        3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ).requires_grad_()
     taxa = torch.tensor([[1, -1], [0, 2], [-1, -1]])
     total, count = taxonomy_loss(logits, taxa, head)
     phyla, classes = logits[:, :2].log_softmax(1), logits[:, 2:].log_softmax(1)
@@ -339,9 +413,13 @@ def test_taxa_are_in_units_of_entropy_and_unknown_ones_are_left_out():
     assert not logits.grad[0, 2:].any()
 
 
-def test_constant_predictions_have_a_loss_of_one_and_counts_are_known_beforehand(study_of, tiny, model_of):
+def test_constant_predictions_have_a_loss_of_one_and_counts_are_known_beforehand(
+    study_of, tiny, model_of
+):
     study = study_of(**tiny(samples=9), depth=40)
-    lineages = tuple(("k", sequence[0]) if at % 3 else () for at, sequence in enumerate(study.table.sequences))
+    lineages = tuple(
+        ("k", sequence[0]) if at % 3 else () for at, sequence in enumerate(study.table.sequences)
+    )
     study = with_auxiliary_targets(study, lineages, NAMES)
     batch = rarefied_batch(study, np.arange(9), 0, Collation(distances=False))
     config = auxiliary_config(study, batch.auxiliary)
@@ -353,9 +431,13 @@ def test_constant_predictions_have_a_loss_of_one_and_counts_are_known_beforehand
     outputs = network(batch)
     terms = losses_of(replace(outputs, auxiliary=means), batch, network)
     for total, count in terms.values():
-        assert total.item() / int(count) == pytest.approx(1, rel=0.2), "up to the degrees of freedom"
+        assert total.item() / int(count) == pytest.approx(1, rel=0.2), (
+            "up to the degrees of freedom"
+        )
     counts = loss_counts(batch, None)
     for name, (total, count) in losses_of(outputs, batch, network).items():
         assert int(count) == int(counts[name])
         assert torch.isfinite(total)
-    assert int(counts["taxonomy"]) == sum(bool(lineages[column]) for column in batch.column.tolist())
+    assert int(counts["taxonomy"]) == sum(
+        bool(lineages[column]) for column in batch.column.tolist()
+    )

@@ -1,4 +1,6 @@
-"""Masks: drawn from (seed, step, ASV) whatever the batch, in the shares asked for, never on N or padding."""
+"""Masks: drawn from (seed, step, ASV) whatever the batch, in the shares asked for, never on N or
+padding.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ def named(batch: Batch, masks: Masks) -> tuple[dict[str, tuple], dict[tuple[str,
     copies = {}
     for place, row in enumerate(masks.rows.tolist()):
         copy, where = masks.tokens[place].numpy(), masks.where[place].numpy()
-        copies[sequences[row]] = "".join(letters[copy]).rstrip("-"), tuple(np.flatnonzero(where).tolist())
+        copies[sequences[row]] = (
+            "".join(letters[copy]).rstrip("-"),
+            tuple(np.flatnonzero(where).tolist()),
+        )
     hidden = {}
     for sample, name in enumerate(batch.sample_ids):
         for slot in range(batch.sizes[sample]):
@@ -44,7 +49,9 @@ def study(study_of, tiny):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("share", [0.5, 1.0])
 def test_masks_do_not_depend_on_the_layout_of_the_batch(study, strategy, share):
-    config = TrainConfig(nuc_mask_asvs=share, nuc_mask_strategy=strategy, nuc_mask_ratio=0.3, count_mask_ratio=0.4)
+    config = TrainConfig(
+        nuc_mask_asvs=share, nuc_mask_strategy=strategy, nuc_mask_ratio=0.3, count_mask_ratio=0.4
+    )
     whole = rarefied_batch(study, np.arange(9), 0)
     copies, hidden = named(whole, make_masks(whole, config, PATCH, 3, 7))
     assert 0 < sum(hidden.values()) < len(hidden)
@@ -62,7 +69,10 @@ def test_masks_do_not_depend_on_the_layout_of_the_batch(study, strategy, share):
 
 def test_each_seed_and_step_has_masks_of_its_own(study):
     batch = rarefied_batch(study, np.arange(9), 0)
-    drawn = [named(batch, make_masks(batch, ALL, PATCH, *name)) for name in ((0, 0), (0, 0), (0, 1), (1, 0), (0, -1))]
+    drawn = [
+        named(batch, make_masks(batch, ALL, PATCH, *name))
+        for name in ((0, 0), (0, 0), (0, 1), (1, 0), (0, -1))
+    ]
     assert drawn[0] == drawn[1]
     for i, one in enumerate(drawn[1:]):
         for other in drawn[1:][i + 1 :]:
@@ -72,10 +82,14 @@ def test_each_seed_and_step_has_masks_of_its_own(study):
 
 def large_batch(lengths: tuple[int, ...] = (150,), letters: str = "ACGT") -> Batch:
     rng = np.random.default_rng(0)
-    sequences = ["".join(rng.choice(list(letters), lengths[each % len(lengths)])) for each in range(600)]
+    sequences = [
+        "".join(rng.choice(list(letters), lengths[each % len(lengths)])) for each in range(600)
+    ]
     asv = torch.arange(600).view(10, 60)
     tokens, names = torch.from_numpy(encode(sequences)), tuple(f"s{each}" for each in range(10))
-    batch = Batch(tokens, asv, torch.ones(10, 60), sizes=(60,) * 10, sample_ids=names, key=asv_keys(tokens))
+    batch = Batch(
+        tokens, asv, torch.ones(10, 60), sizes=(60,) * 10, sample_ids=names, key=asv_keys(tokens)
+    )
     return dataclasses.replace(batch, padded=len(lengths) > 1)
 
 
@@ -89,7 +103,9 @@ def test_the_share_of_masked_bases(strategy, ratio):
     inner = where[:, 10:].double()
     assert inner.mean() == pytest.approx(ratio, abs=0.01)
     by_place = inner.mean(dim=0)
-    assert (by_place - ratio).abs().max() < 5 * (ratio * (1 - ratio) / 600) ** 0.5, "each place alike"
+    assert (by_place - ratio).abs().max() < 5 * (ratio * (1 - ratio) / 600) ** 0.5, (
+        "each place alike"
+    )
     assert inner.mean(dim=1).std() > 0.02, "each ASV has places of its own"
 
 
@@ -138,7 +154,9 @@ def test_the_shares_of_asvs_and_counts():
     chosen = torch.zeros(600, dtype=torch.bool)
     chosen[masks.rows] = True
     both = (chosen & masks.counts.flatten()).double().mean()
-    assert both == pytest.approx(0.25 * 0.3, abs=0.04), "the two draws have nothing to do with each other"
+    assert both == pytest.approx(0.25 * 0.3, abs=0.04), (
+        "the two draws have nothing to do with each other"
+    )
 
 
 def test_counts_are_withheld_where_there_are_counts(study):
@@ -150,7 +168,9 @@ def test_counts_are_withheld_where_there_are_counts(study):
 def test_one_asv_is_withheld_in_some_samples_only():
     rows, tokens = 200, torch.tensor([[1, 2, 3, 4]], dtype=torch.uint8)
     asv, names = torch.zeros(rows, 1).long(), tuple(f"s{each}" for each in range(rows))
-    batch = Batch(tokens, asv, torch.ones(rows, 1), sizes=(1,) * rows, sample_ids=names, key=asv_keys(tokens))
+    batch = Batch(
+        tokens, asv, torch.ones(rows, 1), sizes=(1,) * rows, sample_ids=names, key=asv_keys(tokens)
+    )
     masks = make_masks(batch, TrainConfig(count_mask_ratio=0.3), PATCH, 0, 0)
     assert masks.counts.double().mean() == pytest.approx(0.3, abs=0.1)
 
@@ -175,6 +195,8 @@ def test_vectors_computed_beforehand_are_not_masked(study):
 def test_keys_tell_sequences_apart():
     batch = large_batch((150, 31, 97))
     assert len(set(asv_keys(batch.tokens).tolist())) == 600
-    assert torch.equal(asv_keys(batch.tokens), asv_keys(torch.nn.functional.pad(batch.tokens, (0, 30))))
+    assert torch.equal(
+        asv_keys(batch.tokens), asv_keys(torch.nn.functional.pad(batch.tokens, (0, 30)))
+    )
     near = torch.tensor([[1, 2], [2, 1], [1, 1], [1, 0], [2, 2]], dtype=torch.uint8)
     assert len(set(asv_keys(near).tolist())) == 5

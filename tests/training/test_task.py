@@ -1,4 +1,6 @@
-"""The microbiome task in training: steps that learn, runs that repeat, validation on masked input, best weights."""
+"""The microbiome task in training: steps that learn, runs that repeat, validation on masked input,
+best weights.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from aam.config import CovariateConfig, FineTuneConfig, ModelConfig, RegressorConfig, TargetConfig, TrainConfig
+from aam.config import (
+    CovariateConfig,
+    FineTuneConfig,
+    ModelConfig,
+    RegressorConfig,
+    TargetConfig,
+    TrainConfig,
+)
 from aam.data.collate import Collation, rarefied_batch
 from aam.data.loader import Loader
 from aam.data.rarefaction import EVALUATION
@@ -40,10 +49,16 @@ CPU = torch.device("cpu")
 PRETRAIN = HeadConfig("unifrac", (0.5, 0.2), counts=True)
 SUPERVISED = HeadConfig(n_targets=2, n_classes=(3,))
 CONDITIONED = HeadConfig(
-    n_targets=2, n_classes=(3,), losses=("quantile", "huber"), quantiles=(0.1, 0.5, 0.9), levels=(4, 3), numbers=1,
-    scaled_by=(0,), regressor=RegressorConfig(learnable_output_scale=True),
+    n_targets=2,
+    n_classes=(3,),
+    losses=("quantile", "huber"),
+    quantiles=(0.1, 0.5, 0.9),
+    levels=(4, 3),
+    numbers=1,
+    scaled_by=(0,),
+    regressor=RegressorConfig(learnable_output_scale=True),
     covariates=CovariateConfig(categorical_fusion="gmu"),
-)  # fmt: skip
+)
 
 
 def config_of(epochs=3, batch_size=4, targets=None, runtime=None, **train) -> FineTuneConfig:
@@ -75,7 +90,9 @@ def conditioned(study):
 def trainer_of(model, study, config, validation=range(6, 9), report=None, asvs=None) -> Trainer:
     size, workers = config.train.batch_size, config.runtime.num_workers
     loaders = [
-        Loader(study, np.array(rows, np.int64), size, shuffle, workers, Collation(tokens=asvs is None))
+        Loader(
+            study, np.array(rows, np.int64), size, shuffle, workers, Collation(tokens=asvs is None)
+        )
         for rows, shuffle in ((range(6), True), (validation, False))
     ]
     task = AmpliconTask(model, config, *loaders, CPU, asvs)
@@ -87,7 +104,9 @@ def fit(*arguments, **options) -> tuple[Trainer, list[dict], list[dict]]:
     records: list[dict] = []
     trainer = trainer_of(*arguments, **options, report=records.append)
     trainer.fit()
-    return trainer, *([record for record in records if record["event"] == event] for event in ("step", "epoch"))
+    return trainer, *(
+        [record for record in records if record["event"] == event] for event in ("step", "epoch")
+    )
 
 
 def task_of(model, study, config) -> AmpliconTask:
@@ -98,7 +117,10 @@ def task_of(model, study, config) -> AmpliconTask:
 def one_step(model, study, batches, config, optimizer, first=0) -> StepOutcome:
     """One step of the optimizer on batches, as a run takes it."""
     task = task_of(model, study, config)
-    window = [MicroBatch(task.prepare(batch, number), number) for number, batch in enumerate(batches, first)]
+    window = [
+        MicroBatch(task.prepare(batch, number), number)
+        for number, batch in enumerate(batches, first)
+    ]
     return train_step(model, window, task, optimizer, UNSCALED, SINGLE, config.train.max_grad_norm)
 
 
@@ -106,7 +128,7 @@ def weights_of(model) -> dict[str, Tensor]:
     return copy.deepcopy(model.state_dict())
 
 
-# --- a step ------------------------------------------------------------------------------------------------
+# --- a step ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stem", ["patch", "nucleotide"])
@@ -132,23 +154,31 @@ def test_steps_of_a_small_model_reduce_every_loss(study_of, tiny, model_of, stem
         assert not any(total.requires_grad for total, _ in terms.values())
     after = losses()
     assert after["nucleotide"] < before["nucleotide"], "random bases: there is little to learn"
-    assert all(after[name] < 0.7 * before[name] for name in before if name != "nucleotide"), (before, after)
+    assert all(after[name] < 0.7 * before[name] for name in before if name != "nucleotide"), (
+        before,
+        after,
+    )
 
 
-# --- a run -------------------------------------------------------------------------------------------------
+# --- a run -------------------------------------------------------------------------------------
 
 
 def test_a_seed_fixes_every_weight(study, model_of):
     def fitted(runtime: RunConfig, dropout: float = 0.1) -> dict[str, Tensor]:
         torch.manual_seed(runtime.seed)
-        model, seeded = model_of(PRETRAIN, noise=0.0, dropout=dropout), dataclasses.replace(study, seed=runtime.seed)
+        model, seeded = (
+            model_of(PRETRAIN, noise=0.0, dropout=dropout),
+            dataclasses.replace(study, seed=runtime.seed),
+        )
         trainer = trainer_of(model, seeded, config_of(runtime=runtime))
         trainer.fit()
         return weights_of(trainer.model)
 
     first = fitted(RunConfig(seed=4))
     assert same_weights(fitted(RunConfig(seed=4)), first)
-    assert same_weights(fitted(RunConfig(seed=4, num_workers=1)), first), "one more worker changes no bit"
+    assert same_weights(fitted(RunConfig(seed=4, num_workers=1)), first), (
+        "one more worker changes no bit"
+    )
     assert not same_weights(fitted(RunConfig(seed=5)), first)
 
 
@@ -156,14 +186,20 @@ def test_the_learning_rate_follows_its_course(study, model_of):
     config = config_of(epochs=5, batch_size=2, warmup_steps=3)
     _, steps, epochs = fit(model_of(PRETRAIN), study, config)
     assert [record["step"] for record in steps] == list(range(1, 16))
-    assert [record["lr"] for record in steps] == [learning_rate(config.train, step, 15) for step in range(15)]
+    assert [record["lr"] for record in steps] == [
+        learning_rate(config.train, step, 15) for step in range(15)
+    ]
     assert np.diff([record["epoch"] for record in epochs]).tolist() == [1, 1, 1, 1]
     assert all(record["samples_per_s"] > 0 for record in epochs)
-    assert {"train_loss", "train_unifrac", "val_loss", "val_nucleotide", "val_count"} <= epochs[0].keys()
+    assert {"train_loss", "train_unifrac", "val_loss", "val_nucleotide", "val_count"} <= epochs[
+        0
+    ].keys()
 
 
 def overshooting(study, model):
-    """Learned is 2 more than what the model says now, validated 0.5 more: the best lies on the way."""
+    """Learned is 2 more than what the model says now, validated 0.5 more: the best lies on the
+    way.
+    """
     target = run_model(model, study, np.arange(9), CPU, RunConfig()).target + 2
     target[6:] -= 1.5
     return labelled(study, target=target.astype(np.float32), label=np.full((9, 1), -1))
@@ -196,7 +232,9 @@ def test_a_run_stops_when_patience_ends(study, model_of):
     """A learning rate of 0 improves on the first epoch never again."""
     _, _, epochs = fit(model_of(PRETRAIN), study, config_of(20, lr=0.0, patience=3))
     assert [record["best"] for record in epochs] == [1, 0, 0, 0]
-    assert len({record["val_loss"] for record in epochs}) == 1, "validation draws and masks are fixed"
+    assert len({record["val_loss"] for record in epochs}) == 1, (
+        "validation draws and masks are fixed"
+    )
 
 
 def test_without_validation_the_last_weights_stay(study, model_of):
@@ -205,7 +243,7 @@ def test_without_validation_the_last_weights_stay(study, model_of):
     assert not any(name.startswith("val_") for name in epochs[0])
 
 
-# --- steps that are not finite -----------------------------------------------------------------------------
+# --- steps that are not finite -----------------------------------------------------------------
 
 
 def with_broken_steps(broken: set[int]):
@@ -227,7 +265,10 @@ def test_a_broken_step_changes_no_weight_and_its_batch_is_kept(
     config = config_of(3, batch_size=2, nonfinite="skip", optimizer=optimizer)
     weights: list[dict[str, Tensor]] = []
     trainer = trainer_of(model_of(PRETRAIN, noise=0.0), study, config)
-    trainer.folder, trainer.after_step = tmp_path, lambda trainer: weights.append(weights_of(trainer.model))
+    trainer.folder, trainer.after_step = (
+        tmp_path,
+        lambda trainer: weights.append(weights_of(trainer.model)),
+    )
     start = weights_of(trainer.model)
     monkeypatch.setattr(step_module, "total_loss", with_broken_steps({at}))
     trainer.fit()
@@ -243,7 +284,9 @@ def test_a_broken_step_changes_no_weight_and_its_batch_is_kept(
 
 
 @pytest.mark.parametrize(
-    ("nonfinite", "broken", "last"), [("stop", {4}, 4), ("skip", {1, *range(3, 13)}, 12)], ids=["one", "ten in a row"]
+    ("nonfinite", "broken", "last"),
+    [("stop", {4}, 4), ("skip", {1, *range(3, 13)}, 12)],
+    ids=["one", "ten in a row"],
 )
 def test_broken_steps_end_the_run(study, model_of, tmp_path, monkeypatch, nonfinite, broken, last):
     """One where that is asked for, else ten in a row."""
@@ -256,34 +299,54 @@ def test_broken_steps_end_the_run(study, model_of, tmp_path, monkeypatch, nonfin
     assert (tmp_path / "nonfinite" / f"batch-{last}").is_dir()
 
 
-# --- going on ----------------------------------------------------------------------------------------------
+# --- going on ----------------------------------------------------------------------------------
 
 
 WAYS = (
     {"optimizer": "adamw"},
     {"optimizer": "sgd", "scheduler": "plateau", "scheduler_patience": 0},
     {"ema_decay": 0.7, "scheduler": "onecycle"},
-    {"batch_size": 1, "gradient_accumulation_steps": 2, "scheduler": "cosine_restarts", "scheduler_t0": 1},
+    {
+        "batch_size": 1,
+        "gradient_accumulation_steps": 2,
+        "scheduler": "cosine_restarts",
+        "scheduler_t0": 1,
+    },
 )
 
 
 @pytest.mark.parametrize(
     ("heads", "options"),
-    [*zip((PRETRAIN, SUPERVISED, PRETRAIN, SUPERVISED), WAYS, strict=True), (CONDITIONED, {**WAYS[3], **WAYS[2]})],
-    ids=lambda one: "-".join(map(str, one.values())) if isinstance(one, dict) else f"{one.n_targets}{one.levels}",
+    [
+        *zip((PRETRAIN, SUPERVISED, PRETRAIN, SUPERVISED), WAYS, strict=True),
+        (CONDITIONED, {**WAYS[3], **WAYS[2]}),
+    ],
+    ids=lambda one: (
+        "-".join(map(str, one.values()))
+        if isinstance(one, dict)
+        else f"{one.n_targets}{one.levels}"
+    ),
 )
-def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(study, model_of, tmp_path, heads, options):
+def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(
+    study, model_of, tmp_path, heads, options
+):
     targets = TargetConfig(metadata_column=() if heads is PRETRAIN else ("a", "b", "c"))
     if heads is CONDITIONED:
         targets = dataclasses.replace(targets, quantiles=(0.1, 0.5, 0.9))
     config = config_of(4, targets=targets, patience=3, **{"batch_size": 2, **options})
     config = dataclasses.replace(config, covariates=CovariateConfig(categorical_lr=0.1))
-    learned = {PRETRAIN: study, SUPERVISED: supervised(study), CONDITIONED: conditioned(study)}[heads]
+    learned = {PRETRAIN: study, SUPERVISED: supervised(study), CONDITIONED: conditioned(study)}[
+        heads
+    ]
 
     def trainer(records: list[dict]) -> Trainer:
         torch.manual_seed(3)
-        made = trainer_of(model_of(heads, noise=0.0, dropout=0.2), learned, config, report=records.append)
-        made.task.train = dataclasses.replace(made.task.train, how=Collation(asv_dropout=0.3, covariate_dropout=0.4))
+        made = trainer_of(
+            model_of(heads, noise=0.0, dropout=0.2), learned, config, report=records.append
+        )
+        made.task.train = dataclasses.replace(
+            made.task.train, how=Collation(asv_dropout=0.3, covariate_dropout=0.4)
+        )
         return made
 
     records: list[dict] = []
@@ -292,7 +355,8 @@ def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(study, model_of, tmp
     whole.fit()
     steps = sorted(int(path.name) for path in tmp_path.iterdir())
     assert steps[-1] >= 9
-    # In the first epoch, before any validation; amid a later one; with the last validation alone left.
+    # In the first epoch, before any validation; amid a later one; with the last validation alone
+    # left.
     for step in (1, 8, steps[-1]):
         after: list[dict] = []
         resumed = trainer(after)
@@ -302,16 +366,20 @@ def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(study, model_of, tmp
         resumed.fit()
         assert same_weights(weights_of(resumed.model), weights_of(whole.model))
         assert same_weights(resumed.last_weights, whole.last_weights)
-        assert resumed.progress == dataclasses.replace(whole.progress, seconds=resumed.progress.seconds)
+        assert resumed.progress == dataclasses.replace(
+            whole.progress, seconds=resumed.progress.seconds
+        )
         expected = records[len(records) - len(after) :]
-        assert [without_times(record) for record in after] == [without_times(record) for record in expected]
+        assert [without_times(record) for record in after] == [
+            without_times(record) for record in expected
+        ]
 
 
 def without_times(record: dict) -> dict:
     return {name: value for name, value in record.items() if name != "samples_per_s"}
 
 
-# --- several batches a step, and averaged weights -----------------------------------------------------------
+# --- several batches a step, and averaged weights ----------------------------------------------
 
 
 def test_counts_are_those_of_the_losses(study, model_of):
@@ -321,7 +389,9 @@ def test_counts_are_those_of_the_losses(study, model_of):
     task = task_of(model, learned, config)
     prepared = task.prepare(batch, 3)
     terms, counts = task.losses(model, prepared), task.loss_counts(prepared)
-    assert {name: int(count) for name, (_, count) in terms.items()} == {n: int(c) for n, c in counts.items()}
+    assert {name: int(count) for name, (_, count) in terms.items()} == {
+        n: int(c) for n, c in counts.items()
+    }
     faith = dataclasses.replace(batch, distance=None, faith_pd=torch.tensor([1.0] * 8 + [math.nan]))
     assert int(loss_counts(faith, None)["unifrac"]) == 8
 
@@ -330,7 +400,10 @@ def test_counts_are_those_of_the_losses(study, model_of):
 @pytest.mark.parametrize("sizes", [(3, 3, 3), (4, 4, 1), (1, 8)])
 def test_batches_of_a_step_weigh_as_one(study, model_of, sizes, heads):
     """Uneven batches with missing targets: gradients are those of all samples at once."""
-    learned, config = supervised(study), config_of(nuc_penalty=0.0, count_penalty=0.0, max_grad_norm=0.05)
+    learned, config = (
+        supervised(study),
+        config_of(nuc_penalty=0.0, count_penalty=0.0, max_grad_norm=0.05),
+    )
     if heads is CONDITIONED:
         learned = conditioned(study)
         config = dataclasses.replace(config, targets=TargetConfig(quantiles=(0.1, 0.5, 0.9)))
@@ -340,7 +413,9 @@ def test_batches_of_a_step_weigh_as_one(study, model_of, sizes, heads):
         model = model_of(heads).train()
         batches = [rarefied_batch(learned, rows, 0) for rows in parts]
         step = one_step(model, learned, batches, config, make_optimizer(model, config.train))
-        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+        gradients.append(
+            torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+        )
         losses.append({name: float(total / count) for name, (total, count) in step.terms.items()})
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-7)
     assert gradients[1].norm().item() == pytest.approx(0.05, rel=1e-3), "clipped once, as a whole"
@@ -351,7 +426,9 @@ def test_the_last_step_of_an_epoch_takes_what_is_left(study, model_of):
     """Failure 8 of the predecessor: five batches, two a step."""
     config = config_of(3, batch_size=1, gradient_accumulation_steps=4, scheduler="onecycle")
     trainer, steps, _ = fit(model_of(PRETRAIN), study, config)
-    assert [record["step"] for record in steps] == list(range(1, 7)), "six samples: a step of four, one of two"
+    assert [record["step"] for record in steps] == list(range(1, 7)), (
+        "six samples: a step of four, one of two"
+    )
     expected = [learning_rate(config.train, step, 6, 2) for step in range(6)]
     assert [record["lr"] for record in steps] == expected
     assert trainer.total_steps == 6
@@ -362,7 +439,9 @@ def test_the_average_is_that_of_torch_and_is_what_is_validated_and_kept(study, m
     model = model_of(PRETRAIN, noise=0.0)
     reference = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.8))
     reference.update_parameters(model)
-    trainer = trainer_of(model, study, config_of(2, batch_size=2, ema_decay=0.8, patience=0), report=records.append)
+    trainer = trainer_of(
+        model, study, config_of(2, batch_size=2, ema_decay=0.8, patience=0), report=records.append
+    )
 
     def follow(trainer: Trainer) -> None:
         reference.update_parameters(trainer.model)
@@ -378,13 +457,17 @@ def test_the_average_is_that_of_torch_and_is_what_is_validated_and_kept(study, m
     assert plain._validate()["val_loss"] == pytest.approx(val_loss, rel=1e-5)
 
 
-# --- validation --------------------------------------------------------------------------------------------
+# --- validation --------------------------------------------------------------------------------
 
 
 def test_validation_is_on_masked_input(study, model_of):
-    """Failure 4 of the predecessor. Each term is computed here, sample by sample and base by base."""
+    """Failure 4 of the predecessor. Each term is computed here, sample by sample and base by
+    base.
+    """
     weights = {"unifrac": 0.5, "nucleotide": 2.0, "count": 3.0}
-    config = config_of(1, lr=0.0, nuc_mask_asvs=1.0, penalty=0.5, nuc_penalty=2.0, count_penalty=3.0)
+    config = config_of(
+        1, lr=0.0, nuc_mask_asvs=1.0, penalty=0.5, nuc_penalty=2.0, count_penalty=3.0
+    )
     model = model_of(PRETRAIN)
     (metrics,) = fit(model, study, config)[2]
     sums: dict[str, float] = dict.fromkeys(("nucleotide", "count", "unifrac"), 0.0)
@@ -393,7 +476,9 @@ def test_validation_is_on_masked_input(study, model_of):
     masks = make_masks(batch, config.train, 5, 0, EVALUATION)
     with torch.no_grad():
         outputs = model(batch, masks)
-        unmasked = model(batch, dataclasses.replace(masks, tokens=batch.tokens[masks.rows])).nucleotides
+        unmasked = model(
+            batch, dataclasses.replace(masks, tokens=batch.tokens[masks.rows])
+        ).nucleotides
     for at, (row, place) in enumerate(masks.where.nonzero().tolist()):
         assert masks.tokens[row, place] == 6
         truth = int(batch.tokens[masks.rows[row], place]) - 1
@@ -404,7 +489,9 @@ def test_validation_is_on_masked_input(study, model_of):
             sums["unifrac"] += float(outputs.distance[i, j] - batch.distance[i, j]) ** 2 / 0.2**2
             counts["unifrac"] += 1
     for sample, slot in masks.counts.nonzero().tolist():
-        error = abs(float(outputs.counts[sample, slot]) - math.log(float(batch.counts[sample, slot]) / 40))
+        error = abs(
+            float(outputs.counts[sample, slot]) - math.log(float(batch.counts[sample, slot]) / 40)
+        )
         sums["count"] += error - 0.5 if error > 1 else error**2 / 2
         counts["count"] += 1
     assert min(counts.values()) >= 3
@@ -417,7 +504,9 @@ def test_validation_is_on_masked_input(study, model_of):
 
 
 def test_scores_are_those_of_the_predictions(study, model_of):
-    """On whole input, some targets missing; the loss that decides is that of these predictions too."""
+    """On whole input, some targets missing; the loss that decides is that of these predictions
+    too.
+    """
     learned, model = supervised(study), model_of(HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)))
     (metrics,) = fit(model, learned, config_of(1, 64, lr=0.0), validation=range(2, 9))[2]
     predicted = run_model(model, learned, np.arange(2, 9), CPU, RunConfig())
@@ -425,7 +514,9 @@ def test_scores_are_those_of_the_predictions(study, model_of):
     errors = np.abs(predicted.target - truth)
     assert metrics["val_mae"] == pytest.approx(np.nanmean(errors, axis=0).mean(), rel=1e-5)
     spread = np.nansum((truth - np.nanmean(truth, axis=0)) ** 2, axis=0)
-    assert metrics["val_r2"] == pytest.approx((1 - np.nansum(errors**2, axis=0) / spread).mean(), rel=1e-4)
+    assert metrics["val_r2"] == pytest.approx(
+        (1 - np.nansum(errors**2, axis=0) / spread).mean(), rel=1e-4
+    )
     hits = predicted.probabilities[0].argmax(1) == label
     assert metrics["val_accuracy"] == pytest.approx(hits[label >= 0].mean())
     assert metrics["val_loss"] == pytest.approx(metrics["val_target"] + metrics["val_label0"])
@@ -433,7 +524,9 @@ def test_scores_are_those_of_the_predictions(study, model_of):
     assert metrics["val_target"] == pytest.approx(huber, rel=1e-5)
 
 
-@pytest.mark.parametrize(("metric", "sign"), [("r2", -1), ("mae", 1), ("accuracy", -1), ("val_loss", 1)])
+@pytest.mark.parametrize(
+    ("metric", "sign"), [("r2", -1), ("mae", 1), ("accuracy", -1), ("val_loss", 1)]
+)
 def test_the_metric_that_was_asked_for_decides(study, model_of, metric, sign):
     config = config_of(5, patience=0, lr=0.01, targets=TargetConfig(best_metric=metric))
     trainer, _, epochs = fit(model_of(SUPERVISED), supervised(study), config, range(3, 9))
@@ -444,7 +537,7 @@ def test_the_metric_that_was_asked_for_decides(study, model_of, metric, sign):
     assert trainer.progress.best == min(scores)
 
 
-# --- frozen ------------------------------------------------------------------------------------------------
+# --- frozen ------------------------------------------------------------------------------------
 
 
 def test_a_frozen_trunk_stays_and_its_heads_learn_the_same(study, model_of):
@@ -460,28 +553,40 @@ def test_a_frozen_trunk_stays_and_its_heads_learn_the_same(study, model_of):
         trainer_of(model, learned, config, asvs=asvs).fit()
         end = weights_of(model)
         for name in start:
-            assert torch.equal(start[name], end[name]) != name.startswith(("target", "labels")), name
+            assert torch.equal(start[name], end[name]) != name.startswith(("target", "labels")), (
+                name
+            )
         fitted.append(end)
     for name, value in fitted[0].items():
         torch.testing.assert_close(value, fitted[1][name], rtol=1e-3, atol=1e-5)
 
 
-# --- covariates --------------------------------------------------------------------------------------------
+# --- covariates --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["plain", "frozen", "averaged", "chunks", "recomputed", "several", "workers"])
+@pytest.mark.parametrize(
+    "way", ["plain", "frozen", "averaged", "chunks", "recomputed", "several", "workers"]
+)
 def test_validation_and_prediction_read_covariates_as_training_does(study, model_of, way):
     """Failure 3 of the predecessor: in validation of a wrapped model they were silently dropped."""
     learned, model = conditioned(study), model_of(CONDITIONED)
-    more = {"averaged": {"ema_decay": 0.5}, "several": {"gradient_accumulation_steps": 2}}.get(way, {})
+    more = {"averaged": {"ema_decay": 0.5}, "several": {"gradient_accumulation_steps": 2}}.get(
+        way, {}
+    )
     targets = TargetConfig(metadata_column=("a", "b", "c"), quantiles=(0.1, 0.5, 0.9))
-    config = config_of(1, targets=targets, runtime=RunConfig(num_workers=1 if way == "workers" else 0), **more)
+    config = config_of(
+        1, targets=targets, runtime=RunConfig(num_workers=1 if way == "workers" else 0), **more
+    )
     if way in ("chunks", "recomputed"):
         model.bound_memory(3, way == "recomputed")
     asvs = encode_table(model, learned, CPU, config.runtime) if way == "frozen" else None
     metrics = {}
     for name in ("as it is", "unknown"):
-        study_read = learned if name == "as it is" else labelled(learned, category=0 * learned.labels.category)
+        study_read = (
+            learned
+            if name == "as it is"
+            else labelled(learned, category=0 * learned.labels.category)
+        )
         trainer = trainer_of(copy.deepcopy(model), study_read, config, asvs=asvs)
         metrics[name] = trainer._validate()
         rows = np.arange(6, 9)
@@ -494,7 +599,9 @@ def test_validation_and_prediction_read_covariates_as_training_does(study, model
                 terms.append(outputs.target.numpy())
                 order = [predicted.sample_ids.index(one) for one in batch.sample_ids]
                 np.testing.assert_allclose(predicted.target[order], terms[-1], atol=1e-5)
-                np.testing.assert_allclose(predicted.quantiles[order], outputs.quantiles.numpy(), atol=1e-5)
+                np.testing.assert_allclose(
+                    predicted.quantiles[order], outputs.quantiles.numpy(), atol=1e-5
+                )
     assert abs(metrics["as it is"]["val_loss"] - metrics["unknown"]["val_loss"]) > 1e-3
 
 
@@ -504,25 +611,35 @@ def test_covariates_have_a_rate_of_their_own(study, model_of):
     trainer = trainer_of(model, conditioned(study), config_with_rate)
     optimizer = trainer.optimizer
     names = {id(p): name for name, p in model.named_parameters() if p.requires_grad}
-    factors = {names[id(p)]: group["factor"] for group in optimizer.param_groups for p in group["params"]}
+    factors = {
+        names[id(p)]: group["factor"] for group in optimizer.param_groups for p in group["params"]
+    }
     assert factors.keys() == set(names.values())
     fast = {name for name, factor in factors.items() if factor == 4}
     assert {name.split(".")[0] for name in fast} == {"covariates", "target"}
-    assert {name for name in fast if "target" in name} == {"target.factors.0.weight", "target.offsets.0.weight"}
+    assert {name for name in fast if "target" in name} == {
+        "target.factors.0.weight",
+        "target.offsets.0.weight",
+    }
     assert {factor for name, factor in factors.items() if name not in fast} == {1}
     rates = []
     step = trainer.optimizer.step
-    trainer.optimizer.step = lambda: (rates.append([group["lr"] for group in trainer.optimizer.param_groups]), step())
+    trainer.optimizer.step = lambda: (
+        rates.append([group["lr"] for group in trainer.optimizer.param_groups]),
+        step(),
+    )
     trainer.fit()
     assert all(fast == pytest.approx(4 * slow) for slow, _, fast, _ in rates)
     assert max(slow for slow, *_ in rates) == 0.125
 
 
-# --- half precision: the scale of the loss in fp16 is searched, and kept in checkpoints ------------------------
+# --- half precision: the scale of the loss in fp16 is searched, and kept in checkpoints --------
 
 
 def half_trainer_of(study, model_of, precision: str, epochs: int = 3, made=trainer_of):
-    config = config_of(epochs, 3, patience=0, runtime=RunConfig(device="cpu", mixed_precision=precision))
+    config = config_of(
+        epochs, 3, patience=0, runtime=RunConfig(device="cpu", mixed_precision=precision)
+    )
     return made(model_of(PRETRAIN, noise=0.0), study, config)
 
 
@@ -540,7 +657,9 @@ def planted(monkeypatch, factor: float) -> None:
     monkeypatch.setattr(step_module, "total_loss", lambda *terms: total_loss(*terms) * factor)
 
 
-def test_a_gradient_that_overflows_changes_no_weight_and_halves_the_factor(study, model_of, monkeypatch):
+def test_a_gradient_that_overflows_changes_no_weight_and_halves_the_factor(
+    study, model_of, monkeypatch
+):
     trainer = half_trainer_of(study, model_of, "fp16", epochs=1)
     planted(monkeypatch, 1e34)
     before = weights_of(trainer.model)

@@ -1,9 +1,10 @@
-"""Build libfabric and the plugin with which NCCL and RCCL use it, from the archives beside this file.
+"""Build libfabric and the plugin with which NCCL and RCCL use it, from the archives beside this
+file.
 
-build.py PREFIX [ENVIRONMENT]: `make container-rocm FABRIC=1` puts archives and sources.json here; without them
-nothing is done. The plugin is built for the GPUs of torch in ENVIRONMENT (/opt/venv), from the headers and the library
-that its wheels bring: those of HIP are Triton's, those of CUDA the runtime's. Without a GPU runtime only libfabric is
-built.
+build.py PREFIX [ENVIRONMENT]: `make container-rocm FABRIC=1` puts archives and sources.json here;
+without them nothing is done. The plugin is built for the GPUs of torch in ENVIRONMENT (/opt/venv),
+from the headers and the library that its wheels bring: those of HIP are Triton's, those of CUDA the
+runtime's. Without a GPU runtime only libfabric is built.
 """
 
 from __future__ import annotations
@@ -20,13 +21,18 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = "lib/python3*/site-packages"
-# Kind of GPU: folder of its headers and its library below site-packages, and the options of the plugin's configure.
+# Kind of GPU: folder of its headers and its library below site-packages, and the options of the
+# plugin's configure.
 GPUS = {
     "rocm": ("triton/backends/amd/include", "torch/lib/libamdhip64.so", []),
-    "cuda": ("nvidia/cuda_runtime/include", "nvidia/cuda_runtime/lib/libcudart.so.12", ["--enable-cudart-dynamic"]),
+    "cuda": (
+        "nvidia/cuda_runtime/include",
+        "nvidia/cuda_runtime/lib/libcudart.so.12",
+        ["--enable-cudart-dynamic"],
+    ),
 }
-# The providers that every machine has. That of Slingshot (cxi) belongs to the driver of a node: the node's own
-# libfabric stands before this one (containers/run --host-fabric).
+# The providers that every machine has. That of Slingshot (cxi) belongs to the driver of a node: the
+# node's own libfabric stands before this one (containers/run --host-fabric).
 LIBFABRIC = ["--enable-only", "--enable-tcp", "--enable-shm", "--enable-rxm", "--enable-rxd"]
 PLUGIN = ["--without-mpi", "--disable-tests"]
 # RCCL looks for the first name, NCCL for the second.
@@ -38,23 +44,35 @@ def run(*words: object, cwd: Path) -> None:
     command = list(map(str, words))
     print("fabric:", *command, flush=True)
     if subprocess.run(command, cwd=cwd).returncode:
-        sys.exit(f"fabric: {command[0]} failed in {cwd.name}, see above; without FABRIC the image is built without it")
+        sys.exit(
+            f"fabric: {command[0]} failed in {cwd.name}, see above; without FABRIC the image is "
+            "built without it"
+        )
 
 
 def install(archive: Path, prefix: Path, options: list[str]) -> None:
     """Unpack an archive, configure, make and install it."""
     with tempfile.TemporaryDirectory() as name:
         with tarfile.open(archive) as file:
-            # Its SHA-256 is pinned. Python before 3.11.4 (Debian 12) knows no filter, later ones ask for one.
+            # Its SHA-256 is pinned. Python before 3.11.4 (Debian 12) knows no filter, later ones
+            # ask for one.
             file.extractall(name, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
         (source,) = Path(name).iterdir()
-        run("./configure", f"--prefix={prefix}", f"--libdir={prefix}/lib", "--disable-static", *options, cwd=source)
+        run(
+            "./configure",
+            f"--prefix={prefix}",
+            f"--libdir={prefix}/lib",
+            "--disable-static",
+            *options,
+            cwd=source,
+        )
         run("make", "-s", f"-j{os.cpu_count() or 1}", cwd=source)
         run("make", "-s", "install", cwd=source)
 
 
 def gpu_options(site: Path, prefix: Path) -> list[str]:
-    """Lay out the GPU's headers and library as configure expects them; return its options, none without a GPU.
+    """Lay out the GPU's headers and library as configure expects them; return its options, none
+    without a GPU.
 
     `site` is the folder site-packages of the torch that the plugin is for.
     """
@@ -62,7 +80,9 @@ def gpu_options(site: Path, prefix: Path) -> list[str]:
         if not (site / library).exists():
             continue
         if not (site / include).is_dir():
-            sys.exit(f"fabric: {site / include} is missing: the plugin cannot be built from this lock")
+            sys.exit(
+                f"fabric: {site / include} is missing: the plugin cannot be built from this lock"
+            )
         folder = prefix / "gpu"
         (folder / "lib").mkdir(parents=True, exist_ok=True)
         (folder / "include").symlink_to(site / include)
@@ -84,7 +104,9 @@ def add_names(folder: Path) -> None:
 
 
 def main(prefix: Path, environment: Path = Path("/opt/venv")) -> None:
-    """Build what lies beside this file; an archive that differs from sources.json ends it before anything is built."""
+    """Build what lies beside this file; an archive that differs from sources.json ends it before
+    anything is built.
+    """
     prefix.mkdir(parents=True, exist_ok=True)
     # The node's own libraries are bound here.
     (prefix / "host").mkdir(exist_ok=True)
@@ -95,7 +117,10 @@ def main(prefix: Path, environment: Path = Path("/opt/venv")) -> None:
     for source in sources:
         digest = hashlib.sha256((HERE / source["file"]).read_bytes()).hexdigest()
         if digest != source["sha256"]:
-            sys.exit(f"fabric: {source['file']} has SHA-256 {digest}, expected {source['sha256']}: nothing is built")
+            sys.exit(
+                f"fabric: {source['file']} has SHA-256 {digest}, expected {source['sha256']}: "
+                "nothing is built"
+            )
     libfabric, plugin = (HERE / source["file"] for source in sources)
     install(libfabric, prefix, LIBFABRIC)
     gpu = gpu_options(next(environment.glob(PACKAGES)), prefix)

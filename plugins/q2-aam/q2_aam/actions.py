@@ -27,25 +27,59 @@ from q2_aam.parameters import Parameters
 
 MACHINE = ("seed", "threads", "device")
 TREE = ("unifrac_metric", "missing_tips", "midpoint_root")
-NETWORK = ("embedding_dim", "attention_layers", "attention_heads", "epochs", "batch_size", "lr", "patience")
+NETWORK = (
+    "embedding_dim",
+    "attention_layers",
+    "attention_heads",
+    "epochs",
+    "batch_size",
+    "lr",
+    "patience",
+)
 
 PRETRAIN = Parameters(PretrainConfig(), "rarefy_depth", "from_scratch", *NETWORK, *TREE, *MACHINE)
 FIT = Parameters(
-    FineTuneConfig(), "rarefy_depth", *NETWORK, "missing", "missing_tips", "midpoint_root", "freeze_base",
-    "test_size", "validation_size", *MACHINE,
-)  # fmt: skip
+    FineTuneConfig(),
+    "rarefy_depth",
+    *NETWORK,
+    "missing",
+    "missing_tips",
+    "midpoint_root",
+    "freeze_base",
+    "test_size",
+    "validation_size",
+    *MACHINE,
+)
 CROSS_VALIDATE = Parameters(
-    FineTuneConfig(), "cv", "rarefy_depth", *NETWORK, "missing", "missing_tips", "midpoint_root", "freeze_base",
-    "classifier", "rf_baseline", "validation_size", *MACHINE,
-)  # fmt: skip
+    FineTuneConfig(),
+    "cv",
+    "rarefy_depth",
+    *NETWORK,
+    "missing",
+    "missing_tips",
+    "midpoint_root",
+    "freeze_base",
+    "classifier",
+    "rf_baseline",
+    "validation_size",
+    *MACHINE,
+)
 PREDICT = Parameters(PredictConfig(), "prediction_passes", "trim", "threads", "device")
 EMBED = Parameters(PredictConfig(), "trim", "threads", "device")
 EVALUATE = Parameters(EvaluateConfig(), "prediction_passes", "trim", "threads", "device")
 EXPLAIN = Parameters(ExplainConfig(), "prediction_passes", "top", "threads", "device")
 UNIFRAC = Parameters(
-    UnifracConfig(), "unifrac_metric", "alpha", "root_length", "missing_tips", "midpoint_root", "rarefy_depth", "seed",
-    "threads", "device",
-)  # fmt: skip
+    UnifracConfig(),
+    "unifrac_metric",
+    "alpha",
+    "root_length",
+    "missing_tips",
+    "midpoint_root",
+    "rarefy_depth",
+    "seed",
+    "threads",
+    "device",
+)
 
 TARGET, GROUP = "target", "group"
 
@@ -62,13 +96,17 @@ def _scratch() -> Iterator[Path]:
 
 
 def _metadata(arguments: dict[str, Any], folder: Path) -> tuple[Path, str, str | None]:
-    """Write the column of targets, and that of groups, as metadata; return file, target column and group column."""
+    """Write the column of targets, and that of groups, as metadata; return file, target column and
+    group column.
+    """
     column, groups = arguments["metadata"], arguments.get("groups")
     table = Metadata(column.to_dataframe())
     group = None
     if groups is not None:
         frame = groups.to_dataframe()
-        group = str(frame.columns[0]) if frame.columns[0] != column.name else f"{column.name}-groups"
+        group = (
+            str(frame.columns[0]) if frame.columns[0] != column.name else f"{column.name}-groups"
+        )
         table = table.merge(Metadata(frame.set_axis([group], axis=1)))
     table.save(str(folder / "metadata.tsv"))
     return folder / "metadata.tsv", column.name, group
@@ -109,7 +147,9 @@ def _fitted(arguments: dict[str, Any], classifier: bool) -> TargetsFolderFormat:
     return result
 
 
-def _train(arguments: dict[str, Any], parameters: Parameters, folder: Path, report: bool, **targets: Any) -> Path:
+def _train(
+    arguments: dict[str, Any], parameters: Parameters, folder: Path, report: bool, **targets: Any
+) -> Path:
     """Run `aam train` on artifacts and return the folder of the run."""
     config = configured(FineTuneConfig(), parameters.options(arguments), "fit")
     metadata, target, group = _metadata(arguments, folder)
@@ -144,9 +184,16 @@ def _show(folder: Path, output: Path) -> None:
     for path in sorted(folder.iterdir()):
         if path.name in ("report.html", "explain.html"):
             shutil.copyfile(path, output / "index.html")
-        elif path.name in ("predictions.tsv", "metrics.json", "run.json", "split.tsv") or path.suffix == ".tsv":
+        elif (
+            path.name in ("predictions.tsv", "metrics.json", "run.json", "split.tsv")
+            or path.suffix == ".tsv"
+        ):
             shutil.copyfile(path, output / path.name)
-        elif path.is_dir() and path.name not in ("model", "last", "tensorboard") and not path.name.startswith("fold-"):
+        elif (
+            path.is_dir()
+            and path.name not in ("model", "last", "tensorboard")
+            and not path.name.startswith("fold-")
+        ):
             shutil.copytree(path, output / path.name)
     if not (output / "index.html").exists():
         raise ValueError(f"{folder} holds no report")
@@ -174,7 +221,9 @@ def embed(arguments: dict[str, Any]) -> SampleTableFormat:
     options = EMBED.options(arguments)
     model = load(str(arguments["encoder"]), device=options["device"], threads=options["threads"])
     result = SampleTableFormat()
-    vectors = model.embed(str(arguments["table"]), sequences=_path(arguments["sequences"]), trim=options["trim"])
+    vectors = model.embed(
+        str(arguments["table"]), sequences=_path(arguments["sequences"]), trim=options["trim"]
+    )
     vectors.to_csv(str(result), sep="\t", float_format="%.6g")
     return result
 
@@ -185,7 +234,9 @@ def evaluate(arguments: dict[str, Any]) -> None:
         metadata, _, group = _metadata(arguments, folder)
         config = _apply(EvaluateConfig(), EVALUATE, arguments, "evaluate")
         runtime = dataclasses.replace(config.runtime, output_dir=folder / "out")
-        evaluate_table(dataclasses.replace(config, metadata=metadata, group_column=group, runtime=runtime))
+        evaluate_table(
+            dataclasses.replace(config, metadata=metadata, group_column=group, runtime=runtime)
+        )
         _show(folder / "out", Path(arguments["output_dir"]))
 
 
@@ -195,7 +246,9 @@ def explain(arguments: dict[str, Any]) -> None:
         metadata, _, group = _metadata(arguments, folder)
         config = _apply(ExplainConfig(), EXPLAIN, arguments, "explain")
         runtime = dataclasses.replace(config.runtime, output_dir=folder / "out")
-        explain_model(dataclasses.replace(config, metadata=metadata, group_column=group, runtime=runtime))
+        explain_model(
+            dataclasses.replace(config, metadata=metadata, group_column=group, runtime=runtime)
+        )
         _show(folder / "out", Path(arguments["output_dir"]))
 
 

@@ -1,4 +1,6 @@
-"""Semantic types of encoders, models, predictions and embeddings, and the formats that hold and validate them."""
+"""Semantic types of encoders, models, predictions and embeddings, and the formats that hold and
+validate them.
+"""
 
 # The annotations of formats and transformers are read by QIIME 2, which takes no text for a type.
 
@@ -29,7 +31,9 @@ class ModelFileFormat(model.BinaryFileFormat):  # type: ignore[misc]
 
 
 class ModelFolderFormat(model.DirectoryFormat):  # type: ignore[misc]
-    """A model folder as `aam train` and `aam pretrain` write it: JSON and safetensors, below a manifest of digests."""
+    """A model folder as `aam train` and `aam pretrain` write it: JSON and safetensors, below a
+    manifest of digests.
+    """
 
     files = model.FileCollection(r"[\w.-]+\.(json|safetensors)", format=ModelFileFormat)
 
@@ -39,7 +43,9 @@ class ModelFolderFormat(model.DirectoryFormat):  # type: ignore[misc]
         return name
 
     def _targets(self, level: str) -> list[Any]:
-        """Return the targets of the model; digests are compared and, at the level max, the network is read."""
+        """Return the targets of the model; digests are compared and, at the level max, the network
+        is read.
+        """
         path = Path(str(self))
         try:
             verify_manifest(path)
@@ -68,7 +74,9 @@ class TargetsFolderFormat(ModelFolderFormat):
 
     def _validate_(self, level: str) -> None:
         if not self._targets(level):
-            raise ValidationError("an encoder without targets, expected a model of fit-classifier or fit-regressor")
+            raise ValidationError(
+                "an encoder without targets, expected a model of fit-classifier or fit-regressor"
+            )
 
 
 class SampleTableFormat(model.TextFileFormat):  # type: ignore[misc]
@@ -80,14 +88,20 @@ class SampleTableFormat(model.TextFileFormat):  # type: ignore[misc]
                 if number == 0:
                     header = row
                     if row[:1] != ["sample-id"] or len(row) < 2:
-                        raise ValidationError(f"the header begins with {row[:2]}, expected sample-id and a column")
+                        raise ValidationError(
+                            f"the header begins with {row[:2]}, expected sample-id and a column"
+                        )
                 elif len(row) != len(header):
-                    raise ValidationError(f"line {number + 1} has {len(row)} cells, expected {len(header)}")
+                    raise ValidationError(
+                        f"line {number + 1} has {len(row)} cells, expected {len(header)}"
+                    )
                 elif level == "min" and number == 5:
                     return
 
 
-SampleTableFolderFormat = model.SingleFileDirectoryFormat("SampleTableFolderFormat", "table.tsv", SampleTableFormat)
+SampleTableFolderFormat = model.SingleFileDirectoryFormat(
+    "SampleTableFolderFormat", "table.tsv", SampleTableFormat
+)
 
 
 def table_to_metadata(table: SampleTableFormat) -> qiime2.Metadata:

@@ -1,4 +1,6 @@
-"""Options of the commands as parameters of QIIME 2: their types, ranges, defaults and descriptions."""
+"""Options of the commands as parameters of QIIME 2: their types, ranges, defaults and
+descriptions.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,22 @@ def _type(hint: Any, allowed: Any) -> Any:
     kind = PRIMITIVES[hint]
     if allowed is None or hint not in (int, float):
         return kind
-    low, high = (allowed.ge, allowed.gt)[allowed.ge is None], (allowed.le, allowed.lt)[allowed.le is None]
+    low, high = (
+        (allowed.ge, allowed.gt)[allowed.ge is None],
+        (allowed.le, allowed.lt)[allowed.le is None],
+    )
     return kind % Range(
-        low, high, inclusive_start=allowed.ge is not None or low is None, inclusive_end=allowed.le is not None
+        low,
+        high,
+        inclusive_start=allowed.ge is not None or low is None,
+        inclusive_end=allowed.le is not None,
     )
 
 
 class Parameters:
-    """The parameters of an action: some options of a command, each under the name that QIIME 2's users know."""
+    """The parameters of an action: some options of a command, each under the name that QIIME 2's
+    users know.
+    """
 
     def __init__(self, default: Any, *options: str) -> None:
         self.option_of = {NAMES.get(name, name): name for name in options}
@@ -48,7 +58,9 @@ class Parameters:
         # One home for defaults, ranges and descriptions: the option.
         chosen = {name: by_name[option] for name, option in self.option_of.items()}
         hints = {name: _hints(default)[option] for name, option in self.option_of.items()}
-        self.types = {name: _type(hints[name], each.field.metadata["range"]) for name, each in chosen.items()}
+        self.types = {
+            name: _type(hints[name], each.field.metadata["range"]) for name, each in chosen.items()
+        }
         self.defaults = {name: each.value for name, each in chosen.items()}
         self.descriptions = {name: each.field.metadata["help"] for name, each in chosen.items()}
         self.views = {name: _view(hint) for name, hint in hints.items()}
@@ -74,9 +86,14 @@ def _view(hint: Any) -> type:
 
 
 def action(
-    name: str, run: Callable[[dict[str, Any]], Any], views: Mapping[str, Any], parameters: Parameters, result: Any
+    name: str,
+    run: Callable[[dict[str, Any]], Any],
+    views: Mapping[str, Any],
+    parameters: Parameters,
+    result: Any,
 ) -> Callable[..., Any]:
-    """Return a function with the signature that QIIME 2 reads, which calls `run` with its arguments by name.
+    """Return a function with the signature that QIIME 2 reads, which calls `run` with its arguments
+    by name.
 
     Parameters
     ----------
@@ -84,17 +101,22 @@ def action(
         Of the action.
     run : callable
     views : dict
-        View type of each input and metadata parameter; those that may be left out are ``(type, None)``.
+        View type of each input and metadata parameter; those that may be left out are ``(type,
+        None)``.
     parameters : Parameters
     result : type or None
         View type of the output; None for a visualizer.
     """
-    items = [(each, *(view if isinstance(view, tuple) else (view, REQUIRED))) for each, view in views.items()]
+    items = [
+        (each, *(view if isinstance(view, tuple) else (view, REQUIRED)))
+        for each, view in views.items()
+    ]
     # What must be given comes first.
     items.sort(key=lambda item: item[2] is not REQUIRED)
     items += [(each, parameters.views[each], value) for each, value in parameters.defaults.items()]
     names = [each for each, _, _ in items]
-    # A function with real parameters: QIIME 2 takes the first one from visualizers, and looks at nothing else.
+    # A function with real parameters: QIIME 2 takes the first one from visualizers, and looks at
+    # nothing else.
     made = FunctionMaker.create(
         f"{name}({', '.join(names)})",
         f"return run(dict({', '.join(f'{each}={each}' for each in names)}))",
