@@ -401,7 +401,7 @@ class TrainConfig(TrainingOptions):
     pretrained_encoder: Path | None = option(
         None,
         "Encoder to start from: model folder of `aam pretrain`, the folder of its folds, or a "
-        "name of `aam models`.",
+        "name of an encoder such as 16s-v4.",
         reads=True,
         shipped=shipped_encoders,
     )

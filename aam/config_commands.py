@@ -113,7 +113,7 @@ class ApplyConfig:
         (),
         "Model folder that `aam train` (or, for embed, `aam pretrain`) wrote; several predict "
         "together. For embed also "
-        "a name of `aam models`.",
+        "the name of an encoder such as 16s.",
         "PATH ...",
         required=True,
         reads=True,
@@ -216,7 +216,7 @@ class NearestConfig(ApplyConfig):
 
     model: tuple[Path, ...] = option(
         (Path("16s"),),
-        "Model with a reference tree: a folder, or a name of `aam models`.",
+        "Model with a reference tree: a folder, or a name such as 16s.",
         "PATH",
         reads=True,
         shipped=shipped_encoders,
@@ -342,9 +342,6 @@ class EvaluateConfig(ApplyConfig, MetadataFormat):
         "split.tsv of the run: only its test samples count, and baselines learn from the rest.",
         reads=True,
     )
-    baselines: Path | None = option(
-        None, "Predictions of `aam baselines` on the same split, to compare with.", reads=True
-    )
     group_column: str | None = option(
         None,
         "Metadata column whose groups the intervals resample; unset: that of the model.",
@@ -368,53 +365,6 @@ class EvaluateConfig(ApplyConfig, MetadataFormat):
             ),
         }
         return broken(rules)
-
-
-@dataclass(frozen=True)
-class ReportConfig(OutputConfig):
-    """Show runs side by side on one page: metrics, paired differences to the first, options that
-    differ, losses.
-    """
-
-    runs: tuple[Path, ...] = option(
-        (),
-        "Output folders of aam train, pretrain or evaluate; the first is held against the others.",
-        "RUN ...",
-        required=True,
-        positional=True,
-        reads=True,
-    )
-    output: Path | None = option(
-        None, "Page to write.", required=True, unless="crate", writes=True, suffixes=(".html",)
-    )
-    crate: Path | None = option(
-        None,
-        "RO-Crate to write instead, of one run: its results, inputs by checksum, software, and "
-        "how it was made "
-        "(pip install 'attention-all-microbes[crate]').",
-        writes=True,
-        suffixes=(".zip",),
-    )
-    metadata: Path | None = option(
-        None,
-        "Sample metadata with the true values; unset: the file that the first run has read.",
-        reads=True,
-    )
-    group_column: str | None = option(
-        None,
-        "Metadata column whose groups the intervals resample; unset: that of the first run.",
-        "COLUMN",
-    )
-
-    def problems(self) -> list[str]:
-        """Return what a crate, which is of one run, does not take."""
-        page = self.output or self.metadata or self.group_column
-        rules = {
-            f"--crate: {len(self.runs)} runs are given; a crate is of one run": len(self.runs) > 1,
-            "--crate: leave out --output, --metadata and --group-column, which are of the page": page  # noqa: E501
-            is not None,
-        }
-        return broken(rules) if self.crate is not None else []
 
 
 @dataclass(frozen=True)
@@ -451,90 +401,6 @@ def _is_share(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class RfBaselineConfig(OutputConfig):
-    """Predict held-out samples with forests, linear models, nearest neighbours and trivial
-    baselines.
-    """
-
-    data: DataConfig = section(
-        DataConfig(),
-        required=("table", "metadata"),
-        omitted=(
-            *names(DataConfig, of="studies"),
-            "reference_tree",
-            "trim",
-            "token_limit",
-            "asv_sampling",
-        ),
-    )
-    metadata_column: tuple[str, ...] = option(
-        (),
-        "Metadata column or columns to predict.",
-        "COLUMN ...",
-        required=True,
-        aliases=("--target", "--target-column"),
-    )
-    classifier: bool = option(False, "Treat a numeric column as classes.")
-    categorical_columns: tuple[str, ...] = option(
-        (),
-        "Metadata columns of categories that the model reads, for the baselines too.",
-        "COLUMN ...",
-        commas=True,
-    )
-    numeric_columns: tuple[str, ...] = option(
-        (), "Metadata columns of numbers that the model reads, for the baselines too.", "COLUMN ..."
-    )
-    normalize_by: str | None = option(None, "The column of the model's --normalize-by.", "COLUMN")
-    train_samples: Path | None = option(
-        None, "File of the samples to learn from, one id per line, instead of a split.", reads=True
-    )
-    val_samples: Path | None = option(
-        None, "File of the samples to predict, with --train-samples.", reads=True
-    )
-    output: Path | None = option(
-        None,
-        "Predictions to write, for `aam evaluate --baselines`; the metrics stand beside them "
-        "(.json).",
-        required=True,
-        writes=True,
-        suffixes=PREDICTIONS,
-    )
-    forest: ForestConfig = section(ForestConfig())
-    seed: int = option(
-        0,
-        "Seed of the rarefaction, the split and the forests.",
-        ge=0,
-        le=2**32 - 1,
-        aliases=("--random-seed",),
-    )
-
-    def problems(self) -> list[str]:
-        """Return contradictions between the options that divide the samples, and targets that are
-        covariates too.
-        """
-        data = self.data
-        columns = {*self.categorical_columns, *self.numeric_columns, self.normalize_by}
-        predicted_too = shown(columns & set(self.metadata_column))
-        rules = {
-            "--train-samples and --val-samples need each other": (
-                (self.train_samples is None) != (self.val_samples is None)
-            ),
-            (
-                "--train-samples divides the samples already; leave out --split, --split-column "
-                "and "
-                "--cv"
-            ): (
-                self.train_samples is not None and bool(data.split or data.split_column or data.cv)
-            ),
-            (
-                f"--metadata-column {predicted_too} is a covariate too; it would be predicted from "
-                "itself"
-            ): (predicted_too != ""),
-        }
-        return broken(rules)
-
-
-@dataclass(frozen=True)
 class SimulateConfig(OutputConfig):
     """A synthetic study"""
 
@@ -557,43 +423,6 @@ class SimulateConfig(OutputConfig):
     seed: int = option(
         0, "Seed of everything that is drawn.", ge=0, le=2**32 - 1, aliases=("--random-seed",)
     )
-
-
-@dataclass(frozen=True)
-class ModelsConfig(ObservedConfig):
-    """List the encoders that come with aam, or show the model card of one."""
-
-    model: str | None = option(None, "Name of an encoder.", "NAME", positional=True)
-
-
-@dataclass(frozen=True)
-class CompareConfig(ObservedConfig):
-    """Show what differs between two runs, two machines or two benchmarks, and from which step two
-    runs differ.
-    """
-
-    first: Path | None = option(
-        None,
-        "Folder of a run, or the JSON of aam doctor, bench or profile.",
-        "ONE",
-        positional=True,
-        reads=True,
-    )
-    second: Path | None = option(
-        None, "Another of the same kind.", "OTHER", positional=True, reads=True
-    )
-    tolerance: float = option(
-        0.1, "Of doctors and benchmarks: by which share the second may be slower or larger.", gt=0
-    )
-
-    def problems(self) -> list[str]:
-        """Return that fewer than two are named, if so."""
-        return broken(
-            {
-                "name two runs, or two reports: aam compare ONE OTHER": self.first is None
-                or self.second is None
-            }
-        )
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,9 @@ from aam.config import (
 )
 from aam.config_commands import (
     BenchConfig,
-    CompareConfig,
     DoctorConfig,
     EvaluateConfig,
     PredictConfig,
-    RfBaselineConfig,
     UnifracConfig,
 )
 from aam.errors import InputError
@@ -97,7 +95,6 @@ def test_quantiles_that_are_none(levels):
         (UnifracConfig(), ["--table", "--tree", "--output"]),
         (PredictConfig(), ["--model", "--table", "--output"]),
         (EvaluateConfig(), ["--metadata", "--output-dir"]),
-        (RfBaselineConfig(), ["--table", "--metadata", "--metadata-column", "--output"]),
     ],
 )
 def test_every_required_option_is_named_at_once(config, names):
@@ -107,13 +104,6 @@ def test_every_required_option_is_named_at_once(config, names):
         problem.partition(":")[0] for problem in caught.value.problems if "not given" in problem
     ]
     assert sorted(missing) == sorted(names)
-
-
-def test_compare_names_what_it_needs():
-    assert "aam compare ONE OTHER" in refusal(check, CompareConfig())
-    assert "nowhere: no such file or folder" in refusal(
-        check, CompareConfig(first=Path("nowhere"), second=Path("nowhere"))
-    )
 
 
 def test_files_to_read_must_exist_also_where_they_would_not_be_read(tmp_path):
@@ -127,12 +117,11 @@ def test_files_to_read_must_exist_also_where_they_would_not_be_read(tmp_path):
     assert refusal(check, config) == f"--metadata: {tmp_path}/nothere.tsv: no such file or folder"
 
 
-@pytest.mark.parametrize("config", [PredictConfig, RfBaselineConfig])
-def test_predictions_are_not_written_with_tabs_under_the_name_of_commas(config, tmp_path):
+def test_predictions_are_not_written_with_tabs_under_the_name_of_commas(tmp_path):
     assert "p.csv, which ends in '.csv'; expected .tsv or .txt" in refusal(
-        check, config(output=tmp_path / "p.csv")
+        check, PredictConfig(output=tmp_path / "p.csv")
     )
-    assert "expected .tsv" not in refusal(check, config(output=tmp_path / "p.tsv"))
+    assert "expected .tsv" not in refusal(check, PredictConfig(output=tmp_path / "p.tsv"))
 
 
 def test_an_output_that_exists_is_named_with_everything_else(tmp_path):
@@ -238,10 +227,6 @@ def test_splits_that_cannot_be_chosen_together():
         "--metadata: not given, but columns 'fold' are asked for",
     ):
         assert expected in message
-    files = RfBaselineConfig(train_samples=Path("a"), data=DataConfig(cv="fold"))
-    message = "\n".join(option_problems(files))
-    assert "--train-samples and --val-samples need each other" in message
-    assert "--train-samples divides the samples already" in message
     assert "--model and --table, or --predictions" in "\n".join(option_problems(EvaluateConfig()))
 
 

@@ -105,24 +105,8 @@ COMMANDS = {
     "evaluate": Command(
         "EvaluateConfig", "commands.evaluate:evaluate_table", "compare predictions with the truth"
     ),
-    "baselines": Command(
-        "RfBaselineConfig",
-        "commands.baselines:rf_baseline",
-        "forests, nearest neighbours and trivial baselines",
-    ),
     "export": Command(
         "ExportConfig", "commands.export:export_model", "a model as ONNX or as a torch program"
-    ),
-    "report": Command(
-        "ReportConfig", "commands.report:report_runs", "show several runs side by side on one page"
-    ),
-    "models": Command(
-        "ModelsConfig",
-        "commands.models:list_models",
-        "the encoders that come with aam, and their cards",
-    ),
-    "compare": Command(
-        "CompareConfig", "commands.compare:compare", "how two runs, machines or benchmarks differ"
     ),
     "doctor": Command(
         "DoctorConfig", "commands.doctor:doctor", "check this machine, and say what mends it"
@@ -135,9 +119,6 @@ COMMANDS = {
     ),
 }
 
-# Other names of commands, which scripts use.
-COMMAND_ALIASES = {"rf-baseline": "baselines"}
-
 # They have options of their own, and run where nothing but Python is installed.
 BUNDLED = {
     "slurm": Bundled("slurm/generate", "write and submit job scripts for a SLURM cluster"),
@@ -146,7 +127,7 @@ BUNDLED = {
     ),
 }
 
-AAM = Program("aam", COMMANDS, COMMAND_ALIASES, ("pretrain", "train", "tune"), BUNDLED)
+AAM = Program("aam", COMMANDS, {}, ("pretrain", "train", "tune"), BUNDLED)
 
 # --- how one is run -----------------------------------------------------------------------------
 
@@ -183,6 +164,9 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
     if name in program.bundled:
         return run_bundled(program.bundled[name], words[1:])
     if name not in program.commands:
+        if sentence := removed("commands", name):
+            print(f"{program.name} {name} was removed: {sentence}", file=sys.stderr)
+            return BAD_INPUT
         near = difflib.get_close_matches(
             name, [*program.commands, *program.aliases, *program.bundled], n=1
         )
@@ -252,6 +236,14 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     for title, value in (result or {}).items():
         print(f"{title}: {value}")
     return FINISHED
+
+
+def removed(kind: str, name: str) -> str:
+    """Return what to use instead of a removed command or option, empty if it was not removed."""
+    from aam.options import tomllib
+
+    text = (Path(__file__).parents[1] / "removed.toml").read_text(encoding="utf-8")
+    return str(tomllib.loads(text)[kind].get(name, ""))
 
 
 def programs_folder() -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,10 @@ from aam.errors import InputError, shown
 from aam.evaluate.metrics import has_prediction
 from aam.evaluate.predictions import HIGH, LOW, PredictionTable, read_predictions, write_predictions
 from aam.evaluate.target_predictions import Subset
-from aam.files.atomic import file_digest
 from aam.files.output_folder import FIGURES, MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, align, read_metadata
 from aam.options import files_read, given, to_dict
-from aam.predict.baselines import Columns, Provenance, check_provenance, split_digest
+from aam.predict.baselines import Columns
 from aam.predict.prediction import predict_samples
 from aam.predict.saved_model import SavedModel, samples_with_labels
 from aam.report.report import ReportData
@@ -152,30 +151,6 @@ def _guesses(models: Sequence[SavedModel], specs: Sequence[TargetSpec]) -> dict[
     return guesses
 
 
-def _baselines(
-    config: EvaluateConfig,
-    study: Study | None,
-    split: Split | None,
-    columns: Columns,
-    guesses: Mapping[str, Any],
-) -> tuple[BaselineSource, list[str]]:
-    """Return the baselines to compare with, and warnings about those of a file."""
-    splits = () if split is None or study is None else (split,)
-    if config.baselines is None:
-        return BaselineSource(study, splits, guesses=guesses), []
-    evaluated = Provenance(
-        depth=None if study is None else study.depth,
-        seed=None if study is None else study.seed,
-        table=None if config.table is None else file_digest(config.table),
-        splits=() if split is None else (split_digest(split),),
-        covariates=columns.covariates,
-    )
-    from_file = read_predictions(config.baselines)
-    return BaselineSource(study, splits, from_file=from_file), check_provenance(
-        config.baselines, evaluated
-    )
-
-
 def _group_column(
     config: EvaluateConfig, models: Sequence[SavedModel], metadata: Metadata, ids: Sequence[str]
 ) -> str | None:
@@ -285,9 +260,8 @@ def evaluate_table(config: EvaluateConfig) -> None:
         )
     subset = _subset(table, split, bool(models))
     table, about_intervals = _without_fitted_limits(table)
-    baselines, about_baselines = _baselines(
-        config, study, split, columns, _guesses(models, table.specs)
-    )
+    splits = () if split is None or study is None else (split,)
+    baselines = BaselineSource(study, splits, guesses=_guesses(models, table.specs))
     targets = evaluate_targets(table, metadata, columns, baselines, subset)
     results = ReportData(
         title="aam evaluate",
@@ -302,7 +276,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
         around=None
         if study is None
         else surroundings(study.table, [result.predictions for result in targets]),
-        warnings=(*warnings, *about_intervals, *about_baselines),
+        warnings=(*warnings, *about_intervals),
         transductive=_saw_unlabelled(models, table.sample_ids),
     )
     with output.replaced(describe("evaluate", to_dict(config), files, {})) as new:

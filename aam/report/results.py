@@ -34,14 +34,7 @@ from aam.evaluate.predictions import PredictionTable
 from aam.evaluate.target_predictions import Subset, TargetPredictions
 from aam.files.atomic import write_text
 from aam.io.metadata import Metadata
-from aam.predict.baselines import (
-    Columns,
-    baselines_in,
-    baselines_of,
-    column_values,
-    rows_for,
-    truth_of,
-)
+from aam.predict.baselines import Columns, baselines_of, column_values, rows_for, truth_of
 from aam.report import report, report_html
 from aam.report.report import ReportData, TargetResult
 from aam.report.samples import sample_figures, worse_levels
@@ -188,24 +181,20 @@ class BaselineSource:
     """Where the baselines of a report come from.
 
     Trivial ones are learned on the `splits` of a study, with `forest` learned ones too, but for
-    learners of the model: what each of these predicts alone is `in_blend`. `from_file` are those of
-    a file of ``aam baselines``. `guesses` are what a model's notes say of guessing, by target,
-    where nothing is learned.
+    learners of the model: what each of these predicts alone is `in_blend`. `guesses` are what a
+    model's notes say of guessing, by target, where nothing is learned.
     """
 
     study: Study | None = None
     splits: Sequence[Split] = ()
     forest: ForestConfig | None = None
     in_blend: Mapping[str, PredictionTable] = dataclasses.field(default_factory=dict)
-    from_file: PredictionTable | None = None
     guesses: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def of(
         self, spec: TargetSpec, metadata: Metadata, columns: Columns, table: PredictionTable
     ) -> tuple[Baseline, ...]:
-        """Return baselines of one target with the rows of the predictions `table`; those of the
-        file replace others.
-        """
+        """Return baselines of one target with the rows of the predictions `table`."""
         baselines: dict[str, Baseline] = {}
         if self.study is not None and self.splits:
             ids, fitted = baselines_of(
@@ -220,8 +209,6 @@ class BaselineSource:
         for name, alone in self.in_blend.items():
             baseline = Baseline(name, alone.predicted(spec.name), trivial=False)
             baselines[name] = rows_for(baseline, alone.sample_ids, table.sample_ids)
-        if self.from_file is not None:
-            baselines |= {one.name: one for one in baselines_in(self.from_file, spec, table)}
         return tuple(baselines.values())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from aam.cli.main import COMMANDS, Command, Program, main
+from aam.cli.main import Command, Program, main
 
 PACKAGE = "examples.eeg"
 
@@ -26,7 +26,6 @@ PROGRAM = Program(
         "challenge": Command(
             "ChallengeConfig", "challenge:challenge", "write or check a challenge file", PACKAGE
         ),
-        "compare": COMMANDS["compare"],
         "submit": Command(
             "SubmitConfig", "submit:submit_eeg", "print a job script for a cluster", "examples"
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from aam.cli.main import COMMANDS, Command, Program, main
+from aam.cli.main import Command, Program, main
 
 PACKAGE = "examples.htft"
 
@@ -24,7 +24,6 @@ PROGRAM = Program(
             "measure steps on one and two processes",
             PACKAGE,
         ),
-        "compare": COMMANDS["compare"],
         "submit": Command(
             "SubmitConfig", "submit:submit_htft", "print a job script for a cluster", "examples"
         ),

@@ -489,14 +489,13 @@ def test_memory_of_every_other_command(study, tmp_path, monkeypatch):
             "--output",
             "doctor.json",
         ],
-        "memory": ["compare", "doctor.json", "doctor.json"],
     }
     for folder, words in runs.items():
         assert main([*words, "--memory-profile"]) == 0, folder
         report = json.loads((tmp_path / folder / "memory.json").read_text())
         assert report["stages"]["between"]["peak_bytes"] > 1e7
         assert report["child_bytes"] > 1e7 or folder != "bench.memory"
-    assert main([*runs["memory"], "--memory-profile"]) == 2, (
+    assert main([*runs["matrix.memory"], "--memory-profile"]) == 2, (
         "a folder that is there is not written into"
     )
 

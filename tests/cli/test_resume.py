@@ -21,6 +21,7 @@ from aam.data.table import read_table, write_biom
 from aam.engine.logger import RunLogger
 from aam.files.output_folder import lock_folder
 from tests.cli.test_overwrite import contents
+from tests.runs import assert_same_run
 
 pytestmark = pytest.mark.slow
 
@@ -80,8 +81,7 @@ def test_a_run_that_was_signalled_goes_on(study, whole, tmp_path, monkeypatch, c
     assert main(words) == 0
     assert f"goes on after step {after}" in capsys.readouterr().err
     assert not (tmp_path / "run" / "checkpoints").exists()
-    assert main(["compare", str(whole), str(tmp_path / "run")]) == 0
-    assert "The runs are alike" in capsys.readouterr().out
+    assert_same_run(whole, tmp_path / "run")
     assert len(json.loads((tmp_path / "run" / "run.json").read_text())["resumed"]) == 1
 
 
@@ -298,16 +298,11 @@ def test_the_output_may_be_a_link_or_have_a_hostile_name(
     assert (tmp_path / "link").is_symlink()
     hostile = tmp_path / "a 'b' [x] [bold]\n$(c);"
     (tmp_path / "real").rename(hostile)
-    assert main(["compare", str(hostile), str(hostile)]) == 0
-    run = json.loads((hostile / "run.json").read_text())
+    assert (hostile / "metrics.json").is_file()
     other = tmp_path / "other"
     other.mkdir()
-    (other / "run.json").write_text(json.dumps({**run, "command": "x[/b]"}))
-    assert main(["compare", str(hostile), str(other)]) == 1
-    assert "x[/b]" in capsys.readouterr().out
     for broken in ("[]", "null", "{}", '{"inputs": 3, "config": {}}'):
         (other / "run.json").write_text(broken)
-        assert main(["compare", str(hostile), str(other)]) == 2
         assert main(pretraining(study, other, "--resume-from auto")) == 2
     (tmp_path / "file").write_text("")
     assert "is a file, expected a folder" in refused(main, pretraining(study, tmp_path / "file"))
@@ -317,26 +312,10 @@ def test_the_output_may_be_a_link_or_have_a_hostile_name(
     assert main(pretraining(study, Path())) == 0
 
 
-def test_a_run_is_repeated_from_its_run_json_and_compared(study, whole, tmp_path, capsys):
+def test_a_run_is_repeated_from_its_run_json(whole, tmp_path):
     again = tmp_path / "again"
     assert main(["pretrain", "--config", str(whole / "run.json"), "--output-dir", str(again)]) == 0
-    assert main(["compare", str(whole), str(again)]) == 0
-    assert "The runs are alike" in capsys.readouterr().out
-    other = tmp_path / "other"
-    words = ["pretrain", "--config", str(whole / "run.json"), "--output-dir", str(other)]
-    assert main([*words, "--seed", "1", "--lr", "1e-3"]) == 0
-    capsys.readouterr()
-    assert main(["compare", str(whole), str(other)]) == 1
-    stdout = " ".join(capsys.readouterr().out.split())
-    for part in (
-        "config.runtime.seed",
-        "config.train.lr",
-        "records part at step",
-        "model/weights.safetensors",
-    ):
-        assert part in stdout
-    assert main(["compare", str(whole), str(study)]) == 2
-    assert main(["compare"]) == 2
+    assert_same_run(whole, again)
 
 
 @pytest.mark.skipif(

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from aam.cli.command_line import parse
-from aam.cli.main import COMMAND_ALIASES, COMMANDS, main
+from aam.cli.main import COMMANDS, main
 from aam.config import FineTuneConfig
 from aam.config_commands import PredictConfig
 from aam.options import options_of
@@ -29,7 +29,7 @@ HEAVY = (
 
 
 SAID = {
-    "--help": (0, "baselines   forests"),
+    "--help": (0, "evaluate    compare"),
     "trian": (2, "did you mean 'train'?"),
     "train --help": (0, "--metadata-column"),
     "train --embeding-dim 3": (2, "--embeding-dim: unknown option; did you mean --embedding-dim?"),
@@ -37,7 +37,6 @@ SAID = {
     "train": (2, "aam train: 4 problems"),
     "unifrac": (2, "aam unifrac: 3 problems"),
     "evaluate": (2, "--metadata: not given"),
-    "baselines": (2, "aam baselines: 4 problems"),
     "train --table no.biom --metadata no.tsv --metadata-column a --output-dir o": (
         2,
         "no.biom: no such file",
@@ -88,19 +87,23 @@ for name, absent in {absent!r}.items():
     assert printed.splitlines() == [f"{name} []" for name in absent]
 
 
-def test_other_names_of_options_and_commands(refused):
+def test_other_names_of_options():
     words = ["--learning-rate", "0.25", "--target", "age", "site", "--rarefaction-depth", "500"]
     words += ["--num_epochs=3", "--random-seed=7"]
     config = parse("train", FineTuneConfig(), words)
     assert (config.train.lr, config.train.epochs, config.runtime.seed) == (0.25, 3, 7)
     assert config.targets.metadata_column == ("age", "site")
     assert config.data.rarefy_depth == 500
-    assert COMMAND_ALIASES["rf-baseline"] == "baselines"
-    assert "aam baselines: 4 problems" in refused(main, ["rf-baseline"])
     for command in COMMANDS.values():
         options = list(options_of(command.default()))
         spellings = [name for each in options for name in (each.name, *each.about.aliases)]
         assert len(spellings) == len(set(spellings))
+
+
+def test_a_removed_command_says_what_to_use_instead(refused):
+    assert refused(main, ["report", "run"]) == (
+        "aam report was removed: Every run of `aam train` writes its own report.html.\n"
+    )
 
 
 def test_predict_offers_only_what_it_takes(capsys, refused):

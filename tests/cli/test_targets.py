@@ -11,6 +11,7 @@ from aam.cli.main import main
 from aam.data.table import read_table
 from aam.files.atomic import read_json
 from tests.cli.test_resume import interrupted
+from tests.runs import assert_same_run
 
 SIZES = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --rarefy-depth 400"
 SMALL = f"{SIZES} --batch-size 16 --device cpu --threads 1".split()
@@ -61,8 +62,7 @@ def test_a_run_learns_all_reports_all_and_goes_on_bit_by_bit(
     resumed = [*words_of(tmp_path / "run", words), "--resume-from", "auto"]
     interrupted(monkeypatch, resumed, after=1)
     assert main(resumed) == 0
-    assert main(["compare", str(tmp_path / "whole"), str(tmp_path / "run")]) == 0
-    assert "The runs are alike" in capsys.readouterr().out
+    assert_same_run(tmp_path / "whole", tmp_path / "run")
 
 
 def test_studies_have_targets_without_trees_and_unseen_asvs_are_named(

@@ -18,69 +18,12 @@ from aam.cli.main import main
 from aam.commands.evaluate import _saw_unlabelled
 from aam.data.splits import read_split
 from aam.evaluate.comparison import MAJORITY, MEDIAN
-from aam.evaluate.predictions import read_predictions
-from aam.predict.baselines import FOREST, LEARNED, TREES
 from aam.predict.saved_model import load_model
 
 
 @pytest.fixture(scope="module")
 def simulated(simulate_study) -> Path:
     return simulate_study(samples=40, asvs=60, depth=900)
-
-
-def words(folder: Path, output: Path, more: str = "") -> list[str]:
-    text = (
-        f"rf-baseline --table {folder}/table.biom --metadata {folder}/metadata.tsv "
-        "--metadata-column ph "
-    )
-    return f"{text} --rarefy-depth 200 --n-estimators 5 --n-jobs 1 --output {output} {more}".split()
-
-
-def test_its_file_is_compared_with_a_model_of_the_same_folds(simulated, tmp_path, refused):
-    more = (
-        f"--tree {simulated}/tree.nwk --cv 2 --group-column subject --random-seed 3 "
-        "--max-features sqrt"
-    )
-    more += " --metadata-column ph biome"
-    assert main(words(simulated, tmp_path / "rf.tsv", more)) == 0
-    table = read_predictions(tmp_path / "rf.tsv")
-    names = {spec.name for spec in table.specs}
-    assert {f"{target}: {name}" for target in ("ph", "biome") for name in LEARNED} < names
-    assert "ph: the training median" in names
-    assert len(table.sample_ids) == 40
-    assert set(table.folds) == set("01")
-    metrics = json.loads((tmp_path / "rf.json").read_text())["baselines"]
-    truth = dict(row[:2] for row in columns(simulated / "metadata.tsv", "sample-id", "ph"))
-    error = [
-        abs(v - float(truth[n]))
-        for n, v in zip(table.sample_ids, table.values[f"ph: {TREES}"], strict=True)
-    ]
-    assert metrics["ph"][TREES]["mae"]["value"] == pytest.approx(np.mean(error), rel=1e-5)
-    assert "exists already" in refused(main, words(simulated, tmp_path / "rf.tsv", more))
-    # As a model, the forest itself: it ties with itself and stands beside the others.
-    of_forest = zip(table.sample_ids, table.values[f"ph: {FOREST}"], table.folds, strict=True)
-    write_rows(tmp_path / "p.tsv", "sample-id ph fold note", ((*row, "") for row in of_forest))
-    evaluate = (
-        f"evaluate --predictions {tmp_path}/p.tsv --metadata {simulated}/metadata.tsv "
-        "--group-column subject"
-    )
-    evaluate += f" --baselines {tmp_path}/rf.tsv --output-dir"
-    assert main([*evaluate.split(), str(tmp_path / "e")]) == 0
-    result = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]["ph"]
-    assert set(LEARNED) < set(result["baselines"])
-    assert result["baselines"][FOREST]["mae"] == pytest.approx(
-        result["metrics"]["mae"]["value"], rel=1e-5
-    )
-    tie = re.compile(
-        r"not shown to do better than random forest|Learned baselines that the model .*not shown "
-        r".*random forest \("
-    )
-    assert any(tie.search(sentence) for sentence in result["verdict"])
-    moved = (tmp_path / "p.tsv").read_text().replace("\t0\t\n", "\t9\t\n")
-    (tmp_path / "p.tsv").write_text(moved)
-    assert "were held out in another fold" in refused(
-        main, [*evaluate.split(), str(tmp_path / "f")]
-    )
 
 
 def write_rows(path: Path, header: str, rows: Iterable[Iterable[object]]) -> Path:
@@ -92,51 +35,6 @@ def write_rows(path: Path, header: str, rows: Iterable[Iterable[object]]) -> Pat
 def columns(path: Path, *names: str) -> list[list[str]]:
     with path.open(encoding="utf-8", newline="") as file:
         return [[row[name] for name in names] for row in csv.DictReader(file, dialect="excel-tab")]
-
-
-def test_files_of_sample_ids_divide_too(simulated, tmp_path, capsys):
-    ids = [name for (name,) in columns(simulated / "metadata.tsv", "sample-id")]
-    (tmp_path / "train.txt").write_text("\n".join([*ids[:25], "elsewhere"]) + "\n")
-    (tmp_path / "val.txt").write_text("\r\n".join(ids[25:35]))
-    more = f"--train-samples {tmp_path}/train.txt --val-samples {tmp_path}/val.txt"
-    assert main(words(simulated, tmp_path / "rf.tsv", more)) == 0
-    assert sorted(read_predictions(tmp_path / "rf.tsv").sample_ids) == sorted(ids[25:35])
-    assert "1 of 36 samples named are not in the table" in capsys.readouterr().err
-    (tmp_path / "val.txt").write_text(ids[3])
-    assert main(words(simulated, tmp_path / "other.tsv", more)) == 2
-    assert f"1 samples are in both, expected none: '{ids[3]}'" in capsys.readouterr().err
-
-
-def test_a_split_of_a_run_is_used_as_it_is(simulated, tmp_path):
-    subsets = ("test", "validation", "train", "train") * 10
-    ids = columns(simulated / "metadata.tsv", "sample-id")
-    rows = ((*name, subset, "") for name, subset in zip(ids, subsets, strict=True))
-    write_rows(tmp_path / "split.tsv", "sample-id side fold", rows)
-    assert main(words(simulated, tmp_path / "rf.tsv", f"--split {tmp_path}/split.tsv")) == 0
-    table = read_predictions(tmp_path / "rf.tsv")
-    assert sorted(table.sample_ids) == sorted(read_split(tmp_path / "split.tsv").ids("test"))
-
-
-@pytest.mark.parametrize(
-    ("more", "named"),
-    [
-        ("--max-features 7 --n-estimators 0", ["--max-features is 7", "--n-estimators is 0"]),
-        (
-            "--train-samples a --cv fold",
-            ["--train-samples and --val-samples need each other", "leave out --split"],
-        ),
-        ("--cv 1 --split-column fold", ["--cv is 1", "need each other"]),
-        ("--test-size 0 --validation-size 0", ["no sample is held out"]),
-        ("--cv 2 --numeric-columns ph", ["--metadata-column 'ph' is a covariate too"]),
-        ("--metadata-column nothing", ["no column 'nothing'"]),
-        ("--cv fold --group-column biome", ["groups lie in several folds"]),
-        ("--group-column same --cv 2", ["no column 'same'"]),
-    ],
-)
-def test_wrong_options(simulated, tmp_path, refused, more, named):
-    stderr = refused(main, words(simulated, tmp_path / "rf.tsv", more))
-    assert all(one in stderr for one in named), stderr
-    assert list(tmp_path.iterdir()) == []
 
 
 def predictions_of(simulated: Path, path: Path, subset: str = "") -> Path:
@@ -220,38 +118,6 @@ def test_a_file_without_a_prediction_is_refused(simulated, tmp_path, capsys, cel
     )
     assert message in capsys.readouterr().err
     assert not (tmp_path / "e").exists()
-
-
-def test_point_5_files_of_sample_ids_may_not_part_a_group(simulated, tmp_path, refused):
-    ids = [name for (name,) in columns(simulated / "metadata.tsv", "sample-id")]
-    (tmp_path / "train.txt").write_text("\n".join(ids[::2]))
-    (tmp_path / "val.txt").write_text("\n".join(ids[1::2]))
-    more = (
-        f"--train-samples {tmp_path}/train.txt --val-samples {tmp_path}/val.txt "
-        "--group-column subject"
-    )
-    assert "make the split with this --group-column" in refused(
-        main, words(simulated, tmp_path / "rf.tsv", more)
-    )
-
-
-def test_point_14_baselines_of_another_split_are_refused(simulated, tmp_path, capsys):
-    ids = [name for (name,) in columns(simulated / "metadata.tsv", "sample-id")]
-    for name, first in (("a", 0), ("b", 1)):
-        rows = ((one, "test" if at % 4 == first else "train", "") for at, one in enumerate(ids))
-        write_rows(tmp_path / f"{name}.tsv", "sample-id side fold", rows)
-    assert main(words(simulated, tmp_path / "rf.tsv", f"--split {tmp_path}/a.tsv")) == 0
-    predictions = predictions_of(simulated, tmp_path / "p.tsv")
-    baselines = f"--baselines {tmp_path}/rf.tsv"
-    assert (
-        evaluate(simulated, predictions, tmp_path / "e", f"{baselines} --split {tmp_path}/a.tsv")
-        == 0
-    )
-    assert (
-        evaluate(simulated, predictions, tmp_path / "f", f"{baselines} --split {tmp_path}/b.tsv")
-        == 2
-    )
-    assert "another --split" in capsys.readouterr().err
 
 
 def test_point_15_evaluate_keeps_a_target_named_like_a_derived_column(simulated, tmp_path):

@@ -73,16 +73,6 @@ def test_half_precision_in_shards_is_read_as_single(encoders):
     assert named.network.reference.tokens.shape == (2, 12)
 
 
-def test_models_lists_and_shows_cards(encoders, capsys, refused):
-    assert main(["models"]) == 0
-    assert capsys.readouterr().out.startswith("tiny  ")
-    assert main(["models", "tiny"]) == 0
-    assert "Limits: all." in capsys.readouterr().out
-    assert "huge: no encoder that comes with aam, expected one of 'tiny'" in refused(
-        main, ["models", "huge"]
-    )
-
-
 def test_a_name_stands_for_its_folder(encoders, tmp_path, capsys):
     study = tmp_path / "study"
     assert (

@@ -538,4 +538,3 @@ def test_the_benchmark_measures_one_process_and_two_in_turn(tmp_path):
     for one, two in report["pairs"]:
         assert (len(one["processors"]), len(two["processors"])) == (1, 2)
         assert sum(two["processors"]) > one["processor"] / 2
-    assert main(["compare", str(profile), str(profile)], PROGRAM) == 0

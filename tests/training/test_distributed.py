@@ -12,7 +12,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from aam.commands.compare import TIMES
+from tests.runs import TIMES
 from tests.training.ranks import CASES
 
 pytestmark = pytest.mark.slow
