@@ -55,6 +55,19 @@ settings.register_profile("aam", deadline=None, derandomize=True, database=None)
 settings.load_profile("aam")
 
 
+# What these test is not in an image: the building of images, job scripts, pages, the code's style.
+SOURCES = ("cluster", "containers", "docs", "slurm", "test_architecture.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need the sources of this repository."""
+    for item in items:
+        folder = Path(__file__).parent
+        if item.path.is_relative_to(folder) and item.path.relative_to(folder).parts[0] in SOURCES:
+            item.add_marker(pytest.mark.sources)
+
+
 def pytest_collection_finish() -> None:
     """What is imported and collected stays until the end: the garbage collector need not look at it
     again.

@@ -1,9 +1,10 @@
 """Run the tests inside an image.
 
-The tests run from a copy of the committed and changed files, so that the image's own aam is
-imported. JUnit XML and the reports of the self-test and of aam doctor are written to
-results/FLAVOUR. Without --no-gpu a GPU must be visible, and every test with the marker `gpu` must
-have run.
+The fast tests run from a copy of the committed and changed files without the packages that the
+image holds, so that the image's own are imported. Tests with the marker `sources` need those
+packages' sources and are left out. JUnit XML and the reports of the self-test and of aam doctor are
+written to results/FLAVOUR. In a GPU flavour the tests with the marker `gpu` run too, unless --no-gpu
+leaves them out: a GPU must be visible, and every one of them must have run.
 
 Exit status: that of pytest; 1 when a GPU or a GPU test is missing; 2 when there is no image, or its
 aam is not that of these sources. Needs Python 3.11 or newer and nothing else.
@@ -30,16 +31,19 @@ from containers.lib.wheels import source_digest
 
 PROGRAM = "containers/test"
 RUN_SWITCHES = ("--nv", "--rocm", "--contain")
-# -P keeps the copy of aam beside the tests off the path. Tests of engines and clusters cannot run
-# inside an image.
-PYTEST = ["python", "-P", "-m", "pytest", "-p", "no:cacheprovider", "--ignore=tests/cluster"]
+PYTEST = ["python", "-m", "pytest", "-p", "no:cacheprovider"]
+INSTALLED = ("aam/",)
+FAST = "not slow and not gpu and not cluster and not sources"
+FAST_AND_GPU = "gpu or not (slow or cluster or sources)"
 
 
-def copy_sources(folder: Path) -> None:
-    """Copy the files that git knows or would add; without git, all files but hidden ones."""
+def copy_sources(folder: Path, left_out: tuple[str, ...] = ()) -> None:
+    """Copy the files that git knows or would add, but for folders; without git, all files but
+    hidden ones.
+    """
     names = (git("ls-files", "-z", "--cached", "--others", "--exclude-standard") or "").split("\0")
     for name in filter(None, names):
-        if (ROOT / name).is_file():
+        if (ROOT / name).is_file() and not name.startswith(left_out):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
     if names == [""]:
@@ -49,6 +53,8 @@ def copy_sources(folder: Path) -> None:
             dirs_exist_ok=True,
             ignore=shutil.ignore_patterns(".*", "*.sif", "*.oci.tar", "dist", "demo"),
         )
+        for name in left_out:
+            shutil.rmtree(folder / name)
 
 
 def check_image(image: Path, flavour: str) -> None:
@@ -132,7 +138,8 @@ def run(options: argparse.Namespace, pytest_words: list[str]) -> int:
     enter.append(str(image))
     with tempfile.TemporaryDirectory(prefix="aam-tests-") as name:
         folder = Path(name)
-        copy_sources(folder)
+        copy_sources(folder, INSTALLED)
+        enter[2:2] = ["--env", f"PYTHONPATH={folder}"]
         if write_reports(enter, folder, results, need_gpu):
             raise FailedError(
                 f"{image.name}: its self-test failed, see above and {results}/selftest.json",
@@ -142,8 +149,9 @@ def run(options: argparse.Namespace, pytest_words: list[str]) -> int:
                     else []
                 ),
             )
-        markers = ["-m", "not cluster"] if need_gpu else []
-        command = [*enter, *PYTEST, f"--junit-xml={junit}", *markers, *pytest_words]
+        # Tests on a GPU run one after the other: each takes what memory it needs.
+        chosen = ["-m", FAST_AND_GPU] if need_gpu else ["-m", FAST, "-n", "2"]
+        command = [*enter, *PYTEST, f"--junit-xml={junit}", *chosen, *pytest_words]
         status = subprocess.run(command, cwd=folder).returncode
         missing = missing_tests(gpu_tests(enter, folder), junit) if need_gpu and status == 0 else []
     if missing:
