@@ -2,9 +2,9 @@
 
 The fast tests run from a copy of the committed and changed files without the packages that the
 image holds, so that the image's own are imported. Tests with the marker `sources` need those
-packages' sources and are left out. JUnit XML and the reports of the self-test and of aam doctor are
-written to results/FLAVOUR. In a GPU flavour the tests with the marker `gpu` run too, unless --no-gpu
-leaves them out: a GPU must be visible, and every one of them must have run.
+packages' sources and are left out. JUnit XML and the reports of the self-test and of aam doctor
+are written to results/FLAVOUR. In a GPU flavour the tests with the marker `gpu` run too, unless
+--no-gpu leaves them out: a GPU must be visible, and every one of them must have run.
 
 Exit status: that of pytest; 1 when a GPU or a GPU test is missing; 2 when there is no image, or its
 aam is not that of these sources. Needs Python 3.11 or newer and nothing else.

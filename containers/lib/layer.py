@@ -19,9 +19,9 @@ from pathlib import Path
 
 from containers.lib.engine import Engine, run_engine, scratch_folder
 from containers.lib.errors import FailedError, InputError
-from containers.lib.fabric import Fabric, fill_fabric
+from containers.lib.fabric import fill_fabric
 from containers.lib.files import CONTAINERS, ROOT
-from containers.lib.pins import Pins
+from containers.lib.plan import Plan
 from containers.lib.wheels import wheel_folders, wheel_path
 
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
@@ -179,73 +179,55 @@ def make_links(root: Path) -> None:
     )
 
 
-def build_layer(
-    pins: Pins,
-    engine: Engine,
-    definition: Path,
-    local: Path | None,
-    values: dict[str, str],
-    fabric: Fabric,
-    base: Path,
-    out: Path,
-) -> str:
-    """Get the base image and make the layer that is mounted over it; return what the programs
-    printed.
+def layer_steps(plan: Plan) -> str:
+    """Return the commands that make the environment inside the base."""
+    python, values = f"python{plan.values['PYTHON']}", plan.values
+    steps = (
+        f"{python} /opt/aam/environment.py /opt/venv /opt/aam/lock.txt --index "
+        f"'{values['INDEX']}' --wheel /tmp/{wheel_path().name} --no-cache",
+        f"{python} /tmp/fabric/build.py /opt/fabric",
+        "/opt/venv/bin/python /opt/aam/sbom.py /opt/aam/lock.txt > /opt/aam/sbom.json",
+    )
+    return " && ".join(steps)
 
-    Parameters
-    ----------
-    local
-        A root folder or SIF on this machine instead of a registry's image.
-    values
-        The arguments of the definition.
-    fabric
-        What is built for several nodes.
-    base, out
-        Where the base image and the layer are written.
+
+def unpack_packages(plan: Plan, engine: Engine, base: Path, folder: Path, binds: list[str]) -> str:
+    """Unpack the packages of the definition that the base lacks into ``folder/root``, and pack
+    them; return what was printed.
+    """
+    script = ["sh", "-c", UNPACK_PACKAGES, "unpack", "/mnt", plan.values["SNAPSHOT"]]
+    script += packages(plan.definition, plan.values)
+    log = run_in_base(engine, base, script, [f"{folder}/root:/mnt", *binds])
+    make_links(folder / "root")
+    make_squashfs(folder / "root", folder / "packages.squashfs", plan.pins.squashfs)
+    return log
+
+
+def build_layer(plan: Plan, engine: Engine, base: Path, out: Path) -> str:
+    """Write the base image to `base` and the layer that is mounted over it to `out`; return what
+    the programs printed.
     """
     mksquashfs_path()
-    get_base(engine, local, values, base)
-    python = values["PYTHON"]
+    get_base(engine, plan.base.local, plan.values, base)
     log = ""
     with tempfile.TemporaryDirectory(dir=scratch_folder(), prefix="layer-") as name:
-        root = Path(name) / "root"
-        temporary = Path(name) / "tmp"
-        packages_layer = None
+        folder = Path(name)
+        root, temporary = folder / "root", folder / "tmp"
         root.mkdir()
         temporary.mkdir()
         bind_tmp = f"{temporary}:/tmp"
-        if fabric.sources or base_lacks_packages(engine, base, python):
-            unpack = [
-                "sh",
-                "-c",
-                UNPACK_PACKAGES,
-                "unpack",
-                "/mnt",
-                values["SNAPSHOT"],
-                *packages(definition, values),
-            ]
-            log += run_in_base(engine, base, unpack, [f"{root}:/mnt", bind_tmp])
-            make_links(root)
-            packages_layer = Path(name) / "packages.squashfs"
-            make_squashfs(root, packages_layer, pins.squashfs)
-        add_definition_files(root, definition, values)
+        packages_layer = None
+        if plan.fabric.sources or base_lacks_packages(engine, base, plan.values["PYTHON"]):
+            log += unpack_packages(plan, engine, base, folder, [bind_tmp])
+            packages_layer = folder / "packages.squashfs"
+        add_definition_files(root, plan.definition, plan.values)
         shutil.copy(wheel_path(), temporary)
-        fill_fabric(temporary / "fabric", fabric)
-        binds = [
-            bind_tmp,
-            *(f"{root}/opt/{name}:/opt/{name}" for name in ("aam", "venv", "fabric")),
-        ]
-        binds += [f"{folder}:{folder}:ro" for folder in wheel_folders()]
-        make = (
-            f"python{python} /opt/aam/environment.py /opt/venv /opt/aam/lock.txt --index "
-            f"'{values['INDEX']}'"
-        )
-        make += f" --wheel /tmp/{wheel_path().name} --no-cache"
-        make += f" && python{python} /tmp/fabric/build.py /opt/fabric"
-        make += " && /opt/venv/bin/python /opt/aam/sbom.py /opt/aam/lock.txt > /opt/aam/sbom.json"
-        log += run_in_base(engine, base, ["sh", "-euc", make], binds, packages_layer)
+        fill_fabric(temporary / "fabric", plan.fabric)
+        written = (f"{root}/opt/{name}:/opt/{name}" for name in ("aam", "venv", "fabric"))
+        wheels = (f"{path}:{path}:ro" for path in wheel_folders())
+        steps = ["sh", "-euc", layer_steps(plan)]
+        log += run_in_base(engine, base, steps, [bind_tmp, *written, *wheels], packages_layer)
         make_links(root)
-        make_squashfs(root, out, pins.squashfs)
-        return log + run_in_base(
-            engine, base, ["/opt/venv/bin/python", "/opt/aam/selftest.py"], [bind_tmp], out
-        )
+        make_squashfs(root, out, plan.pins.squashfs)
+        check = ["/opt/venv/bin/python", "/opt/aam/selftest.py"]
+        return log + run_in_base(engine, base, check, [bind_tmp], out)

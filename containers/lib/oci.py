@@ -14,21 +14,11 @@ from pathlib import Path
 from aam.files.atomic import atomic_file
 from containers.lib.engine import run_engine, scratch_folder
 from containers.lib.errors import InputError, raise_if_any
-from containers.lib.fabric import Fabric, choose_fabric, fill_fabric
+from containers.lib.fabric import fill_fabric
 from containers.lib.files import CONTAINERS
-from containers.lib.image import (
-    Base,
-    Request,
-    choose_base,
-    choose_python,
-    choose_snapshot,
-    collect,
-    definition_arguments,
-    definition_path,
-    disk_problems,
-)
 from containers.lib.layer import fill, section
-from containers.lib.pins import Pins, lock_problems, read_pins
+from containers.lib.pins import read_pins
+from containers.lib.plan import Base, Plan, Request, collect, disk_problems, make_plan
 from containers.lib.wheels import make_wheel, version, wheel_folders, wheel_path, wheel_problems
 
 PROGRAMS = ("buildah", "podman")
@@ -104,24 +94,36 @@ def find_program(requested: str) -> str:
     return command
 
 
-def fill_context(folder: Path, text: str, pins: Pins, base: Base, fabric: Fabric) -> None:
+def fill_context(folder: Path, text: str, plan: Plan) -> None:
     """Copy what a Containerfile names into the folder of a build."""
+    lock, base = plan.pins.lock, plan.base
     sources = {
         f"containers/inside/{path.name}": path for path in (CONTAINERS / "inside").glob("*.py")
     }
-    sources |= {
-        f"containers/lock/{pins.lock.name}": pins.lock,
-        f"dist/{wheel_path().name}": make_wheel(),
-    }
+    sources |= {f"containers/lock/{lock.name}": lock, f"dist/{wheel_path().name}": make_wheel()}
     for name, path in sources.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, folder / name)
-    fill_fabric(folder / "fabric", fabric)
+    fill_fabric(folder / "fabric", plan.fabric)
     (folder / "Containerfile").write_text(text + "\n", encoding="utf-8")
     if base.local:
         subprocess.run(
             ["tar", "-cf", str(folder / "base.tar"), "-C", str(base.local), "."], check=True
         )
+
+
+def archive_problems(archive: Path, plan: Plan | None) -> list[str]:
+    """Return what is wrong with the path of the archive and the base, for an OCI image."""
+    problems = []
+    if ":" in str(archive):
+        problems.append(
+            f"OUTPUT={archive}: an OCI archive has no colon in its path; OUTPUT=FILE names another"
+        )
+    if plan and plan.base.local and plan.base.local.is_file():
+        problems.append(
+            f"BASE={plan.base.local}: is a file; expected a root folder or NAME@sha256:DIGEST"
+        )
+    return problems
 
 
 def build_oci(request: Request, only_text: bool) -> Path | str:
@@ -137,58 +139,34 @@ def build_oci(request: Request, only_text: bool) -> Path | str:
     archive = (
         Path(request.output).absolute() if request.output else pins.image.with_suffix(".oci.tar")
     )
-    problems = lock_problems(pins)
-    definition = collect(lambda: definition_path(request, pins), problems)
-    base = collect(lambda: choose_base(request, pins), problems)
-    fabric = collect(lambda: choose_fabric(request.fabric), problems)
-    snapshot = collect(lambda: choose_snapshot(request, pins, base), problems)
-    python = (
-        collect(lambda: choose_python(request, pins, base), problems)
-        if base and pins.lock.exists()
-        else ""
-    )
+    problems: list[str] = []
+    plan = make_plan(request, problems)
     command = "" if only_text else collect(lambda: find_program(request.engine), problems)
     problems += [] if only_text else [*disk_problems(pins, archive), *wheel_problems()]
-    if ":" in str(archive):
-        problems.append(
-            f"OUTPUT={archive}: an OCI archive has no colon in its path; OUTPUT=FILE names another"
-        )
-    if base and base.local and base.local.is_file():
-        problems.append(
-            f"BASE={base.local}: is a file; expected a root folder or NAME@sha256:DIGEST"
-        )
-    raise_if_any(problems)
-    values = definition_arguments(pins, base, python, snapshot, fabric)
-    text = containerfile(definition, values, base_instructions(base))
+    raise_if_any([*problems, *archive_problems(archive, plan)])
+    assert plan is not None
+    text = containerfile(plan.definition, plan.values, base_instructions(plan.base))
     if only_text:
         return text
-    name = f"aam-{pins.flavour}:{version()}"
+    run_build(command, text, plan, archive)
+    return archive
+
+
+def run_build(command: str, text: str, plan: Plan, archive: Path) -> None:
+    """Build a Containerfile with Buildah or Podman into an archive.
+
+    Tagged as an archive, the image is written there and no copy of it stays in the user's storage.
+    Layers that are built are not compressed by default, unlike those that are pushed.
+    """
+    name = f"aam-{plan.pins.flavour}:{version()}"
     with (
         tempfile.TemporaryDirectory(dir=scratch_folder(), prefix="oci-") as folder,
         atomic_file(archive) as new,
     ):
-        fill_context(Path(folder), text, pins, base, fabric)
-        wheels = [path for path in wheel_folders() if base.local]
-        binds = [word for path in wheels for word in ("--volume", f"{path}:{path}:ro")]
-        # Tagged as an archive, the image is written there and no copy of it stays in the user's
-        # storage. Layers that are built are not compressed by default, unlike those that are
-        # pushed.
-        build = [
-            command,
-            "build",
-            "--format",
-            "oci",
-            "--layers=false",
-            "--force-rm",
-            "--disable-compression=false",
-        ]
-        build += [
-            *binds,
-            "--tag",
-            f"oci-archive:{new}:{name}",
-            "--file",
-            f"{folder}/Containerfile",
-            folder,
-        ]
+        fill_context(Path(folder), text, plan)
+        wheels = wheel_folders() if plan.base.local else []
+        build = [command, "build", "--format", "oci", "--layers=false", "--force-rm"]
+        build += ["--disable-compression=false"]
+        build += [word for path in wheels for word in ("--volume", f"{path}:{path}:ro")]
+        build += ["--tag", f"oci-archive:{new}:{name}", "--file", f"{folder}/Containerfile", folder]
         run_engine(build, f"building {name}", extra={"TMPDIR": folder})
-    return archive

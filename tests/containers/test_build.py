@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from containers.lib import image, wheels
+from containers.lib import image, plan, wheels
 from containers.lib.engine import engine_environment, explain, find_engine
 from containers.lib.errors import FailedError, InputError
 from containers.lib.oci import build_oci
@@ -334,9 +334,9 @@ def test_files_of_a_killed_build_are_removed(make, tmp_path):
 
 
 def test_too_little_disk_is_found_before_the_build(tmp_path, monkeypatch):
-    monkeypatch.setattr(image, "scratch_folder", lambda: tmp_path)
+    monkeypatch.setattr(plan, "scratch_folder", lambda: tmp_path)
     pins = dataclasses.replace(read_pins("cpu"), disk_gb=(1e9, 2e9))
-    problems = image.disk_problems(pins, tmp_path / "out.sif")
+    problems = plan.disk_problems(pins, tmp_path / "out.sif")
     assert len(problems) == 2
     assert "AAM_SCRATCH=FOLDER" in problems[0]
     assert "OUTPUT=FILE" in problems[1]
@@ -358,7 +358,7 @@ def test_a_python_without_pip_is_named_before_the_build(engine, base, tmp_path, 
             match="has no pip, which builds the wheel of aam; apt-get install python3-pip",
         ):
             make(
-                image.Request(
+                plan.Request(
                     "cpu", base=str(base), engine=str(engine_path), output=str(tmp_path / "out.sif")
                 )
             )

@@ -10,13 +10,13 @@ import subprocess
 
 import pytest
 
-from containers.lib import image
+from containers.lib import image, plan
 from containers.lib.fabric import Fabric
 from containers.lib.files import CONTAINERS
-from containers.lib.image import Request, choose_base, choose_snapshot, definition_arguments
 from containers.lib.layer import UNPACK_PACKAGES, fill, section
 from containers.lib.oci import shell_steps
 from containers.lib.pins import FLAVOURS, read_pins
+from containers.lib.plan import Plan, Request, choose_base, choose_snapshot, definition_arguments
 from tests.programs import write_program
 
 DATE = "20260601T000000Z"
@@ -113,7 +113,7 @@ def test_what_a_layer_asks_for(run, tmp_path, snapshot):
 def test_the_pinned_base_has_a_date_and_another_the_one_that_is_named(
     tmp_path, monkeypatch, flavour
 ):
-    monkeypatch.setattr(image, "scratch_folder", lambda: tmp_path)
+    monkeypatch.setattr(plan, "scratch_folder", lambda: tmp_path)
     pins = read_pins(flavour)
     assert re.fullmatch(r"\d{8}T\d{6}Z", pins.snapshot)
     other = f"{pins.base}@sha256:{'1' * 64}"
@@ -126,10 +126,8 @@ def test_the_pinned_base_has_a_date_and_another_the_one_that_is_named(
             pins, chosen, "3.12", choose_snapshot(request, pins, chosen), Fabric()
         )
         assert values["SNAPSHOT"] == snapshot
-        definition = CONTAINERS / pins.definition
-        shown = image.show_plan(
-            pins, tmp_path / "a.sif", definition, chosen, values, Fabric(), None, "layer"
-        )
+        made = Plan(pins, CONTAINERS / pins.definition, chosen, Fabric(), values)
+        shown = image.show_plan(made, tmp_path / "a.sif", None, "layer")
         assert ("from the archive of the base as of " in shown) == bool(snapshot)
 
 

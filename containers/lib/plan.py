@@ -1,0 +1,229 @@
+"""What an image is made of: the request, and what pins.toml says where it says nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aam.files.atomic import file_digest
+from containers.lib.architecture import machine_problems
+from containers.lib.engine import scratch_folder
+from containers.lib.errors import InputError, raise_if_any
+from containers.lib.fabric import Fabric, choose_fabric
+from containers.lib.files import CONTAINERS, folder_digest
+from containers.lib.git import revision
+from containers.lib.pins import DIGEST, Pins, lock_problems, read_pins
+from containers.lib.wheels import version, wheel_path
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of a build; empty values are taken from pins.toml."""
+
+    flavour: str
+    base: str = ""
+    digest: str = ""
+    python: str = ""
+    definition: str = ""
+    engine: str = ""
+    route: str = "auto"
+    output: str = ""
+    fabric: str = ""  # 1, or a folder with the archives: the layer of communication too
+    snapshot: str = ""
+    submit: str = ""  # "0": only show what would be done
+
+
+@dataclass(frozen=True)
+class Base:
+    """The base of an image: a registry's image by digest, or a local root folder or SIF."""
+
+    name: str
+    digest: str
+    local: Path | None
+    pinned: bool
+
+
+def choose_base(request: Request, pins: Pins) -> Base:
+    """Return the requested base, or else the pinned one, with its digest.
+
+    Raises
+    ------
+    InputError
+        The base has no digest, or not the requested one, or is for another machine.
+    """
+    local = Path(request.base) if request.base else None
+    if local and local.exists():
+        raise_if_any(machine_problems(local))
+        digest = folder_digest(local) if local.is_dir() else f"sha256:{file_digest(local)}"
+        if request.digest and request.digest != digest:
+            raise InputError(
+                f"DIGEST={request.digest}: {local} is {digest}; nothing is built from another base"
+            )
+        return Base(
+            re.sub(r"[^\w.-]", "-", local.resolve().name), digest, local.resolve(), pinned=False
+        )
+    name, _, digest = (request.base or pins.base).partition("@")
+    digest = request.digest or digest or ("" if request.base else pins.digest)
+    if request.base.startswith(("/", ".")) or os.sep * 2 in request.base:
+        raise InputError(
+            f"BASE={request.base}: no such folder or file; expected a path or NAME@sha256:DIGEST"
+        )
+    if not digest:
+        ask = f"`skopeo inspect --no-tags --format {{{{.Digest}}}} docker://{name}` prints it"
+        hint = (
+            "make pin asks its registry"
+            if not request.base
+            else f"write BASE=NAME@sha256:DIGEST; {ask}"
+        )
+        raise InputError(
+            f"BASE={name}: has no digest, so the same image could not be built again; {hint}"
+        )
+    if not DIGEST.fullmatch(digest):
+        raise InputError(f"DIGEST={digest}: expected sha256: and 64 hexadecimal digits")
+    # An engine takes either a tag or a digest; the digest is exact.
+    return Base(
+        re.sub(r":[\w.-]+$", "", name),
+        digest,
+        None,
+        pinned=(name, digest) == (pins.base, pins.digest),
+    )
+
+
+def choose_python(request: Request, pins: Pins, base: Base) -> str:
+    """Return the requested Python version, or else that of a local root folder, or else the pinned
+    one.
+
+    Raises
+    ------
+    InputError
+        The lock is not for it.
+    """
+    program = base.local / "usr/bin/python3" if base.local else None
+    match = (
+        re.search(r"3\.\d+", str(program.readlink())) if program and program.is_symlink() else None
+    )
+    python = request.python or (match[0] if match else pins.python)
+    first, last = re.findall(
+        r"(?m)^# python: 3\.(\d+) to 3\.(\d+)$", pins.lock.read_text(encoding="utf-8")
+    )[0]
+    if python not in {f"3.{minor}" for minor in range(int(first), int(last) + 1)}:
+        raise InputError(
+            f"IMAGE_PYTHON={python}: {pins.lock.name} is for Python 3.{first} to 3.{last}; name "
+            "one of these"
+        )
+    return python
+
+
+def definition_path(request: Request, pins: Pins) -> Path:
+    """Return the requested definition, or else the pinned one."""
+    path = CONTAINERS / (f"aam-{request.definition}.def" if request.definition else pins.definition)
+    if not path.exists():
+        raise InputError(
+            f"DEFINITION={request.definition}: {path.name} does not exist; expected rocm or cuda"
+        )
+    return path
+
+
+def disks(pins: Pins, image: Path) -> list[tuple[Path, float, float, str]]:
+    """Return each folder that a build writes: with the GB it has free, those it needs, and what to
+    do about it.
+    """
+    image_disk = next(folder for folder in image.parents if folder.exists())
+    rows = (
+        (scratch_folder(), pins.disk_gb[0], "name a larger disk with AAM_SCRATCH=FOLDER"),
+        (image_disk, pins.disk_gb[1], "free some, or write elsewhere with OUTPUT=FILE"),
+    )
+    return [
+        (folder, shutil.disk_usage(folder).free / 1e9, needed, remedy)
+        for folder, needed, remedy in rows
+    ]
+
+
+def disk_problems(pins: Pins, image: Path) -> list[str]:
+    """Return the folders with less free space than a build needs."""
+    problems = []
+    for folder, free, needed, remedy in disks(pins, image):
+        if free < needed:
+            problems.append(f"{folder}: {free:.1f} GB are free, {needed} GB are needed; {remedy}")
+    return problems
+
+
+def collect(check: Callable[[], Any], problems: list[str]) -> Any:
+    """Return the result of a check; when it raises `InputError`, add its problems to the others and
+    return None.
+    """
+    try:
+        return check()
+    except InputError as error:
+        problems.extend(error.problems)
+        return None
+
+
+def choose_snapshot(request: Request, pins: Pins, base: Base | None) -> str:
+    """Return the date of the archive of packages: the requested one, that of the pinned base, or
+    none.
+
+    A base that is not pinned may be of a later date, or of a distribution without snapshots.
+    """
+    if request.snapshot and not re.fullmatch(r"\d{8}T\d{6}Z|none", request.snapshot):
+        raise InputError(
+            f"SNAPSHOT={request.snapshot}: expected a date such as {pins.snapshot}, or none"
+        )
+    if request.snapshot:
+        return request.snapshot.removesuffix("none")
+    return pins.snapshot if base and base.pinned else ""
+
+
+def definition_arguments(
+    pins: Pins, base: Base, python: str, snapshot: str, fabric: Fabric
+) -> dict[str, str]:
+    """Return the values of the definition's %arguments."""
+    commit, dirty = revision()
+    return {
+        "BOOTSTRAP": "localimage" if base.local else "docker",
+        "BASE": base.name,
+        "DIGEST": base.digest,
+        "PYTHON": python,
+        "SNAPSHOT": snapshot,
+        "LOCK": f"containers/lock/{pins.lock.name}",
+        "INDEX": pins.index,
+        "WHEEL": f"dist/{wheel_path().name}",
+        "FABRIC": "fabric",
+        "PACKAGES": " ".join(fabric.packages),
+        "VERSION": version(),
+        "REVISION": commit + ("-dirty" if dirty else ""),
+    }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an image is built from; `values` are the arguments of the definition."""
+
+    pins: Pins
+    definition: Path
+    base: Base
+    fabric: Fabric
+    values: dict[str, str]
+
+
+def make_plan(request: Request, problems: list[str]) -> Plan | None:
+    """Return what a request means, or add what is wrong with it to `problems` and return None."""
+    pins = read_pins(request.flavour)
+    found = lock_problems(pins)
+    definition = collect(lambda: definition_path(request, pins), found)
+    base = collect(lambda: choose_base(request, pins), found)
+    fabric = collect(lambda: choose_fabric(request.fabric), found)
+    snapshot = collect(lambda: choose_snapshot(request, pins, base), found)
+    python = ""
+    if base and pins.lock.exists():
+        python = collect(lambda: choose_python(request, pins, base), found)
+    problems += found
+    if found:
+        return None
+    values = definition_arguments(pins, base, python, snapshot, fabric)
+    return Plan(pins, definition, base, fabric, values)
