@@ -23,6 +23,7 @@ from aam.config import DataConfig
 from aam.data.study import Inputs
 from aam.data.table import SampleTable, table_of_counts
 from aam.errors import InputError, shown
+from aam.io.ids import difference
 from aam.io.matrices import read_distances
 from aam.io.metadata import Metadata, make_metadata, read_metadata
 from aam.io.phylogeny import Phylogeny, read_tree, rooted_tree
@@ -264,49 +265,62 @@ def is_numeric(values: Sequence[Any]) -> bool:
     return np.asarray(present).dtype.kind in "iuf" and len(present) > 0
 
 
+def _index_of(values: Any, sample_ids: Sequence[str]) -> list[str] | None:
+    """Labels of a pandas index; None without one, and for the default one, 0 to N - 1, unless the
+    samples are called so.
+    """
+    index = getattr(values, "index", None)
+    if index is None or callable(index):
+        return None
+    is_default = type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)
+    labels = [str(label) for label in index]
+    return None if is_default and set(labels) != set(sample_ids) else labels
+
+
 def aligned(values: Any, sample_ids: Sequence[str], name: str) -> list[Any]:
-    """Return one value for each sample: by id where `values` is a Series of these ids, else in
-    their order.
+    """Return one value per sample: by id if `values` has an index, else by position.
+
+    Only arrays, lists and a Series with the default index (0 to N - 1) are taken by position.
 
     Raises
     ------
     InputError
         No values in an order, another number of them, several for a sample, or an index without
-        some samples.
+        some samples; it names the change of ids that explains the mismatch.
     """
     if not hasattr(values, "__len__") or isinstance(values, (str, bytes, Mapping, Set)):
         raise InputError(
             f"{name} is {type(values).__name__}, expected an array, a list, or a Series by "
             "sample id"
         )
+    if hasattr(values, "columns") and len(values.columns) == 1:
+        values = values.iloc[:, 0] if hasattr(values, "iloc") else values
     if getattr(values, "ndim", 1) != 1:
         raise InputError(
             f"{name} has the shape {values.shape}, expected ({len(sample_ids)},): a value for "
             "each sample"
         )
-    index = getattr(values, "index", None)
-    if index is not None and not callable(index):
-        names = [str(label) for label in index]
-        present = set(names) & set(sample_ids)
-        if len(present) == len(set(sample_ids)):
-            place = {label: row for row, label in enumerate(names)}
-            if len(place) < len(names):
-                raise InputError(f"{name}: its index holds sample ids twice")
-            listed = values.tolist()
-            return [listed[place[sample]] for sample in sample_ids]
-        if present:
-            absent = [sample for sample in sample_ids if sample not in present]
-            raise InputError(
-                f"{name}: {len(absent)} of {len(sample_ids)} samples are not in its index: "
-                f"{shown(absent)}"
-            )
+    labels = _index_of(values, sample_ids)
     listed = np.asarray(values, dtype=object).tolist() if not isinstance(values, list) else values
-    if len(listed) != len(sample_ids):
+    if labels is None and len(listed) != len(sample_ids):
         raise InputError(
             f"{name} has {len(listed)} values, and the table has {len(sample_ids)} samples; give "
             "one each"
         )
-    return listed
+    if labels is None:
+        return listed
+    row_of = {label: row for row, label in enumerate(labels)}
+    absent = [sample for sample in sample_ids if sample not in row_of]
+    if len(row_of) < len(labels):
+        repeated = [label for label, times in Counter(labels).items() if times > 1]
+        raise InputError(f"{name}: its index holds sample ids twice: {shown(repeated)}")
+    if absent:
+        raise InputError(
+            f"{name}: {len(absent)} of {len(sample_ids)} samples are not in its index: "
+            f"{shown(absent)}; the index has {shown(labels, 3)}{difference(absent, labels)}. "
+            f"Correct the index, or pass {name}.to_numpy() if it is in the order of the table"
+        )
+    return [listed[row_of[sample]] for sample in sample_ids]
 
 
 def metadata_of_columns(

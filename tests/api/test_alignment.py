@@ -1,0 +1,102 @@
+"""Labels of samples: by id wherever they have an index, never scrambled."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import aam
+from aam.api.memory import aligned
+from aam.errors import InputError
+from tests.refusals import refusal
+
+IDS = ("001", "002", "003", "010")
+
+INDEXES = {
+    "zeros lost": [1, 2, 3, 10],
+    "zeros lost, in another order": [10, 3, 2, 1],
+    "floats": [1.0, 2.0, 3.0, 10.0],
+    "a leading X": ["X001", "X002", "X003", "X010"],
+    "blanks": ["001 ", "002 ", "003 ", "010 "],
+    "quotes": ["'001'", "'002'", "'003'", "'010'"],
+    "a suffix": ["001.1", "002.1", "003.1", "010.1"],
+    "a prefix": ["10249.001", "10249.002", "10249.003", "10249.010"],
+    "bytes": [b"001", b"002", b"003", b"010"],
+    "unknown names": ["a", "b", "c", "d"],
+    "positions that begin with 1": pd.RangeIndex(1, 5),
+    "positions after a selection": [2, 0, 3, 1],
+    "two levels": pd.MultiIndex.from_tuples(
+        [("a", "001"), ("a", "002"), ("b", "003"), ("b", "010")]
+    ),
+    "dates": pd.date_range("2020-01-01", periods=4),
+    "only some": ["001", "002", "003", "x"],
+    "other case": ["Ä1", "Ä2", "Ä3", "Ä4"],
+}
+
+
+@pytest.mark.parametrize("index", INDEXES.values(), ids=INDEXES)
+def test_an_index_that_does_not_match_is_never_taken_by_position(index):
+    """The values of a Series with such an index were taken in its own order."""
+    assert "samples are not in its index" in refusal(
+        aligned, pd.Series([1, 2, 3, 4], index), IDS, "y"
+    )
+
+
+@pytest.mark.parametrize(
+    ("index", "reason"),
+    [
+        ("zeros lost", "zeros before numbers"),
+        ("floats", "a .0 at the end and zeros before numbers"),
+        ("a leading X", "a leading X"),
+        ("blanks", "blanks around them"),
+        ("quotes", "quotes around them"),
+        ("a suffix", "a suffix"),
+        ("a prefix", "a prefix"),
+    ],
+)
+def test_the_reason_is_said(index, reason):
+    message = refusal(aligned, pd.Series([1, 2, 3, 4], INDEXES[index]), IDS, "y")
+    assert f"4 of 4 match when you ignore {reason}" in message
+    assert "y.to_numpy()" in message
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2, 3, 4],
+        (1, 2, 3, 4),
+        np.array([1, 2, 3, 4]),
+        pd.Series([1, 2, 3, 4]),
+        pd.array([1, 2, 3, 4]),
+        pd.Series([4, 3, 2, 1], ["010", "003", "002", "001"]),
+        pd.Series([9, 4, 3, 2, 1], ["011", "010", "003", "002", "001"]),
+        pd.DataFrame({"y": [4, 3, 2, 1]}, ["010", "003", "002", "001"]),
+        pd.Series([2, 4, 1, 3], pd.Categorical(["002", "010", "001", "003"])),
+        pd.Series([2, 4, 1, 3], pd.Index(["002", "010", "001", "003"], dtype="string")),
+    ],
+)
+def test_values_in_order_or_by_id_are_aligned(values):
+    assert aligned(values, IDS, "y") == [1, 2, 3, 4]
+
+
+def test_a_default_index_is_read_by_label_where_samples_are_called_so():
+    assert aligned(pd.Series([5, 6, 7]), ("2", "0", "1"), "y") == [7, 5, 6]
+
+
+def test_an_index_with_a_sample_twice_or_too_few_values_is_refused():
+    assert "sample ids twice: '001'" in refusal(
+        aligned, pd.Series([1, 2, 3, 4, 5], [*IDS, "001"]), IDS, "y"
+    )
+    assert "y has 3 values, and the table has 4" in refusal(aligned, pd.Series([1, 2, 3]), IDS, "y")
+
+
+@pytest.mark.parametrize("name", ["y", "groups", "studies", "covariates"])
+def test_every_input_of_fit_is_aligned_by_its_index(name):
+    reads = np.random.default_rng(0).integers(0, 50, (12, 5))
+    ids = [f"{row:03}" for row in range(12)]
+    table = pd.DataFrame(reads, ids, [letter * 30 for letter in "ACGT"] + ["AC" * 15])
+    values = pd.Series([*"ab"] * 6, ids)
+    given = {"y": pd.Series(range(12), ids), "groups": values, "studies": values}
+    given["covariates"] = values.to_frame("sex")
+    given[name] = given[name].set_axis(range(1, 13))
+    with pytest.raises(InputError, match=r"samples are not in its index.*zeros before numbers"):
+        aam.AmpliconRegressor().fit(table, **given)
