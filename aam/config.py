@@ -714,7 +714,7 @@ class PretrainConfig:
         DataConfig(), required=("tables",), omitted=("table", "tree", "study_column")
     )
     model: ModelConfig = section(ModelConfig())
-    train: TrainConfig = section(TrainConfig(), omitted=("momentum",))
+    train: TrainConfig = section(TrainConfig())
     runtime: RunConfig = section(RunConfig(), required=("output_dir",))
 
     def __post_init__(self) -> None:
@@ -875,7 +875,7 @@ DATA = (
     "alpha",
     "root_length",
 )
-TRAINING = (*names(TrainConfig, of="pretraining"), "ema_decay", "momentum", "nonfinite")
+TRAINING = (*names(TrainConfig, of="pretraining"), "ema_decay")
 
 
 @dataclass(frozen=True)
@@ -893,9 +893,7 @@ class FineTuneConfig:
         TrainConfig(epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0),
         omitted=TRAINING,
     )
-    runtime: RunConfig = section(
-        RunConfig(), required=("output_dir",), omitted=("keep_checkpoints",)
-    )
+    runtime: RunConfig = section(RunConfig(), required=("output_dir",))
 
     def problems(self) -> list[str]:
         """Return which options contradict options of another section."""
@@ -944,10 +942,6 @@ class FineTuneConfig:
             f"--resume-from is {runtime.resume_from}, expected auto with --cv": (
                 data.cv is not None and runtime.resume_from not in (None, "auto")
             ),
-            (
-                "--fsdp and --optimizer sgd: torch has no fused SGD for weights in shards; take "
-                "adamw or adam"
-            ): (runtime.fsdp and train.optimizer == "sgd"),
             "--trim: cuts ASVs to --max-bp, which is not given; pass --max-bp, or leave out --trim": (  # noqa: E501
                 data.trim and self.model.max_bp is None and train.pretrained_encoder is None
             ),
@@ -1103,13 +1097,7 @@ class TuneConfig(FineTuneConfig):
         omitted=("ensemble", "rf_baseline", "best_metric"),
     )
     train: TrainConfig = section(
-        FineTuneConfig().train,
-        omitted=(
-            *TRAINING,
-            "auto_batch_size",
-            "max_memory_fraction",
-            "target_effective_batch_size",
-        ),
+        FineTuneConfig().train, omitted=(*TRAINING, "auto_batch_size", "max_memory_fraction")
     )
     runtime: RunConfig = section(
         RunConfig(), required=("output_dir",), omitted=names(RunConfig, of="run")

@@ -216,7 +216,7 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     options = to_dict(config)
     options |= options.get("runtime", {})
     # Before torch is imported, which reads them.
-    prepare_environment(options.get("use_expandable_segments", False), options.get("threads"))
+    prepare_environment(options.get("threads"))
     function = command.load()
     try:
         if options["memory_profile"] and not options.get("dry_run"):

@@ -230,20 +230,13 @@ def limit_threads(threads: int) -> None:
     threadpool_limits(threads)
 
 
-def prepare_environment(expandable: bool = False, threads: int | None = None) -> None:
-    """Apply `required_changes` to this process, and log them.
-
-    `expandable` asks for expandable segments, `threads` limits all thread pools.
-    """
+def prepare_environment(threads: int | None = None) -> None:
+    """Apply `required_changes` to this process, and log them; `threads` limits all thread pools."""
     if threads is not None:
         limit_threads(threads)
     if not cores_are_free(_count_running(), available_cores(), os.cpu_count() or 1):
         os.environ.setdefault(*WAITING)
     hip = hip_version()
-    if expandable:
-        name = ALLOCATOR[2 if hip is None else 1]
-        words = [*filter(None, [os.environ.get(name, "")]), "expandable_segments:True"]
-        os.environ[name] = ",".join(words)
     for change in required_changes(os.environ, _architectures(), hip, _job_folder()):
         if change.value is None:
             del os.environ[change.name]
@@ -308,7 +301,7 @@ def may_have_gpu() -> bool:
 
 
 # Options that ask for several processes.
-MULTI_PROCESS_OPTIONS = ("distributed", "data_parallel", "fsdp", "fsdp_sharded_checkpoint")
+MULTI_PROCESS_OPTIONS = ("distributed", "data_parallel", "fsdp")
 
 # Variables of rank, number of ranks and rank on the node: those of torchrun, and those of SLURM.
 RANK_VARIABLES = (

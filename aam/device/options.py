@@ -68,7 +68,6 @@ class RuntimeConfig(DeviceConfig, OutputConfig):
         "ones are refused.",
         changes="last bits",
     )
-    tf32: bool = rare(False, "Allow TF32 products of the network (never of UniFrac targets).")
     asv_chunk_size: int | None = rare(
         None,
         "ASVs encoded at a time to bound memory; unset: all of the batch at once.",
@@ -87,12 +86,6 @@ class RuntimeConfig(DeviceConfig, OutputConfig):
         "Recompute activations in backward: less memory, more time.",
         changes="last bits",
         memory="pass",
-    )
-    use_expandable_segments: bool = rare(
-        False,
-        "Let torch's allocator grow its blocks (CUDA, ROCm 7 and newer): less fragmentation.",
-        changes="nothing",
-        of="command",
     )
     deterministic: bool = rare(
         False,
@@ -121,13 +114,6 @@ class ProcessConfig(RuntimeConfig):
     fsdp: bool = rare(
         False,
         "Weights and optimizer in shards, one on each device (FSDP2), instead of DDP.",
-        changes="last bits",
-        of="run",
-    )
-    fsdp_sharded_checkpoint: bool = rare(
-        False,
-        "With --fsdp each rank writes its own shard of a checkpoint, to a folder that all ranks "
-        "see.",
         changes="last bits",
         of="run",
     )

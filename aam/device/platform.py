@@ -289,7 +289,7 @@ def prepare_device(config: RuntimeConfig) -> torch.device:
     if config.threads is not None:
         limit_threads(config.threads)
     torch.set_num_threads(config.threads or available_cores())
-    torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
+    torch.set_float32_matmul_precision("highest")
     if device.type == "cuda" and (share := platform_here(device).memory_share) is not None:
         torch.cuda.set_per_process_memory_fraction(share, device)
     return device

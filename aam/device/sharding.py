@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -73,21 +73,6 @@ def no_sync(model: nn.Module) -> Iterator[None]:
 def full_tensor(value: Tensor) -> Tensor:
     """Return all of a tensor that may be sharded; every rank must call it."""
     return value.full_tensor() if isinstance(value, DTensor) else value
-
-
-def local_shards(values: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
-    """Return the parts of sharded tensors that this rank holds; rank 0 returns tensors that are not
-    sharded too.
-    """
-    parts = {
-        name: value.to_local() if isinstance(value, DTensor) else value
-        for name, value in values.items()
-    }
-    return {
-        name: part
-        for name, part in parts.items()
-        if world.is_main or isinstance(values[name], DTensor)
-    }
 
 
 def shard_like(value: Tensor, like: Tensor) -> Tensor:

@@ -4,10 +4,8 @@ removed when old.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-import torch
 from torch import Tensor
 
 from aam.device.distributed import SINGLE, World
@@ -32,7 +29,9 @@ FORMAT = 2
 # Files of a checkpoint.
 FACTS = "state.json"
 TENSORS = "state.safetensors"
-SHARD = "shard-{}.safetensors"
+
+# How many of the newest checkpoints are kept while a run lasts.
+KEPT = 2
 
 # Beginnings of the names of checkpoints.
 STEP = "step-"
@@ -60,53 +59,33 @@ class State:
         }
 
 
-def save(path: Path, state: State, world: World = SINGLE, sharded: bool = False) -> None:
+def save(path: Path, state: State, world: World = SINGLE) -> None:
     """Write a state to the folder `path`, all of it or nothing; an `OSError` on one rank is raised
     on all.
 
-    The main rank writes, or with `sharded` each rank its own shards of the tensors.
+    The main rank writes what all ranks hold together.
     """
-    tensors = state.tensors
     # Imported here: it takes a second, and only what trains saves.
-    from aam.device.sharding import full_tensor, local_shards
+    from aam.device.sharding import full_tensor
 
-    tensors = (
-        local_shards(tensors, world)
-        if sharded
-        else {name: full_tensor(value) for name, value in tensors.items()}
-    )
-    folder, failed = b"", None
-    try:
-        with contextlib.ExitStack() as stack:
-            try:
-                if world.is_main:
-                    folder = os.fsencode(stack.enter_context(atomic_folder(path)))
-            except OSError as error:
-                failed = error
-            folder = world.broadcast(folder)
-            try:
-                if folder and (sharded or world.is_main):
-                    name = SHARD.format(world.rank) if sharded else TENSORS
-                    write_tensors(tensors, Path(os.fsdecode(folder)) / name)
-            except OSError as error:
-                failed = error
-            if world.any(failed is not None):
-                raise failed or OSError(f"{path}: another rank could not write")
-            if world.is_main:
-                shapes = {name: list(value.shape) for name, value in state.tensors.items()}
-                layout = {"shards": {"ranks": world.size, "shapes": shapes}} if sharded else {}
-                _write_description(Path(os.fsdecode(folder)), state, layout)
-    except OSError as error:
-        failed = error
+    tensors = {name: full_tensor(value) for name, value in state.tensors.items()}
+    failed = None
+    if world.is_main:
+        try:
+            with atomic_folder(path) as folder:
+                write_tensors(tensors, folder / TENSORS)
+                _write_description(folder, state)
+        except OSError as error:
+            failed = error
     if world.any(failed is not None):
         raise failed or OSError(f"{path}: another rank could not write")
 
 
-def _write_description(folder: Path, state: State, layout: dict[str, Any]) -> None:
+def _write_description(folder: Path, state: State) -> None:
     """Write everything but the tensors, the manifest last."""
     for name, text in state.texts.items():
         (folder / name).write_text(text, encoding="utf-8")
-    facts = {"format": FORMAT, **state.facts, **layout, "texts": [*state.texts]}
+    facts = {"format": FORMAT, **state.facts, "texts": [*state.texts]}
     (folder / FACTS).write_text(json.dumps(facts) + "\n", encoding="utf-8")
     write_manifest(folder)
 
@@ -119,20 +98,7 @@ def load(path: Path) -> State:
         raise InputError(f"{path}: not a checkpoint that this aam can read")
     try:
         texts = {name: (path / name).read_text(encoding="utf-8") for name in facts.pop("texts")}
-        if "shards" not in facts:
-            return State(safetensors.torch.load_file(path / TENSORS), facts, texts)
-        layout = facts.pop("shards")
-        files = [
-            safetensors.torch.load_file(path / SHARD.format(rank))
-            for rank in range(layout["ranks"])
-        ]
-        tensors = {
-            name: torch.cat([file[name] for file in files if name in file])
-            if shape
-            else files[0][name]
-            for name, shape in layout["shapes"].items()
-        }
-        return State(tensors, facts, texts)
+        return State(safetensors.torch.load_file(path / TENSORS), facts, texts)
     except (
         OSError,
         KeyError,
@@ -226,7 +192,7 @@ class CheckpointManager:
         path = self.folder / f"{STEP}{step}"
         state = make_state()
         try:
-            save(path, state, self.world, self.runtime.fsdp_sharded_checkpoint)
+            save(path, state, self.world)
         except OSError as error:
             if urgency > 1:
                 raise
@@ -244,10 +210,6 @@ class CheckpointManager:
             self.signals.call_again(f", {path} is saved")
 
     def _remove_old(self, newest: Path) -> None:
-        for old in (
-            find_checkpoints(self.folder)[: -self.runtime.keep_checkpoints]
-            if self.world.is_main
-            else ()
-        ):
+        for old in find_checkpoints(self.folder)[:-KEPT] if self.world.is_main else ():
             if old != newest:
                 remove(old)

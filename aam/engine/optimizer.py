@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,43 +14,34 @@ from aam.device.sharding import shard_like
 from aam.engine.options import TrainingOptions
 
 
-def make_optimizer(
-    model: nn.Module, options: TrainingOptions, factor: Callable[[str], float] = lambda name: 1.0
-) -> Optimizer:
-    """Return AdamW, Adam or SGD over the trainable parameters, fused; only weight matrices decay.
+def parameter_groups(
+    model: nn.Module, weight_decay: float, factor: Callable[[str], float] = lambda name: 1.0
+) -> list[dict[str, Any]]:
+    """Return the groups of trainable parameters for an optimizer; only weight matrices decay.
 
     Parameters
     ----------
     model : nn.Module
-    options : TrainingOptions
+    weight_decay : float
     factor : callable
         Factor of the learning rate by the name of a parameter; stands as ``factor`` in each group.
     """
-    trainable = {
-        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
-    }
-    factors = list(dict.fromkeys([1.0, *sorted({factor(name) for name in trainable})]))
-    groups = [
-        {
-            "params": [
-                p
-                for name, p in trainable.items()
-                if factor(name) == rate and (p.ndim >= 2) == is_matrix
-            ],
-            "weight_decay": options.weight_decay if is_matrix else 0.0,
-            "factor": rate,
-        }
-        for rate in factors
-        for is_matrix in (True, False)
+    groups: dict[tuple[float, bool], list[Tensor]] = defaultdict(list)
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            groups[factor(name), parameter.ndim >= 2].append(parameter)
+    return [
+        {"params": params, "weight_decay": weight_decay * is_matrix, "factor": rate}
+        for (rate, is_matrix), params in groups.items()
     ]
-    if options.optimizer != "sgd":
-        kind = torch.optim.Adam if options.optimizer == "adam" else torch.optim.AdamW
-        return kind(groups, lr=options.lr, fused=True)
-    sgd = torch.optim.SGD(groups, lr=options.lr, momentum=options.momentum, fused=True)
-    for parameter in trainable.values() if options.momentum else ():
-        # Left to torch, a first step that is skipped would leave what memory held.
-        sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-    return sgd
+
+
+def make_optimizer(
+    model: nn.Module, options: TrainingOptions, factor: Callable[[str], float] = lambda name: 1.0
+) -> Optimizer:
+    """Return fused AdamW over `parameter_groups`."""
+    groups = parameter_groups(model, options.weight_decay, factor)
+    return torch.optim.AdamW(groups, lr=options.lr, fused=True)
 
 
 def optimizer_state(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from aam.engine.optimizer import make_optimizer
 from aam.engine.options import TrainingOptions
+from aam.engine.schedule import learning_rate
 
 # Losses by name, each as a sum and what it counts.
 Terms = dict[str, tuple[Tensor, Tensor]]
@@ -111,6 +112,10 @@ class Task:
         `Optimizer.register_step_post_hook`.
         """
         return make_optimizer(self.model, options)
+
+    def learning_rate(self, options: TrainingOptions, step: int, total: int) -> float:
+        """Return the learning rate of `step` (from 0) in a run of `total` steps."""
+        return learning_rate(options, step, total)
 
     def gather(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return values by name of parameter with those that other ranks train as these have them

@@ -1,5 +1,5 @@
-"""The trainer: epochs of steps, validation, early stopping, state for resume, a watchdog; a task
-trained in a run.
+"""The trainer: epochs of steps, validation, early stopping, state for resume; a task trained in a
+run.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
-from threading import Event, Thread
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from aam.device.distributed import SINGLE, World
-from aam.device.memory import resident_memory
 from aam.device.precision import make_scaler
 from aam.device.rng import random_state, set_random_state
 from aam.device.sharding import full_tensor, is_sharded, parallelize, shard_like
@@ -31,86 +28,9 @@ from aam.engine.logger import RunLogger, Tracking
 from aam.engine.optimizer import load_optimizer_state, optimizer_state
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.run import CHECKPOINTS, METRICS, RunDirectory
-from aam.engine.schedule import learning_rate
 from aam.engine.step import MicroBatch, RunningMeans, StepOutcome, train_step
 from aam.engine.task import Metrics, Task
 from aam.errors import RunError
-
-
-class Watchdog:
-    """Warn when a loop stands still, when a step took far longer than others, and when memory
-    grows.
-
-    The loop calls `heartbeat` with what it does next. A thread calls `warn` when that takes over
-    `PATIENCE` seconds, and again each time that it has taken twice as long.
-    """
-
-    PATIENCE = 60.0
-    # A step is slow that took this many times the median of its epoch, and at least this many
-    # seconds.
-    SLOW_FACTOR = 20
-    SLOW_SECONDS = 10.0
-    # Memory has grown that exceeds that of the first epoch by this factor and by this many bytes.
-    GROWTH_FACTOR = 1.5
-    GROWTH_BYTES = 1 << 29
-
-    def __init__(self, warn: Callable[..., object]) -> None:
-        self.warn = warn
-        self.activity = "start"
-        self.since = time.monotonic()
-        self.patience_factor = 1.0
-        self.durations: dict[str, list[float]] = {}
-        self.memory = 0
-        self._stopped = Event()
-        self._thread = Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Watchdog:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join()
-
-    def heartbeat(self, activity: str) -> None:
-        """Note that the loop has finished what it did, and now begins `activity`."""
-        now = time.monotonic()
-        self.durations.setdefault(self.activity, []).append(now - self.since)
-        self.activity = activity
-        self.since = now
-        self.patience_factor = 1.0
-
-    def end_epoch(self, name: str) -> None:
-        """Warn of slow steps and growing memory in the epoch `name`, which ends here."""
-        for activity, durations in self.durations.items():
-            usual, longest = median(durations), max(durations)
-            if len(durations) > 2 and longest > max(self.SLOW_FACTOR * usual, self.SLOW_SECONDS):
-                self.warn(
-                    "%s: %s took %.0f s once, %.3g s is usual", name, activity, longest, usual
-                )
-        self.durations.clear()
-        memory = resident_memory()
-        if self.memory and memory > max(
-            self.GROWTH_FACTOR * self.memory, self.memory + self.GROWTH_BYTES
-        ):
-            self.warn(
-                "%s: memory has grown from %.1f to %.1f GiB",
-                name,
-                self.memory / 2**30,
-                memory / 2**30,
-            )
-            self.memory = memory
-        self.memory = self.memory or memory
-        self.heartbeat("between epochs")
-
-    def _watch(self) -> None:
-        while not self._stopped.wait(self.PATIENCE / 20):
-            elapsed = time.monotonic() - self.since
-            if elapsed > self.PATIENCE * self.patience_factor:
-                self.patience_factor *= 2
-                text = "%s takes %.0f s so far; is the file system slow, or a process stuck?"
-                self.warn(text, self.activity, elapsed)
-
 
 log = logging.getLogger("aam")
 
@@ -118,10 +38,6 @@ Record = dict[str, float | int | str]
 
 # Steps between two records of the losses.
 LOG_STEPS = 10
-# Batches of steps that were not finite that a run keeps.
-MAX_KEPT_BATCHES = 20
-# Steps in a row that may be skipped.
-MAX_SKIPPED_STEPS = 10
 
 
 @dataclass
@@ -129,8 +45,7 @@ class Progress:
     """The progress of a run, beside weights and optimizer; epoch 0 is before training.
 
     `position` counts the batches done in the epoch, `samples` their samples, `seconds` their time,
-    `skipped` the latest steps in a row that were not finite, `stale` the validations since the best
-    one, `plateaus` how often the learning rate was lowered.
+    `stale` the validations since the best one.
     """
 
     step: int = 0
@@ -138,11 +53,9 @@ class Progress:
     position: int = 0
     samples: int = 0
     seconds: float = 0.0
-    skipped: int = 0
     best: float = float("inf")
     best_epoch: int = 0
     stale: int = 0
-    plateaus: int = 0
 
 
 class PendingStep(NamedTuple):
@@ -190,11 +103,11 @@ class Trainer:
         self.network = parallelize(self.task.network, self.runtime, self.step_world)
         self.scaler = make_scaler(self.runtime, self.device)
         self.optimizer = self.task.configure_optimizer(self.options)
-        # Of the optimizer, in an epoch and in a run of all epochs.
-        self.epoch_steps = math.ceil(
+        # Of the optimizer.
+        epoch_steps = math.ceil(
             self.task.batches_per_epoch / self.options.gradient_accumulation_steps
         )
-        self.total_steps = self.epoch_steps * self.options.epochs
+        self.total_steps = epoch_steps * self.options.epochs
         self.average = copy.deepcopy(self.model.state_dict()) if self.options.ema_decay > 0 else {}
         self.progress = Progress()
         self.resumed = False
@@ -252,16 +165,15 @@ class Trainer:
         patience = self.options.patience
         if self.task.validates_first and not self.resumed:
             self._record_epoch(self._validate())
-        with Watchdog(log.warning) as self.watch:
-            while self.progress.epoch < self.options.epochs and not (
-                0 < patience <= self.progress.stale
-            ):
-                metrics = self._train_epoch()
-                self.progress = dataclasses.replace(
-                    self.progress, epoch=self.progress.epoch + 1, position=0, samples=0, seconds=0.0
-                )
-                self.epoch_means = RunningMeans()
-                self._record_epoch(metrics)
+        while self.progress.epoch < self.options.epochs and not (
+            0 < patience <= self.progress.stale
+        ):
+            metrics = self._train_epoch()
+            self.progress = dataclasses.replace(
+                self.progress, epoch=self.progress.epoch + 1, position=0, samples=0, seconds=0.0
+            )
+            self.epoch_means = RunningMeans()
+            self._record_epoch(metrics)
         last = self.average or self.model.state_dict()
         self.last_weights = {name: full_tensor(value).clone() for name, value in last.items()}
         self.best_weights = {
@@ -288,16 +200,13 @@ class Trainer:
         while step_batches := list(
             itertools.islice(batches, self.options.gradient_accumulation_steps)
         ):
-            self.watch.heartbeat("a step")
             rate = self._take_step(step_batches)
             progress.seconds = time.perf_counter() - started
             self._record_step(rate)
             if not self.task.steps_alone or progress.step % LOG_STEPS == 0:
                 self.after_step(self)
-            self.watch.heartbeat("the next batch")
         self._read_pending()
         self._gather_weights()
-        self.watch.end_epoch(f"epoch {progress.epoch + 1}")
         metrics = {
             f"train_{name}": value for name, value in self._read_means(self.epoch_means).items()
         }
@@ -314,9 +223,7 @@ class Trainer:
                 MicroBatch(self.task.prepare(part, number), number, n)
                 for n, part in enumerate(parts)
             ]
-        rate = learning_rate(
-            self.options, progress.step, self.total_steps, self.epoch_steps, progress.plateaus
-        )
+        rate = self.task.learning_rate(self.options, progress.step, self.total_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]
         work = [self.task.work(micro.data) for micro in window]
@@ -363,41 +270,30 @@ class Trainer:
         self.on_record(record)
 
     def _read_pending(self) -> None:
-        """Read whether the last step was finite; if not, keep its batches and go by
-        ``--nonfinite``.
+        """Read whether the last step was finite; if not, keep its batches and end the run.
 
         Raises
         ------
         RunError
-            With ``--nonfinite stop``, or after `MAX_SKIPPED_STEPS` steps in a row.
+            Loss or gradient are not finite; the weights are as before the step.
         """
         pending, self.pending = self.pending, None
-        if pending is None:
+        if pending is None or not bool(pending.outcome.nonfinite):
             return
-        if not bool(pending.outcome.nonfinite):
-            self.progress.skipped = 0
-            return
-        self.progress.skipped += 1
         losses = {
             name: f"{float(total / count):g}"
             for name, (total, count) in pending.outcome.terms.items()
         }
-        kept_folder = self._keep_batches(pending, losses)
-        problem = (
-            f"step {pending.place['step']}: loss or gradient are not finite ({losses}); its "
-            "batch is kept in "
-            f"{kept_folder}"
+        raise RunError(
+            f"step {pending.place['step']}: loss or gradient are not finite ({losses}); its batch "
+            f"is kept in {self._keep_batches(pending, losses)}, the weights are as before it; "
+            f"lower --lr {self.options.lr}"
         )
-        if self.options.nonfinite == "stop" or self.progress.skipped >= MAX_SKIPPED_STEPS:
-            raise RunError(f"{problem}, the weights are as before it; lower --lr {self.options.lr}")
-        log.warning("%s and left out", problem)
 
     def _keep_batches(self, pending: PendingStep, losses: dict[str, str]) -> Path:
-        """Write the batches of a step that was not finite, at most `MAX_KEPT_BATCHES` of a run;
-        return their folder.
-        """
+        """Write the batches of a step that was not finite; return their folder."""
         folder = self.folder / "nonfinite"
-        for micro in pending.window[: MAX_KEPT_BATCHES - len(list(folder.glob("batch-*")))]:
+        for micro in pending.window:
             tensors, facts = self.task.describe_batch(micro.data)
             state = State(
                 tensors, {**pending.place, "losses": losses, "masks": micro.number, **facts}
@@ -447,7 +343,6 @@ class Trainer:
             self.best_weights = copy.deepcopy(self.average or self.model.state_dict())
         else:
             progress.stale += 1
-            progress.plateaus += progress.stale % (self.options.scheduler_patience + 1) == 0
         self.on_record(
             {"event": "epoch", "epoch": progress.epoch, "best": int(is_better), **metrics}
         )

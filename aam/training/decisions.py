@@ -36,7 +36,7 @@ from aam.device.timing import StageTimer, forward_stage, seconds, stage
 from aam.engine.finders import StepRunner, batch_and_accumulation, largest_batch
 from aam.engine.options import RunConfig
 from aam.engine.run import earlier_decisions
-from aam.errors import InputError, RunError
+from aam.errors import RunError
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.model.reference import fixed_batch, fixed_network
@@ -305,23 +305,12 @@ def choose_batch_size(
     `earlier`, where its effective batch is the same; otherwise the largest batch that fits is
     searched for.
 
-    Raises
-    ------
-    InputError
-        ``--target-effective-batch-size`` is no multiple of the batch size.
     """
     train, names = config.train, ("batch_size", "gradient_accumulation_steps")
-    effective = (
-        train.target_effective_batch_size or train.batch_size * train.gradient_accumulation_steps
-    )
+    effective = train.batch_size * train.gradient_accumulation_steps
     sizes = earlier.get("batch")
     if not train.auto_batch_size:
-        if effective % train.batch_size:
-            raise InputError(
-                f"--target-effective-batch-size is {effective}, expected a multiple of "
-                f"--batch-size {train.batch_size}"
-            )
-        return dict(zip(names, (train.batch_size, effective // train.batch_size), strict=True))
+        return {name: getattr(train, name) for name in names}
     if not _are_numbers(sizes, names) or math.prod(sizes.values()) != effective:
         steps = steps_of(config, study, device)
         fitting = max(

@@ -137,13 +137,7 @@ class TrainConfig:
     student: StudentOptions = section(StudentOptions())
     train: TrainingOptions = section(
         TrainingOptions(
-            epochs=4,
-            batch_size=32,
-            lr=0.03,
-            weight_decay=0.0,
-            optimizer="adam",
-            max_grad_norm=1e6,
-            patience=0,
+            epochs=4, batch_size=32, lr=0.03, weight_decay=0.0, max_grad_norm=1e6, patience=0
         )
     )
     runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=OMITTED)
@@ -208,16 +202,7 @@ def published(config: TrainConfig) -> TrainConfig:
         geometry_factor=0.1,
         update_rule="online",
     )
-    train = dataclasses.replace(
-        config.train,
-        epochs=1,
-        batch_size=1,
-        lr=0.04,
-        optimizer="sgd",
-        momentum=0.0,
-        scheduler="constant",
-        warmup_steps=0,
-    )
+    train = dataclasses.replace(config.train, epochs=1, batch_size=1, lr=0.04, warmup_steps=0)
     return dataclasses.replace(config, student=student, train=train)
 
 
@@ -242,10 +227,9 @@ def train_problems(config: TrainConfig) -> list[str]:
         not in (0, 2),
         "--devices and --shard-units: both given; take one of them": bool(devices)
         and student.shard_units,
-        (
-            "--shard-units and --optimizer sgd: torch has no fused SGD for weights in shards; take "
-            "adamw or adam"
-        ): (student.shard_units and config.train.optimizer == "sgd"),
+        "--shard-units and --update-rule online: the published rule needs all units; take one of them": (  # noqa: E501
+            student.shard_units and student.update_rule == "online"
+        ),
         (
             "--shard-units with --active or --relocate-every: units are chosen among all; leave "
             "them "

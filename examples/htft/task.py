@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from aam.device.distributed import SINGLE, Link, World
-from aam.engine.optimizer import make_optimizer
+from aam.engine.optimizer import make_optimizer, parameter_groups
 from aam.engine.options import TrainingOptions
 from aam.engine.task import Metrics, Terms
 from examples.htft.ranks import local_rows
@@ -114,19 +114,28 @@ class StudentTask(RowsTask):
         return {name: (loss.sum(), counts[name]) for name, loss in by_sample.items()}
 
     def configure_optimizer(self, options: TrainingOptions) -> Optimizer:
-        """Return the optimizer, with a learning rate of planes and bands, and `end_step` after each
-        of its steps.
+        """Return AdamW, or SGD for the published rule, with a learning rate of planes and bands and
+        `end_step` after each step.
         """
 
         def factor(name: str) -> float:
             geometry = name.endswith((".normal", ".offset", ".log_band"))
             return self.student.options.geometry_factor if geometry else 1.0
 
-        optimizer = make_optimizer(self.student, options, factor)
+        if self.student.options.update_rule == "online":
+            groups = parameter_groups(self.student, options.weight_decay, factor)
+            optimizer: Optimizer = torch.optim.SGD(groups, lr=options.lr, fused=True)
+        else:
+            optimizer = make_optimizer(self.student, options, factor)
         optimizer.register_step_post_hook(
             lambda optimizer, arguments, named: self.end_step(optimizer)
         )
         return optimizer
+
+    def learning_rate(self, options: TrainingOptions, step: int, total: int) -> float:
+        """Return the learning rate of a step; that of the published rule is constant."""
+        is_constant = self.student.options.update_rule == "online"
+        return options.lr if is_constant else super().learning_rate(options, step, total)
 
     @torch.no_grad()
     def end_step(self, optimizer: Optimizer) -> None:

@@ -43,7 +43,7 @@ def test_help_shows_the_usual_options_and_help_all_every_one(capsys, command, de
     text, options = shown(capsys, command, default, "--help")
     assert set(options) == every.keys() - rare
     assert len(options) == len(set(options)) <= 45
-    assert rare >= {"--optimizer", "--scheduler", "--threads"}
+    assert rare >= {"--weight-decay", "--threads"}
     assert "--help-all" in text
     assert f"usage: aam {command}" in text
     assert "--config" in text
@@ -71,12 +71,12 @@ def test_words_of_every_kind():
         "--table a.biom --metadata-column age site --lr 1e-2 --no-count-embedding --trim "
         "--rarefy-depth 500"
     )
-    words += " --unifrac-metric faith_pd --device cuda:1 --optimizer=sgd --batch_size 3"
+    words += " --unifrac-metric faith_pd --device cuda:1 --loss-type=mae --batch_size 3"
     parsed = parse("train", FineTuneConfig(), words.split())
     assert isinstance(parsed, FineTuneConfig)
     assert parsed.data.table == Path("a.biom")
     assert parsed.targets.metadata_column == ("age", "site")
-    assert (parsed.train.lr, parsed.train.optimizer, parsed.train.batch_size) == (0.01, "sgd", 3)
+    assert (parsed.train.lr, parsed.targets.loss_type, parsed.train.batch_size) == (0.01, "mae", 3)
     assert parsed.model.count_embedding is False
     assert (parsed.data.trim, parsed.data.rarefy_depth, parsed.data.unifrac_metric) == (
         True,
@@ -95,13 +95,12 @@ def test_words_of_every_kind():
 def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_path, spelling):
     path = tmp_path / "o.toml"
     path.write_text(
-        "[train]\nlr = 0.5\nepochs = 7\noptimizer = 'sgd'\n[targets]\nmetadata_column = ['age', "
-        "'ph']\n"
+        "[train]\nlr = 0.5\nepochs = 7\npatience = 3\n[targets]\nmetadata_column = ['age', 'ph']\n"
     )
     config = [word.replace("FILE", str(path)) for word in spelling]
     for words in (["--lr", "0.25", *config], [*config, "--lr", "0.25"]):
         parsed = parse("train", FineTuneConfig(), words)
-        assert (parsed.train.lr, parsed.train.epochs, parsed.train.optimizer) == (0.25, 7, "sgd")
+        assert (parsed.train.lr, parsed.train.epochs, parsed.train.patience) == (0.25, 7, 3)
         assert parsed.targets.metadata_column == ("age", "ph")
         assert parsed.train.batch_size == FineTuneConfig().train.batch_size
     assert parse(
@@ -110,7 +109,7 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_p
 
 
 def test_bad_words(tmp_path, capsys):
-    for words in (["--lr", "fast"], ["--optimizer", "adamax"], ["--epochs"], ["stray"]):
+    for words in (["--lr", "fast"], ["--loss-type", "adamax"], ["--epochs"], ["stray"]):
         with pytest.raises(SystemExit) as stopped:
             parse("train", FineTuneConfig(), words)
         assert stopped.value.code == 2, words

@@ -163,7 +163,8 @@ def test_a_finished_run_is_left_as_it_is(study, tmp_path, capsys, refused):
 
 def test_a_checkpoint_can_be_named(study, whole, tmp_path, monkeypatch, capsys, refused):
     """In its own run, which goes back, or for another run of the same options."""
-    words = pretraining(study, tmp_path / "run", "--checkpoint-minutes 0 --keep-checkpoints 9")
+    monkeypatch.setattr("aam.engine.checkpoint.KEPT", 9)
+    words = pretraining(study, tmp_path / "run", "--checkpoint-minutes 0")
     interrupted(monkeypatch, words, after=5)
     checkpoints = tmp_path / "run" / "checkpoints"
     assert len(list(checkpoints.iterdir())) == 5
@@ -231,11 +232,8 @@ def test_nothing_is_deleted_before_all_else_is_right(study, whole, tmp_path, ref
 def test_a_checkpoint_of_another_run_is_refused_and_left_alone(
     study, tmp_path, monkeypatch, refused
 ):
-    interrupted(
-        monkeypatch,
-        pretraining(study, tmp_path / "one", "--checkpoint-minutes 0 --keep-checkpoints 9"),
-        5,
-    )
+    monkeypatch.setattr("aam.engine.checkpoint.KEPT", 9)
+    interrupted(monkeypatch, pretraining(study, tmp_path / "one", "--checkpoint-minutes 0"), 5)
     checkpoints = tmp_path / "one" / "checkpoints"
     words = pretraining(study, tmp_path / "two", f"--lr 1e-3 --resume-from {checkpoints}/step-2")
     assert "--lr was" in refused(main, words)

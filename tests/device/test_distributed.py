@@ -10,7 +10,7 @@ import torch
 
 from aam.device.distributed import SINGLE
 from aam.device.options import ProcessConfig
-from aam.device.sharding import full_tensor, local_shards, no_sync, parallelize, shard_like
+from aam.device.sharding import full_tensor, no_sync, parallelize, shard_like
 
 pytestmark = pytest.mark.slow
 
@@ -96,4 +96,3 @@ def test_a_model_of_one_rank_stays_as_it_is():
     assert model.weight.grad is not None
     assert full_tensor(model.weight) is model.weight
     assert shard_like(model.weight, model.weight) is model.weight
-    assert local_shards({"weight": model.weight}, SINGLE) == {"weight": model.weight}

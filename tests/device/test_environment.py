@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import pytest
-import torch
 
 from aam.device import environment
-from aam.device.environment import cores_are_free, prepare_environment, required_changes
+from aam.device.environment import cores_are_free, required_changes
 
 HIP = "6.3.42134"
 
@@ -136,17 +134,6 @@ def test_threads_that_wait_sleep_beside_other_work_unless_asked_not_to(
         """
     )
     assert printed.strip() == expected
-
-
-def test_expandable_segments_are_asked_for_where_they_work(monkeypatch):
-    for name in environment.ALLOCATOR:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
-    if torch.version.hip is None:
-        prepare_environment(expandable=True)
-        assert (
-            os.environ["PYTORCH_CUDA_ALLOC_CONF"] == "max_split_size_mb:64,expandable_segments:True"
-        )
 
 
 def test_threads_limit_every_pool_of_this_process_and_of_those_that_it_starts(

@@ -226,8 +226,8 @@ def _restored():
 def test_threads_and_products():
     assert prepare_device(RuntimeConfig(device="cpu", threads=1)) == torch.device("cpu")
     assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == (1, "highest")
-    prepare_device(RuntimeConfig(device="cpu", threads=2, tf32=True))
-    assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == (2, "high")
+    prepare_device(RuntimeConfig(device="cpu", threads=2))
+    assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == (2, "highest")
 
 
 @pytest.mark.usefixtures("_restored")

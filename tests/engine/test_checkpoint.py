@@ -31,9 +31,7 @@ def folders_in(folder: Path) -> list[str]:
 def manager_of(
     folder: Path, minutes: float = 0.0, signals: Signals | None = None
 ) -> CheckpointManager:
-    return CheckpointManager(
-        folder, RunConfig(checkpoint_minutes=minutes, keep_checkpoints=2), signals or Signals()
-    )
+    return CheckpointManager(folder, RunConfig(checkpoint_minutes=minutes), signals or Signals())
 
 
 def test_a_state_is_read_as_it_was_written(tmp_path):

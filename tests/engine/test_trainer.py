@@ -1,12 +1,8 @@
-"""The engine on a task of ten lines, which knows no microbes: resume, ranks, averages, parts,
-warnings of a loop.
-"""
+"""The engine on a task of ten lines, which knows no microbes: resume, ranks, averages, parts."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +13,7 @@ from torch import nn
 from aam.engine.checkpoint import load, save
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.step import clip_gradients
-from aam.engine.trainer import Trainer, Watchdog
+from aam.engine.trainer import Trainer
 from tests.engine.conftest import Doubling, options, same
 
 
@@ -30,9 +26,7 @@ def test_training_lowers_the_loss_and_keeps_the_best():
     assert trainer.progress.best == min(losses)
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"ema_decay": 0.8}, {"optimizer": "sgd", "gradient_accumulation_steps": 2}]
-)
+@pytest.mark.parametrize("changes", [{}, {"ema_decay": 0.8}, {"gradient_accumulation_steps": 2}])
 def test_a_run_that_goes_on_ends_with_the_same_bits(tmp_path, changes):
     whole = Trainer(Doubling(), options(**changes), RunConfig())
     whole.after_step = lambda trainer: save(tmp_path / str(trainer.progress.step), trainer.state())
@@ -129,55 +123,3 @@ def test_a_task_may_change_the_model_after_each_step_before_the_state_is_saved()
     trainer.after_step = after_step
     trainer.fit()
     assert events == ["change", "save"] * 5
-
-
-# --- the watchdog of a loop --------------------------------------------------------------------
-
-
-@pytest.fixture
-def warnings() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def watchdog(warnings: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Watchdog]:
-    monkeypatch.setattr(Watchdog, "PATIENCE", 0.2)
-    with Watchdog(lambda text, *values: warnings.append(text % values)) as watchdog:
-        yield watchdog
-
-
-def test_a_loop_that_stands_still_is_warned_of_each_time_that_it_took_twice_as_long(
-    watchdog, warnings
-):
-    watchdog.heartbeat("the next batch")
-    time.sleep(0.55)
-    assert len(warnings) == 2
-    assert all(line.startswith("the next batch takes ") for line in warnings)
-    watchdog.heartbeat("a step")
-    time.sleep(0.05)
-    assert len(warnings) == 2
-
-
-def test_a_step_that_took_far_longer_than_others_is_warned_of(warnings, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr("aam.engine.trainer.time.monotonic", lambda: now[0])
-    watchdog = Watchdog(lambda text, *values: warnings.append(text % values))
-    for epoch, longest in (("epoch 1", 30.0), ("epoch 2", 9.0), ("epoch 3", 30.0)):
-        for taken in (0.5, 0.5, longest, 0.5):
-            watchdog.heartbeat("a step")
-            now[0] += taken if epoch != "epoch 3" else 4 * taken if taken < 1 else taken
-            watchdog.heartbeat("the next batch")
-        watchdog.end_epoch(epoch)
-    assert warnings == ["epoch 1: a step took 30 s once, 0.5 s is usual"]
-
-
-def test_growing_memory_is_warned_of_once_for_each_growth(warnings, monkeypatch):
-    memory = iter([1.0, 1.4, 1.6, 1.7, 2.5])
-    monkeypatch.setattr("aam.engine.trainer.resident_memory", lambda: int(next(memory) * 2**30))
-    watchdog = Watchdog(lambda text, *values: warnings.append(text % values))
-    for epoch in range(5):
-        watchdog.end_epoch(f"epoch {epoch}")
-    assert warnings == [
-        "epoch 2: memory has grown from 1.0 to 1.6 GiB",
-        "epoch 4: memory has grown from 1.6 to 2.5 GiB",
-    ]

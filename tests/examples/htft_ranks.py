@@ -57,13 +57,7 @@ def make_trainer(kind: str, world: World, changes: dict[str, object] | None = No
     student_options = small_options(shard_units=kind == "units", **(changes or {}))
     size = STEP // world.size if kind == "batches" else STEP
     options = TrainingOptions(
-        epochs=3,
-        batch_size=size,
-        lr=0.03,
-        weight_decay=0.0,
-        ema_decay=0.5,
-        optimizer="adam",
-        max_grad_norm=0.3,
+        epochs=3, batch_size=size, lr=0.03, weight_decay=0.0, ema_decay=0.5, max_grad_norm=0.3
     )
     config = TrainConfig(student=student_options, train=options)
     train, validation = random_windows(100), random_windows(40, 1)
@@ -83,7 +77,7 @@ def main(kind: str, size: int, folder: Path, state: Path | None) -> None:
 
         def after_step(trainer: Trainer) -> None:
             if trainer.progress.step == SAVED and state is None:
-                save(folder / "state", trainer.state(), world, sharded=kind == "units" and size > 1)
+                save(folder / "state", trainer.state(), world)
 
         trainer.after_step = after_step
         if state is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -19,7 +20,7 @@ from safetensors.torch import load_file
 from aam.cli.main import main
 from aam.device.distributed import SINGLE
 from aam.engine.checkpoint import State, load, save
-from aam.engine.options import RunConfig, TrainingOptions
+from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer
 from aam.errors import InputError
 from examples.htft.__main__ import PROGRAM
@@ -233,11 +234,7 @@ def test_the_online_rule_is_the_published_one(loss):
 
 def test_the_published_variant_trains_by_its_rule():
     config = published(TrainConfig(student=small_options()))
-    assert (config.student.update_rule, config.train.optimizer, config.train.batch_size) == (
-        "online",
-        "sgd",
-        1,
-    )
+    assert (config.student.update_rule, config.train.batch_size) == ("online", 1)
     config = TrainConfig(
         student=small_options(update_rule="online", active=(4, 4)), train=config.train
     )
@@ -434,10 +431,8 @@ def test_relocation_moves_unused_units_to_bad_samples_and_goes_on_bit_by_bit(tmp
 def test_all_wrong_options_are_named_at_once(tmp_path, capsys, refused):
     student = small_options(units=(3,), shard_units=True, active=(2, 2))
     assert len(train_problems(TrainConfig(devices=("cpu",), student=student))) == 4
-    assert (
-        len(train_problems(TrainConfig(student=student, train=TrainingOptions(optimizer="sgd"))))
-        == 3
-    )
+    online = dataclasses.replace(student, update_rule="online")
+    assert len(train_problems(TrainConfig(student=online))) == 3
     status = main(
         ["train", "--windows", str(tmp_path), "--units", "3", "--output-dir", str(tmp_path / "o")],
         PROGRAM,
@@ -490,8 +485,6 @@ def test_two_ranks_are_one_and_go_on_with_one_and_with_four(kind, run_ranks, tmp
         (tmp_path / str(size)).mkdir()
         run_ranks(size, RANKS, kind, size, tmp_path / str(size))
     assert distance(tmp_path / "1", tmp_path / "2") < 1e-5
-    shards = list((tmp_path / "2" / "state").glob("shard-*"))
-    assert len(shards) == (2 if kind == "units" else 0)
     for size in (1, 4):
         folder = tmp_path / f"resumed{size}"
         folder.mkdir()

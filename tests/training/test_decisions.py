@@ -85,13 +85,6 @@ def test_the_effective_batch_is_kept(steps, monkeypatch):
     assert sizes(36, batch_size=64) == (64, 1), "all samples there are"
     assert sizes(30, batch_size=16, gradient_accumulation_steps=3) == (24, 2)
     assert sizes(3, batch_size=7) == (1, 7)
-    assert sizes(batch_size=16, target_effective_batch_size=64) == (16, 4)
-    assert sizes(40, batch_size=16, target_effective_batch_size=64) == (32, 2)
-    with pytest.raises(
-        InputError,
-        match="--target-effective-batch-size is 40, expected a multiple of --batch-size 16",
-    ):
-        sizes(batch_size=16, target_effective_batch_size=40)
 
 
 def test_training_with_a_chosen_batch_size(study, tmp_path, capsys, refused, monkeypatch):

@@ -216,7 +216,7 @@ def test_the_best_weights_are_taken_back(study, model_of):
             numbers.append(record["epoch"])
 
     model = model_of(SUPERVISED, noise=0.0)
-    config = config_of(8, 2, patience=0, lr=2e-4, scheduler="constant", warmup_steps=0)
+    config = config_of(8, 2, patience=0, lr=2e-4, warmup_steps=0)
     trainer = trainer_of(model, overshooting(study, model), config, report=report)
     trainer.fit()
     best = int(np.argmin(losses))
@@ -257,61 +257,33 @@ def with_broken_steps(broken: set[int]):
     return planted
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
 @pytest.mark.parametrize("at", [0, 3])
 def test_a_broken_step_changes_no_weight_and_its_batch_is_kept(
-    study, model_of, tmp_path, monkeypatch, caplog, optimizer, at
+    study, model_of, tmp_path, monkeypatch, at
 ):
-    config = config_of(3, batch_size=2, nonfinite="skip", optimizer=optimizer)
-    weights: list[dict[str, Tensor]] = []
-    trainer = trainer_of(model_of(PRETRAIN, noise=0.0), study, config)
-    trainer.folder, trainer.after_step = (
-        tmp_path,
-        lambda trainer: weights.append(weights_of(trainer.model)),
-    )
-    start = weights_of(trainer.model)
-    monkeypatch.setattr(step_module, "total_loss", with_broken_steps({at}))
-    trainer.fit()
-    before = [start, *weights]
-    unchanged = [same_weights(one, other) for one, other in pairwise(before)]
-    assert unchanged == [step == at for step in range(9)]
+    trainer = trainer_of(model_of(PRETRAIN, noise=0.0), study, config_of(3, batch_size=2))
+    trainer.folder, weights = tmp_path, [weights_of(trainer.model)]
+    trainer.after_step = lambda trainer: weights.append(weights_of(trainer.model))
+    monkeypatch.setattr(step_module, "total_loss", with_broken_steps({at, at + 1}))
+    problem = rf"step {at}: loss or gradient are not finite .*lower --lr 0\.003"
+    with pytest.raises(RunError, match=problem):
+        trainer.fit()
+    assert same_weights(weights_of(trainer.model), weights[at])
     kept = load(tmp_path / "nonfinite" / f"batch-{at}")
     again = rarefied_batch(study, study.rows(kept.facts["sample_ids"]), kept.facts["epoch"])
     assert (kept.facts["epoch"], kept.facts["position"]) == divmod(at, 3)
     assert torch.equal(kept.tensors["tokens"], again.tokens)
     assert torch.equal(kept.tensors["distance"], again.distance)
-    assert f"step {at}: loss or gradient are not finite" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("nonfinite", "broken", "last"),
-    [("stop", {4}, 4), ("skip", {1, *range(3, 13)}, 12)],
-    ids=["one", "ten in a row"],
-)
-def test_broken_steps_end_the_run(study, model_of, tmp_path, monkeypatch, nonfinite, broken, last):
-    """One where that is asked for, else ten in a row."""
-    trainer = trainer_of(model_of(PRETRAIN), study, config_of(9, batch_size=2, nonfinite=nonfinite))
-    trainer.folder = tmp_path
-    monkeypatch.setattr(step_module, "total_loss", with_broken_steps(broken))
-    with pytest.raises(RunError, match=rf"step {last}: loss or gradient .*lower --lr 0\.003"):
-        trainer.fit()
-    assert trainer.progress.step in (last + 1, last + 2)
-    assert (tmp_path / "nonfinite" / f"batch-{last}").is_dir()
 
 
 # --- going on ----------------------------------------------------------------------------------
 
 
 WAYS = (
-    {"optimizer": "adamw"},
-    {"optimizer": "sgd", "scheduler": "plateau", "scheduler_patience": 0},
-    {"ema_decay": 0.7, "scheduler": "onecycle"},
-    {
-        "batch_size": 1,
-        "gradient_accumulation_steps": 2,
-        "scheduler": "cosine_restarts",
-        "scheduler_t0": 1,
-    },
+    {},
+    {"patience": 0},
+    {"ema_decay": 0.7},
+    {"batch_size": 1, "gradient_accumulation_steps": 2},
 )
 
 
@@ -424,12 +396,12 @@ def test_batches_of_a_step_weigh_as_one(study, model_of, sizes, heads):
 
 def test_the_last_step_of_an_epoch_takes_what_is_left(study, model_of):
     """Failure 8 of the predecessor: five batches, two a step."""
-    config = config_of(3, batch_size=1, gradient_accumulation_steps=4, scheduler="onecycle")
+    config = config_of(3, batch_size=1, gradient_accumulation_steps=4)
     trainer, steps, _ = fit(model_of(PRETRAIN), study, config)
     assert [record["step"] for record in steps] == list(range(1, 7)), (
         "six samples: a step of four, one of two"
     )
-    expected = [learning_rate(config.train, step, 6, 2) for step in range(6)]
+    expected = [learning_rate(config.train, step, 6) for step in range(6)]
     assert [record["lr"] for record in steps] == expected
     assert trainer.total_steps == 6
 
@@ -629,8 +601,8 @@ def test_covariates_have_a_rate_of_their_own(study, model_of):
         step(),
     )
     trainer.fit()
-    assert all(fast == pytest.approx(4 * slow) for slow, _, fast, _ in rates)
-    assert max(slow for slow, *_ in rates) == 0.125
+    assert all(set(map(round, (4 * rate / min(row) for rate in row))) == {4, 16} for row in rates)
+    assert max(min(row) for row in rates) == 0.125
 
 
 # --- half precision: the scale of the loss in fp16 is searched, and kept in checkpoints --------
