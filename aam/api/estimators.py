@@ -122,7 +122,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             if name != "output_dir"
         }
         config = configured(FineTuneConfig(), given, type(self).__name__)
-        table = sample_table(X, config.data.sequences)
+        table = sample_table(X, config.data.sequences, merge=config.data.trim)
         name = getattr(y, "name", None)
         target = name if isinstance(name, str) and name and name not in RESERVED else "y"
         self._check_target(aligned(y, table.sample_ids, "y"))

@@ -192,17 +192,19 @@ def option_of(source: Any) -> Path | None:
 
 
 def sample_table(
-    source: Any, sequences: Path | None = None, need_sequences: bool = True
+    source: Any, sequences: Path | None = None, need_sequences: bool = True, merge: bool = False
 ) -> SampleTable:
     """Return the table of a file, or of what `read_table` takes, as a model reads it.
 
     Parameters and errors are those of `aam.data.table.read_table`, and of `read_table`.
     """
     if isinstance(source, (str, os.PathLike)):
-        return aam.data.table.read_table(Path(source), sequences, need_sequences)
+        return aam.data.table.read_table(Path(source), sequences, need_sequences, merge)
     table = read_table(source)
     raw = _raw_table(table.counts, table.sample_ids, table.feature_ids, "the table")
-    return table_of_counts(checked_table(raw, "the table"), "the table", sequences, need_sequences)
+    return table_of_counts(
+        checked_table(raw, "the table"), "the table", sequences, need_sequences, merge
+    )
 
 
 def phylogeny(source: Any, midpoint: bool = False) -> Phylogeny | None:

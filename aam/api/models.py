@@ -309,7 +309,7 @@ def inputs_of_model(
     config: ApplyConfig, table: Any, metadata: Any = None, tree: Any = None
 ) -> Inputs:
     """Return what a model is applied to, from files or from memory, read as `config` says."""
-    read = sample_table(table, config.sequences)
+    read = sample_table(table, config.sequences, merge=config.trim)
     decimal = getattr(config, "decimal", ".")
     return Inputs(
         (read,),

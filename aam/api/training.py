@@ -287,7 +287,7 @@ def pretrain(
     config = dataclasses.replace(config, data=named, runtime=runtime)
     check(config)
     described = None if metadata is None else metadata_from(metadata, data.decimal)
-    inputs = inputs_of(data, sample_table(table, data.sequences), tree, described)
+    inputs = inputs_of(data, sample_table(table, data.sequences, merge=data.trim), tree, described)
     with interrupts_as_in_python():
         run(config, inputs=inputs)
     machine = {name: getattr(runtime, name) for name in ("device", "threads", "mixed_precision")}

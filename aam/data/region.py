@@ -379,11 +379,13 @@ def without_primers(table: SampleTable) -> SampleTable:
     return make_table(table.counts, table.sample_ids, table.feature_ids, cut)
 
 
-def warn_of_primers(table: SampleTable, tokens: Tokens, of_model: bool) -> None:
+def warn_of_primers(table: SampleTable, of_model: bool) -> None:
     """Name the primers which reads still hold, and how many hold them; of a model an option cuts
     them.
     """
-    found = find_primers(tokens)
+    if not table.sequences:
+        return
+    found = find_primers(encode(table.sequences))
     reads = np.asarray(table.counts.sum(axis=0)).ravel()
     held, total = int(reads[found.any].sum()), int(reads.sum())
     if held <= MOST_WITH_PRIMER * total:

@@ -191,8 +191,6 @@ class Study:
     ----------
     table : SampleTable
         The samples that reach the depth.
-    tokens : uint8 [F, L]
-        Every ASV of the table, PAD at the end of shorter ones.
     depth, seed : int
         Rarefaction depth in reads, and the seed of every rarefaction.
     config : DataConfig
@@ -215,7 +213,6 @@ class Study:
     """
 
     table: SampleTable
-    tokens: torch.Tensor
     depth: int
     seed: int
     config: DataConfig
@@ -227,6 +224,19 @@ class Study:
     metadata: Metadata | None = None
     auxiliary: Auxiliary = field(default_factory=Auxiliary)
     selection: Selection = field(default_factory=Selection)
+
+    @functools.cached_property
+    def tokens(self) -> torch.Tensor:
+        """Every ASV of the table, uint8 [F, L], PAD at the end of shorter ones.
+
+        Raises `InputError`: the features have no sequences.
+        """
+        if not self.table.sequences:
+            raise InputError(
+                f"features such as {shown(self.table.feature_ids[:1])} have no sequences, which a "
+                "network reads; pass --sequences rep-seqs.fasta|.qza, or train without a network"
+            )
+        return torch.from_numpy(encode(self.table.sequences))
 
     @property
     def has_tree(self) -> bool:
@@ -309,7 +319,7 @@ class Study:
     @property
     def longest(self) -> int:
         """Nucleotides of the longest ASV: what ``--max-bp`` is where it is not set."""
-        return int(self.lengths.max())
+        return int(self.lengths.max(initial=1))
 
     @functools.cached_property
     def richness(self) -> npt.NDArray[np.float64]:
@@ -372,7 +382,7 @@ def read_inputs(config: DataConfig, columns: MetadataColumns) -> Inputs:
     metadata = matrix = None
     for path in paths:
         with problems.collected():
-            tables.append(read_table(path, sequences))
+            tables.append(read_table(path, sequences, merge=config.trim))
     with problems.collected():
         if config.metadata is not None:
             metadata = read_metadata(config.metadata, config.decimal)
@@ -443,13 +453,12 @@ def make_study(
     if depth is None:
         depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
     table, dropped = deep_enough(aligned, depth, of_model)
-    warn_of_primers(table, tokens := encode(table.sequences), of_model)
+    warn_of_primers(table, of_model)
     _log_dropped(aligned, classes, dropped)
     rows = [full_table.row_of[name] for name in table.sample_ids]
     kept = np.zeros(len(rows), np.int64) if origin is None else origin[rows]
     return Study(
         table=table,
-        tokens=torch.from_numpy(tokens),
         depth=depth,
         seed=seed,
         config=config,
@@ -499,16 +508,16 @@ def _parts(
         if tree is None:
             parts.append(StudyPart(name))
             continue
-        columns = np.arange(len(table.sequences))
+        columns = np.arange(len(table.feature_ids))
         if len(inputs.names) > 1:
             columns = table.columns_of(np.flatnonzero(origin == number))
         # Where ids are hashes, the tips may be called by sequences.
         ids, sequences = (
-            [names[column] for column in columns.tolist()]
+            [names[column] for column in columns.tolist()] if names else []
             for names in (table.feature_ids, table.sequences)
         )
         phylogeny, tips_of_columns = matched_tree(tree, ids, config.missing_tips, sequences)
-        tips = np.full(len(table.sequences), -1, np.int64)
+        tips = np.full(len(table.feature_ids), -1, np.int64)
         tips[columns] = tips_of_columns
         parts.append(StudyPart(name, MatchedTree(phylogeny, tips)))
     return tuple(parts)
@@ -750,15 +759,22 @@ def _joined(tables: Sequence[SampleTable], names: Sequence[str]) -> tuple[Sample
     """Return the samples of all tables over the distinct ASVs of all, and the study of each sample,
     int64 [N].
     """
-    _warn_of_regions(tables, names)
+    without = [name for name, table in zip(names, tables, strict=True) if not table.sequences]
+    if without and len(without) < len(names):
+        raise InputError(
+            f"--table: the features of {shown(without)} have no sequences and those of other "
+            "studies do; pass tables whose feature ids are all of one kind"
+        )
+    if not without:
+        _warn_of_regions(tables, names)
     counts = sparse.csr_array(sparse.block_diag([table.counts for table in tables], format="csr"))
-    sequences = [sequence for table in tables for sequence in table.sequences]
+    ids = [name for table in tables for name in table.names]
     origin = np.repeat(np.arange(len(tables)), [len(table.sample_ids) for table in tables])
-    joined = make_table(counts, _sample_ids(tables, names), sequences, sequences)
+    joined = make_table(counts, _sample_ids(tables, names), ids, () if without else ids)
     log.info(
         "%d studies: %d samples, %d distinct ASVs",
         len(tables),
         len(joined.sample_ids),
-        len(joined.sequences),
+        len(joined.feature_ids),
     )
     return joined, origin

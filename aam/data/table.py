@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import operator
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +16,7 @@ from scipy.sparse import csr_array
 
 from aam.errors import InputError, shown
 from aam.io.biom import read_hdf5, read_json, write_hdf5
-from aam.io.fasta import clean, first_not_dna, is_sequence, not_dna, read_fasta
+from aam.io.fasta import LEAST_DNA, clean, first_not_dna, is_sequence, not_dna, read_fasta
 from aam.io.tables import MAX_COUNT, RawTable, checked_table, read_tsv
 from aam.io.text import HDF5_MAGIC, decoded, read_bytes, read_content
 
@@ -26,9 +25,6 @@ log = logging.getLogger("aam")
 
 Integers = npt.NDArray[np.integer]
 
-
-# How names of taxa begin: d__Bacteria, k__..., of SILVA D_0__..., or a rank alone.
-TAXON = re.compile(r"\s*([dkpcofgs]__|D_\d__|(Bacteria|Archaea|Unassigned)\b)", re.IGNORECASE)
 
 # Entries of the matrix that are looked at together.
 ENTRIES = 1 << 20
@@ -39,7 +35,7 @@ class SampleTable:
     """Reads of each ASV in each sample; made by `make_table` or `read_table`, never by hand.
 
     Samples and `feature_ids` are called as the file has them; `sequences` are upper-case DNA in
-    ascending order, or empty where ids are all that is needed; then `feature_ids` ascend.
+    ascending order, or empty for a table of OTUs, taxa or hashes; then `feature_ids` ascend.
 
     Attributes
     ----------
@@ -51,6 +47,11 @@ class SampleTable:
     sample_ids: tuple[str, ...]
     feature_ids: tuple[str, ...]
     sequences: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names by which features of two tables are the same: sequences, or ids without them."""
+        return self.sequences or self.feature_ids
 
     @cached_property
     def row_of(self) -> dict[str, int]:
@@ -107,13 +108,13 @@ def make_table(
     sample_ids: Sequence[str],
     feature_ids: Sequence[str],
     sequences: Sequence[str] = (),
+    merge: bool = True,
 ) -> SampleTable:
-    """Put columns in the order of their sequences (of their ids without sequences) and merge
-    identical ones.
+    """Put columns in the order of their sequences, or of their ids without sequences.
 
-    `counts` are whole numbers from 0 to 2^32 - 1, each position stored once. Columns of one
-    sequence (clean DNA) become one, under the smallest of their ids; `InputError` where the sum of
-    reads exceeds 2^32 - 1.
+    `counts` are whole numbers from 0 to 2^32 - 1, each position stored once. With `merge` columns
+    of one sequence (clean DNA) become one, under the smallest of their ids; otherwise they are
+    refused. `InputError` where the sum of reads exceeds 2^32 - 1.
     """
     # Python sorts text in a third of NumPy's time.
     names = sequences or feature_ids
@@ -125,6 +126,13 @@ def make_table(
     keys = tuple(itertools.compress(ordered, is_first))
     ids = [feature_ids[place] for place in order[is_first].tolist()]
     merging = len(keys) < len(names)
+    if merging and not merge:
+        twice = next(place for place in range(1, len(names)) if not is_first[place])
+        pair = [feature_ids[place] for place in order[twice - 1 : twice + 1]]
+        raise InputError(
+            f"{len(names) - len(keys)} of {len(names)} features have the sequence of another "
+            f"feature, such as {shown(pair)}; pass --trim to merge features of one sequence"
+        )
     if merging:
         log.info("merged %d ASVs of the same sequence as another", len(column_of) - len(keys))
         for column, name in zip(column_of.tolist(), feature_ids, strict=True):
@@ -147,9 +155,9 @@ def _sequences(
     feature_ids: Sequence[str], source: str, fasta: Path | None, sequence_of: Mapping[str, str]
 ) -> list[str]:
     """Return the clean sequences of the features of the table `source`: those of a FASTA file, or
-    their ids.
+    their ids; none if no id is DNA.
 
-    Raises `InputError`: a feature has no sequence, or its id is none.
+    Raises `InputError`: some features have a sequence and others do not.
     """
     if fasta is not None:
         if missing := [name for name in feature_ids if name not in sequence_of]:
@@ -159,39 +167,43 @@ def _sequences(
                 f"{shown(missing)}; pass the --sequences that belong to this table"
             )
         return [sequence_of[name] for name in feature_ids]
-    if wrong := not_dna(feature_ids):
-        if TAXON.match(wrong[0]):
-            raise InputError(
-                f"{source}: {len(wrong)} of {len(feature_ids)} feature ids are names of taxa: "
-                f"{shown(wrong)}; expected "
-                "the table of ASVs, before it was collapsed by taxonomy, with sequences as ids "
-                "or by --sequences"
-            )
-        raise InputError(
-            f"{source}: {len(wrong)} of {len(feature_ids)} feature ids are not DNA: "
-            f"{shown(wrong)}, the "
-            f"first holds {first_not_dna(wrong[0])!r}; pass sequences with --sequences "
-            "rep-seqs.fasta|.qza; where "
-            "samples are in rows, head their column sample-id"
+    wrong = not_dna(feature_ids)
+    if not wrong:
+        return clean(feature_ids)
+    aligned = [name for name in wrong if is_sequence(name.replace("-", "").replace(".", ""))]
+    if len(wrong) == len(feature_ids) and not aligned:
+        log.info(
+            "%s: feature ids such as %r are not DNA, so features are known by their ids",
+            source,
+            wrong[0][:60],
         )
-    return clean(feature_ids)
+        return []
+    letter = first_not_dna(wrong[0])
+    reason = f"the first holds {letter!r}" if letter else f"the first has {len(wrong[0])} letters"
+    raise InputError(
+        f"{source}: {len(wrong)} of {len(feature_ids)} feature ids are not DNA of {LEAST_DNA} "
+        f"letters or more: {shown(wrong)}, {reason}; pass sequences with --sequences "
+        "rep-seqs.fasta|.qza; where samples are in rows, head their column sample-id"
+    )
 
 
 def read_table(
-    path: Path, sequences: Path | None = None, need_sequences: bool = True
+    path: Path, sequences: Path | None = None, need_sequences: bool = True, merge: bool = False
 ) -> SampleTable:
     """Read a table of counts: BIOM 2.1 (HDF5), BIOM 1.0 (JSON), .qza or text, recognized by its
     content.
 
-    `sequences` names FASTA (plain or gzip) or .qza; without it feature ids are the sequences.
-    Without `need_sequences` feature ids are tips of a tree and nothing else. A table that has its
-    samples where others have features is turned, where its names or header tell.
+    `sequences` names FASTA (plain or gzip) or .qza; without it feature ids that are DNA of at least
+    30 letters are the sequences, and a table of other ids has none. Without `need_sequences`
+    feature ids are tips of a tree and nothing else. `merge` is that of `make_table`.
+    A table that has its samples where others have features is turned, where its names or header
+    tell.
 
     Raises `InputError`: the file cannot be read as such a table, counts are not whole, ids are
-    empty or repeated, or a feature has no sequence.
+    empty or repeated, or only some features have a sequence.
     """
     raw = checked_table(_read_raw(path), str(path))
-    return table_of_counts(raw, str(path), sequences, need_sequences)
+    return table_of_counts(raw, str(path), sequences, need_sequences, merge)
 
 
 def _read_raw(path: Path) -> RawTable:
@@ -210,7 +222,11 @@ def _read_raw(path: Path) -> RawTable:
 
 
 def table_of_counts(
-    raw: RawTable, source: str, sequences: Path | None = None, need_sequences: bool = True
+    raw: RawTable,
+    source: str,
+    sequences: Path | None = None,
+    need_sequences: bool = True,
+    merge: bool = False,
 ) -> SampleTable:
     """Return a table of checked counts; `source` is its name in messages, all else is as of
     `read_table`.
@@ -226,7 +242,7 @@ def table_of_counts(
         _sequences(raw.feature_ids, source, sequences, of_name) if need_sequences else ()
     )
     try:
-        return make_table(raw.counts, raw.sample_ids, raw.feature_ids, sequences_of_features)
+        return make_table(raw.counts, raw.sample_ids, raw.feature_ids, sequences_of_features, merge)
     except InputError as error:
         raise InputError(*(f"{source}: {problem}" for problem in error.problems)) from error
 
@@ -305,4 +321,4 @@ def write_biom(table: SampleTable, path: Path) -> None:
     """Write a BIOM 2.1 table (HDF5) whose feature ids are the sequences, or the ids where there are
     none.
     """
-    write_hdf5(path, [table.counts], table.sample_ids, table.sequences or table.feature_ids)
+    write_hdf5(path, [table.counts], table.sample_ids, table.names)

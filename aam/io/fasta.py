@@ -42,9 +42,10 @@ def not_dna(names: Sequence[str]) -> list[str]:
     others = (
         some
         for some in parts
-        if "".join(some).encode(errors="replace").translate(None, LETTERS.encode())
+        if min(map(len, some)) < LEAST_DNA
+        or "".join(some).encode(errors="replace").translate(None, LETTERS.encode())
     )
-    return [name for some in others for name in some if NOT_DNA.search(name)]
+    return [name for some in others for name in some if not is_sequence(name)]
 
 
 def clean(sequences: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from aam.data.table import SampleTable, read_table
 from aam.errors import InputError
 from tests.refusals import refusal
 
-SEQUENCES = ["GGTA", "ACGT", "TTTT", "ACGA", "CCCC"]
+SEQUENCES = [bases * 8 for bases in ("GGTA", "ACGT", "TTTT", "ACGA", "CCCC")]
 SAMPLES = ["s10", "007", "s1"]
 COUNTS = np.array([[0, 3, 0, 70000, 1], [5, 0, 0, 0, 2], [1, 1, 0, 0, 0]])
 ORDER = np.argsort(SEQUENCES)

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.sparse import csr_array
 
 from aam.config import DataConfig
 from aam.data.study import MatchedTree, Study, StudyPart
 from aam.data.table import make_table
 from aam.data.targets import Labels
-from aam.data.tokens import encode
 from aam.io.phylogeny import match_tips, parse_newick
 
 
@@ -24,7 +22,6 @@ def make_study(counts, sequences, *, names=None, depth=40, seed=0, newick=None, 
     tree = None if newick is None else parse_newick(newick)
     return Study(
         table=table,
-        tokens=torch.from_numpy(encode(table.sequences)),
         depth=depth,
         seed=seed,
         config=DataConfig(**config),

@@ -242,18 +242,6 @@ def test_primers_are_cut_and_what_becomes_identical_is_merged():
     assert table.counts.toarray()[:, column].tolist() == [12, 2]
 
 
-def test_a_table_of_taxa_is_called_that(tmp_path):
-    path = tmp_path / "genera.tsv"
-    path.write_text(
-        "#OTU ID\ts1\nk__Bacteria;p__Firmicutes;g__Blautia\t900\nk__Bacteria;__;__\t5\n"
-    )
-    with pytest.raises(
-        InputError,
-        match=r"2 of 2 feature ids are names of taxa: .*expected the table of ASVs, before it",
-    ):
-        read_table(path)
-
-
 def table_of(reads: list[str], tmp_path, name: str = "table.tsv"):
     rows = ["\t".join([read, "900", "300" if at % 2 else "1000"]) for at, read in enumerate(reads)]
     (tmp_path / name).write_text("\n".join(["#OTU ID\ts1\ts2", *rows]) + "\n")

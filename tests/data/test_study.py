@@ -34,10 +34,13 @@ from tests.refusals import refusal
 DEPTH = 40
 
 
-SEQUENCES = ["ACGTA", "ACGTC", "CCGTAAG", "GGGTA"]
+START = "TACG" * 8
 
 
-NEWICK = "((ACGTA:1,ACGTC:2):0.5,(CCGTAAG:1,(GGGTA:0.25,TTTTT:1):3):1);"
+SEQUENCES = [START + end for end in ("ACGTA", "ACGTC", "CCGTAAG", "GGGTA")]
+
+
+NEWICK = "(({}:1,{}:2):0.5,({}:1,({}:0.25,TTTTT:1):3):1);".format(*SEQUENCES)
 
 
 COUNTS = np.array([[10, 0, 3, 0], [5, 5, 5, 5], [0, 0, 0, 2], [0, 30, 1, 0], [7, 7, 0, 0]])
@@ -93,9 +96,9 @@ def test_samples_below_the_depth_are_dropped_and_listed(files, caplog):
     )
     assert "deepest has 31); the model was trained at this depth" in message
     with pytest.raises(
-        InputError, match=r"longer than the model's 3, .*pass --trim to cut them to 3$"
+        InputError, match=r"longer than the model's 35, .*pass --trim to cut them to 35$"
     ) as longer:
-        load_study(DataConfig(table=files["table"], rarefy_depth=2), 3, 0, of_model=True)
+        load_study(DataConfig(table=files["table"], rarefy_depth=2), 35, 0, of_model=True)
     assert "--rarefy-depth" not in message
     assert "--max-bp" not in str(longer.value)
     assert "--rarefy-depth is 0, expected 1 or more" in refusal(load, files, rarefy_depth=0)
@@ -363,10 +366,10 @@ def test_a_class_that_is_gone_with_other_columns_is_named(files, caplog):
 
 def test_tree_and_table_are_matched_and_pruned(files):
     study = load(files, rarefy_depth=2)
-    assert tree_of(study).phylogeny.tips == ("ACGTA", "ACGTC", "CCGTAAG", "GGGTA")
+    assert tree_of(study).phylogeny.tips == tuple(SEQUENCES)
     assert tree_of(study).tips.tolist() == [0, 1, 2, 3]
     before = rarefied_batch(study, np.arange(5), 0).distance
-    files["tree"].write_text(NEWICK.replace("CCGTAAG:1,", ""))
+    files["tree"].write_text(NEWICK.replace(f"{SEQUENCES[2]}:1,", ""))
     assert "--missing-tips drop" in refusal(load, files, rarefy_depth=2)
     partly = load(files, rarefy_depth=2, missing_tips="drop")
     assert tree_of(partly).tips.tolist() == [0, 1, -1, 2]
@@ -401,13 +404,11 @@ def test_a_precomputed_matrix_is_matched_by_its_ids(files, tmp_path):
 
 def test_long_sequences_are_refused_or_trimmed(files):
     config = {**files, "rarefy_depth": 2}
-    with pytest.raises(InputError, match=r"longer than --max-bp 6.*--trim"):
-        load_study(DataConfig(**config), 6, 0)
+    with pytest.raises(InputError, match=r"longer than --max-bp 38.*--trim"):
+        load_study(DataConfig(**config), 38, 0)
     del config["tree"]
-    assert load_study(DataConfig(**config, trim=True), 4, 0).table.sequences == (
-        "ACGT",
-        "CCGT",
-        "GGGT",
+    assert load_study(DataConfig(**config, trim=True), 36, 0).table.sequences == tuple(
+        START + end for end in ("ACGT", "CCGT", "GGGT")
     )
 
 
@@ -440,9 +441,9 @@ def folder(tmp_path_factory, study_of, tiny):
     """
     path = tmp_path_factory.mktemp("studies")
     made = {
-        "a": tiny(samples=16, asvs=24),
-        "b": tiny(samples=5, asvs=12),
-        "c": tiny(samples=3, seed=5),
+        "a": tiny(samples=16, asvs=24, lengths=(32,)),
+        "b": tiny(samples=5, asvs=12, lengths=(32,)),
+        "c": tiny(samples=3, seed=5, lengths=(32,)),
     }
     (path / "c").mkdir()
     for name, one in made.items():
