@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from aam.files.output_folder import FIGURES, MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, align, read_metadata
 from aam.options import files_read, given, to_dict
 from aam.predict.baselines import Columns
-from aam.predict.prediction import predict_samples
+from aam.predict.prediction import predict_samples, unlike_training, without_limits
 from aam.predict.saved_model import SavedModel, samples_with_labels
 from aam.report.report import ReportData
 from aam.report.results import BaselineSource, evaluate_targets, write_results
@@ -133,6 +133,19 @@ def _without_fitted_limits(table: PredictionTable) -> tuple[PredictionTable, lis
     ]
 
 
+def _with_reasons(table: PredictionTable, unlike: Mapping[str, str]) -> PredictionTable:
+    """The table without the intervals of samples that are `unlike` training, and with the reason
+    in their notes.
+    """
+    if not any(table.limits(spec.name) is not None for spec in table.specs):
+        return table
+    notes = tuple(
+        "; ".join(filter(None, (note, f"no interval: {unlike[name]}" if name in unlike else "")))
+        for name, note in zip(table.sample_ids, table.notes, strict=True)
+    )
+    return replace(without_limits(table, unlike), notes=notes)
+
+
 def _guesses(models: Sequence[SavedModel], specs: Sequence[TargetSpec]) -> dict[str, Any]:
     """Return what guessing says of each target, the mean over the models, where all know it, of the
     same classes.
@@ -224,11 +237,13 @@ def evaluate_table(config: EvaluateConfig) -> None:
     study: Study | None = None
     models: list[SavedModel] = []
     warnings: list[str] = []
+    unlike: Mapping[str, str] = {}
     if config.predictions is not None:
         table = read_predictions(config.predictions, metadata.columns)
     else:
         models, study, warnings = load_models_and_table(config)
-        table = predict_samples(models, study, config.prediction_passes, config.runtime)
+        unlike = unlike_training(models[0], study) if "likeness" in models[0].notes else {}
+        table = predict_samples(models, study, config.prediction_passes, config.runtime, unlike={})
         study = replace(study, metadata=metadata)
     columns = _columns(config, models)
     named = [columns.group, columns.batch, *columns.categories, *columns.covariates]
@@ -262,7 +277,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
     table, about_intervals = _without_fitted_limits(table)
     splits = () if split is None or study is None else (split,)
     baselines = BaselineSource(study, splits, guesses=_guesses(models, table.specs))
-    targets = evaluate_targets(table, metadata, columns, baselines, subset)
+    targets = evaluate_targets(table, metadata, columns, baselines, subset, unlike, True)
     results = ReportData(
         title="aam evaluate",
         task={"targets": ", ".join(spec.name for spec in table.specs)},
@@ -280,6 +295,6 @@ def evaluate_table(config: EvaluateConfig) -> None:
         transductive=_saw_unlabelled(models, table.sample_ids),
     )
     with output.replaced(describe("evaluate", to_dict(config), files, {})) as new:
-        write_predictions(new / "predictions.tsv", table)
+        write_predictions(new / "predictions.tsv", _with_reasons(table, unlike))
         write_results(new, results)
     log.info("all tables: %s", folder / "report.html")

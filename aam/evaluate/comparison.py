@@ -24,6 +24,11 @@ MEDIAN = "the training median"
 
 MAJORITY = "the majority class"
 
+# Of the evaluated samples, where a model that learned from others is judged on them.
+OWN_MEDIAN = "the median of these samples"
+
+OWN_MAJORITY = "the majority class of these samples"
+
 DEPTH = "depth alone"
 
 RICHNESS = "richness alone"
@@ -44,7 +49,7 @@ class Baseline:
     @property
     def constant(self) -> bool:
         """Whether it knows nothing of a sample."""
-        return self.name in (MEDIAN, MAJORITY)
+        return self.name in (MEDIAN, MAJORITY, OWN_MEDIAN, OWN_MAJORITY)
 
 
 # Up to so many groups all swaps are tried; above, so many random ones.
@@ -420,6 +425,17 @@ def share_of_gain(comparison: Comparison, constant: Comparison, key: str) -> flo
     gains = gain < 0 if key in metrics.LOWER_IS_BETTER else gain > 0
     alike = comparison.samples == constant.samples
     return (comparison.metrics[key].value - start) / gain if gains and alike else math.nan
+
+
+def best_constant(comparisons: Sequence[Comparison], key: str) -> Comparison | None:
+    """The guess with the best headline metric, which a model must beat to be better than guessing.
+
+    Of two classes every constant ranks alike: then accuracy decides.
+    """
+    by = "accuracy" if key == "auroc" else key
+    sign = 1 if by in metrics.LOWER_IS_BETTER else -1
+    constants = [one for one in comparisons if one.constant]
+    return min(constants, key=lambda one: sign * one.metrics[by].value, default=None)
 
 
 def outcome(comparison: Comparison, constant: Comparison, key: str) -> Outcome:

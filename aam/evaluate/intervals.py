@@ -5,6 +5,8 @@ and their text.
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -529,13 +531,19 @@ def coverage_by(
     return result
 
 
-def conformal_sentences(predictions: TargetPredictions, coverage: Metrics) -> list[str]:
-    """Return how many of the truths the intervals hold, over all and in the tenths of the
-    target.
+def conformal_sentences(
+    predictions: TargetPredictions, coverage: Metrics, unlike: Mapping[str, str]
+) -> list[str]:
+    """Say how many of the true values the intervals hold, over all and in tenths of the target.
+
+    Samples `unlike` training, by their reason, have an interval here only to see what it holds.
     """
     if not coverage:
         return []
     bounded = predictions.with_limits()
+    withheld = np.array([name in unlike for name in bounded.sample_ids])
+    if withheld.any():
+        return _withheld_sentences(bounded, withheld, unlike)
     shares = [
         values["coverage"] for _, values in coverage_by(bounded, tenths(bounded.truth)).values()
     ]
@@ -547,6 +555,28 @@ def conformal_sentences(predictions: TargetPredictions, coverage: Metrics) -> li
         f"they are {width} wide on "
         "average."
     ]
+
+
+def _withheld_sentences(
+    bounded: TargetPredictions, withheld: Array, unlike: Mapping[str, str]
+) -> list[str]:
+    """Say why samples get no interval, and what share of true values theirs would have held."""
+    low, high = np.asarray(bounded.limits).T
+    held = (bounded.truth >= low) & (bounded.truth <= high)
+    reasons = Counter(unlike[name] for name in bounded.sample_ids if name in unlike)
+    reason = reasons.most_common(1)[0][0]
+    sentences = [
+        f"{withheld.sum()} of {len(withheld)} samples get no interval, for example because "
+        f"{reason}. "
+        f"The {100 * CONFORMAL_LEVEL:.0f} % intervals of these samples would have held "
+        f"{number(float(held[withheld].mean()))} of their true values."
+    ]
+    if not withheld.all():
+        sentences.append(
+            f"The intervals of the other {(~withheld).sum()} samples hold "
+            f"{number(float(held[~withheld].mean()))} of their true values."
+        )
+    return sentences
 
 
 def quantile_sentences(

@@ -16,6 +16,7 @@ from aam.evaluate.comparison import (
     RICHNESS,
     SIGNIFICANT,
     Comparison,
+    best_constant,
     headline,
     outcome,
     share_of_gain,
@@ -374,7 +375,7 @@ def _compared(
     """
     labels = complete.labels
     key = headline(labels)
-    constant = next((one for one in comparisons if one.constant), None)
+    constant = best_constant(comparisons, key)
     if constant is None or math.isnan(constant.model[key]):
         return []
     tests = tests_corrected_for(comparisons)

@@ -16,12 +16,13 @@ import numpy.typing as npt
 from scipy import sparse
 
 from aam.data.placement import shipped_reference
-from aam.data.rarefaction import EVALUATION
+from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_rows
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.intervals import Conformal
+from aam.evaluate.likeness import Likeness
 from aam.evaluate.predictions import PredictionTable, combined, joined
 from aam.io.metadata import Metadata
 from aam.predict.blend import NETWORK
@@ -47,12 +48,14 @@ def predict_samples(
     runtime: RuntimeConfig,
     new_study: bool = False,
     labels: Metadata | None = None,
+    unlike: Mapping[str, str] | None = None,
 ) -> PredictionTable:
     """Return one row per sample of the file, the mean of all models; one below the depth is empty
     and says why.
 
     With `new_study` the samples are read relative to their own mean, and adapted to the `labels` of
-    a few of them.
+    a few of them. Samples `unlike` training, which are computed where they are not given, get no
+    interval.
     """
     if not models[0].targets.specs:
         raise InputError(
@@ -73,6 +76,11 @@ def predict_samples(
         table = adapt_table(table, samples, few)
     notes = dict.fromkeys(study.selection.of_file, "no metadata, which the model reads")
     notes |= dict(zip(ids, models[0].profile.compare_samples(study.table), strict=True))
+    if any(table.limits(spec.name) is not None for spec in table.specs):
+        unlike = unlike_training(models[0], study) if unlike is None else unlike
+        table = without_limits(table, unlike)
+        for name, reason in unlike.items():
+            notes[name] = "; ".join(filter(None, (notes.get(name), f"no interval: {reason}")))
     notes |= {
         name: f"{reads} reads, below the model's depth of {study.depth}"
         for name, reads in study.selection.dropped.items()
@@ -84,6 +92,40 @@ def predict_samples(
     subsets |= {name: "train" for classes in few.values() for name in classes}
     table = replace(table, subsets=tuple(subsets.get(name, "") for name in table.sample_ids))
     return table.with_rows(study.selection.of_file, notes)
+
+
+def presence_of(study: Study, rows: Rows) -> sparse.csr_matrix:
+    """Presence of the ASVs of a table in its samples at `rows`, after one rarefaction, [n, A]."""
+    drawn = rarefied_rows(study, rows, EVALUATION - 1)
+    return matrix_of(drawn, len(study.table.feature_ids)).sign()
+
+
+def unlike_training(saved: SavedModel, study: Study) -> dict[str, str]:
+    """Reasons why samples of a table are unlike those of training, by sample; like ones are absent.
+
+    A sample is unlike training if its ASVs have another length, strand or region, if too many of
+    its reads are of new ASVs, or if the whole table differs (`Likeness`).
+    """
+    ids = study.table.sample_ids
+    reasons = dict(zip(ids, saved.profile.compare_samples(study.table), strict=True))
+    if (likeness := saved.notes.get("likeness")) is not None:
+        presence = presence_of(study, np.arange(len(ids)))
+        unseen = saved.profile.shares_of_samples(study.table)["unseen"]
+        known = Likeness.from_json(likeness).reasons(presence, study.table.sequences, unseen)
+        reasons |= {name: text for name, text in zip(ids, known, strict=True) if text}
+    return {name: text for name, text in reasons.items() if text}
+
+
+def without_limits(table: PredictionTable, unlike: Collection[str]) -> PredictionTable:
+    """The table without the intervals of samples that are `unlike` training."""
+    if not unlike:
+        return table
+    removed = np.array([name in unlike for name in table.sample_ids])
+    for spec in table.specs:
+        limits = table.limits(spec.name)
+        if limits is not None:
+            table = table.with_limits(spec.name, np.where(removed[:, None], math.nan, limits))
+    return table
 
 
 def _check_new_study(models: Sequence[SavedModel], study: Study, new_study: bool) -> None:

@@ -13,6 +13,7 @@ from aam.evaluate import intervals
 from aam.evaluate.comparison import (
     Comparison,
     Outcome,
+    best_constant,
     headline,
     outcome,
     share_of_gain,
@@ -75,10 +76,6 @@ def full_baselines(result: TargetResult) -> list[Comparison]:
     )
 
 
-def _constant(result: TargetResult) -> Comparison | None:
-    return next((one for one in result.comparisons if one.constant), None)
-
-
 def _new_study_tile(new: InNewStudies, name: str, value: Interval) -> Tile:
     """Return the mean over studies that were held out whole, each alike."""
     of_studies = [one.value for _, one in new.studies.values()]
@@ -129,7 +126,7 @@ def _baseline_tile(result: TargetResult, key: str) -> Tile:
 
 
 def _verdict_tile(result: TargetResult, key: str) -> Tile:
-    full, constant = full_baselines(result), _constant(result)
+    full, constant = full_baselines(result), best_constant(result.comparisons, key)
     if result.subset == "training":
         return Tile(
             "Verdict",

@@ -122,6 +122,7 @@ def target_result(
     subset: Subset = "held-out",
     seed: int = 0,
     repeats: int = 1000,
+    unlike: Mapping[str, str] | None = None,
 ) -> TargetResult:
     """Return metrics, comparisons and verdict of one target.
 
@@ -142,7 +143,7 @@ def target_result(
     sentences = (
         *((new_study_sentence(new_studies, names.batch),) if new_studies is not None else ()),
         *verdict(predictions, comparisons, names.batch, subset),
-        *intervals.conformal_sentences(predictions, coverage),
+        *intervals.conformal_sentences(predictions, coverage, unlike or {}),
         *intervals.quantile_sentences(predictions, quantiles, bool(coverage)),
     )
     return TargetResult(

@@ -18,7 +18,7 @@ from aam.config_commands import ForestConfig
 from aam.data.splits import Split, kfold
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
-from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
+from aam.evaluate.comparison import MAJORITY, MEDIAN, OWN_MAJORITY, OWN_MEDIAN, Baseline
 from aam.evaluate.intervals import (
     CONFORMAL_GROUPS,
     CONFORMAL_LEVEL,
@@ -34,7 +34,7 @@ from aam.evaluate.predictions import PredictionTable
 from aam.evaluate.target_predictions import Subset, TargetPredictions
 from aam.files.atomic import write_text
 from aam.io.metadata import Metadata
-from aam.predict.baselines import Columns, baselines_of, column_values, rows_for, truth_of
+from aam.predict.baselines import Columns, baselines_of, column_values, guess, rows_for, truth_of
 from aam.report import report, report_html
 from aam.report.report import ReportData, TargetResult
 from aam.report.samples import sample_figures, worse_levels
@@ -212,15 +212,29 @@ class BaselineSource:
         return tuple(baselines.values())
 
 
+def _own_guess(predictions: TargetPredictions) -> list[Baseline]:
+    """The median or majority class of the evaluated samples themselves."""
+    if not predictions.has_both.any():
+        return []
+    name = OWN_MAJORITY if predictions.labels else OWN_MEDIAN
+    own = guess(predictions.truth[predictions.has_both], len(predictions.labels))
+    return [Baseline(name, np.broadcast_to(own, (len(predictions.truth), *own.shape)))]
+
+
 def evaluate_targets(
     table: PredictionTable,
     metadata: Metadata,
     columns: Columns,
     baselines: BaselineSource | None = None,
     subset: Subset = "held-out",
+    unlike: Mapping[str, str] | None = None,
+    own_guess: bool = False,
 ) -> tuple[TargetResult, ...]:
-    """Return the metrics of each target beside those of its baselines; `subset` is what the samples
-    were.
+    """Return the metrics of each target compared with those of its baselines.
+
+    `subset` is what the samples were to the model; samples `unlike` training, with the reason, get
+    no interval from `aam predict`. With `own_guess` the median or majority class of these very
+    samples is a baseline.
     """
     source = baselines or BaselineSource()
     ids = table.sample_ids
@@ -246,7 +260,11 @@ def evaluate_targets(
         dropped = {} if source.study is None else _dropped_by_class(source.study, spec, metadata)
         levels = {name: values for name, values in {**every, **parts}.items() if name != spec.name}
         of_target = () if subset == "training" else source.of(spec, metadata, columns, table)
-        result = report.target_result(names, predictions, of_target, dropped, parts, subset)
+        if own_guess and subset != "training":
+            of_target = (*of_target, *_own_guess(predictions))
+        result = report.target_result(
+            names, predictions, of_target, dropped, parts, subset, unlike=unlike
+        )
         results.append(dataclasses.replace(result, levels=levels))
     return tuple(results)
 

@@ -15,7 +15,7 @@ import altair as alt
 import numpy as np
 
 from aam.evaluate import intervals, metrics
-from aam.evaluate.comparison import Outcome, headline, outcome
+from aam.evaluate.comparison import Outcome, best_constant, headline, outcome
 from aam.evaluate.intervals import Interval, number, tenths, with_limits
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array, sorted_levels
 from aam.evaluate.target_predictions import TargetPredictions
@@ -404,10 +404,10 @@ def differences_figure(result: TargetResult) -> list[Figure]:
     """Return the forest plot of the paired differences, in which bars and colours say what the
     tests say.
     """
-    constant = next((one for one in result.comparisons if one.constant), None)
+    key = headline(result.predictions.labels)
+    constant = best_constant(result.comparisons, key)
     if constant is None:
         return []
-    key = headline(result.predictions.labels)
     lower, title = key in LOWER_IS_BETTER, TITLES[key]
     ranked = sorted(
         result.comparisons, key=lambda one: one.metrics[key].value * (1 if lower else -1)

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from aam.config import FineTuneConfig
 from aam.config_commands import ForestConfig
 from aam.data.splits import Split, fold_column
 from aam.data.study import Study, lost_classes
 from aam.engine.options import RunConfig
 from aam.errors import shown
+from aam.evaluate.likeness import Likeness
 from aam.evaluate.predictions import PredictionTable, joined, read_predictions, write_predictions
 from aam.evaluate.target_predictions import Subset
 from aam.files.atomic import seen_from_here
@@ -25,7 +28,7 @@ from aam.options import IN_MEMORY, names, to_dict
 from aam.predict.baselines import IN_BLEND, Columns
 from aam.predict.blend import in_words
 from aam.predict.network import AsvVectors
-from aam.predict.prediction import predict_rows
+from aam.predict.prediction import predict_rows, presence_of
 from aam.predict.saved_model import SavedModel, save_ensemble, save_model
 from aam.report.charts import Figure
 from aam.report.encoder_quality import evaluate_encoder
@@ -173,6 +176,17 @@ class TrainingReport:
             configuration=_with_effect(config),
         )
 
+    def _likeness(self) -> Likeness:
+        """Description of all samples, to compare new ones with, and of how much folds differ."""
+        study, splits = self.prepared.study, self.prepared.splits
+        folds = [(study.rows(split.not_held_out), study.rows(split.held_out)) for split in splits]
+        unseen = []
+        for split, (_, held_out) in zip(splits, folds, strict=True):
+            saved = self.models[split_folder(self.prepared, self.path, split)]
+            unseen.append(saved.profile.shares_of_samples(study.table)["unseen"][held_out])
+        presence = presence_of(study, np.arange(len(study.table.sample_ids)))
+        return Likeness.fit(presence, study.table.sequences, folds, np.concatenate(unseen))
+
     def _results(self) -> tuple[TargetResult, ...]:
         """Write predictions.tsv, save the models with fitted intervals, and return the comparison
         with baselines.
@@ -194,10 +208,12 @@ class TrainingReport:
                 table, study.metadata, columns, config.runtime.seed, bounded
             )
             intervals = {name: dataclasses.asdict(one) for name, one in fitted.items()}
+            likeness = dataclasses.asdict(self._likeness()) if intervals else {}
             for folder, saved in self.models.items() if intervals else ():
                 notes = {
                     **saved.notes,
                     "intervals": intervals,
+                    "likeness": likeness,
                     "interval_samples": sorted(table.sample_ids),
                 }
                 save_model(folder / "model", dataclasses.replace(saved, notes=notes))

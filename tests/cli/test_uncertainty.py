@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import biom
 import numpy as np
 import pytest
 import torch
@@ -233,3 +234,26 @@ def test_groups_in_two_subsets_are_refused(study: Path, tmp_path: Path, refused)
     )
     assert "groups stand in two subsets" in refused(main, leak)
     assert not (tmp_path / "a").exists()
+
+
+def test_a_table_unlike_training_gets_no_interval_and_the_note_says_why(
+    run: Path, tmp_path: Path, simulate_study, predict_study, capsys
+) -> None:
+    """The other study has other ASVs; its report says what share the intervals would have held."""
+    other = simulate_study(samples=40, asvs=60, depth=1500, seed=9)
+    metadata = (other / "metadata.tsv").read_text().replace("\nsample-", "\nnew-")
+    (other / "metadata.tsv").write_text(metadata)
+    renamed = biom.load_table(str(other / "table.biom"))
+    renamed.update_ids({name: name.replace("sample", "new") for name in renamed.ids()})
+    with biom.util.biom_open(str(other / "table.biom"), "w") as file:
+        renamed.to_hdf5(file, "test")
+    table = predict_study(other, tmp_path / "p.tsv", run / "fold-0" / "model")
+    assert np.isnan(table.limits("ph")).all()
+    assert all("no interval: the table is unlike" in note for note in table.notes)
+    words = f"evaluate --model {run}/fold-0/model --table {other}/table.biom --metadata "
+    words += f"{other}/metadata.tsv --output-dir {tmp_path}/e"
+    assert main(words.split()) == 0
+    report = (tmp_path / "e" / "report.html").read_text()
+    assert "40 of 40 samples get no interval" in report
+    assert "would have held" in report
+    assert np.isnan(read_predictions(tmp_path / "e" / "predictions.tsv").limits("ph")).all()

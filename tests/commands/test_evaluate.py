@@ -17,7 +17,7 @@ import torch
 from aam.cli.main import main
 from aam.commands.evaluate import _saw_unlabelled
 from aam.data.splits import read_split
-from aam.evaluate.comparison import MAJORITY, MEDIAN
+from aam.evaluate.comparison import MAJORITY, MEDIAN, OWN_MEDIAN
 from aam.predict.saved_model import load_model
 
 
@@ -276,3 +276,20 @@ def test_new_samples_stand_beside_what_guessing_would_be_in_training(simulated, 
     majority = Counter(biome for *_, biome in trained).most_common(1)[0][0]
     share = np.mean([biome == majority for *_, biome in held_out])
     assert targets["biome"]["baselines"][MAJORITY]["accuracy"] == pytest.approx(share)
+
+
+def test_a_model_worse_than_the_median_of_its_new_cohort_is_not_better_than_guessing(
+    simulated, tmp_path
+):
+    """Values of another cohort are offset: the training median errs more than the model does."""
+    rows = [
+        (name, float(ph) + 30, "")
+        for name, ph in columns(simulated / "metadata.tsv", "sample-id", "ph")
+    ]
+    path = write_rows(tmp_path / "p.tsv", "sample-id ph note", rows)
+    assert evaluate(simulated, path, tmp_path / "e") == 0
+    result = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]["ph"]
+    assert result["baselines"][OWN_MEDIAN]["mae"] < result["metrics"]["mae"]["value"]
+    page = (tmp_path / "e" / "report.html").read_text()
+    assert "Worse than guessing" in page
+    assert "Better than guessing" not in page

@@ -1,0 +1,158 @@
+"""Whether new samples are like those of training, so that intervals fitted there hold for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+Rows = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+# Only ASVs that neither nearly all nor nearly no training samples have tell tables apart.
+RAREST, COMMONEST, MOST_ASVS = 0.05, 0.95, 1000
+
+# How much more a table may differ than chance explains. On 19 studies of stool, held-out samples
+# differed 0.7 to 1.5 times as much in 99 of 100 draws, another study of the same disease 1.5 times
+# or more (96 % of draws of 20 samples, all of 50).
+LEAST_SHIFT = 1.5
+
+# Held-out folds of grouped samples differ more than chance: a table may differ by so much more.
+ABOVE_FOLDS = 1.25
+
+# A smaller table is not judged as a whole.
+LEAST_SAMPLES = 10
+
+# A sample may have as many reads in ASVs that training lacks as this share of held-out samples has.
+HELD_OUT, LEAST_UNSEEN = 0.99, 0.01
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """What is known of the training samples, to compare new ones with.
+
+    Attributes
+    ----------
+    asvs : tuple of str [F]
+        Sequences (or ids) of ASVs of medium prevalence.
+    prevalence : tuple of float [F]
+        Share of the training samples that have each ASV after rarefaction.
+    samples : int
+        Number of training samples.
+    most_shift : float
+        Largest `shift` of a table like that of training.
+    most_unseen : float
+        Largest share of reads in ASVs that training lacks, of a sample like those of training.
+    """
+
+    asvs: tuple[str, ...]
+    prevalence: tuple[float, ...]
+    samples: int
+    most_shift: float
+    most_unseen: float
+
+    @classmethod
+    def fit(
+        cls,
+        presence: sparse.csr_matrix,
+        asvs: Sequence[str],
+        folds: Sequence[tuple[Rows, Rows]],
+        unseen: Floats,
+    ) -> Likeness:
+        """Describe training samples with presence [N, A] of `asvs` [A].
+
+        Parameters
+        ----------
+        presence : sparse matrix
+            1 where a rarefied sample has the ASV.
+        asvs : sequence of str
+        folds : sequence of (rows, rows)
+            Training and held-out samples of each fold: how much they differ sets the limit.
+        unseen : float64 [n]
+            Share of the reads of each held-out sample in ASVs that its fold's training lacks.
+        """
+        share = _prevalence(presence)
+        usable = np.flatnonzero((share >= RAREST) & (share <= COMMONEST))
+        kept = np.sort(usable[np.argsort(np.abs(share[usable] - 0.5), kind="stable")][:MOST_ASVS])
+        shifts = [
+            _shift(
+                _prevalence(presence[train])[kept],
+                len(train),
+                _prevalence(presence[test])[kept],
+                len(test),
+            )
+            for train, test in folds
+            if len(train) and len(test) >= LEAST_SAMPLES
+        ]
+        return cls(
+            tuple(asvs[at] for at in kept.tolist()),
+            tuple(round(float(value), 5) for value in share[kept]),
+            presence.shape[0],
+            max(LEAST_SHIFT, ABOVE_FOLDS * max(shifts, default=0.0)),
+            max(LEAST_UNSEEN, float(np.quantile(unseen, HELD_OUT)) if len(unseen) else 0.0),
+        )
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Likeness:
+        """Restore what `dataclasses.asdict` gave and JSON kept."""
+        return cls(
+            **{**value, "asvs": tuple(value["asvs"]), "prevalence": tuple(value["prevalence"])}
+        )
+
+    def shift(self, presence: sparse.csr_matrix, asvs: Sequence[str]) -> float:
+        """Compare how common ASVs are in a table and in training, as a multiple of chance.
+
+        The mean over ASVs of the squared difference of prevalences, divided by its expectation for
+        samples drawn from the training samples' population: about 1 for such samples.
+        """
+        column = {name: at for at, name in enumerate(asvs)}
+        share = np.append(_prevalence(presence), 0.0)
+        new = share[[column.get(name, -1) for name in self.asvs]]
+        return _shift(np.array(self.prevalence), self.samples, new, presence.shape[0])
+
+    def reasons(
+        self, presence: sparse.csr_matrix, asvs: Sequence[str], unseen: Floats
+    ) -> list[str]:
+        """Reasons why samples are unlike training, one text per sample; empty where they are not.
+
+        Parameters
+        ----------
+        presence : sparse matrix [n, A]
+        asvs : sequence of str [A]
+        unseen : float64 [n]
+            Share of the reads of each sample in ASVs that training lacks.
+        """
+        if presence.shape[0] >= LEAST_SAMPLES and self.asvs:
+            shift = self.shift(presence, asvs)
+            if shift > self.most_shift:
+                text = (
+                    f"the table is unlike the training table: the prevalence of its ASVs differs "
+                    f"{shift:.1f} times as much as chance explains (limit {self.most_shift:.1f})"
+                )
+                return [text] * presence.shape[0]
+        return [
+            ""
+            if share <= self.most_unseen
+            else f"{share:.0%} of its reads are of ASVs that training lacks, at most "
+            f"{self.most_unseen:.0%} in samples like those of training"
+            for share in unseen.tolist()
+        ]
+
+
+def _prevalence(presence: sparse.csr_matrix) -> Floats:
+    """Share of the samples that have each ASV, [A]."""
+    return np.asarray(presence.mean(axis=0), np.float64).ravel()
+
+
+def _shift(training: Floats, samples: int, new: Floats, new_samples: int) -> float:
+    """Squared differences of prevalences [F], divided by what chance gives on average."""
+    usable = (training > 0) & (training < 1)
+    training, new = training[usable], new[usable]
+    if not len(training):
+        return 0.0
+    chance = training * (1 - training) * (1 / samples + 1 / new_samples)
+    return float(np.mean((new - training) ** 2 / chance))
