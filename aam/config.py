@@ -42,7 +42,7 @@ RootLength = Literal["include", "exclude"]
 Missing = Literal["error", "drop"]
 Transform = Literal["none", "minmax", "zscore", "zscore-category", "log-minmax", "log-zscore"]
 Loss = Literal["huber", "mse", "mae", "quantile", "asymmetric"]
-Member = Literal["deep", "presence", "kernel", "forest"]
+Member = Literal["deep", "presence", "forest"]
 FurtherTarget = Literal["bray-curtis", "jaccard", "faith-pd", "taxonomy"]
 
 MATRIX_SUFFIXES = (".npy", ".h5", ".tsv", ".csv", ".qza")
@@ -55,7 +55,6 @@ RESERVED = ("sample-id", "fold", "subset", "note")
 UNBLENDED_LOSSES = {"quantile", "asymmetric"}
 
 # What learns from several studies for another one.
-STUDY_MEMBERS: tuple[Member, ...] = ("presence", "forest")
 
 # In the place of a tree.
 NO_TREE = "none"
@@ -532,18 +531,10 @@ class TargetConfig:
     )
     members: tuple[Member, ...] = option(
         (),
-        "What predicts together: the network (deep), linear models of which ASVs are present "
-        "(presence) and of their "
-        "sequences too (kernel), extra trees (forest); unset: the last three (presence and "
-        "forest by --study-column), "
-        "with deep where an encoder or another option of the network is given, and deep alone "
-        "where a loss or class "
-        "weights ask for it.",
-    )
-    ensemble: bool = option(
-        False,
-        "With --cv: write OUTPUT-DIR/model too, which holds the models of all folds as one.",
-        of="command",
+        "Members of the blend: the network (deep), a linear model of which ASVs are present "
+        "(presence), extra trees (forest); unset: the last two, with deep where an encoder or "
+        "another option of the network is given, and deep alone where a loss or class weights "
+        "ask for it.",
     )
     rf_baseline: bool | None = option(
         None,
@@ -928,10 +919,6 @@ class FineTuneConfig:
                 "of "
                 "its other values"
             ): (dividing != ""),
-            (
-                "--ensemble needs --cv, whose folds are its members; other models: aam predict "
-                "--model A B"
-            ): (targets.ensemble and data.cv is None),
             f"--count-penalty is {train.count_penalty}, and nothing predicts counts; pass "
             "--count-prediction or leave "
             "it out": (
@@ -1020,15 +1007,12 @@ class FineTuneConfig:
         alone.
 
         The network is trained where an option asks for it, and alone where only it can learn what
-        is asked. Of several studies the sequences of ASVs (kernel) say less than which ASVs there
-        are (docs/decisions.md).
+        is asked.
         """
         targets = self.targets
         if UNBLENDED_LOSSES & targets.losses or targets.class_weights:
             return ("deep",)
         learners: tuple[Member, ...] = get_args(Member)[1:]
-        if self.data.study_column is not None:
-            learners = STUDY_MEMBERS
         return ("deep", *learners) if self.network_options else learners
 
     def encoder_problems(self, pretrained: ModelConfig, has_reference: bool) -> list[str]:
@@ -1092,9 +1076,7 @@ class TuneConfig(FineTuneConfig):
         DataConfig(), required=("table", "metadata"), omitted=(*DATA, "cv", "study_column")
     )
     targets: TargetConfig = section(
-        TargetConfig(),
-        required=("metadata_column",),
-        omitted=("ensemble", "rf_baseline", "best_metric"),
+        TargetConfig(), required=("metadata_column",), omitted=("rf_baseline", "best_metric")
     )
     train: TrainConfig = section(
         FineTuneConfig().train, omitted=(*TRAINING, "auto_batch_size", "max_memory_fraction")

@@ -154,12 +154,6 @@ class PredictConfig(ApplyConfig, MetadataFormat):
         "mean, for a model trained "
         "with --study-column.",
     )
-    labels: Path | None = option(
-        None,
-        "Metadata with a few labels of the new study (5 or more, of two classes), which adapt "
-        "its predictions.",
-        reads=True,
-    )
     metadata: Path | None = option(
         None, "Sample metadata, for a model with covariates or --normalize-by.", reads=True
     )
@@ -167,14 +161,6 @@ class PredictConfig(ApplyConfig, MetadataFormat):
         "error", "Samples that need --metadata and lack it: refuse, or leave empty."
     )
     runtime: RuntimeConfig = section(RuntimeConfig(), omitted=("output_dir",))
-
-    def problems(self) -> list[str]:
-        """Return that labels are of no study that training had not."""
-        rule = (
-            "--labels: labels of a few samples adapt predictions in a new study; pass "
-            "--new-study too"
-        )
-        return broken({rule: self.labels is not None and not self.new_study})
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,6 @@ TRAIN_ONLY = [
     "--conditional-output-scaling",
     "--count-prediction",
     "--cross-attn-heads",
-    "--ensemble",
     "--freeze-base",
     "--learnable-output-scale",
     "--loss-config",
@@ -381,7 +380,7 @@ def test_defaults_that_users_rely_on():
 
 def test_a_network_is_trained_where_an_option_asks_for_it():
     """Of the default members it is none; what only it can do it does alone."""
-    config, learners = FineTuneConfig(), ("presence", "kernel", "forest")
+    config, learners = FineTuneConfig(), ("presence", "forest")
     assert config.default_members == learners
     for section, name, value in (
         ("train", "pretrained_encoder", Path("pre")),

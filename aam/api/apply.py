@@ -18,7 +18,6 @@ from aam.device.options import RuntimeConfig
 from aam.device.platform import prepare_device
 from aam.errors import shown
 from aam.evaluate.predictions import write_predictions
-from aam.io.metadata import read_metadata
 from aam.options import given
 from aam.predict.prediction import predict_samples
 from aam.predict.saved_model import SavedModel, load_models
@@ -128,9 +127,8 @@ def predict_table(config: PredictConfig) -> None:
         Missing options, a damaged model, a bad table, an output that exists.
     """
     models, study, _ = load_models_and_table(config)
-    labels = None if config.labels is None else read_metadata(config.labels, config.decimal)
     table = predict_samples(
-        models, study, config.prediction_passes, config.runtime, config.new_study, labels
+        models, study, config.prediction_passes, config.runtime, config.new_study
     )
     write_predictions(given(config.output), table)
     log.info(

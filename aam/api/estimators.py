@@ -269,9 +269,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         there are some.
         """
 
-    def _predicted(
-        self, X: Any, covariates: Any, new_study: bool = False, labels: Any = None
-    ) -> PredictionTable:
+    def _predicted(self, X: Any, covariates: Any, new_study: bool = False) -> PredictionTable:
         """Return the predictions of every sample; `InputError` where there is none for some."""
         model = self._fitted()
         options = {
@@ -287,7 +285,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         if covariates is not None:
             (target,) = model.targets
             metadata, _ = self._metadata(self._sample_ids(X), target, covariates=covariates)
-        table = model.prediction_table(X, metadata, labels, **options)
+        table = model.prediction_table(X, metadata, **options)
         values = next(iter((*table.values.values(), *table.probabilities.values())))
         empty = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
         if len(empty):
@@ -438,38 +436,21 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
                 f"{shown(map(repr, self.classes_))}"
             )
 
-    def predict_proba(
-        self, X: Any, covariates: Any = None, new_study: bool = False, labels: Any = None
-    ) -> Floats:
+    def predict_proba(self, X: Any, covariates: Any = None, new_study: bool = False) -> Floats:
         """Return the probability of each class of ``classes_``, [N, K]; parameters and `InputError`
         as `predict`.
         """
-        if labels is not None:
-            if not hasattr(labels, "to_frame"):
-                raise InputError(
-                    f"labels is {type(labels).__name__}, expected a Series by sample id"
-                )
-            (target,) = self._fitted().targets
-            ids = [str(name) for name in labels.index]
-            # Labels that equal a class are it: 0.0, as a column has that once had missing values,
-            # is 0.
-            names = {value: str(value) for value in self.classes_.tolist()}
-            values = [names.get(value, value) for value in np.array(labels).tolist()]
-            labels = metadata_of_columns(ids, {target: values}, [target], "labels")
-        table = self._predicted(X, covariates, new_study, labels)
+        table = self._predicted(X, covariates, new_study)
         probabilities = np.zeros((len(table.sample_ids), len(self.classes_)))
         columns = [self._label_of[label] for label in table.specs[0].labels]
         probabilities[:, columns] = table.probabilities[table.specs[0].name]
         return probabilities
 
-    def predict(
-        self, X: Any, covariates: Any = None, new_study: bool = False, labels: Any = None
-    ) -> npt.NDArray[Any]:
+    def predict(self, X: Any, covariates: Any = None, new_study: bool = False) -> npt.NDArray[Any]:
         """Return the most probable class of each sample, [N].
 
         With `new_study` the samples are of one study that `fit` had not, and are read relative to
-        their own mean; `labels` of a few of them, a Series by sample id of two classes of `y`,
-        adapt what is predicted of all.
+        their own mean.
 
         Raises
         ------
@@ -477,7 +458,7 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
             A sample has fewer reads than the model's depth, or covariates that the model reads are
             not given.
         """
-        chosen = self.predict_proba(X, covariates, new_study, labels).argmax(axis=1)
+        chosen = self.predict_proba(X, covariates, new_study).argmax(axis=1)
         return np.asarray(self.classes_[chosen])
 
     def score(self, X: Any, y: Any, covariates: Any = None) -> float:

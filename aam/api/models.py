@@ -69,9 +69,7 @@ class Model:
         """Reads to which samples are rarefied; those with fewer cannot be predicted."""
         return self.models[0].depth
 
-    def predict(
-        self, table: Any, metadata: Any = None, labels: Any = None, **options: Any
-    ) -> pd.DataFrame:
+    def predict(self, table: Any, metadata: Any = None, **options: Any) -> pd.DataFrame:
         """Predict every sample of a table, as `aam predict` does.
 
         Parameters
@@ -79,9 +77,6 @@ class Model:
         table : biom.Table, DataFrame, AnnData, AmpliconTable or path
         metadata : DataFrame or path, optional
             The columns of covariates, by sample id, for a model that reads some.
-        labels : DataFrame or path, optional
-            Labels of a few samples of a new study (``new_study=True``), by sample id, in columns
-            named like targets.
         **options
             Of `aam predict`, such as ``prediction_passes`` or ``sequences``.
 
@@ -96,20 +91,15 @@ class Model:
         InputError
             Bad options or tables, or an encoder without targets.
         """
-        columns = dict(
-            prediction_columns(self.prediction_table(table, metadata, labels, **options))
-        )
+        columns = dict(prediction_columns(self.prediction_table(table, metadata, **options)))
         return pd.DataFrame(columns).set_index("sample-id")
 
-    def prediction_table(
-        self, table: Any, metadata: Any = None, labels: Any = None, **options: Any
-    ) -> PredictionTable:
+    def prediction_table(self, table: Any, metadata: Any = None, **options: Any) -> PredictionTable:
         """Return the predictions as `aam.evaluate` takes them; parameters as `predict`."""
-        config = self._config(PredictConfig(), table, options, metadata=metadata, labels=labels)
+        config = self._config(PredictConfig(), table, options, metadata=metadata)
         study, _ = load_table(self.models, config, inputs_of_model(config, table, metadata))
         passes, runtime = config.prediction_passes, config.runtime
-        few = None if labels is None else metadata_from(labels, config.decimal, "labels")
-        return predict_samples(self.models, study, passes, runtime, config.new_study, few)
+        return predict_samples(self.models, study, passes, runtime, config.new_study)
 
     def embed(self, table: Any, *, asvs: bool = False, **options: Any) -> pd.DataFrame:
         """Return the vectors of the samples that reach the depth, by sample id, or those of all

@@ -22,7 +22,6 @@ from aam.device.platform import device_name
 from aam.encoders import model_folder
 from aam.engine.run import RunDirectory, RunPlan, run_command, training_outputs
 from aam.errors import CallAgain, InputError
-from aam.files.atomic import MANIFEST
 from aam.files.output_folder import FIGURES
 from aam.options import IN_MEMORY, check, configured, to_dict
 from aam.predict.blend import in_words
@@ -117,14 +116,12 @@ def _outputs(config: FineTuneConfig) -> list[str]:
     """Return the names of what a run may write, beside those of every run."""
     folders = [""] if config.data.cv is None else ["", "fold-*/"]
     model = ("model.json", "members.json")
-    ensemble = [f"model/fold-*/{file}" for file in (MANIFEST, "*.safetensors", *model)]
     return [
         "predictions.tsv",
         "report.html",
         *FIGURES,
         *(f"{folder}{name}" for folder in folders for name in ("split.tsv", VALIDATION)),
         *(name for folder in folders for name in training_outputs(folder, model)),
-        *(ensemble if config.targets.ensemble else ()),
     ]
 
 
@@ -144,7 +141,7 @@ def train_splits(prepared: Prepared, run: RunDirectory, command: str, report: bo
         if collected is not None and saved is not None:
             collected.add(split, saved)
     config = prepared.config
-    if config.data.cv is not None and not config.targets.ensemble and not config.trains_network:
+    if config.data.cv is not None and not config.trains_network:
         saved = train_on_all(prepared, run)
         if collected is not None and saved is not None:
             collected.models[run.path] = saved

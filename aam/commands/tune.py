@@ -79,11 +79,10 @@ Space = dict[str, Any]
 
 DEFAULT_SPACE: Space = {
     "targets.members": [
-        ["deep", "presence", "kernel", "forest"],
-        ["presence", "kernel", "forest"],
-        ["deep", "kernel"],
+        ["deep", "presence", "forest"],
+        ["presence", "forest"],
+        ["deep", "presence"],
         ["deep"],
-        ["kernel"],
         ["forest"],
     ],
     "train.lr": {"low": 1e-5, "high": 1e-3, "log": True},

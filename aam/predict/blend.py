@@ -38,25 +38,14 @@ NETWORK = "deep"
 
 # Learners beside the network, by what --members calls them; those of `n_classes` and a
 # `random_state`.
-LEARNERS: dict[str, Callable[[int, int], Learner]] = {
-    "presence": Linear,
-    "kernel": lambda classes, seed: Linear(
-        classes, seed, {"presence": 1.0, "kmers": 1.0, "covariates": 0.5}
-    ),
-    "forest": Forest,
-    "branches": lambda classes, seed: Linear(classes, seed, {"branches": 1.0, "covariates": 0.5}),
-}
+LEARNERS: dict[str, Callable[[int, int], Learner]] = {"presence": Linear, "forest": Forest}
 
 # What they are.
 IN_WORDS = {
     NETWORK: "a network",
     "presence": "linear, of which ASVs are present",
-    "kernel": "linear, of their sequences too",
     "forest": "extra trees",
 }
-
-# What predicts tables of another region; not one of --members.
-ELSEWHERE = ("branches",)
 
 # Learners that are saved and read.
 CLASSES: dict[str, type[Learner]] = {"Linear": Linear, "Forest": Forest}
@@ -74,10 +63,6 @@ SHRINKAGE = 0.1
 # What weights are shrunk toward where whole studies are held out, other learners 1: linear models
 # hold better there.
 STUDY_WEIGHTS = {"presence": 2.0}
-
-# The weight of a study of another column beside the one study of a column, and the most samples of
-# others that are learned from, which speak for all (docs/decisions.md).
-OTHERS, MOST_OTHERS = 0.3, 2000
 
 # So many samples double the shrinkage, fewer raise it further: of a handful, one would decide.
 FEW_SAMPLES = 50
@@ -390,110 +375,34 @@ def fit_blend(
     numbers = study.labels.target[samples.rows, : len(targets.numeric)].astype(np.float64)
     labels = study.labels.label[samples.rows, : len(targets.classes)]
     values = [*numbers.T, *np.where(labels < 0, np.nan, labels).T]
-    every, fitted = list(zip(specs_in_order(targets), values, strict=True)), []
-    by_sample = [
-        None if one is None else [one[place] for place in kept.tolist()]
-        for one in (groups, studies)
-    ]
-    for spec, _ in every:
+    fitted = []
+    for spec, of_target in zip(specs_in_order(targets), values, strict=True):
+        # An inner fold of samples without weight would have nothing to learn from.
+        known = np.flatnonzero(np.isfinite(of_target) & (weights > 0))
+        by_sample = [
+            None if one is None else [one[place] for place in kept[known].tolist()]
+            for one in (groups, studies)
+        ]
         learners = {name: LEARNERS[name](len(spec.labels), seed) for name in names}
         fitted.append(
-            _fit_target(spec, learners, X, learned_from(spec, every, weights, *by_sample))
+            _fit_target(spec, learners, X[known], of_target[known], weights[known], *by_sample)
         )
     return Blend(tuple(fitted), features)
 
 
-@dataclass(frozen=True, eq=False)
-class LearnedFrom:
-    """What a target is learned from: places int64 [n] of samples, their values, weights, groups and
-    studies.
-    """
-
-    places: Rows
-    values: Floats
-    weights: Floats
-    groups: list[str] | None
-    studies: list[str] | None
-    # Nothing can be chosen by one study.
-    choose: bool = True
-
-
-def learned_from(
+def _fit_target(
     spec: TargetSpec,
-    every: Sequence[tuple[TargetSpec, Floats]],
-    weights: Floats,
+    learners: dict[str, Learner],
+    X: Inputs,
+    y: Floats,
+    sample_weight: Floats,
     groups: list[str] | None,
     studies: list[str] | None,
-) -> LearnedFrom:
-    """Return what a target is learned from: the samples with a value and, of a single study, those
-    of other targets.
-
-    Cases and controls of other diseases say something of a disease: where the column of two classes
-    has values in one study only, samples of other columns with these classes count too, each study
-    of a column by `OTHERS`. Columns of which a sample has two are no such tasks, but properties of
-    the same samples.
-
-    Parameters
-    ----------
-    spec : TargetSpec
-    every : sequence of (TargetSpec, float64 [N])
-        All targets with the values of the training samples, NaN where missing.
-    weights : float64 [N]
-    groups, studies : list of str [N], optional
-    """
-    values = next(one for other, one in every if other is spec)
-    # An inner fold of samples without weight would have nothing to learn from.
-    own = np.flatnonzero(np.isfinite(values) & (weights > 0))
-
-    def named(names: list[str] | None) -> list[str] | None:
-        return None if names is None else [names[place] for place in own.tolist()]
-
-    alone = LearnedFrom(own, values[own], weights[own], named(groups), named(studies))
-    alike = [
-        (other.name, one)
-        for other, one in every
-        if other.labels == spec.labels and other is not spec
-    ]
-    if studies is None or len(spec.labels) != 2 or len(set(alone.studies or ())) != 1 or not alike:
-        return alone
-    of_others = np.stack([one for _, one in alike])
-    known = np.isfinite(of_others) & (weights > 0)
-    others = np.flatnonzero(known.any(axis=0))
-    if not len(others) or (known.sum(axis=0) + np.isfinite(values) > 1).any():
-        return alone
-    taken = others[subsample(len(others), 0, MOST_OTHERS)]
-    column = known[:, taken].argmax(axis=0)
-    places = np.concatenate([own, taken])
-    # A study weighs by the root of its weights.
-    share = OTHERS**2 * len(others) / len(taken)
-    log.info(
-        "%s: one study in training; %d samples of %s count too, a study by %.1f",
-        spec.name,
-        len(others),
-        shown([name for (name, _), one in zip(alike, known, strict=True) if one.any()]),
-        OTHERS,
-    )
-    return LearnedFrom(
-        places,
-        np.concatenate([values[own], of_others[column, taken]]),
-        np.concatenate([weights[own], share * weights[taken]]),
-        None,
-        [
-            *(alone.studies or ()),
-            *(f"{studies[at]}/{alike[of][0]}" for at, of in zip(taken, column, strict=True)),
-        ],
-        choose=False,
-    )
-
-
-def _fit_target(
-    spec: TargetSpec, learners: dict[str, Learner], X: Inputs, source: LearnedFrom
 ) -> TargetBlend:
     """Return the learners of one target, fitted, and their weights."""
-    X, y, sample_weight, studies = X[source.places], source.values, source.weights, source.studies
     for name, learner in learners.items():
         begun = time.monotonic()
-        learner.fit(X, y, sample_weight, source.groups, studies, source.choose)
+        learner.fit(X, y, sample_weight, groups, studies)
         log.info("%s: learner %s fitted in %.1f s", spec.name, name, time.monotonic() - begun)
     truth = make_truth(y, len(spec.labels), sample_weight, studies)
     predictions = np.stack([learner.out_of_fold_ for learner in learners.values()])

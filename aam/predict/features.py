@@ -12,13 +12,11 @@ import torch
 from scipy import sparse
 
 from aam.data.collate import distances_of
-from aam.data.placement import shipped_reference
 from aam.data.rarefaction import Row, matrix_of, rarefied_rows
 from aam.data.study import Study
 from aam.data.tokens import kmer_counts
 from aam.device.rng import splitmix64
 from aam.diversity.batch import jaccard
-from aam.diversity.placed import sample_branches
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -315,52 +313,6 @@ class Kmers(Feature):
         return BUCKETS
 
 
-class Branches(Feature):
-    """The probability that a sample has reads below each branch of the reference tree that comes
-    with aam.
-
-    Reads of any region of 16S stand on it, each sample by itself. Branches are those below which
-    training samples had reads; none where most reads stand nowhere, as those of another gene do.
-    """
-
-    branches_: Rows
-
-    def fit(self, samples: Samples) -> Branches:
-        """Learn which branches there are."""
-        above, counts = self._above(samples), samples.counts[0]
-        on_tree = counts[:, np.flatnonzero(np.diff(above.indptr))].sum() >= counts.sum() / 2
-        self.branches_ = np.flatnonzero(
-            np.bincount(above.indices, minlength=self._branches) * on_tree
-        )
-        return self
-
-    def transform(self, samples: Samples) -> tuple[Matrix, ...]:
-        """Return float32 ``[n, P]`` for each rarefaction."""
-        probability = self._above(samples)[:, self.branches_]
-        return tuple(sample_branches(counts, probability, "unifrac") for counts in samples.counts)
-
-    @property
-    def _branches(self) -> int:
-        return len(shipped_reference().length)
-
-    def _above(self, samples: Samples) -> sparse.csr_matrix:
-        """Return the probability of each branch to lie above each ASV, ``[F, E]``."""
-        return self.of_asvs(
-            samples, lambda tokens: shipped_reference().place_softly(tokens).probability
-        )
-
-    def checked_width(self) -> int:
-        """Return the number of branches; `ValueError` where they are not those of the tree."""
-        branches = self.branches_
-        if branches.ndim != 1 or branches.dtype != np.int64:
-            raise ValueError("the branches of the learners are no list of numbers")
-        if len(branches) and not 0 <= branches.min() <= branches.max() < self._branches:
-            raise ValueError(
-                f"branches {branches.min()} to {branches.max()} of a tree of {self._branches}"
-            )
-        return len(branches)
-
-
 class Covariates(Feature):
     """Covariates of the study: one column for each category that training had, then numbers; 0
     where unknown.
@@ -448,7 +400,6 @@ FEATURES: dict[str, type[Feature]] = {
     "presence": Presence,
     "shares": Shares,
     "kmers": Kmers,
-    "branches": Branches,
     "covariates": Covariates,
     "unifrac": Unifrac,
     "kmer-jaccard": KmerJaccard,

@@ -238,7 +238,6 @@ class Learner:
         sample_weight: Floats | None = None,
         groups: Sequence[str] | None = None,
         studies: Sequence[str] | None = None,
-        choose: bool = True,
     ) -> Learner:
         """Learn from n samples; inner folds of whole groups, or of whole studies where there are
         several, choose.
@@ -255,12 +254,10 @@ class Learner:
         studies : sequence of str, optional
             What is learned is to hold in a study that is none of them; they weigh by the root of
             their samples.
-        choose : bool
-            Whether inner folds choose; without them nothing is predicted out of fold.
         """
         truth = make_truth(y, self.n_classes, sample_weight, studies)
         self.out_of_fold_ = np.full((len(y), self.n_classes or 1), np.nan)
-        self._fit(X, truth, inner_folds(truth, X.ids, groups, self.random_state) if choose else ())
+        self._fit(X, truth, inner_folds(truth, X.ids, groups, self.random_state))
         return self
 
     def centred_on(self, X: Inputs) -> Learner:

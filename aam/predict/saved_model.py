@@ -5,7 +5,6 @@ and loaded.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +42,7 @@ FORMAT, LEARNERS_1 = 2, "members.json"
 
 DESCRIPTION, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
 
-LEARNERS, ELSEWHERE = "learners.safetensors", "learners-elsewhere.safetensors"
+LEARNERS = "learners.safetensors"
 
 # Bytes of a file of weights that comes with the package.
 SHARD_LIMIT = 900_000
@@ -75,9 +74,6 @@ class SavedModel:
     and its ASVs.
 
     ASVs are placed on the tree `reference`, where there is one; a network reads them there too.
-    What `blend` knows of ASVs says nothing of another region; there `elsewhere` predicts, where the
-    model learned from several studies.
-
     The network is one of the learners, and there in a model without targets, an encoder; `model`
     and `heads` are its sizes, and `model` holds the longest sequence for all.
     """
@@ -93,7 +89,6 @@ class SavedModel:
     notes: dict[str, Any]
     covariates: Covariates = field(default_factory=Covariates)
     blend: Blend = field(default_factory=Blend)
-    elsewhere: Blend = field(default_factory=Blend)
     reference: ReferenceTree | None = None
 
     def __post_init__(self) -> None:
@@ -140,7 +135,6 @@ def save_model(path: Path, saved: SavedModel, card: str | None = None) -> None:
     precision, in shards.
     """
     arrays, learners = blend_to_arrays(saved.blend)
-    arrays_elsewhere, elsewhere = blend_to_arrays(saved.elsewhere)
     description = {
         "format": FORMAT,
         "version": aam.__version__,
@@ -154,7 +148,6 @@ def save_model(path: Path, saved: SavedModel, card: str | None = None) -> None:
         "covariates": saved.covariates.to_json(),
         "notes": saved.notes,
         "learners": learners,
-        "elsewhere": elsewhere,
     }
     with atomic_folder(path) as folder:
         (folder / DESCRIPTION).write_text(
@@ -178,9 +171,8 @@ def save_model(path: Path, saved: SavedModel, card: str | None = None) -> None:
             _write_arrays(saved.reference.to_arrays(), folder / REFERENCE)
         if saved.reference is not None and (taxa := saved.reference.taxa_to_arrays()):
             _write_arrays(taxa, folder / TAXONOMY)
-        for name, some in ((LEARNERS, arrays), (ELSEWHERE, arrays_elsewhere)):
-            if some:
-                _write_arrays(some, folder / name)
+        if arrays:
+            _write_arrays(arrays, folder / LEARNERS)
         write_manifest(folder)
 
 
@@ -203,23 +195,16 @@ def _read_network(
     return network.eval()
 
 
-def _read_blends(path: Path, description: Any, targets: Targets, network: bool) -> list[Blend]:
-    """Return what predicts, and what predicts tables of another region; nothing where there is
-    none.
-    """
-    blends = []
-    for name, file in (("learners", LEARNERS), ("elsewhere", ELSEWHERE)):
-        blend = (
-            blend_from_arrays(read_arrays(path / file), description[name])
-            if name in description
-            else Blend()
-        )
-        if name == "learners" and not blend.fitted:
-            blend = network_alone(targets)
-        if blend.fitted:
-            blend.check(targets, network and name == "learners")
-        blends.append(blend)
-    return blends
+def _read_blend(path: Path, description: Any, targets: Targets, network: bool) -> Blend:
+    """Return what predicts; the network alone where nothing else was fitted."""
+    blend = Blend()
+    if "learners" in description:
+        blend = blend_from_arrays(read_arrays(path / LEARNERS), description["learners"])
+    if not blend.fitted:
+        blend = network_alone(targets)
+    if blend.fitted:
+        blend.check(targets, network)
+    return blend
 
 
 def _check_description(description: Any) -> None:
@@ -242,7 +227,7 @@ def _check_is_one_model(path: Path) -> None:
             raise InputError(
                 f"{path}: a run of {len(folds)} folds without a model of all samples; name the "
                 "model of a fold or of "
-                f"several, such as {folds[0].parent}, or train with --ensemble"
+                f"several, such as {folds[0].parent}"
             )
         raise InputError(
             f"{path}: no {MANIFEST}; expected a model folder, such as RUN/model{RETRAIN}"
@@ -288,7 +273,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         if description["heads"] is not None:
             heads = from_dict(HeadConfig(), without_removed(description["heads"])[0], str(path))
             network = _read_network(path, description["depth"], model, heads, reference).to(device)
-        blend, elsewhere = _read_blends(path, description, targets, network is not None)
+        blend = _read_blend(path, description, targets, network is not None)
         sizes, expected = (
             (heads.n_targets, *heads.n_classes),
             [len(spec.labels) for spec in targets.classes],
@@ -311,7 +296,6 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
             notes=description["notes"],
             covariates=covariates,
             blend=blend,
-            elsewhere=elsewhere,
             reference=reference,
         )
     except UNREADABLE as error:
@@ -341,14 +325,6 @@ def _written_by(description: Any, path: Path) -> list[str]:
             "run.json), or train again"
         )
     ]
-
-
-def save_ensemble(path: Path, models: Mapping[str, Path]) -> None:
-    """Write copies of model folders, by name, into the folder `path`, all of them or none."""
-    with atomic_folder(path) as folder:
-        for name, source in models.items():
-            shutil.copytree(source, folder / name)
-        write_manifest(folder)
 
 
 def _models_of(path: Path) -> list[Path]:

@@ -29,7 +29,7 @@ from aam.predict.baselines import IN_BLEND, Columns
 from aam.predict.blend import in_words
 from aam.predict.network import AsvVectors
 from aam.predict.prediction import predict_rows, presence_of
-from aam.predict.saved_model import SavedModel, save_ensemble, save_model
+from aam.predict.saved_model import SavedModel, save_model
 from aam.report.charts import Figure
 from aam.report.encoder_quality import evaluate_encoder
 from aam.report.report import ReportData, TargetResult
@@ -118,14 +118,8 @@ class TrainingReport:
         return predict(saved, prepared.frozen_asvs(saved.network, study))
 
     def write(self) -> None:
-        """Write predictions.tsv, report.html, figures/ and metrics.json, and save the ensemble that
-        was asked for.
-        """
+        """Write predictions.tsv, report.html, figures/ and metrics.json, ."""
         targets = self._results()
-        if self.prepared.config.targets.ensemble:
-            save_ensemble(
-                self.path / "model", {folder.name: folder / "model" for folder in self.models}
-            )
         write_results(self.path, self._report_data(targets))
         log.info("all tables: %s", seen_from_here(self.path / "report.html"))
 

@@ -34,9 +34,7 @@ from aam.evaluate.predictions import write_predictions
 from aam.model.aam import Aam
 from aam.model.heads import AuxiliaryConfig, HeadConfig
 from aam.predict.baselines import guess, truth_of
-from aam.predict.blend import ELSEWHERE, NETWORK, Blend, fit_blend, specs_in_order
-from aam.predict.learner import subsample
-from aam.predict.linear import MAX_SAMPLES
+from aam.predict.blend import NETWORK, Blend, fit_blend, specs_in_order
 from aam.predict.network import AsvVectors, encode_table, per_target, run_model
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel, load_model, samples_with_labels, save_model
@@ -551,9 +549,7 @@ def with_learners(saved: SavedModel, prepared: Prepared, study: Study, split: Sp
     for spec, fitted in zip(specs_in_order(saved.targets), blend.fitted, strict=True):
         weights = ", ".join(f"{name} {weight:.2f}" for name, weight in fitted.weights.items())
         log.info("%s: shares of the models that predict together: %s", spec.name, weights)
-    return dataclasses.replace(
-        saved, blend=blend, elsewhere=_fit_elsewhere(saved, prepared, study, split)
-    )
+    return dataclasses.replace(saved, blend=blend)
 
 
 def _fit_blend(saved: SavedModel, prepared: Prepared, study: Study, ids: Sequence[str]) -> Blend:
@@ -563,19 +559,3 @@ def _fit_blend(saved: SavedModel, prepared: Prepared, study: Study, ids: Sequenc
     return fit_blend(
         study, saved.targets, study.rows(ids), groups, prepared.config.runtime.seed, names, studies
     )
-
-
-def _fit_elsewhere(saved: SavedModel, prepared: Prepared, study: Study, split: Split) -> Blend:
-    """Return what predicts tables of another region; nothing for a fold, for a single study, or
-    without 16S.
-    """
-    data, ids = prepared.config.data, (*split.ids("train"), *split.ids("validation"))
-    if data.study_column is None or split.test_fold:
-        return Blend()
-    some = [ids[place] for place in subsample(len(ids), 0, MAX_SAMPLES).tolist()]
-    groups, studies = (study.column(name, some) for name in (data.group_column, data.study_column))
-    seed = prepared.config.runtime.seed
-    elsewhere = fit_blend(
-        study, saved.targets, study.rows(some), groups, seed, ELSEWHERE, studies, rarefactions=1
-    )
-    return elsewhere if elsewhere.features["branches"].checked_width() else Blend()

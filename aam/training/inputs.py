@@ -115,13 +115,13 @@ def resolved(config: FineTuneConfig) -> FineTuneConfig:
 def metadata_columns(config: FineTuneConfig) -> MetadataColumns:
     """Return the metadata columns that a run reads."""
     targets = config.targets
-    required = [*filter(None, [targets.normalize_by]), *split_columns(config.data)]
+    required = [
+        *targets.metadata_column,
+        *filter(None, [targets.normalize_by]),
+        *split_columns(config.data),
+    ]
     optional = optional_columns(targets, config.covariates)
-    # Of several studies each may have asked for something else.
-    any_of = targets.metadata_column if config.data.study_column is not None else ()
-    any_of = any_of if len(any_of) > 1 else ()
-    required = [*(() if any_of else targets.metadata_column), *required]
-    return MetadataColumns(required, optional, targets.metadata_column, targets.classifier, any_of)
+    return MetadataColumns(required, optional, targets.metadata_column, targets.classifier)
 
 
 def load_inputs(

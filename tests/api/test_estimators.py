@@ -429,23 +429,12 @@ def test_studies_are_learned_from_and_a_new_one_is_read_relative_to_itself(frame
     np.testing.assert_array_equal(
         centred.argmax(axis=1), model.predict(frame[new], new_study=True).astype(int)
     )
-    truth = (metadata["biome"] == "gut")[new]
-    few = pd.concat([truth[truth][:4], truth[~truth][:4]])
-    adapted = model.predict_proba(frame[new], new_study=True, labels=few)
-    assert not np.allclose(adapted, centred)
-    as_numbers = model.predict(frame[new], new_study=True, labels=few.astype(float))
-    np.testing.assert_array_equal(adapted.argmax(axis=1), as_numbers.astype(int))
-    with pytest.raises(InputError, match="labels is list, expected a Series by sample id"):
-        model.predict(frame[new], new_study=True, labels=[True, False])
-    with pytest.raises(InputError, match="labels is Series, expected a DataFrame by sample id"):
-        model.model_.predict(frame[new], labels=few, new_study=True)
     assert "'debug', 'output': of the command" in refusal(
         model.model_.predict, frame[new], output="x.tsv", debug=True
     )
     assert "'overwrite': of the command" in refusal(
         model.model_.explain, frame[new], overwrite=True
     )
-    assert "pass --new-study too" in refusal(model.predict, frame[new], labels=few)
     with pytest.raises(InputError, match="all samples are of 'first', expected two studies"):
         aam.AmpliconClassifier(**options).fit(
             frame[:20], metadata["biome"][:20], studies=studies[:20]

@@ -28,7 +28,7 @@ SMALL = (
     "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 32 --threads 1 "
     "--epochs 1"
 )
-ALL = "deep presence kernel forest"
+ALL = "deep presence forest"
 
 
 def train(
@@ -102,7 +102,7 @@ def test_no_label_that_is_held_out_reaches_a_member(study: Path, tmp_path: Path)
     as they are.
     """
     first, second = tmp_path / "first", tmp_path / "second"
-    more, members = "--metadata-column ph --test-size 0.3", "kernel forest"
+    more, members = "--metadata-column ph --test-size 0.3", "presence forest"
     assert train(study, first, more, members) == 0
     other = with_other_values(study, first, tmp_path / "metadata.tsv")
     assert train(study, second, more, members, other) == 0
@@ -125,9 +125,9 @@ def test_without_a_test_subset_members_learn_from_all_and_reported_predictions_d
     """
     first, second = tmp_path / "first", tmp_path / "second"
     more = "--metadata-column ph --test-size 0"
-    assert train(study, first, more, "kernel") == 0
+    assert train(study, first, more, "presence") == 0
     other = with_other_values(study, first, tmp_path / "metadata.tsv")
-    assert train(study, second, more, "kernel", other) == 0
+    assert train(study, second, more, "presence", other) == 0
     reported = [read_predictions(run / "predictions.tsv") for run in (first, second)]
     np.testing.assert_array_equal(reported[0].values["ph"], reported[1].values["ph"])
     assert set(reported[0].subsets) == {"validation"}
@@ -143,7 +143,7 @@ def test_without_a_test_subset_members_learn_from_all_and_reported_predictions_d
 
 def test_options_that_members_contradict_are_refused(study: Path, tmp_path: Path, refused) -> None:
     more = "--metadata-column ph --loss-type quantile"
-    stderr = refused(train, study, tmp_path / "run", more, "kernel kernel")
+    stderr = refused(train, study, tmp_path / "run", more, "presence presence")
     assert "each once at most" in stderr
     assert "no blend" in stderr
 

@@ -66,7 +66,7 @@ def test_training_leaves_a_folder_of_others_alone(study, tmp_path, refused):
 
 
 def test_a_run_is_replaced_and_what_is_of_others_stays(study, tmp_path, refused):
-    folder, more = tmp_path / "run", "--members deep presence --cv 2 --ensemble --memory-profile"
+    folder, more = tmp_path / "run", "--members deep presence --cv 2 --memory-profile"
     assert train(study, folder, more) == 0
     assert unlisted(folder) == set()
     assert "nearest neighbours on 8-mers" not in (folder / "report.html").read_text(), (

@@ -28,7 +28,7 @@ needs_optuna = needs("optuna", "tune")
 
 SPACE = """
 [targets]
-members = [["presence"], ["kernel"], ["presence", "kernel"]]
+members = [["presence"], ["forest"], ["presence", "forest"]]
 val_prediction_passes = { low = 1, high = 3 }
 [train]
 lr = { low = 1e-5, high = 1e-2, log = true }
@@ -251,7 +251,7 @@ def test_a_search_whose_trials_are_lost_starts_as_it_was_asked_and_damage_is_nam
         f"{OF_STUDY.format(study=study)} --trials 2 --search-space {tmp_path}/space.toml "
         "--resume-from auto"
     )
-    (tmp_path / "space.toml").write_text('[targets]\nmembers = [["kernel"], ["presence"]]\n')
+    (tmp_path / "space.toml").write_text('[targets]\nmembers = [["forest"], ["presence"]]\n')
     # Neither is what is used as these options stand.
     assert main(["tune", *words.split(), "--output-dir", str(tmp_path / "other")]) == 0
     assert "with the options as given" not in capsys.readouterr().err
@@ -277,7 +277,7 @@ def test_a_trial_worse_than_the_median_is_ended_early(study, tmp_path, monkeypat
     for name, more in (("pruned", []), ("free", ["--no-prune"])):
         words = options_of(study, tmp_path / name)
         (tmp_path / "space.toml").write_text(
-            '[targets]\nmembers = [["presence"], ["kernel"], ["forest"]]\n'
+            '[targets]\nmembers = [["presence"], ["forest"], ["presence", "forest"]]\n'
         )
         assert main([*words, *more]) == 0
         found[name] = trials(tmp_path / name), capsys.readouterr().err

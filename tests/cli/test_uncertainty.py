@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import biom
@@ -17,7 +16,7 @@ from aam.evaluate.intervals import Conformal
 from aam.evaluate.predictions import read_predictions
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.io.metadata import read_metadata
-from aam.predict.saved_model import load_model, load_models
+from aam.predict.saved_model import load_model
 
 pytestmark = pytest.mark.slow
 
@@ -41,60 +40,11 @@ def train(study: Path, output: Path, more: str) -> list[str]:
 def run(study: Path) -> Path:
     """Three folds of two targets; every sample is a group of its own."""
     folder = study.parent / "run"
-    assert (
-        main(train(study, folder, "--metadata-column ph biome --cv 3 --stratify biome --ensemble"))
-        == 0
-    )
+    assert main(train(study, folder, "--metadata-column ph biome --cv 3 --stratify biome")) == 0
     return folder
 
 
-# --- ensembles ---------------------------------------------------------------------------------
-
-
-def test_an_ensemble_predicts_the_mean_of_its_members(
-    study: Path, run: Path, tmp_path: Path, predict_study
-) -> None:
-    members = [run / f"fold-{fold}" / "model" for fold in range(3)]
-    alone = [predict_study(study, tmp_path / f"{at}.tsv", one) for at, one in enumerate(members)]
-    together, listed = tmp_path / "together.tsv", tmp_path / "listed.tsv"
-    table = predict_study(study, together, run / "model")
-    values = np.stack([one.values["ph"] for one in alone])
-    np.testing.assert_allclose(table.values["ph"], values.mean(axis=0), rtol=1e-5)
-    np.testing.assert_allclose(table.derived["ph.member-sd"], values.std(axis=0), atol=1e-5)
-    assert table.derived["ph.member-sd"].min() > 0
-    np.testing.assert_allclose(
-        table.deviations["ph"] ** 2, np.mean([o.deviations["ph"] ** 2 for o in alone], 0), rtol=1e-4
-    )
-    np.testing.assert_allclose(
-        table.limits("ph"), np.mean([one.limits("ph") for one in alone], axis=0), rtol=1e-5
-    )
-    biomes = np.mean([one.probabilities["biome"] for one in alone], axis=0)
-    np.testing.assert_allclose(table.probabilities["biome"], biomes, atol=1e-6)
-    predict_study(study, listed, *members)
-    assert listed.read_bytes() == together.read_bytes()
-
-
-def test_an_ensemble_is_whole_or_refused(study: Path, run: Path, tmp_path: Path, refused) -> None:
-    copy = tmp_path / "model"
-    shutil.copytree(run / "model", copy)
-    assert len(load_models([copy, run / "fold-0" / "model"], CPU)) == 4
-    shutil.rmtree(copy / "fold-1")
-    words = ["predict", "--table", str(study / "table.biom"), "--output", str(tmp_path / "p.tsv")]
-    assert "fold-1/weights.safetensors: missing or damaged" in refused(
-        main, [*words, "--model", str(copy)]
-    )
-    embed = ["embed", "--table", str(study / "table.biom"), "--output-dir", str(tmp_path / "e")]
-    assert "3 models, each with vectors of its own" in refused(
-        main, [*embed, "--model", str(run / "model")]
-    )
-    tune = train(
-        study, tmp_path / "t", f"--metadata-column ph --pretrained-encoder {run / 'model'}"
-    )
-    assert "holds 3 models, expected one; name one of them" in refused(main, tune)
-    assert "--ensemble needs --cv" in refused(
-        main, train(study, tmp_path / "t", "--metadata-column ph --ensemble")
-    )
-    assert not (tmp_path / "t").exists()
+# --- several models ----------------------------------------------------------------------------
 
 
 def test_models_of_other_seeds_predict_together_and_of_other_depths_not(

@@ -274,10 +274,10 @@ def saved_like(reference: object = None, **changes: object) -> SimpleNamespace:
 
 
 def test_what_cannot_be_exported_is_said():
-    blend = SimpleNamespace(learners=["kernel", "forest"], network_weight=0.1)
+    blend = SimpleNamespace(learners=["presence", "forest"], network_weight=0.1)
     with pytest.raises(
         InputError,
-        match=r"its network with forest, kernel, and.*--members deep or --members forest",
+        match=r"its network with forest, presence, and.*--members deep or --members forest",
     ):
         check_exportable(saved_like(blend=blend), "model")
     check_exportable(

@@ -16,7 +16,7 @@ from aam.device.options import RuntimeConfig
 from aam.errors import InputError
 from aam.explain.effects import BLEND, explain_samples, make_variants
 from aam.model.heads import HeadConfig
-from aam.predict.blend import ELSEWHERE, LEARNERS, NETWORK, fit_blend
+from aam.predict.blend import LEARNERS, NETWORK, fit_blend
 from aam.predict.prediction import predict_rows
 from tests.data.labels import labelled
 from tests.predict.samples import saved_model
@@ -36,7 +36,7 @@ ROWS = np.arange(0, SAMPLES, 2)
 RUNTIME = RuntimeConfig()
 
 
-MEMBERS = tuple(name for name in LEARNERS if name not in ELSEWHERE)
+MEMBERS = tuple(LEARNERS)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_parts_of_effects_add_up_and_absent_asvs_have_none(effects):
             assert np.abs(reads).max() > 0
         np.testing.assert_allclose(of_target.attention.sum(axis=1), 1, atol=1e-5)
     assert [one.outputs for one in effects] == [("",), ("a", "b", "c"), ("yes",)]
-    assert set(effects[0].losses) == {BLEND, NETWORK, "presence", "kernel", "forest"}
+    assert set(effects[0].losses) == {BLEND, NETWORK, "presence", "forest"}
 
 
 @pytest.mark.parametrize("reads_counts", [True, False])
@@ -213,8 +213,8 @@ def test_a_network_of_next_to_no_weight_takes_no_part_in_effects(study, saved):
     age = explained([without], study, [IDS])[0]
     assert age.attention is None
     assert not age.abundance[0].nnz
-    assert set(age.losses) == {BLEND, "presence", "kernel", "forest"}
+    assert set(age.losses) == {BLEND, "presence", "forest"}
     predicted = predict_rows(without, study, IDS, RUNTIME, 1)
     np.testing.assert_allclose(age.prediction[:, 0], predicted.values["age"], atol=1e-4)
-    weighted = sum(0.25 * age.learner_effects[name][0] for name in ("presence", "kernel", "forest"))
+    weighted = sum(0.25 * age.learner_effects[name][0] for name in ("presence", "forest"))
     np.testing.assert_allclose(age.effects[0].toarray(), weighted.toarray(), atol=1e-9)

@@ -12,7 +12,6 @@ from aam.data.targets import Scale, Targets, TargetSpec
 from aam.evaluate.metrics import auroc
 from aam.predict.blend import (
     NETWORK,
-    OTHERS,
     OutOfFold,
     TargetBlend,
     blend_from_arrays,
@@ -21,11 +20,10 @@ from aam.predict.blend import (
     blend_weights,
     fit_blend,
     fit_power,
-    learned_from,
     specs_in_order,
     temper,
 )
-from aam.predict.features import Kmers, Samples
+from aam.predict.features import Samples
 from aam.predict.learner import make_truth
 from tests.data.labels import labelled
 
@@ -175,7 +173,7 @@ TARGETS = Targets(
     )
 )
 GROUPS = [f"g{row // 3}" for row in range(SAMPLES)]
-NAMES = ("presence", "kernel", "forest")
+NAMES = ("presence", "forest")
 
 
 @pytest.fixture(scope="module")
@@ -280,13 +278,6 @@ def test_large_studies_are_learned_from_in_part(study, monkeypatch):
     assert scores(study, predict(some, study, TEST, [-2, -3]))[0] > 0.7
 
 
-def test_sequences_are_read_only_where_a_learner_reads_them(study, monkeypatch):
-    monkeypatch.setattr(Kmers, "transform", None)
-    alone = fit_blend(study, TARGETS, TRAIN, None, 0, ("presence",))
-    assert list(alone.features) == ["presence", "covariates"]
-    assert scores(study, predict(alone, study, TEST, [-2]))[0] > 0.6
-
-
 def test_a_blend_survives_on_disk(study, blend, tmp_path):
     arrays, description = blend_to_arrays(blend)
     safetensors.numpy.save_file(arrays, tmp_path / "learners.safetensors")
@@ -304,7 +295,7 @@ def test_samples_without_a_target_are_left_out_of_it_alone(study):
     target, label = study.labels.target.copy(), study.labels.label.copy()
     target[:20], label[30:40, 0] = np.nan, -1
     gaps = labelled(study, target=target, label=label)
-    blend = fit_blend(gaps, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, ("kernel",))
+    blend = fit_blend(gaps, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, ("presence",))
     age, site, case = (fitted.out_of_fold for fitted in blend.fitted)
     assert age.rows.tolist() == list(range(20, 100))
     assert len(site.rows) == 90
@@ -356,88 +347,6 @@ def test_one_group_has_equal_weights(study):
     assert scores(study, predict(blend, study, TEST, [-2]))[0] > 0.6
 
 
-# --- columns of several studies ----------------------------------------------------------------
-
 ONE, OTHER, THIRD = (
     TargetSpec(name, "class", ("case", "control")) for name in ("one", "other", "third")
 )
-STUDIES = [*"aaaaaaaabbbbbbbbccccbbbb"]
-
-
-def columns() -> list[tuple[TargetSpec, np.ndarray]]:
-    """Return a column of study a alone, one of a and b, one of c and b."""
-    values = {spec.name: np.full(24, np.nan) for spec in (ONE, OTHER, THIRD)}
-    values["one"][:4], values["other"][4:16], values["third"][16:] = 0, 0, 0
-    for one in values.values():
-        one[1::2] += 1
-    return [(spec, values[spec.name]) for spec in (ONE, OTHER, THIRD)]
-
-
-def test_a_column_of_one_study_learns_from_other_columns_too(caplog):
-    with caplog.at_level("INFO"):
-        source = learned_from(ONE, columns(), np.ones(24), STUDIES, STUDIES)
-    assert (
-        "one: one study in training; 20 samples of 'other', 'third' count too, a study by 0.3"
-        in caplog.text
-    )
-    np.testing.assert_array_equal(source.places, np.arange(24))
-    np.testing.assert_array_equal(source.values, np.arange(24) % 2)
-    assert [*dict.fromkeys(source.studies)] == ["a", "a/other", "b/other", "c/third", "b/third"]
-    assert not source.choose
-    truth = make_truth(source.values, 2, source.weights, source.studies)
-    sums = {
-        study: truth.weights[truth.studies == study].sum() for study in ("a", "c/third", "b/other")
-    }
-    assert sums["c/third"] == pytest.approx(OTHERS * sums["a"])
-    assert sums["b/other"] == pytest.approx(OTHERS * sums["a"] * np.sqrt(2))
-
-
-def test_many_samples_of_others_are_learned_from_in_part_and_weigh_as_all(monkeypatch):
-    monkeypatch.setattr("aam.predict.blend.MOST_OTHERS", 10)
-    source = learned_from(ONE, columns(), np.ones(24), STUDIES, STUDIES)
-    assert len(source.places) == 14
-    assert source.weights[4:].sum() == pytest.approx(OTHERS**2 * 20)
-
-
-def test_a_column_of_two_studies_or_of_the_same_samples_learns_alone():
-    alone = learned_from(OTHER, columns(), np.ones(24), STUDIES, STUDIES)
-    np.testing.assert_array_equal(alone.places, np.arange(4, 16))
-    assert alone.choose
-    assert alone.studies == STUDIES[4:16]
-    one, other, third = columns()
-    other[1][0] = 1
-    for every, studies in (([one, other, third], STUDIES), (columns(), None)):
-        source = learned_from(ONE, every, np.ones(24), None, studies)
-        np.testing.assert_array_equal(source.places, np.arange(4))
-    words = TargetSpec("words", "class", ("no", "yes"))
-    assert len(learned_from(ONE, [one, (words, third[1])], np.ones(24), None, STUDIES).places) == 4
-
-
-def test_what_other_columns_teach_reaches_a_column_that_hardly_teaches(study):
-    """Two cases and two controls of one study say little of the others, forty samples of another
-    column much.
-    """
-    case = study.labels.label[:, 1]
-    targets = Targets(
-        (TargetSpec("few", "class", ("no", "yes")), TargetSpec("many", "class", ("no", "yes")))
-    )
-    few = np.where(
-        np.isin(
-            np.arange(SAMPLES), [*np.flatnonzero(case == 0)[:2], *np.flatnonzero(case == 1)[:2]]
-        ),
-        case,
-        -1,
-    )
-    made = labelled(study, target=None, label=np.stack([few, np.where(few < 0, case, -1)], axis=1))
-    studies = ["small" if few[row] >= 0 else "large" for row in TRAIN]
-    fitted = fit_blend(made, targets, TRAIN, None, 0, ("presence", "forest"), studies)
-    alone = fit_blend(
-        made, Targets(targets.specs[:1]), TRAIN, None, 0, ("presence", "forest"), studies
-    )
-    areas = [
-        auroc(case[TEST] == 1, predict(one, made, TEST, [-2], targets)["few"][:, 1])
-        for one, targets in ((fitted, targets), (alone, Targets(targets.specs[:1])))
-    ]
-    assert areas[0] > 0.8
-    assert areas[0] > areas[1] + 0.05
-    assert sum(fitted.fitted[0].weights.values()) == pytest.approx(1)

@@ -11,13 +11,11 @@ import pytest
 from scipy import sparse
 
 from aam.data.collate import Collation, rarefied_batch
-from aam.data.placement import shipped_reference
 from aam.data.rarefaction import rarefied_rows
 from aam.data.tokens import PAD, K, N, encode, kmer_counts
 from aam.predict.features import (
     BUCKETS,
     FEATURES,
-    Branches,
     Inputs,
     Presence,
     Samples,
@@ -62,19 +60,6 @@ def test_every_rarefaction_is_another_and_depends_on_the_sample_alone(study):
     )
     known = Samples.of_reads(study, ROWS, [rarefied_rows(study, ROWS, 0)])
     assert (known.counts[0] != Samples.rarefied(study, ROWS, [0]).counts[0]).nnz == 0
-
-
-@pytest.mark.parametrize(("reads_of_16s", "stands"), [(30, True), (10, False)])
-def test_branches_are_those_of_reads_of_16s_and_of_a_table_of_another_gene_none(
-    study_of, reads_of_16s, stands
-):
-    tip = shipped_reference().tokens[0, 300:420]
-    of_16s = "".join("ACGT"[token - 1] for token in tip)
-    random = "".join(np.random.default_rng(0).choice([*"ACGT"], 120))
-    counts = np.tile([reads_of_16s, 40 - reads_of_16s], (4, 1))
-    study = study_of(counts, [of_16s, random], depth=40)
-    width = Branches().fit(Samples.rarefied(study, np.arange(4), [0])).checked_width()
-    assert (width > 0) == stands
 
 
 def test_an_asv_of_two_samples_is_not_known(study_of):

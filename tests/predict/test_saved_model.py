@@ -111,9 +111,7 @@ def test_folders_without_a_model_are_refused(tmp_path):
     for fold in ("fold-1", "fold-2"):
         (tmp_path / "run" / fold / "model").mkdir(parents=True)
         (tmp_path / "run" / fold / "model" / MANIFEST).write_text("{}")
-    with pytest.raises(
-        InputError, match=r"a run of 2 folds .* such as .*/fold-1/model, or train with --ensemble"
-    ):
+    with pytest.raises(InputError, match=r"a run of 2 folds .* such as .*/fold-1/model"):
         load_model(tmp_path / "run", CPU)
     for text in (
         "",
@@ -232,7 +230,7 @@ def test_a_model_without_a_network_holds_none(blended, tmp_path):
     )
     for values, expected in zip(outputs(study, loaded), outputs(study, saved), strict=True):
         np.testing.assert_allclose(values, expected, rtol=0, atol=1e-12)
-    with pytest.raises(InputError, match="it has no network, only 'presence', 'kernel', 'forest'"):
+    with pytest.raises(InputError, match="it has no network, only 'presence', 'forest'"):
         _ = loaded.required_network
 
 
@@ -349,7 +347,7 @@ def test_a_description_of_other_kinds_is_refused(folder, changes, message):
         ),
         ("sequences_", lambda values: values + 128, "no letters"),
         ("coef_.covariates", lambda values: values[1:], "weights of covariates has shape"),
-        ("coef_.kmers", put(np.nan), "coef_.kmers holds numbers that are not finite"),
+        ("coef_.presence", put(np.nan), "coef_.presence holds numbers that are not finite"),
         ("intercept_", lambda values: values[:-1], "intercepts has shape"),
         ("thresholds_", lambda values: values[:-1], "has shape"),
         ("base_rates_", lambda values: values[:-1], "base rates has shape"),
