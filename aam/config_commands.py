@@ -438,18 +438,17 @@ class DoctorConfig(DeviceConfig, ObservedConfig):
 
 @dataclass(frozen=True)
 class ProfileConfig:
-    """Steps of pretraining on this device: where their time goes, the largest batch, the best
-    learning rate.
+    """Steps of pretraining on this device: where their time goes, their memory, the largest
+    batch.
     """
 
-    what: Literal["step", "memory", "batch-size", "lr"] = option(
+    what: Literal["step", "memory", "batch-size"] = option(
         "step",
-        "Time by stage and operation; memory by stage; the largest batch that fits; the best "
-        "learning rate.",
-        "{step,memory,batch-size,lr}",
+        "Time by stage and operation; memory by stage; the largest batch that fits.",
+        "{step,memory,batch-size}",
         positional=True,
     )
-    steps: int = option(20, "Steps that are measured (lr: five times as many).", ge=1)
+    steps: int = option(20, "Steps that are measured.", ge=1)
     rocprof: Path | None = rare(
         None, "kernel_stats.csv that rocprofv3 wrote, to be read.", reads=True
     )

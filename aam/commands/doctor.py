@@ -35,17 +35,14 @@ from aam.device.environment import (
 )
 from aam.device.options import ProcessConfig, RuntimeConfig
 from aam.device.platform import (
-    OPERATIONS,
     RECORDED,
     Facts,
     Platform,
     choose_device,
     platform_of,
     prepare_device,
-    probe_operation,
     read_facts,
     recorded_platform,
-    routed_operations,
 )
 from aam.device.precision import resolve_precision
 from aam.device.timing import copy_rate, product_rate, seconds
@@ -105,20 +102,6 @@ def _attention_findings(attention: Facts) -> list[Finding]:
     return findings
 
 
-def _operation_findings(report: Facts) -> list[Finding]:
-    findings = []
-    for name, probe in report["operations"].items():
-        on_cpu = name in report["cpu_operations"]
-        if probe["wrong"]:
-            mend = "aam runs it on the CPU" if on_cpu else f"AAM_ROUTE={name}=cpu"
-            findings.append(Finding("wrong", f"operation {name}: {probe['message']}", mend))
-        elif on_cpu:
-            findings.append(
-                Finding("note", f"operation {name} runs on the CPU", f"AAM_ROUTE={name}=device")
-            )
-    return findings
-
-
 def _version_findings(torch: Facts) -> list[Finding]:
     release, newest = (
         [int(part) for part in one.split(".")[:2]] for one in (torch["torch"], TESTED[1])
@@ -175,7 +158,6 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> list[Fi
     findings += _version_findings(facts["torch"])
     findings += _device_findings(platform, report)
     findings += _attention_findings(report["attention"])
-    findings += _operation_findings(report)
     findings += [
         Finding(
             "note",
@@ -221,18 +203,13 @@ def _facts_table(report: Facts) -> Table:
     memory = {name: value and f"{value / 1e9:.1f} GB" for name, value in report["memory"].items()}
     table = Table(title=f"aam doctor: {platform['name']}", show_header=False, title_justify="left")
     rows = {
-        **{
-            name: value
-            for name, value in platform.items()
-            if name not in ("versions", "cpu_operations")
-        },
+        **{name: value for name, value in platform.items() if name != "versions"},
         "memory": platform["memory"] and f"{platform['memory'] / 1e9:.1f} GB",
         **platform["versions"],
         "tested with": (
             f"torch {' to '.join(TESTED)} on CPU, 2.11 on NVIDIA H100 and H200; not yet on AMD"
         ),
         "devices": report["devices"],
-        "runs on the CPU": report["cpu_operations"],
         **memory,
         **{name: _rate(name, rate) for name, rate in report["rates"].items()},
         **report["environment"],
@@ -331,8 +308,6 @@ def _examined(config: DoctorConfig) -> tuple[Facts, Facts]:
         ),
         "rates": {**rates, "to device": copy_rate(torch.device("cpu"), device)} if gpu else rates,
         "memory": {"free": torch.cuda.mem_get_info(device)[0] if gpu else None},
-        "operations": {name: probe_operation(name, device) for name in OPERATIONS},
-        "cpu_operations": routed_operations(device),
         "compile": compile_verdict(model, runtime, device, anew=True)
         if config.compile_model
         else {},
@@ -348,13 +323,11 @@ def _recorded(facts: Facts) -> Facts:
         "unseen": False,
         "rates": {},
         "memory": {},
-        "operations": {},
         "compile": {},
     }
     measured = {name: facts.get(name, value) for name, value in unmeasured.items()}
     timed = platform_of(facts).vendor in ("AMD", "NVIDIA")
-    on_cpu = routed_operations(torch.device("cpu"))
-    measured |= {"attention": _attention(facts["gates"], timed), "cpu_operations": on_cpu}
+    measured |= {"attention": _attention(facts["gates"], timed)}
     return {**measured, "activations": {}}
 
 

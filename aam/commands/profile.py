@@ -1,17 +1,14 @@
-"""`aam profile`: where the time of a step goes, the largest batch, the learning rate."""
+"""`aam profile`: where the time of a step goes, its memory, the largest batch."""
 
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 import shlex
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
-import altair as alt
 import torch
 from torch import Tensor
 
@@ -20,7 +17,6 @@ from aam.config import FineTuneConfig
 from aam.config_commands import ProfileConfig
 from aam.device.memory import memory_limit, memory_profiled
 from aam.device.platform import choose_device, device_name
-from aam.engine.finders import learning_rate_curve, suggested_learning_rate
 from aam.engine.options import RunConfig
 from aam.engine.run import describe
 from aam.errors import InputError
@@ -74,18 +70,6 @@ def read_rocprof(path: Path) -> dict[str, float]:
     return dict(sorted(rows.items(), key=lambda pair: -pair[1]))
 
 
-def _plot(path: Path, tried: Sequence[tuple[float, float]], best: float) -> None:
-    rows = [{"rate": rate, "loss": loss, "best": best} for rate, loss in tried]
-    chart = alt.Chart(alt.InlineData(values=rows), width=500)
-    rate = alt.X("rate:Q", title="learning rate", scale=alt.Scale(type="log", nice=False))
-    curve = chart.mark_line().encode(
-        x=rate, y=alt.Y("loss:Q", title="loss, smoothed", scale=alt.Scale(zero=False))
-    )
-    chosen = chart.mark_rule(strokeDash=[2, 2]).encode(x="best:Q")
-    with atomic_file(path) as temporary:
-        alt.layer(curve, chosen).save(temporary, format="png")
-
-
 def _profile_step(
     config: ProfileConfig, training_config: FineTuneConfig, folder: Path
 ) -> Measurements:
@@ -115,11 +99,11 @@ def _profile_step(
 
 
 def profile(config: ProfileConfig) -> None:
-    """Run `aam profile`: print what was measured and write profile.json, and a trace or a plot, to
+    """Run `aam profile`: print what was measured and write profile.json, and a trace, to
     ``--output-dir``.
     """
     folder = given(config.runtime.output_dir)
-    files, outputs = files_read(config), [RUN, "profile.json", "trace.json", "lr.png", *MEMORY]
+    files, outputs = files_read(config), [RUN, "profile.json", "trace.json", *MEMORY]
     output = OutputFolder(folder, "profile", outputs, [*files.values()], config.runtime.overwrite)
     output.check()
     about = describe("profile", to_dict(config), files, {})
@@ -135,7 +119,7 @@ def profile(config: ProfileConfig) -> None:
         return
     if config.what == "step":
         measurements = _profile_step(config, training_config, folder)
-    elif config.what == "batch-size":
+    else:
         steps = make_steps(training_config)
         limit = memory_limit(steps.device, config.train.max_memory_fraction)
         fits = largest_fitting_batch(steps, limit)
@@ -143,16 +127,6 @@ def profile(config: ProfileConfig) -> None:
         print(
             f"largest batch: {max(fits)} samples, {fits[max(fits)] / 1e9:.2f} of "
             f"{limit / 1e9:.2f} GB"
-        )
-    else:
-        steps = make_steps(training_config)
-        batches = itertools.chain.from_iterable(map(steps.loader.epoch, itertools.count()))
-        curve = learning_rate_curve(steps, batches, 5 * config.steps)
-        measurements = {"suggested": suggested_learning_rate(curve), "tried": curve}
-        _plot(folder / "lr.png", curve, measurements["suggested"])
-        print(
-            f"learning rate: {measurements['suggested']:.2g} (lowest loss at "
-            f"{3 * measurements['suggested']:.2g})"
         )
     device = device_name(choose_device(config.runtime.device))
     write_text(folder / "profile.json", json.dumps({"device": device, **measurements}, indent=1))

@@ -74,7 +74,6 @@ WATCHED = (
     TUNING,
     AOTRITON,
     "HSA_XNACK",
-    "AAM_ROUTE",
     *CACHES,
 )
 

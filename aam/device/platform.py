@@ -1,6 +1,4 @@
-"""The machine: its properties, the device and threads that compute, verdicts on it, operations it
-computes wrong.
-"""
+"""The machine: its properties, the device and threads that compute, verdicts on it."""
 
 from __future__ import annotations
 
@@ -12,18 +10,15 @@ import logging
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from threadpoolctl import threadpool_limits
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from aam.device.environment import (
     APPLIED,
@@ -33,7 +28,7 @@ from aam.device.environment import (
     watched_variables,
 )
 from aam.device.options import RuntimeConfig
-from aam.errors import InputError, shown
+from aam.errors import InputError
 from aam.files.atomic import read_json, write_text
 
 log = logging.getLogger("aam")
@@ -49,9 +44,6 @@ Facts = dict[str, Any]
 # Names the file of a recorded machine (tests/golden/platforms): decisions for it are shown, this
 # machine computes.
 RECORDED = "AAM_PLATFORM"
-
-# Operations that a chip computes wrong.
-CPU_OPERATIONS = {"gfx1010": ("fft",)}
 
 # Chips with bf16 in hardware.
 BF16 = re.compile(r"gfx(90a|908|94\w|95\w|11\w\w|12\w\w)|sm_([89]\d|1\d\d)")
@@ -87,8 +79,6 @@ class Platform:
     partition : str
         Mode in which an accelerator is divided, such as ``SPX`` (not at all) or ``TPX`` (3
         devices); empty for others.
-    cpu_operations : tuple of str
-        Operations that run on the CPU because the device computes them wrong.
     """
 
     vendor: Literal["AMD", "NVIDIA", "Apple", "CPU"]
@@ -101,7 +91,6 @@ class Platform:
     versions: dict[str, str | None]
     memory_share: float | None
     partition: str
-    cpu_operations: tuple[str, ...]
 
 
 def partition_of(device: Facts) -> tuple[str, float]:
@@ -141,7 +130,6 @@ def platform_of(facts: Facts) -> Platform:
             versions=versions,
             memory_share=UNIFIED_SHARE if apple else None,
             partition="",
-            cpu_operations=(),
         )
     amd = torch.get("hip") is not None
     architecture = (
@@ -163,7 +151,6 @@ def platform_of(facts: Facts) -> Platform:
         versions=versions,
         memory_share=share if unified else None,
         partition=partition,
-        cpu_operations=CPU_OPERATIONS.get(architecture, ()),
     )
 
 
@@ -365,140 +352,3 @@ def cached_verdict(
     except OSError as error:
         log.info("%s: not kept (%s); it is measured again next time", path, error.strerror)
     return verdict
-
-
-# --- operations that a device computes wrong ---------------------------------------------------
-
-
-# Environment variable that overrides the rules of the platform: fft=cpu,cumsum=device.
-ROUTE = "AAM_ROUTE"
-
-
-class Operation(NamedTuple):
-    """The functions of torch that carry out an operation, and a use of it on a matrix, to
-    probe it.
-    """
-
-    functions: tuple[Callable[..., Any], ...]
-    probe: Callable[[Tensor], Tensor]
-
-
-def _pair_sums(x: Tensor) -> Tensor:
-    """Return the sums of neighbouring columns, by scatter_add."""
-    columns = torch.arange(x.shape[1], device=x.device).expand_as(x) // 2
-    return torch.zeros_like(x).scatter_add(1, columns, x)
-
-
-OPERATIONS = {
-    "fft": Operation(
-        (torch.fft.fft, torch.fft.ifft, torch.fft.rfft, torch.fft.irfft),
-        lambda x: torch.fft.irfft(torch.fft.rfft(x) * 2),
-    ),
-    "cumsum": Operation((torch.cumsum, Tensor.cumsum), lambda x: x.cumsum(0)),
-    "softmax": Operation(
-        (torch.softmax, Tensor.softmax, torch.nn.functional.softmax), lambda x: torch.softmax(x, -1)
-    ),
-    "layer_norm": Operation(
-        (torch.nn.functional.layer_norm,), lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:])
-    ),
-    "gelu": Operation((torch.nn.functional.gelu,), torch.nn.functional.gelu),
-    "product": Operation(
-        (torch.mm, torch.matmul, Tensor.matmul, torch.nn.functional.linear), lambda x: x @ x.mT
-    ),
-    "scatter_add": Operation(
-        (Tensor.scatter_add_, Tensor.scatter_add, torch.scatter_add), _pair_sums
-    ),
-}
-
-IN_PLACE = (Tensor.scatter_add_,)
-
-# Largest error of a probe, as a share of its largest value.
-PROBE_TOLERANCE = 1e-3
-
-
-def routed_operations(device: torch.device) -> tuple[str, ...]:
-    """Return the names of the operations that run on the CPU.
-
-    These are the ones that the rules of the platform name, changed by
-    ``AAM_ROUTE=fft=cpu,cumsum=device``.
-
-    Raises
-    ------
-    InputError
-        ``AAM_ROUTE`` names an unknown operation or place; lists all that are wrong.
-    """
-    facts = recorded_platform()
-    names = dict.fromkeys((platform_of(facts) if facts else platform_here(device)).cpu_operations)
-    problems = []
-    for rule in filter(None, os.environ.get(ROUTE, "").split(",")):
-        name, _, place = rule.partition("=")
-        if name not in OPERATIONS or place not in ("cpu", "device"):
-            problems.append(
-                f"{ROUTE}: {rule!r} is unknown, expected NAME=cpu or NAME=device of "
-                f"{shown(OPERATIONS, 20)}"
-            )
-            continue
-        names.pop(name, None)
-        if place == "cpu":
-            names[name] = None
-    if problems:
-        raise InputError(*problems)
-    return tuple(names)
-
-
-def routed(device: torch.device) -> AbstractContextManager[object]:
-    """Return the context in which the routed operations of `device` run on the CPU; it does nothing
-    without any.
-    """
-    names = routed_operations(device)
-    return RouteToCpu(names) if names else nullcontext()
-
-
-def _to_cpu(value: Any) -> Any:
-    return value.cpu() if isinstance(value, Tensor) else value
-
-
-class RouteToCpu(TorchFunctionMode):
-    """Run the operations `names` on the CPU; results and gradients return to the device of the
-    inputs.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        super().__init__()
-        self.functions = {function for name in names for function in OPERATIONS[name].functions}
-
-    def __torch_function__(
-        self, function: Any, types: Any, arguments: Any = (), options: Any = None
-    ) -> Any:
-        """Run `function`; torch calls this in place of each of its functions."""
-        options = options or {}
-        tensors = [value for value in (*arguments, *options.values()) if isinstance(value, Tensor)]
-        if function not in self.functions or not tensors:
-            return function(*arguments, **options)
-        on_cpu = {name: _to_cpu(value) for name, value in options.items()}
-        result = function(*map(_to_cpu, arguments), **on_cpu).to(tensors[0].device)
-        return tensors[0].copy_(result) if function in IN_PLACE else result
-
-
-def probe_operation(name: str, device: torch.device) -> dict[str, Any]:
-    """Compare an operation on `device`, forward and backward in float32, with float64 on the CPU.
-
-    Returns
-    -------
-    dict
-        ``wrong``, whether it fails or is off by more than `PROBE_TOLERANCE` of the largest value,
-        and a ``message``.
-    """
-    x = torch.randn(64, 96, generator=torch.Generator().manual_seed(0))
-    results = []
-    try:
-        for leaf in (x.double().requires_grad_(), x.to(device, copy=True).requires_grad_()):
-            result = OPERATIONS[name].probe(leaf)
-            (gradient,) = torch.autograd.grad(result.square().sum(), leaf)
-            results.append(
-                torch.cat([result.detach().flatten(), gradient.flatten()]).double().cpu()
-            )
-    except RuntimeError as error:
-        return {"wrong": True, "message": str(error).splitlines()[0]}
-    difference = float((results[1] - results[0]).abs().max() / results[0].abs().max())
-    return {"wrong": not difference < PROBE_TOLERANCE, "message": f"off by {difference:.3g}"}

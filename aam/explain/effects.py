@@ -21,7 +21,6 @@ from aam.data.rarefaction import EVALUATION, Row, matrix_of, rarefied_rows
 from aam.data.study import Rows, Study
 from aam.data.targets import TargetSpec
 from aam.device.options import RuntimeConfig
-from aam.device.platform import routed
 from aam.device.precision import autocast
 from aam.device.rng import generator
 from aam.errors import InputError, shown
@@ -257,7 +256,7 @@ class Predictor:
         order = np.argsort([-len(columns) for columns, _ in samples.limited], kind="stable")
         device = self.asvs.vectors.device
         self.saved.required_network.eval()
-        with torch.inference_mode(), autocast(self.config, device, in_bf16=False), routed(device):
+        with torch.inference_mode(), autocast(self.config, device, in_bf16=False):
             for start in range(0, len(order), SAMPLES_AT_ONCE):
                 places = order[start : start + SAMPLES_AT_ONCE]
                 reads = [samples.limited[place] for place in places]

@@ -18,7 +18,6 @@ from aam.data.loader import Loader
 from aam.data.rarefaction import EVALUATION
 from aam.data.study import Study
 from aam.device.options import RuntimeConfig
-from aam.device.platform import routed
 from aam.device.precision import autocast
 from aam.device.timing import stage
 from aam.model.aam import Aam, Outputs
@@ -64,7 +63,7 @@ def encode_table(
     vectors = torch.empty(len(study.lengths), model.asv.position.shape[1], device=device)
     at_once = config.asv_chunk_size or ASVS_AT_ONCE
     model.eval()
-    with torch.inference_mode(), autocast(config, device, in_bf16=False), routed(device):
+    with torch.inference_mode(), autocast(config, device, in_bf16=False):
         for start in range(0, len(order), at_once):
             columns = order[start : start + at_once]
             shortest, longest = int(lengths[start]), int(lengths[start + len(columns) - 1])
@@ -227,7 +226,7 @@ def run_model(
     loader = Loader(placed, rows, SAMPLES_AT_ONCE, workers=config.num_workers, how=WITHOUT_TOKENS)
     model.eval()
     parts = []
-    with torch.inference_mode(), autocast(config, device, in_bf16=False), routed(device):
+    with torch.inference_mode(), autocast(config, device, in_bf16=False):
         for batch in loader.epoch(rarefaction):
             moved = batch.to(device)
             with stage("forward"):

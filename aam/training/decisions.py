@@ -30,7 +30,7 @@ from aam.data.study import Study
 from aam.device.attention import decide_execution
 from aam.device.memory import memory_limit
 from aam.device.options import RuntimeConfig
-from aam.device.platform import Facts, cached_verdict, device_name, prepare_device, routed
+from aam.device.platform import Facts, cached_verdict, device_name, prepare_device
 from aam.device.precision import autocast, make_scaler, resolve_precision
 from aam.device.timing import StageTimer, forward_stage, seconds, stage
 from aam.engine.finders import StepRunner, batch_and_accumulation, largest_batch
@@ -358,7 +358,7 @@ def try_compiler() -> None:
     device = prepare_device(runtime)
     network = fixed_network(model).to(device).train()
     batch = fixed_batch(model.positions).to(device)
-    with autocast(runtime, device, model.trains_in_bf16), routed(device):
+    with autocast(runtime, device, model.trains_in_bf16):
         expected = network(batch).samples.double()
         network.bound_memory(runtime.asv_chunk_size, runtime.gradient_checkpointing)
         network.compile_encoders(request["compiler"])

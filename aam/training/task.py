@@ -17,7 +17,6 @@ from aam.data.loader import Loader
 from aam.data.rarefaction import EVALUATION
 from aam.data.targets import Labels
 from aam.device.distributed import SINGLE, World
-from aam.device.platform import routed
 from aam.device.precision import autocast
 from aam.device.timing import stage
 from aam.engine.optimizer import make_optimizer
@@ -118,7 +117,7 @@ class AmpliconTask(Task):
     def run(self, network: nn.Module, prepared: MaskedBatch) -> tuple[Outputs, Terms]:
         """Return the outputs of one batch, and every loss of them as ``name -> (sum, count)``."""
         precision = autocast(self.config.runtime, self.device, self.config.model.trains_in_bf16)
-        with precision, routed(self.device), stage("forward"):
+        with precision, stage("forward"):
             outputs = network(*prepared).full()
         terms = loss_terms(
             outputs,

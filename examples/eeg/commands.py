@@ -20,13 +20,7 @@ from aam.device.memory import memory_limit
 from aam.device.platform import prepare_device
 from aam.device.precision import make_scaler
 from aam.engine.checkpoint import load
-from aam.engine.finders import (
-    StepRunner,
-    batch_and_accumulation,
-    largest_batch,
-    learning_rate_curve,
-    suggested_learning_rate,
-)
+from aam.engine.finders import StepRunner, batch_and_accumulation, largest_batch
 from aam.engine.run import RunDirectory, run_command, training_outputs
 from aam.errors import InputError
 from aam.files.atomic import write_text
@@ -43,6 +37,7 @@ from examples.eeg.config import (
     model_problems,
 )
 from examples.eeg.network import PatchEncoder, Predictor, Pretrainer, make_encoder
+from examples.eeg.rates import learning_rate_curve, suggested_learning_rate
 from examples.eeg.recordings import (
     Recordings,
     Rows,

@@ -11,18 +11,16 @@ from torch import Tensor, nn
 from aam.model.layers import AttentionPool, Stack
 from examples.eeg.config import ModelOptions
 from examples.eeg.recordings import Target
+from examples.eeg.routing import rfft
 
 # Bands in Hz: delta, theta, alpha, beta, gamma.
 BANDS = ((1.0, 4.0), (4.0, 8.0), (8.0, 13.0), (13.0, 30.0), (30.0, 45.0))
 
 
 def spectral_power(x: Tensor) -> Tensor:
-    """Return the power ``[..., T // 2 + 1]`` of signals ``[..., T]`` under a Hann window.
-
-    Where the FFT of a device is not to be trusted, `aam.device.platform.routed` runs it elsewhere.
-    """
+    """Return the power ``[..., T // 2 + 1]`` of signals ``[..., T]`` under a Hann window."""
     window = torch.hann_window(x.shape[-1], dtype=x.dtype, device=x.device)
-    spectrum = torch.fft.rfft(x * window)
+    spectrum = rfft(x * window)
     power: Tensor = spectrum.real.square() + spectrum.imag.square()
     return power / window.square().sum()
 

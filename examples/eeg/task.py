@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from aam.device.distributed import SINGLE, World
-from aam.device.platform import routed
 from aam.device.precision import autocast
 from aam.device.rng import generator
 from aam.engine.options import RunConfig, TrainingOptions
@@ -173,7 +172,7 @@ class LabelTask(WindowTask):
             if network.training
             else batch.x
         )
-        with autocast(self.setting.runtime, self.device), routed(self.device):
+        with autocast(self.setting.runtime, self.device):
             outputs = network(x)
         counts = self.loss_counts(batch)
         return {
@@ -236,7 +235,7 @@ def predict(
     parts = []
     for start in range(0, len(rows), PREDICTED):
         x = torch.from_numpy(data.windows[rows[start : start + PREDICTED]]).to(setting.device)
-        with autocast(setting.runtime, setting.device), routed(setting.device):
+        with autocast(setting.runtime, setting.device):
             parts.append([output.double().cpu() for output in model(x)])
     made = []
     for target, scale, outputs in zip(
@@ -321,7 +320,7 @@ class PretrainingTask(WindowTask):
             torch.rand(len(x), self.pretrainer.encoder.tokens, generator=random).to(x)
             < self.config.mask_share
         )
-        with autocast(self.setting.runtime, self.device), routed(self.device):
+        with autocast(self.setting.runtime, self.device):
             error, vectors = network(x, mask)
         pairs = contrast(vectors.float(), self.config.temperature)
         return {

@@ -13,7 +13,7 @@ import torch
 
 from aam.cli.main import main
 from aam.commands import doctor
-from aam.commands.doctor import TESTED, Finding, collect_findings
+from aam.commands.doctor import TESTED, collect_findings
 from aam.device.platform import Platform, platform_of, read_facts
 from examples.runs import run_ranks
 
@@ -30,35 +30,12 @@ def platform(facts) -> Platform:
 
 
 def report(**changes: Any) -> dict[str, Any]:
-    healthy = {
-        "attention": {"results": {}, "chosen": {}},
-        "operations": {},
-        "cpu_operations": (),
-        "compile": {},
-    }
+    healthy = {"attention": {"results": {}, "chosen": {}}, "compile": {}}
     return {**healthy, "unseen": False, "first_tensor": "", "memory": {}, **changes}
 
 
 def test_a_healthy_machine_has_no_findings(platform, facts):
     assert collect_findings(platform, facts, report()) == []
-
-
-def test_an_operation_that_is_wrong_names_the_rule_that_routes_it(platform, facts):
-    operations = {
-        "fft": {"wrong": True, "message": "off by 1"},
-        "gelu": {"wrong": False, "message": "off by 0"},
-    }
-    (finding,) = collect_findings(platform, facts, report(operations=operations))
-    assert finding == Finding("wrong", "operation fft: off by 1", "AAM_ROUTE=fft=cpu")
-    (finding,) = collect_findings(
-        platform, facts, report(operations=operations, cpu_operations=("fft",))
-    )
-    assert finding == Finding("wrong", "operation fft: off by 1", "aam runs it on the CPU")
-    operations["fft"]["wrong"] = False
-    (finding,) = collect_findings(
-        platform, facts, report(operations=operations, cpu_operations=("fft",))
-    )
-    assert finding == Finding("note", "operation fft runs on the CPU", "AAM_ROUTE=fft=device")
 
 
 def test_attention_compilers_and_devices_that_fail_are_findings(platform, facts):

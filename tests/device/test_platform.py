@@ -29,32 +29,32 @@ from aam.errors import InputError
 from tests.refusals import refusal
 
 PLATFORMS = Path(__file__).parents[1] / "golden" / "platforms"
-# Vendor, architecture, unified, bf16, share of memory, on the CPU; attention in float32 and bf16,
+# Vendor, architecture, unified, bf16, share of memory; attention in float32 and bf16,
 # masked and not.
 DECISIONS = {
     "gfx942-torch2.5-rocm6.2": (
-        ("AMD", "gfx942", True, True, 0.8, ()),
+        ("AMD", "gfx942", True, True, 0.8),
         ("math", "mem_efficient", "math", "flash"),
         {"CUDA_VISIBLE_DEVICES": None, "HSA_OVERRIDE_GFX_VERSION": None}
         | {"PYTORCH_HIP_ALLOC_CONF": "max_split_size_mb:512"},
     ),
     "gfx942-torch2.7-rocm6.3": (
-        ("AMD", "gfx942", True, True, 0.8, ()),
+        ("AMD", "gfx942", True, True, 0.8),
         ("mem_efficient", "mem_efficient", "mem_efficient", "flash"),
         {"CUDA_VISIBLE_DEVICES": None},
     ),
     "gfx1100-torch2.7-rocm6.3": (
-        ("AMD", "gfx1100", False, True, None, ()),
+        ("AMD", "gfx1100", False, True, None),
         ("math", "math", "math", "math"),
         {},
     ),
     "gfx1010-torch2.7-rocm6.3": (
-        ("AMD", "gfx1010", False, False, None, ("fft",)),
+        ("AMD", "gfx1010", False, False, None),
         ("math", "math", "math", "math"),
         {"TORCH_BLAS_PREFER_HIPBLASLT": "0"},
     ),
     "sm_90-torch2.11-cuda13.0": (
-        ("NVIDIA", "sm_90", False, True, None, ()),
+        ("NVIDIA", "sm_90", False, True, None),
         ("mem_efficient", "mem_efficient", "mem_efficient", "mem_efficient"),
         {},
     ),
@@ -79,7 +79,6 @@ def test_decisions_for_recorded_machines(name):
         platform.unified,
         platform.bf16,
         platform.memory_share,
-        platform.cpu_operations,
     )
     assert platform.versions["torch"] == facts["torch"]["torch"]
     chosen = choose_backends(facts["gates"], "auto", True)

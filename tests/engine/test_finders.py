@@ -1,26 +1,17 @@
-"""Finders: the largest batch of a simulated memory, the learning-rate range test, and steps that
-leave no trace.
-"""
+"""The largest batch of a simulated memory, and steps that leave no trace."""
 
 from __future__ import annotations
 
 import copy
 import itertools
-import math
 
 import pytest
 import torch
 
 from aam.device.rng import random_state
 from aam.engine import finders
-from aam.engine.finders import (
-    StepRunner,
-    largest_batch,
-    learning_rate_curve,
-    suggested_learning_rate,
-)
+from aam.engine.finders import StepRunner, largest_batch
 from aam.engine.optimizer import make_optimizer
-from aam.engine.task import Terms
 from tests.engine.conftest import Doubling, options, same
 
 CPU = torch.device("cpu")
@@ -115,40 +106,3 @@ def test_a_device_that_is_full_ends_the_growth_and_other_errors_pass(runner):
     assert max(largest_batch(runner, full, 10**15, 36)) == 5
     with pytest.raises(ZeroDivisionError):
         largest_batch(runner, lambda size: 1 // 0, 10**15, 36)
-
-
-# --- the learning rate -------------------------------------------------------------------------
-
-
-def test_the_range_test_tries_rates_from_too_small_to_too_large(runner):
-    before = snapshot(runner)
-    curve = learning_rate_curve(runner, batches(runner.task), 30)
-    rates = [rate for rate, _ in curve]
-    assert rates == sorted(rates)
-    assert rates[0] == pytest.approx(1e-6)
-    assert all(math.isfinite(loss) for _, loss in curve)
-    assert curve[0][1] > min(loss for _, loss in curve)
-    assert same(before, snapshot(runner))
-
-
-def test_the_range_test_ends_where_the_loss_diverges():
-    class Diverging(Doubling):
-        def losses(self, network: torch.nn.Module, batch: torch.Tensor) -> Terms:
-            ((total, count),) = super().losses(network, batch).values()
-            return {"error": (total * 1e6 ** (self.steps // 10), count)}
-
-        def prepare(self, batch: torch.Tensor, number: int) -> torch.Tensor:
-            self.steps = number
-            return batch
-
-    task = Diverging()
-    curve = learning_rate_curve(
-        StepRunner(task, make_optimizer(task.model, options())), batches(task), 30
-    )
-    assert len(curve) == 10
-
-
-def test_the_suggested_rate_is_a_third_of_the_best():
-    assert suggested_learning_rate([(1e-3, 2.0), (1e-2, 1.0), (1e-1, 3.0)]) == pytest.approx(
-        1e-2 / 3
-    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import shutil
 import signal
@@ -12,6 +14,7 @@ import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,10 +23,12 @@ import torch
 from aam.cli.main import main
 from aam.config import read_config
 from aam.data.splits import Split
-from aam.device.platform import RouteToCpu
 from aam.engine.checkpoint import find_checkpoints, load
+from aam.engine.finders import StepRunner
+from aam.engine.optimizer import make_optimizer
 from aam.errors import InputError
 from aam.io.metadata import Metadata
+from examples.eeg import routing
 from examples.eeg.__main__ import PROGRAM
 from examples.eeg.baselines import baseline_predictions
 from examples.eeg.challenge import challenge_problems, challenge_text, read_rows
@@ -45,6 +50,7 @@ from examples.eeg.network import (
     contrast,
     spectral_power,
 )
+from examples.eeg.rates import learning_rate_curve, suggested_learning_rate
 from examples.eeg.recordings import (
     Recordings,
     Target,
@@ -55,6 +61,7 @@ from examples.eeg.recordings import (
     read_recordings,
 )
 from examples.eeg.task import by_subject, scores, unfreeze
+from tests.engine.conftest import Doubling, options, same
 
 ROOT = Path(__file__).parents[2]
 
@@ -239,23 +246,97 @@ def test_bands_are_in_true_hertz():
     assert not band_matrix(((60.0, 70.0),), 200, 100.0).any()
 
 
-def test_a_gradient_passes_through_a_routed_transform():
-    x = torch.randn(2, 16, generator=torch.Generator().manual_seed(0)).double().requires_grad_()
-    with RouteToCpu(["fft"]):
-        assert torch.autograd.gradcheck(spectral_power, (x,))
+# --- the place of the transform -----------------------------------------------------------------
 
 
-@pytest.mark.gpu
-def test_a_gradient_passes_through_a_transform_on_another_device():
-    x = (
-        torch.randn(2, 16, generator=torch.Generator().manual_seed(0))
-        .double()
-        .cuda()
-        .requires_grad_()
-    )
-    with RouteToCpu(["fft"]):
-        assert spectral_power(x).device.type == "cuda"
-        assert torch.autograd.gradcheck(spectral_power, (x,))
+@pytest.fixture
+def route(monkeypatch):
+    monkeypatch.delenv(routing.ROUTE, raising=False)
+    routing.fft_runs_on_cpu.cache_clear()
+    yield monkeypatch
+    routing.fft_runs_on_cpu.cache_clear()
+
+
+CUDA = torch.device("cuda")
+
+
+def test_the_transform_goes_to_the_cpu_by_rule_by_chip_or_after_a_failed_probe(route, tmp_path):
+    route.setenv("AAM_CACHE", str(tmp_path))
+    route.setattr(routing, "device_name", lambda device: "a GPU")
+    chip, failure = SimpleNamespace(architecture="gfx942"), ""
+    route.setattr(routing, "platform_here", lambda device: chip)
+    route.setattr(routing, "first_tensor", lambda *_: failure)
+    assert not routing.fft_runs_on_cpu(torch.device("cpu"))
+    assert not routing.fft_runs_on_cpu(CUDA)
+    failure = "took longer than 60 s"
+    routing.fft_runs_on_cpu.cache_clear()
+    assert not routing.fft_runs_on_cpu(CUDA), "the verdict of this machine is kept"
+    route.setenv("AAM_CACHE", str(tmp_path / "another"))
+    routing.fft_runs_on_cpu.cache_clear()
+    assert routing.fft_runs_on_cpu(CUDA)
+    chip.architecture, failure = "gfx1010", ""
+    routing.fft_runs_on_cpu.cache_clear()
+    assert routing.fft_runs_on_cpu(CUDA)
+    for rule, expected in (("fft=device", False), ("fft=cpu", True)):
+        route.setenv(routing.ROUTE, rule)
+        routing.fft_runs_on_cpu.cache_clear()
+        assert routing.fft_runs_on_cpu(CUDA) is expected
+    route.setenv(routing.ROUTE, "fft=gpu")
+    routing.fft_runs_on_cpu.cache_clear()
+    with pytest.raises(InputError, match="'fft=gpu', expected fft=cpu or fft=device"):
+        routing.fft_runs_on_cpu(CUDA)
+
+
+def test_the_probe_runs_in_a_child_process():
+    assert routing.first_tensor("cpu", routing.PROBE) == ""
+    assert "nonsense" in routing.first_tensor("nonsense", routing.PROBE)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_gradient_passes_through_a_routed_transform(route, device):
+    route.setenv(routing.ROUTE, "fft=cpu")
+    x = torch.randn(2, 16, generator=torch.Generator().manual_seed(0)).double().to(device)
+    assert spectral_power(x).device == x.device
+    assert torch.autograd.gradcheck(spectral_power, (x.requires_grad_(),))
+
+
+# --- the learning-rate range test ---------------------------------------------------------------
+
+
+class Diverging(Doubling):
+    """A loss that grows a millionfold every ten steps."""
+
+    steps = 0
+
+    def prepare(self, batch, number):
+        self.steps = number
+        return batch
+
+    def losses(self, network, batch):
+        ((total, count),) = super().losses(network, batch).values()
+        return {"error": (total * 1e6 ** (self.steps // 10), count)}
+
+
+@pytest.mark.parametrize("kind", [Doubling, Diverging])
+def test_the_range_test_tries_rates_up_to_those_that_diverge(kind):
+    task = kind()
+    runner = StepRunner(task, make_optimizer(task.model, options()))
+    batches = (batch for epoch in itertools.count() for (batch,) in task.batches(epoch, 0))
+    before = {name: value.clone() for name, value in task.model.state_dict().items()}
+    curve = learning_rate_curve(runner, batches, 30)
+    rates = [rate for rate, _ in curve]
+    assert rates == sorted(rates)
+    assert rates[0] == pytest.approx(1e-6)
+    assert all(math.isfinite(loss) for _, loss in curve)
+    assert same(before, task.model.state_dict())
+    assert (len(curve) == 10) == (kind is Diverging)
+    if kind is Doubling:
+        assert curve[0][1] > min(loss for _, loss in curve)
+    tried = [(1e-3, 2.0), (1e-2, 1.0), (1e-1, 3.0)]
+    assert suggested_learning_rate(tried) == pytest.approx(1e-2 / 3)
+
+
+# --- networks to compare with -------------------------------------------------------------------
 
 
 def test_eegnet_is_that_of_braindecode():
