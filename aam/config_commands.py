@@ -387,31 +387,6 @@ def _is_share(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class SimulateConfig(OutputConfig):
-    """A synthetic study"""
-
-    output_dir: Path = option(
-        Path("study"),
-        "Folder to write: table.biom, tree.nwk, metadata.tsv, traits.tsv, truth.json.",
-    )
-    samples: int = option(300, "Number of samples.")
-    asvs: int | None = option(
-        None, "Number of ASVs; unset: 1,000 at 300 samples, growing with their root."
-    )
-    subjects: int | None = option(None, "Number of subjects; unset: one for five samples.")
-    length: int = option(150, "Nucleotides of each ASV.")
-    depth: int = option(8_000, "Median reads of a sample.")
-    asv_turnover: float = option(
-        0.0,
-        "Share of the ASVs that occur in one fold only, so that held-out samples hold relatives "
-        "instead.",
-    )
-    seed: int = option(
-        0, "Seed of everything that is drawn.", ge=0, le=2**32 - 1, aliases=("--random-seed",)
-    )
-
-
-@dataclass(frozen=True)
 class DoctorConfig(DeviceConfig, ObservedConfig):
     """Is this machine right and fast, and what mends it? Exit status 1 where something is wrong."""
 

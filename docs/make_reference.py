@@ -13,7 +13,7 @@ from typing import Any
 
 import aam
 from aam.cli.command_line import METAVARS
-from aam.cli.main import COMMAND_ALIASES, COMMANDS
+from aam.cli.main import COMMANDS
 from aam.options import Option, options_of, without_none
 
 MADE = "<!-- Made from the code by docs/make_reference.py; changes here are lost. -->\n"
@@ -53,11 +53,9 @@ def options_page() -> str:
         "`run.json` of a run; the command line wins). Options marked *rare* are shown by "
         "`--help-all` only.\n"
     )
-    aliases = {name: alias for alias, name in COMMAND_ALIASES.items()}
     for name, command in COMMANDS.items():
         config = command.default()
-        also = f" Also called `aam {aliases[name]}`." if name in aliases else ""
-        parts.append(f"## aam {name}\n\n{_cell(str(type(config).__doc__).rstrip('.'))}.{also}\n")
+        parts.append(f"## aam {name}\n\n{_cell(str(type(config).__doc__).rstrip('.'))}.\n")
         parts.append("| option | takes | default | meaning |\n|---|---|---|---|")
         for option in options_of(config):
             about = option.about

@@ -43,7 +43,7 @@ module load singularitypro/4.1.3 || fail 1 'module load singularitypro/4.1.3'
 { mkdir -p "$RESULTS" "$WORK" && cd "$WORK"; } || fail 1 "cannot make $RESULTS and $WORK"
 in_image "${aam[@]}" doctor --output "$RESULTS/doctor.json" || fail 1 "doctor: see above"
 in_image "${aam[@]}" bench --output "$RESULTS/bench.json" || fail 1 "bench: see above"
-in_image "${aam[@]}" simulate --output-dir study --samples 300 || fail 1 "simulate: see above"
+in_image python -m aam.data.simulate study --samples 300 || fail 1 "simulate: see above"
 pretrain=("${aam[@]}" pretrain --table study/table.biom --tree study/tree.nwk --epochs 2 --output-dir)
 in_image "${pretrain[@]}" warm-up || fail 1 "pretrain: see above"   # compiles and tunes the kernels
 for what in step memory; do

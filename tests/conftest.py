@@ -165,17 +165,11 @@ def model_of() -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def simulate_study(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Makes a folder with a simulated study, alone in a folder of its own."""
-    from aam.config_commands import SimulateConfig
     from aam.data.simulate import simulate
 
     def make(name: str = "study", **sizes: int) -> Path:
         folder = tmp_path_factory.mktemp("simulated") / name
-        simulate(
-            SimulateConfig(
-                output_dir=folder,
-                **{"samples": 60, "asvs": 80, "length": 50, "depth": 1500, **sizes},
-            )
-        )
+        simulate(folder, **{"samples": 60, "asvs": 80, "length": 50, "depth": 1500, **sizes})
         return folder
 
     return make

@@ -70,7 +70,7 @@ def test_an_output_that_a_file_system_refuses_is_bad_input_and_a_broken_disk_a_f
 )
 def test_a_folder_of_the_system_takes_no_output(capsys):
     assert (
-        aam.cli.main.main(["simulate", "--samples", "20", "--output-dir", "/sys/kernel/aam"])
+        aam.cli.main.main(["doctor", "--no-compile-model", "--output", "/sys/kernel/aam"])
         == errors.BAD_INPUT
     )
     assert "an output where you may write" in capsys.readouterr().err

@@ -75,11 +75,6 @@ class Program(NamedTuple):
 
 
 COMMANDS = {
-    "simulate": Command(
-        "SimulateConfig",
-        "commands.simulate:simulate_study",
-        "write a synthetic study with known signal",
-    ),
     "unifrac": Command(
         "UnifracConfig", "api.unifrac:write_unifrac", "UniFrac matrix or Faith PD of a table"
     ),
@@ -240,10 +235,9 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
 
 def removed(kind: str, name: str) -> str:
     """Return what to use instead of a removed command or option, empty if it was not removed."""
-    from aam.options import tomllib
+    from aam.options import read_toml
 
-    text = (Path(__file__).parents[1] / "removed.toml").read_text(encoding="utf-8")
-    return str(tomllib.loads(text)[kind].get(name, ""))
+    return str(read_toml(Path(__file__).parents[1] / "removed.toml")[kind].get(name, ""))
 
 
 def programs_folder() -> Path:

@@ -26,7 +26,7 @@ from rich.table import Table
 
 import aam
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig, UnifracMetric
-from aam.config_commands import BenchConfig, SimulateConfig
+from aam.config_commands import BenchConfig
 from aam.data.region import RegionProfile
 from aam.data.simulate import simulate
 from aam.data.study import load_study
@@ -63,7 +63,7 @@ NUCLEOTIDE = ModelConfig(
 )
 
 # About as large, as sparse and as deep as a batch of `oral-age`.
-SIMULATED = SimulateConfig(samples=640, asvs=3000, length=100, depth=1500)
+SIMULATED = {"samples": 640, "asvs": 3000, "length": 100, "depth": 1500}
 
 
 def time_training(
@@ -230,7 +230,7 @@ def _inputs(config: BenchConfig) -> Iterator[tuple[Path, Path | None]]:
         )
         with tempfile.TemporaryDirectory() as temporary:
             study = Path(temporary) / "study"
-            simulate(replace(SIMULATED, output_dir=study))
+            simulate(study, **SIMULATED)
             yield study / "table.biom", study / "tree.nwk"
 
 

@@ -120,8 +120,9 @@ def check_training() -> dict[str, object]:
     """Simulate a study and train on it on the CPU; every loss must be finite."""
     with tempfile.TemporaryDirectory() as folder:
         study = Path(folder) / "study"
-        simulate = ["simulate", "--output-dir", str(study), "--samples", "24"]
+        simulate = ["aam.data.simulate", str(study), "--samples", "24"]
         pretrain = [
+            "aam",
             "pretrain",
             "--table",
             str(study / "table.biom"),
@@ -132,7 +133,7 @@ def check_training() -> dict[str, object]:
         pretrain += ["--embedding-dim", "32", "--batch-size", "8"]
         for command in (simulate, pretrain):
             done = subprocess.run(
-                [sys.executable, "-m", "aam", *command], cwd=folder, capture_output=True, text=True
+                [sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True
             )
             assert done.returncode == 0, done.stdout + done.stderr
         rows = [

@@ -26,7 +26,7 @@ aam() { "$PYTHON" "$AAM/containers/run" {{ ENTER }} "$IMAGE" {{ PROGRAM }} "$@";
 run_part tests "$PYTHON" "$AAM/containers/test" rocm --image "$IMAGE"
 cp -r "$AAM/results/rocm/." "$RESULTS/"
 run_part doctor aam doctor --output doctor.json
-run_part study aam simulate --output-dir study --samples 300
+run_part study python -m aam.data.simulate study --samples 300
 run_part pretrain aam pretrain --table study/table.biom --tree study/tree.nwk --epochs 3 --output-dir pre
 run_part profile aam profile step --table study/table.biom --tree study/tree.nwk --output-dir profile
 run_part bench aam bench --output bench.json

@@ -469,7 +469,6 @@ def test_memory_of_every_other_command(study, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     inputs = ["--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk")]
     runs = {
-        "made": ["simulate", "--output-dir", "made", "--samples=20"],
         "matrix.memory": ["unifrac", *inputs, "--output", "matrix.npy"],
         "bench.memory": [
             "bench",

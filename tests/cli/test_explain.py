@@ -12,6 +12,7 @@ import pytest
 
 from aam.cli.main import main
 from aam.data.splits import read_split
+from aam.data.table import read_table
 
 pytestmark = pytest.mark.slow
 
@@ -44,8 +45,7 @@ def run(study: Path) -> Path:
 @pytest.fixture(scope="module")
 def taxonomy(study: Path) -> Path:
     path = study.parent / "taxonomy.tsv"
-    with (study / "traits.tsv").open() as file:
-        names = [row["feature-id"] for row in csv.DictReader(file, dialect="excel-tab")]
+    names = read_table(study / "table.biom").sequences
     lines = [
         f"{name}\tk__B; p__P{number % 3}; g__G{number % 7}" for number, name in enumerate(names[1:])
     ]

@@ -11,7 +11,7 @@ import pytest
 from aam.cli.command_line import _take_config, parse
 from aam.cli.main import main
 from aam.config import DataConfig, FineTuneConfig, PretrainConfig, TargetConfig, TuneConfig
-from aam.config_commands import EmbedConfig, ExportConfig, SimulateConfig, UnifracConfig
+from aam.config_commands import EmbedConfig, ExportConfig, UnifracConfig
 from aam.engine.options import RunConfig
 from aam.errors import InputError
 from aam.options import options_of, to_dict
@@ -58,11 +58,7 @@ def test_help_shows_the_usual_options_and_help_all_every_one(capsys, command, de
 
 
 def test_without_words_the_defaults_hold():
-    for command, default in (
-        ("train", FineTuneConfig()),
-        ("unifrac", UnifracConfig()),
-        ("simulate", SimulateConfig()),
-    ):
+    for command, default in (("train", FineTuneConfig()), ("unifrac", UnifracConfig())):
         assert parse(command, default, []) == default
 
 

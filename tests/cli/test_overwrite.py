@@ -110,7 +110,6 @@ def test_a_run_is_no_earlier_result_of_other_commands(study, run, capsys):
         f"evaluate {applied} --metadata {study}/metadata.tsv",
         f"embed {applied}",
         f"explain {applied}",
-        "simulate --samples 20 --asvs 60 --length 50 --depth 900",
         f"profile --table {study}/table.biom",
         f"pretrain --table {study}/table.biom --tree {study}/tree.nwk --rarefy-depth 200 "
         "--epochs 1",
@@ -134,7 +133,6 @@ def test_what_is_applied_or_evaluated_lists_its_results_and_replaces_them(
         "evaluate": f"evaluate {applied} --metadata {study}/metadata.tsv",
         "embed": f"embed {applied}",
         "explain": f"explain {applied} --prediction-passes 1",
-        "simulate": "simulate --samples 20 --asvs 60 --length 50 --depth 900",
     }
     for name, words in commands.items():
         folder = tmp_path / name

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from aam.cli.main import main
+from aam.data.simulate import simulate
 from aam.data.table import make_table, read_table, write_biom
 
 pytestmark = pytest.mark.slow
@@ -33,11 +34,7 @@ def held_out_r2(table: Path, metadata: Path, folder: Path) -> float:
 
 def test_permuted_sequences_cost_what_relatives_would_tell(tmp_path: Path):
     study = tmp_path / "study"
-    words = (
-        f"simulate --output-dir {study} --samples 150 --asvs 600 --length 100 --depth 3000 "
-        "--asv-turnover 1"
-    )
-    assert main(words.split()) == 0
+    simulate(study, samples=150, asvs=600, length=100, depth=3000, turnover=1)
     table = read_table(study / "table.biom")
     sequences = np.random.default_rng(0).permutation(np.array(table.sequences)).tolist()
     write_biom(

@@ -37,8 +37,7 @@ HELD_OUT = ["--split-column", "fold", "--test-fold", "0", "--group-column", "sub
 # A small simulated study from pretraining to predictions, on one thread.
 DEMO = [
     [
-        "simulate",
-        "--output-dir",
+        "aam.data.simulate",
         "study",
         "--samples",
         "60",
@@ -166,8 +165,9 @@ def demo(shell, folder: Path, *before: object) -> dict[str, bytes]:
     folder.mkdir()
     for words in DEMO:
         encoder = ["--pretrained-encoder", "pre/model"] if words[0] == "train" else []
-        threads = ["--threads", "1"] if words[0] != "simulate" else []
-        shell(*before, "-m", "aam", *words, *encoder, *threads, cwd=folder)
+        if words[0] != "aam.data.simulate":
+            words = ["aam", *words, *encoder, "--threads", "1"]
+        shell(*before, "-m", *words, cwd=folder)
     results = [*folder.glob("*/model/*.safetensors"), folder / "predictions.tsv"]
     assert len(results) >= 3
     return {str(path.relative_to(folder)): path.read_bytes() for path in results}

@@ -22,6 +22,7 @@ from pathlib import Path
 import h5py
 import pytest
 
+from aam.data.simulate import simulate
 from tests.cluster.conftest import HERE, ROOT, environment
 
 pytestmark = pytest.mark.cluster
@@ -194,18 +195,7 @@ def site(workshop: Path, once: Callable) -> Iterator[Site]:
     try:
         cluster.start()
         simulated = Site(cluster, workshop / "site")
-        words = [
-            "simulate",
-            "--output-dir",
-            simulated.study,
-            "--samples",
-            "60",
-            "--asvs",
-            "120",
-            "--length",
-            "60",
-        ]
-        aam(*words, "--depth", "2000", cwd=workshop)
+        simulate(Path(simulated.study), samples=60, asvs=120, length=60, depth=2000)
         yield simulated
     finally:
         cluster.stop()
@@ -633,18 +623,7 @@ def test_folds_as_an_array_and_what_depends_on_them(site):
 def test_parts_of_a_matrix_on_two_nodes_are_that_of_one_process(site):
     """1,100 samples are six tiles, of which each part computes three."""
     study = site.folder / "many"
-    aam(
-        "simulate",
-        "--output-dir",
-        study,
-        "--samples",
-        "1100",
-        "--asvs",
-        "150",
-        "--depth",
-        "500",
-        cwd=site.folder,
-    )
+    simulate(study, samples=1100, asvs=150, depth=500)
     words = [
         "--tree",
         "tree.nwk",

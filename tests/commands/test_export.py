@@ -176,18 +176,11 @@ def learners(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ASVs and covariates.
     """
     from aam.cli.main import main
+    from aam.data.simulate import simulate
 
     folder = tmp_path_factory.mktemp("learners")
     study = folder / "study"
-    assert (
-        main(
-            (
-                f"simulate --output-dir {study} --samples 60 --asvs 80 --length 60 --depth 600 "
-                "--seed 0"
-            ).split()
-        )
-        == 0
-    )
+    simulate(study, samples=60, asvs=80, length=60, depth=600)
     files = ["--table", str(study / "table.biom"), "--metadata", str(study / "metadata.tsv")]
     columns = (
         "--metadata-column ph biome null --categorical-columns batch --rarefy-depth 300 "

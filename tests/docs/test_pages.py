@@ -54,6 +54,7 @@ def run_page(page: Path, folder: Path, program: str = SHIM) -> str:
     """
     programs = folder / "bin"
     write_program(programs / "aam", program)
+    write_program(programs / "python", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
     for study in ("docs/tutorial/qiime2-crc", "examples/infant-age"):
         shutil.copytree(ROOT / study, folder / study)
     path = os.pathsep.join((str(programs), os.environ["PATH"]))

@@ -11,8 +11,8 @@ import pytest
 import torch
 from skbio import TreeNode
 
-from aam.cli.main import main
 from aam.config import DataConfig
+from aam.data.simulate import simulate
 from aam.data.study import load_study
 from aam.data.table import read_table
 from aam.errors import FINISHED
@@ -58,8 +58,7 @@ def test_an_asv_of_one_sample_is_not_prevalent(tmp_path):
 @pytest.mark.slow
 def test_the_recipe_makes_an_encoder_that_ships(tmp_path, monkeypatch):
     data, output, shipped = tmp_path / "data", tmp_path / "output", tmp_path / "shipped"
-    words = ["simulate", "--samples", "40", "--asvs", "150", "--output-dir", str(data / "first")]
-    assert main(words) == FINISHED
+    simulate(data / "first", samples=40, asvs=150)
     # Two studies of one region.
     shutil.copytree(data / "first", data / "second")
     monkeypatch.setattr(

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from aam.config import DataConfig
-from aam.config_commands import SimulateConfig
 from aam.data.simulate import simulate
 from aam.data.splits import kfold
 from aam.data.study import load_study
@@ -34,7 +33,7 @@ CAUSAL, FOLDS, PASSES, TARGET = 20, 5, 2, "y"
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     folder = tmp_path_factory.mktemp("causal") / "study"
-    simulate(SimulateConfig(output_dir=folder, samples=400, asvs=1000, length=100, seed=1))
+    simulate(folder, samples=400, asvs=1000, length=100, seed=1)
     made = load_study(DataConfig(table=Path(folder) / "table.biom"), None, 0)
     return dataclasses.replace(made, metadata=read_metadata(Path(folder) / "metadata.tsv"))
 

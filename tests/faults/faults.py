@@ -100,16 +100,6 @@ def outputs(folder: Path) -> dict[str, list[str]]:
     unifrac = f"unifrac --table {study}/table.biom --tree {study}/tree.nwk --threads 1 --output"
     applied = f"--model {model} --table {study}/table.biom --threads 1"
     return {
-        "simulated": [
-            "simulate",
-            "--samples",
-            "20",
-            "--depth",
-            "300",
-            "--asvs",
-            "60",
-            "--output-dir",
-        ],
         **{f"d{suffix}": unifrac.split() for suffix in (".npy", ".h5", ".tsv", ".qza")},
         "faith.qza": f"{unifrac.replace('unifrac --', 'unifrac --unifrac-metric faith_pd --')}".split(),
         "predictions.tsv": f"predict {applied} --output".split(),
@@ -175,12 +165,11 @@ def run(folder: Path, every: int) -> bool:
     sys.path.insert(0, str(HERE.parents[1]))
     import torch
 
-    from aam.config_commands import SimulateConfig
     from aam.data.simulate import simulate
     from tests.faults.kills import commands
 
     torch.set_num_threads(1)
-    simulate(SimulateConfig(output_dir=folder / "study", samples=60, depth=1_000))
+    simulate(folder / "study", samples=60, depth=1_000)
     results = [
         check(name, words, folder, faults, every) for name, words in commands(folder, 2).items()
     ]

@@ -26,7 +26,6 @@ import torch
 
 import aam.api.training  # noqa: F401
 from aam.cli.main import main
-from aam.config_commands import SimulateConfig
 from aam.data.simulate import simulate
 
 SMALL = (
@@ -175,7 +174,7 @@ def run(folder: Path, kills: int, seed: int, names: Sequence[str]) -> bool:
     """The runs of these names, each killed `kills` times."""
     torch.set_num_threads(1)
     draw = random.Random(seed)
-    simulate(SimulateConfig(output_dir=folder / "study", samples=60, depth=1_000))
+    simulate(folder / "study", samples=60, depth=1_000)
     runs = all_commands(folder, 7)
     results = {name: check(name, runs[name], folder, kills, draw) for name in names}
     print(json.dumps(results))

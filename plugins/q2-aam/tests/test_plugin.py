@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from aam.cli.main import main
+from aam.data.simulate import simulate
 
 qiime2 = pytest.importorskip(
     "qiime2", reason="qiime2 is not installed: it is no package of the Python index"
@@ -54,12 +55,7 @@ def actions() -> Any:
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("simulated") / "study"
-    assert (
-        main(
-            f"simulate --output-dir {folder} --samples 60 --asvs 80 --length 50 --depth 1500".split()
-        )
-        == 0
-    )
+    simulate(folder, samples=60, asvs=80, length=50, depth=1500)
     return folder
 
 
