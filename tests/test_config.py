@@ -394,7 +394,7 @@ def test_a_network_is_trained_where_an_option_asks_for_it():
         )
         assert asked.network_options == [spelled(name)]
         assert asked.default_members == ("deep", *learners)
-    for changed in ({"loss_type": "quantile"}, {"class_weights": ("balanced",)}):
+    for changed in ({"class_weights": ("balanced",)},):
         assert dataclasses.replace(config, targets=TargetConfig(**changed)).default_members == (
             "deep",
         )

@@ -83,7 +83,6 @@ def load_table(
         decimal=getattr(config, "decimal", "."),
         rarefy_depth=saved.depth,
         token_limit=saved.data.token_limit,
-        asv_sampling=saved.data.asv_sampling,
         metadata=metadata if required or optional else None,
         missing=config.missing if isinstance(config, PredictConfig) else "drop",
     )

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from aam.api.apply import prepare_models
 from aam.api.embedding import Embedding, PlacedSamples, open_embedding, placed_samples
@@ -23,10 +22,8 @@ from aam.files.atomic import atomic_file
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.io.matrices import fill_tiles, write_distances, write_lines
 from aam.io.metadata import read_metadata
-from aam.model.heads import TaxaHead
 from aam.options import files_read, given, to_dict
 from aam.predict.network import SAMPLES_OF_PART
-from aam.predict.saved_model import SavedModel
 
 log = logging.getLogger("aam")
 
@@ -65,31 +62,6 @@ def _write_vectors(
         temporary.open("w", encoding="utf-8", newline="") as file,
     ):
         write_lines(file, header, ids, rows, ".6g")
-
-
-def _taxa(
-    saved: SavedModel, sequences: Iterable[str], parts: Iterable[torch.Tensor]
-) -> Iterator[list[str]]:
-    """Yield the header, then for each ASV its likeliest taxon at each rank and the probability,
-    from vectors [n, D].
-    """
-    head, further = saved.required_network.further["taxonomy"], saved.heads.further
-    if not isinstance(head, TaxaHead):
-        raise ValueError("the model has no head of taxa")
-    yield ["asv", *(name for rank in further.ranks for name in (rank, f"{rank}.probability"))]
-    remaining = iter(sequences)
-    for vectors in parts:
-        with torch.inference_mode():
-            best = [shares.max(dim=1) for shares in head.probabilities(vectors)]
-        by_rank = [
-            [
-                (names[place], f"{share:.4f}")
-                for share, place in zip(*map(torch.Tensor.tolist, each), strict=True)
-            ]
-            for names, each in zip(further.taxa, best, strict=True)
-        ]
-        for cells in zip(*by_rank, strict=True):
-            yield [next(remaining), *itertools.chain.from_iterable(cells)]
 
 
 def _placed_taxa(on_tree: PlacedSamples) -> Iterator[list[str]]:
@@ -200,10 +172,8 @@ def embed_table(config: EmbedConfig) -> None:
 
 
 def _write_all_vectors(folder: Path, embedding: Embedding, form: str) -> None:
-    """Write the vectors of samples and of ASVs, and the taxa of these where the model has some."""
+    """Write the vectors of samples and of ASVs."""
     table, asvs = embedding.study.table, embedding.asvs.vectors
     _write_vectors(folder, "samples", table.sample_ids, embedding.samples(), embedding.width, form)
     parts = (part.cpu().numpy() for part in asvs.split(SAMPLES_OF_PART))
     _write_vectors(folder, "asvs", table.sequences, parts, embedding.width, form)
-    if "taxonomy" in embedding.saved.required_network.further:
-        _write_taxa(folder, _taxa(embedding.saved, table.sequences, asvs.split(SAMPLES_OF_PART)))

@@ -20,8 +20,7 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.config import NO_TREE, DataConfig, FurtherTarget, Missing
-from aam.data.auxiliary_targets import Auxiliary, Taxa, read_lineages
+from aam.config import NO_TREE, DataConfig, Missing
 from aam.data.placement import Placement, ReferenceTree
 from aam.data.rarefaction import Labels as ClassLabels
 from aam.data.rarefaction import choose_depth
@@ -206,8 +205,6 @@ class Study:
     placement : Placement, optional
         Where the ASVs stand on a reference tree.
     metadata : Metadata, optional
-    auxiliary : Auxiliary
-        Auxiliary targets of pretraining.
     selection : Selection
         How its samples were selected.
     """
@@ -222,7 +219,6 @@ class Study:
     matrix: DistanceMatrix | None = None
     placement: Placement | None = None
     metadata: Metadata | None = None
-    auxiliary: Auxiliary = field(default_factory=Auxiliary)
     selection: Selection = field(default_factory=Selection)
 
     @functools.cached_property
@@ -280,36 +276,6 @@ class Study:
         """
         category, covariate = covariates.encode(metadata, self.table.sample_ids)
         return replace(self, labels=replace(self.labels, category=category, covariate=covariate))
-
-    def with_lineages(self) -> Study:
-        """Return the study with the lineages of its ASVs, where its taxonomy is a target.
-
-        Raises `InputError`: a file of ``--taxonomy`` cannot be read, or has a taxon for no ASV of
-        the study.
-        """
-        if "taxonomy" not in self.config.targets:
-            return self
-        lineages = read_lineages(self.config.taxonomy, self.table.feature_ids, self.table.sequences)
-        unknown = sum(not lineage for lineage in lineages)
-        if unknown:
-            log.info(
-                "--taxonomy: %d of %d ASVs have no taxon and are left out of this target",
-                unknown,
-                len(lineages),
-            )
-        return replace(self, auxiliary=replace(self.auxiliary, lineages=lineages))
-
-    def with_auxiliary_targets(
-        self, names: Sequence[FurtherTarget], train_ids: Sequence[str]
-    ) -> Study:
-        """Return a study whose batches carry the targets `names`, with the taxa of the training
-        samples as classes.
-        """
-        auxiliary = replace(self.auxiliary, names=tuple(names))
-        if "taxonomy" in names:
-            taxa = Taxa.fit(auxiliary.lineages, self.table.columns_of(self.rows(train_ids)))
-            auxiliary = replace(auxiliary, taxa=taxa)
-        return replace(self, auxiliary=auxiliary)
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:

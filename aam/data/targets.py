@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from aam.config import CovariateConfig, Loss, TargetConfig, Transform
+from aam.config import CovariateConfig, TargetConfig, Transform
 from aam.errors import InputError, Problems, shown
 from aam.io.metadata import Metadata, is_number
 from aam.options import pairs, typed
@@ -54,7 +54,7 @@ class TargetSpec:
     `labels` are the sorted classes as the metadata writes them; `scale` is that of the numbers (of
     log(1 + x) for ``log`` transforms), `categories` hold those of the values of column
     `normalize_by`, others use `scale`; `bounds` are the smallest and largest training number in own
-    units; `quantiles` what a ``quantile`` `loss` predicts beside the number, which is its median.
+    units.
     """
 
     name: str
@@ -65,14 +65,7 @@ class TargetSpec:
     normalize_by: str | None = None
     categories: dict[str, Scale] = field(default_factory=dict)
     bounds: tuple[float, float] | None = None
-    loss: str = "huber"
     quantiles: tuple[float, ...] = ()
-
-    def encoded(self, value: float) -> float:
-        """Return `value`, which is in own units, on the scale of all categories."""
-        return (
-            (math.log1p(value) if self.transform.startswith("log-") else value) - self.scale.center
-        ) / (self.scale.spread)
 
 
 @dataclass(frozen=True)
@@ -389,11 +382,7 @@ def _belongs_together(spec: TargetSpec) -> bool:
     if spec.kind == "class":
         return 1 < len(set(spec.labels)) == len(spec.labels)
     bounds, scales = spec.bounds or (), (spec.scale, *spec.categories.values())
-    numbers = [
-        *bounds,
-        *spec.quantiles,
-        *(number for scale in scales for number in (scale.center, scale.spread)),
-    ]
+    numbers = [*bounds, *(number for scale in scales for number in (scale.center, scale.spread))]
     return (
         len(bounds) == 2
         and all(scale.spread > 0 for scale in scales)
@@ -597,7 +586,6 @@ def fit_covariates(
 
 
 Weights = npt.NDArray[np.float32]
-LOSSES = get_args(Loss)
 
 
 @dataclass(frozen=True, eq=False)
@@ -680,50 +668,14 @@ def sample_weights(
     )
 
 
-def _with_losses(targets: Targets, config: TargetConfig) -> Targets:
-    """Return the targets, each numeric one with its own loss, and quantiles where the loss predicts
-    them.
-    """
-    names = [spec.name for spec in targets.numeric]
-    # As the predecessor did, a column may be called by its place.
-    losses = {
-        names[int(name)] if name.isdigit() and int(name) < len(names) else name: loss
-        for name, loss in pairs(config.loss_config, "--loss-config").items()
-    }
-    wrong = [
-        f"{name}={loss}" for name, loss in losses.items() if name not in names or loss not in LOSSES
-    ]
-    if wrong:
-        expected = f"numeric columns ({shown(names)}) and their losses ({shown(LOSSES)})"
-        raise InputError(f"--loss-config has {shown(wrong)}, expected {expected}")
-    specs = []
-    for spec in targets.specs:
-        loss = losses.get(spec.name, config.loss_type)
-        levels = config.quantiles if spec.kind == "numeric" and loss == "quantile" else ()
-        specs.append(dataclasses.replace(spec, loss=loss, quantiles=levels))
-    return Targets(tuple(specs))
-
-
-def _check_fit(targets: Targets, config: TargetConfig, activation: str) -> None:
+def _check_fit(targets: Targets, config: TargetConfig) -> None:
     """Refuse options of targets that do not go with what the columns hold."""
     problems = Problems()
-    width = len(targets.numeric) + sum(len(spec.labels) for spec in targets.classes)
-    if config.out_dim not in (None, width):
-        problems.add(
-            f"--out-dim is {config.out_dim}, expected {width} for these columns; leave it out, "
-            "it is derived"
-        )
     kinds = {"mae": targets.numeric, "r2": targets.numeric, "val_loss": targets.specs}
     if not kinds.get(config.best_metric, targets.classes):
         problems.add(
             f"--best-metric {config.best_metric} is no metric of these columns; choose another"
         )
-    for spec in targets.numeric:
-        if activation != "none" and spec.bounds is not None and spec.bounds[0] < 0:
-            problems.add(
-                f"--output-activation {activation} gives no numbers below 0, but {spec.name!r} "
-                "has some"
-            )
     problems.raise_if_any()
 
 
@@ -733,7 +685,6 @@ def fit_labels(
     train_ids: Sequence[str],
     targets: TargetConfig,
     covariates: CovariateConfig,
-    activation: str,
 ) -> tuple[Labels, Targets, Covariates]:
     """Return targets, covariates and weights of the samples `ids`, fitted on the samples
     `train_ids` alone.
@@ -748,8 +699,7 @@ def fit_labels(
         transform=targets.target_transform,
         normalize_by=targets.normalize_by,
     )
-    fitted = _with_losses(fitted, targets)
-    _check_fit(fitted, targets, activation)
+    _check_fit(fitted, targets)
     fitted_covariates = fit_covariates(metadata, covariates, train_ids)
     column = weight_column(targets, covariates)
     weight = np.ones(len(ids), np.float32)

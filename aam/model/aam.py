@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,16 +18,7 @@ from aam.data.placement import ReferenceTree
 from aam.device.shapes import Bool, Float, Int64, UInt8
 from aam.model.asv import AsvEncoder
 from aam.model.branches import BranchDistanceHead, BranchPresence
-from aam.model.heads import (
-    AuxiliaryHeads,
-    CovariateFusion,
-    DistanceHead,
-    DiversityHead,
-    Gather,
-    HeadConfig,
-    Readout,
-    TargetHead,
-)
+from aam.model.heads import CovariateFusion, DistanceHead, Gather, HeadConfig, Readout
 from aam.model.sample import SampleEncoder
 
 SIZE_GROUPS = 4
@@ -79,41 +70,30 @@ def _seen_into(kind: type[Any]) -> type[Any]:
 class Outputs:
     """Vectors and predictions of one batch; a head that the model lacks leaves None.
 
-    `samples` [B, D], `asvs` [U, D], `distance` [B, B], `faith_pd` [B], `nucleotides` [masked, 4]
-    (logits of A, C, G, T in the order of ``where.nonzero()``), `counts` [B, S] (log of relative
-    abundance), `target` [B, T] (transformed units), `quantiles` [B, Q, T], `labels` one [B,
-    classes] of logits for each class column; `read` [B, W] are the vectors that target heads read;
-    `compared` [B, C] those whose distances are predicted.
-    `spread` is the standard deviation of the distance, the unit of its loss; `auxiliary` are the
-    predictions of `AuxiliaryHeads` by name.
+    `samples` [B, D], `asvs` [U, D], `distance` [B, B], `nucleotides` [masked, 4] (logits of A, C,
+    G, T in the order of ``where.nonzero()``), `counts` [B, S] (log of relative abundance), `target`
+    [B, T] (transformed units), `labels` one [B, classes] of logits for each class column; `read`
+    [B, W] are the vectors that target heads read; `compared` [B, C] those whose distances are
+    predicted. `spread` is the standard deviation of the distance, the unit of its loss.
     """
 
     samples: Float[Tensor, "B D"]
     asvs: Float[Tensor, "U D"]
     distance: Float[Tensor, "B all_B"] | None = None
-    faith_pd: Float[Tensor, " B"] | None = None
     nucleotides: Float[Tensor, "masked 4"] | None = None
     counts: Float[Tensor, "B S"] | None = None
     read: Float[Tensor, "B W"] | None = None
     target: Float[Tensor, "B T"] | None = None
-    quantiles: Float[Tensor, "B Q T"] | None = None
     labels: tuple[Float[Tensor, "B _"], ...] = ()
     compared: Float[Tensor, "B C"] | None = None
     spread: float = 1.0
-    auxiliary: dict[str, Tensor] = field(default_factory=dict)
 
     def full(self) -> Outputs:
-        """Return the same in float32 where it was in half precision: losses compare it with
-        float32.
-        """
+        """Return the outputs in float32 where they were in half precision, as losses need them."""
         half = (torch.float16, torch.bfloat16)
         values = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         in_full = {name: value.float() for name, value in values.items() if value.dtype in half}
-        auxiliary = {
-            name: value.float() if value.dtype in half else value
-            for name, value in self.auxiliary.items()
-        }
-        return replace(self, auxiliary=auxiliary, **in_full)  # type: ignore[arg-type]
+        return replace(self, **in_full)  # type: ignore[arg-type]
 
 
 class Aam(nn.Module):
@@ -149,20 +129,13 @@ class Aam(nn.Module):
         head: type[DistanceHead | BranchDistanceHead] = (
             DistanceHead if reference is None else BranchDistanceHead
         )
-        self.distance = None if metric in (None, "faith_pd") else head(width, metric != "weighted")
-        self.faith_pd = DiversityHead(width, heads.scale) if metric == "faith_pd" else None
+        self.distance = None if metric is None else head(width, metric != "weighted")
         self.scale = heads.scale
         self.count = Readout(width, 1, start=TYPICAL_LOG_SHARE) if heads.counts else None
-        self.losses = heads.losses
         self.covariates = CovariateFusion(width, heads) if heads.levels or heads.numbers else None
         read = width if self.covariates is None else self.covariates.width
-        self.target = TargetHead(read, heads) if heads.n_targets else None
-        self.labels = nn.ModuleList(
-            Readout(read, n, shape=heads.regressor) for n in heads.n_classes
-        )
-        # Last, so that auxiliary targets change no random number of the others. Saved weights are
-        # called `further`.
-        self.further = AuxiliaryHeads(width, heads.further)
+        self.target = Readout(read, heads.n_targets) if heads.n_targets else None
+        self.labels = nn.ModuleList(Readout(read, n) for n in heads.n_classes)
         self.bound_memory(None, False)
         self.gather: Gather = _alone
 
@@ -243,19 +216,9 @@ class Aam(nn.Module):
         asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
         self.sample.standardize(asvs, batch.asv, batch.counts)
         self.read_presence_anew(batch)
-        if self.distance is not None or self.further.reads_samples:
+        if self.distance is not None:
             _, samples, present = self.encode_samples(asvs, batch)
-            if self.distance is not None:
-                self.distance.standardize(self.distance.vectors(samples, present), self.scale[0])
-            self.further.standardize(samples, self.further.keys())
-
-    @torch.no_grad()
-    def standardize_auxiliary(self, batch: Batch, names: Collection[str]) -> None:
-        """Scale the heads of auxiliary targets `names`, new beside vectors that are trained, on a
-        first batch.
-        """
-        asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
-        self.further.standardize(self.encode_samples(asvs, batch)[1], names)
+            self.distance.standardize(self.distance.vectors(samples, present), self.scale[0])
 
     @torch.no_grad()
     def read_presence_anew(self, batch: Batch) -> None:
@@ -273,7 +236,7 @@ class Aam(nn.Module):
         beforehand.
         """
         nucleotides = None
-        if masks is not None and asvs is None and not (self.reads_samples or self.further):
+        if masks is not None and asvs is None and not self.reads_samples:
             nucleotides = self._masked_bases(batch, masks)
             return Outputs(
                 nucleotides[:0], nucleotides[:0], nucleotides=nucleotides
@@ -291,39 +254,26 @@ class Aam(nn.Module):
         if self.distance is not None:
             compared = self.distance.vectors(samples, present)
             distance = self.distance(compared, self.gather(compared, batch.ranks.samples)())
-        read = samples if self.covariates is None else self.covariates(samples, batch, context)
-        target, quantiles = (
-            (None, None) if self.target is None else self.target.predict(read, batch.category)
-        )
+        read = samples if self.covariates is None else self.covariates(samples, batch)
         return Outputs(
             samples=samples,
             asvs=asvs,
             distance=distance,
-            faith_pd=None if self.faith_pd is None else self.faith_pd(samples),
             nucleotides=nucleotides,
             counts=None
             if self.count is None or hidden is None
             else logsigmoid(self.count(context).squeeze(-1)),
             read=read,
-            target=target,
-            quantiles=quantiles,
+            target=None if self.target is None else self.target(read),
             labels=tuple(head(read) for head in self.labels),
             compared=compared,
             spread=self.scale[1],
-            auxiliary=self.further(samples, asvs, batch, self.gather) if self.further else {},
         )
-
-    @property
-    def compares_samples(self) -> bool:
-        """Whether any head predicts distances between samples, or their Faith PD."""
-        return self.further.reads_samples or self.distance is not None or self.faith_pd is not None
 
     @property
     def reads_samples(self) -> bool:
         """Whether any head reads sample vectors."""
-        return self.further.reads_samples or any(
-            (self.distance, self.faith_pd, self.count, self.target, *self.labels)
-        )
+        return any((self.distance, self.count, self.target, *self.labels))
 
     def _masked_bases(self, batch: Batch, masks: Masks) -> Float[Tensor, "masked 4"]:
         """Return the predictions of masked bases, from the masked copies alone."""

@@ -351,16 +351,10 @@ def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]
 
     def input_and_targets(saved: SavedModel) -> tuple[object, ...]:
         targets = [(spec.name, spec.kind) for spec in saved.targets.specs]
-        return (
-            saved.depth,
-            saved.model.max_bp,
-            saved.data.token_limit,
-            saved.data.asv_sampling,
-            targets,
-        )
+        return (saved.depth, saved.model.max_bp, saved.data.token_limit, targets)
 
     first = input_and_targets(models[0])
-    names = ("--rarefy-depth", "--max-bp", "--token-limit", "--asv-sampling", "targets")
+    names = ("--rarefy-depth", "--max-bp", "--token-limit", "targets")
     for folder, saved in zip(folders, models, strict=True):
         values = zip(names, first, input_and_targets(saved), strict=True)
         if differing := [name for name, expected, value in values if expected != value]:

@@ -197,9 +197,8 @@ class TrainingReport:
         # Without a test side early stopping has seen what is held out, which cannot vouch for new
         # samples.
         if tested:
-            bounded = config.regressor.bounded_targets
             table, fitted = with_conformal_intervals(
-                table, study.metadata, columns, config.runtime.seed, bounded
+                table, study.metadata, columns, config.runtime.seed
             )
             intervals = {name: dataclasses.asdict(one) for name, one in fitted.items()}
             likeness = dataclasses.asdict(self._likeness()) if intervals else {}

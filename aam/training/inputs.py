@@ -14,23 +14,19 @@ import torch
 
 from aam.config import FineTuneConfig
 from aam.data.collate import Collation
-from aam.data.loader import Budget, Loader
-from aam.data.placement import read_reference
-from aam.data.rarefaction import choose_depth
-from aam.data.region import RegionProfile
+from aam.data.loader import Loader
 from aam.data.splits import Split, make_splits, split_columns
 from aam.data.study import Inputs, MetadataColumns, Study, make_study, read_inputs
 from aam.data.targets import Covariates, Targets, fit_labels, optional_columns
 from aam.device.distributed import SINGLE, World
 from aam.device.platform import prepare_device
-from aam.encoders import model_folder, shipped_encoders
+from aam.encoders import model_folder
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.predictions import name_problems
 from aam.files.atomic import MANIFEST
-from aam.files.tensors import read_arrays
 from aam.model.aam import Aam
 from aam.predict.network import AsvVectors, EncodedAsvs
-from aam.predict.saved_model import PROFILE, RETRAIN, SavedModel, load_model, samples_with_labels
+from aam.predict.saved_model import RETRAIN, SavedModel, load_model, samples_with_labels
 from aam.training.losses import class_weights
 
 log = logging.getLogger("aam")
@@ -42,12 +38,11 @@ SubsetRows = dict[str, npt.NDArray[np.int64]]
 DEFAULT_FOLDS, LEAST_GROUPS_FOR_FOLDS = 5, 10
 MOST_ROWS, MOST_CELLS, MOST_CLASSES = 1_500, 20_000_000, 100
 
-# The network that comes with aam, and the share of ASVs of its region from which pretraining starts
-# from it.
-SHIPPED, LEAST_FITTING = "16s-v4", 0.75
-
 # Share of the covariates that training hides, so that the category unknown is learned.
 HIDDEN_COVARIATES = 0.1
+
+# Share of the draws of pretraining that have fewer reads than the depth, down to a quarter.
+SHALLOW_DRAWS = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +54,6 @@ class Prepared:
     splits: tuple[Split, ...]
     device: torch.device
     world: World = SINGLE
-    budget: Budget | None = None
     encoded: EncodedAsvs = field(default_factory=EncodedAsvs)
 
     def frozen_asvs(self, network: Aam | None, study: Study) -> AsvVectors | None:
@@ -68,9 +62,7 @@ class Prepared:
 
         None without a network.
         """
-        if network is None or not (
-            self.config.targets.freeze_base or self.config.train.freeze_asvs
-        ):
+        if network is None or not self.config.targets.freeze_base:
             return None
         return self.encoded.encode(network, study, self.device, self.config.runtime)
 
@@ -97,10 +89,6 @@ def resolved(config: FineTuneConfig) -> FineTuneConfig:
     targets = config.targets
     members = targets.members or config.default_members
     config = dataclasses.replace(config, targets=dataclasses.replace(targets, members=members))
-    if targets.metadata_column and not targets.count_prediction:
-        config = dataclasses.replace(
-            config, train=dataclasses.replace(config.train, count_penalty=0.0)
-        )
     data = config.data
     if not targets.metadata_column and data.test_size is None:
         # Without labels there is nothing to hold out for, unless it is asked for.
@@ -152,8 +140,6 @@ def load_inputs(
     config, pretrained = _with_encoder(config, device)
     columns = metadata_columns(config)
     in_memory, inputs = inputs is not None, inputs or read_inputs(config.data, columns)
-    if folds and pretrained is None and not config.targets.metadata_column:
-        config, pretrained = _with_shipped(config, inputs, device, world)
     learns_alone = folds and config.targets.metadata_column != () and not config.trains_network
     # Before the depth is chosen, which keeps most training samples of each class: with folds those
     # are all.
@@ -164,10 +150,7 @@ def load_inputs(
         config = dataclasses.replace(
             config, model=dataclasses.replace(config.model, max_bp=study.longest)
         )
-    reference = None if pretrained is None else pretrained.reference
-    if data.reference_tree is not None:
-        reference = read_reference(data.reference_tree)
-    study = study.placed_on(reference).with_lineages()
+    study = study.placed_on(None if pretrained is None else pretrained.reference)
     _check_studies(study, data.study_column)
     table = study.table
     for sentence in (
@@ -296,54 +279,11 @@ def _with_encoder(
     if folder is None:
         return config, None
     encoder = load_model(folder, device)
-    problems = config.encoder_problems(
-        encoder.model, encoder.required_network.reference is not None
-    )
+    problems = config.encoder_problems(encoder.model)
     if problems:
         raise InputError(*problems)
     data = dataclasses.replace(config.data, rarefy_depth=config.data.rarefy_depth or encoder.depth)
     return dataclasses.replace(config, model=encoder.model, data=data), encoder
-
-
-def _with_shipped(
-    config: FineTuneConfig, inputs: Inputs, device: torch.device, world: World
-) -> tuple[FineTuneConfig, SavedModel | None]:
-    """Return the options of a pretraining from the network that comes with aam, and it, where most
-    ASVs are its kind.
-
-    The options are those given where one of them asks for another network. The depth is the
-    encoder's, unless a tenth of the samples or more do not reach it.
-    """
-    train, data, folder = config.train, config.data, shipped_encoders().get(SHIPPED)
-    if folder is None or config.another_encoder:
-        return config, None
-    profile = RegionProfile.from_arrays(read_arrays(folder / PROFILE))
-    sequences = [sequence for table in inputs.tables for sequence in table.sequences]
-    if not sequences or max(map(len, sequences)) > profile.length_quantiles[-1]:
-        return config, None
-    fitting = float(profile.fitting(sequences).mean())
-    if fitting < LEAST_FITTING:
-        return config, None
-    train = dataclasses.replace(
-        train, pretrained_encoder=Path(SHIPPED), freeze_asvs=True, nuc_penalty=0.0
-    )
-    started, encoder = _with_encoder(dataclasses.replace(config, train=train), device)
-    if encoder is not None and data.rarefy_depth is None:
-        chosen = choose_depth(np.concatenate([table.depths for table in inputs.tables]))
-        data = dataclasses.replace(started.data, rarefy_depth=min(chosen.depth, encoder.depth))
-        started = dataclasses.replace(started, data=data)
-    if world.is_main:
-        log.info(
-            "%.0f%% of the ASVs are of the region of %s, which comes with aam: training starts "
-            "from it, keeps its ASV "
-            "vectors, and ends no worse than it on the validation samples; --from-scratch starts "
-            "with random weights, "
-            "--rarefy-depth sets another depth than %d reads",
-            100 * fitting,
-            SHIPPED,
-            started.data.rarefy_depth,
-        )
-    return started, encoder
 
 
 def supervise(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targets, Covariates]:
@@ -351,12 +291,11 @@ def supervise(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targ
     `train_ids`.
     """
     config = prepared.config
-    study = prepared.study.with_auxiliary_targets(config.data.targets, train_ids)
+    study = prepared.study
     if not config.targets.metadata_column or study.metadata is None:
         return study, Targets(()), Covariates()
-    ids, activation = study.table.sample_ids, config.regressor.output_activation
     labels, targets, covariates = fit_labels(
-        study.metadata, ids, train_ids, config.targets, config.covariates, activation
+        study.metadata, study.table.sample_ids, train_ids, config.targets, config.covariates
     )
     return dataclasses.replace(study, labels=labels), targets, covariates
 
@@ -458,18 +397,16 @@ def make_loaders(
     """Return the loaders of training and validation samples."""
     config = prepared.config
     # Fewer reads, more variety; a precomputed distance would no longer be that of the rarefaction.
-    shallow = config.train.shallow_draws if study.has_tree or len(study.parts) > 1 else 0.0
+    is_shallow = not config.targets.metadata_column and (study.has_tree or len(study.parts) > 1)
+    shallow = SHALLOW_DRAWS if is_shallow else 0.0
     train = Loader(
         study,
         rows["train"],
         config.train.batch_size,
         True,
         config.runtime.num_workers,
-        Collation(tokens, distances, shallow, config.train.asv_dropout, HIDDEN_COVARIATES),
+        Collation(tokens, distances, shallow, HIDDEN_COVARIATES),
         prepared.world,
-        prepared.budget,
     )
     how = Collation(tokens, distances)
-    return train, dataclasses.replace(
-        train, rows=rows["validation"], shuffle=False, how=how, budget=None
-    )
+    return train, dataclasses.replace(train, rows=rows["validation"], shuffle=False, how=how)

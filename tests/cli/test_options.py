@@ -64,20 +64,20 @@ def test_without_words_the_defaults_hold():
 
 def test_words_of_every_kind():
     words = (
-        "--table a.biom --metadata-column age site --lr 1e-2 --no-count-embedding --trim "
+        "--table a.biom --metadata-column age site --lr 1e-2 --no-freeze-base --trim "
         "--rarefy-depth 500"
     )
-    words += " --unifrac-metric faith_pd --device cuda:1 --loss-type=mae --batch_size 3"
+    words += " --unifrac-metric weighted --device cuda:1 --loss-type=mae --batch_size 3"
     parsed = parse("train", FineTuneConfig(), words.split())
     assert isinstance(parsed, FineTuneConfig)
     assert parsed.data.table == Path("a.biom")
     assert parsed.targets.metadata_column == ("age", "site")
     assert (parsed.train.lr, parsed.targets.loss_type, parsed.train.batch_size) == (0.01, "mae", 3)
-    assert parsed.model.count_embedding is False
+    assert parsed.targets.freeze_base is False
     assert (parsed.data.trim, parsed.data.rarefy_depth, parsed.data.unifrac_metric) == (
         True,
         500,
-        "faith_pd",
+        "weighted",
     )
     assert parsed.runtime.device == "cuda:1"
     names = ["007", "--odd name", "a=b"]
