@@ -156,6 +156,19 @@ class RegionProfile:
         }
         return [sentence for sentence, holds in applies.items() if holds]
 
+    @property
+    def holds_primer(self) -> bool:
+        """Whether most training ASVs begin with a primer: their base frequencies fit one."""
+        for primer in PRIMERS.values():
+            allowed = np.array(
+                [[LETTERS[letter] >> base & 1 for base in range(4)] for letter in primer]
+            )
+            for start in range(SPACER + 1):
+                fits = (self.frequencies[start : start + len(primer)] * allowed).sum(axis=1)
+                if len(primer) - fits.sum() <= MISMATCHES:
+                    return True
+        return False
+
     def shares(self, sequences: Sequence[str]) -> dict[str, float]:
         """Return the share of new sequences that have another length, strand or region, or were not
         seen, by name.

@@ -419,7 +419,8 @@ def make_study(
     if depth is None:
         depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
     table, dropped = deep_enough(aligned, depth, of_model)
-    warn_of_primers(table, of_model)
+    if not of_model:
+        warn_of_primers(table, of_model)
     _log_dropped(aligned, classes, dropped)
     rows = [full_table.row_of[name] for name in table.sample_ids]
     kept = np.zeros(len(rows), np.int64) if origin is None else origin[rows]

@@ -90,7 +90,7 @@ def unlike_training(saved: SavedModel, study: Study) -> dict[str, str]:
     if (likeness := saved.notes.get("likeness")) is not None:
         presence = presence_of(study, np.arange(len(ids)))
         unseen = saved.profile.shares_of_samples(study.table)["unseen"]
-        known = Likeness.from_json(likeness).reasons(presence, study.table.sequences, unseen)
+        known = Likeness.from_json(likeness).reasons(presence, study.table.names, unseen)
         reasons |= {name: text for name, text in zip(ids, known, strict=True) if text}
     return {name: text for name, text in reasons.items() if text}
 

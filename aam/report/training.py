@@ -179,7 +179,7 @@ class TrainingReport:
             saved = self.models[split_folder(self.prepared, self.path, split)]
             unseen.append(saved.profile.shares_of_samples(study.table)["unseen"][held_out])
         presence = presence_of(study, np.arange(len(study.table.sample_ids)))
-        return Likeness.fit(presence, study.table.sequences, folds, np.concatenate(unseen))
+        return Likeness.fit(presence, study.table.names, folds, np.concatenate(unseen))
 
     def _results(self) -> tuple[TargetResult, ...]:
         """Write predictions.tsv, save the models with fitted intervals, and return the comparison

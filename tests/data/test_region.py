@@ -292,3 +292,12 @@ def test_tables_of_18s_and_its_are_refused(tmp_path, gene, length):
     reads = sorted({gene[at : at + length] for at in range(0, 60, 3)})
     with pytest.raises(InputError, match=r"of their 8-mers with any sequence of the reference"):
         aam.load("16s").distances(table_of(reads, tmp_path))
+
+
+def test_a_profile_knows_whether_training_reads_held_a_primer():
+    rng = np.random.default_rng(0)
+    reads = ["".join(rng.choice(list("ACGT"), 100)) for _ in range(200)]
+    assert not RegionProfile.fit(reads).holds_primer
+    assert RegionProfile.fit([f"{written(PRIMERS['341F'], rng)}{r}" for r in reads]).holds_primer
+    spaced = [f"{'ACG'[: at % 4]}{written(PRIMERS['341F'], rng)}{r}" for at, r in enumerate(reads)]
+    assert not RegionProfile.fit(spaced[:1] + reads).holds_primer
