@@ -5,6 +5,7 @@ of sequences.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,18 @@ CONFIDENT = 0.7
 
 UNASSIGNED = frozenset({"", "unassigned", "unclassified", "na", "nan", "none"})
 
+# Names that databases give to what has none, as "uncultured_bacterium" or "gut metagenome".
+PLACEHOLDER = re.compile(
+    r"(uncultured|unidentified|unclassified|unknown|ambiguous|undetermined|unculturable)\b.*"
+    r"|(.*\b)?metagenome|incertae sedis|(bacterium|organism|environmental sample)s?( .*)?"
+)
+
+DOMAINS = frozenset({"bacteria", "archaea", "eukaryota", "eukarya"})
+STANDARD_RANKS = ("domain", "phylum", "class", "order", "family", "genus", "species")
+
+# What databases append to a genus that is split: "Agathobacter_164117", "Clostridium_A".
+SPLIT_GENUS = re.compile(r"_(\d+|[A-Z]{1,2})$")
+
 SHORT_ID_LENGTH = 10
 
 Lineage = tuple[str, ...]
@@ -69,12 +82,18 @@ def short_ids(sequences: Sequence[str]) -> tuple[str, ...]:
 
 def parse_lineage(text: str) -> Lineage:
     """Return the names of a lineage such as ``k__Bacteria; p__Firmicutes``, from the top, without
-    empty ones below.
+    empty ones and placeholders below.
     """
     names = [name.strip() for name in text.split(";")]
-    while names and plain_name(names[-1]).lower() in UNASSIGNED:
+    while names and is_placeholder(names[-1]):
         names.pop()
     return tuple(names)
+
+
+def is_placeholder(name: str) -> bool:
+    """Whether a name says that there is none, such as ``g__uncultured``."""
+    plain = plain_name(name).lower()
+    return plain in UNASSIGNED or bool(PLACEHOLDER.fullmatch(plain.replace("_", " ")))
 
 
 def plain_name(name: str) -> str:
@@ -85,18 +104,32 @@ def plain_name(name: str) -> str:
     return rest.strip() if separator and prefix in PREFIXES else name.strip()
 
 
-def display_name(lineage: Lineage) -> str:
-    """Return the lowest name of a lineage in a form for people: a species with its genus, others
-    with their rank.
-    """
+def rank_of(lineage: Lineage) -> str:
+    """Rank of the lowest name of a lineage, by its prefix or its place below the domain; or ''."""
+    rank = RANKS.get(lineage[-1].partition("__")[0], "")
+    standard = plain_name(lineage[0]).lower() in DOMAINS and len(lineage) <= len(STANDARD_RANKS)
+    return rank or (STANDARD_RANKS[len(lineage) - 1] if standard else "")
+
+
+def taxon_name(lineage: Lineage) -> str:
+    """Name of a taxon for people: a species with its genus, a higher taxon with its rank."""
     if not lineage:
         return "unassigned"
-    name = plain_name(lineage[-1])
-    rank = RANKS.get(lineage[-1].partition("__")[0], "genus")
+    name, rank = plain_name(lineage[-1]), rank_of(lineage)
     if rank == "species" and len(lineage) > 1:
-        genus = plain_name(lineage[-2]).strip("[]")
-        return name if name.startswith(genus) else f"{plain_name(lineage[-2])} {name}".strip()
-    return name if rank == "genus" else f"{name} ({rank})"
+        genus = SPLIT_GENUS.sub("", plain_name(lineage[-2])).strip("[]")
+        first = SPLIT_GENUS.sub("", name.replace("_", " ").partition(" ")[0]).strip("[]")
+        return name if first == genus else f"{genus} {name}".strip()
+    return name if rank in ("", "genus", "species") else f"{name} ({rank})"
+
+
+def display_name(lineage: Lineage) -> str:
+    """Name of an ASV of a lineage: its lowest taxon, and which rank is unknown below it."""
+    rank = rank_of(lineage) if lineage else ""
+    if rank in ("", "genus", "species"):
+        return taxon_name(lineage)
+    below = STANDARD_RANKS[STANDARD_RANKS.index("domain" if rank == "kingdom" else rank) + 1]
+    return f"{plain_name(lineage[-1])}, {below} unknown"
 
 
 def rank_name(level: int, lineages: Sequence[Lineage]) -> str:
