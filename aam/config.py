@@ -718,66 +718,8 @@ class FineTuneConfig:
         return broken(rules)
 
 
-@dataclass(frozen=True)
-class SearchConfig:
-    """The search"""
-
-    trials: int = option(
-        30, "Trials in all: those of earlier calls and of other processes count.", ge=1
-    )
-    inner_folds: int = option(
-        3,
-        "Parts of the training samples, whole groups each; a trial predicts each by a model of "
-        "the others.",
-        ge=2,
-    )
-    search_space: Path | None = option(
-        None,
-        "TOML of the options that are searched, with their values; unset: those that --dry-run "
-        "shows.",
-        reads=True,
-    )
-    prune: bool = option(
-        True, "End a trial that is worse than the median of the earlier ones after as many parts."
-    )
-
-
-@dataclass(frozen=True)
-class TuneConfig(FineTuneConfig):
-    """Search for the options of `aam train` that predict best, on training samples alone."""
-
-    # A search has no use for several models or processes, nor for the state of a single training.
-    data: DataConfig = section(
-        DataConfig(), required=("table", "metadata"), omitted=(*DATA, "cv", "study_column")
-    )
-    targets: TargetConfig = section(
-        TargetConfig(), required=("metadata_column",), omitted=("rf_baseline", "best_metric")
-    )
-    train: TrainConfig = section(FineTuneConfig().train, omitted=(*TRAINING, "auto_batch_size"))
-    runtime: RunConfig = section(
-        RunConfig(), required=("output_dir",), omitted=names(RunConfig, of="run")
-    )
-    search: SearchConfig = section(SearchConfig())
-
-    def training(self) -> FineTuneConfig:
-        """Return the options of `aam train`."""
-        return FineTuneConfig(
-            self.data, self.targets, self.covariates, self.model, self.train, self.runtime
-        )
-
-    def problems(self) -> list[str]:
-        """Return the contradictions of a training, and that a search goes on only as a whole."""
-        other = self.runtime.resume_from not in (None, "auto")
-        return [
-            *super().problems(),
-            *broken({f"--resume-from is {self.runtime.resume_from}, expected auto": other}),
-        ]
-
-
 # --- a file of options -------------------------------------------------------------------------
 
-# The section that only `aam tune` has.
-SEARCH = "search"
 
 # Options of earlier versions that no command has any more, and what to do instead.
 REMOVED = {
@@ -810,16 +752,6 @@ def read_config(path: Path, default: Config) -> Config:
     """
     sections, problems, where = read_toml(path), Problems(), str(path)
     sections, left_out = without_removed(sections, {each.name for each in options_of(default)})
-    if SEARCH in sections and not hasattr(default, SEARCH):
-        # A run.json of `aam tune`, whose other options are those of `aam train`.
-        del sections[SEARCH]
-        log.warning(
-            "warning: %s is of a search, and holds the options that it began with; those that it "
-            "found are in "
-            "best.toml beside it: --config %s",
-            path,
-            path.with_name("best.toml"),
-        )
     config = default
     with problems.collected():
         config = from_dict(default, sections, where)
