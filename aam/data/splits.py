@@ -416,7 +416,7 @@ def read_split(path: Path) -> Split:
     """
     problems = Problems()
     rows: dict[str, tuple[Subset, str]] = {}
-    header, body = read_header(read_text(path), path, HEADER[:1], f"the header {HEADER}")
+    header, body = read_header(read_text(path), path, f"the header {HEADER}")
     if header != HEADER:
         raise InputError(f"{path}: the header is {header}, expected {HEADER}, separated by tabs")
     for line, cells in until_full(body, problems):

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aam.errors import InputError, Problems, shown
+from aam.io.ids import folded_header
 from aam.io.metadata import is_number
 from aam.io.text import read_header, read_text, until_full
 
-# Names of the first column that QIIME 2 and older programs write.
-ID_NAMES = frozenset(
-    {"feature id", "feature-id", "featureid", "id", "#otuid", "#otu id", "asv", "otu"}
-)
-LINEAGE_NAMES = frozenset({"taxon", "taxonomy", "lineage"})
+LINEAGE_NAMES = frozenset({"taxon", "taxonomy", "lineage", "consensuslineage", "classification"})
 EXPECTED = "'Feature ID' and 'Taxon' as the first two columns"
 
 # Prefixes of Greengenes, SILVA (to release 132: D_0 to D_6) and GTDB, and the ranks that they mean.
@@ -200,11 +197,11 @@ def read_taxonomy(path: Path) -> Taxonomy:
     """
     problems, lineages = Problems(), dict[str, Lineage]()
     text = read_text(path, {"FeatureData[Taxonomy]": "taxonomy.tsv"})
-    header, rows = read_header(text, path, ID_NAMES, f"a header that begins with {EXPECTED}")
+    header, rows = read_header(text, path, f"a header that begins with {EXPECTED}")
     of_embed = header[0].lower() == "asv" and header[1::2] == [
         name.removesuffix(".probability") for name in header[2::2]
     ]
-    if not of_embed and (len(header) < 2 or header[1].lower() not in LINEAGE_NAMES):
+    if not of_embed and (len(header) < 2 or folded_header(header[1]) not in LINEAGE_NAMES):
         raise InputError(f"{path}: the header is {shown(header, 5)}, expected {EXPECTED}")
     for number, cells in until_full(rows, problems):
         feature = cells[0].strip()

@@ -57,7 +57,7 @@ def test_every_fault_is_named(tmp_path: Path):
         "line 4",
     ]
     path.write_text("sample\tph\n")
-    assert "expected a header that begins with 'Feature ID' and 'Taxon'" in refusal(
+    assert "the header is 'sample', 'ph', expected 'Feature ID' and 'Taxon'" in refusal(
         read_taxonomy, path
     )
     path.write_text("")
