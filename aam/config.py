@@ -69,6 +69,11 @@ class MetadataFormat:
     """How metadata is written"""
 
     decimal: Literal[".", ","] = rare(".", "Decimal mark of numbers in the metadata.")
+    missing_values: tuple[str, ...] = rare(
+        (),
+        "Further words that mean a missing value in the metadata, such as unknown or -9.",
+        "TEXT ...",
+    )
 
 
 @dataclass(frozen=True)

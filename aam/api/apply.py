@@ -81,6 +81,7 @@ def load_table(
         sequences=config.sequences,
         trim=config.trim,
         decimal=getattr(config, "decimal", "."),
+        missing_values=getattr(config, "missing_values", ()),
         rarefy_depth=saved.depth,
         token_limit=saved.data.token_limit,
         metadata=metadata if required or optional else None,

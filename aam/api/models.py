@@ -300,11 +300,15 @@ def inputs_of_model(
 ) -> Inputs:
     """Return what a model is applied to, from files or from memory, read as `config` says."""
     read = sample_table(table, config.sequences, merge=config.trim)
-    decimal = getattr(config, "decimal", ".")
+    how = {
+        name: getattr(config, name)
+        for name in ("decimal", "missing_values")
+        if hasattr(config, name)
+    }
     return Inputs(
         (read,),
         trees=(phylogeny(tree),),
-        metadata=None if metadata is None else metadata_from(metadata, decimal),
+        metadata=None if metadata is None else metadata_from(metadata, **how),
     )
 
 

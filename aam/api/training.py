@@ -282,7 +282,11 @@ def pretrain(
     )
     config = dataclasses.replace(config, data=named, runtime=runtime)
     check(config)
-    described = None if metadata is None else metadata_from(metadata, data.decimal)
+    described = (
+        None
+        if metadata is None
+        else metadata_from(metadata, data.decimal, missing_values=data.missing_values)
+    )
     inputs = inputs_of(data, sample_table(table, data.sequences, merge=data.trim), tree, described)
     with interrupts_as_in_python():
         run(config, inputs=inputs)

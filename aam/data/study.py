@@ -86,7 +86,8 @@ class Inputs:
             parts["tree"] = (tree.parent, tree.length, tuple(tree.tips))
         if metadata is not None:
             declared = (
-                sorted(names) for names in (metadata.declared, metadata.blank, metadata.insdc)
+                sorted(names)
+                for names in (metadata.declared, metadata.blank, metadata.missing_values)
             )
             parts["metadata"] = (metadata.ids, metadata.columns, metadata.kinds, *declared)
         return {
@@ -137,6 +138,8 @@ class MetadataColumns:
         Whether numeric `targets` hold classes.
     any_of : sequence of str
         Columns in one of which, at least, every sample needs a value.
+    numeric : sequence of str
+        Covariates that are numbers.
     """
 
     required: Sequence[str] = ()
@@ -144,6 +147,7 @@ class MetadataColumns:
     targets: Sequence[str] = ()
     classifier: bool = False
     any_of: Sequence[str] = ()
+    numeric: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,7 +355,7 @@ def read_inputs(config: DataConfig, columns: MetadataColumns) -> Inputs:
             tables.append(read_table(path, sequences, merge=config.trim))
     with problems.collected():
         if config.metadata is not None:
-            metadata = read_metadata(config.metadata, config.decimal)
+            metadata = read_metadata(config.metadata, config.decimal, config.missing_values)
             metadata.require([*columns.required, *columns.optional, *columns.any_of])
     # One tree of several studies is read once.
     for tree in dict.fromkeys(tree for tree in trees if tree != NO_TREE):
@@ -525,10 +529,15 @@ def warn_of_values(
     for name in classes:
         if reason := metadata.not_read(name):
             log.warning(
-                "warning: %s: column %r %s; each value is a class now",
+                "warning: %s: column %r %s; each value is a class", metadata.source, name, reason
+            )
+    for name in dict.fromkeys([*columns, *filter(None, (group, fold))]):
+        if doubtful := metadata.doubtful(name):
+            log.warning(
+                "warning: %s: %s in %r may mean a missing value; if so, pass --missing-values",
                 metadata.source,
+                shown(doubtful),
                 name,
-                reason,
             )
     for name in columns:
         numbers = sorted({float(cell) for cell in metadata.columns[name] if is_number(cell)})
@@ -605,6 +614,12 @@ def _classes(
     names = [
         name for name in columns.targets if columns.classifier or metadata.kinds[name] != "numeric"
     ]
+    problems = Problems()
+    # All samples, not only those of a fold that trains.
+    for name in [name for name in columns.targets if name not in names] + list(columns.numeric):
+        with problems.collected():
+            metadata.numbers(name, ids)
+    problems.raise_if_any()
     warn_of_values(metadata, columns.targets, names, config.group_column, fold_column(config))
     classes: dict[str, ClassLabels] = {name: metadata.values(name, ids) for name in names}
     for name in names:

@@ -250,22 +250,12 @@ def fit_targets(
     specs = []
     for name in columns:
         with problems.collected():
-            if _looks_numeric(metadata, name) and not classifier:
+            if metadata.kinds[name] == "numeric" and not classifier:
                 specs.append(_fitted_number(metadata, name, train_ids, transform, normalize_by))
             else:
                 specs.append(_fitted_classes(metadata, name, train_ids))
     problems.raise_if_any()
     return Targets(tuple(specs))
-
-
-def _looks_numeric(metadata: Metadata, name: str) -> bool:
-    """Return whether text in a column is rather a mistake than a class: at least half of its values
-    are numbers.
-    """
-    if metadata.kinds[name] == "numeric" or name in metadata.declared:
-        return metadata.kinds[name] == "numeric"
-    values = [value for value in metadata.values(name, metadata.ids) if value is not None]
-    return 2 * sum(map(is_number, values)) >= len(values)
 
 
 def _check_varied(values: Sequence[object], where: str, present: int, n: int) -> None:
@@ -289,7 +279,7 @@ def _fitted_classes(metadata: Metadata, name: str, train_ids: Sequence[str]) -> 
     labels = sorted(counts)
     if (len(labels) > MAX_CLASSES or 1 in counts.values()) and (reason := metadata.not_read(name)):
         raise InputError(f"{where} {reason}")
-    if metadata.kinds[name] == "numeric":
+    if all(map(is_number, labels)) and name not in metadata.declared:
         labels.sort(key=float)
         if same := [
             pair for pair in itertools.pairwise(labels) if float(pair[0]) == float(pair[1])
@@ -454,7 +444,7 @@ class Covariates:
         for column, (name, levels) in enumerate(self.categorical.items()):
             code_of = {level: code for code, level in enumerate(levels, start=1)}
             category[:, column] = [
-                code_of.get(value or "", 0) for value in metadata.categories(name, ids)
+                code_of.get(value or "", 0) for value in metadata.values(name, ids)
             ]
         for column, (name, scale) in enumerate(self.numeric.items()):
             covariate[:, column] = (metadata.numbers(name, ids) - scale.center) / scale.spread
@@ -479,11 +469,7 @@ class Covariates:
         messages: list[str] = []
         for name in self.columns:
             where = f"{metadata.source}: covariate {name!r}"
-            values = (
-                metadata.categories(name, ids)
-                if name in self.categorical
-                else metadata.values(name, ids)
-            )
+            values = metadata.values(name, ids)
             if missing := sum(value is None for value in values):
                 share = "all" if missing == len(ids) else f"{missing} of"
                 messages.append(
@@ -559,11 +545,7 @@ def fit_covariates(
     metadata.require([*config.categorical_columns, *config.numeric_columns])
     for name in (*config.categorical_columns, *config.numeric_columns):
         categorical = name in config.categorical_columns
-        values = (
-            metadata.categories(name, train_ids)
-            if categorical
-            else metadata.values(name, train_ids)
-        )
+        values = metadata.values(name, train_ids)
         levels = sorted({value for value in values if value is not None})
         if len(levels) < 2:
             problems.add(
@@ -633,7 +615,7 @@ def sample_weights(
     for each category. Raises `InputError`: categories without a weight or unknown ones, weights
     that are no finite numbers of 0 or more.
     """
-    counts = Counter(value for value in metadata.categories(column, train_ids) if value is not None)
+    counts = Counter(value for value in metadata.values(column, train_ids) if value is not None)
     if asked in (("balanced",), ("auto",)):
         weights = {name: counts.total() / (len(counts) * count) for name, count in counts.items()}
     else:
@@ -664,7 +646,7 @@ def sample_weights(
             )
         problems.raise_if_any()
     return np.array(
-        [weights.get(value or "", 1.0) for value in metadata.categories(column, ids)], np.float32
+        [weights.get(value or "", 1.0) for value in metadata.values(column, ids)], np.float32
     )
 
 

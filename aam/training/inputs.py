@@ -109,7 +109,13 @@ def metadata_columns(config: FineTuneConfig) -> MetadataColumns:
         *split_columns(config.data),
     ]
     optional = optional_columns(targets, config.covariates)
-    return MetadataColumns(required, optional, targets.metadata_column, targets.classifier)
+    return MetadataColumns(
+        required,
+        optional,
+        targets.metadata_column,
+        targets.classifier,
+        numeric=config.covariates.numeric_columns,
+    )
 
 
 def load_inputs(
