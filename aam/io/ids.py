@@ -4,6 +4,7 @@ person explains a mismatch.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
 import unicodedata
@@ -25,6 +26,11 @@ FEATURE_HEADERS = _words(
     "rownames unnamed0"
 )
 ID_HEADERS = SAMPLE_HEADERS | FEATURE_HEADERS
+
+
+def md5(sequence: str) -> str:
+    """Return the feature id that QIIME 2 gives to a sequence."""
+    return hashlib.md5(sequence.encode(), usedforsecurity=False).hexdigest()
 
 
 def folded_header(cell: str) -> str:

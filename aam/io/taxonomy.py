@@ -4,14 +4,13 @@ of sequences.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aam.errors import InputError, Problems, shown
-from aam.io.ids import folded_header
+from aam.io.ids import difference, folded_header, md5
 from aam.io.metadata import is_number
 from aam.io.text import read_header, read_text, until_full
 
@@ -68,9 +67,7 @@ def short_ids(sequences: Sequence[str]) -> tuple[str, ...]:
 
     Ten hexadecimal digits, or as many more as it takes to tell all of `sequences` apart.
     """
-    digests = [
-        hashlib.md5(sequence.encode(), usedforsecurity=False).hexdigest() for sequence in sequences
-    ]
+    digests = list(map(md5, sequences))
     length = SHORT_ID_LENGTH
     while length < 32 and len({digest[:length] for digest in digests}) < len(set(digests)):
         length += 1
@@ -155,9 +152,8 @@ class Taxonomy:
             No ASV of the table has a taxon in the file.
         """
         lineages, named = [], False
-        for identifier, sequence in zip(feature_ids, sequences, strict=True):
-            digest = hashlib.md5(sequence.encode(), usedforsecurity=False).hexdigest()
-            keys = (identifier, sequence, digest)
+        for identifier, sequence in zip(feature_ids, sequences or feature_ids, strict=True):
+            keys = (identifier, sequence, md5(sequence))
             key = next((key for key in keys if key in self.lineages), None)
             named |= key is not None
             lineages.append(() if key is None else self.lineages[key])
@@ -177,7 +173,7 @@ class Taxonomy:
             f"--taxonomy: {self.source} names none of the {len(feature_ids)} ASVs, by id, "
             "sequence or MD5 of the "
             f"sequence; the table has ids like {feature_ids[0]!r}, the file like "
-            f"{shown(list(self.lineages)[:1])}; "
+            f"{shown(list(self.lineages)[:1])}{difference(feature_ids, self.lineages)}; "
             "give the taxonomy that was made for this table"
         )
 
