@@ -66,6 +66,7 @@ BOTH = [
     "--midpoint-root",
     "--missing",
     "--missing-tips",
+    "--missing-values",
     "--mixed-precision",
     "--nuc-mask-ratio",
     "--nuc-mask-strategy",
