@@ -86,11 +86,9 @@ COMMANDS = {
         "api.training:run",
         "learn to predict metadata columns, and report how well",
     ),
+    "tune": Command("TuneConfig", "commands.tune:tune", "search for the options that predict best"),
     "predict": Command("PredictConfig", "api.apply:predict_table", "predict new samples"),
-    "embed": Command("EmbedConfig", "commands.embed:embed_table", "vectors of samples and ASVs"),
-    "search": Command(
-        "NearestConfig", "api.embedding:search", "the nearest samples of a collection"
-    ),
+    "embed": Command("EmbedConfig", "api.embedding:embed_table", "vectors of samples and ASVs"),
     "explain": Command(
         "ExplainConfig",
         "api.explanation:explain_model",
@@ -121,7 +119,7 @@ BUNDLED = {
     ),
 }
 
-AAM = Program("aam", COMMANDS, {}, ("pretrain", "train"), BUNDLED)
+AAM = Program("aam", COMMANDS, {}, ("pretrain", "train", "tune"), BUNDLED)
 
 # --- how one is run -----------------------------------------------------------------------------
 

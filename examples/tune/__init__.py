@@ -1,1 +1,0 @@
-"""A search for options of `aam train`."""
