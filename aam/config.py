@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from aam.encoders import why_no_encoder
+from aam.encoders import shipped_encoders
 from aam.engine.options import RunConfig, TrainingOptions
-from aam.errors import InputError, Problems, shown
+from aam.errors import Problems, shown
 from aam.options import (
     IN_MEMORY,
     broken,
@@ -22,7 +22,6 @@ from aam.options import (
     names,
     option,
     options_of,
-    pairs,
     rare,
     read_toml,
     section,
@@ -41,9 +40,8 @@ Metric = Literal[UnifracMetric, "faith_pd"]
 RootLength = Literal["include", "exclude"]
 Missing = Literal["error", "drop"]
 Transform = Literal["none", "minmax", "zscore", "zscore-category", "log-minmax", "log-zscore"]
-Loss = Literal["huber", "mse", "mae", "quantile", "asymmetric"]
+Loss = Literal["huber", "mse", "mae"]
 Member = Literal["deep", "presence", "forest"]
-FurtherTarget = Literal["bray-curtis", "jaccard", "faith-pd", "taxonomy"]
 
 MATRIX_SUFFIXES = (".npy", ".h5", ".tsv", ".csv", ".qza")
 FAITH_PD_SUFFIXES = (".tsv", ".qza")
@@ -51,37 +49,13 @@ FAITH_PD_SUFFIXES = (".tsv", ".qza")
 # Columns of predictions.tsv that are no target.
 RESERVED = ("sample-id", "fold", "subset", "note")
 
-# Losses by which only the network learns.
-UNBLENDED_LOSSES = {"quantile", "asymmetric"}
-
-# What learns from several studies for another one.
-
 # In the place of a tree.
 NO_TREE = "none"
 
 # Options of targets and of covariates that serve the network alone.
-NETWORK_SECTIONS = ("model", "train", "regressor")
-NETWORK_TARGETS = (
-    "loss_type",
-    "loss_config",
-    "quantiles",
-    "over_penalty",
-    "under_penalty",
-    "target_penalty",
-    "out_dim",
-    "count_prediction",
-    "freeze_base",
-    "best_metric",
-)
-NETWORK_COVARIATES = (
-    "categorical_embed_dim",
-    "categorical_fusion",
-    "cross_attn_heads",
-    "perceiver_num_latents",
-    "perceiver_num_layers",
-    "conditional_output_scaling",
-    "categorical_lr",
-)
+NETWORK_SECTIONS = ("model", "train")
+NETWORK_TARGETS = ("loss_type", "freeze_base", "best_metric")
+NETWORK_COVARIATES = ("categorical_embed_dim", "categorical_fusion")
 
 # Nucleotides of the most common reads, 2 x 150 trimmed to their forward half.
 COMMON_LENGTH = 150
@@ -95,6 +69,11 @@ class MetadataFormat:
     """How metadata is written"""
 
     decimal: Literal[".", ","] = rare(".", "Decimal mark of numbers in the metadata.")
+    missing_values: tuple[str, ...] = rare(
+        (),
+        "Further words that mean a missing value in the metadata, such as unknown or -9.",
+        "TEXT ...",
+    )
 
 
 @dataclass(frozen=True)
@@ -132,6 +111,7 @@ class TreeConfig:
 class DataConfig(TreeConfig, MetadataFormat):
     """Table, tree, metadata, splits and the ASVs that are read"""
 
+    unifrac_metric: UnifracMetric = option("unifrac", "UniFrac distance.")
     sequences: Path | None = option(
         None, "Sequences of the features (FASTA or .qza) when their ids are not DNA.", reads=True
     )
@@ -242,28 +222,8 @@ class DataConfig(TreeConfig, MetadataFormat):
         "NAME ...",
         of="studies",
     )
-    targets: tuple[FurtherTarget, ...] = option(
-        (),
-        "What is learned beside UniFrac (--penalty 0: instead of it): distances of shares or "
-        "presence of ASVs, Faith "
-        "PD of a sample on its tree, taxa of ASVs.",
-        of="studies",
-    )
-    taxonomy: tuple[Path, ...] = option(
-        (),
-        "Taxonomy of the ASVs for --targets taxonomy: .qza, or TSV with Feature ID and Taxon; "
-        "one file or several.",
-        "PATH ...",
-        reads=True,
-        of="studies",
-    )
     trim: bool = option(False, "Cut ASVs to --max-bp and merge those that become identical.")
-    token_limit: int = rare(
-        1024, "Most ASVs of a sample that the model reads.", ge=1, memory="lower"
-    )
-    asv_sampling: Literal["abundance", "random", "first"] = rare(
-        "abundance", "Which ASVs are read when a sample has more than --token-limit."
-    )
+    token_limit: int = rare(1024, "Maximum number of ASVs per sample.", ge=1, memory="lower")
 
     def problems(self) -> list[str]:
         """Return contradictions of the split, and columns that are asked for without metadata."""
@@ -325,10 +285,7 @@ LEAST_BF16_WIDTH = 256
 class ModelConfig:
     """Sizes of the network; everything else is derived from them"""
 
-    asv_stem: Literal["patch", "nucleotide"] = rare(
-        "patch", "One token per patch of bases, or per base.", of="pretraining"
-    )
-    patch_size: int = rare(5, "Bases per token of the patch stem.", ge=1, of="pretraining")
+    patch_size: int = rare(5, "Bases per token; 1 is one token per base.", ge=1, of="pretraining")
     embedding_dim: int = option(96, "Width of every vector.", ge=1)
     attention_layers: int = option(
         2, "Transformer layers of the ASV encoder, and again of the sample encoder.", ge=1
@@ -341,15 +298,6 @@ class ModelConfig:
         "table.",
         ge=1,
     )
-    count_embedding: bool = rare(True, "Read abundances; without it only presence is read.")
-    count_embedding_method: Literal["add", "concat", "film"] = rare(
-        "add", "How the embedded count joins the ASV vector."
-    )
-
-    @property
-    def patch(self) -> int:
-        """Bases per token: 1 for the nucleotide stem."""
-        return self.patch_size if self.asv_stem == "patch" else 1
 
     @property
     def positions(self) -> int:
@@ -394,61 +342,12 @@ class TrainConfig(TrainingOptions):
         "Encoder to start from: model folder of `aam pretrain`, the folder of its folds, or a "
         "name of an encoder such as 16s-v4.",
         reads=True,
-        named=why_no_encoder,
-    )
-    from_scratch: bool = rare(
-        False,
-        "Start with random weights also where most ASVs are of the region of 16s-v4, the network "
-        "that comes with aam, "
-        "from which pretraining then starts unless an option of the network or another UniFrac "
-        "is given.",
-        of="pretraining",
-    )
-    freeze_asvs: bool = rare(
-        False,
-        "Do not train the ASV encoder: the vectors of all ASVs are computed once, at the start.",
-        of="pretraining",
-    )
-    shallow_draws: float = rare(
-        0.5,
-        "Share of the training draws of fewer reads than the depth, down to a quarter (needs a "
-        "tree).",
-        ge=0,
-        le=1,
-        of="pretraining",
-    )
-    asv_dropout: float = rare(
-        0.0,
-        "Share of a sample's ASVs that training leaves out of its input (not of UniFrac).",
-        ge=0,
-        lt=1,
-        of="pretraining",
+        shipped=shipped_encoders,
     )
     penalty: float = rare(1.0, "Weight of the UniFrac loss.", ge=0)
-    targets_penalty: float = option(
-        1.0, "Weight of the loss of each of --targets.", ge=0, of="pretraining"
-    )
     nuc_penalty: float = rare(1.0, "Weight of the masked-nucleotide loss.", ge=0)
     count_penalty: float = rare(1.0, "Weight of the masked-count loss.", ge=0)
     nuc_mask_ratio: float = rare(0.15, "Share of an ASV's bases that are masked.", ge=0, le=1)
-    nuc_mask_strategy: Literal["random", "span", "patch"] = rare(
-        "random", "Mask single bases, spans, or patches."
-    )
-    nuc_mask_asvs: float = rare(
-        0.25,
-        "Share of a batch's ASVs of which a masked copy is read; the UniFrac loss reads whole "
-        "sequences.",
-        ge=0,
-        le=1,
-        of="pretraining",
-    )
-    count_mask_ratio: float = rare(
-        0.15,
-        "Share of a sample's ASVs whose count is withheld and predicted.",
-        ge=0,
-        le=1,
-        of="pretraining",
-    )
 
 
 @dataclass(frozen=True)
@@ -480,22 +379,6 @@ class TargetConfig:
         of="command",
     )
     loss_type: Loss = option("huber", "Loss of numeric targets.")
-    loss_config: tuple[str, ...] = rare(
-        (), "Losses of single numeric columns; or as JSON.", "COLUMN=TYPE ..."
-    )
-    quantiles: tuple[float, ...] = rare(
-        (0.05, 0.5, 0.95),
-        "Levels of the quantile loss, ascending; 0.5, the median, is the prediction.",
-        "Q ...",
-        commas=True,
-    )
-    over_penalty: float = rare(
-        1.0, "Weight of what is predicted too high, by the asymmetric loss.", ge=0
-    )
-    under_penalty: float = rare(
-        1.0, "Weight of what is predicted too low, by the asymmetric loss.", ge=0
-    )
-    target_penalty: float = rare(1.0, "Weight of the target loss.", ge=0)
     categorical_loss_weights: tuple[str, ...] = rare(
         (),
         "Weights of samples in the target loss: balanced, or one for each category; or as JSON.",
@@ -505,15 +388,6 @@ class TargetConfig:
         None,
         "Metadata column of these categories; unset: the first of --categorical-columns.",
         "COLUMN",
-    )
-    out_dim: int | None = rare(
-        None,
-        "Numbers that the target heads give: derived, and checked where given.",
-        ge=1,
-        searched=False,
-    )
-    count_prediction: bool = rare(
-        False, "Predict withheld counts too, with the weight --count-penalty."
     )
     freeze_base: bool = option(
         False, "Train only the new heads; ASV vectors are then computed once."
@@ -539,43 +413,19 @@ class TargetConfig:
         "val_loss", "What decides which epoch is best.", searched=False
     )
 
-    @property
-    def losses(self) -> set[str]:
-        """The losses that the numeric columns are asked to have."""
-        try:
-            return {self.loss_type, *pairs(self.loss_config, "--loss-config").values()}
-        except InputError:
-            return {self.loss_type}
-
     def problems(self) -> list[str]:
         """Return which options of the targets others, or they themselves, leave without meaning."""
         reserved = set(RESERVED) & set(self.metadata_column)
-        levels = self.quantiles
-        ascending = (
-            len(levels) > 1
-            and list(levels) == sorted(set(levels))
-            and levels[0] > 0
-            and levels[-1] < 1
-        )
         blended = bool(set(self.members) - {"deep"})
         rules = {
             (
                 f"--metadata-column: {shown(sorted(reserved))} cannot be told from columns of "
                 "predictions.tsv"
             ): (bool(reserved)),
-            f"--quantiles is {shown(levels, 20)}, expected two or more ascending numbers inside "
-            "(0, 1), one of them "
-            "0.5": not (ascending and 0.5 in levels),
-            f"--quantiles is {shown(levels, 20)}, and no column has the loss quantile": (
-                levels != TargetConfig().quantiles and "quantile" not in self.losses
-            ),
             (
                 f"--members is {shown(self.members)}, expected {', '.join(get_args(Member))}, each "
                 "once at most"
             ): (len(set(self.members)) < len(self.members)),
-            "--members: the losses quantile and asymmetric have no blend with others than deep": (
-                blended and bool(UNBLENDED_LOSSES & self.losses)
-            ),
             (
                 "--members and --class-weights: the weights would count for the network only; take "
                 "one of them"
@@ -600,34 +450,6 @@ class TargetConfig:
 
 
 @dataclass(frozen=True)
-class RegressorConfig:
-    """Shape of the target heads"""
-
-    regressor_hidden_dims: tuple[int, ...] = rare(
-        (), "Widths of hidden layers; unset: --embedding-dim.", "D ...", ge=1, commas=True
-    )
-    regressor_dropout: float = rare(0.0, "Dropout after the hidden layers.", ge=0, lt=1)
-    residual_regression_head: bool = rare(
-        True, "Hidden layers correct a linear model; without it, they feed it."
-    )
-    target_layer_norm: bool = rare(False, "LayerNorm of what the linear model reads.")
-    bounded_targets: bool = rare(
-        False, "Numeric predictions inside the training range, by a sigmoid."
-    )
-    output_activation: Literal["none", "relu", "softplus", "exp"] = rare(
-        "none", "Numeric predictions of 0 or more in the column's own units, by this function."
-    )
-    learnable_output_scale: bool = rare(
-        False, "A learned factor and offset of each numeric output, from 1 and 0."
-    )
-
-    def problems(self) -> list[str]:
-        """Return that two options bound the predictions, if they do."""
-        both = self.bounded_targets and self.output_activation != "none"
-        return broken({"--bounded-targets and --output-activation: both given; choose one": both})
-
-
-@dataclass(frozen=True)
 class CovariateConfig:
     """Metadata columns that the model reads beside the ASVs"""
 
@@ -645,22 +467,8 @@ class CovariateConfig:
         of="command",
     )
     categorical_embed_dim: int = rare(16, "Width of the vector of each covariate.", ge=1)
-    categorical_fusion: Literal["concat", "add", "gmu", "cross-attention", "perceiver"] = rare(
+    categorical_fusion: Literal["concat", "add"] = rare(
         "concat", "How covariates join the sample vector, just before the target heads."
-    )
-    cross_attn_heads: int = rare(
-        4, "Heads of cross-attention and perceiver; divides --embedding-dim.", ge=1
-    )
-    perceiver_num_latents: int = rare(8, "Latent vectors of the perceiver.", ge=1)
-    perceiver_num_layers: int = rare(2, "Layers of the perceiver.", ge=1)
-    conditional_output_scaling: tuple[str, ...] = rare(
-        (),
-        "Of --categorical-columns, those that have a factor and an offset of outputs by category.",
-        "COLUMN ...",
-        commas=True,
-    )
-    categorical_lr: float | None = rare(
-        None, "Peak learning rate of what reads covariates; unset: --lr.", gt=0
     )
 
     @property
@@ -671,17 +479,10 @@ class CovariateConfig:
     def problems(self) -> list[str]:
         """Return columns that cannot be read as asked, and options without a column."""
         columns = self.columns
-        unread = [
-            name for name in self.conditional_output_scaling if name not in self.categorical_columns
-        ]
         rules = {
             f"--categorical-columns, --numeric-columns: {shown(columns)} names a column twice": (
                 len(set(columns)) < len(columns)
             ),
-            (
-                f"--conditional-output-scaling names {shown(unread)}, expected some of "
-                "--categorical-columns"
-            ): unread != [],
             f"--categorical-fusion is {self.categorical_fusion}, and no covariate is named": (
                 not columns and self != CovariateConfig()
             ),
@@ -720,15 +521,8 @@ class PretrainConfig:
         return FineTuneConfig(data=data, model=self.model, train=self.train, runtime=self.runtime)
 
     def problems(self) -> list[str]:
-        """Return the contradictions between the studies and the targets that an encoder is to learn
-        from.
-        """
-        return [
-            *self.training().problems(),
-            *self._study_problems(),
-            *self._target_problems(),
-            *self._loss_problems(),
-        ]
+        """Return the contradictions between the studies and what an encoder is to learn from."""
+        return [*self.training().problems(), *self._study_problems(), *self._loss_problems()]
 
     def _study_problems(self) -> list[str]:
         """Return why several tables cannot be pretrained on together, if they cannot."""
@@ -773,8 +567,6 @@ class PretrainConfig:
             f"{shown(unused)}: for one table only; samples of several have no common metadata": (
                 several and unused != []
             ),
-            "--unifrac-metric faith_pd: for one table only": several
-            and data.unifrac_metric == "faith_pd",
             "--hold-out-study: there is one table; name a study of several": bool(
                 data.hold_out_study
             )
@@ -785,70 +577,19 @@ class PretrainConfig:
         }
         return broken(rules)
 
-    def _target_problems(self) -> list[str]:
-        """Return why the auxiliary targets cannot be learned, or not from what is given."""
-        data, train = self.data, self.train
-        targets, weight = data.targets, train.targets_penalty
-        rules = {
-            f"--targets names a target twice: {shown(targets)}": len(set(targets)) < len(targets),
-            (
-                "--targets taxonomy: --taxonomy is not given; name the taxonomy of the ASVs, "
-                ".qza or "
-                "TSV"
-            ): ("taxonomy" in targets and not data.taxonomy),
-            (
-                f"--taxonomy is {shown(data.taxonomy)}, and nothing learns it; add taxonomy to "
-                "--targets"
-            ): ("taxonomy" not in targets and data.taxonomy != ()),
-            "--targets faith-pd: it is read off a tree; name one by --tree": (
-                "faith-pd" in targets and not data.has_tree
-            ),
-            (
-                "--targets faith-pd and --unifrac-metric faith_pd: both are Faith PD; leave out "
-                "one "
-                "of them"
-            ): ("faith-pd" in targets and data.unifrac_metric == "faith_pd" and train.penalty > 0),
-            (
-                f"--targets is {shown(targets)}, and --targets-penalty 0 gives it no weight; leave "
-                "out both"
-            ): (targets != () and weight == 0),
-            (
-                f"--targets-penalty is {weight}, and there are no --targets; name some, or leave "
-                "it "
-                "out"
-            ): (targets == () and weight != TrainConfig().targets_penalty),
-        }
-        return broken(rules)
-
     def _loss_problems(self) -> list[str]:
-        """Return that nothing is learned, where no loss has both a weight and what it needs, or a
-        second start.
-        """
+        """Return that nothing is learned, where no loss has both a weight and what it needs."""
         data, train = self.data, self.train
         compared = data.unifrac_matrix is not None or data.has_tree
-        auxiliary = bool(data.targets) and train.targets_penalty > 0
         learned = (
-            auxiliary
-            or train.nuc_penalty > 0
-            or train.count_penalty > 0
-            or (train.penalty > 0 and compared)
+            train.nuc_penalty > 0 or train.count_penalty > 0 or (train.penalty > 0 and compared)
         )
         problem = (
             f"--nuc-penalty {train.nuc_penalty}, --count-penalty {train.count_penalty}, "
-            f"--penalty {train.penalty} "
-            f"{'with' if compared else 'without'} a tree or distances, no --targets with a "
-            "weight: nothing is "
-            "learned; give one of them a weight"
+            f"--penalty {train.penalty} {'with' if compared else 'without'} a tree or distances: "
+            "nothing is learned; give one of them a weight"
         )
-        both = (
-            f"--from-scratch and --pretrained-encoder {train.pretrained_encoder}: give one of them"
-        )
-        return broken(
-            {
-                problem: not learned,
-                both: train.from_scratch and train.pretrained_encoder is not None,
-            }
-        )
+        return broken({problem: not learned})
 
 
 # What `aam train` leaves to `aam pretrain`.
@@ -869,11 +610,10 @@ class FineTuneConfig:
 
     data: DataConfig = section(DataConfig(), required=("table", "metadata"), omitted=DATA)
     targets: TargetConfig = section(TargetConfig(), required=("metadata_column",))
-    regressor: RegressorConfig = section(RegressorConfig())
     covariates: CovariateConfig = section(CovariateConfig())
     model: ModelConfig = section(ModelConfig(), omitted=names(ModelConfig, of="pretraining"))
     train: TrainConfig = section(
-        TrainConfig(epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0),
+        TrainConfig(epochs=10, batch_size=32, lr=1e-5, nuc_penalty=0.0, count_penalty=0.0),
         omitted=TRAINING,
     )
     runtime: RunConfig = section(RunConfig(), required=("output_dir",))
@@ -887,21 +627,12 @@ class FineTuneConfig:
             self.train,
             self.runtime,
         )
-        bounded = self.regressor.bounded_targets or self.regressor.output_activation != "none"
         predicted_too = shown(
             {*covariates.columns, targets.normalize_by} & set(targets.metadata_column)
         )
         columns = {data.group_column, data.study_column, data.split_column, data.cv}
         dividing = shown(columns & set(targets.metadata_column))
-        attends = len(covariates.columns) > 0 and covariates.categorical_fusion in (
-            "cross-attention",
-            "perceiver",
-        )
         rules = {
-            (
-                "--target-transform zscore-category has no one scale for --bounded-targets and "
-                "--output-activation"
-            ): (bounded and targets.target_transform == "zscore-category"),
             (
                 f"--metadata-column {predicted_too} is a covariate too; a model that reads its "
                 "target learns nothing"
@@ -911,13 +642,6 @@ class FineTuneConfig:
                 "of "
                 "its other values"
             ): (dividing != ""),
-            f"--count-penalty is {train.count_penalty}, and nothing predicts counts; pass "
-            "--count-prediction or leave "
-            "it out": (
-                bool(targets.metadata_column)
-                and not targets.count_prediction
-                and train.count_penalty not in (0, TrainConfig().count_penalty)
-            ),
             f"--resume-from is {runtime.resume_from}, expected auto with --cv": (
                 data.cv is not None and runtime.resume_from not in (None, "auto")
             ),
@@ -925,15 +649,7 @@ class FineTuneConfig:
                 data.trim and self.model.max_bp is None and train.pretrained_encoder is None
             ),
         }
-        heads = covariates.cross_attn_heads
-        return [
-            *broken(rules),
-            *(
-                head_problems(self.model.embedding_dim, heads, "--cross-attn-heads")
-                if attends
-                else []
-            ),
-        ]
+        return broken(rules)
 
     @property
     def trains_network(self) -> bool:
@@ -979,7 +695,7 @@ class FineTuneConfig:
         is asked.
         """
         targets = self.targets
-        if UNBLENDED_LOSSES & targets.losses or targets.class_weights:
+        if targets.class_weights:
             return ("deep",)
         learners: tuple[Member, ...] = get_args(Member)[1:]
         return ("deep", *learners) if self.network_options else learners
@@ -990,7 +706,7 @@ class FineTuneConfig:
         A fine-tuned network has the shape of its encoder, so that an option of the network that is
         given must agree with it. One that stands at its default counts as not given.
         """
-        rules: dict[str, bool] = {}
+        rules = {}
         for item in dataclasses.fields(ModelConfig):
             value, has = getattr(self.model, item.name), getattr(pretrained, item.name)
             name = item.name.replace("_", "-")
@@ -1007,74 +723,8 @@ class FineTuneConfig:
         return broken(rules)
 
 
-@dataclass(frozen=True)
-class SearchConfig:
-    """The search"""
-
-    trials: int = option(
-        30, "Trials in all: those of earlier calls and of other processes count.", ge=1
-    )
-    inner_folds: int = option(
-        3,
-        "Parts of the training samples, whole groups each; a trial predicts each by a model of "
-        "the others.",
-        ge=2,
-    )
-    search_space: Path | None = option(
-        None,
-        "TOML of the options that are searched, with their values; unset: those that --dry-run "
-        "shows.",
-        reads=True,
-    )
-    prune: bool = option(
-        True, "End a trial that is worse than the median of the earlier ones after as many parts."
-    )
-
-
-@dataclass(frozen=True)
-class TuneConfig(FineTuneConfig):
-    """Search for the options of `aam train` that predict best, on training samples alone."""
-
-    # A search has no use for several models or processes, nor for the state of a single training.
-    data: DataConfig = section(
-        DataConfig(), required=("table", "metadata"), omitted=(*DATA, "cv", "study_column")
-    )
-    targets: TargetConfig = section(
-        TargetConfig(), required=("metadata_column",), omitted=("rf_baseline", "best_metric")
-    )
-    train: TrainConfig = section(
-        FineTuneConfig().train, omitted=(*TRAINING, "auto_batch_size", "max_memory_fraction")
-    )
-    runtime: RunConfig = section(
-        RunConfig(), required=("output_dir",), omitted=names(RunConfig, of="run")
-    )
-    search: SearchConfig = section(SearchConfig())
-
-    def training(self) -> FineTuneConfig:
-        """Return the options of `aam train`."""
-        return FineTuneConfig(
-            self.data,
-            self.targets,
-            self.regressor,
-            self.covariates,
-            self.model,
-            self.train,
-            self.runtime,
-        )
-
-    def problems(self) -> list[str]:
-        """Return the contradictions of a training, and that a search goes on only as a whole."""
-        other = self.runtime.resume_from not in (None, "auto")
-        return [
-            *super().problems(),
-            *broken({f"--resume-from is {self.runtime.resume_from}, expected auto": other}),
-        ]
-
-
 # --- a file of options -------------------------------------------------------------------------
 
-# The section that only `aam tune` has.
-SEARCH = "search"
 
 # Options of earlier versions that no command has any more, and what to do instead.
 REMOVED = {
@@ -1107,16 +757,6 @@ def read_config(path: Path, default: Config) -> Config:
     """
     sections, problems, where = read_toml(path), Problems(), str(path)
     sections, left_out = without_removed(sections, {each.name for each in options_of(default)})
-    if SEARCH in sections and not hasattr(default, SEARCH):
-        # A run.json of `aam tune`, whose other options are those of `aam train`.
-        del sections[SEARCH]
-        log.warning(
-            "warning: %s is of a search, and holds the options that it began with; those that it "
-            "found are in "
-            "best.toml beside it: --config %s",
-            path,
-            path.with_name("best.toml"),
-        )
     config = default
     with problems.collected():
         config = from_dict(default, sections, where)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from aam.config import (
     PretrainConfig,
     TargetConfig,
     TrainConfig,
-    TuneConfig,
     read_config,
 )
 from aam.device import options as runtime_options
@@ -68,6 +66,7 @@ BOTH = [
     "--midpoint-root",
     "--missing",
     "--missing-tips",
+    "--missing-values",
     "--mixed-precision",
     "--nuc-mask-ratio",
     "--nuc-mask-strategy",
@@ -108,6 +107,7 @@ PRETRAIN_ONLY = [
     "--hold-out-study",
     "--nuc-mask-asvs",
     "--patch-size",
+    "--reference-tree",
     "--root-length",
     "--shallow-draws",
     "--study-names",
@@ -393,7 +393,7 @@ def test_a_network_is_trained_where_an_option_asks_for_it():
         )
         assert asked.network_options == [spelled(name)]
         assert asked.default_members == ("deep", *learners)
-    for changed in ({"loss_type": "quantile"}, {"class_weights": ("balanced",)}):
+    for changed in ({"class_weights": ("balanced",)},):
         assert dataclasses.replace(config, targets=TargetConfig(**changed)).default_members == (
             "deep",
         )
@@ -474,14 +474,3 @@ def test_options_that_no_command_has_any_more_are_left_out_and_named(tmp_path, c
         config = read_config(path, FineTuneConfig())
     assert config.train.epochs == 3
     assert "'[targets] label_share', '[runtime] pipeline' not used" in caplog.text
-
-
-def test_training_takes_the_record_of_a_search(tmp_path, caplog):
-    caplog.set_level("INFO", logger="aam")
-    options = to_dict(replace(TuneConfig(), train=replace(TuneConfig().train, epochs=7)))
-    (tmp_path / "run.json").write_text(json.dumps({"command": "tune", "config": options}))
-    assert read_config(tmp_path / "run.json", FineTuneConfig()).train.epochs == 7
-    assert (
-        f"those that it found are in best.toml beside it: --config {tmp_path / 'best.toml'}"
-        in caplog.text
-    )

@@ -5,7 +5,6 @@ work.
 from __future__ import annotations
 
 import dataclasses
-import math
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from aam.config import (
     FineTuneConfig,
     ModelConfig,
     PretrainConfig,
-    RegressorConfig,
     TargetConfig,
     TrainConfig,
 )
@@ -37,52 +35,24 @@ def test_options_that_contradict_each_other():
     config = FineTuneConfig(
         targets=TargetConfig(
             metadata_column=("age",),
-            quantiles=(0.9, 0.1),
             freeze_base=True,
             target_transform="zscore-category",
             categorical_loss_weight_column="site",
         ),
-        regressor=RegressorConfig((0,), bounded_targets=True, output_activation="relu"),
-        covariates=CovariateConfig(
-            ("age", "sex"),
-            ("sex",),
-            categorical_fusion="perceiver",
-            cross_attn_heads=5,
-            conditional_output_scaling=("diet",),
-        ),
+        covariates=CovariateConfig(("age", "sex"), ("sex",)),
     )
     problems = option_problems(config)
     for option in (
-        "--quantiles is '0.9', '0.1'",
-        "--bounded-targets and --output-activation",
-        "zscore-category has no one scale",
         "'age', 'sex', 'sex' names a column twice",
         "--metadata-column 'age' is a covariate too",
-        "--conditional-output-scaling names 'diet'",
-        "--embedding-dim 96 is not divisible by --cross-attn-heads 5",
         "no --categorical-loss-weights",
-        "and no column has the loss quantile",
     ):
         assert any(option in problem for problem in problems), option
-    assert problems[0] == "--regressor-hidden-dims is '0', expected 1 or more"
-    assert len(problems) == 10
     (problem,) = option_problems(
-        FineTuneConfig(covariates=CovariateConfig(categorical_fusion="gmu"))
+        FineTuneConfig(covariates=CovariateConfig(categorical_fusion="add"))
     )
-    assert problem == "--categorical-fusion is gmu, and no covariate is named"
-    lossy = TargetConfig(loss_config=("age=quantile",), quantiles=(0.1, 0.5, 0.9))
-    assert option_problems(FineTuneConfig(targets=lossy)) == []
+    assert problem == "--categorical-fusion is add, and no covariate is named"
     assert option_problems(FineTuneConfig()) == []
-
-
-@pytest.mark.parametrize(
-    "levels", [(), (0.1, 0.9), (0.5, 0.5), (0.0, 0.5), (0.5, 1.0), (0.5, 0.2), (math.nan, 0.5)]
-)
-def test_quantiles_that_are_none(levels):
-    (problem,) = option_problems(
-        FineTuneConfig(targets=TargetConfig(loss_type="quantile", quantiles=levels))
-    )
-    assert "expected two or more ascending numbers inside (0, 1), one of them 0.5" in problem
 
 
 @pytest.mark.parametrize(
@@ -144,19 +114,7 @@ def test_options_without_effect_are_refused():
             )
         )
 
-    assert (
-        "--count-penalty is 2.0, and nothing predicts counts; pass --count-prediction"
-        in message_of(count_penalty=2.0)
-    )
-    assert message_of(count_penalty=0.0) == "", (
-        "a run.json of a run without --count-prediction holds 0"
-    )
     assert message_of(warmup_steps=5) == ""
-    predicted = FineTuneConfig(
-        targets=dataclasses.replace(targets, count_prediction=True),
-        train=dataclasses.replace(usual, count_penalty=2.0),
-    )
-    assert option_problems(predicted) == []
     pretrained = PretrainConfig(train=TrainConfig(count_penalty=2.0))
     assert option_problems(pretrained) == []
 
@@ -175,8 +133,6 @@ def test_pretraining_that_learns_nothing_is_refused():
         assert (
             any("nothing is learned" in problem for problem in option_problems(config)) != learns
         ), (trees, penalty)
-    further = PretrainConfig(data=DataConfig(targets=("jaccard",)), train=masks)
-    assert option_problems(further) == []
 
 
 def test_studies_that_cannot_be_told_apart_are_refused():
@@ -196,12 +152,11 @@ def test_class_weights_of_numbers_are_refused():
 
 def test_sizes_that_contradict_the_pretrained_encoder_are_refused():
     pretrained = ModelConfig(embedding_dim=32, attention_heads=2)
-    asked = ModelConfig(embedding_dim=64, attention_heads=2, dropout=0.3, count_embedding=False)
+    asked = ModelConfig(embedding_dim=64, attention_heads=2, dropout=0.3)
     problems = FineTuneConfig(model=asked).encoder_problems(pretrained)
     assert [problem.split(" contradicts")[0] for problem in problems] == [
         "--embedding-dim 64",
         "--dropout 0.3",
-        "--no-count-embedding",
     ]
     assert "which has 32; leave it out" in problems[0]
     for model in (ModelConfig(), pretrained):

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from aam.config import DataConfig
 from aam.config_commands import ApplyConfig, EmbedConfig, PredictConfig
-from aam.data.region import without_primers
+from aam.data.region import warn_of_primers, without_primers
 from aam.data.study import Inputs, MetadataColumns, Study, make_study, read_inputs
 from aam.device.attention import decide_execution
 from aam.device.options import RuntimeConfig
 from aam.device.platform import prepare_device
-from aam.errors import shown
+from aam.errors import InputError, shown
 from aam.evaluate.predictions import write_predictions
 from aam.options import given
 from aam.predict.prediction import predict_samples
@@ -81,9 +81,9 @@ def load_table(
         sequences=config.sequences,
         trim=config.trim,
         decimal=getattr(config, "decimal", "."),
-        rarefy_depth=getattr(config, "rarefy_depth", None) or saved.depth,
+        missing_values=getattr(config, "missing_values", ()),
+        rarefy_depth=saved.depth,
         token_limit=saved.data.token_limit,
-        asv_sampling=saved.data.asv_sampling,
         metadata=metadata if required or optional else None,
         missing=config.missing if isinstance(config, PredictConfig) else "drop",
     )
@@ -92,9 +92,16 @@ def load_table(
         inputs = read_inputs(data, columns)
     elif data.metadata is None:
         inputs = replace(inputs, metadata=None)
+    if config.trim_primers and saved.profile.holds_primer:
+        raise InputError(
+            "--trim-primers: the model was trained on reads that hold primers, so reads without "
+            "them would be unknown to it; leave --trim-primers out"
+        )
     if config.trim_primers:
         inputs = replace(inputs, tables=tuple(map(without_primers, inputs.tables)))
     study = make_study(inputs, data, saved.model.max_bp, saved.seed, columns, of_model=True)
+    if not saved.profile.holds_primer:
+        warn_of_primers(study.table, of_model=True)
     warnings = (
         []
         if saved.only_places

@@ -67,7 +67,7 @@ def _read_inputs(
             tree = read_tree(config.tree)
     with problems.collected():
         if inputs is None and config.metadata is not None:
-            metadata = read_metadata(config.metadata, config.decimal)
+            metadata = read_metadata(config.metadata, config.decimal, config.missing_values)
     with problems.collected():
         taxonomy = None if config.taxonomy is None else read_taxonomy(config.taxonomy)
     with problems.collected():

@@ -365,14 +365,16 @@ def check_column_names(frame: Any, name: str) -> None:
         raise InputError(f"{name}: columns of the same name: {shown(repeated)}; rename them")
 
 
-def metadata_from(source: Any, decimal: str = ".", name: str = "metadata") -> Metadata:
+def metadata_from(
+    source: Any, decimal: str = ".", name: str = "metadata", missing_values: Collection[str] = ()
+) -> Metadata:
     """Return the metadata of a file or of a DataFrame by sample id; `InputError`, with `name`, for
     anything else.
     """
     if isinstance(source, Metadata):
         return source
     if isinstance(source, (str, os.PathLike)):
-        return read_metadata(Path(source), decimal)
+        return read_metadata(Path(source), decimal, missing_values)
     if not hasattr(source, "columns") or not hasattr(source, "index"):
         raise InputError(
             f"{name} is {type(source).__name__}, expected a DataFrame by sample id, or a path"

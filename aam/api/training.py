@@ -172,10 +172,9 @@ def loss_names(prepared: Prepared) -> list[str]:
     frozen = config.targets.freeze_base
     names: dict[str, bool] = {
         str(study.metric): study.metric is not None and config.train.penalty > 0 and not frozen,
-        **dict.fromkeys(config.data.targets, config.train.targets_penalty > 0),
         "masked nucleotides": config.train.nuc_penalty > 0 and not frozen,
         "masked counts": config.train.count_penalty > 0 and not frozen,
-        ", ".join(columns): bool(columns) and config.targets.target_penalty > 0,
+        ", ".join(columns): bool(columns),
     }
     return [name for name, weighs in names.items() if weighs]
 
@@ -283,7 +282,11 @@ def pretrain(
     )
     config = dataclasses.replace(config, data=named, runtime=runtime)
     check(config)
-    described = None if metadata is None else metadata_from(metadata, data.decimal)
+    described = (
+        None
+        if metadata is None
+        else metadata_from(metadata, data.decimal, missing_values=data.missing_values)
+    )
     inputs = inputs_of(data, sample_table(table, data.sequences, merge=data.trim), tree, described)
     with interrupts_as_in_python():
         run(config, inputs=inputs)

@@ -86,9 +86,11 @@ COMMANDS = {
         "api.training:run",
         "learn to predict metadata columns, and report how well",
     ),
-    "tune": Command("TuneConfig", "commands.tune:tune", "search for the options that predict best"),
     "predict": Command("PredictConfig", "api.apply:predict_table", "predict new samples"),
-    "embed": Command("EmbedConfig", "api.embedding:embed_table", "vectors of samples and ASVs"),
+    "embed": Command("EmbedConfig", "commands.embed:embed_table", "vectors of samples and ASVs"),
+    "search": Command(
+        "NearestConfig", "api.embedding:search", "the nearest samples of a collection"
+    ),
     "explain": Command(
         "ExplainConfig",
         "api.explanation:explain_model",
@@ -119,7 +121,7 @@ BUNDLED = {
     ),
 }
 
-AAM = Program("aam", COMMANDS, {}, ("pretrain", "train", "tune"), BUNDLED)
+AAM = Program("aam", COMMANDS, {}, ("pretrain", "train"), BUNDLED)
 
 # --- how one is run -----------------------------------------------------------------------------
 

@@ -58,9 +58,7 @@ Work = Callable[[], Measurements] | str
 WARM_UP = 2
 
 # A network that reads single bases, as large as the public predecessor's.
-NUCLEOTIDE = ModelConfig(
-    asv_stem="nucleotide", embedding_dim=128, attention_heads=4, attention_layers=4
-)
+NUCLEOTIDE = ModelConfig(patch_size=1, embedding_dim=128, attention_heads=4, attention_layers=4)
 
 # About as large, as sparse and as deep as a batch of `oral-age`.
 SIMULATED = {"samples": 640, "asvs": 3000, "length": 100, "depth": 1500}

@@ -232,7 +232,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
     files = files_read(config)
     output = OutputFolder(folder, "evaluate", OUTPUTS, [*files.values()], config.runtime.overwrite)
     output.check()
-    metadata = read_metadata(metadata_path, config.decimal)
+    metadata = read_metadata(metadata_path, config.decimal, config.missing_values)
     split: Split | None = None if config.split is None else read_split(config.split)
     study: Study | None = None
     models: list[SavedModel] = []

@@ -121,7 +121,7 @@ def profile(config: ProfileConfig) -> None:
         measurements = _profile_step(config, training_config, folder)
     else:
         steps = make_steps(training_config)
-        limit = memory_limit(steps.device, config.train.max_memory_fraction)
+        limit = memory_limit(steps.device)
         fits = largest_fitting_batch(steps, limit)
         measurements = {"limit_bytes": limit, "peak_bytes_of": fits, "batch_size": max(fits)}
         print(

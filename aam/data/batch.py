@@ -68,10 +68,6 @@ class Batch:
     distance : float32 or float64 [B, all_B], optional
         UniFrac between the samples, from the rarefied counts of this very batch; with several ranks
         between the samples of this rank and those of all.
-    faith_pd : float32 [B], optional
-        Faith PD of the same rarefied counts.
-    auxiliary : dict of str to tensor
-        Auxiliary targets of pretraining by name (`aam.data.auxiliary_targets`).
     target : float32 [B, T], optional
         Transformed numeric columns, NaN where missing.
     label : int64 [B, K], optional
@@ -81,8 +77,9 @@ class Batch:
     column, key : int64 [all_U], optional
         Column of each distinct ASV in the table, for vectors that were computed beforehand, and its
         `asv_keys`.
-    reference : float32 [B, E], optional
-        Numbers of each sample on the reference of a plugin (`aam.data.reference`).
+    features : int64 [all_U, P], optional
+        Branches and words of each distinct ASV (`ReferenceTree.place`), where the ASVs are placed
+        on a tree.
     sizes : tuple of int
         ASVs of each sample, on the host; samples stand in descending order of it.
     padded : bool
@@ -96,8 +93,6 @@ class Batch:
     asv: Int64[Tensor, "B S"]
     counts: Float[Tensor, "B S"]
     distance: Float[Tensor, "B all_B"] | None = None
-    faith_pd: Float[Tensor, " B"] | None = None
-    auxiliary: dict[str, Tensor] = field(default_factory=dict)
     target: Float[Tensor, "B T"] | None = None
     label: Int64[Tensor, "B K"] | None = None
     category: Int64[Tensor, "B C"] | None = None
@@ -105,7 +100,7 @@ class Batch:
     weight: Float[Tensor, " B"] | None = None
     column: Int64[Tensor, " all_U"] | None = None
     key: Int64[Tensor, " all_U"] | None = None
-    reference: Float[Tensor, "B E"] | None = None
+    features: Int64[Tensor, "all_U P"] | None = None
     sizes: tuple[int, ...] = ()
     padded: bool = False
     sample_ids: tuple[str, ...] = ()
@@ -127,7 +122,4 @@ class Batch:
         moved = {
             name: value.to(device, non_blocking=True) for name, value in self._tensors().items()
         }
-        auxiliary = {
-            name: value.to(device, non_blocking=True) for name, value in self.auxiliary.items()
-        }
-        return replace(self, auxiliary=auxiliary, **moved)  # type: ignore[arg-type]
+        return replace(self, **moved)  # type: ignore[arg-type]

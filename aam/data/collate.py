@@ -13,15 +13,13 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.config import UnifracMetric
-from aam.data.auxiliary_targets import DISTANCES
 from aam.data.batch import Batch, Ranks
 from aam.data.rarefaction import EVALUATION, Row, matrix_of, rarefied_rows
 from aam.data.study import Rows, Study
 from aam.data.tokens import asv_keys
 from aam.device.rng import generator
 from aam.device.timing import stage
-from aam.diversity.batch import batch_unifrac, faith_pd
+from aam.diversity.batch import batch_unifrac
 from aam.diversity.unifrac import UnifracOptions
 from aam.io.matrices import Matrix
 
@@ -39,15 +37,13 @@ class Collation:
     shallow : float
         Share of the samples that get fewer reads than the depth; which ones, and how many, depends
         on the rarefaction.
-    asv_dropout, covariate_dropout : float
-        Shares that training leaves out: of a sample's ASVs, from the input alone, and of its
-        covariates.
+    covariate_dropout : float
+        Share of the covariates of a sample that training leaves out.
     """
 
     tokens: bool = True
     distances: bool = True
     shallow: float = 0.0
-    asv_dropout: float = 0.0
     covariate_dropout: float = 0.0
 
 
@@ -58,30 +54,16 @@ def rows_read(study: Study, rows: Rows, epoch: int) -> list[Row]:
     """Return columns and reads of the samples at `rows` as a network reads them: rarefied, at most
     `token_limit`.
     """
-    rarefied = zip(rows.tolist(), rarefied_rows(study, rows, epoch), strict=True)
-    return [_limited(study, each, study.table.sample_ids[row], epoch) for row, each in rarefied]
-
-
-def _limited(study: Study, row: Row, name: str, epoch: int, dropout: float = 0.0) -> Row:
-    """Return at most `token_limit` ASVs of a rarefied sample, chosen as configured, a share
-    `dropout` left out.
-    """
-    columns, reads = row
     limit = study.config.token_limit
+    return [_limited(row, limit) for row in rarefied_rows(study, rows, epoch)]
+
+
+def _limited(row: Row, limit: int) -> Row:
+    """Return the `limit` most abundant ASVs of a rarefied sample."""
+    columns, reads = row
     if len(columns) > limit:
-        if study.config.asv_sampling == "abundance":
-            kept = np.sort(np.argsort(-reads, kind="stable")[:limit])
-        elif study.config.asv_sampling == "random":
-            kept = np.sort(
-                generator(study.seed, "limit", epoch, name).permutation(len(columns))[:limit]
-            )
-        else:
-            kept = np.arange(limit)
+        kept = np.sort(np.argsort(-reads, kind="stable")[:limit])
         columns, reads = columns[kept], reads[kept]
-    if dropout:
-        is_kept = generator(study.seed, "asv dropout", epoch, name).random(len(columns)) >= dropout
-        is_kept[reads.argmax()] = True
-        columns, reads = columns[is_kept], reads[is_kept]
     return columns, reads
 
 
@@ -119,7 +101,7 @@ def batch_of_reads(study: Study, rows: Rows, reads: Sequence[Row]) -> Batch:
         asv=asv,
         counts=counts,
         column=column,
-        reference=study.reference_numbers([columns for columns, _ in reads]),
+        features=study.features(column),
         sizes=tuple(len(columns) for columns, _ in reads),
         sample_ids=tuple(study.table.sample_ids[row] for row in rows.tolist()),
         **_conditions(study, rows, EVALUATION, 0.0),
@@ -151,7 +133,7 @@ def collate(
         stretch of them.
     """
     names = study.table.sample_ids
-    rows, read, full = _largest_first(study, parts, rarefied, epoch, how.asv_dropout)
+    rows, read, full = _largest_first(study, parts, rarefied)
     columns = np.unique(np.concatenate([columns for columns, _ in read]))
     columns = columns[np.argsort(study.lengths[columns], kind="stable")]
     ranks = Ranks(rank, tuple(map(len, parts)), _balanced(study.lengths[columns], len(parts)))
@@ -159,13 +141,16 @@ def collate(
     longest = int(study.lengths[encoded if len(encoded) else columns].max()) if how.tokens else 0
     asv, counts = _laid_out(columns, read[own])
     column = torch.from_numpy(columns.astype(np.int64))
+    distance = None
+    if how.distances:
+        distance = distances_of(study, matrix_of(full, len(study.table.feature_ids)), rows, own)
     return Batch(
         tokens=study.tokens[torch.from_numpy(encoded.astype(np.int64)), :longest],
         asv=asv,
         counts=counts,
         column=column,
         key=asv_keys(study.tokens[column]) if how.tokens else None,
-        reference=study.reference_numbers([columns for columns, _ in read[own]]),
+        features=study.features(column),
         sizes=tuple(len(columns) for columns, _ in read[own]),
         padded=bool(how.tokens and (study.lengths[encoded] < longest).any()),
         target=_columns(study.labels.target, rows[own]),
@@ -173,26 +158,19 @@ def collate(
         sample_ids=tuple(names[row] for row in rows[own]),
         ranks=ranks,
         **_conditions(study, rows[own], epoch, how.covariate_dropout),
-        **_compared(study, full, rows, own, encoded, how.distances),
+        distance=distance,
     )
 
 
 def _largest_first(
-    study: Study,
-    parts: Sequence[Rows],
-    rarefied: Sequence[Sequence[Row]],
-    epoch: int,
-    dropout: float,
+    study: Study, parts: Sequence[Rows], rarefied: Sequence[Sequence[Row]]
 ) -> tuple[Rows, list[Row], list[Row]]:
     """Return the rows of all ranks, each rank's samples largest first; what the model reads of
     them; their reads.
     """
     rows, read, full = [], [], []
     for part, reads in zip(parts, rarefied, strict=True):
-        limited = [
-            _limited(study, row, study.table.sample_ids[at], epoch, dropout)
-            for row, at in zip(reads, part, strict=True)
-        ]
+        limited = [_limited(row, study.config.token_limit) for row in reads]
         order = np.argsort([-len(columns) for columns, _ in limited], kind="stable")
         rows.append(part[order])
         read += [limited[i] for i in order]
@@ -250,60 +228,26 @@ def _conditions(study: Study, rows: Rows, epoch: int, dropout: float) -> dict[st
     }
 
 
-def _compared(
-    study: Study,
-    full: Sequence[Row],
-    rows: Rows,
-    selected: slice,
-    columns: npt.NDArray[np.integer[Any]],
-    distances: bool,
-) -> dict[str, Any]:
-    """Return UniFrac or Faith PD, with `distances`, and the auxiliary targets of a batch, as its
-    fields.
-    """
-    if not (distances or study.auxiliary.names):
-        return {}
-    counts = matrix_of(full, len(study.table.feature_ids))
-    fields = distances_of(study, counts, rows, selected) if distances else {}
-    return {**fields, "auxiliary": _auxiliary(study, counts, rows, selected, columns)}
-
-
 def distances_of(
     study: Study, counts: sparse.csr_matrix, rows: Rows, selected: slice = slice(None)
-) -> dict[str, torch.Tensor]:
-    """Return UniFrac of the samples at `selected` to all at `rows`, or their Faith PD, from
-    rarefied reads [B, F].
-    """
+) -> torch.Tensor | None:
+    """Return UniFrac of the samples at `selected` to all at `rows`, from rarefied reads [B, F]."""
     real = np.float64 if torch.get_default_dtype() == torch.float64 else np.float32
     if study.matrix is not None:
-        return {
-            "distance": torch.from_numpy(
-                study.matrix.values[np.ix_(rows[selected], rows)].astype(real)
-            )
-        }
+        return torch.from_numpy(study.matrix.values[np.ix_(rows[selected], rows)].astype(real))
     if not study.has_tree:
-        return {}
-    if study.config.unifrac_metric == "faith_pd":
-        return {
-            "faith_pd": torch.from_numpy(
-                _diversity(study, counts[selected], rows[selected]).astype(real)
-            )
-        }
+        return None
     with stage("UniFrac"):
-        distance = _unifrac(
-            study, study.config.unifrac_metric, counts, study.origin[rows], selected
-        )
-    return {"distance": torch.from_numpy(distance.astype(real, copy=False))}
+        distance = _unifrac(study, counts, study.origin[rows], selected)
+    return torch.from_numpy(distance.astype(real, copy=False))
 
 
-def _unifrac(
-    study: Study, metric: UnifracMetric, counts: sparse.csr_matrix, origin: Rows, selected: slice
-) -> Matrix:
+def _unifrac(study: Study, counts: sparse.csr_matrix, origin: Rows, selected: slice) -> Matrix:
     """Return UniFrac of the samples at `selected` to all; NaN across studies, `origin` [B], and
     without a tree.
     """
     config, double = study.config, torch.get_default_dtype() == torch.float64
-    options = UnifracOptions(metric, config.alpha, config.root_length, double=double)
+    options = UnifracOptions(config.unifrac_metric, config.alpha, config.root_length, double=double)
     distance = np.full((len(origin), len(origin)), np.nan)
     for number in np.unique(origin):
         tree, rows = study.parts[number].tree, np.flatnonzero(origin == number)
@@ -316,59 +260,3 @@ def _unifrac(
             tree.phylogeny, tree.tips, counts[rows], options
         )
     return distance[selected]
-
-
-def _diversity(study: Study, counts: sparse.csr_matrix, rows: Rows) -> npt.NDArray[np.float64]:
-    """Return Faith PD [B] on the tree of each sample's study; NaN without one."""
-    values = np.full(len(rows), np.nan)
-    for number, part in enumerate(study.parts):
-        at = np.flatnonzero(study.origin[rows] == number)
-        if part.tree is not None and len(at):
-            values[at] = faith_pd(
-                part.tree.phylogeny, part.tree.tips, counts[at], study.config.root_length
-            )
-    return values
-
-
-def _auxiliary(
-    study: Study,
-    counts: sparse.csr_matrix,
-    rows: Rows,
-    selected: slice,
-    columns: npt.NDArray[np.integer[Any]],
-) -> dict[str, torch.Tensor]:
-    """Return the auxiliary targets of a batch, by name.
-
-    Parameters
-    ----------
-    study : Study
-    counts : CSR [all_B, F]
-        Rarefied reads of the samples of all ranks.
-    rows : int64 [all_B]
-        Their rows of the table.
-    selected : slice
-        Those of this rank.
-    columns : int [U]
-        Columns of the ASVs that this rank encodes.
-
-    Returns
-    -------
-    dict
-        Distances [B, all_B], Faith PD [B], both NaN where not known; taxonomy int64 [U, R], -1
-        where not known.
-    """
-    real, origin = torch.get_default_dtype(), study.origin[rows]
-    targets: dict[str, torch.Tensor] = {}
-    for name in study.auxiliary.names:
-        if name in DISTANCES:
-            distance = np.where(
-                origin[selected][:, None] == origin, DISTANCES[name](counts, selected), np.nan
-            )
-            targets[name] = torch.from_numpy(distance).to(real)
-        elif name == "faith-pd":
-            targets[name] = torch.from_numpy(
-                _diversity(study, counts[selected], rows[selected])
-            ).to(real)
-        else:
-            targets[name] = torch.from_numpy(study.auxiliary.taxa.codes[columns])
-    return targets

@@ -8,9 +8,9 @@ import signal
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,27 +23,6 @@ from aam.data.study import Rows, Study
 from aam.device.distributed import SINGLE, World
 from aam.device.rng import generator
 from aam.errors import WARNINGS, RunError
-
-
-class Budget(NamedTuple):
-    """Bytes of a step by the size of its batch, as measured on a machine, and the limit of what one
-    may take.
-
-    `base` bytes, `token` for each base of the distinct ASVs [U, L], and `slot` for each slot of the
-    samples [B, S].
-    """
-
-    base: float
-    token: float
-    slot: float
-    limit: float
-
-    def allows(self, batch: Batch) -> bool:
-        """Return whether a step on `batch` stays within the limit."""
-        return bool(
-            self.base + self.token * batch.tokens.numel() + self.slot * batch.asv.numel()
-            <= self.limit
-        )
 
 
 def _ignore_warnings(worker: int) -> None:
@@ -72,8 +51,7 @@ class Loader:
     rank of `world`.
 
     `rows` int64 [n] stand in a new order each epoch when `shuffle`, else by sample id; the number
-    of `workers`, processes that rarefy ahead, changes no bit; `how` is that of `rarefied_batch`; a
-    batch that is too large for `budget` comes in parts.
+    of `workers`, processes that rarefy ahead, changes no bit; `how` is that of `rarefied_batch`.
     """
 
     study: Study
@@ -83,7 +61,6 @@ class Loader:
     workers: int = 0
     how: Collation = EVERYTHING
     world: World = SINGLE
-    budget: Budget | None = None
 
     def __len__(self) -> int:
         if len(self.study.parts) > 1:
@@ -134,58 +111,11 @@ class Loader:
             loads[rank] += self.study.richness[row]
         return list(map(self._by_id, parts))
 
-    def window(
-        self, parts: Sequence[Rows], rarefied: Sequence[Sequence[Row]], epoch: int
-    ) -> list[Batch]:
-        """Return this rank's share of a batch, in the fewest parts that `budget` allows on every
-        rank.
-
-        `parts` and `rarefied` are those of `collate`; each part has equally many samples, one at
-        least, rich and poor ones alike.
-        """
-
-        def made(number: int, how: Collation) -> list[Batch]:
-            batches = []
-            for at in range(number):
-                cut = [np.sort(order[at::number]) for order in orders]
-                rows = [part[selected] for part, selected in zip(parts, cut, strict=True)]
-                some = [
-                    [part[i] for i in selected]
-                    for part, selected in zip(rarefied, cut, strict=True)
-                ]
-                batches.append(collate(self.study, rows, some, epoch, how, self.world.rank))
-            return batches
-
-        orders = [
-            np.argsort([-len(columns) for columns, _ in part], kind="stable") for part in rarefied
-        ]
-        without_distances = replace(self.how, distances=False)
-        number = 1
-        largest_number = max(1, min(map(len, parts)))
-        while self.budget and number < largest_number:
-            too_large = not all(map(self.budget.allows, made(number, without_distances)))
-            if not self.world.any(too_large):
-                break
-            number += 1
-        return made(number, self.how)
-
-    def cut(self, rows: Rows, epoch: int) -> list[Batch]:
-        """Return the samples at `rows` as one batch, in the parts that `budget` makes of it."""
-        return self.window(
-            [rows], [rarefied_rows(self.study, rows, epoch, self.how.shallow)], epoch
-        )
-
     def epoch(self, epoch: int, skip: int = 0) -> Iterator[Batch]:
-        """Return the batches of an epoch after the first `skip`."""
-        return itertools.chain.from_iterable(self.windows(epoch, skip))
-
-    def windows(self, epoch: int, skip: int = 0) -> Iterator[list[Batch]]:
-        """Yield the batches of an epoch after the first `skip`, each as the parts that `budget`
-        makes of it.
-        """
+        """Yield this rank's share of the batches of an epoch, after the first `skip`."""
         order, world = self.order(epoch)[skip:], self.world
         if world.size == 1:
-            yield from self._ahead(order, partial(self.cut, epoch=epoch))
+            yield from self._ahead(order, partial(self.batch, epoch=epoch))
             return
         parts_by_batch = [self.parts(rows) for rows in order]
         take = partial(rarefied_rows, self.study, epoch=epoch, shallow=self.how.shallow)
@@ -199,10 +129,15 @@ class Loader:
             )
             # The rows of a batch arrive while the one before is computed.
             if len(waiting) > 1:
-                parts, arrived = waiting.popleft()
-                yield self.window(parts, arrived(), epoch)
+                yield self._share(*waiting.popleft(), epoch)
         for parts, arrived in waiting:
-            yield self.window(parts, arrived(), epoch)
+            yield self._share(parts, arrived, epoch)
+
+    def _share(
+        self, parts: Sequence[Rows], arrived: Callable[[], list[list[Row]]], epoch: int
+    ) -> Batch:
+        """Return this rank's share of a batch, once the rarefied rows of all ranks have arrived."""
+        return collate(self.study, parts, arrived(), epoch, self.how, self.world.rank)
 
     def _ahead(self, batches: list[Rows], take: Callable[[Any], Any]) -> Iterator[Any]:
         """Yield what `take` makes of the rows of each batch, in order, in `workers` where there are

@@ -25,6 +25,7 @@ from aam.data.table import SampleTable
 from aam.device.rng import generator
 from aam.errors import InputError, Problems, shown
 from aam.files.atomic import write_text
+from aam.io.ids import difference
 from aam.io.metadata import Metadata
 from aam.io.text import read_header, read_text, until_full
 
@@ -372,8 +373,8 @@ def restricted(split: Split, sample_ids: Sequence[str]) -> Split:
     wanted = set(sample_ids)
     if absent := sorted(wanted.difference(split.sample_ids)):
         raise InputError(
-            f"split: {len(absent)} of {len(wanted)} samples are not in it: {shown(absent)}; add "
-            "them to "
+            f"split: {len(absent)} of {len(wanted)} samples are not in it: {shown(absent)}"
+            f"{difference(wanted, split.sample_ids)}; add them to "
             "split.tsv or make a new split"
         )
     rows = [
@@ -416,7 +417,7 @@ def read_split(path: Path) -> Split:
     """
     problems = Problems()
     rows: dict[str, tuple[Subset, str]] = {}
-    header, body = read_header(read_text(path), path, HEADER[:1], f"the header {HEADER}")
+    header, body = read_header(read_text(path), path, f"the header {HEADER}")
     if header != HEADER:
         raise InputError(f"{path}: the header is {header}, expected {HEADER}, separated by tabs")
     for line, cells in until_full(body, problems):

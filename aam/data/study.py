@@ -20,11 +20,10 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.config import NO_TREE, DataConfig, FurtherTarget, Missing
-from aam.data.auxiliary_targets import Auxiliary, Taxa, read_lineages
+from aam.config import NO_TREE, DataConfig, Missing
+from aam.data.placement import Placement, ReferenceTree
 from aam.data.rarefaction import Labels as ClassLabels
 from aam.data.rarefaction import choose_depth
-from aam.data.reference import Reference, SampleInput
 from aam.data.region import MOST_ELSEWHERE, MOST_REVERSED, RegionProfile, warn_of_primers
 from aam.data.splits import fold_column, split_samples
 from aam.data.table import (
@@ -87,7 +86,8 @@ class Inputs:
             parts["tree"] = (tree.parent, tree.length, tuple(tree.tips))
         if metadata is not None:
             declared = (
-                sorted(names) for names in (metadata.declared, metadata.blank, metadata.insdc)
+                sorted(names)
+                for names in (metadata.declared, metadata.blank, metadata.missing_values)
             )
             parts["metadata"] = (metadata.ids, metadata.columns, metadata.kinds, *declared)
         return {
@@ -138,6 +138,8 @@ class MetadataColumns:
         Whether numeric `targets` hold classes.
     any_of : sequence of str
         Columns in one of which, at least, every sample needs a value.
+    numeric : sequence of str
+        Covariates that are numbers.
     """
 
     required: Sequence[str] = ()
@@ -145,6 +147,7 @@ class MetadataColumns:
     targets: Sequence[str] = ()
     classifier: bool = False
     any_of: Sequence[str] = ()
+    numeric: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,13 +206,9 @@ class Study:
         Which of `parts` each sample is of.
     matrix : DistanceMatrix, optional
         Precomputed distances, in the order of the table.
-    reference : Reference, optional
-        The reference of a plugin on which the ASVs are placed, and what it gives of samples.
-    sample_input : SampleInput, optional
-        What a network reads of samples on it.
+    placement : Placement, optional
+        Where the ASVs stand on a reference tree.
     metadata : Metadata, optional
-    auxiliary : Auxiliary
-        Auxiliary targets of pretraining.
     selection : Selection
         How its samples were selected.
     """
@@ -222,10 +221,8 @@ class Study:
     parts: tuple[StudyPart, ...]
     origin: Rows
     matrix: DistanceMatrix | None = None
-    reference: Reference | None = None
-    sample_input: SampleInput | None = None
+    placement: Placement | None = None
     metadata: Metadata | None = None
-    auxiliary: Auxiliary = field(default_factory=Auxiliary)
     selection: Selection = field(default_factory=Selection)
 
     @functools.cached_property
@@ -251,23 +248,23 @@ class Study:
         """The distance that batches carry, if any."""
         return self.config.unifrac_metric if self.has_tree or self.matrix is not None else None
 
-    def placed_on(self, reference: Reference | None) -> Study:
-        """Place the ASVs on the reference of a plugin, for a network that reads it."""
+    @property
+    def reference(self) -> ReferenceTree | None:
+        """The tree on which its ASVs are placed, if any."""
+        return None if self.placement is None else self.placement.reference
+
+    def placed_on(self, reference: ReferenceTree | None) -> Study:
+        """Return the study with its ASVs placed on a tree; as it is where they stand there, or
+        there is none.
+        """
         if reference is None or reference is self.reference:
             return self
-        sample_input = reference.sample_input(self.tokens.numpy())
-        return replace(self, reference=reference, sample_input=sample_input)
+        features = torch.from_numpy(reference.place(self.tokens.numpy()))
+        return replace(self, placement=Placement(reference, features))
 
-    @property
-    def reference_width(self) -> int:
-        """Numbers of each sample on the reference; 0 without one."""
-        return 0 if self.reference is None else self.reference.width
-
-    def reference_numbers(
-        self, asvs: Sequence[npt.NDArray[np.integer[Any]]]
-    ) -> torch.Tensor | None:
-        """Numbers [B, E] of samples on the reference, from their ASVs; None without a reference."""
-        return None if self.sample_input is None else self.sample_input(asvs)
+    def features(self, columns: torch.Tensor) -> torch.Tensor | None:
+        """Return branches and words of some ASVs, int64 [U, P], where they are placed on a tree."""
+        return None if self.placement is None else self.placement.features[columns].long()
 
     def column(self, name: str | None, ids: Sequence[str]) -> list[str] | None:
         """Return a metadata column of some samples as text, empty where missing; none without a
@@ -283,36 +280,6 @@ class Study:
         """
         category, covariate = covariates.encode(metadata, self.table.sample_ids)
         return replace(self, labels=replace(self.labels, category=category, covariate=covariate))
-
-    def with_lineages(self) -> Study:
-        """Return the study with the lineages of its ASVs, where its taxonomy is a target.
-
-        Raises `InputError`: a file of ``--taxonomy`` cannot be read, or has a taxon for no ASV of
-        the study.
-        """
-        if "taxonomy" not in self.config.targets:
-            return self
-        lineages = read_lineages(self.config.taxonomy, self.table.feature_ids, self.table.sequences)
-        unknown = sum(not lineage for lineage in lineages)
-        if unknown:
-            log.info(
-                "--taxonomy: %d of %d ASVs have no taxon and are left out of this target",
-                unknown,
-                len(lineages),
-            )
-        return replace(self, auxiliary=replace(self.auxiliary, lineages=lineages))
-
-    def with_auxiliary_targets(
-        self, names: Sequence[FurtherTarget], train_ids: Sequence[str]
-    ) -> Study:
-        """Return a study whose batches carry the targets `names`, with the taxa of the training
-        samples as classes.
-        """
-        auxiliary = replace(self.auxiliary, names=tuple(names))
-        if "taxonomy" in names:
-            taxa = Taxa.fit(auxiliary.lineages, self.table.columns_of(self.rows(train_ids)))
-            auxiliary = replace(auxiliary, taxa=taxa)
-        return replace(self, auxiliary=auxiliary)
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -388,7 +355,7 @@ def read_inputs(config: DataConfig, columns: MetadataColumns) -> Inputs:
             tables.append(read_table(path, sequences, merge=config.trim))
     with problems.collected():
         if config.metadata is not None:
-            metadata = read_metadata(config.metadata, config.decimal)
+            metadata = read_metadata(config.metadata, config.decimal, config.missing_values)
             metadata.require([*columns.required, *columns.optional, *columns.any_of])
     # One tree of several studies is read once.
     for tree in dict.fromkeys(tree for tree in trees if tree != NO_TREE):
@@ -456,7 +423,8 @@ def make_study(
     if depth is None:
         depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
     table, dropped = deep_enough(aligned, depth, of_model)
-    warn_of_primers(table, of_model)
+    if not of_model:
+        warn_of_primers(table, of_model)
     _log_dropped(aligned, classes, dropped)
     rows = [full_table.row_of[name] for name in table.sample_ids]
     kept = np.zeros(len(rows), np.int64) if origin is None else origin[rows]
@@ -561,10 +529,15 @@ def warn_of_values(
     for name in classes:
         if reason := metadata.not_read(name):
             log.warning(
-                "warning: %s: column %r %s; each value is a class now",
+                "warning: %s: column %r %s; each value is a class", metadata.source, name, reason
+            )
+    for name in dict.fromkeys([*columns, *filter(None, (group, fold))]):
+        if doubtful := metadata.doubtful(name):
+            log.warning(
+                "warning: %s: %s in %r may mean a missing value; if so, pass --missing-values",
                 metadata.source,
+                shown(doubtful),
                 name,
-                reason,
             )
     for name in columns:
         numbers = sorted({float(cell) for cell in metadata.columns[name] if is_number(cell)})
@@ -641,6 +614,12 @@ def _classes(
     names = [
         name for name in columns.targets if columns.classifier or metadata.kinds[name] != "numeric"
     ]
+    problems = Problems()
+    # All samples, not only those of a fold that trains.
+    for name in [name for name in columns.targets if name not in names] + list(columns.numeric):
+        with problems.collected():
+            metadata.numbers(name, ids)
+    problems.raise_if_any()
     warn_of_values(metadata, columns.targets, names, config.group_column, fold_column(config))
     classes: dict[str, ClassLabels] = {name: metadata.values(name, ids) for name in names}
     for name in names:

@@ -16,7 +16,16 @@ from scipy.sparse import csr_array
 
 from aam.errors import InputError, shown
 from aam.io.biom import read_hdf5, read_json, write_hdf5
-from aam.io.fasta import LEAST_DNA, clean, first_not_dna, is_sequence, not_dna, read_fasta
+from aam.io.fasta import (
+    LEAST_DNA,
+    clean,
+    fasta_ids,
+    first_not_dna,
+    is_sequence,
+    not_dna,
+    read_fasta,
+)
+from aam.io.ids import difference
 from aam.io.tables import MAX_COUNT, RawTable, checked_table, read_tsv
 from aam.io.text import HDF5_MAGIC, decoded, read_bytes, read_content
 
@@ -163,8 +172,9 @@ def _sequences(
         if missing := [name for name in feature_ids if name not in sequence_of]:
             raise InputError(
                 f"{fasta}: no sequence for {len(missing)} of the {len(feature_ids)} features of "
-                f"{source}: "
-                f"{shown(missing)}; pass the --sequences that belong to this table"
+                f"{source}: {shown(missing)}"
+                f"{difference(feature_ids, fasta_ids(fasta))}; pass the --sequences "
+                "that belong to this table"
             )
         return [sequence_of[name] for name in feature_ids]
     wrong = not_dna(feature_ids)
@@ -278,7 +288,10 @@ def select_samples(table: SampleTable, ids: Collection[str]) -> SampleTable:
     """
     rows = table.row_of
     if missing := [name for name in ids if name not in rows]:
-        raise InputError(f"{len(missing)} samples are not in the table: {shown(missing)}")
+        raise InputError(
+            f"{len(missing)} samples are not in the table: {shown(missing)}"
+            f"{difference(missing, rows)}"
+        )
     chosen = np.array([rows[name] for name in ids], dtype=np.int64)
     if np.array_equal(chosen, np.arange(len(rows))):
         return table

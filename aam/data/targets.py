@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from aam.config import CovariateConfig, Loss, TargetConfig, Transform
+from aam.config import CovariateConfig, TargetConfig, Transform
 from aam.errors import InputError, Problems, shown
 from aam.io.metadata import Metadata, is_number
 from aam.options import pairs, typed
@@ -54,7 +54,7 @@ class TargetSpec:
     `labels` are the sorted classes as the metadata writes them; `scale` is that of the numbers (of
     log(1 + x) for ``log`` transforms), `categories` hold those of the values of column
     `normalize_by`, others use `scale`; `bounds` are the smallest and largest training number in own
-    units; `quantiles` what a ``quantile`` `loss` predicts beside the number, which is its median.
+    units.
     """
 
     name: str
@@ -65,14 +65,7 @@ class TargetSpec:
     normalize_by: str | None = None
     categories: dict[str, Scale] = field(default_factory=dict)
     bounds: tuple[float, float] | None = None
-    loss: str = "huber"
     quantiles: tuple[float, ...] = ()
-
-    def encoded(self, value: float) -> float:
-        """Return `value`, which is in own units, on the scale of all categories."""
-        return (
-            (math.log1p(value) if self.transform.startswith("log-") else value) - self.scale.center
-        ) / (self.scale.spread)
 
 
 @dataclass(frozen=True)
@@ -257,22 +250,12 @@ def fit_targets(
     specs = []
     for name in columns:
         with problems.collected():
-            if _looks_numeric(metadata, name) and not classifier:
+            if metadata.kinds[name] == "numeric" and not classifier:
                 specs.append(_fitted_number(metadata, name, train_ids, transform, normalize_by))
             else:
                 specs.append(_fitted_classes(metadata, name, train_ids))
     problems.raise_if_any()
     return Targets(tuple(specs))
-
-
-def _looks_numeric(metadata: Metadata, name: str) -> bool:
-    """Return whether text in a column is rather a mistake than a class: at least half of its values
-    are numbers.
-    """
-    if metadata.kinds[name] == "numeric" or name in metadata.declared:
-        return metadata.kinds[name] == "numeric"
-    values = [value for value in metadata.values(name, metadata.ids) if value is not None]
-    return 2 * sum(map(is_number, values)) >= len(values)
 
 
 def _check_varied(values: Sequence[object], where: str, present: int, n: int) -> None:
@@ -296,7 +279,7 @@ def _fitted_classes(metadata: Metadata, name: str, train_ids: Sequence[str]) -> 
     labels = sorted(counts)
     if (len(labels) > MAX_CLASSES or 1 in counts.values()) and (reason := metadata.not_read(name)):
         raise InputError(f"{where} {reason}")
-    if metadata.kinds[name] == "numeric":
+    if all(map(is_number, labels)) and name not in metadata.declared:
         labels.sort(key=float)
         if same := [
             pair for pair in itertools.pairwise(labels) if float(pair[0]) == float(pair[1])
@@ -389,11 +372,7 @@ def _belongs_together(spec: TargetSpec) -> bool:
     if spec.kind == "class":
         return 1 < len(set(spec.labels)) == len(spec.labels)
     bounds, scales = spec.bounds or (), (spec.scale, *spec.categories.values())
-    numbers = [
-        *bounds,
-        *spec.quantiles,
-        *(number for scale in scales for number in (scale.center, scale.spread)),
-    ]
+    numbers = [*bounds, *(number for scale in scales for number in (scale.center, scale.spread))]
     return (
         len(bounds) == 2
         and all(scale.spread > 0 for scale in scales)
@@ -465,7 +444,7 @@ class Covariates:
         for column, (name, levels) in enumerate(self.categorical.items()):
             code_of = {level: code for code, level in enumerate(levels, start=1)}
             category[:, column] = [
-                code_of.get(value or "", 0) for value in metadata.categories(name, ids)
+                code_of.get(value or "", 0) for value in metadata.values(name, ids)
             ]
         for column, (name, scale) in enumerate(self.numeric.items()):
             covariate[:, column] = (metadata.numbers(name, ids) - scale.center) / scale.spread
@@ -490,11 +469,7 @@ class Covariates:
         messages: list[str] = []
         for name in self.columns:
             where = f"{metadata.source}: covariate {name!r}"
-            values = (
-                metadata.categories(name, ids)
-                if name in self.categorical
-                else metadata.values(name, ids)
-            )
+            values = metadata.values(name, ids)
             if missing := sum(value is None for value in values):
                 share = "all" if missing == len(ids) else f"{missing} of"
                 messages.append(
@@ -570,11 +545,7 @@ def fit_covariates(
     metadata.require([*config.categorical_columns, *config.numeric_columns])
     for name in (*config.categorical_columns, *config.numeric_columns):
         categorical = name in config.categorical_columns
-        values = (
-            metadata.categories(name, train_ids)
-            if categorical
-            else metadata.values(name, train_ids)
-        )
+        values = metadata.values(name, train_ids)
         levels = sorted({value for value in values if value is not None})
         if len(levels) < 2:
             problems.add(
@@ -597,7 +568,6 @@ def fit_covariates(
 
 
 Weights = npt.NDArray[np.float32]
-LOSSES = get_args(Loss)
 
 
 @dataclass(frozen=True, eq=False)
@@ -645,7 +615,7 @@ def sample_weights(
     for each category. Raises `InputError`: categories without a weight or unknown ones, weights
     that are no finite numbers of 0 or more.
     """
-    counts = Counter(value for value in metadata.categories(column, train_ids) if value is not None)
+    counts = Counter(value for value in metadata.values(column, train_ids) if value is not None)
     if asked in (("balanced",), ("auto",)):
         weights = {name: counts.total() / (len(counts) * count) for name, count in counts.items()}
     else:
@@ -676,54 +646,18 @@ def sample_weights(
             )
         problems.raise_if_any()
     return np.array(
-        [weights.get(value or "", 1.0) for value in metadata.categories(column, ids)], np.float32
+        [weights.get(value or "", 1.0) for value in metadata.values(column, ids)], np.float32
     )
 
 
-def _with_losses(targets: Targets, config: TargetConfig) -> Targets:
-    """Return the targets, each numeric one with its own loss, and quantiles where the loss predicts
-    them.
-    """
-    names = [spec.name for spec in targets.numeric]
-    # As the predecessor did, a column may be called by its place.
-    losses = {
-        names[int(name)] if name.isdigit() and int(name) < len(names) else name: loss
-        for name, loss in pairs(config.loss_config, "--loss-config").items()
-    }
-    wrong = [
-        f"{name}={loss}" for name, loss in losses.items() if name not in names or loss not in LOSSES
-    ]
-    if wrong:
-        expected = f"numeric columns ({shown(names)}) and their losses ({shown(LOSSES)})"
-        raise InputError(f"--loss-config has {shown(wrong)}, expected {expected}")
-    specs = []
-    for spec in targets.specs:
-        loss = losses.get(spec.name, config.loss_type)
-        levels = config.quantiles if spec.kind == "numeric" and loss == "quantile" else ()
-        specs.append(dataclasses.replace(spec, loss=loss, quantiles=levels))
-    return Targets(tuple(specs))
-
-
-def _check_fit(targets: Targets, config: TargetConfig, activation: str) -> None:
+def _check_fit(targets: Targets, config: TargetConfig) -> None:
     """Refuse options of targets that do not go with what the columns hold."""
     problems = Problems()
-    width = len(targets.numeric) + sum(len(spec.labels) for spec in targets.classes)
-    if config.out_dim not in (None, width):
-        problems.add(
-            f"--out-dim is {config.out_dim}, expected {width} for these columns; leave it out, "
-            "it is derived"
-        )
     kinds = {"mae": targets.numeric, "r2": targets.numeric, "val_loss": targets.specs}
     if not kinds.get(config.best_metric, targets.classes):
         problems.add(
             f"--best-metric {config.best_metric} is no metric of these columns; choose another"
         )
-    for spec in targets.numeric:
-        if activation != "none" and spec.bounds is not None and spec.bounds[0] < 0:
-            problems.add(
-                f"--output-activation {activation} gives no numbers below 0, but {spec.name!r} "
-                "has some"
-            )
     problems.raise_if_any()
 
 
@@ -733,7 +667,6 @@ def fit_labels(
     train_ids: Sequence[str],
     targets: TargetConfig,
     covariates: CovariateConfig,
-    activation: str,
 ) -> tuple[Labels, Targets, Covariates]:
     """Return targets, covariates and weights of the samples `ids`, fitted on the samples
     `train_ids` alone.
@@ -748,8 +681,7 @@ def fit_labels(
         transform=targets.target_transform,
         normalize_by=targets.normalize_by,
     )
-    fitted = _with_losses(fitted, targets)
-    _check_fit(fitted, targets, activation)
+    _check_fit(fitted, targets)
     fitted_covariates = fit_covariates(metadata, covariates, train_ids)
     column = weight_column(targets, covariates)
     weight = np.ones(len(ids), np.float32)

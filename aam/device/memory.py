@@ -119,12 +119,11 @@ def keep_freed_memory() -> None:
             library.mallopt(parameter, value)
 
 
-def memory_limit(device: torch.device, share: float | None) -> int:
-    """Return `share` (default 0.8) of the bytes that this process could hold.
+def memory_limit(device: torch.device, share: float = DEFAULT_SHARE) -> int:
+    """Return `share` of the bytes that this process could hold.
 
     On a GPU of all its memory, else of what is free or already held by this process.
     """
-    share = DEFAULT_SHARE if share is None else share
     if device.type == "cuda":
         return int(share * torch.cuda.get_device_properties(device).total_memory)
     meminfo = Path("/proc/meminfo")

@@ -80,13 +80,6 @@ class TrainingOptions:
         "what they were.",
         memory="pass",
     )
-    max_memory_fraction: float | None = rare(
-        None,
-        "Share of the memory that a batch may take, else it is trained in parts; "
-        "--auto-batch-size: unset 0.8.",
-        gt=0,
-        le=1,
-    )
     ema_decay: float = rare(
         0.0,
         "Validate and save an average of the weights that keeps this share of itself each step; "

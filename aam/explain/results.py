@@ -22,7 +22,7 @@ from aam.explain.importance import FALSE_DISCOVERIES, importance_of
 from aam.files.atomic import write_text
 from aam.io.phylogeny import Phylogeny
 from aam.io.qza import write_artifact
-from aam.io.taxonomy import Lineage, display_name, plain_name, rank_name, short_ids
+from aam.io.taxonomy import Lineage, display_name, plain_name, rank_name, short_ids, taxon_name
 from aam.report.tables import shortened
 
 if TYPE_CHECKING:
@@ -105,9 +105,9 @@ class AsvSet:
         and their number.
         """
         if not self.lineage or self.name == "; ".join(self.lineage):
-            return display_name(self.lineage)
+            return taxon_name(self.lineage)
         number = f" ({len(self.columns)} ASVs)" if len(self.columns) > 1 else ""
-        return f"{plain_name(self.lineage[-1])}, no {self.kind}{number}"
+        return f"{plain_name(self.lineage[-1])}, {self.kind} unknown{number}"
 
 
 def taxa(lineages: Sequence[Lineage], columns: Ints) -> list[AsvSet]:
@@ -126,7 +126,7 @@ def taxa(lineages: Sequence[Lineage], columns: Ints) -> list[AsvSet]:
             members.setdefault((lineage[: level + 1], len(lineage) > level), []).append(column)
         for (lineage, named), of_taxon in sorted(members.items()):
             name = (
-                "; ".join(lineage if named else (*lineage, f"no {kind} given"))
+                "; ".join(lineage if named else (*lineage, f"{kind} unknown"))
                 if lineage
                 else display_name(lineage)
             )

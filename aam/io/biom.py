@@ -151,6 +151,12 @@ def read_json(blob: bytes, where: str) -> RawTable:
 
     try:
         document = json.loads(text)
+        if isinstance(document, dict) and (
+            lacking := [
+                name for name in ("rows", "columns", "shape", "data") if name not in document
+            ]
+        ):
+            raise InputError(f"{where}: BIOM 1.0 without {shown(lacking)}; is it cut off?")
         shape = [len(document[axis]) for axis in ("rows", "columns")]
         if document["shape"] != shape:
             raise InputError(f"{where}: 'shape' is {document['shape']!r:.60}, expected {shape}")

@@ -79,6 +79,15 @@ def _records(text: str, path: Path) -> Iterator[tuple[int, str, str]]:
         number += 1 + len(parts)
 
 
+def _fasta(path: Path) -> str:
+    return unix(read_text(path, {"FeatureData[Sequence]": "dna-sequences.fasta"}))
+
+
+def fasta_ids(path: Path) -> list[str]:
+    """Return the ids of all records of a file that `read_fasta` reads."""
+    return [name for _, name, _ in _records(_fasta(path), path)]
+
+
 def read_fasta(path: Path, wanted: Collection[str]) -> dict[str, str]:
     """Return clean sequences of the `wanted` ids from FASTA (plain or gzip) or
     ``FeatureData[Sequence]`` (.qza).
@@ -86,10 +95,10 @@ def read_fasta(path: Path, wanted: Collection[str]) -> dict[str, str]:
     Raises `InputError`: no FASTA, a duplicate id, or a wanted sequence that is empty or holds a gap
     or another letter.
     """
-    text = read_text(path, {"FeatureData[Sequence]": "dna-sequences.fasta"})
+    text = _fasta(path)
     keep, problems = frozenset(wanted), Problems()
     sequences: dict[str, str] = {}
-    for number, name, sequence in until_full(_records(unix(text), path), problems):
+    for number, name, sequence in until_full(_records(text, path), problems):
         if name not in keep:
             continue
         if name in sequences:

@@ -1,11 +1,48 @@
-"""Ids of samples and features: which change by a program or a person explains a mismatch."""
+"""Ids of samples and features: what their column is called, and which change by a program or a
+person explains a mismatch.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Names of the first column, without case, blanks and punctuation.
+SAMPLE_HEADERS = _words(
+    "id ids sampleid sampleids sample samples samplename samplenames sampleidentifier "
+    "participantid runaccession biosample"
+)
+FEATURE_HEADERS = _words(
+    "otuid otu otus otuids xotuid asv asvid asvs asvids feature features featureid "
+    "featureids sequence sequences sequenceid seq seqid seqs zotu zotuid hash rowname "
+    "rownames unnamed0"
+)
+ID_HEADERS = SAMPLE_HEADERS | FEATURE_HEADERS
+
+
+def md5(sequence: str) -> str:
+    """Return the feature id that QIIME 2 gives to a sequence."""
+    return hashlib.md5(sequence.encode(), usedforsecurity=False).hexdigest()
+
+
+def folded_header(cell: str) -> str:
+    """Return the name of a column as `ID_HEADERS` has it: ``#OTU ID`` and ``otu_id`` are one."""
+    return re.sub(r"[\W_]+", "", cell.lower())
+
+
+def is_id_header(cells: list[str]) -> bool:
+    """Return whether a row is a header whose first cell names the column of ids."""
+    is_remark = cells[0].startswith("# ") and len(cells) == 1
+    return folded_header(cells[0]) in ID_HEADERS and not is_remark
+
 
 INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
 

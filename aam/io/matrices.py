@@ -23,6 +23,7 @@ from aam.config import MATRIX_SUFFIXES
 from aam.errors import InputError, Problems, reworded, shown
 from aam.files.atomic import atomic_file, write_text
 from aam.io.hdf5 import create_hdf5, dataset, open_hdf5
+from aam.io.ids import difference
 from aam.io.qza import write_artifact
 from aam.io.text import DELIMITERS, read_text, unix
 
@@ -77,7 +78,7 @@ class DistanceMatrix:
                 f"--unifrac-matrix: {len(missing)} of {len(sample_ids)} samples of the table are "
                 "not in the "
                 f"matrix: {shown(missing)}; its {len(self.ids)} samples look like "
-                f"{shown(self.ids[:2])}. "
+                f"{shown(self.ids[:2])}{difference(sample_ids, self.ids)}. "
                 "Compute it from this table, or leave it out and pass --tree"
             )
         rows = np.array([place[name] for name in sample_ids], np.int64)

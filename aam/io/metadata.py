@@ -10,7 +10,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,31 +21,44 @@ import numpy.typing as npt
 
 from aam.config import Missing
 from aam.errors import InputError, Problems, shown
+from aam.io.ids import difference
 from aam.io.text import DIRECTIVE, Row, read_header, read_text
 
 Kind = Literal["numeric", "categorical"]
 
-# What QIIME 2 accepts in any case, its older spellings, the `sample_id` of earlier scripts, and
-# that of BIDS.
-SAMPLE_ID_NAMES = (
-    "id|sampleid|sample id|sample-id|sample_id|sample_name|#sampleid|#sample id|participant_id"
+# Ids that QIIME 2 refuses, in any case, because they repeat the header.
+RESERVED_NAMES = (
+    "id|sampleid|sample id|sample-id|featureid|feature id|feature-id|sample_name|#sampleid|"
+    "#sample id|#otuid|#otu id"
 )
-ID_NAMES = frozenset(f"{SAMPLE_ID_NAMES}|featureid|feature id|feature-id|#otuid|#otu id".split("|"))
+RESERVED_IDS = frozenset(RESERVED_NAMES.split("|"))
 
 # Missing-value terms of INSDC, alone or with a colon and the reason, and what spreadsheets and R
 # write.
 INSDC = ("missing", "not applicable", "not collected", "not provided", "restricted access")
-MISSING = frozenset({*INSDC, "", "na", "n/a", "nan", "none", "null"})
+MISSING = frozenset({*INSDC, "", "na", "n/a", "nan", "null", "<na>", "nat"})
 INSDC_REASON = tuple(f"{term}:" for term in INSDC)
+# Errors of Excel, in English and German, and of LibreOffice.
+SPREADSHEET_ERROR = re.compile(r"#(n/a|nv|[a-z]+[!?]|div/0!|getting_data)|err:\d+", re.IGNORECASE)
+PUNCTUATION = re.compile(r"[-\u2010-\u2015\u2212.,:;?!*_/\\~'\"()\[\]<>|=#&%^`\u2026\s]+")
+# Words that may mean missing, without blanks and punctuation.
+DOUBTFUL_WORDS = (
+    "none nil unknown unk unspecified undetermined undefined unavailable unrecorded "
+    "unassigned nd tbd tba nodata novalue noresponse noanswer missingvalue notavailable "
+    "notrecorded notknown notdetermined notreported notspecified notdone notmeasured "
+    "notassessed notanswered nonapplicable inapplicable blank empty nr"
+)
+DOUBTFUL = frozenset(DOUBTFUL_WORDS.split())
+# Numbers that stand for a missing value in many surveys.
+SENTINEL_TEXT = "-9 -99 -999 -9999 -99999 99 999 9999 99999 -88 -77 -888 -777 888 777 8888 7777"
+SENTINELS = frozenset(map(float, SENTINEL_TEXT.split()))
 
 SCHEMES = ("", "INSDC:missing", "blank", "no-missing")
 ARTIFACTS = {
     "ImmutableMetadata": "metadata.tsv",
     "SampleData[AlphaDiversity]": "alpha-diversity.tsv",
 }
-EXPECTED = (
-    f"a header that begins with the name of the id column, one of: {', '.join(sorted(ID_NAMES))}"
-)
+EXPECTED = "a header that begins with the name of the id column, such as 'sample-id' or 'id'"
 MOST_LINES = 8
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -69,20 +82,24 @@ PADDING = re.compile(r"(?<![\d.,])0+(?=\d)")
 log = logging.getLogger(__name__)
 
 
-def is_missing(value: str, only_empty: bool = False) -> bool:
-    """Return whether a cell says that there is no value: empty or, in any case, one of
-    `MISSING`.
+def is_missing(value: str) -> bool:
+    """Return whether a cell says that there is no value: empty, a term of `MISSING` in any case, an
+    error of a spreadsheet, or punctuation alone.
     """
-    if only_empty:
-        return not value
     value = value.lower()
-    return value in MISSING or value.startswith(INSDC_REASON)
+    return (
+        value in MISSING
+        or value.startswith(INSDC_REASON)
+        or SPREADSHEET_ERROR.fullmatch(value) is not None
+        or PUNCTUATION.fullmatch(value) is not None
+    )
 
 
-def is_insdc(value: str) -> bool:
-    """Return whether a cell holds, in any case, a missing-value term of INSDC."""
-    value = value.lower()
-    return value in INSDC or value.startswith(INSDC_REASON)
+def may_be_missing(value: str) -> bool:
+    """Return whether a cell holds a word that means missing in some studies."""
+    return re.sub(r"[\W_]+", "", value.lower()) in DOUBTFUL or (
+        value.lower().rstrip(".") in ("n.a", "n.d")
+    )
 
 
 def is_number(value: str) -> bool:
@@ -107,9 +124,10 @@ def _folded(value: str) -> str:
 class Metadata:
     """A metadata table: sample ids, and values by column as the text that stood in the file.
 
-    `kinds` are as the file says (columns `declared`), else numeric where all that is not missing is
-    numbers. Only an empty cell is missing in `blank` columns; in those of `insdc` the file says
-    itself that the terms of INSDC are. `source` is where it was read from, for messages.
+    `kinds` are as the file says (columns `declared`), else numeric where at least half of the
+    values are numbers. Only an empty cell is missing in `blank` columns. Cells that equal one of
+    `missing_values`, in any case, are missing in every column. `source` is where it was read from,
+    for messages.
     """
 
     ids: tuple[str, ...]
@@ -118,7 +136,19 @@ class Metadata:
     declared: frozenset[str] = frozenset()
     blank: frozenset[str] = frozenset()
     source: str = "metadata"
-    insdc: frozenset[str] = frozenset()
+    missing_values: frozenset[str] = frozenset()
+
+    @cached_property
+    def _missing(self) -> dict[str, frozenset[str]]:
+        return {
+            name: missing_cells(cells, name in self.blank, self.missing_values)
+            for name, cells in self.columns.items()
+        }
+
+    def present(self, name: str) -> list[str]:
+        """Cells of a column that are not missing."""
+        missing = self._missing[name]
+        return [cell for cell in self.columns[name] if cell not in missing]
 
     @cached_property
     def _row(self) -> dict[str, int]:
@@ -156,11 +186,7 @@ class Metadata:
         """Return a number with a decimal comma, where a column holds numbers and such numbers only;
         else nothing.
         """
-        cells = (
-            []
-            if name in self.declared
-            else [cell for cell in self.columns[name] if not is_missing(cell)]
-        )
+        cells = [] if name in self.declared else self.present(name)
         commas = [cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)]
         return commas[0] if commas and all(is_number(_with_point(cell)) for cell in cells) else ""
 
@@ -171,7 +197,7 @@ class Metadata:
         A few such values, fewer than `FEW_VALUES`, are classes, and so is what ``#q2:types``
         declares.
         """
-        cells = {cell for cell in self.columns[name] if not is_missing(cell)}
+        cells = set(self.present(name))
         if name in self.declared or self.kinds[name] == "numeric" or len(cells) < FEW_VALUES:
             return ""
         for what, pattern in (("dates or times", DATE), ("numbers with units", WITH_UNIT)):
@@ -201,25 +227,35 @@ class Metadata:
         """Return values of a column for the samples `ids`, none where missing; `InputError` without
         a row.
         """
-        cells, blank, ids = self.column(name), name in self.blank, tuple(ids)
+        cells, ids = self.column(name), tuple(ids)
         absent = [sample for sample in ids if sample not in self._row]
         if absent:
-            raise InputError(f"{self.source}: {len(absent)} samples have no row: {shown(absent)}")
+            raise InputError(
+                f"{self.source}: {len(absent)} samples have no row: {shown(absent)}"
+                f"{difference(ids, self.ids)}"
+            )
+        missing = self._missing[name]
         chosen = (cells[self._row[sample]] for sample in ids)
-        return tuple(None if is_missing(cell, blank) else cell for cell in chosen)
+        return tuple(None if cell in missing else cell for cell in chosen)
 
-    def categories(self, name: str, ids: Iterable[str]) -> tuple[str | None, ...]:
-        """Return values of a column for the samples `ids` by the rules of QIIME 2, none where
-        missing.
-
-        An empty cell is missing, and a term of INSDC where ``#q2:missing`` says so. Any other text
-        is a category, ``None`` and ``NA`` too. `values` takes these for missing where a missing
-        value is refused by name; here nobody would hear of it. `InputError` without a row.
+    def doubtful(self, name: str) -> list[str]:
+        """Values of a column that may mean missing: words, and numbers such as -9 and 999 that lie
+        farther from the others than these from each other.
         """
-        self.values(name, ids := tuple(ids))
-        cells, insdc = self.columns[name], name in self.insdc
-        chosen = (cells[self._row[sample]] for sample in ids)
-        return tuple(None if not cell or (insdc and is_insdc(cell)) else cell for cell in chosen)
+        cells = set(self.present(name))
+        words = sorted(filter(may_be_missing, cells))
+        numbers = {float(cell): cell for cell in cells if is_number(cell)}
+        others = [number for number in numbers if number not in SENTINELS]
+        if self.kinds[name] != "numeric" or len(others) < 2:
+            return words
+        low, high = min(others), max(others)
+        odd = [
+            cell
+            for number, cell in sorted(numbers.items())
+            if number in SENTINELS
+            and (max(low - number, number - high) > high - low or number < 0 <= low)
+        ]
+        return words + odd
 
     def numbers(self, name: str, ids: Iterable[str]) -> npt.NDArray[np.float64]:
         """Return `values` as float64 ``[N]``, NaN where missing; `InputError` for text or an
@@ -234,18 +270,35 @@ class Metadata:
             examples = ", ".join(f"{values[row]!r} (sample {ids[row]!r})" for row in text[:5])
             raise InputError(
                 f"{self.source}: column {name!r} has {len(text)} of {len(ids)} values that are "
-                "no finite "
-                f"numbers: {examples}; correct them, or leave these cells empty (and train with "
-                "--missing drop)"
+                f"no finite numbers: {examples}; correct them, or name those that mean missing by "
+                "--missing-values (and train with --missing drop)"
             )
         return np.array(
             [math.nan if value is None else float(value) for value in values], dtype=np.float64
         )
 
 
+def missing_cells(
+    cells: Iterable[str], only_empty: bool, words: Collection[str] = ()
+) -> frozenset[str]:
+    """Return the cells of a column that are missing: empty ones, those of `words` and, without
+    `only_empty`, those of `is_missing`.
+
+    Next to a plus sign, as in a column of + and -, punctuation is a value.
+    """
+    distinct = set(cells)
+    symbols = any("+" in cell and not any(map(str.isalnum, cell)) for cell in distinct)
+
+    def missing(cell: str) -> bool:
+        if not cell or cell.lower() in words:
+            return True
+        is_value = only_empty or (symbols and PUNCTUATION.fullmatch(cell))
+        return not is_value and is_missing(cell)
+
+    return frozenset(filter(missing, distinct))
+
+
 def _checked_header(cells: list[str], path: Path) -> list[str]:
-    while not cells[-1]:
-        cells.pop()
     problems = Problems()
     if empty := [place for place, name in enumerate(cells, start=1) if not name]:
         problems.add(f"{path}: header: column {shown(empty)} has no name; name it or delete it")
@@ -264,7 +317,7 @@ def _taken(
 ) -> str:
     """Put one row to those of samples or to the directives; return the fault of it, or ''."""
     first = cells[0]
-    if first.lower() in ID_NAMES:
+    if first.lower() in RESERVED_IDS:
         return "repeats the header; remove it"
     directive = first.split(" ")[0].removeprefix("#q2:").removeprefix("#sk:")
     if first.startswith(DIRECTIVE) and directive not in ("types", "missing"):
@@ -303,19 +356,19 @@ def _body(
     return samples, directives
 
 
-def read_metadata(path: Path, decimal: str = ".") -> Metadata:
+def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str] = ()) -> Metadata:
     """Read sample metadata by the rules of QIIME 2, from text or a .qza of `ARTIFACTS`.
 
     Tabs, commas or semicolons separate the cells. With the `decimal` mark "," cells such as 0,5 are
-    numbers. The first column is named by one of `ID_NAMES`; rows that begin with ``#`` are comments
-    but for ``#q2:types`` and ``#q2:missing``; white space around cells is dropped; rows may end
-    early. Beyond QIIME 2, the terms in `MISSING` are missing values unless ``#q2:missing`` says
-    ``blank``.
+    numbers. The first column is called as `aam.io.ids.ID_HEADERS` lists; rows that begin with ``#``
+    are comments but for ``#q2:types`` and ``#q2:missing``; white space around cells is dropped;
+    rows may end early. Beyond QIIME 2, what `is_missing` names and `missing_values` are missing
+    values unless ``#q2:missing`` says ``blank``.
 
     Raises `InputError`: with every problem of the file: encoding, quotes, header, rows, ids,
     directives.
     """
-    header, rows = read_header(read_text(path, ARTIFACTS), path, ID_NAMES, EXPECTED)
+    header, rows = read_header(read_text(path, ARTIFACTS), path, EXPECTED)
     header = _checked_header([header[0] or "id", *header[1:]], path)
     problems = Problems()
     samples, directives = _body(rows, len(header), path, problems)
@@ -323,9 +376,8 @@ def read_metadata(path: Path, decimal: str = ".") -> Metadata:
     if decimal == ",":
         columns = [tuple(map(_with_point, cells)) for cells in columns]
     types, schemes = (directives.get(name, [""] * len(columns)) for name in ("types", "missing"))
-    return make_metadata(
-        ids, dict(zip(header[1:], columns, strict=True)), types, schemes, str(path), problems
-    )
+    named = dict(zip(header[1:], columns, strict=True))
+    return make_metadata(ids, named, types, schemes, str(path), problems, missing_values)
 
 
 def make_metadata(
@@ -335,6 +387,7 @@ def make_metadata(
     schemes: Sequence[str],
     source: str,
     problems: Problems | None = None,
+    missing_values: Collection[str] = (),
 ) -> Metadata:
     """Return the metadata of samples `ids`, from cells by column and what ``#q2:types`` and
     ``#q2:missing`` say.
@@ -348,6 +401,7 @@ def make_metadata(
             f"{source}: {len(repeated)} sample ids stand on several rows: {shown(repeated)}; "
             "keep one"
         )
+    words = frozenset(map(str.lower, missing_values))
     kinds: dict[str, Kind] = {}
     declared, only_empty = set[str](), set[str]()
     for (name, cells), stated, scheme in zip(columns.items(), types, schemes, strict=True):
@@ -361,27 +415,25 @@ def make_metadata(
         blank = scheme in ("blank", "no-missing")
         declared.update([name] if stated else [])
         only_empty.update([name] if blank else [])
-        text = next(
-            (cell for cell in cells if not is_missing(cell, blank) and not is_number(cell)), None
-        )
-        kinds[name] = (
-            "numeric" if text is None and stated.lower() != "categorical" else "categorical"
-        )
-        if text is not None and stated.lower() == "numeric":
+        missing = missing_cells(cells, blank, words)
+        text = [cell for cell in cells if cell not in missing and not is_number(cell)]
+        present = sum(cell not in missing for cell in cells)
+        # Text in half of the cells or fewer is rather a mistake than a class.
+        numeric = 2 * len(text) <= present and stated.lower() != "categorical"
+        kinds[name] = "numeric" if numeric else "categorical"
+        if text and stated.lower() == "numeric":
             problems.add(
                 f"{source}: column {name!r} is declared numeric, but sample "
-                f"{ids[cells.index(text)]!r} has "
-                f"{text!r}, expected a finite number; correct it, or declare the column categorical"
+                f"{ids[cells.index(text[0])]!r} has "
+                f"{text[0]!r}, expected a finite number; correct it, or declare the column "
+                "categorical"
             )
         if scheme == "no-missing" and "" in cells:
             sample = ids[cells.index("")]
             problems.add(f"{source}: column {name!r} is no-missing, but sample {sample!r} is empty")
     problems.raise_if_any()
-    insdc = frozenset(
-        name for name, scheme in zip(columns, schemes, strict=True) if scheme == "INSDC:missing"
-    )
     return Metadata(
-        tuple(ids), dict(columns), kinds, frozenset(declared), frozenset(only_empty), source, insdc
+        tuple(ids), dict(columns), kinds, frozenset(declared), frozenset(only_empty), source, words
     )
 
 
@@ -406,7 +458,10 @@ def align(
     gaps, reasons, words, of = set(absent), [], set[str](), f"of {len(sample_ids)} samples"
     if absent:
         others = "" if present else f" (its own ids look like {shown(metadata.ids, 3)})"
-        reasons.append(f"{len(absent)} {of} of the table have no row{others}: {shown(absent)}")
+        reason = difference(sample_ids, metadata.ids)
+        reasons.append(
+            f"{len(absent)} {of} of the table have no row{others}: {shown(absent)}{reason}"
+        )
     for name in dict.fromkeys(columns):
         values = dict(zip(present, metadata.values(name, present), strict=True))
         if lacking := [sample for sample, value in values.items() if value is None]:

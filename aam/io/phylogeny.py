@@ -21,12 +21,10 @@ import numpy.typing as npt
 
 from aam.config import Missing
 from aam.errors import InputError, shown
+from aam.io.ids import difference, md5
 from aam.io.text import read_text
 
 log = logging.getLogger("aam")
-
-# What another program may have put around the name of a tip.
-AROUND = "'\" "
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -94,7 +92,7 @@ def match_tips(
     missing_tips: Missing = "error",
     sequences: Sequence[str] = (),
 ) -> Ints:
-    """Return the tip of each feature, by its id or else by its sequence.
+    """Return the tip of each feature, by its id or else by its sequence or the MD5 of that.
 
     Parameters
     ----------
@@ -104,7 +102,7 @@ def match_tips(
     missing_tips : str
         Whether features without a tip are refused ("error") or get -1 ("drop").
     sequences : sequence of str, optional
-        F upper-case sequences, for trees whose tips are called by them while the ids are hashes.
+        F upper-case sequences, for trees whose tips are called by them or by their MD5.
 
     Returns
     -------
@@ -119,21 +117,20 @@ def match_tips(
     index_of_tip = {name: index for index, name in enumerate(phylogeny.tips)}
     tips = np.array([index_of_tip.get(feature, -1) for feature in feature_ids], np.int64)
     if sequences:
-        by_sequence = np.array([index_of_tip.get(sequence, -1) for sequence in sequences], np.int64)
-        tips = np.where(tips >= 0, tips, by_sequence)
+        for number in np.flatnonzero(tips < 0).tolist():
+            keys = (sequences[number], md5(sequences[number]))
+            tips[number] = next((index_of_tip[key] for key in keys if key in index_of_tip), -1)
     missing = np.flatnonzero(tips < 0)
     if len(missing) and (missing_tips == "error" or len(missing) == len(tips)):
         none = len(missing) == len(tips)
-        names = "id or sequence" if sequences else "id"
-        plain = {name.strip(AROUND).lower() for name in phylogeny.tips}
-        alike = sum(feature_ids[index].strip(AROUND).lower() in plain for index in missing.tolist())
-        close = f" ({alike} differ in case, quotes or blanks only)" if alike else ""
+        names = "id, sequence or MD5 of the sequence" if sequences else "id"
+        reason = difference(feature_ids, phylogeny.tips)
         raise InputError(
             f"{len(missing)} of {len(tips)} features of the table have no tip in the tree by "
             f"{names}, e.g. "
             f"{shown(feature_ids[index] for index in missing[:3])}; the tree has "
             f"{len(index_of_tip)} tips like "
-            f"{shown(phylogeny.tips[:1])}{close}. Give the tree that was built for this table"
+            f"{shown(phylogeny.tips[:1])}{reason}. Give the tree that was built for this table"
             + (
                 ""
                 if none

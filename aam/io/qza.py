@@ -44,6 +44,17 @@ DAMAGED = (
     OverflowError,
 )
 
+# The options that take an artifact of another kind.
+OPTIONS = {
+    "FeatureTable[Frequency]": "--table",
+    "FeatureData[Sequence]": "--sequences",
+    "FeatureData[Taxonomy]": "--taxonomy",
+    "Phylogeny": "--tree",
+    "DistanceMatrix": "--unifrac-matrix",
+    "ImmutableMetadata": "--metadata",
+    "SampleData": "--metadata",
+}
+
 PROVENANCE = """\
 execution:
     uuid: {uuid}
@@ -169,10 +180,15 @@ def read_artifact(path: Path, inside: Mapping[str, str], reason: str = "") -> by
             )
         semantic_type = _semantic_type(_content(archive, files["metadata.yaml"], path), root, path)
         if semantic_type not in inside:
-            because = f"; {reason}" if reason else ""
-            raise InputError(
-                f"{path}: holds {semantic_type}, expected {' or '.join(inside)}{because}"
+            option = next(
+                (option for start, option in OPTIONS.items() if semantic_type.startswith(start)), ""
             )
+            hint = f"; pass it to {option}" if option else ""
+            # A normalised table is the right kind of input, and of no use; so is an unrooted tree.
+            kind = semantic_type.partition("[")[0]
+            if reason and any(accepted.startswith(kind) for accepted in inside):
+                hint = f"; {reason}"
+            raise InputError(f"{path}: holds {semantic_type}, expected {' or '.join(inside)}{hint}")
         wanted = f"data/{inside[semantic_type]}"
         if wanted not in files:
             raise InputError(

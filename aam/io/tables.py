@@ -13,17 +13,12 @@ import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array
 
 from aam.errors import InputError, Problems, shown
+from aam.io.ids import SAMPLE_HEADERS, folded_header
 from aam.io.text import read_header, until_full
 
 MAX_COUNT = 2**32 - 1
 
-FEATURE_HEADERS = frozenset(
-    ("#otu id", "#otuid", "otu id", "#asv id", "#feature id", "feature id", "feature-id")
-)
-SAMPLE_HEADERS = frozenset(
-    ("sample-id", "sample_id", "sampleid", "#sampleid", "sample id", "#sample id", "sample")
-)
-TAXONOMY_HEADERS = frozenset(("taxonomy", "taxon", "consensus lineage", "consensuslineage"))
+TAXONOMY_HEADERS = frozenset(("taxonomy", "taxon", "consensuslineage", "lineage"))
 EXPECTED = (
     "a table: BIOM, .qza, or text with tabs, commas or semicolons and a header line '#OTU ID', "
     "features in rows and "
@@ -97,16 +92,20 @@ def whole_counts(
 
 
 def checked_table(raw: RawTable, where: str) -> RawTable:
-    """Return the table with checked ids, rows sorted by column, and zeros dropped.
+    """Return the table with checked ids without blanks around them, rows sorted by column, and
+    zeros dropped.
 
     Raises `InputError`: no samples, features or reads; ids that are empty, cannot be printed or
     occur twice; two counts of one feature in a sample.
     """
     problems = Problems()
+    raw = RawTable(
+        raw.counts, list(map(str.strip, raw.sample_ids)), list(map(str.strip, raw.feature_ids))
+    )
     for kind, ids in (("sample", raw.sample_ids), ("feature", raw.feature_ids)):
         if not ids:
             problems.add(f"{where}: the table is empty, it has no {kind}s")
-        if empty := [place for place, name in enumerate(ids, start=1) if not name.strip()]:
+        if empty := [place for place, name in enumerate(ids, start=1) if not name]:
             problems.add(
                 f"{where}: {len(empty)} {kind} ids are empty, the first is {kind} {empty[0]}"
             )
@@ -147,19 +146,25 @@ def read_tsv(text: str, where: str) -> RawTable:
 
     Raises `InputError`: not UTF-8, no header, a row of another length, a cell that is no count.
     """
-    header, body = read_header(text, where, FEATURE_HEADERS | SAMPLE_HEADERS, EXPECTED)
-    names = header[1:-1] if header[-1].lower() in TAXONOMY_HEADERS else header[1:]
-    by_sample = header[0].lower() in SAMPLE_HEADERS
+    header, body = read_header(text, where, EXPECTED)
+    names = header[1:-1] if folded_header(header[-1]) in TAXONOMY_HEADERS else header[1:]
+    by_sample = folded_header(header[0]) in SAMPLE_HEADERS - {"id", "ids"}
     kind = "feature" if by_sample else "sample"
     problems, row_names, lines = Problems(), list[str](), list[int]()
     rows, columns, values = array("i"), array("i"), array("d")
     for line, cells in until_full(body, problems):
+        # Spreadsheets fill rows up with empty cells, and write empty rows.
+        while len(cells) > len(header) and not cells[-1].strip():
+            cells.pop()
+        if not any(map(str.strip, cells)):
+            continue
         if len(cells) != len(header):
             problems.add(
                 f"{where}: line {line} has {len(cells)} columns, expected {len(header)} as in "
                 "the header"
             )
             continue
+        wrong = []
         for column, cell in enumerate(cells[1 : len(names) + 1]):
             if cell in ZEROS:
                 continue
@@ -167,13 +172,13 @@ def read_tsv(text: str, where: str) -> RawTable:
                 # Python also reads 1_000 as a number.
                 values.append(float(cell.replace("_", "?")))
             except ValueError:
-                problems.add(
-                    f"{where}: line {line}: {kind} {names[column]!r} has {cell[:40]!r}, expected "
-                    "a count"
-                )
+                wrong.append(f"{kind} {names[column]!r} has {cell[:40]!r}")
                 continue
             rows.append(len(row_names))
             columns.append(column)
+        if wrong:
+            more = f" (and {len(wrong) - 1} more cells)" if len(wrong) > 1 else ""
+            problems.add(f"{where}: line {line}: {wrong[0]}{more}, expected a count")
         row_names.append(cells[0])
         lines.append(line)
     problems.raise_if_any()

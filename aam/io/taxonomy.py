@@ -4,20 +4,17 @@ of sequences.
 
 from __future__ import annotations
 
-import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aam.errors import InputError, Problems, shown
+from aam.io.ids import difference, folded_header, md5
 from aam.io.metadata import is_number
 from aam.io.text import read_header, read_text, until_full
 
-# Names of the first column that QIIME 2 and older programs write.
-ID_NAMES = frozenset(
-    {"feature id", "feature-id", "featureid", "id", "#otuid", "#otu id", "asv", "otu"}
-)
-LINEAGE_NAMES = frozenset({"taxon", "taxonomy", "lineage"})
+LINEAGE_NAMES = frozenset({"taxon", "taxonomy", "lineage", "consensuslineage", "classification"})
 EXPECTED = "'Feature ID' and 'Taxon' as the first two columns"
 
 # Prefixes of Greengenes, SILVA (to release 132: D_0 to D_6) and GTDB, and the ranks that they mean.
@@ -47,6 +44,18 @@ CONFIDENT = 0.7
 
 UNASSIGNED = frozenset({"", "unassigned", "unclassified", "na", "nan", "none"})
 
+# Names that databases give to what has none, as "uncultured_bacterium" or "gut metagenome".
+PLACEHOLDER = re.compile(
+    r"(uncultured|unidentified|unclassified|unknown|ambiguous|undetermined|unculturable)\b.*"
+    r"|(.*\b)?metagenome|incertae sedis|(bacterium|organism|environmental sample)s?( .*)?"
+)
+
+DOMAINS = frozenset({"bacteria", "archaea", "eukaryota", "eukarya"})
+STANDARD_RANKS = ("domain", "phylum", "class", "order", "family", "genus", "species")
+
+# What databases append to a genus that is split: "Agathobacter_164117", "Clostridium_A".
+SPLIT_GENUS = re.compile(r"_(\d+|[A-Z]{1,2})$")
+
 SHORT_ID_LENGTH = 10
 
 Lineage = tuple[str, ...]
@@ -58,9 +67,7 @@ def short_ids(sequences: Sequence[str]) -> tuple[str, ...]:
 
     Ten hexadecimal digits, or as many more as it takes to tell all of `sequences` apart.
     """
-    digests = [
-        hashlib.md5(sequence.encode(), usedforsecurity=False).hexdigest() for sequence in sequences
-    ]
+    digests = list(map(md5, sequences))
     length = SHORT_ID_LENGTH
     while length < 32 and len({digest[:length] for digest in digests}) < len(set(digests)):
         length += 1
@@ -69,12 +76,18 @@ def short_ids(sequences: Sequence[str]) -> tuple[str, ...]:
 
 def parse_lineage(text: str) -> Lineage:
     """Return the names of a lineage such as ``k__Bacteria; p__Firmicutes``, from the top, without
-    empty ones below.
+    empty ones and placeholders below.
     """
     names = [name.strip() for name in text.split(";")]
-    while names and plain_name(names[-1]).lower() in UNASSIGNED:
+    while names and is_placeholder(names[-1]):
         names.pop()
     return tuple(names)
+
+
+def is_placeholder(name: str) -> bool:
+    """Whether a name says that there is none, such as ``g__uncultured``."""
+    plain = plain_name(name).lower()
+    return plain in UNASSIGNED or bool(PLACEHOLDER.fullmatch(plain.replace("_", " ")))
 
 
 def plain_name(name: str) -> str:
@@ -85,18 +98,32 @@ def plain_name(name: str) -> str:
     return rest.strip() if separator and prefix in PREFIXES else name.strip()
 
 
-def display_name(lineage: Lineage) -> str:
-    """Return the lowest name of a lineage in a form for people: a species with its genus, others
-    with their rank.
-    """
+def rank_of(lineage: Lineage) -> str:
+    """Rank of the lowest name of a lineage, by its prefix or its place below the domain; or ''."""
+    rank = RANKS.get(lineage[-1].partition("__")[0], "")
+    standard = plain_name(lineage[0]).lower() in DOMAINS and len(lineage) <= len(STANDARD_RANKS)
+    return rank or (STANDARD_RANKS[len(lineage) - 1] if standard else "")
+
+
+def taxon_name(lineage: Lineage) -> str:
+    """Name of a taxon for people: a species with its genus, a higher taxon with its rank."""
     if not lineage:
         return "unassigned"
-    name = plain_name(lineage[-1])
-    rank = RANKS.get(lineage[-1].partition("__")[0], "genus")
+    name, rank = plain_name(lineage[-1]), rank_of(lineage)
     if rank == "species" and len(lineage) > 1:
-        genus = plain_name(lineage[-2]).strip("[]")
-        return name if name.startswith(genus) else f"{plain_name(lineage[-2])} {name}".strip()
-    return name if rank == "genus" else f"{name} ({rank})"
+        genus = SPLIT_GENUS.sub("", plain_name(lineage[-2])).strip("[]")
+        first = SPLIT_GENUS.sub("", name.replace("_", " ").partition(" ")[0]).strip("[]")
+        return name if first == genus else f"{genus} {name}".strip()
+    return name if rank in ("", "genus", "species") else f"{name} ({rank})"
+
+
+def display_name(lineage: Lineage) -> str:
+    """Name of an ASV of a lineage: its lowest taxon, and which rank is unknown below it."""
+    rank = rank_of(lineage) if lineage else ""
+    if rank in ("", "genus", "species"):
+        return taxon_name(lineage)
+    below = STANDARD_RANKS[STANDARD_RANKS.index("domain" if rank == "kingdom" else rank) + 1]
+    return f"{plain_name(lineage[-1])}, {below} unknown"
 
 
 def rank_name(level: int, lineages: Sequence[Lineage]) -> str:
@@ -125,9 +152,8 @@ class Taxonomy:
             No ASV of the table has a taxon in the file.
         """
         lineages, named = [], False
-        for identifier, sequence in zip(feature_ids, sequences, strict=True):
-            digest = hashlib.md5(sequence.encode(), usedforsecurity=False).hexdigest()
-            keys = (identifier, sequence, digest)
+        for identifier, sequence in zip(feature_ids, sequences or feature_ids, strict=True):
+            keys = (identifier, sequence, md5(sequence))
             key = next((key for key in keys if key in self.lineages), None)
             named |= key is not None
             lineages.append(() if key is None else self.lineages[key])
@@ -147,7 +173,7 @@ class Taxonomy:
             f"--taxonomy: {self.source} names none of the {len(feature_ids)} ASVs, by id, "
             "sequence or MD5 of the "
             f"sequence; the table has ids like {feature_ids[0]!r}, the file like "
-            f"{shown(list(self.lineages)[:1])}; "
+            f"{shown(list(self.lineages)[:1])}{difference(feature_ids, self.lineages)}; "
             "give the taxonomy that was made for this table"
         )
 
@@ -167,11 +193,11 @@ def read_taxonomy(path: Path) -> Taxonomy:
     """
     problems, lineages = Problems(), dict[str, Lineage]()
     text = read_text(path, {"FeatureData[Taxonomy]": "taxonomy.tsv"})
-    header, rows = read_header(text, path, ID_NAMES, f"a header that begins with {EXPECTED}")
+    header, rows = read_header(text, path, f"a header that begins with {EXPECTED}")
     of_embed = header[0].lower() == "asv" and header[1::2] == [
         name.removesuffix(".probability") for name in header[2::2]
     ]
-    if not of_embed and (len(header) < 2 or header[1].lower() not in LINEAGE_NAMES):
+    if not of_embed and (len(header) < 2 or folded_header(header[1]) not in LINEAGE_NAMES):
         raise InputError(f"{path}: the header is {shown(header, 5)}, expected {EXPECTED}")
     for number, cells in until_full(rows, problems):
         feature = cells[0].strip()

@@ -8,14 +8,14 @@ import csv
 import gzip
 import io
 import itertools
-import re
 import stat
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from aam.errors import InputError, Problems, reworded
+from aam.io.ids import is_id_header
 from aam.io.qza import EXEMPT, MAX_RATIO, ZIP_MAGIC, read_artifact
 
 MAX_TEXT = 2 << 30
@@ -24,14 +24,15 @@ MAX_PROBLEMS = 10
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 GZIP_MAGIC = b"\x1f\x8b"
+R_MAGIC = (b"X\n\0", b"A\n2\n", b"A\n3\n", b"RDX", b"RDA")
 
 DELIMITERS = {"\t": "tabs", ";": "semicolons", ",": "commas"}
 
 # Rows that are no comments, though they begin with #.
 DIRECTIVE = ("#q2:", "#sk:")
 
-# Lines among which the header is looked for.
-HEADER_WITHIN = 1_000
+# Letters and lines among which the header is looked for, and lines that tell the delimiter.
+HEAD, HEADER_WITHIN, SNIFFED = 4 << 20, 1_000, 20
 
 Row = tuple[int, list[str]]
 Item = TypeVar("Item")
@@ -101,6 +102,11 @@ def decoded(blob: bytes, where: Path | str) -> str:
         )
     if blob.startswith(HDF5_MAGIC):
         raise InputError(f"{where}: is HDF5, as BIOM tables are, expected text")
+    if blob.startswith(R_MAGIC):
+        raise InputError(
+            f"{where}: is an object of R (.rds or .RData), expected text; in R, save it with "
+            "write.table(x, FILE, sep='\\t', quote=FALSE, col.names=NA)"
+        )
     text, position = "", blob.find(b"\0")
     try:
         text = blob.decode("utf-8").removeprefix("\ufeff")
@@ -129,21 +135,47 @@ def unix(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _delimiter(text: str, id_names: Collection[str]) -> str:
-    """Return what separates the cells of a table: a tab, a semicolon or a comma, as its header
-    shows.
+def _delimiter(text: str, where: Path | str) -> str:
+    """Return what separates the cells of a table: the mark that gives its first rows the same
+    number of cells, two or more.
 
-    The header is the first line whose first cell is one of `id_names`, in any case, else the first
-    line that is no comment (#).
+    These rows begin with the header, or with the first line that is no comment (#). `InputError`
+    where blanks separate the cells.
     """
-    header = ""
-    for line in itertools.islice(io.StringIO(text), HEADER_WITHIN):
-        outside_quotes = re.sub('"[^"]*"', "", line)
-        if re.split("[\t;,]", line)[0].strip(' "\r\n').lower() in id_names:
-            header = outside_quotes
-            break
-        header = header or ("" if line.startswith("#") else outside_quotes.strip(" \r\n"))
-    return next((delimiter for delimiter in DELIMITERS if delimiter in header), "\t")
+    lines = [line for line in unix(text[:HEAD]).split("\n")[:HEADER_WITHIN] if line.strip()]
+    starts = [
+        place
+        for place, line in enumerate(lines)
+        if any(is_id_header(split_line(line, mark)) for mark in DELIMITERS)
+    ]
+    no_comment = (place for place, line in enumerate(lines) if not line.startswith("#"))
+    start = next(iter(starts), next(no_comment, 0))
+    rows = [
+        line for line in lines[start : start + SNIFFED] if line == lines[start] or line[0] != "#"
+    ]
+
+    def fit(mark: str) -> tuple[bool, float, int]:
+        widths = [len(split_line(line, mark)) for line in rows] or [1]
+        width = max(widths[0], 1)
+        return width > 1, sum(found in (width, width + 1) for found in widths), width
+
+    best = max(DELIMITERS, key=fit)
+    by_blanks, width = {len(row.split()) for row in rows[1:]}, len(rows[0].split()) if rows else 0
+    if not fit(best)[0] and width > 1 and by_blanks in ({width}, {width + 1}):
+        raise InputError(
+            f"{where}: the cells of {rows[0][:60]!r} are separated by blanks, as write.table of R "
+            "does unasked; separate them by tabs (sep='\\t')"
+        )
+    return best
+
+
+def split_line(line: str, delimiter: str) -> list[str]:
+    """Return the cells of one line, whose quotes may not close; the line itself if it is no csv."""
+    try:
+        cells = next(csv.reader([line], delimiter=delimiter), [""])
+    except csv.Error:
+        return [line]
+    return [cell.strip() for cell in cells]
 
 
 def parse_rows(text: str, where: Path | str, delimiter: str = "\t") -> Iterator[Row]:
@@ -167,32 +199,32 @@ def parse_rows(text: str, where: Path | str, delimiter: str = "\t") -> Iterator[
         ) from error
 
 
-def read_header(
-    text: str, where: Path | str, id_names: Collection[str], expected: str
-) -> tuple[list[str], Iterator[Row]]:
+def read_header(text: str, where: Path | str, expected: str) -> tuple[list[str], Iterator[Row]]:
     """Return the cells of the header of a table, and the rows below it.
 
-    The header is the first row that is no comment, and its first cell one of `id_names`, in any
-    case. R names the column of row names by nothing, or leaves it out of the header: such a header
-    begins with an empty cell.
+    The header is the first row that is no comment, and its first cell a name of ids. R names the
+    column of row names by nothing, or leaves it out of the header: such a header begins with an
+    empty cell. Empty cells at the end are left out.
 
     Raises `InputError`: no such header; `expected` is said in the message.
     """
-    delimiter = _delimiter(text, id_names)
+    delimiter = _delimiter(text, where)
     rows = parse_rows(text, where, delimiter)
     for line, cells in rows:
-        first = cells[0].strip().lower()
+        cells = [cell.strip() for cell in cells]
+        while len(cells) > 1 and not cells[-1]:
+            cells.pop()
+        first = cells[0]
         is_comment = first.startswith("#") and not first.startswith(DIRECTIVE)
-        if first in id_names or (not first and any(map(str.strip, cells))):
-            return [cell.strip() for cell in cells], rows
+        if is_id_header(cells) or (not first and any(cells)):
+            return cells, rows
         if is_comment or not first:
             continue
         below = next(rows, (0, []))
         if len(below[1]) == len(cells) + 1:
-            return ["", *(cell.strip() for cell in cells)], itertools.chain([below], rows)
+            return ["", *cells], itertools.chain([below], rows)
         raise InputError(
-            f"{where}: line {line} begins with {cells[0][:60]!r} (cells separated by "
-            f"{DELIMITERS[delimiter]}), "
-            f"expected {expected}"
+            f"{where}: line {line} begins with {first[:60]!r} (cells separated by "
+            f"{DELIMITERS[delimiter]}), expected {expected}"
         )
     raise InputError(f"{where}: empty or nothing but comments, expected {expected}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,18 +14,11 @@ from torch.utils.checkpoint import checkpoint
 
 from aam.config import ModelConfig
 from aam.data.batch import Batch
+from aam.data.placement import ReferenceTree
 from aam.device.shapes import Bool, Float, Int64, UInt8
 from aam.model.asv import AsvEncoder
-from aam.model.heads import (
-    AuxiliaryHeads,
-    CovariateFusion,
-    DistanceHead,
-    DiversityHead,
-    Gather,
-    HeadConfig,
-    Readout,
-    TargetHead,
-)
+from aam.model.branches import BranchDistanceHead, BranchPresence
+from aam.model.heads import CovariateFusion, DistanceHead, Gather, HeadConfig, Readout
 from aam.model.sample import SampleEncoder
 
 SIZE_GROUPS = 4
@@ -77,41 +70,30 @@ def _seen_into(kind: type[Any]) -> type[Any]:
 class Outputs:
     """Vectors and predictions of one batch; a head that the model lacks leaves None.
 
-    `samples` [B, D], `asvs` [U, D], `distance` [B, B], `faith_pd` [B], `nucleotides` [masked, 4]
-    (logits of A, C, G, T in the order of ``where.nonzero()``), `counts` [B, S] (log of relative
-    abundance), `target` [B, T] (transformed units), `quantiles` [B, Q, T], `labels` one [B,
-    classes] of logits for each class column; `read` [B, W] are the vectors that target heads read;
-    `compared` [B, C] those whose distances are predicted.
-    `spread` is the standard deviation of the distance, the unit of its loss; `auxiliary` are the
-    predictions of `AuxiliaryHeads` by name.
+    `samples` [B, D], `asvs` [U, D], `distance` [B, B], `nucleotides` [masked, 4] (logits of A, C,
+    G, T in the order of ``where.nonzero()``), `counts` [B, S] (log of relative abundance), `target`
+    [B, T] (transformed units), `labels` one [B, classes] of logits for each class column; `read`
+    [B, W] are the vectors that target heads read; `compared` [B, C] those whose distances are
+    predicted. `spread` is the standard deviation of the distance, the unit of its loss.
     """
 
     samples: Float[Tensor, "B D"]
     asvs: Float[Tensor, "U D"]
     distance: Float[Tensor, "B all_B"] | None = None
-    faith_pd: Float[Tensor, " B"] | None = None
     nucleotides: Float[Tensor, "masked 4"] | None = None
     counts: Float[Tensor, "B S"] | None = None
     read: Float[Tensor, "B W"] | None = None
     target: Float[Tensor, "B T"] | None = None
-    quantiles: Float[Tensor, "B Q T"] | None = None
     labels: tuple[Float[Tensor, "B _"], ...] = ()
     compared: Float[Tensor, "B C"] | None = None
     spread: float = 1.0
-    auxiliary: dict[str, Tensor] = field(default_factory=dict)
 
     def full(self) -> Outputs:
-        """Return the same in float32 where it was in half precision: losses compare it with
-        float32.
-        """
+        """Return the outputs in float32 where they were in half precision, as losses need them."""
         half = (torch.float16, torch.bfloat16)
         values = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         in_full = {name: value.float() for name, value in values.items() if value.dtype in half}
-        auxiliary = {
-            name: value.float() if value.dtype in half else value
-            for name, value in self.auxiliary.items()
-        }
-        return replace(self, auxiliary=auxiliary, **in_full)  # type: ignore[arg-type]
+        return replace(self, **in_full)  # type: ignore[arg-type]
 
 
 class Aam(nn.Module):
@@ -126,38 +108,34 @@ class Aam(nn.Module):
     depth : int
         Rarefaction depth in reads; relative abundance divides by it.
     heads : HeadConfig
-    reference_width : int
-        Numbers of each sample on the reference of a plugin (`Batch.reference`) that are read too.
+    reference : ReferenceTree, optional
+        Samples are read by their presence on it too.
     """
 
     def __init__(
-        self, config: ModelConfig, depth: int, heads: HeadConfig, reference_width: int = 0
+        self,
+        config: ModelConfig,
+        depth: int,
+        heads: HeadConfig,
+        reference: ReferenceTree | None = None,
     ) -> None:
         super().__init__()
         width = config.embedding_dim
         self.asv = AsvEncoder(config)
         self.sample = SampleEncoder(config, depth)
-        self.reference = nn.Linear(reference_width, width) if reference_width else None
-        if self.reference is not None:
-            # It centres the sample vectors and is not learned, as in the sample encoder.
-            self.reference.bias.requires_grad_(False)
+        self.reference = reference
+        self.branches = None if reference is None else BranchPresence(width, reference)
         metric = heads.metric
-        self.distance = (
-            None if metric in (None, "faith_pd") else DistanceHead(width, metric != "weighted")
+        head: type[DistanceHead | BranchDistanceHead] = (
+            DistanceHead if reference is None else BranchDistanceHead
         )
-        self.faith_pd = DiversityHead(width, heads.scale) if metric == "faith_pd" else None
+        self.distance = None if metric is None else head(width, metric != "weighted")
         self.scale = heads.scale
         self.count = Readout(width, 1, start=TYPICAL_LOG_SHARE) if heads.counts else None
-        self.losses = heads.losses
         self.covariates = CovariateFusion(width, heads) if heads.levels or heads.numbers else None
         read = width if self.covariates is None else self.covariates.width
-        self.target = TargetHead(read, heads) if heads.n_targets else None
-        self.labels = nn.ModuleList(
-            Readout(read, n, shape=heads.regressor) for n in heads.n_classes
-        )
-        # Last, so that auxiliary targets change no random number of the others. Saved weights are
-        # called `further`.
-        self.further = AuxiliaryHeads(width, heads.further)
+        self.target = Readout(read, heads.n_targets) if heads.n_targets else None
+        self.labels = nn.ModuleList(Readout(read, n) for n in heads.n_classes)
         self.bound_memory(None, False)
         self.gather: Gather = _alone
 
@@ -205,8 +183,9 @@ class Aam(nn.Module):
 
     def encode_samples(
         self, asvs: Float[Tensor, "U D"], batch: Batch, hidden: Bool[Tensor, "B S"] | None = None
-    ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
-        """Return ASVs in context ``[B, S, D]`` and sample vectors ``[B, D]``.
+    ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"], Float[Tensor, "B W"] | None]:
+        """Return ASVs in context ``[B, S, D]``, sample vectors ``[B, D]`` and the presence that
+        they hold, if any.
 
         Samples come sorted by size, so a group of neighbours is cut to its own longest sample.
         """
@@ -221,9 +200,10 @@ class Aam(nn.Module):
             contexts.append(pad(context, (0, 0, 0, slots - longest)))
             attended.append(pooled)
         samples = torch.cat(attended) + self.sample.contents(asvs, batch.asv, batch.counts)
-        if self.reference is not None:
-            samples = samples + self.reference(_on_reference(batch))
-        return torch.cat(contexts), samples
+        present = self._presence(batch)
+        if self.branches is not None and present is not None:
+            samples = samples + self.branches.read(present)
+        return torch.cat(contexts), samples, present
 
     @torch.no_grad()
     def standardize(self, batch: Batch) -> None:
@@ -235,44 +215,19 @@ class Aam(nn.Module):
         self.asv.standardize(batch.tokens.split(self._asvs_at_once(batch.tokens)), batch.padded)
         asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
         self.sample.standardize(asvs, batch.asv, batch.counts)
-        self.standardize_reference(batch)
-        if self.distance is not None or self.further.reads_samples:
-            _, samples = self.encode_samples(asvs, batch)
-            if self.distance is not None:
-                self.distance.standardize(self.distance.vectors(samples), self.scale[0])
-            self.further.standardize(samples, self.further.keys())
-
-    @torch.no_grad()
-    def standardize_auxiliary(self, batch: Batch, names: Collection[str]) -> None:
-        """Scale the heads of auxiliary targets `names`, new beside vectors that are trained, on a
-        first batch.
-        """
-        asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
-        self.further.standardize(self.encode_samples(asvs, batch)[1], names)
-
-    @torch.no_grad()
-    def standardize_distance(self, batch: Batch) -> None:
-        """Centre and scale a distance head that is new, on a first batch."""
+        self.read_presence_anew(batch)
         if self.distance is not None:
-            asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
-            _, samples = self.encode_samples(asvs, batch)
-            self.distance.standardize(self.distance.vectors(samples), self.scale[0])
+            _, samples, present = self.encode_samples(asvs, batch)
+            self.distance.standardize(self.distance.vectors(samples, present), self.scale[0])
 
     @torch.no_grad()
-    def standardize_reference(self, batch: Batch) -> None:
-        """Read the numbers on the reference, if any, by the principal components of a batch.
-
-        What they add to the sample vectors has the standard deviation 1, as the composition has.
+    def read_presence_anew(self, batch: Batch) -> None:
+        """Read presence on the reference tree, where there is one, by the principal components of
+        these samples.
         """
-        if self.reference is None:
-            return
-        numbers, width = _on_reference(batch).double(), len(self.reference.bias)
-        mean = numbers.mean(dim=0)
-        axes = torch.linalg.svd(numbers - mean, full_matrices=False)[2][:width]
-        spread = ((numbers - mean) @ axes.T).var(dim=0).sum().div(width).sqrt().clamp_min(1e-6)
-        self.reference.weight.zero_()
-        self.reference.weight[: len(axes)] = (axes / spread).to(self.reference.weight)
-        self.reference.bias.copy_(-(self.reference.weight @ mean.to(self.reference.weight)))
+        present = self._presence(batch)
+        if self.branches is not None and present is not None:
+            self.branches.standardize(present)
 
     def forward(
         self, batch: Batch, masks: Masks | None = None, asvs: Float[Tensor, "U D"] | None = None
@@ -281,7 +236,7 @@ class Aam(nn.Module):
         beforehand.
         """
         nucleotides = None
-        if masks is not None and asvs is None and not (self.reads_samples or self.further):
+        if masks is not None and asvs is None and not self.reads_samples:
             nucleotides = self._masked_bases(batch, masks)
             return Outputs(
                 nucleotides[:0], nucleotides[:0], nucleotides=nucleotides
@@ -294,52 +249,43 @@ class Aam(nn.Module):
                 nucleotides = self._masked_bases(batch, masks)
             asvs = arriving()
         hidden = None if masks is None else masks.counts
-        context, samples = self.encode_samples(asvs, batch, hidden)
+        context, samples, present = self.encode_samples(asvs, batch, hidden)
         compared = distance = None
         if self.distance is not None:
-            compared = self.distance.vectors(samples)
+            compared = self.distance.vectors(samples, present)
             distance = self.distance(compared, self.gather(compared, batch.ranks.samples)())
-        read = samples if self.covariates is None else self.covariates(samples, batch, context)
-        target, quantiles = (
-            (None, None) if self.target is None else self.target.predict(read, batch.category)
-        )
+        read = samples if self.covariates is None else self.covariates(samples, batch)
         return Outputs(
             samples=samples,
             asvs=asvs,
             distance=distance,
-            faith_pd=None if self.faith_pd is None else self.faith_pd(samples),
             nucleotides=nucleotides,
             counts=None
             if self.count is None or hidden is None
             else logsigmoid(self.count(context).squeeze(-1)),
             read=read,
-            target=target,
-            quantiles=quantiles,
+            target=None if self.target is None else self.target(read),
             labels=tuple(head(read) for head in self.labels),
             compared=compared,
             spread=self.scale[1],
-            auxiliary=self.further(samples, asvs, batch, self.gather) if self.further else {},
         )
-
-    @property
-    def compares_samples(self) -> bool:
-        """Whether any head predicts distances between samples, or their Faith PD."""
-        return self.further.reads_samples or self.distance is not None or self.faith_pd is not None
 
     @property
     def reads_samples(self) -> bool:
         """Whether any head reads sample vectors."""
-        return self.further.reads_samples or any(
-            (self.distance, self.faith_pd, self.count, self.target, *self.labels)
-        )
+        return any((self.distance, self.count, self.target, *self.labels))
 
     def _masked_bases(self, batch: Batch, masks: Masks) -> Float[Tensor, "masked 4"]:
         """Return the predictions of masked bases, from the masked copies alone."""
         patches, _ = self.encode_asvs(masks.tokens, batch.padded)
         return self.asv.nucleotide_logits(patches, batch.tokens.shape[1])[masks.where]
 
-
-def _on_reference(batch: Batch) -> Float[Tensor, "B E"]:
-    if batch.reference is None:
-        raise ValueError("the samples of the batch are not placed on the reference of the model")
-    return batch.reference
+    def _presence(self, batch: Batch) -> Float[Tensor, "B W"] | None:
+        """Return the weighted presence on the reference tree, where there is one."""
+        if self.branches is None:
+            return None
+        if batch.features is None:
+            raise ValueError(
+                "the ASVs of the batch are not placed on the reference tree of the model"
+            )
+        return self.branches(batch.features, batch.asv, batch.sizes)  # type: ignore[no-any-return]

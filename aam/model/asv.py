@@ -20,14 +20,13 @@ class AsvEncoder(nn.Module):
     """Embeds uint8 tokens ``[U, L]``, attends along the sequence and pools to ``[U, D]``.
 
     The stem makes one token of `patch` consecutive bases (a convolution whose kernel equals its
-    stride); the nucleotide stem is the patch of one base. The tail patch is padded; patches that
-    hold no base are masked.
+    stride). The tail patch is padded; patches that hold no base are masked.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         width = config.embedding_dim
-        self.patch = config.patch
+        self.patch = config.patch_size
         self.max_bp = config.positions
         n_patches = self.patches(config.positions)
         self.stem = nn.Linear(self.patch * N_TOKENS, width, bias=False)

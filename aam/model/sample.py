@@ -21,20 +21,18 @@ PRESENT = 0.5
 
 
 class CountEmbedding(nn.Module):
-    """Embeds reads and relative abundance and joins them to the ASV vector.
+    """Embeds reads and relative abundance and adds them to the ASV vector.
 
     A masked count (true in `hidden`) is replaced by a learned vector, so that the count head cannot
     read its own answer.
     """
 
-    def __init__(self, width: int, depth: int, method: str) -> None:
+    def __init__(self, width: int, depth: int) -> None:
         super().__init__()
-        self.method, self.depth = method, depth
-        out = 2 * width if method == "film" else width
+        self.depth = depth
         self.widen = nn.Linear(3, width)
-        self.narrow = nn.Linear(width, out)
+        self.narrow = nn.Linear(width, width)
         self.hidden = nn.Parameter(0.02 * torch.randn(width))
-        self.join = nn.Linear(2 * width, width) if method == "concat" else None
 
     def forward(
         self,
@@ -42,20 +40,14 @@ class CountEmbedding(nn.Module):
         counts: Float[Tensor, "B S"],
         hidden: Bool[Tensor, "B S"] | None,
     ) -> Float[Tensor, "B S D"]:
-        """Join `counts` ``[B, S]`` to `vectors` ``[B, S, D]``."""
+        """Add the embedded `counts` ``[B, S]`` to `vectors` ``[B, S, D]``."""
         share = counts / self.depth
         log_count = torch.log1p(counts) / torch.log1p(counts.new_tensor(float(self.depth)))
         features = torch.stack([share, share.sqrt(), log_count], dim=-1).to(vectors.dtype)
         inner = F.gelu(self.widen(features))
         if hidden is not None:
             inner = torch.where(hidden.unsqueeze(-1), self.hidden.to(inner.dtype), inner)
-        embedded: Tensor = self.narrow(inner)
-        if self.method == "film":
-            scale, shift = embedded.chunk(2, dim=-1)
-            return vectors * (1 + scale) + shift
-        if self.join is not None:
-            return self.join(torch.cat([vectors, embedded], dim=-1))  # type: ignore[no-any-return]
-        return vectors + embedded
+        return vectors + self.narrow(inner)  # type: ignore[no-any-return]
 
 
 class CompositionAndPresence(nn.Module):
@@ -69,9 +61,8 @@ class CompositionAndPresence(nn.Module):
     has the numbers of both).
     """
 
-    def __init__(self, width: int, abundances: bool) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.abundances = abundances
         self.composition = nn.Linear(width, width)
         self.features = nn.Linear(width, FEATURES * width)
         self.presence = nn.Linear(FEATURES * width, width)
@@ -86,7 +77,7 @@ class CompositionAndPresence(nn.Module):
         features.
         """
         keep = counts > 0
-        weights = (counts if self.abundances else keep.to(counts)).sqrt()
+        weights = counts.sqrt()
         weights = weights / weights.square().sum(dim=1, keepdim=True).sqrt()
         # Sizes by shape, not by len(), which would fix them in an exported program.
         spread = torch.zeros(2, asv.shape[0], asvs.shape[0], dtype=asvs.dtype, device=asvs.device)
@@ -119,14 +110,10 @@ class SampleEncoder(nn.Module):
     def __init__(self, config: ModelConfig, depth: int) -> None:
         super().__init__()
         width = config.embedding_dim
-        self.count = (
-            CountEmbedding(width, depth, config.count_embedding_method)
-            if config.count_embedding
-            else None
-        )
+        self.count = CountEmbedding(width, depth)
         self.stack = Stack(width, config.attention_heads, config.attention_layers, config.dropout)
         self.pool = AttentionPool(width, config.attention_heads)
-        self.contents = CompositionAndPresence(width, config.count_embedding)
+        self.contents = CompositionAndPresence(width)
         # They center the sample vectors and are not learned: distances do not see them, targets
         # have a bias of their own, and what rounding leaves of their gradient Adam would scale up.
         for layer in (self.pool.out, self.contents.composition, self.contents.presence):
@@ -161,8 +148,7 @@ class SampleEncoder(nn.Module):
             Slots whose count is withheld.
         """
         keep = counts > 0
-        x = vectors if self.count is None else self.count(vectors, counts, hidden)
-        x = self.stack(x, keep[:, None, None, :])
+        x = self.stack(self.count(vectors, counts, hidden), keep[:, None, None, :])
         return x, self.pool(x, keep)
 
     def attention(

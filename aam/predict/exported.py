@@ -341,8 +341,8 @@ class ExportedEncoder(nn.Module):
 
 
 class ExportedModel(ExportedEncoder):
-    """The same with the heads: numbers ``[B]`` in their own units, quantiles ``[B, Q]``,
-    probabilities ``[B, K]``.
+    """The same with the heads: numbers ``[B]`` in their own units and probabilities
+    ``[B, K]``.
     """
 
     def __init__(self, saved: SavedModel) -> None:
@@ -358,20 +358,17 @@ class ExportedModel(ExportedEncoder):
         covariate: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         """Return one tensor for each name of `output_names`."""
-        context, samples, _ = self.vectors(tokens, asv, counts)
+        _, samples, _ = self.vectors(tokens, asv, counts)
         network, read = self.network, samples
         if network.covariates is not None:
             batch = Batch(tokens, asv, counts, category=category, covariate=covariate)
-            read = network.covariates(samples, batch, context)
+            read = network.covariates(samples, batch)
         outputs = []
         if network.target is not None:
-            numbers, quantiles = network.target.predict(read, category)
+            numbers = network.target(read)
             outputs += [
                 decoded(numbers[:, column], spec) for column, spec in enumerate(self.numeric)
             ]
-            for column, spec in enumerate(self.numeric):
-                if quantiles is not None and spec.quantiles:
-                    outputs.append(decoded(quantiles[:, :, column], spec))
         return (*outputs, *(torch.softmax(head(read), dim=-1) for head in network.labels))
 
 
@@ -413,12 +410,7 @@ def output_names(saved: SavedModel, part: str) -> list[str]:
     """Return the names of what is computed, in its order."""
     if part == "encoder":
         return ["samples", "asvs"]
-    quantiles = [f"{spec.name}_quantiles" for spec in saved.targets.numeric if spec.quantiles]
-    return (
-        [spec.name for spec in saved.targets.numeric]
-        + quantiles
-        + [spec.name for spec in saved.targets.classes]
-    )
+    return [spec.name for spec in (*saved.targets.numeric, *saved.targets.classes)]
 
 
 def network_outputs(saved: SavedModel, part: str, inputs: dict[str, Tensor]) -> list[Tensor]:
@@ -439,14 +431,6 @@ def network_outputs(saved: SavedModel, part: str, inputs: dict[str, Tensor]) -> 
         tensors += [
             torch.from_numpy(column) for column in saved.targets.decode(outputs.target.numpy()).T
         ]
-    for column, spec in enumerate(saved.targets.numeric):
-        if outputs.quantiles is not None and spec.quantiles:
-            levels = range(outputs.quantiles.shape[1])
-            decoded = [
-                saved.targets.decode(outputs.quantiles[:, level].numpy())[:, column]
-                for level in levels
-            ]
-            tensors.append(torch.stack([torch.from_numpy(values) for values in decoded], dim=1))
     return [*tensors, *(torch.softmax(logits, dim=-1) for logits in outputs.labels)]
 
 
@@ -635,9 +619,6 @@ def _description(saved: SavedModel, part: str, form: str, difference: float) -> 
         about["opset"] = OPSET
     if part == "model":
         about["classes"] = {spec.name: list(spec.labels) for spec in saved.targets.classes}
-        about["quantiles"] = {
-            spec.name: list(spec.quantiles) for spec in saved.targets.numeric if spec.quantiles
-        }
     if part == "model" and saved.covariates.columns:
         inputs["category"] = (
             "int64 [B, C]: of each categorical covariate 1 + place of its category, 0 where unknown"

@@ -374,7 +374,7 @@ class Unifrac(Feature):
             of_table = sparse.csr_matrix(
                 (counts.data, samples.columns[counts.indices], counts.indptr), shape
             )
-            distance = distances_of(samples.study, of_table, samples.rows).get("distance")
+            distance = distances_of(samples.study, of_table, samples.rows)
             distances += (
                 []
                 if distance is None

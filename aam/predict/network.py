@@ -110,7 +110,7 @@ class Predicted:
     """Predictions: `target` [N, T] in transformed units, and [N, classes] for each class column.
 
     `read` [N, W] are the vectors that target heads read, `compared` [N, C] those whose distances
-    are predicted (C is 0 where they are not asked for), `quantiles` are [N, Q, T].
+    are predicted (C is 0 where they are not asked for).
     """
 
     sample_ids: tuple[str, ...]
@@ -118,7 +118,6 @@ class Predicted:
     probabilities: tuple[Array, ...]
     samples: Array
     read: Array
-    quantiles: Array
     compared: npt.NDArray[np.float32]
 
     @staticmethod
@@ -131,22 +130,13 @@ class Predicted:
 
     @staticmethod
     def _of(sample_ids: tuple[str, ...], arrays: Iterable[Any]) -> Predicted:
-        target, samples, read, quantiles, compared, *probabilities = arrays
-        return Predicted(
-            sample_ids, target, tuple(probabilities), samples, read, quantiles, compared
-        )
+        target, samples, read, compared, *probabilities = arrays
+        return Predicted(sample_ids, target, tuple(probabilities), samples, read, compared)
 
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
         """All arrays, whose first axis is that of the samples."""
-        return (
-            self.target,
-            self.samples,
-            self.read,
-            self.quantiles,
-            self.compared,
-            *self.probabilities,
-        )
+        return (self.target, self.samples, self.read, self.compared, *self.probabilities)
 
     def reorder(self, sample_ids: Sequence[str]) -> Predicted:
         """Return the predictions in the order of `sample_ids`."""
@@ -176,20 +166,11 @@ def collect(outputs: Outputs, batch: Batch, compared: bool = False) -> Predicted
     )
     probabilities = tuple(host(torch.softmax(logits.float(), dim=-1)) for logits in outputs.labels)
     read = outputs.samples if outputs.read is None else outputs.read
-    quantiles = (
-        np.zeros((len(target), 0, 0)) if outputs.quantiles is None else host(outputs.quantiles)
-    )
     vectors = np.zeros((len(target), 0), np.float32)
     if compared and outputs.compared is not None:
         vectors = outputs.compared.detach().float().cpu().numpy()
     return Predicted(
-        batch.sample_ids,
-        target,
-        probabilities,
-        host(outputs.samples),
-        host(read),
-        quantiles,
-        vectors,
+        batch.sample_ids, target, probabilities, host(outputs.samples), host(read), vectors
     )
 
 
@@ -219,10 +200,11 @@ def run_model(
         Vectors of all ASVs of the table; unless given, those of these samples' ASVs are computed
         here.
     compared : bool
-        Keep the vectors whose distances are predicted too.
+        Keep the vectors whose distances are predicted too; on a reference tree they are wide.
     """
     asvs = encode_table(model, study, device, config, rows) if asvs is None else asvs
-    loader = Loader(study, rows, SAMPLES_AT_ONCE, workers=config.num_workers, how=WITHOUT_TOKENS)
+    placed = study.placed_on(model.reference)
+    loader = Loader(placed, rows, SAMPLES_AT_ONCE, workers=config.num_workers, how=WITHOUT_TOKENS)
     model.eval()
     parts = []
     with torch.inference_mode(), autocast(config, device, in_bf16=False):

@@ -90,7 +90,7 @@ def unlike_training(saved: SavedModel, study: Study) -> dict[str, str]:
     if (likeness := saved.notes.get("likeness")) is not None:
         presence = presence_of(study, np.arange(len(ids)))
         unseen = saved.profile.shares_of_samples(study.table)["unseen"]
-        known = Likeness.from_json(likeness).reasons(presence, study.table.sequences, unseen)
+        known = Likeness.from_json(likeness).reasons(presence, study.table.names, unseen)
         reasons |= {name: text for name, text in zip(ids, known, strict=True) if text}
     return {name: text for name, text in reasons.items() if text}
 
@@ -227,14 +227,13 @@ def _predict_part(
     rows, blend = study.rows(sample_ids), saved.blend
     rarefactions = [EVALUATION - 1 - number for number in range(passes)]
     X = blend.inputs(Samples.rarefied(study, rows, rarefactions)) if blend.learners else None
-    blended, quantiles = [], []
+    blended = []
     for number, rarefaction in enumerate(rarefactions):
         scores = blend.scores(None if X is None else X.rarefaction(number))
         if asvs is not None and saved.network is not None:
             predicted = run_model(
                 saved.network, study, rows, saved.device, config, rarefaction, asvs
             )
-            quantiles.append(predicted.quantiles)
             for of_target, values in zip(scores, per_target(predicted), strict=True):
                 of_target[NETWORK] = values
         blended.append(blend.blend(scores))
@@ -247,10 +246,6 @@ def _predict_part(
     numbers = np.stack(
         [decode(np.concatenate([empty, *one[: len(numeric)]], axis=1)) for one in blended]
     )
-    levels = range(quantiles[0].shape[1] if quantiles else 0)
-    limits = [
-        np.mean([decode(values[:, level]) for values in quantiles], axis=0) for level in levels
-    ]
     deviations = numbers.std(axis=0)
     return PredictionTable(
         sample_ids=tuple(sample_ids),
@@ -265,9 +260,4 @@ def _predict_part(
         },
         notes=("",) * len(sample_ids),
         folds=("",) * len(sample_ids),
-        quantiles={
-            spec.name: np.stack([values[:, column] for values in limits], axis=1)
-            for column, spec in enumerate(numeric)
-            if spec.quantiles
-        },
     )

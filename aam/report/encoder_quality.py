@@ -5,8 +5,7 @@ and what helps.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -15,26 +14,16 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from aam.config import TrainConfig
-from aam.data.auxiliary_targets import SEPARATOR, taxon_at
 from aam.data.batch import Batch
-from aam.data.collate import Collation, rarefied_batch
+from aam.data.collate import rarefied_batch
 from aam.data.rarefaction import EVALUATION
 from aam.data.splits import Split
 from aam.data.study import Study
 from aam.data.tokens import MASK, PAD, K, N, kmer_counts
 from aam.device.options import RuntimeConfig
 from aam.diversity.batch import jaccard
-from aam.evaluate.metrics import (
-    Array,
-    mantel,
-    neighbours_recovered,
-    partial_mantel,
-    pearson,
-    regression_metrics,
-)
-from aam.io.taxonomy import Lineage
+from aam.evaluate.metrics import Array, mantel, neighbours_recovered, partial_mantel
 from aam.model.aam import Aam
-from aam.model.heads import AuxiliaryConfig, DistanceHead, TaxaHead
 from aam.predict.network import run_model
 from aam.predict.saved_model import SavedModel
 from aam.report.charts import Figure
@@ -48,8 +37,6 @@ MAX_ASVS = 2000
 NEIGHBOURS = 10
 
 SEEN_ASVS_AT_ONCE = 256
-
-ASVS_AT_ONCE = 1024
 
 # Mantel correlations closer than this are not told apart.
 TIE = 0.02
@@ -69,60 +56,31 @@ def _agreement(
     """Return tables of what the model and rules predict of some samples, and, if it predicts
     UniFrac, the distances.
     """
-    network, names = (
-        saved.required_network,
-        tuple(name for name in saved.heads.further.names if name != "taxonomy"),
-    )
-    asked = network.distance is not None or network.faith_pd is not None
-    study = dataclasses.replace(study, auxiliary=dataclasses.replace(study.auxiliary, names=names))
-    batch = rarefied_batch(study, rows, EVALUATION, Collation(distances=asked))
-    vectors = run_model(network, study, rows, device, config, compared=True).reorder(
-        batch.sample_ids
-    )
-    truth, predicted, metric = dict(batch.auxiliary), dict[str, Array](), str(study.metric)
-    diversity = truth.pop("faith-pd", batch.faith_pd)
-    of_diversity = dict(network.further).get("faith-pd", network.faith_pd)
-    present, rules = _rules(batch)
-    about_diversity = []
+    network, metric = saved.required_network, str(study.metric)
+    batch = rarefied_batch(study, rows, EVALUATION)
+    if (
+        network.distance is None
+        or batch.distance is None
+        or not bool(batch.distance.isfinite().any())
+    ):
+        return [], None
+    predicted = run_model(network, study, rows, device, config, compared=True)
+    compared = torch.from_numpy(predicted.reorder(batch.sample_ids).compared).to(device)
     with torch.inference_mode():
-        samples = torch.from_numpy(vectors.samples).to(next(network.parameters()))
-        for name in truth:
-            head = network.further[name]
-            if isinstance(head, DistanceHead):
-                own = head.vectors(samples)
-                predicted[name] = head(own, own).double().cpu().numpy()
-        if (
-            network.distance is not None
-            and batch.distance is not None
-            and bool(batch.distance.isfinite().any())
-        ):
-            compared = torch.from_numpy(vectors.compared).to(device)
-            predicted = {
-                metric: network.distance(compared, compared).double().cpu().numpy(),
-                **predicted,
-            }
-            truth[metric] = batch.distance
-        if of_diversity is not None and diversity is not None and bool(diversity.isfinite().any()):
-            values = of_diversity(samples).double().cpu().numpy(), diversity.double().numpy()
-            about_diversity = [diversity_table(*values, present.sum(axis=1))]
-    true = {name: truth[name].double().numpy() for name in predicted}
-    tables = [
-        _distance_table(name, true[name], distances, rules) for name, distances in predicted.items()
-    ]
-    of_metric = (
-        (batch.sample_ids, true[metric], predicted[metric], rules) if metric in true else None
-    )
-    return [*tables, *about_diversity], of_metric
+        distances = network.distance(compared, compared).double().cpu().numpy()
+    rules, truth = _rules(batch), batch.distance.double().numpy()
+    table = _distance_table(metric, truth, distances, rules)
+    return [table], (batch.sample_ids, truth, distances, rules)
 
 
-def _rules(batch: Batch) -> tuple[npt.NDArray[np.float32], dict[str, Array]]:
-    """Return the presence of ASVs [N, U], and distances [N, N] that need no model, by name."""
+def _rules(batch: Batch) -> dict[str, Array]:
+    """Return distances [N, N] that need no model, by name."""
     kept = batch.counts.numpy() > 0
     present = np.zeros((len(batch.counts), len(batch.tokens)), np.float32)
     present[np.nonzero(kept)[0], batch.asv.numpy()[kept]] = 1
     counts = csr_matrix(present)
     richness = np.log(present.sum(axis=1))
-    return present, {
+    return {
         f"presence of {K}-mers, Jaccard": jaccard(
             counts, features=kmer_counts(batch.tokens.numpy())
         ),
@@ -189,80 +147,6 @@ def _nearest(tokens: Tensor, seen: Tensor) -> Tensor:
     return row
 
 
-def diversity_table(predicted: Array, truth: Array, richness: Array) -> Table:
-    """Return the agreement with Faith PD of samples, beside that of their richness; all [N]."""
-    known = np.isfinite(truth)
-    predicted, truth, richness = predicted[known], truth[known], richness[known]
-    rows = (
-        ("the model", f"{regression_metrics(truth, predicted)['r2']:.4f}"),
-        ("a line through log richness", f"{pearson(np.log(richness), truth) ** 2:.4f}"),
-    )
-    return Table(
-        f"Agreement with Faith PD on {len(truth)} held-out samples", ("", "R2"), rows, "agreement"
-    )
-
-
-def taxon_probabilities(network: Aam, tokens: Tensor, device: torch.device) -> list[Tensor]:
-    """Return the probability of each class of each rank, one [F, classes] for each, of ASVs given
-    as tokens [F, L].
-    """
-    head = network.further["taxonomy"]
-    if not isinstance(head, TaxaHead):
-        raise ValueError("the model has no head of taxa")
-    parts = []
-    with torch.inference_mode():
-        for some in tokens.split(ASVS_AT_ONCE):
-            _, vectors = network.encode_asvs(some.to(device), bool((some == PAD).any()))
-            parts.append([shares.cpu() for shares in head.probabilities(vectors)])
-    return [torch.cat(of_rank) for of_rank in zip(*parts, strict=True)]
-
-
-def taxa_table(
-    network: Aam,
-    config: AuxiliaryConfig,
-    unseen: tuple[Tensor, Sequence[Lineage]],
-    seen: tuple[Tensor, Sequence[Lineage]],
-    device: torch.device,
-) -> Table:
-    """Return the accuracy of taxa of unseen ASVs by rank, beside rules that know seen ones.
-
-    `unseen` and `seen` are tokens [F, L] and lineages of each. ASVs of unknown taxon are left out,
-    rank by rank; a taxon that no training sample has is an error of all.
-    """
-    rows = []
-    for rank, names, shares in zip(
-        config.ranks, config.taxa, taxon_probabilities(network, unseen[0], device), strict=True
-    ):
-        level = names[0].count(SEPARATOR)
-        truth, known = (
-            np.array([taxon_at(one, level) or "" for one in part[1]], object)
-            for part in (unseen, seen)
-        )
-        asked, usable = truth != "", known != ""
-        if not asked.any():
-            continue
-        like = _nearest(
-            unseen[0][torch.from_numpy(asked)], seen[0][torch.from_numpy(usable)]
-        ).numpy()
-        by_name = {
-            "the model": np.array(names, object)[shares.argmax(dim=1).numpy()[asked]],
-            "nearest": known[usable][like],
-            "frequent": Counter(known[usable].tolist()).most_common(1)[0][0],
-        }
-        scores = (f"{(guess == truth[asked]).mean():.4f}" for guess in by_name.values())
-        rows.append((rank, *scores, str(asked.sum())))
-    header = (
-        "accuracy",
-        "the model",
-        "nearest seen ASV",
-        "most frequent taxon",
-        "ASVs of known taxon",
-    )
-    return Table(
-        f"Taxa of {len(unseen[1])} ASVs absent from training", header, tuple(rows), "agreement"
-    )
-
-
 def mantel_advice(
     metric: str, model: float, model_free: Mapping[str, float], learned_samples: int
 ) -> list[str]:
@@ -301,14 +185,14 @@ def _parts(study: Study, rows: Array, network: Aam) -> list[tuple[str, Array]]:
     """Return the samples to compare, three or more: all of them, or those of each of several
     studies with its name.
     """
-    if not network.compares_samples:
+    if network.distance is None:
         return []
     if len(study.parts) == 1:
         return [("", rows)] if len(rows) > 2 else []
     parts = [
         (f"{part.name}: ", rows[study.origin[rows] == number])
         for number, part in enumerate(study.parts)
-        if part.tree is not None or network.further.reads_samples
+        if part.tree is not None
     ]
     return [(name, part) for name, part in parts if len(part) > 2]
 
@@ -386,15 +270,6 @@ def evaluate_encoder(
             study.tokens[torch.from_numpy(columns)] for columns in (new[:MAX_ASVS], seen)
         )
         tables += [base_table(saved, unseen, seen_tokens, device)] if bases else []
-        if "taxonomy" in saved.required_network.further and study.auxiliary.lineages:
-            parts = [(unseen, new[:MAX_ASVS]), (seen_tokens, seen)]
-            lineages = study.auxiliary.lineages
-            of_unseen, of_seen = (
-                (tokens, [lineages[at] for at in columns]) for tokens, columns in parts
-            )
-            tables.append(
-                taxa_table(saved.required_network, saved.heads.further, of_unseen, of_seen, device)
-            )
     return (
         [dataclasses.replace(table, title=fold + table.title) for table in tables],
         [

@@ -179,7 +179,7 @@ class TrainingReport:
             saved = self.models[split_folder(self.prepared, self.path, split)]
             unseen.append(saved.profile.shares_of_samples(study.table)["unseen"][held_out])
         presence = presence_of(study, np.arange(len(study.table.sample_ids)))
-        return Likeness.fit(presence, study.table.sequences, folds, np.concatenate(unseen))
+        return Likeness.fit(presence, study.table.names, folds, np.concatenate(unseen))
 
     def _results(self) -> tuple[TargetResult, ...]:
         """Write predictions.tsv, save the models with fitted intervals, and return the comparison
@@ -197,9 +197,8 @@ class TrainingReport:
         # Without a test side early stopping has seen what is held out, which cannot vouch for new
         # samples.
         if tested:
-            bounded = config.regressor.bounded_targets
             table, fitted = with_conformal_intervals(
-                table, study.metadata, columns, config.runtime.seed, bounded
+                table, study.metadata, columns, config.runtime.seed
             )
             intervals = {name: dataclasses.asdict(one) for name, one in fitted.items()}
             likeness = dataclasses.asdict(self._likeness()) if intervals else {}

@@ -41,12 +41,7 @@ TITLES = {
     "loss": "Loss",
     "nucleotide": "Loss of masked bases",
     "unifrac": "Loss of UniFrac distances",
-    "faith_pd": "Loss of Faith PD",
     "count": "Loss of masked counts",
-    "bray-curtis": "Loss of Bray-Curtis distances",
-    "jaccard": "Loss of Jaccard distances",
-    "faith-pd": "Loss of Faith PD",
-    "taxonomy": "Loss of taxa",
 }
 
 # Samples of an ordination are coloured by parts of equal size along the first true axis.

@@ -19,13 +19,12 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import torch
-from scipy.optimize import nnls
 
 import aam
 from aam.config import FineTuneConfig, ModelConfig
 from aam.data.batch import Batch
 from aam.data.collate import Collation
-from aam.data.loader import Budget, Loader
+from aam.data.loader import Loader
 from aam.data.study import Study
 from aam.device.attention import decide_execution
 from aam.device.memory import memory_limit
@@ -41,8 +40,7 @@ from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.model.reference import fixed_batch, fixed_network
 from aam.options import from_dict, to_dict
-from aam.training.fit import auxiliary_config
-from aam.training.inputs import Prepared, load_inputs
+from aam.training.inputs import SHALLOW_DRAWS, Prepared, load_inputs
 from aam.training.task import AmpliconTask
 
 log = logging.getLogger("aam")
@@ -130,19 +128,17 @@ def steps_of(
         zeros = np.zeros((len(study.table.sample_ids), 1), np.float32)
         study = replace(study, labels=replace(study.labels, target=zeros))
     torch.manual_seed(config.runtime.seed)
-    study = study.with_auxiliary_targets(config.data.targets, study.table.sample_ids)
     heads = HeadConfig(
         metric=study.metric,
         scale=(0.5, 0.2),
         counts=config.train.count_penalty > 0,
         n_targets=targets,
-        further=auxiliary_config(study, {}),
     )
     with stage("model creation"):
-        model = Aam(config.model, study.depth, heads, study.reference_width).to(device).train()
+        model = Aam(config.model, study.depth, heads, study.reference).to(device).train()
     model.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     rows = np.arange(len(study.table.sample_ids))
-    size, shallow = config.train.batch_size, config.train.shallow_draws if study.has_tree else 0.0
+    size, shallow = config.train.batch_size, SHALLOW_DRAWS if study.has_tree else 0.0
     loader = Loader(
         study,
         rows,
@@ -159,10 +155,7 @@ def steps_of(
 
 # --- the largest batch, and the memory of a step -----------------------------------------------
 
-ADVICE = (
-    "raise --max-memory-fraction, lower --asv-chunk-size or --token-limit, or pass "
-    "--gradient-checkpointing"
-)
+ADVICE = "lower --asv-chunk-size or --token-limit, or pass --gradient-checkpointing"
 
 
 def batch_of_most_asvs(loader: Loader) -> Batch:
@@ -208,114 +201,23 @@ def largest_fitting_batch(
         raise RunError(f"{error}; {ADVICE}") from None
 
 
-def _fit_budget(measurements: Sequence[Sequence[float]], limit: int) -> Budget:
-    """Return the non-negative least-squares fit of peak bytes to rows of 1, tokens, slots and peak
-    bytes.
-    """
-    values = np.array(measurements)
-    scale = values.max(0)
-    fitted = nnls(values[:, :3] / scale[:3], values[:, 3] / scale[3])[0] * scale[3] / scale[:3]
-    return Budget._make([*fitted.tolist(), limit])
-
-
-def fit_memory_model(steps: PretrainingSteps, limit: int) -> Budget:
-    """Return the bytes of a step by the size of its batch, measured on ever larger batches within
-    `limit` bytes.
-
-    Half of them hold the samples of the most ASVs, whose distinct ASVs and slots grow together;
-    half hold one sample again and again, so that the slots grow alone.
-
-    Raises
-    ------
-    RunError
-        Not even one sample fits.
-    """
-    loader = steps.loader
-    richest = np.argsort(-loader.study.richness, kind="stable")
-    measurements: list[tuple[float, ...]] = []
-    with steps.restored():
-        # The first steps fill what stays: the state of the optimizer and of the libraries.
-        budget = Budget(steps.peak_bytes(loader.batch(richest[-1:], 0)), 0, 0, limit)
-        for size in (1 << power for power in range(loader.batch_size.bit_length())):
-            for rows in (richest[:size], np.repeat(richest[:1], size)):
-                batch = loader.batch(rows, 0)
-                if budget.allows(batch):
-                    measurements.append(
-                        (1.0, batch.tokens.numel(), batch.asv.numel(), steps.peak_bytes(batch))
-                    )
-                    budget = _fit_budget(measurements, limit)
-    if not measurements or not budget.allows(loader.batch(richest[:1], 0)):
-        raise RunError(f"not even one sample fits into {limit / 1e9:.1f} GB; {ADVICE}")
-    return budget
-
-
-def measure_budget(
-    config: FineTuneConfig, study: Study, device: torch.device, earlier: Facts, processes: int
-) -> Budget | None:
-    """Return what a step needs and may take with ``--max-memory-fraction``, else None.
-
-    Parameters
-    ----------
-    config : FineTuneConfig
-    study : Study
-    device : torch.device
-    earlier : Facts
-        Decisions of the run that is resumed; a budget among them is used again.
-    processes : int
-        On a CPU all of them share the memory.
-
-    Raises
-    ------
-    RunError
-        Not even one sample fits.
-    """
-    train = config.train
-    if train.max_memory_fraction is None or train.auto_batch_size:
-        return None
-    values = earlier.get("memory")
-    if not _are_numbers(values, Budget._fields):
-        share = train.max_memory_fraction / (processes if device.type == "cpu" else 1)
-        values = fit_memory_model(
-            steps_of(config, study, device), memory_limit(device, share)
-        )._asdict()
-    budget = Budget(**values)
-    rows = np.argsort(-study.richness, kind="stable")[: train.batch_size]
-    parts = len(
-        Loader(study, rows, train.batch_size, how=Collation(distances=False), budget=budget).cut(
-            rows, 0
-        )
-    )
-    formula = (
-        f"{budget.base / 1e9:.2f} GB + {budget.token:.0f} bytes a base + {budget.slot:.0f} "
-        "bytes an ASV of a sample"
-    )
-    limit = f"{budget.limit / 1e9:.2f} GB"
-    log.info(
-        "a step takes %s, at most %s; the largest batch comes in parts: %d", formula, limit, parts
-    )
-    return budget
-
-
 def choose_batch_size(
     config: FineTuneConfig, study: Study, device: torch.device, earlier: Facts
 ) -> Facts:
-    """Return batch size and accumulation, by name, that keep the effective batch.
+    """Return batch size and accumulation, by name.
 
     With ``--auto-batch-size`` they are those of the run that is resumed, whose decisions are
-    `earlier`, where its effective batch is the same; otherwise the largest batch that fits is
-    searched for.
-
+    `earlier`, where its effective batch is the same; otherwise the largest batch that fits, with
+    the accumulation that keeps the samples of a step.
     """
     train, names = config.train, ("batch_size", "gradient_accumulation_steps")
-    effective = train.batch_size * train.gradient_accumulation_steps
-    sizes = earlier.get("batch")
     if not train.auto_batch_size:
         return {name: getattr(train, name) for name in names}
+    effective = train.batch_size * train.gradient_accumulation_steps
+    sizes = earlier.get("batch")
     if not _are_numbers(sizes, names) or math.prod(sizes.values()) != effective:
         steps = steps_of(config, study, device)
-        fitting = max(
-            largest_fitting_batch(steps, memory_limit(device, train.max_memory_fraction), effective)
-        )
+        fitting = max(largest_fitting_batch(steps, memory_limit(device), effective))
         # Where all samples fit, so does any batch.
         fitting = effective if fitting == len(steps.loader.rows) else fitting
         sizes = dict(zip(names, batch_and_accumulation(effective, fitting), strict=True))
@@ -476,10 +378,8 @@ def decide(prepared: Prepared) -> tuple[Prepared, Facts]:
     )
     train = dataclasses.replace(prepared.config.train, **decisions["batch"])
     config = dataclasses.replace(prepared.config, train=train)
-    budget = measure_budget(config, prepared.study, prepared.device, earlier, world.size)
-    decisions |= {} if budget is None else {"memory": budget._asdict()}
     if runtime.compile_model:
         decisions["compile"] = compiler_for(model, runtime, prepared.device, earlier)
     if world.is_main:
         world.broadcast(json.dumps(decisions).encode())
-    return dataclasses.replace(prepared, config=config, budget=budget), decisions
+    return dataclasses.replace(prepared, config=config), decisions

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from aam.engine.trainer import Trainer, fit
 from aam.errors import InputError
 from aam.evaluate.predictions import write_predictions
 from aam.model.aam import Aam
-from aam.model.heads import AuxiliaryConfig, HeadConfig
+from aam.model.heads import HeadConfig
 from aam.predict.baselines import guess, truth_of
 from aam.predict.blend import NETWORK, Blend, fit_blend, specs_in_order
 from aam.predict.network import AsvVectors, encode_table, per_target, run_model
@@ -46,9 +46,6 @@ log = logging.getLogger("aam")
 
 # Parts of a network that an encoder does not have.
 NEW_PARTS = ("target", "labels", "covariates")
-
-# Part of a network whose outputs are the taxa that it was trained on.
-TAXA = ("further.taxonomy",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +78,7 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
     heads = head_config(config, study, targets, covariates, train_ids)
     torch.manual_seed(config.runtime.seed)
     with stage("model creation"):
-        network = Aam(config.model, study.depth, heads, study.reference_width)
+        network = Aam(config.model, study.depth, heads, study.reference)
     rows = {"train": study.rows(train_ids), "validation": study.rows(validation_ids)}
     seen_samples = {*train_ids, *validation_ids}
     labelled_samples = set(seen_samples) if targets.specs else set()
@@ -91,25 +88,15 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
         encoder = load_model(source, torch.device("cpu"))
         pretrained = encoder.required_network
         same_targets = (encoder.targets.specs, encoder.covariates) == (targets.specs, covariates)
-        same_heads = (
-            same_targets
-            and dataclasses.replace(encoder.heads, scale=heads.scale, further=heads.further)
-            == heads
-        )
-        same_taxa = encoder.heads.further.taxa == heads.further.taxa
-        load_matching_weights(network, pretrained, source, same_heads, same_taxa)
+        same_heads = same_targets and dataclasses.replace(encoder.heads, scale=heads.scale) == heads
+        load_matching_weights(network, pretrained, source, same_heads)
         if state is None and not pretrained.reads_samples:
             # It has learned masked bases alone, and nothing of samples yet.
             network.standardize(_first_batch(study, train_ids))
         elif state is None and _is_new_study(prepared, encoder, seen_samples):
             # What varies among the encoder's samples may vary little in this study
             # (docs/decisions.md).
-            network.standardize_reference(_first_batch(study, train_ids))
-        if state is None and pretrained.reads_samples and pretrained.distance is None:
-            network.standardize_distance(_first_batch(study, train_ids))
-        new_targets = set(heads.further.names) - set(encoder.heads.further.names)
-        if state is None and new_targets:
-            network.standardize_auxiliary(_first_batch(study, train_ids), new_targets)
+            network.read_presence_anew(_first_batch(study, train_ids))
         seen_samples |= set(encoder.notes["seen_samples"])
         labelled_samples |= samples_with_labels(encoder)
         # Trained heads go on as they are: a linear model beside their own correction would count
@@ -132,8 +119,6 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
     if config.targets.freeze_base:
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(name.startswith(NEW_PARTS))
-    elif config.train.freeze_asvs:
-        network.asv.requires_grad_(False)
     network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     network.compile_encoders(compiler)
     return Built(
@@ -149,9 +134,7 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
     )
 
 
-def load_matching_weights(
-    network: Aam, encoder: Aam, source: Path, same_targets: bool, same_taxa: bool
-) -> None:
+def load_matching_weights(network: Aam, encoder: Aam, source: Path, same_targets: bool) -> None:
     """Copy the weights of `encoder` that match in name and shape, and log which were loaded, new
     and ignored.
 
@@ -165,8 +148,6 @@ def load_matching_weights(
     same_targets : bool
         Whether both have the same targets and covariates; only then the parts that read those are
         copied too.
-    same_taxa : bool
-        Whether their classes of ASVs are the same; only then the head of these is copied.
 
     Raises
     ------
@@ -175,7 +156,7 @@ def load_matching_weights(
     """
     encoder_weights = encoder.state_dict()
     weights = network.state_dict()
-    left_out = (*(() if same_targets else NEW_PARTS), *(() if same_taxa else TAXA))
+    left_out = () if same_targets else NEW_PARTS
     usable = {n: value for n, value in encoder_weights.items() if not n.startswith(left_out)}
     loaded = [
         name for name in weights if name in usable and weights[name].shape == usable[name].shape
@@ -245,30 +226,16 @@ def scale_samples(study: Study, train_ids: Sequence[str]) -> Sequence[str]:
     ]
 
 
-def _scale(values: Tensor | None) -> tuple[float, float]:
-    """Return mean and standard deviation of distances [B, B], each pair once, or of values [B]; NaN
-    are left out.
-    """
-    if values is not None and values.ndim > 1:
-        rows, columns = torch.triu_indices(len(values), len(values), 1)
-        values = values[rows, columns]
-    if values is not None:
-        values = values[torch.isfinite(values)]
-    if values is None or len(values) < 2 or not values.std() > 0:
+def _scale(distance: Tensor | None) -> tuple[float, float]:
+    """Return mean and standard deviation of distances [B, B], each pair once, without NaN."""
+    if distance is None:
+        return 0.0, 1.0
+    rows, columns = torch.triu_indices(len(distance), len(distance), 1)
+    values = distance[rows, columns]
+    values = values[torch.isfinite(values)]
+    if len(values) < 2 or not values.std() > 0:
         return 0.0, 1.0
     return float(values.double().mean()), float(values.double().std())
-
-
-def auxiliary_config(study: Study, values: Mapping[str, Tensor]) -> AuxiliaryConfig:
-    """Return the heads of the auxiliary targets of a study, scaled by their `values` in training
-    samples.
-    """
-    scales = tuple(
-        (0.0, 1.0) if name == "taxonomy" else _scale(values.get(name))
-        for name in study.auxiliary.names
-    )
-    taxa = study.auxiliary.taxa
-    return AuxiliaryConfig(study.auxiliary.names, scales, taxa.ranks, taxa.names, taxa.entropies)
 
 
 def head_config(
@@ -278,40 +245,19 @@ def head_config(
     covariates: Covariates,
     train_ids: Sequence[str],
 ) -> HeadConfig:
-    """Return the heads that `config` asks for, scaled by the distances and targets of the training
-    samples.
-    """
-    metric = study.metric if config.train.penalty > 0 else None
-    names = config.covariates.categorical_columns
-    scale, auxiliary = (0.0, 1.0), AuxiliaryConfig()
-    if metric is not None or study.auxiliary.names:
+    """Return the heads that `config` asks for, scaled by the distances of the training samples."""
+    metric, scale = study.metric if config.train.penalty > 0 else None, (0.0, 1.0)
+    if metric is not None:
         rows = study.rows(scale_samples(study, train_ids))
-        batch = rarefied_batch(
-            study, rows, 0, Collation(tokens=False, distances=metric is not None)
-        )
-        scale = _scale(batch.faith_pd if batch.distance is None else batch.distance)
-        auxiliary = auxiliary_config(study, batch.auxiliary)
+        scale = _scale(rarefied_batch(study, rows, 0, Collation(tokens=False)).distance)
     return HeadConfig(
         metric=metric,
         scale=scale,
-        further=auxiliary,
         counts=config.train.count_penalty > 0,
         n_targets=len(targets.numeric),
         n_classes=tuple(len(spec.labels) for spec in targets.classes),
-        losses=tuple(spec.loss for spec in targets.numeric),
-        quantiles=config.targets.quantiles,
-        **{
-            name: tuple(
-                spec.encoded(edge[at])
-                for spec in targets.numeric
-                if (edge := (*(spec.bounds or ()), 0.0))
-            )
-            for at, name in enumerate(("low", "high", "zero"))
-        },
         levels=tuple(1 + len(levels) for levels in covariates.categorical.values()),
         numbers=len(covariates.numeric),
-        scaled_by=tuple(names.index(name) for name in config.covariates.conditional_output_scaling),
-        regressor=config.regressor,
         covariates=config.covariates,
     )
 
@@ -341,8 +287,7 @@ def train_split(
                 log.info("%s: %s", split_name(prepared, split), split_sizes(prepared, split))
         if not prepared.config.trains_network:
             return lambda: _fit_learners(prepared, run, split, folder)
-        if prepared.budget is None and prepared.device.type == "cpu":
-            # A budget is fitted to what the process holds at the least.
+        if prepared.device.type == "cpu":
             keep_freed_memory()
         built = build(
             prepared, split, state, run.about["decisions"].get("compile", {}).get("backend")
@@ -479,8 +424,7 @@ def save(
     config, study = prepared.config, built.study
     notes = _notes(prepared, run, built.targets, built.seen_samples, built.labelled_samples)
     # A new network: the trained one may be sharded.
-    network = Aam(config.model, study.depth, built.heads, study.reference_width)
-    network.to(prepared.device)
+    network = Aam(config.model, study.depth, built.heads, study.reference).to(prepared.device)
     saved = SavedModel(
         network,
         config.data,
@@ -492,7 +436,6 @@ def save(
         _profile(study, built.rows["train"]),
         {**notes, "best_epoch": trainer.progress.best_epoch},
         built.covariates,
-        reference=study.reference,
     )
     blended = saved
     if run.world.is_main:

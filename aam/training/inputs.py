@@ -14,7 +14,7 @@ import torch
 
 from aam.config import FineTuneConfig
 from aam.data.collate import Collation
-from aam.data.loader import Budget, Loader
+from aam.data.loader import Loader
 from aam.data.splits import Split, make_splits, split_columns
 from aam.data.study import Inputs, MetadataColumns, Study, make_study, read_inputs
 from aam.data.targets import Covariates, Targets, fit_labels, optional_columns
@@ -41,6 +41,9 @@ MOST_ROWS, MOST_CELLS, MOST_CLASSES = 1_500, 20_000_000, 100
 # Share of the covariates that training hides, so that the category unknown is learned.
 HIDDEN_COVARIATES = 0.1
 
+# Share of the draws of pretraining that have fewer reads than the depth, down to a quarter.
+SHALLOW_DRAWS = 0.5
+
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
@@ -51,7 +54,6 @@ class Prepared:
     splits: tuple[Split, ...]
     device: torch.device
     world: World = SINGLE
-    budget: Budget | None = None
     encoded: EncodedAsvs = field(default_factory=EncodedAsvs)
 
     def frozen_asvs(self, network: Aam | None, study: Study) -> AsvVectors | None:
@@ -60,9 +62,7 @@ class Prepared:
 
         None without a network.
         """
-        if network is None or not (
-            self.config.targets.freeze_base or self.config.train.freeze_asvs
-        ):
+        if network is None or not self.config.targets.freeze_base:
             return None
         return self.encoded.encode(network, study, self.device, self.config.runtime)
 
@@ -89,10 +89,6 @@ def resolved(config: FineTuneConfig) -> FineTuneConfig:
     targets = config.targets
     members = targets.members or config.default_members
     config = dataclasses.replace(config, targets=dataclasses.replace(targets, members=members))
-    if targets.metadata_column and not targets.count_prediction:
-        config = dataclasses.replace(
-            config, train=dataclasses.replace(config.train, count_penalty=0.0)
-        )
     data = config.data
     if not targets.metadata_column and data.test_size is None:
         # Without labels there is nothing to hold out for, unless it is asked for.
@@ -113,7 +109,13 @@ def metadata_columns(config: FineTuneConfig) -> MetadataColumns:
         *split_columns(config.data),
     ]
     optional = optional_columns(targets, config.covariates)
-    return MetadataColumns(required, optional, targets.metadata_column, targets.classifier)
+    return MetadataColumns(
+        required,
+        optional,
+        targets.metadata_column,
+        targets.classifier,
+        numeric=config.covariates.numeric_columns,
+    )
 
 
 def load_inputs(
@@ -154,7 +156,7 @@ def load_inputs(
         config = dataclasses.replace(
             config, model=dataclasses.replace(config.model, max_bp=study.longest)
         )
-    study = study.placed_on(None if pretrained is None else pretrained.reference).with_lineages()
+    study = study.placed_on(None if pretrained is None else pretrained.reference)
     _check_studies(study, data.study_column)
     table = study.table
     for sentence in (
@@ -283,8 +285,8 @@ def _with_encoder(
     if folder is None:
         return config, None
     encoder = load_model(folder, device)
-    _ = encoder.required_network  # an encoder without a network is refused
-    if problems := config.encoder_problems(encoder.model):
+    problems = config.encoder_problems(encoder.model)
+    if problems:
         raise InputError(*problems)
     data = dataclasses.replace(config.data, rarefy_depth=config.data.rarefy_depth or encoder.depth)
     return dataclasses.replace(config, model=encoder.model, data=data), encoder
@@ -295,12 +297,11 @@ def supervise(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targ
     `train_ids`.
     """
     config = prepared.config
-    study = prepared.study.with_auxiliary_targets(config.data.targets, train_ids)
+    study = prepared.study
     if not config.targets.metadata_column or study.metadata is None:
         return study, Targets(()), Covariates()
-    ids, activation = study.table.sample_ids, config.regressor.output_activation
     labels, targets, covariates = fit_labels(
-        study.metadata, ids, train_ids, config.targets, config.covariates, activation
+        study.metadata, study.table.sample_ids, train_ids, config.targets, config.covariates
     )
     return dataclasses.replace(study, labels=labels), targets, covariates
 
@@ -402,18 +403,16 @@ def make_loaders(
     """Return the loaders of training and validation samples."""
     config = prepared.config
     # Fewer reads, more variety; a precomputed distance would no longer be that of the rarefaction.
-    shallow = config.train.shallow_draws if study.has_tree or len(study.parts) > 1 else 0.0
+    is_shallow = not config.targets.metadata_column and (study.has_tree or len(study.parts) > 1)
+    shallow = SHALLOW_DRAWS if is_shallow else 0.0
     train = Loader(
         study,
         rows["train"],
         config.train.batch_size,
         True,
         config.runtime.num_workers,
-        Collation(tokens, distances, shallow, config.train.asv_dropout, HIDDEN_COVARIATES),
+        Collation(tokens, distances, shallow, HIDDEN_COVARIATES),
         prepared.world,
-        prepared.budget,
     )
     how = Collation(tokens, distances)
-    return train, dataclasses.replace(
-        train, rows=rows["validation"], shuffle=False, how=how, budget=None
-    )
+    return train, dataclasses.replace(train, rows=rows["validation"], shuffle=False, how=how)

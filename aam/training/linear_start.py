@@ -13,15 +13,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from torch import nn
 
-from aam.config import FineTuneConfig, TargetConfig
+from aam.config import FineTuneConfig
 from aam.data.study import Study
 from aam.model.aam import Aam
-from aam.model.heads import Readout, TargetHead
+from aam.model.heads import Readout
 from aam.predict.learner import inner_folds, make_truth, subsample
 from aam.predict.network import AsvVectors, run_model
 from aam.training.losses import class_weights
@@ -44,9 +43,6 @@ DEFAULT_PENALTY = 1e2
 ENOUGH_VALIDATION, MOST_INNER = 500, 4000
 # Intercept of a class that no training sample has.
 ABSENT = -10.0
-# The pinball loss is rounded off over this share of a standard deviation, so that it has a gradient
-# everywhere.
-ROUNDING = 0.02
 
 
 class Labelled(NamedTuple):
@@ -147,34 +143,6 @@ def _ridge(train: Labelled, validation: Labelled) -> Ridge:
     return _best(fit, error, train, validation)
 
 
-def pinball_ridge(x: Array, y: Array, weight: Array, level: float, start: Ridge) -> Linear:
-    """Return the linear model that minimizes the pinball loss at `level`, with the penalty of
-    `start`.
-
-    The pinball loss (Koenker and Bassett 1978) is rounded off near 0; ``max(level e, (level - 1)
-    e)`` is also the asymmetric loss with ``level = under / (over + under)``, up to a factor.
-    """
-    deviation = max(float(np.std(y)), 1e-6)
-    width, penalty = ROUNDING * deviation, start.alpha / (2 * deviation)
-    residual = y - start.predict(x)
-    initial = np.append(start.coef_, start.intercept_ + np.quantile(residual, level))
-
-    def objective(parameters: Array) -> tuple[float, Array]:
-        error = y - x @ parameters[:-1] - parameters[-1]
-        scaled = np.clip(error / width, -1, 1)
-        # Huber's rounding of |e| / 2, plus the tilt that makes it the pinball loss.
-        rounded = np.where(np.abs(error) < width, (error**2 / width + width) / 4, np.abs(error) / 2)
-        loss = (
-            weight @ (rounded + (level - 0.5) * error)
-            + 0.5 * penalty * parameters[:-1] @ parameters[:-1]
-        )
-        slope = weight * (scaled / 2 + level - 0.5)
-        return float(loss), np.append(penalty * parameters[:-1] - slope @ x, -slope.sum())
-
-    best = minimize(objective, initial, jac=True, method="L-BFGS-B", options={"maxiter": 500}).x
-    return best[None, :-1], best[-1:]
-
-
 def _logistic(train: Labelled, validation: Labelled, classes: int) -> Linear:
     """Return a logistic regression whose penalty is chosen by likelihoods."""
     present = np.unique(train.y).astype(np.int64)
@@ -258,31 +226,22 @@ def fit_heads(
     vectors = sample_vectors(train)
     validation_vectors = sample_vectors(validation) if len(validation) else vectors[:0]
 
-    def head_inputs(head: Readout) -> HeadInputs:
-        with torch.inference_mode():
-            x, validation_x = (
-                head.features(torch.from_numpy(values).float().to(device)).double().cpu().numpy()
-                for values in (vectors, validation_vectors)
-            )
-        mean, deviation = x.mean(axis=0), x.std(axis=0) + 1e-6
-        return HeadInputs(
-            (x - mean) / deviation,
-            (validation_x - mean) / deviation,
-            mean,
-            deviation,
-            sample_weight,
-            groups,
-        )
-
+    mean, deviation = vectors.mean(axis=0), vectors.std(axis=0) + 1e-6
+    inputs = HeadInputs(
+        (vectors - mean) / deviation,
+        (validation_vectors - mean) / deviation,
+        mean,
+        deviation,
+        sample_weight,
+        groups,
+    )
     if network.target is not None and study.labels.target.shape[1]:
         targets = study.labels.target[train], study.labels.target[validation]
-        _fit_numbers(
-            network.target, targets, head_inputs(network.target), network.losses, config.targets
-        )
+        _fit_numbers(network.target, targets, inputs)
     for column, head in enumerate(network.labels):
         if not study.labels.label.shape[1] or not isinstance(head, Readout):
             raise TypeError("class heads need the labels of the study")
-        inputs, classes = head_inputs(head), head.linear.out_features
+        of_column, classes = inputs, head.linear.out_features
         label, validation_label = (
             np.tile(study.labels.label[subset, column], RAREFACTIONS)
             for subset in (train, validation)
@@ -291,68 +250,28 @@ def fit_heads(
             config.targets.class_weights, study.labels.label[train][:, [column]], [classes]
         )
         if class_weight is not None:
-            inputs = replace(inputs, weight=sample_weight * class_weight.double().numpy()[label])
+            of_column = replace(inputs, weight=sample_weight * class_weight.double().numpy()[label])
         known, validation_known = (
             np.where(of_subset >= 0, of_subset, np.nan) for of_subset in (label, validation_label)
         )
         _write_layer(
             head.linear,
             slice(None),
-            _logistic(*inputs.labelled(known, validation_known), classes),
+            _logistic(*of_column.labelled(known, validation_known), classes),
             inputs,
         )
 
 
 def _fit_numbers(
-    head: TargetHead,
+    head: Readout,
     targets: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]],
     inputs: HeadInputs,
-    losses: Sequence[str],
-    options: TargetConfig,
 ) -> None:
-    """Fit each numeric column by its own loss; quantiles start as those of out-of-fold
-    residuals.
-    """
+    """Fit each numeric column."""
     for column in range(targets[0].shape[1]):
-        y, validation_y = (
-            head.unlinked(torch.from_numpy(values[:, column]).to(head.edges), column)
-            .double()
-            .cpu()
-            .numpy()
-            for values in targets
+        y, validation_y = (values[:, column].astype(np.float64) for values in targets)
+        ridge = _ridge(
+            *inputs.labelled(np.tile(y, RAREFACTIONS), np.tile(validation_y, RAREFACTIONS))
         )
-        train, validation = inputs.labelled(
-            np.tile(y, RAREFACTIONS), np.tile(validation_y, RAREFACTIONS)
-        )
-        ridge = _ridge(train, validation)
-        model: Linear = ridge.coef_[None], np.array([ridge.intercept_])
-        level = _level(losses[column] if losses else options.loss_type, options)
-        if level is not None:
-            model = pinball_ridge(train.x, train.y, train.weight, level, ridge)
+        model = ridge.coef_[None], np.array([ridge.intercept_])
         _write_layer(head.linear, slice(column, column + 1), model, inputs)
-        if head.steps is not None:
-            residual = _out_of_fold_residuals(train, ridge)
-            gaps = np.maximum(np.diff(np.quantile(residual, head.levels)), 1e-3)
-            biases = head.steps.bias.detach().view(len(gaps), -1)
-            biases[:, column] = torch.from_numpy(np.log(np.expm1(gaps))).to(biases)
-
-
-def _level(loss: str, options: TargetConfig) -> float | None:
-    """Return the quantile that minimizes a loss; None where the mean does, or nearly."""
-    if loss == "asymmetric":
-        return options.under_penalty / (options.over_penalty + options.under_penalty)
-    return 0.5 if loss in ("quantile", "mae") else None
-
-
-def _out_of_fold_residuals(samples: Labelled, ridge: Ridge) -> Array:
-    """Return residuals of samples that a median regression has not seen, whole groups at a time.
-
-    Those that it has seen are too small: quantiles that start from them hold too few new samples.
-    """
-    x, y, weight, _ = samples
-    residual = np.asarray(y - ridge.predict(x))
-    for learn, predict in samples.folds():
-        start = Ridge(alpha=ridge.alpha).fit(x[learn], y[learn], weight[learn])
-        coefficients, intercept = pinball_ridge(x[learn], y[learn], weight[learn], 0.5, start)
-        residual[predict] = y[predict] - x[predict] @ coefficients[0] - intercept[0]
-    return residual

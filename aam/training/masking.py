@@ -16,8 +16,11 @@ from aam.device.shapes import Bool, Float32, Int64, UInt8
 from aam.model.aam import Masks
 from aam.model.asv import N_BASES
 
-# Bases of a span.
-SPAN = 6
+# Share of the ASVs of a batch of which a masked copy is read: the UniFrac loss reads whole
+# sequences.
+MASKED_ASVS = 0.25
+# Share of the ASVs of a sample whose count is withheld and predicted.
+MASKED_COUNTS = 0.15
 
 
 def uniform(keys: Int64[Tensor, "*shape"]) -> Float32[Tensor, "*shape"]:
@@ -33,26 +36,15 @@ def _text_keys(texts: Sequence[str], device: torch.device) -> Int64[Tensor, " te
 
 
 def _masked_positions(
-    keys: Int64[Tensor, " M"], tokens: UInt8[Tensor, "M L"], config: TrainConfig, patch: int
+    keys: Int64[Tensor, " M"], tokens: UInt8[Tensor, "M L"], ratio: float
 ) -> Bool[Tensor, "M L"]:
-    """Return the masked positions of `tokens`: random bases, spans, or all bases of random
-    patches.
-    """
+    """Return the masked bases of `tokens`, chosen at random."""
     index = torch.arange(tokens.shape[1], device=tokens.device)
-    if config.nuc_mask_strategy == "patch":
-        index = index // patch
-    random = uniform(keys[:, None] + (index + 1) * GOLDEN)
-    if config.nuc_mask_strategy == "span":
-        start = random < 1 - (1 - config.nuc_mask_ratio) ** (1 / SPAN)
-        started = start.cumsum(dim=1)
-        started_before = torch.nn.functional.pad(started, (SPAN, 0))[:, : tokens.shape[1]]
-        where: Tensor = started > started_before
-    else:
-        where = random < config.nuc_mask_ratio
+    where: Tensor = uniform(keys[:, None] + (index + 1) * GOLDEN) < ratio
     return where & (tokens > PAD) & (tokens <= N_BASES)
 
 
-def make_masks(batch: Batch, config: TrainConfig, patch: int, seed: int, step: int) -> Masks | None:
+def make_masks(batch: Batch, config: TrainConfig, seed: int, step: int) -> Masks | None:
     """Return the masks of one step, which do not depend on the layout of the batch, rank or worker.
 
     Parameters
@@ -60,9 +52,7 @@ def make_masks(batch: Batch, config: TrainConfig, patch: int, seed: int, step: i
     batch : Batch
         Without sequences it is not masked.
     config : TrainConfig
-        Ratios and strategy; a loss whose penalty is 0 needs no mask.
-    patch : int
-        Bases per token of the model's stem.
+        A loss whose penalty is 0 needs no mask.
     seed, step : int
         Seed of the random numbers; validation uses one fixed step.
 
@@ -88,12 +78,12 @@ def make_masks(batch: Batch, config: TrainConfig, patch: int, seed: int, step: i
     if mask_counts:
         samples = _text_keys(batch.sample_ids, device)
         random = uniform(splitmix64(keys)[batch.asv] + samples[:, None])
-        hidden = (random < config.count_mask_ratio) & (batch.counts > 0)
+        hidden = (random < MASKED_COUNTS) & (batch.counts > 0)
     if not mask_nucleotides:
         empty = batch.tokens[:0, :0]
         return Masks(torch.zeros(0, dtype=torch.int64, device=device), empty, empty.bool(), hidden)
     keys = keys[batch.ranks.own_asvs]
-    rows = (uniform(keys) < config.nuc_mask_asvs).nonzero().squeeze(1)
+    rows = (uniform(keys) < MASKED_ASVS).nonzero().squeeze(1)
     tokens = batch.tokens[rows]
-    where = _masked_positions(keys[rows], tokens, config, patch)
+    where = _masked_positions(keys[rows], tokens, config.nuc_mask_ratio)
     return Masks(rows, tokens.masked_fill(where, MASK), where, hidden)

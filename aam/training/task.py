@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from aam.config import FineTuneConfig
 from aam.data.batch import Batch
@@ -19,8 +18,6 @@ from aam.data.targets import Labels
 from aam.device.distributed import SINGLE, World
 from aam.device.precision import autocast
 from aam.device.timing import stage
-from aam.engine.optimizer import make_optimizer
-from aam.engine.options import TrainingOptions
 from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Task, Terms
 from aam.evaluate.metrics import classification_metrics, regression_metrics
@@ -29,9 +26,6 @@ from aam.model.heads import Readout
 from aam.predict.network import Array, AsvVectors, Predicted, collect
 from aam.training.losses import class_weights, loss_counts, loss_terms, penalties
 from aam.training.masking import make_masks
-
-# Parts of a network that read categories.
-CONDITIONED = ("covariates", "target.factors", "target.offsets")
 
 HIGHER_IS_BETTER = ("r2", "accuracy", "f1", "auroc")
 
@@ -77,9 +71,7 @@ class AmpliconTask(Task):
         labels = train.study.labels.label[train.rows]
         sizes = [len(head.linear.bias) for head in model.labels if isinstance(head, Readout)]
         self.class_weights = class_weights(config.targets.class_weights, labels, sizes)
-        self.loss_weights = penalties(
-            config.train, config.targets, len(sizes), tuple(model.further)
-        )
+        self.loss_weights = penalties(config.train, len(sizes))
         self.loss_names = tuple(self.loss_weights)
         metric = config.targets.best_metric
         self.best_metric = metric if metric == "val_loss" else f"val_{metric}"
@@ -95,15 +87,13 @@ class AmpliconTask(Task):
         return len(self.train)
 
     def batches(self, epoch: int, skip: int) -> Iterator[Sequence[Batch]]:
-        """Yield the batches of an epoch, each in the parts that fit into memory."""
-        return self.train.windows(epoch, skip)
+        """Yield the batches of an epoch."""
+        return ((batch,) for batch in self.train.epoch(epoch, skip))
 
     @stage("losses")
     def masks(self, batch: Batch, number: int) -> Masks | None:
         """Return what is withheld from the network in batch `number` of the run."""
-        return make_masks(
-            batch, self.config.train, self.config.model.patch, self.config.runtime.seed, number
-        )
+        return make_masks(batch, self.config.train, self.config.runtime.seed, number)
 
     def prepare(self, batch: Batch, number: int) -> MaskedBatch:
         """Return the batch on the device, with its masks and, where the encoder is frozen, its ASV
@@ -123,11 +113,9 @@ class AmpliconTask(Task):
             outputs,
             prepared.batch,
             prepared.masks,
-            self.config.targets,
+            self.config.targets.loss_type,
             self.train.study.depth,
             self.class_weights,
-            self.model.losses,
-            self.model.further,
         )
         return outputs, terms
 
@@ -146,28 +134,13 @@ class AmpliconTask(Task):
 
     def work(self, prepared: MaskedBatch) -> int | None:
         """Return the tokens that each block of the encoders reads."""
-        return prepared.batch.work(self.config.model.patch)
-
-    def configure_optimizer(self, options: TrainingOptions) -> Optimizer:
-        """Return the optimizer, with a learning rate of its own for parameters that read
-        categories.
-        """
-        categorical = self.config.covariates.categorical_lr
-
-        def factor(name: str) -> float:
-            return (
-                1.0
-                if categorical is None or not name.startswith(CONDITIONED)
-                else categorical / options.lr
-            )
-
-        return make_optimizer(self.model, options, factor)
+        return prepared.batch.work(self.config.model.patch_size)
 
     def describe_batch(self, prepared: MaskedBatch) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the tensors of a batch and the ids of its samples."""
         batch = prepared.batch
         tensors = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
-        return tensors | batch.auxiliary, {"sample_ids": batch.sample_ids}
+        return tensors, {"sample_ids": batch.sample_ids}
 
     def validate(self, network: nn.Module) -> Metrics:
         """Return losses and metrics of the validation samples, in one fixed rarefaction with fixed

@@ -185,7 +185,7 @@ def fit_card(
     config = dataclasses.replace(
         config, model=dataclasses.replace(config.model, width=card.width, heads=card.heads)
     )
-    limit = min(int(CARD_SHARE * card.gigabytes * 1e9), memory_limit(device, None))
+    limit = min(int(CARD_SHARE * card.gigabytes * 1e9), memory_limit(device))
     sizes = measure_batches(
         config, data, targets, device, limit=limit, max_size=card.effective_batch
     )
@@ -203,7 +203,7 @@ def find(config: FindConfig) -> dict[str, Any]:
     data = read_recordings(config.recordings)
     targets = make_targets(data, config.labels, config.runtime.seed)
     if config.what == "batch-size":
-        limit = memory_limit(device, None)
+        limit = memory_limit(device)
         sizes = measure_batches(
             config, data, targets, device, limit=limit, max_size=config.max_size
         )

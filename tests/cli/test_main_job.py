@@ -126,13 +126,7 @@ def test_a_cross_validation_says_how_far_it_is(
         "a small study has learned baselines whoever chose the folds"
     )
     assert "nearest neighbours on 8-mers" in page
-    for of_network in (
-        "epochs",
-        "attention_layers",
-        "regressor_dropout",
-        "quantiles",
-        "perceiver_num_latents",
-    ):
+    for of_network in ("epochs", "attention_layers", "categorical_fusion"):
         assert f"&#34;{of_network}&#34;" not in page, "no network was trained"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from aam.cli.command_line import _take_config, parse
 from aam.cli.main import main
-from aam.config import DataConfig, FineTuneConfig, PretrainConfig, TargetConfig, TuneConfig
+from aam.config import DataConfig, FineTuneConfig, PretrainConfig
 from aam.config_commands import EmbedConfig, ExportConfig, UnifracConfig
 from aam.engine.options import RunConfig
 from aam.errors import InputError
@@ -64,20 +64,20 @@ def test_without_words_the_defaults_hold():
 
 def test_words_of_every_kind():
     words = (
-        "--table a.biom --metadata-column age site --lr 1e-2 --no-count-embedding --trim "
+        "--table a.biom --metadata-column age site --lr 1e-2 --no-freeze-base --trim "
         "--rarefy-depth 500"
     )
-    words += " --unifrac-metric faith_pd --device cuda:1 --loss-type=mae --batch_size 3"
+    words += " --unifrac-metric weighted --device cuda:1 --loss-type=mae --batch_size 3"
     parsed = parse("train", FineTuneConfig(), words.split())
     assert isinstance(parsed, FineTuneConfig)
     assert parsed.data.table == Path("a.biom")
     assert parsed.targets.metadata_column == ("age", "site")
     assert (parsed.train.lr, parsed.targets.loss_type, parsed.train.batch_size) == (0.01, "mae", 3)
-    assert parsed.model.count_embedding is False
+    assert parsed.targets.freeze_base is False
     assert (parsed.data.trim, parsed.data.rarefy_depth, parsed.data.unifrac_metric) == (
         True,
         500,
-        "faith_pd",
+        "weighted",
     )
     assert parsed.runtime.device == "cuda:1"
     names = ["007", "--odd name", "a=b"]
@@ -180,23 +180,6 @@ def test_a_rerun_of_a_run_json_does_not_overwrite_unasked(tmp_path):
         assert not getattr(read, "runtime", read).overwrite
         read = parse("aam", type(usual)(), ["--config", str(path), "--overwrite"])
         assert getattr(read, "runtime", read).overwrite
-
-
-def test_options_of_a_file_that_another_command_has_are_left_out_and_named(tmp_path, caplog):
-    """A run's own run.json is a fair start of a search, and of a training after a pretraining of
-    one table.
-    """
-    path = tmp_path / "run.json"
-    trained = FineTuneConfig(targets=TargetConfig(rf_baseline=True, best_metric="mae"))
-    path.write_text(json.dumps({"config": to_dict(trained)}))
-    with caplog.at_level("INFO", "aam"):
-        searched = parse("tune", TuneConfig(), ["--config", str(path)])
-    assert searched.targets == TargetConfig()
-    assert "'[targets] rf_baseline', '[targets] best_metric' not used" in caplog.text
-    path.write_text(
-        json.dumps({"config": to_dict(PretrainConfig(data=DataConfig(targets=("jaccard",))))})
-    )
-    assert parse("train", FineTuneConfig(), ["--config", str(path)]).data.targets == ()
 
 
 def test_a_file_may_name_one_table_or_one_tree_of_a_pretraining(tmp_path):

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from aam.config import CovariateConfig, ModelConfig, RegressorConfig
+from aam.config import CovariateConfig, ModelConfig
 from aam.data.region import RegionProfile
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.errors import InputError
@@ -42,18 +42,7 @@ needs_onnx = pytest.mark.skipif(
 ENCODER = HeadConfig()
 TARGETS = Targets(
     (
-        TargetSpec(
-            "age",
-            "numeric",
-            (),
-            "log-zscore",
-            Scale(2.0, 0.5),
-            None,
-            {},
-            (1.0, 40.0),
-            "quantile",
-            (0.1, 0.5, 0.9),
-        ),
+        TargetSpec("age", "numeric", (), "log-zscore", Scale(2.0, 0.5), None, {}, (1.0, 40.0)),
         TargetSpec("site", "class", ("gut", "skin", "soil")),
     )
 )
@@ -61,25 +50,11 @@ TARGETS = Targets(
 
 @pytest.fixture(scope="module")
 def model(model_of, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A saved model with a number that has quantiles, a class, a categorical and a numeric
-    covariate.
-    """
+    """A saved model with a number, a class, a categorical and a numeric covariate."""
     options = CovariateConfig(
-        categorical_columns=("diet",), numeric_columns=("weight",), categorical_fusion="perceiver"
+        categorical_columns=("diet",), numeric_columns=("weight",), categorical_fusion="add"
     )
-    heads = HeadConfig(
-        n_targets=1,
-        n_classes=(3,),
-        losses=("quantile",),
-        quantiles=(0.1, 0.5, 0.9),
-        levels=(4,),
-        numbers=1,
-        low=(0.0,),
-        high=(1.0,),
-        zero=(0.0,),
-        regressor=RegressorConfig(),
-        covariates=options,
-    )
+    heads = HeadConfig(n_targets=1, n_classes=(3,), levels=(4,), numbers=1, covariates=options)
     covariates = Covariates(
         {"diet": ("a", "b", "c")}, {"weight": Scale(60.0, 10.0)}, {"weight": (40.0, 90.0)}
     )
@@ -117,9 +92,8 @@ def export(model: Path, output: Path, *words: str) -> dict[str, object]:
 def test_an_exported_model_gives_what_the_network_gives(model, tmp_path, form):
     about = export(model, tmp_path / "out", "--format", form)
     assert about["difference"] < 1e-5
-    assert about["outputs"] == ["age", "age_quantiles", "site"]
+    assert about["outputs"] == ["age", "site"]
     assert about["classes"] == {"site": ["gut", "skin", "soil"]}
-    assert about["quantiles"] == {"age": [0.1, 0.5, 0.9]}
     assert set(about["inputs"]) == {"tokens", "asv", "counts", "category", "covariate"}
     (tmp_path / "out" / "description.json").write_text("old")
     assert (
@@ -287,7 +261,7 @@ def test_what_cannot_be_exported_is_said():
 
 
 def test_outputs_are_named_as_the_model_gives_them():
-    assert output_names(saved_like(), "model") == ["age", "age_quantiles", "site"]
+    assert output_names(saved_like(), "model") == ["age", "site"]
     assert output_names(saved_like(), "encoder") == ["samples", "asvs"]
 
 

@@ -1,16 +1,14 @@
-"""Studies with labels and lineages that a test makes, and the counts that the model reads of a
+"""Studies with labels that a test makes, and the counts that the model reads of a
 batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from aam.data.auxiliary_targets import Auxiliary
 from aam.data.batch import Batch
 from aam.data.study import Study
 from aam.data.targets import Labels
@@ -25,14 +23,6 @@ def labelled(study: Study, **values: Any) -> Study:
         name: getattr(nothing, name) if value is None else value for name, value in values.items()
     }
     return replace(study, labels=replace(study.labels, **values))
-
-
-def with_auxiliary_targets(
-    study: Study, lineages: Sequence[tuple[str, ...]], names: Sequence[str]
-) -> Study:
-    """The study with the lineages of its ASVs and auxiliary targets, fitted on all samples."""
-    study = replace(study, auxiliary=Auxiliary(lineages=tuple(lineages)))
-    return study.with_auxiliary_targets(names, study.table.sample_ids)
 
 
 def counts_read(study: Study, batch: Batch) -> np.ndarray:

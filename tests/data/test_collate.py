@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from skbio import TreeNode
-from skbio.diversity import alpha_diversity, beta_diversity
+from skbio.diversity import beta_diversity
 
 from aam.data.collate import Collation, rarefied_batch
 from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_rows
@@ -69,7 +69,7 @@ def test_epochs_are_shallow_differently_and_reproducibly(study, study_of, tiny):
     np.testing.assert_array_equal(counts_read(study, both)[both.sample_ids.index("s4")], alone[0])
 
 
-@pytest.mark.parametrize("metric", [*SKBIO, "faith_pd"])
+@pytest.mark.parametrize("metric", [*SKBIO])
 def test_distances_are_those_of_the_rarefied_counts(study_of, tiny, metric):
     made = tiny()
     study = study_of(**made, depth=DEPTH, unifrac_metric=metric)
@@ -77,25 +77,18 @@ def test_distances_are_those_of_the_rarefied_counts(study_of, tiny, metric):
     counts = rarefied(study, list(batch.sample_ids), 2)
     tree = TreeNode.read([made["newick"]])
     names = {"tree": tree, "taxa": list(study.table.feature_ids)}
-    if metric == "faith_pd":
-        expected = alpha_diversity("faith_pd", counts, list(batch.sample_ids), **names)
-        np.testing.assert_allclose(batch.faith_pd.numpy(), expected.to_numpy(), rtol=1e-6)
-        assert batch.distance is None
-        return
     if metric != "unifrac":
         names["normalized"] = metric == "weighted-normalized"
     expected = beta_diversity(SKBIO[metric], counts, list(batch.sample_ids), **names).data
     assert expected[0, 1] > 0.05
     np.testing.assert_allclose(batch.distance.numpy(), expected, atol=1e-6)
-    assert batch.faith_pd is None
 
 
-@pytest.mark.parametrize("sampling", ["abundance", "random", "first"])
-def test_the_token_limit_cuts_the_input_and_not_the_distance(study_of, tiny, sampling):
+def test_the_token_limit_cuts_the_input_and_not_the_distance(study_of, tiny):
     """Rarefied, then UniFrac, then the limit; what is left out is not made up for."""
     made, rows = tiny(), np.arange(9)
     whole = rarefied_batch(study_of(**made), rows, 0)
-    limited_study = study_of(**made, token_limit=5, asv_sampling=sampling)
+    limited_study = study_of(**made, token_limit=5)
     limited = rarefied_batch(limited_study, rows, 0)
     assert limited.counts.shape == (9, 5)
     assert max(whole.sizes) > 5
@@ -104,19 +97,7 @@ def test_the_token_limit_cuts_the_input_and_not_the_distance(study_of, tiny, sam
     full, cut = counts_read(limited_study, whole)[place], counts_read(limited_study, limited)
     assert ((cut == full) | (cut == 0)).all()
     for all_of_it, kept in zip(full, cut, strict=True):
-        if sampling == "abundance":
-            assert sorted(kept[kept > 0]) == sorted(all_of_it)[-5:]
-        if sampling == "first":
-            assert np.flatnonzero(kept).tolist() == np.flatnonzero(all_of_it)[:5].tolist()
-    if sampling == "random":
-        again, later = (
-            rarefied_batch(limited_study, rows, 0),
-            rarefied_batch(limited_study, rows, 1),
-        )
-        np.testing.assert_array_equal(counts_read(limited_study, again), cut)
-        assert (counts_read(limited_study, later) != cut).any()
-        first = rarefied_batch(study_of(**made, token_limit=5, asv_sampling="first"), rows, 0)
-        assert (np.sort(counts_read(limited_study, first)) != np.sort(cut)).any()
+        assert sorted(kept[kept > 0]) == sorted(all_of_it)[-5:]
 
 
 def test_relative_abundance_is_of_the_rarefied_depth(study_of, tiny, model_of):
@@ -204,34 +185,6 @@ def test_covariates_follow_their_samples_and_are_hidden_by_name(study):
         labelled(study, category=None, covariate=None, weight=None), np.arange(3), 0
     )
     assert (bare.category, bare.covariate, bare.weight.tolist()) == (None, None, [1.0] * 3)
-
-
-def test_asv_dropout_thins_the_input_by_name_and_leaves_unifrac(study_of, tiny):
-    study, rows = study_of(**tiny()), np.arange(9)
-    full, thin = (
-        rarefied_batch(study, rows, 3),
-        rarefied_batch(study, rows, 3, Collation(asv_dropout=0.5)),
-    )
-
-    def read(batch):
-        return {
-            name: {int(batch.column[asv]): int(n) for asv, n in zip(asvs, reads, strict=True) if n}
-            for name, asvs, reads in zip(batch.sample_ids, batch.asv, batch.counts, strict=True)
-        }
-
-    whole, part = read(full), read(thin)
-    assert all(part[name].items() <= whole[name].items() for name in whole)
-    left = sum(map(len, part.values())) / sum(map(len, whole.values()))
-    assert 0.4 < left < 0.7
-    alone = read(rarefied_batch(study, rows[[5, 2]], 3, Collation(asv_dropout=0.5)))
-    assert alone == {name: part[name] for name in alone}
-    assert read(rarefied_batch(study, rows, 4, Collation(asv_dropout=0.5))) != part
-    assert all(
-        len(one) >= 1
-        for one in read(rarefied_batch(study, rows, 3, Collation(asv_dropout=0.999))).values()
-    )
-    order = [full.sample_ids.index(name) for name in thin.sample_ids]
-    assert torch.equal(thin.distance, full.distance[order][:, order])
 
 
 def test_targets_follow_their_samples(study):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +9,7 @@ from torch import Tensor
 
 from aam.data.batch import Batch
 from aam.data.collate import Collation
-from aam.data.loader import Budget, Loader
+from aam.data.loader import Loader
 
 NAMES = ["s3", "07", "s10", "a", "s2", "7", "b", "s1", "s0"]
 
@@ -106,31 +103,6 @@ def test_an_epoch_goes_on_where_it_was_left(study):
     for actual, expected in zip(loader.epoch(2, skip=3), whole[3:], strict=True):
         assert not different(actual, expected)
     assert list(loader.epoch(2, skip=len(loader))) == []
-
-
-@pytest.mark.parametrize("most", [1, 40, 60, 10**6])
-def test_a_batch_that_is_too_large_comes_in_parts(study, most):
-    """The fewest that the budget allows, of one sample each if need be; the same with workers, all
-    samples once.
-    """
-    loader = Loader(study, np.arange(9), 5, True, budget=Budget(0, 0, 1, most))
-    windows, whole = list(loader.windows(1)), list(Loader(study, np.arange(9), 5, True).epoch(1))
-    assert len(windows) == len(whole) == len(loader)
-    for parts, batch in zip(windows, whole, strict=True):
-        assert sorted(name for part in parts for name in part.sample_ids) == sorted(
-            batch.sample_ids
-        )
-        assert all(part.asv.numel() <= most for part in parts) or len(parts) == len(
-            batch.sample_ids
-        )
-        assert (len(parts) == 1) == (batch.asv.numel() <= most)
-        assert len(parts) > 1 or not different(parts[0], batch)
-        for part in parts:
-            rows = [batch.sample_ids.index(name) for name in part.sample_ids]
-            assert torch.equal(part.distance, batch.distance[rows][:, rows])
-    ahead = list(dataclasses.replace(loader, workers=1).windows(1))
-    for actual, expected in zip(itertools.chain(*ahead), itertools.chain(*windows), strict=True):
-        assert not different(actual, expected)
 
 
 def test_what_a_batch_carries(study):

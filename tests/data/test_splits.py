@@ -274,7 +274,7 @@ def test_the_file_is_a_table_that_people_can_read(tmp_path):
     [
         ("", "expected the header ['sample-id', 'side', 'fold']"),
         ("sample-id\tside\tfold\n", "samples and none with the side 'train'"),
-        ("id\tside\tfold\na\ttrain\t\n", "line 1 begins with 'id'"),
+        ("id\tside\tfold\na\ttrain\t\n", "the header is ['id', 'side', 'fold'], expected"),
         ("sample-id\tfold\na\t1\n", "the header is ['sample-id', 'fold'], expected"),
         ("sample-id\tside\tfold\na\ttrain\n", "line 2: 2 cells, expected 3"),
         (

@@ -126,6 +126,40 @@ def test_values_that_are_probably_meant_otherwise_are_warned_of(files, caplog):
     )
 
 
+def test_text_among_numbers_is_named_in_all_samples_at_once(files):
+    """Only the training samples of the first fold were looked at."""
+    files["metadata"].write_text(
+        METADATA.replace("b\t2", "b\told").replace("e\t5\toral", "e\t5\tx").replace("gut", "7")
+    )
+    columns = MetadataColumns(["age"], ["site"], ["age"], numeric=["site"])
+    with pytest.raises(InputError) as caught:
+        load_study(DataConfig(**files, rarefy_depth=2), 150, 0, columns, training=["a"])
+    age, site = caught.value.problems
+    assert "column 'age' has 1 of 5 values that are no finite numbers: 'old' (sample 'b')" in age
+    assert "--missing-values" in age
+    assert "'site' has 3 of 5 values" in site
+
+
+def test_one_rule_decides_between_numbers_and_classes(files, caplog):
+    """Such a column was called one of classes, and then refused as one of numbers."""
+    rows = ["a\t90", "b\t5%", "c\t>90", "d\t20", "e\t30", "f\t40"]
+    files["metadata"].write_text("sample-id\tage\n" + "\n".join(rows) + "\n")
+    message = refusal(load, files, "age", classes=("age",), rarefy_depth=2)
+    assert "2 of 5 values that are no finite numbers: '>90' (sample 'c'), '5%'" in message
+    assert "class" not in caplog.text
+
+
+def test_values_that_may_mean_missing_are_named(files, caplog):
+    files["metadata"].write_text(
+        METADATA.replace("a\t1", "a\t-9").replace("c\t3\toral", "c\t3\tTBD")
+    )
+    load(files, "age", "site", classes=("age", "site"), rarefy_depth=2)
+    assert "'-9' in 'age' may mean a missing value; if so, pass --missing-values" in caplog.text
+    assert "'TBD' in 'site' may mean a missing value" in caplog.text
+    message = refusal(load, files, "age", rarefy_depth=2, missing_values=("-9",))
+    assert "1 of 5 samples have no value in 'age' (written '-9'): 'a'" in message
+
+
 def test_a_column_of_donors_that_keeps_nothing_together_is_warned_of(monkeypatch, files, caplog):
     monkeypatch.setattr(studies, "LEAST_DONORS", 2)
     rows = [

@@ -9,7 +9,6 @@ import re
 
 import numpy as np
 import pytest
-from skbio.metadata import SampleMetadata
 
 from aam.config import CovariateConfig, TargetConfig
 from aam.data.targets import (
@@ -23,22 +22,16 @@ from aam.data.targets import (
     weight_column,
 )
 from aam.errors import InputError
-from aam.io.metadata import Metadata, is_missing, is_number, read_metadata
+from aam.io.metadata import Metadata, make_metadata, read_metadata
 from tests.refusals import refusal
 
 
 def table(**columns: list[str]) -> Metadata:
     """A table of samples s0, s1, ... whose kinds are inferred as the reader infers them."""
     n = len(next(iter(columns.values())))
-    numeric = {
-        name: all(is_number(cell) for cell in cells if not is_missing(cell))
-        for name, cells in columns.items()
-    }
-    return Metadata(
-        tuple(f"s{row}" for row in range(n)),
-        {name: tuple(cells) for name, cells in columns.items()},
-        {name: "numeric" if numeric[name] else "categorical" for name in columns},
-    )
+    cells = {name: tuple(cells) for name, cells in columns.items()}
+    none = [""] * len(cells)
+    return make_metadata([f"s{row}" for row in range(n)], cells, none, none, "metadata")
 
 
 AGES = ["0", "2", "4", "NA", "10", "1000"]
@@ -185,13 +178,13 @@ def refused(metadata, columns, ids=None, **options):
     ("cells", "options", "expected"),
     [
         (["4", "4.0", "4"], {}, "is 4.0 for all 3 training samples"),
-        (["NA", "", "none"], {}, "is missing for all 3 training samples"),
+        (["NA", "", "-"], {}, "is missing for all 3 training samples"),
         (
             ["gut", "gut", ""],
             {},
             "is 'gut' for the 2 of 3 training samples that have a value; choose",
         ),
-        (["4", "4.0", "none"], {}, "is 4.0 for the 2 of 3 training samples that have a value"),
+        (["4", "4.0", "#N/A"], {}, "is 4.0 for the 2 of 3 training samples that have a value"),
         (["3", "4", "old"], {}, "1 of 3 values that are no finite numbers: 'old' (sample 's2')"),
         (["3", "4", "inf"], {}, "'inf' (sample 's2')"),
         (["3", "4", "1e999"], {}, "'1e999' (sample 's2')"),
@@ -362,10 +355,10 @@ def test_new_and_empty_categories_are_unknown():
     text = "\n".join(covariates.unknown_values(METADATA, IDS))
     assert category.T.tolist() == [[2, 2, 1, 1, 1, 0, 2, 0, 0], [1, 2] * 4 + [1]]
     assert (
-        "covariate 'diet': 2 samples are in categories that no training sample has ('na', "
-        "'rice'); read as unknown"
+        "covariate 'diet': 1 samples are in categories that no training sample has ('rice'); "
+        "read as unknown"
     ) in text
-    assert "covariate 'diet' has no value for 1 of 9 samples; read as unknown" in text
+    assert "covariate 'diet' has no value for 2 of 9 samples; read as unknown" in text
     assert "covariate 'bmi' has no value for 2 of 9 samples; read as unknown" in text
     numbers = [1, 2, 3, 5, 1]
     expected = [
@@ -405,22 +398,17 @@ def read_text(tmp_path, text: str) -> Metadata:
 TREATMENTS = ["None", "None", "NA", "penicillin", "not applicable", ""]
 
 
-def test_missing_values_of_covariates_follow_the_rules_of_qiime_2(tmp_path):
-    """Issue 15, point 6: the cell None was read as missing; it is a category, and only an empty
-    cell is not.
-    """
+def test_missing_values_of_covariates_are_those_of_targets(tmp_path):
+    """Issue 15, point 6: the word None is a category; one rule for targets and covariates."""
     rows = "".join(f"s{row}\t{cell}\n" for row, cell in enumerate(TREATMENTS))
     metadata = read_text(tmp_path, f"sample-id\tdrug\n{rows}")
     covariates = fit_covariates(
         metadata, CovariateConfig(categorical_columns=("drug",)), metadata.ids
     )
-    assert covariates.categorical == {"drug": ("NA", "None", "not applicable", "penicillin")}
-    assert covariates.encode(metadata, metadata.ids)[0].ravel().tolist() == [2, 2, 1, 4, 3, 0]
-    for directive in ("", "#q2:missing\tINSDC:missing\n"):
-        metadata = read_text(tmp_path, f"sample-id\tdrug\n{directive}{rows}")
-        rival = SampleMetadata.load(str(tmp_path / "m.tsv")).get_column("drug").to_series()
-        expected = [None if value != value else value for value in rival.tolist()]
-        assert list(metadata.categories("drug", metadata.ids)) == expected
+    assert covariates.categorical == {"drug": ("None", "penicillin")}
+    assert covariates.encode(metadata, metadata.ids)[0].ravel().tolist() == [1, 1, 0, 2, 0, 0]
+    (message,) = covariates.unknown_values(metadata, metadata.ids)
+    assert "no value for 3 of 6 samples; read as unknown" in message
 
 
 def test_an_empty_column_and_values_outside_the_training_range_are_said():
@@ -492,40 +480,18 @@ def test_the_column_of_weights():
     assert "--categorical-loss-weight-column" in refusal(weight_column, targets, CovariateConfig())
 
 
-def specs(*columns: str, activation: str = "none", **options):
+def specs(*columns: str, **options):
     config = TargetConfig(metadata_column=columns, **options)
-    return fit_labels(METADATA, IDS, TRAIN, config, CovariateConfig(), activation)[1].specs
-
-
-def test_losses_of_columns():
-    column_specs = specs(
-        "age", "site", "cold", loss_type="mse", loss_config=("cold=quantile",), quantiles=(0.1, 0.5)
-    )
-    losses = [(spec.loss, spec.quantiles) for spec in column_specs]
-    assert losses == [("mse", ()), ("mse", ()), ("quantile", (0.1, 0.5))]
-    for words in ((json.dumps({"age": "mae"}),), (json.dumps({"0": "mae"}),), ("0=mae",)):
-        assert [spec.loss for spec in specs("age", "cold", loss_config=words)] == ["mae", "huber"]
+    return fit_labels(METADATA, IDS, TRAIN, config, CovariateConfig())[1].specs
 
 
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        (
-            "age site",
-            {"loss_config": ("site=mae",)},
-            r"--loss-config has 'site=mae', expected numeric columns \('age'\)",
-        ),
-        ("age site", {"loss_config": ("age=lasso",)}, r"--loss-config has 'age=lasso'.*'quantile'"),
-        ("age site", {"out_dim": 4}, "--out-dim is 4, expected 3 for these columns"),
         ("age", {"best_metric": "auroc"}, "--best-metric auroc is no metric of these columns"),
         ("age", {"best_metric": "f1"}, "--best-metric f1 is no metric of these columns"),
         ("site", {"best_metric": "mae"}, "--best-metric mae is no metric of these columns"),
         ("site", {"best_metric": "r2"}, "--best-metric r2 is no metric of these columns"),
-        (
-            "age cold",
-            {"activation": "softplus"},
-            "softplus gives no numbers below 0, but 'cold' has some",
-        ),
     ],
 )
 def test_options_that_do_not_fit_the_columns(columns, options, message):
@@ -533,9 +499,6 @@ def test_options_that_do_not_fit_the_columns(columns, options, message):
         specs(*columns.split(), **options)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"out_dim": 3}, {"activation": "softplus"}, {"best_metric": "auroc"}, {"best_metric": "mae"}],
-)
+@pytest.mark.parametrize("options", [{"best_metric": "auroc"}, {"best_metric": "mae"}])
 def test_options_that_fit_the_columns(options):
     assert len(specs("age", "site", **options)) == 2

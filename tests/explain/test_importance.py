@@ -26,6 +26,7 @@ from aam.explain.results import (
 )
 from aam.io.phylogeny import parse_newick
 from aam.io.qza import read_artifact
+from aam.io.taxonomy import parse_lineage
 from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, NEWICK, make_asvs, make_effects
 
 UNNAMED = Asvs(tuple("abcdef"), tuple("abcdef"))
@@ -153,10 +154,10 @@ def test_taxa_and_clades_are_sums_of_their_asvs():
     taxon_sets = taxa(LINEAGES, np.arange(ASVS))
     assert [(one.kind, one.name, one.columns) for one in taxon_sets if one.kind == "genus"] == [
         ("genus", "unassigned", (4,)),
-        ("genus", "k__A; no genus given", (3,)),
-        ("genus", "k__B; p__F; no genus given", (2,)),
+        ("genus", "k__A; genus unknown", (3,)),
+        ("genus", "k__B; p__F; genus unknown", (2,)),
         ("genus", "k__B; p__F; g__X", (0, 1)),
-        ("genus", "k__B; p__G; no genus given", (5,)),
+        ("genus", "k__B; p__G; genus unknown", (5,)),
     ]
     for kind in ("kingdom", "phylum", "genus"):
         of_rank = effects.summed(membership([one for one in taxon_sets if one.kind == kind], ASVS))
@@ -220,3 +221,15 @@ def test_the_rows_say_what_is_not_known():
 
 def test_folders_of_targets_are_safe_and_differ():
     assert folder_names(["pH", "ph", "../x y", "."]) == ["pH", "ph-2", "_x_y", "target"]
+
+
+def test_placeholders_of_different_parents_are_different_taxa():
+    """SILVA calls a genus of many families "uncultured"."""
+    names = [f"d__B; f__{family}; g__uncultured; s__uncultured_bacterium" for family in "FFG"]
+    sets = taxa([parse_lineage(name) for name in names], np.arange(3))
+    genera = [(one.label, one.columns) for one in sets if one.kind == "genus"]
+    assert genera == []
+    names.append("d__B; f__G; g__Known")
+    sets = taxa([parse_lineage(name) for name in names], np.arange(4))
+    genera = {one.label: one.columns for one in sets if one.kind == "genus"}
+    assert genera == {"F, genus unknown (2 ASVs)": (0, 1), "G, genus unknown": (2,), "Known": (3,)}

@@ -160,9 +160,9 @@ def test_taxa_that_stand_out_are_named_in_words():
     )
     assert "1 of 1 tested taxa (family)" in explanation_html([explanation], [], 4)
     labels = {row["name"] for row in _drawn(explained(1), "taxa")}
-    assert labels == {"X", "F, no genus", "A, no genus", "G, no genus", "unassigned"}
-    pooled = AsvSet("genus", "d__B; no genus given", ("d__B",), (0, 1))
-    assert pooled.label == "B, no genus (2 ASVs)"
+    assert labels == {"X", "F, genus unknown", "A, genus unknown", "G, genus unknown", "unassigned"}
+    pooled = AsvSet("genus", "d__B; genus unknown", ("d__B",), (0, 1))
+    assert pooled.label == "B, genus unknown (2 ASVs)"
 
 
 def test_a_taxon_is_shown_with_its_most_important_asv():
@@ -197,7 +197,7 @@ def test_a_class_that_an_asv_lowers_more_than_it_raises_any_is_named():
 
 def test_names_of_asvs_are_whole_in_every_figure():
     explanation = explained(lineages=(LONG,) * ASVS)
-    for name in ("importance", "effects", "tree", "heatmap"):
+    for name in ("importance", "effects"):
         svg = _figure(explanation, name).svg
         for column in range(ASVS):
             assert f">{explanation.asvs.label(column)}</text>" in svg, name
@@ -211,7 +211,7 @@ def test_ids_say_what_they_are_and_how_to_get_names():
 
 def test_a_label_keeps_its_id_where_the_taxon_is_long():
     asvs = Asvs(("id",), ("ACGT",), (("k__Bacteria", "f__Peptostreptococcaceae"),))
-    assert asvs.label(0) == f"Peptostreptococcaceae (family) {asvs.short_ids[0]}"
+    assert asvs.label(0) == f"Peptostreptococcaceae, genus unknown {asvs.short_ids[0]}"
     assert asvs.label(0, 27) == f"Peptostreptococ… {asvs.short_ids[0]}"
 
 

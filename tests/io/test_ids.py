@@ -1,8 +1,18 @@
 """Ids of two sides: which change explains that they do not match."""
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from aam.api.memory import aligned
+from aam.data.splits import Split, restricted
+from aam.data.table import read_table
 from aam.io.ids import difference
+from aam.io.matrices import DistanceMatrix
+from aam.io.metadata import Metadata, align
+from aam.io.phylogeny import Phylogeny, match_tips
+from aam.io.taxonomy import Taxonomy
+from tests.refusals import refusal
 
 CASES = [
     ("S1 S2", "s1 s2", "case"),
@@ -49,3 +59,36 @@ def test_ids_of_both_sides_and_ambiguous_ones_explain_nothing():
     assert difference(["a", "A"], ["a"]) == ""
     assert difference(["Ab"], ["AB", "ab"]) == ""
     assert difference(["S1.2"], ["S1", "S1.2"]) == ""
+
+
+CHANGED = {
+    "S1": ("s1", "case"),
+    "S 1": ("S1", "- . _ and blanks"),
+    "S-1": ("S.1", "- . _ and blanks"),
+    "1a": ("X1a", "a leading X"),
+    "007": ("7", "zeros before numbers"),
+}
+
+
+@pytest.mark.parametrize(("wanted", "changed"), CHANGED.items())
+def test_every_input_says_why_its_ids_do_not_match(tmp_path, wanted, changed):
+    """Metadata, trees, taxonomies, sequences, matrices and splits showed both sides alone."""
+    found, reason = changed
+    ids = tuple(f"s{row}" for row in range(2))
+    metadata = Metadata((found,), {"x": ("1",)}, {"x": "numeric"})
+    (tmp_path / "f.fasta").write_text(f">{found}\nACGT\n")
+    (tmp_path / "t.tsv").write_text(f"#OTU ID\t{ids[0]}\n{wanted}\t3\n")
+    tree = Phylogeny(*(np.array([1]),) * 4, (found,))
+    messages = [
+        refusal(align, metadata, [wanted, "other"], ["x"]),
+        refusal(metadata.values, "x", [wanted]),
+        refusal(match_tips, tree, [wanted]),
+        refusal(Taxonomy({found: ("k",)}, tmp_path).of, [wanted], ["ACGT"]),
+        refusal(DistanceMatrix((found,), np.zeros((1, 1))).select, [wanted]),
+        refusal(restricted, Split((found,), ("train",), ("",)), [wanted]),
+        refusal(aligned, pd.Series([1], [found]), [wanted], "y"),
+    ]
+    if not found.startswith("S."):
+        messages.append(refusal(read_table, tmp_path / "t.tsv", tmp_path / "f.fasta"))
+    for message in messages:
+        assert f"1 of 1 match when you ignore {reason}" in message.replace("1 of 2", "1 of 1")

@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from skbio.metadata import NumericMetadataColumn, SampleMetadata
 
 from aam.errors import InputError
-from aam.io.metadata import MISSING, Metadata, align, is_missing, is_number, read_metadata
+from aam.io.metadata import (
+    MISSING,
+    Metadata,
+    align,
+    is_missing,
+    is_number,
+    may_be_missing,
+    read_metadata,
+)
 from aam.io.qza import write_artifact
 from tests.refusals import refusal
 
@@ -151,10 +159,10 @@ def test_types_directive(read):
     )
 
 
-def test_missing_directive_makes_none_a_class(read):
-    text = "id\tdrug\n{}s1\tnone\ns2\t\ns3\tyes\n"
+def test_the_missing_directive_makes_a_term_a_class(read):
+    text = "id\tdrug\n{}s1\tNA\ns2\t\ns3\tyes\n"
     assert read(text.format("")).values("drug", ["s1", "s2", "s3"]) == (None, None, "yes")
-    assert read(text.format("#q2:missing\tblank\n")).values("drug", ["s1", "s2"]) == ("none", None)
+    assert read(text.format("#q2:missing\tblank\n")).values("drug", ["s1", "s2"]) == ("NA", None)
     assert "'s2' is empty" in refusal(read, text.format("#q2:missing\tno-missing\n"))
     assert "'empty', expected INSDC:missing" in refusal(read, text.format("#q2:missing\tempty\n"))
 
@@ -248,9 +256,10 @@ def test_agrees_with_qiime2_on_its_own_files():
                     ours.numbers(name, ours.ids), column.to_numpy(), err_msg=path.name
                 )
             elif ours.kinds[name] == properties.type:
-                empty = name in ours.blank
+                terms = name not in ours.blank
                 expected = [
-                    None if pd.isna(cell) or is_missing(cell, empty) else cell for cell in column
+                    None if pd.isna(cell) or (terms and is_missing(cell)) else cell
+                    for cell in column
                 ]
                 assert list(ours.values(name, ours.ids)) == expected, path.name
     for path in sorted((QIIME2_FILES / "invalid").iterdir()):
@@ -314,19 +323,73 @@ def test_values_name_samples_without_a_row_and_text(table):
 
 GAPS = [
     *sorted(MISSING),
-    "NaN",
-    "Not Applicable",
-    "missing: control sample",
-    "not collected: lost",
-    "NONE",
+    *("NaN", "Not Applicable", "missing: control sample", "not collected: lost", "NULL"),
+    *("#N/A", "#REF!", "#VALUE!", "#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#SPILL!", "#n/a"),
+    *(
+        "#BEZUG!",
+        "#NV",
+        "Err:502",
+        "-",
+        "--",
+        "?",
+        ".",
+        "...",
+        "*",
+        "/",
+        "_",
+        "\u2013",
+        "(?)",
+        "- -",
+    ),
 ]
-NO_GAPS = ["0", "nah", "nonetheless", "unknown", "-", "none: at all"]
+NO_GAPS = ["0", "nah", "nonetheless", "none: at all", "+", "++", "-1", "#1", "A-", "\u2640", "<5"]
+DOUBTS = [
+    *("Not available", "NotAvailable", "N.A.", "ND", "no data", "unknown", "Not Recorded", "TBD"),
+    *("None", "not_known", "UNKNOWN", "n.d.", "Unspecified", "not-reported", "Nil", "blank"),
+    *("No response", "not determined", "Unk.", "undetermined", "missing value", "NR"),
+]
 
 
-@pytest.mark.parametrize("value", GAPS + NO_GAPS)
+@pytest.mark.parametrize("value", GAPS + NO_GAPS + DOUBTS)
 def test_missing_terms(value):
     assert is_missing(value) == (value in GAPS)
-    assert is_missing(value, only_empty=True) == (value == "")
+    assert may_be_missing(value) == (value in DOUBTS)
+
+
+def test_punctuation_is_missing_unless_it_is_a_sign(read):
+    metadata = read("id\tcase\ttest\ns1\tyes\t+\ns2\t-\t-\ns3\tno\t++\n")
+    assert metadata.values("case", metadata.ids) == ("yes", None, "no")
+    assert metadata.values("test", metadata.ids) == ("+", "-", "++")
+
+
+def test_further_missing_values_are_those_that_are_named(tmp_path):
+    path = tmp_path / "m.tsv"
+    path.write_text("id\tsite\tage\ns1\tUnknown\t-9\ns2\tgut\t3\ns3\toral\t4\n")
+    metadata = read_metadata(path, missing_values=("unknown", "-9"))
+    assert metadata.values("site", metadata.ids) == (None, "gut", "oral")
+    np.testing.assert_array_equal(metadata.numbers("age", metadata.ids), [np.nan, 3, 4])
+
+
+@pytest.mark.parametrize(
+    ("cells", "doubtful"),
+    [
+        ("gut oral unknown TBD", ["TBD", "unknown"]),
+        ("5 6 7 -9", ["-9"]),
+        ("5 6 7 999", ["999"]),
+        ("20 31.5 45 99", ["99"]),
+        ("0 1 2 -999 9999", ["-999", "9999"]),
+        ("60 70 85 99", []),
+        ("-20 -9 5 30", []),
+        ("900 950 999 1001", []),
+        ("1 2 3 nd", ["nd"]),
+        ("5 6 7 -9.0", ["-9.0"]),
+        ("5 6 7 -88", ["-88"]),
+        ("9 9 9", []),
+    ],
+)
+def test_values_that_may_mean_missing(read, cells, doubtful):
+    rows = "".join(f"s{row}\t{cell}\n" for row, cell in enumerate(cells.split()))
+    assert read(f"id\tx\n{rows}").doubtful("x") == doubtful
 
 
 NUMBERS = ["1", "-1.5", "+2", ".5", "3.", "1e-3", "2E+4", "007"]

@@ -9,6 +9,7 @@ import pytest
 from skbio import TreeNode
 
 from aam.errors import InputError
+from aam.io.ids import md5
 from aam.io.phylogeny import Phylogeny, match_tips, midpoint_root, parse_newick, prune, read_tree
 from aam.io.qza import write_artifact
 from tests.data.small_trees import depths, random_newick, skbio_tree
@@ -188,9 +189,12 @@ def test_tips_are_matched_missing_ones_refused_or_dropped():
     tree = parse_newick("((a:1,b:1):1,c:1);")
     assert match_tips(tree, ("c", "a")).tolist() == [2, 0]
     assert match_tips(tree, ("c", "x", "a"), "drop").tolist() == [2, -1, 0]
-    assert "like 'a' (2 differ in case, quotes or blanks only)" in refusal(
-        match_tips, tree, ("A", '"b"', "c")
+    assert (
+        "like 'a'; 2 of 2 match when you ignore quotes around them and case ('\"b\"' and"
+        in refusal(match_tips, tree, ("A", '"b"', "c"))
     )
+    hashed = parse_newick(f"({md5('ACGT')}:1,GGGG:1);")
+    assert match_tips(hashed, ("x", "y"), sequences=("GGGG", "ACGT")).tolist() == [1, 0]
     with pytest.raises(InputError, match=r"2 of 3 features .* 'x', 'y'; .*--missing-tips drop"):
         match_tips(tree, ("c", "x", "y"))
     message = refusal(match_tips, tree, ("x", "y"), "drop")

@@ -93,9 +93,15 @@ def test_bad_metadata(tmp_path, metadata, expected):
 
 def test_another_type_is_named_with_the_reason(tmp_path):
     path = save(tmp_path / "t.qza")
-    assert refused(path, "A[B]", "C[D]").endswith(f"holds {TYPE}, expected A[B] or C[D]")
+    assert refused(path, "A[B]", "C[D]").endswith(
+        f"holds {TYPE}, expected A[B] or C[D]; pass it to --tree"
+    )
+    kind = TYPE.partition("[")[0]
     with pytest.raises(InputError, match=r"; counts are needed$"):
-        read_artifact(path, {"A[B]": "x"}, "counts are needed")
+        read_artifact(path, {f"{kind}[B]": "x"}, "counts are needed")
+    write_artifact(tmp_path / "s.qza", "FeatureData[Sequence]", "X", {"x": b""})
+    with pytest.raises(InputError, match=r"expected FeatureTable\[B\]; pass it to --sequences$"):
+        read_artifact(tmp_path / "s.qza", {"FeatureTable[B]": "x"}, "counts are needed")
 
 
 @pytest.mark.parametrize(

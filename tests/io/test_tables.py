@@ -46,7 +46,7 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         (TSV.format("1").replace("GG", "ACGT"), ["1 feature ids occur more than once: 'ACGT'"]),
         (TSV.format("1").replace("GG", ""), ["1 feature ids are empty, the first is feature 2"]),
         (TSV.format("1").replace("s2", "s1"), ["1 sample ids occur more than once: 's1'"]),
-        (TSV.format("1").replace("s2", " "), ["1 sample ids are empty, the first is sample 2"]),
+        (TSV.format("1").replace("s2", " "), ["line 3 has 3 columns, expected 2"]),
         (TSV.format("1").replace("s2", "s\x07"), ["cannot be printed"]),
         (TSV.format("1").replace("s2", "s\x00"), ["line 2: byte 0x00", "UTF-8"]),
         (TSV.format("1").encode("utf-16"), ["UTF-16"]),
@@ -72,6 +72,61 @@ def test_bad_tsv(tmp_path, text, expected):
         assert part in message
 
 
+SEQUENCES = ("ACGT" * 8, "CCGT" * 8)
+READS = "{0}\t1\t0\n{1}\t2\t3\n"
+HEADERS = [
+    *("OTU_ID", "OTUID", "OTU", "ASV", "ASV_ID", "FeatureID", "feature_id", "Feature.ID"),
+    *("X.OTU.ID", "# OTU ID", "Row.names", "sequence", "otu id", "#ASV", "asv-id", "Feature"),
+    *("features", "OTU IDs", "rownames", "Unnamed: 0", "seq_id", "#Feature ID", "zOTU", "ID"),
+]
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_names_of_the_first_column(tmp_path, header):
+    (tmp_path / "t.tsv").write_text(f"{header}\ts1\ts2\n" + READS.format(*SEQUENCES))
+    assert dense(read_table(tmp_path / "t.tsv")).tolist() == [[1, 2], [0, 3]]
+
+
+SPREADSHEETS = {
+    "trailing tabs": "#OTU ID\ts1\ts2\t\t\n{0}\t1\t0\t\t\n{1}\t2\t3\t\t\n",
+    "trailing tabs of rows": "#OTU ID\ts1\ts2\n{0}\t1\t0\t\t\n{1}\t2\t3\n",
+    "blank rows": "#OTU ID\ts1\ts2\n\t\t\n{0}\t1\t0\n{1}\t2\t3\n\t\t\n\t\t\t\t\n",
+    "empty column of commas": "#OTU ID,s1,s2,\n{0},1,0,\n{1},2,3,\n,,,\n",
+    "a semicolon in a name": '#OTU ID,"s1","s;2"\n{0},1,0\n{1},2,3\n',
+    "a semicolon in a name without quotes": "#OTU ID,s1,s;2\n{0},1,0\n{1},2,3\n",
+    "a comma in a name": "#OTU ID\ts1\ts,2\n{0}\t1\t0\n{1}\t2\t3\n",
+    "blanks around ids": "#OTU ID\t s1\ts2 \n {0} \t1\t0\n{1}\t2\t3\n",
+}
+
+
+@pytest.mark.parametrize("text", SPREADSHEETS.values(), ids=SPREADSHEETS)
+def test_tables_saved_by_spreadsheets(tmp_path, text):
+    (tmp_path / "t.csv").write_text(text.format(*SEQUENCES))
+    table = read_table(tmp_path / "t.csv")
+    assert table.sample_ids[0] == "s1"
+    assert table.sequences == SEQUENCES
+    assert dense(table).tolist() == [[1, 2], [0, 3]]
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (
+            '"s1" "s2"\n"ACGT" 1 0\n',
+            """cells of '"s1" "s2"' are separated by blanks, as write.table of R""",
+        ),
+        ("#OTU s1 s2\nACGT 1 0\nACGA 1 0\n", """cells of 'ACGT 1 0' are separated by blanks"""),
+        (gzip.compress(b"X\n\0\0\0\3\0\4\1\2"), "an object of R (.rds or .RData), expected text"),
+        (gzip.compress(b"RDX3\nX\n"), "an object of R"),
+        (b'{"rows": [], "columns": [], "shape": [0, 0]}', "BIOM 1.0 without 'data'"),
+        ("#OTU ID\ts1\ts2\ts3\nA\tx\ty\tz\n", "line 2: sample 's1' has 'x' (and 2 more cells)"),
+    ],
+)
+def test_the_true_cause_is_named(tmp_path, content, cause):
+    (tmp_path / "t").write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert cause in refused(tmp_path / "t")
+
+
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     path = tmp_path / "t.qza"
     os.mkfifo(path)
@@ -86,7 +141,6 @@ def test_whole_numbers_with_a_point_and_samples_without_reads_are_fine(tmp_path)
     assert dense(read_table(path)).tolist() == [[1, 0], [0, 0], [2000, 5]]
 
 
-SEQUENCES = ("ACGT" * 8, "CCGT" * 8)
 # The same table as spreadsheets, R's write.table and write.csv, and DADA2 write it.
 SPELLINGS = {
     "commas": "#OTU ID,s1,s2\n{0},1,0\n{1},2,3\n",

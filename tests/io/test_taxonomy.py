@@ -57,7 +57,7 @@ def test_every_fault_is_named(tmp_path: Path):
         "line 4",
     ]
     path.write_text("sample\tph\n")
-    assert "expected a header that begins with 'Feature ID' and 'Taxon'" in refusal(
+    assert "the header is 'sample', 'ph', expected 'Feature ID' and 'Taxon'" in refusal(
         read_taxonomy, path
     )
     path.write_text("")
@@ -93,15 +93,32 @@ def test_spaces_around_cells_mean_nothing(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("k__Bacteria; p__Firmicutes; c__; o__", "Firmicutes (phylum)"),
+        ("k__Bacteria; p__Firmicutes; c__; o__", "Firmicutes, class unknown"),
+        (
+            "d__B;f__Muribaculaceae;g__uncultured;s__uncultured_bacterium",
+            "Muribaculaceae, genus unknown",
+        ),
+        ("f__Lachnospiraceae;g__Blautia;s__uncultured_organism", "Blautia"),
+        ("g__Blautia; s__human_gut_metagenome", "Blautia"),
+        ("o__Clostridia_UCG-014;f__Clostridia_UCG-014", "Clostridia_UCG-014, genus unknown"),
+        ("g__Agathobacter_164117; s__Agathobacter rectalis", "Agathobacter rectalis"),
+        ("g__Clostridium_A; s__leptum", "Clostridium leptum"),
+        (
+            "Bacteria;Bacteroidota;Bacteroidia;Bacteroidales;Muribaculaceae;uncultured",
+            "Muribaculaceae, genus unknown",
+        ),
+        ("d__Bacteria;__;__;__;__;__;__", "Bacteria, phylum unknown"),
+        ("k__Bacteria; p__; c__", "Bacteria, phylum unknown"),
+        ("f__Ruminococcaceae; g__Incertae_Sedis", "Ruminococcaceae, genus unknown"),
+        ("f__Family_XI; g__Unknown_Family", "Family_XI, genus unknown"),
         ("f__Lachnospiraceae;g__Blautia;s__", "Blautia"),
         ("g__Blautia; s__obeum", "Blautia obeum"),
         ("g__Blautia; s__Blautia obeum", "Blautia obeum"),
-        ("Bacteria; Firmicutes", "Firmicutes"),
+        ("Bacteria; Firmicutes", "Firmicutes, class unknown"),
         ("Unassigned", "unassigned"),
         ("Unassigned;__;__", "unassigned"),
         ("nan", "unassigned"),
-        ("D_0__Bacteria;D_1__Firmicutes;D_2__", "Firmicutes (phylum)"),
+        ("D_0__Bacteria;D_1__Firmicutes;D_2__", "Firmicutes, class unknown"),
         ("D_5__Blautia", "Blautia"),
         ("D_5__Blautia;D_6__obeum;D_7__;D_8__", "Blautia obeum"),
     ],

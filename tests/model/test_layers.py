@@ -18,7 +18,7 @@ from aam.data.batch import Batch
 from aam.data.collate import rarefied_batch
 from aam.model.aam import Outputs
 from aam.model.asv import AsvEncoder
-from aam.model.heads import DistanceHead, HeadConfig, TargetHead
+from aam.model.heads import DistanceHead
 from aam.model.sample import CompositionAndPresence, SampleEncoder
 from aam.training.losses import unifrac_loss
 
@@ -101,9 +101,6 @@ def test_a_batch_of_wrong_shapes_or_types_fails(batch, field, change):
         lambda: AsvEncoder(SMALL)(TOKENS.float(), False),
         lambda: SampleEncoder(SMALL, 40)(torch.zeros(2, 4, 8), torch.ones(2, 5)),
         lambda: DistanceHead(8, True)(torch.zeros(2, 8), torch.zeros(2, 7)),
-        lambda: TargetHead(8, HeadConfig(n_targets=1)).predict(
-            torch.zeros(2, 8), torch.zeros(3, 1).long()
-        ),
         lambda: Outputs(torch.zeros(2, 8), torch.zeros(3, 7)),
         lambda: unifrac_loss(torch.zeros(3, 3), torch.zeros(3, 4)),
     ],

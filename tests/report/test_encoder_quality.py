@@ -12,20 +12,13 @@ from aam.data.collate import rarefied_batch
 from aam.data.rarefaction import EVALUATION
 from aam.data.region import RegionProfile
 from aam.data.targets import Targets
-from aam.data.tokens import PAD, N, encode
+from aam.data.tokens import PAD, N
 from aam.device.options import RuntimeConfig
 from aam.evaluate.metrics import mantel
-from aam.model.heads import AuxiliaryConfig, HeadConfig
+from aam.model.heads import HeadConfig
 from aam.predict.saved_model import SavedModel
 from aam.report import encoder_quality
-from aam.report.encoder_quality import (
-    diversity_table,
-    evaluate_encoder,
-    mantel_advice,
-    masked_bases,
-    taxa_table,
-    taxon_probabilities,
-)
+from aam.report.encoder_quality import evaluate_encoder, mantel_advice, masked_bases
 from tests.report.test_results import CPU, split_of
 
 
@@ -118,45 +111,3 @@ def test_an_encoder_that_is_worse_than_the_best_distance_without_a_model_is_advi
         == mantel_advice("unifrac", 0.99, model_free, 300)
         == []
     )
-
-
-# --- auxiliary targets -------------------------------------------------------------------------
-
-AUXILIARY = AuxiliaryConfig(
-    ("taxonomy",),
-    ((0.0, 1.0),),
-    ("phylum", "class"),
-    (("k; a", "k; b"), ("k; a; x", "k; b; y")),
-    (0.6, 0.6),
-)
-
-
-def test_accuracy_is_of_known_taxa_beside_rules(model_of, monkeypatch):
-    network = model_of(HeadConfig(further=AUXILIARY))
-    unseen = torch.from_numpy(encode(["ACGTACGT", "TTTTACGT", "GGGGGGGG", "CCCCCCCC"]))
-    lineages = [("k", "a", "x"), ("k", "b"), (), ("k", "c", "z")]
-    seen = (
-        torch.from_numpy(encode(["ACGTACGA", "ACGTACGC", "TTTTACGA"])),
-        [("k", "a"), ("k", "a", "x"), ("k", "b", "y")],
-    )
-    shares = taxon_probabilities(network, unseen, CPU)
-    torch.testing.assert_close(shares[0].sum(dim=1), torch.ones(4))
-    best = [of_rank.argmax(dim=1).tolist() for of_rank in shares]
-    monkeypatch.setattr(encoder_quality, "ASVS_AT_ONCE", 2)
-    table = taxa_table(network, AUXILIARY, (unseen, lineages), seen, CPU)
-    assert table.title == "Taxa of 4 ASVs absent from training"
-    of_rank = {row[0]: row[1:] for row in table.rows}
-    phyla = [AUXILIARY.taxa[0][place] for place in best[0]]
-    right = (phyla[0] == "k; a") + (phyla[1] == "k; b")
-    assert of_rank["phylum"] == (f"{right / 3:.4f}", "0.6667", "0.3333", "3"), (
-        "a new phylum is an error of all"
-    )
-    assert of_rank["class"][1:] == ("0.5000", "0.5000", "2")
-
-
-def test_faith_pd_is_judged_where_it_is_known():
-    richness = np.array([10.0, 20, 40, 30])
-    truth = np.array([1.0, 2, 3, np.nan])
-    table = diversity_table(np.array([1.0, 2, 4, 9]), truth, richness)
-    assert table.title == "Agreement with Faith PD on 3 held-out samples"
-    assert [float(row[1]) for row in table.rows] == [pytest.approx(0.5), pytest.approx(1)]

@@ -948,7 +948,7 @@ def test_options_that_aam_does_not_have(login, of_table, tmp_path):
         "metadata.tsv",
     ]
     words += ["--metadata-column", "ph", "a b", "--no-trim"]
-    login(*words, "--random-seed=3", "--no_count_embedding", "--quantiles", "0.1", "0.5")
+    login(*words, "--random-seed=3", "--no_freeze_base", "--numeric-columns", "a", "b")
     assert (
         "--output-dir a b: expected one value"
         in login(*words, "--output-dir", "a", "b", status=2).stderr

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 
 from aam.config import CovariateConfig, FineTuneConfig, ModelConfig, TargetConfig, TrainConfig
-from aam.data.auxiliary_targets import Auxiliary, Taxa
 from aam.data.collate import Collation
 from aam.data.loader import Loader
 from aam.data.study import Study
@@ -28,20 +27,13 @@ from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer
 from aam.files.tensors import write_tensors
 from aam.model.aam import Aam
-from aam.model.heads import AuxiliaryConfig, HeadConfig
+from aam.model.heads import HeadConfig
 from aam.training.task import AmpliconTask
 from tests.data.labels import labelled
 from tests.data.studies import make_study, random_tree
 
 SAMPLES, ASVS, WHOLE_BATCH = 28, 60, 8
 UNIFRAC = HeadConfig("unifrac", (0.5, 0.2), counts=True)
-FURTHER = AuxiliaryConfig(
-    ("bray-curtis", "jaccard", "faith-pd", "taxonomy"),
-    ((0.5, 0.2), (0.5, 0.2), (10.0, 4.0), (0.0, 1.0)),
-    ("phylum", "class"),
-    (("A", "C"), ("AA", "AC", "CA", "CC")),
-    (0.7, 1.4),
-)
 # Classes and numbers from ASVs, categories and numbers of the metadata, with weights of the
 # samples.
 CONDITIONED = HeadConfig(
@@ -49,15 +41,13 @@ CONDITIONED = HeadConfig(
     n_classes=(3,),
     levels=(4, 3),
     numbers=1,
-    scaled_by=(0,),
-    covariates=CovariateConfig(categorical_fusion="cross-attention"),
+    covariates=CovariateConfig(categorical_fusion="add"),
 )
 # Heads, options of training, options of the process group, precision.
 CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool], torch.dtype]] = {
     "pretraining": (UNIFRAC, {}, {}, torch.float32),
     "pretraining in float64": (UNIFRAC, {}, {}, torch.float64),
     "weighted": (dataclasses.replace(UNIFRAC, metric="weighted"), {}, {}, torch.float64),
-    "Faith PD": (dataclasses.replace(UNIFRAC, metric="faith_pd"), {}, {}, torch.float64),
     "regression": (
         HeadConfig(n_targets=2),
         {"count_penalty": 0.0, "nuc_penalty": 0.0},
@@ -89,13 +79,6 @@ CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool], torch.dtype]
         HeadConfig(n_targets=2, n_classes=(3,)),
         {"gradient_accumulation_steps": 2},
         {"fsdp": True},
-        torch.float64,
-    ),
-    "further targets": (dataclasses.replace(UNIFRAC, further=FURTHER), {}, {}, torch.float64),
-    "further targets alone, accumulated": (
-        HeadConfig(further=FURTHER),
-        {"gradient_accumulation_steps": 2, "count_penalty": 0.0},
-        {},
         torch.float64,
     ),
 }
@@ -136,18 +119,6 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
     )
     torch.manual_seed(0)
     model, study = Aam(config.model, 40, heads), study_of(heads.metric)
-    if heads.further.names:
-        # Of some ASVs no rank is known, of others the upper one.
-        taxa = [(s[0], s[0] + s[1]) for s in study.table.sequences]
-        codes = [
-            [
-                classes.index(t) if t in classes else -1
-                for t, classes in zip(both, FURTHER.taxa, strict=True)
-            ]
-            for both in taxa
-        ]
-        known = Taxa(FURTHER.ranks, FURTHER.taxa, FURTHER.entropies, np.array(codes, np.int64))
-        study = dataclasses.replace(study, auxiliary=Auxiliary(FURTHER.names, taxa=known))
     if not heads.n_targets:
         study = labelled(study, target=None)
     if not heads.n_classes:

@@ -5,18 +5,15 @@ doctor.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from aam.cli.main import main
 from aam.commands.profile import read_rocprof
 from aam.config import DataConfig, FineTuneConfig, TrainConfig
-from aam.data.loader import Budget
 from aam.device import timing
 from aam.device.memory import memory_limit, resident_memory
 from aam.engine import finders
@@ -27,7 +24,6 @@ from aam.training import decisions
 from aam.training.decisions import (
     PretrainingSteps,
     choose_batch_size,
-    fit_memory_model,
     largest_fitting_batch,
     make_steps,
 )
@@ -59,9 +55,7 @@ def test_the_largest_batch_is_at_most_all_samples(steps, monkeypatch):
     assert 22 <= max(largest_fitting_batch(steps, base + 1000 + 100 * 23)) <= 23
     assert max(largest_fitting_batch(steps, base + 10**9)) == 36, "all samples there are"
     assert max(largest_fitting_batch(steps, base + 10**9, max_size=12)) == 12
-    with pytest.raises(
-        RunError, match=r"not even one sample fits into .*; raise --max-memory-fraction"
-    ):
+    with pytest.raises(RunError, match=r"not even one sample fits into .*; lower --asv-chunk-size"):
         largest_fitting_batch(steps, base + 1050)
 
 
@@ -117,81 +111,6 @@ def test_training_with_a_chosen_batch_size(study, tmp_path, capsys, refused, mon
     stderr = refused(main, [*words, "--resume-from", "auto", "--no-auto-batch-size"])
     assert "--batch-size was 4 and is 8" in stderr
     assert "--auto-batch-size was True and is False" in stderr
-
-
-def test_the_memory_of_a_step_is_predicted_from_its_batch(steps):
-    """Within a tenth of what is measured, on batches that the model was not fitted to."""
-    before = snapshot(steps)
-    steps.task.train = replace(steps.loader, batch_size=32)
-    budget = fit_memory_model(steps, memory_limit(CPU, 1.0))
-    assert same(before, snapshot(steps))
-    with steps.restored():
-        for batch in replace(steps.loader, batch_size=24).epoch(3):
-            measured = steps.peak_bytes(batch)
-            assert budget._replace(limit=1.1 * measured).allows(batch)
-            assert not budget._replace(limit=0.9 * measured).allows(batch)
-    with pytest.raises(RunError, match=r"fits into 0\.0 GB; raise --max-memory-fraction, lower"):
-        fit_memory_model(steps, 10**6)
-
-
-def test_training_in_parts_for_want_of_memory(study, tmp_path, capsys, monkeypatch):
-    """Batches of 8 in parts, the same steps of 8 samples; going on takes the limit over that was
-    found.
-    """
-    words = [
-        "train",
-        "--table",
-        str(study / "table.biom"),
-        "--metadata",
-        str(study / "metadata.tsv"),
-        "--device=cpu",
-    ]
-    words += [
-        "--metadata-column=ph",
-        "--epochs=2",
-        "--threads=1",
-        "--batch-size=8",
-        "--lr=1e-3",
-        "--test-size=0",
-    ]
-    words += [
-        "--embedding-dim=8",
-        "--attention-layers=1",
-        "--attention-heads=2",
-        "--members",
-        "deep",
-    ]
-    monkeypatch.setattr(decisions, "fit_memory_model", lambda steps, limit: Budget(0, 0, 1, 200))
-
-    def weights(name: str, *more: str) -> dict[str, torch.Tensor]:
-        assert main([*words, "--output-dir", str(tmp_path / name), *more]) == 0
-        return load_file(tmp_path / name / "last" / "weights.safetensors")
-
-    whole = weights("whole")
-    assert "in parts" not in capsys.readouterr().err
-    parts = weights("parts", "--max-memory-fraction=0.5", "--num-workers=1")
-    match = re.search(
-        r"at most 0.00 GB; the largest batch comes in parts: (\d+)", capsys.readouterr().err
-    )
-    assert match is not None
-    assert int(match[1]) > 1
-    assert not same(parts, whole)
-    assert all(torch.allclose(parts[name], value, atol=1e-4) for name, value in whole.items()), (
-        "the loss is a sum"
-    )
-    about = json.loads((tmp_path / "parts" / "run.json").read_text())
-    assert about["decisions"]["memory"] == {"base": 0, "token": 0, "slot": 1, "limit": 200}
-    for name in ("whole", "parts"):
-        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
-        assert max(json.loads(line).get("step", 0) for line in lines) == 8, (
-            "two epochs of 4 batches"
-        )
-    (tmp_path / "parts" / "metrics.json").unlink()
-    monkeypatch.setattr(decisions, "fit_memory_model", lambda *_: pytest.fail("measured again"))
-    assert same(
-        parts,
-        weights("parts", "--max-memory-fraction=0.5", "--num-workers=1", "--resume-from=auto"),
-    )
 
 
 # --- profiles ----------------------------------------------------------------------------------

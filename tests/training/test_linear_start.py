@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import QuantileRegressor, Ridge
 
 from aam.config import FineTuneConfig, TargetConfig
 from aam.data.rarefaction import EVALUATION
@@ -13,7 +12,7 @@ from aam.device.options import RuntimeConfig
 from aam.model.heads import HeadConfig
 from aam.predict.learner import subsample
 from aam.predict.network import encode_table, run_model
-from aam.training.linear_start import fit_heads, pinball_ridge
+from aam.training.linear_start import fit_heads
 from tests.data.labels import labelled
 
 CPU, PLAIN, CONFIG = torch.device("cpu"), RuntimeConfig(), FineTuneConfig()
@@ -128,58 +127,3 @@ def test_weights_count_from_the_start(study, model_of, way):
         fitted(model, labelled(study, label=label, weight=given), HELD, config)
         rare = run_model(model, study, HELD, CPU, PLAIN).probabilities[0][:, 1]
         assert low < rare.mean() < high
-
-
-# --- each loss from its own start (a least-squares start cannot be moved by gentle steps)
-# -------------------
-
-
-def skewed(study) -> np.ndarray:
-    """A column with a long tail that no ASV explains, whose mean lies far from its quantiles."""
-    return np.random.default_rng(1).exponential(2.0, (90, 1)).astype(np.float32)
-
-
-@pytest.mark.parametrize(("over", "under"), [(20.0, 1.0), (1.0, 4.0)])
-def test_an_asymmetric_loss_starts_where_it_is_least(study, model_of, over, under):
-    """Twenty times dearer above: nearly nobody may be predicted too high."""
-    targets = TargetConfig(loss_type="asymmetric", over_penalty=over, under_penalty=under)
-    learned = labelled(study, target=skewed(study))
-    model = model_of(HeadConfig(n_targets=1, losses=("asymmetric",)), noise=0.0)
-    fitted(model, learned, HELD, FineTuneConfig(targets=targets))
-    predicted = run_model(model, learned, TRAIN, CPU, PLAIN).target[:, 0]
-    too_high = (predicted > learned.labels.target[TRAIN, 0]).mean()
-    assert abs(too_high - under / (over + under)) < 0.1
-
-    def loss(values: np.ndarray) -> float:
-        error = values - learned.labels.target[TRAIN, 0]
-        return float(np.where(error > 0, over * error, -under * error).mean())
-
-    shifted = [loss(predicted + shift) for shift in np.linspace(-3, 3, 61)]
-    assert loss(predicted) < 1.05 * min(shifted)
-
-
-def test_quantiles_hold_new_samples_from_the_start(study, model_of):
-    """Noise that a model of many features could fit: residuals of the training samples would be far
-    too small.
-    """
-    targets = TargetConfig(loss_type="quantile", quantiles=(0.1, 0.5, 0.9))
-    noise = np.random.default_rng(2).normal(0, 3, (90, 1)).astype(np.float32)
-    learned = labelled(study, target=noise)
-    heads = HeadConfig(n_targets=1, losses=("quantile",), quantiles=(0.1, 0.5, 0.9))
-    model = model_of(heads, noise=0.0)
-    fitted(model, learned, HELD, FineTuneConfig(targets=targets))
-    low, _, high = run_model(model, learned, HELD, CPU, PLAIN).quantiles[:, :, 0].T
-    inside = ((noise[HELD, 0] > low) & (noise[HELD, 0] < high)).mean()
-    assert 0.65 < inside <= 0.97
-
-
-def test_the_pinball_model_is_that_of_scikit_learn():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(400, 3))
-    y = x @ [1.0, -2.0, 0.5] + rng.exponential(1.0, 400)
-    start = Ridge(alpha=1e-6).fit(x, y)
-    for level in (0.1, 0.5, 0.9):
-        coefficients, intercept = pinball_ridge(x, y, np.ones(400), level, start)
-        reference = QuantileRegressor(quantile=level, alpha=0.0, solver="highs").fit(x, y)
-        np.testing.assert_allclose(coefficients[0], reference.coef_, atol=0.05)
-        assert intercept[0] == pytest.approx(reference.intercept_, abs=0.05)

@@ -10,28 +10,17 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from sklearn.metrics import mean_pinball_loss
 from sklearn.utils.class_weight import compute_class_weight
 
-from aam.config import TargetConfig, TrainConfig
+from aam.config import TrainConfig
 from aam.data.batch import Batch
-from aam.data.collate import Collation, rarefied_batch
+from aam.data.collate import rarefied_batch
 from aam.engine.step import total_loss
-from aam.engine.task import Terms
 from aam.errors import InputError
-from aam.model.aam import Aam, Masks, Outputs
-from aam.model.heads import AuxiliaryConfig, HeadConfig, TaxaHead
-from aam.training.fit import auxiliary_config
-from aam.training.losses import (
-    class_weights,
-    loss_counts,
-    loss_terms,
-    penalties,
-    taxonomy_loss,
-    unifrac_loss,
-)
+from aam.model.aam import Masks, Outputs
+from aam.model.heads import HeadConfig
+from aam.training.losses import class_weights, loss_counts, loss_terms, penalties, unifrac_loss
 from aam.training.masking import make_masks
-from tests.data.labels import with_auxiliary_targets
 
 NAN = math.nan
 
@@ -49,7 +38,7 @@ def outputs_of(n: int, **fields) -> Outputs:
 
 def terms_of(outputs: Outputs, batch: Batch, masks: Masks | None = None, kind: str = "mse", **rest):
     outputs = replace(outputs, spread=rest.get("spread", 1.0))
-    return loss_terms(outputs, batch, masks, TargetConfig(loss_type=kind), rest.get("depth", 10))
+    return loss_terms(outputs, batch, masks, kind, rest.get("depth", 10))
 
 
 def value(term) -> tuple[float, int]:
@@ -109,14 +98,6 @@ def test_one_sample_has_no_pair():
     assert value(loss) == (0.0, 0)
     total_loss({"unifrac": loss}, {"unifrac": 1.0}).backward()
     assert predicted.grad.item() == 0
-
-
-def test_faith_pd_counts_samples():
-    outputs, batch = (
-        outputs_of(3, faith_pd=torch.tensor([1.0, 2, 3])),
-        batch_of(3, faith_pd=torch.tensor([1.0, 4, 6])),
-    )
-    assert value(terms_of(outputs, batch, spread=2.0)["unifrac"]) == ((4 + 9) / 4, 3)
 
 
 # --- targets -----------------------------------------------------------------------------------
@@ -205,7 +186,7 @@ def test_the_sums_of_batches_add_up(study_of, tiny, model_of):
     target = rng.normal(size=(9, 2)).astype(np.float32)
     target[rng.random((9, 2)) < 0.3] = NAN
     label = rng.integers(-1, 3, (9, 1))
-    train = TrainConfig(nuc_mask_asvs=1.0, count_mask_ratio=0.5)
+    train = TrainConfig()
 
     def terms(rows: list[int]):
         batch = rarefied_batch(study, np.array(rows), 0)
@@ -215,7 +196,7 @@ def test_the_sums_of_batches_add_up(study_of, tiny, model_of):
             "label": torch.from_numpy(label[order]),
         }
         batch = Batch(**{**vars(batch), **fields})
-        masks = make_masks(batch, train, 5, 0, 0)
+        masks = make_masks(batch, train, 0, 0)
         with torch.no_grad():
             return terms_of(model(batch, masks), batch, masks, "huber", depth=40)
 
@@ -232,48 +213,29 @@ def test_the_sums_of_batches_add_up(study_of, tiny, model_of):
 
 
 def test_the_total_is_the_weighted_sum_of_the_means():
-    weights = penalties(
-        TrainConfig(penalty=2.0, nuc_penalty=0.5, count_penalty=3.0, targets_penalty=0.3),
-        TargetConfig(target_penalty=7.0),
-        13,
-        NAMES,
-    )
+    weights = penalties(TrainConfig(penalty=2.0, nuc_penalty=0.5, count_penalty=3.0), 13)
     terms = {
         "unifrac": (torch.tensor(6.0), torch.tensor(3)),
         "nucleotide": (torch.tensor(8.0), torch.tensor(4)),
         "count": (torch.tensor(1.0), torch.tensor(2)),
         "target": (torch.tensor(5.0), torch.tensor(5)),
-        "jaccard": (torch.tensor(4.0), torch.tensor(2)),
         "label0": (torch.tensor(1.0), torch.tensor(10)),
         "label12": (torch.tensor(0.0), torch.tensor(0)),
     }
-    assert total_loss(terms, weights).item() == pytest.approx(
-        2 * 2 + 0.5 * 2 + 3 * 0.5 + 7 * 1 + 0.3 * 2 + 7 * 0.1
-    )
+    assert total_loss(terms, weights).item() == pytest.approx(2 * 2 + 0.5 * 2 + 3 * 0.5 + 1 + 0.1)
 
 
-def test_a_batch_of_which_no_asv_was_masked_still_has_a_loss(study_of, tiny, model_of):
+def test_a_batch_of_which_no_asv_was_masked_still_has_a_loss(study_of, tiny, model_of, monkeypatch):
     """Masked nucleotides alone, in a last batch so small that the draw took none of its ASVs."""
+    monkeypatch.setattr("aam.training.masking.MASKED_ASVS", 0.0)
     batch = rarefied_batch(study_of(**tiny(tree=False)), np.array([0]), 0)
-    masks = make_masks(batch, TrainConfig(nuc_mask_asvs=0.0, count_penalty=0.0), 5, 0, 0)
+    masks = make_masks(batch, TrainConfig(count_penalty=0.0), 0, 0)
     assert len(masks.rows) == 0
     model = model_of()
     terms = terms_of(model(batch, masks), batch, masks)
-    loss = total_loss(terms, penalties(TrainConfig(), TargetConfig(), 0))
+    loss = total_loss(terms, penalties(TrainConfig(), 0))
     loss.backward()
     assert loss.item() == 0
-
-
-def test_asymmetric_loss_weighs_both_sides():
-    predicted, target = (
-        torch.tensor([[3.0], [1.0], [5.0]]),
-        torch.tensor([[1.0], [4.0], [math.nan]]),
-    )
-    config = TargetConfig(loss_type="asymmetric", over_penalty=0.5, under_penalty=2.0)
-    total, count = loss_terms(
-        outputs_of(3, target=predicted), batch_of(3, target=target), None, config, 10
-    )["target"]
-    assert (total.item(), count.item()) == (0.5 * 2 + 2 * 3, 2)
 
 
 def test_balanced_weights_are_those_of_scikit_learn():
@@ -305,7 +267,7 @@ def test_weighted_classes_are_those_of_torch():
         torch.tensor([0.1, 0.2, 0.05]),
     )
     batch = batch_of(6, label=label[:, None])
-    terms = loss_terms(outputs_of(6, labels=(logits,)), batch, None, TargetConfig(), 10, (weight,))
+    terms = loss_terms(outputs_of(6, labels=(logits,)), batch, None, "huber", 10, (weight,))
     expected = F.cross_entropy(logits, label, weight, ignore_index=-1)
     assert total_loss(terms, {"label": 1.0}).item() == pytest.approx(expected.item(), rel=1e-5)
     assert loss_counts(batch, None, (weight,))["label0"].item() == pytest.approx(
@@ -314,46 +276,6 @@ def test_weighted_classes_are_those_of_torch():
 
 
 # --- quantiles, columns and samples ------------------------------------------------------------
-
-
-def test_the_quantile_loss_is_that_of_scikit_learn():
-    levels = (0.1, 0.5, 0.8)
-    truth, quantiles = torch.randn(9, 2), torch.randn(9, 3, 2)
-    truth[3, 0] = NAN
-    batch = batch_of(9, target=truth)
-    outputs = outputs_of(9, target=quantiles[:, 1], quantiles=quantiles.requires_grad_())
-    losses, config = ("quantile", "quantile"), TargetConfig(quantiles=levels)
-    total, count = loss_terms(outputs, batch, None, config, 10, (), losses)["target"]
-    is_measured = truth.isfinite()
-    expected = [
-        mean_pinball_loss(
-            truth[is_measured[:, c], c],
-            quantiles[is_measured[:, c], q, c].detach(),
-            alpha=levels[q],
-        )
-        * int(is_measured[:, c].sum())
-        for c in range(2)
-        for q in range(3)
-    ]
-    assert (total.item(), int(count)) == (pytest.approx(sum(expected) / 3, rel=1e-5), 17)
-    total.backward()
-    assert torch.isfinite(quantiles.grad).all()
-    assert (quantiles.grad[3, :, 0] == 0).all()
-
-
-def test_each_column_has_its_own_loss():
-    truth, predicted, quantiles = torch.randn(8, 4), torch.randn(8, 4), torch.randn(8, 3, 4)
-    config, losses = TargetConfig(quantiles=(0.1, 0.5, 0.9)), ("mae", "quantile", "mse", "quantile")
-    batch, outputs = batch_of(8, target=truth), outputs_of(8, target=predicted, quantiles=quantiles)
-    total, count = loss_terms(outputs, batch, None, config, 10, (), losses)["target"]
-    error = (truth - predicted).abs()
-    expected = error[:, 0].sum() + error[:, 2].square().sum()
-    for column in (1, 3):
-        for at, level in enumerate(config.quantiles):
-            expected += (
-                8 * mean_pinball_loss(truth[:, column], quantiles[:, at, column], alpha=level) / 3
-            )
-    assert (total.item(), int(count)) == (pytest.approx(expected.item(), rel=1e-5), 32)
 
 
 def test_weights_of_samples_are_repetitions():
@@ -367,7 +289,7 @@ def test_weights_of_samples_are_repetitions():
 
     def terms(batch, rows):
         outputs = outputs_of(len(rows), target=predicted[rows], labels=(logits[rows],))
-        return loss_terms(outputs, batch, None, TargetConfig(), 10, classes), loss_counts(
+        return loss_terms(outputs, batch, None, "huber", 10, classes), loss_counts(
             batch, None, classes
         )
 
@@ -382,62 +304,4 @@ def test_weights_of_samples_are_repetitions():
     even = dataclasses.replace(batch_of(5, target=truth, label=label), weight=torch.ones(5))
     assert [float(x) for x in terms(even, whole)[0]["target"]] == pytest.approx(
         [float(x) for x in terms(batch_of(5, target=truth, label=label), whole)[0]["target"]]
-    )
-
-
-def losses_of(outputs: Outputs, batch: Batch, network: Aam) -> Terms:
-    return loss_terms(outputs, batch, None, TargetConfig(), 40, auxiliary=network.further)
-
-
-NAMES = ("bray-curtis", "jaccard", "faith-pd", "taxonomy")
-
-
-def test_taxa_are_in_units_of_entropy_and_unknown_ones_are_left_out():
-    head = TaxaHead(
-        4,
-        AuxiliaryConfig(
-            ("taxonomy",), ((0.0, 1.0),), ("p", "c"), (("a", "b"), ("x", "y", "z")), (0.5, 2.0)
-        ),
-    )
-    logits = torch.randn(
-        3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    ).requires_grad_()
-    taxa = torch.tensor([[1, -1], [0, 2], [-1, -1]])
-    total, count = taxonomy_loss(logits, taxa, head)
-    phyla, classes = logits[:, :2].log_softmax(1), logits[:, 2:].log_softmax(1)
-    expected = -(phyla[0, 1] + phyla[1, 0]) / 0.5 - classes[1, 2] / 2.0
-    assert (total.item(), int(count)) == (pytest.approx(expected.item(), rel=1e-12), 3)
-    total.backward()
-    assert torch.isfinite(logits.grad).all()
-    assert not logits.grad[2].any()
-    assert not logits.grad[0, 2:].any()
-
-
-def test_constant_predictions_have_a_loss_of_one_and_counts_are_known_beforehand(
-    study_of, tiny, model_of
-):
-    study = study_of(**tiny(samples=9), depth=40)
-    lineages = tuple(
-        ("k", sequence[0]) if at % 3 else () for at, sequence in enumerate(study.table.sequences)
-    )
-    study = with_auxiliary_targets(study, lineages, NAMES)
-    batch = rarefied_batch(study, np.arange(9), 0, Collation(distances=False))
-    config = auxiliary_config(study, batch.auxiliary)
-    network = model_of(HeadConfig(further=config))
-    means = {
-        name: torch.full_like(batch.auxiliary[name], scale[0])
-        for name, scale in zip(NAMES[:3], config.scales, strict=False)
-    }
-    outputs = network(batch)
-    terms = losses_of(replace(outputs, auxiliary=means), batch, network)
-    for total, count in terms.values():
-        assert total.item() / int(count) == pytest.approx(1, rel=0.2), (
-            "up to the degrees of freedom"
-        )
-    counts = loss_counts(batch, None)
-    for name, (total, count) in losses_of(outputs, batch, network).items():
-        assert int(count) == int(counts[name])
-        assert torch.isfinite(total)
-    assert int(counts["taxonomy"]) == sum(
-        bool(lineages[column]) for column in batch.column.tolist()
     )

@@ -15,12 +15,10 @@ from aam.data.batch import Batch
 from aam.data.collate import Collation, rarefied_batch
 from aam.data.tokens import asv_keys, encode
 from aam.model.aam import Masks
+from aam.training import masking
 from aam.training.masking import make_masks
 
-ALL = TrainConfig(nuc_mask_asvs=1.0)
-PATCH = 5
 N, MASK = 5, 6
-STRATEGIES = ["random", "span", "patch"]
 
 
 def named(batch: Batch, masks: Masks) -> tuple[dict[str, tuple], dict[tuple[str, str], bool]]:
@@ -42,35 +40,40 @@ def named(batch: Batch, masks: Masks) -> tuple[dict[str, tuple], dict[tuple[str,
 
 
 @pytest.fixture
+def every_asv(monkeypatch):
+    """A masked copy of every ASV."""
+    monkeypatch.setattr(masking, "MASKED_ASVS", 1.0)
+
+
+@pytest.fixture
 def study(study_of, tiny):
     return study_of(**tiny(samples=9, asvs=24, lengths=(30, 17, 24)))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("share", [0.5, 1.0])
-def test_masks_do_not_depend_on_the_layout_of_the_batch(study, strategy, share):
-    config = TrainConfig(
-        nuc_mask_asvs=share, nuc_mask_strategy=strategy, nuc_mask_ratio=0.3, count_mask_ratio=0.4
-    )
+def test_masks_do_not_depend_on_the_layout_of_the_batch(study, share, monkeypatch):
+    monkeypatch.setattr(masking, "MASKED_ASVS", share)
+    monkeypatch.setattr(masking, "MASKED_COUNTS", 0.4)
+    config = TrainConfig(nuc_mask_ratio=0.3)
     whole = rarefied_batch(study, np.arange(9), 0)
-    copies, hidden = named(whole, make_masks(whole, config, PATCH, 3, 7))
+    copies, hidden = named(whole, make_masks(whole, config, 3, 7))
     assert 0 < sum(hidden.values()) < len(hidden)
     assert len(copies) == len(whole.tokens) if share == 1 else 0 < len(copies) < len(whole.tokens)
     for rows in ([4], [8, 2], [1, 3, 5, 7]):
         part = rarefied_batch(study, np.array(rows), 0)
-        some, some_hidden = named(part, make_masks(part, config, PATCH, 3, 7))
+        some, some_hidden = named(part, make_masks(part, config, 3, 7))
         letters = {sequence for _, sequence in some_hidden}
         assert some == {sequence: copy for sequence, copy in copies.items() if sequence in letters}
         assert some_hidden == {key: value for key, value in hidden.items() if key in some_hidden}
     wider = torch.nn.functional.pad(whole.tokens, (0, 9))
     padded = dataclasses.replace(whole, tokens=wider, padded=True)
-    assert named(padded, make_masks(padded, config, PATCH, 3, 7)) == (copies, hidden)
+    assert named(padded, make_masks(padded, config, 3, 7)) == (copies, hidden)
 
 
 def test_each_seed_and_step_has_masks_of_its_own(study):
     batch = rarefied_batch(study, np.arange(9), 0)
     drawn = [
-        named(batch, make_masks(batch, ALL, PATCH, *name))
+        named(batch, make_masks(batch, TrainConfig(), *name))
         for name in ((0, 0), (0, 0), (0, 1), (1, 0), (0, -1))
     ]
     assert drawn[0] == drawn[1]
@@ -93,12 +96,11 @@ def large_batch(lengths: tuple[int, ...] = (150,), letters: str = "ACGT") -> Bat
     return dataclasses.replace(batch, padded=len(lengths) > 1)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("ratio", [0.15, 0.4])
-def test_the_share_of_masked_bases(strategy, ratio):
+def test_the_share_of_masked_bases(ratio, every_asv):
     """600 ASVs of 150 bases; in spans only the first five bases have fewer starts before them."""
-    config = TrainConfig(nuc_mask_asvs=1.0, nuc_mask_strategy=strategy, nuc_mask_ratio=ratio)
-    where = make_masks(large_batch(), config, PATCH, 0, 0).where
+    config = TrainConfig(nuc_mask_ratio=ratio)
+    where = make_masks(large_batch(), config, 0, 0).where
     assert where.shape == (600, 150)
     inner = where[:, 10:].double()
     assert inner.mean() == pytest.approx(ratio, abs=0.01)
@@ -109,30 +111,10 @@ def test_the_share_of_masked_bases(strategy, ratio):
     assert inner.mean(dim=1).std() > 0.02, "each ASV has places of its own"
 
 
-def runs(where: torch.Tensor) -> list[int]:
-    """Lengths of the masked stretches that the end of the sequence does not cut."""
-    edges = torch.nn.functional.pad(where.int(), (1, 1)).diff(dim=1)
-    starts, ends = (edges == 1).nonzero()[:, 1], (edges == -1).nonzero()[:, 1]
-    return (ends - starts)[ends < where.shape[1]].tolist()
-
-
-def test_the_shape_of_each_strategy():
-    drawn = {}
-    for strategy in STRATEGIES:
-        config = TrainConfig(nuc_mask_asvs=1.0, nuc_mask_strategy=strategy)
-        drawn[strategy] = make_masks(large_batch(), config, PATCH, 0, 0).where
-    assert np.mean(runs(drawn["random"])) == pytest.approx(1 / 0.85, rel=0.02)
-    assert min(runs(drawn["span"])) == 6
-    patches = drawn["patch"].view(600, 30, PATCH)
-    assert (patches.all(dim=2) == patches.any(dim=2)).all()
-    assert np.mean(runs(drawn["patch"])) == pytest.approx(PATCH / 0.85, rel=0.05)
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_n_and_padding_are_never_masked(strategy):
+def test_n_and_padding_are_never_masked(every_asv):
     batch = large_batch((150, 31, 97), "ACGTNRY")
-    config = TrainConfig(nuc_mask_asvs=1.0, nuc_mask_strategy=strategy, nuc_mask_ratio=0.5)
-    masks = make_masks(batch, config, PATCH, 0, 0)
+    config = TrainConfig(nuc_mask_ratio=0.5)
+    masks = make_masks(batch, config, 0, 0)
     bases = (batch.tokens >= 1) & (batch.tokens <= 4)
     assert (~bases).any()
     assert masks.where.any()
@@ -145,24 +127,18 @@ def test_n_and_padding_are_never_masked(strategy):
 
 def test_the_shares_of_asvs_and_counts():
     batch = large_batch()
-    masks = make_masks(batch, TrainConfig(nuc_mask_asvs=0.25, count_mask_ratio=0.3), PATCH, 0, 0)
+    masks = make_masks(batch, TrainConfig(), 0, 0)
     assert len(masks.rows) / 600 == pytest.approx(0.25, abs=0.05)
     assert masks.rows.tolist() == sorted(set(masks.rows.tolist()))
-    assert masks.counts.double().mean() == pytest.approx(0.3, abs=0.05)
+    assert masks.counts.double().mean() == pytest.approx(0.15, abs=0.05)
     by_sample = masks.counts.double().mean(dim=1)
-    assert by_sample.min() > 0.1
+    assert by_sample.min() > 0.02
     chosen = torch.zeros(600, dtype=torch.bool)
     chosen[masks.rows] = True
     both = (chosen & masks.counts.flatten()).double().mean()
-    assert both == pytest.approx(0.25 * 0.3, abs=0.04), (
+    assert both == pytest.approx(0.25 * 0.15, abs=0.03), (
         "the two draws have nothing to do with each other"
     )
-
-
-def test_counts_are_withheld_where_there_are_counts(study):
-    batch = rarefied_batch(study, np.arange(9), 0)
-    masks = make_masks(batch, TrainConfig(count_mask_ratio=1.0), PATCH, 0, 0)
-    assert torch.equal(masks.counts, batch.counts > 0)
 
 
 def test_one_asv_is_withheld_in_some_samples_only():
@@ -171,17 +147,17 @@ def test_one_asv_is_withheld_in_some_samples_only():
     batch = Batch(
         tokens, asv, torch.ones(rows, 1), sizes=(1,) * rows, sample_ids=names, key=asv_keys(tokens)
     )
-    masks = make_masks(batch, TrainConfig(count_mask_ratio=0.3), PATCH, 0, 0)
-    assert masks.counts.double().mean() == pytest.approx(0.3, abs=0.1)
+    masks = make_masks(batch, TrainConfig(), 0, 0)
+    assert masks.counts.double().mean() == pytest.approx(0.15, abs=0.07)
 
 
-def test_a_loss_without_weight_needs_no_mask(study):
+def test_a_loss_without_weight_needs_no_mask(study, every_asv):
     batch = rarefied_batch(study, np.arange(9), 0)
-    assert make_masks(batch, TrainConfig(nuc_penalty=0.0, count_penalty=0.0), PATCH, 0, 0) is None
-    nucleotides = make_masks(batch, dataclasses.replace(ALL, count_penalty=0.0), PATCH, 0, 0)
+    assert make_masks(batch, TrainConfig(nuc_penalty=0.0, count_penalty=0.0), 0, 0) is None
+    nucleotides = make_masks(batch, dataclasses.replace(TrainConfig(), count_penalty=0.0), 0, 0)
     assert nucleotides.counts is None
     assert len(nucleotides.rows) == len(batch.tokens)
-    counts = make_masks(batch, dataclasses.replace(ALL, nuc_penalty=0.0), PATCH, 0, 0)
+    counts = make_masks(batch, dataclasses.replace(TrainConfig(), nuc_penalty=0.0), 0, 0)
     assert len(counts.rows) == 0
     assert counts.counts.any()
 
@@ -189,7 +165,7 @@ def test_a_loss_without_weight_needs_no_mask(study):
 def test_vectors_computed_beforehand_are_not_masked(study):
     """Without sequences no ASV has a name to draw from."""
     batch = rarefied_batch(study, np.arange(9), 0, Collation(tokens=False))
-    assert make_masks(batch, ALL, PATCH, 0, 0) is None
+    assert make_masks(batch, TrainConfig(), 0, 0) is None
 
 
 def test_keys_tell_sequences_apart():

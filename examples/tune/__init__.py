@@ -1,0 +1,1 @@
+"""A search for options of `aam train`."""
