@@ -108,8 +108,8 @@ results: setup ## print the first three tables of docs/results.md anew from real
 bench: setup ## measure aam beside its rivals: the plain implementation, scikit-bio, ssu (aam bench: this device alone)
 	$(ENV) -m benchmarks rivals $(ARGS)
 
-encoder: setup ## pretrain the encoder 16s-v4 into aam/encoders, from the studies in DATA, into OUT (MAFFT and FastTree; hours)
-	$(ENV) -m examples.encoder "$(DATA)" "$(OUT)" examples/encoder/16s-v4.md
+encoder: setup ## train an encoder like 16s-v4 into plugins/aam-16s, from the studies in DATA, into OUT (MAFFT and FastTree; hours)
+	$(ENV) -m aam_16s.recipe "$(DATA)" "$(OUT)" plugins/aam-16s/aam_16s/recipe/16s-v4.md
 
 pretrain-single: ## submit pretraining on one device of a SLURM site: TABLE, TREE, OUT; SUBMIT=0 only prints
 pretrain-node: ## the same on all devices of a node

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from aam.encoders import shipped_encoders
+from aam.encoders import why_no_encoder
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.errors import Problems, shown
 from aam.options import (
@@ -342,7 +342,7 @@ class TrainConfig(TrainingOptions):
         "Encoder to start from: model folder of `aam pretrain`, the folder of its folds, or a "
         "name of an encoder such as 16s-v4.",
         reads=True,
-        shipped=shipped_encoders,
+        named=why_no_encoder,
     )
     penalty: float = rare(1.0, "Weight of the UniFrac loss.", ge=0)
     nuc_penalty: float = rare(1.0, "Weight of the masked-nucleotide loss.", ge=0)
@@ -706,7 +706,7 @@ class FineTuneConfig:
         A fine-tuned network has the shape of its encoder, so that an option of the network that is
         given must agree with it. One that stands at its default counts as not given.
         """
-        rules = {}
+        rules: dict[str, bool] = {}
         for item in dataclasses.fields(ModelConfig):
             value, has = getattr(self.model, item.name), getattr(pretrained, item.name)
             name = item.name.replace("_", "-")

@@ -19,8 +19,7 @@ from aam.config import (
     head_problems,
 )
 from aam.device.options import DeviceConfig, ObservedConfig, OutputConfig, RuntimeConfig
-from aam.encoders import shipped_encoders
-from aam.errors import shown
+from aam.encoders import why_no_encoder
 from aam.options import broken, names, option, rare, section
 
 # How the name of a file of predictions ends; its columns are separated by tabs.
@@ -117,7 +116,7 @@ class ApplyConfig:
         "PATH ...",
         required=True,
         reads=True,
-        shipped=shipped_encoders,
+        named=why_no_encoder,
     )
     table: Path | None = option(
         None, "Feature table of the samples; no tree is needed.", required=True, reads=True
@@ -164,10 +163,8 @@ class PredictConfig(ApplyConfig, MetadataFormat):
 
 
 @dataclass(frozen=True)
-class EmbedConfig(ApplyConfig, MetadataFormat):
-    """Write the vectors of samples and ASVs, and UniFrac between samples, predicted without a tree
-    of their ASVs.
-    """
+class EmbedConfig(ApplyConfig):
+    """Write vectors of samples and ASVs, and UniFrac between samples without a tree of ASVs."""
 
     format: Literal["tsv", "npy", "qza"] = option(
         "tsv",
@@ -175,68 +172,14 @@ class EmbedConfig(ApplyConfig, MetadataFormat):
         "artifact (.qza).",
     )
     distances: tuple[Literal["unifrac", "weighted-normalized"], ...] = option(
-        (),
-        "Write these distances between samples too, from ASVs placed on the model's reference "
-        "tree.",
+        (), "UniFrac to write, from ASVs placed on the reference tree of 16s or 16s-v4."
     )
-    metadata: Path | None = option(None, "Sample metadata, for --color-by.", reads=True)
-    color_by: str | None = option(
+    rarefy_depth: int | None = option(
         None,
-        "Draw a PCoA of each of --distances in the colours of this metadata column (SVG, PNG).",
-        "COLUMN",
+        "Reads per sample; unset: the depth of the model.",
+        ge=1,
+        aliases=("--rarefaction-depth", "--sampling-depth"),
     )
-
-    def problems(self) -> list[str]:
-        """Return what a picture lacks."""
-        lacking = [f"--{name}" for name in ("distances", "metadata") if not getattr(self, name)]
-        return broken(
-            {f"--color-by: pass {shown(lacking)} too": self.color_by is not None and bool(lacking)}
-        )
-
-
-@dataclass(frozen=True)
-class NearestConfig(ApplyConfig):
-    """Write the samples of a collection that are nearest to each sample of a table, whatever region
-    of 16S each is.
-    """
-
-    model: tuple[Path, ...] = option(
-        (Path("16s"),),
-        "Model with a reference tree: a folder, or a name such as 16s.",
-        "PATH",
-        reads=True,
-        shipped=shipped_encoders,
-    )
-    table: Path | None = option(
-        None,
-        "Feature table whose samples are looked for.",
-        "TABLE",
-        required=True,
-        reads=True,
-        positional=True,
-    )
-    among: Path | None = option(
-        None,
-        "Feature table of the collection; where it is TABLE itself, a sample does not find itself.",
-        required=True,
-        reads=True,
-    )
-    distance: Literal["cosine", "unifrac", "weighted-normalized"] = option(
-        "cosine",
-        "Distance on the model's reference tree: of what samples have of its branches by all "
-        "their reads (any region), "
-        "or UniFrac, in which ASVs also have branches of their own and of their 8-mers (one "
-        "region).",
-    )
-    nearest: int = option(10, "Samples to write for each.", ge=1)
-    output: Path | None = option(
-        None,
-        "Table to write: sample-id, rank, neighbour, distance.",
-        required=True,
-        writes=True,
-        suffixes=PREDICTIONS,
-    )
-    runtime: RuntimeConfig = section(RuntimeConfig(), omitted=("output_dir",))
 
 
 @dataclass(frozen=True)

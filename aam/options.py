@@ -12,7 +12,7 @@ import math
 import sys
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -114,8 +114,8 @@ class About:
         Whether it names files that must exist, or a file that must not exist yet.
     suffixes : tuple of str
         How the name of its file may end; any way where empty.
-    shipped : callable or None
-        Returns names of encoders that come with the package, which stand for their folders.
+    named : callable or None
+        Explains why a name is no installed encoder, '' if it is one: its files may be named so.
     changes : {"results", "last bits", "nothing"}
         What another value changes in a run that is resumed.
     searched : bool
@@ -143,7 +143,7 @@ class About:
     reads: bool = False
     writes: bool = False
     suffixes: tuple[str, ...] = ()
-    shipped: Callable[[], Collection[str]] | None = None
+    named: Callable[[str], str] | None = None
     changes: typing.Literal["results", "last bits", "nothing"] = "results"
     searched: bool = True
     selects_samples: bool = False
@@ -564,11 +564,12 @@ def _value_problems(each: Option) -> Iterator[str]:
         value = shown(each.value, 20) if isinstance(each.value, tuple) else each.value
         yield f"{each.name} is {value}, expected {about.range}"
     if about.reads:
-        shipped = about.shipped() if about.shipped is not None else ()
         for path in each.values:
-            if not path.exists() and path != IN_MEMORY and str(path) not in shipped:
-                hint = f", and no encoder that comes with aam ({shown(shipped)})" if shipped else ""
-                yield f"{each.name}: {path}: no such file or folder{hint}"
+            if path.exists() or path == IN_MEMORY:
+                continue
+            why = "no such file or folder" if about.named is None else about.named(str(path))
+            if why:
+                yield f"{each.name}: {path}: {why}"
     for path in each.values if about.suffixes else ():
         if path.suffix not in about.suffixes:
             expected = " or ".join(about.suffixes)

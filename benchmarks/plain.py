@@ -23,7 +23,6 @@ def every_slot(batch: Batch) -> Batch:
         batch,
         tokens=batch.tokens[rows],
         key=None if batch.key is None else batch.key[rows],
-        features=None if batch.features is None else batch.features[rows],
         asv=asv,
         column=None,
         sizes=(slots,) * samples,

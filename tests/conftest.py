@@ -149,11 +149,11 @@ def model_of() -> Callable[..., Any]:
     from aam.model.aam import Aam
     from aam.model.heads import HeadConfig
 
-    def make(heads=None, *, depth=40, seed=0, noise=0.2, reference=None, **sizes) -> Aam:
+    def make(heads=None, *, depth=40, seed=0, noise=0.2, reference_width=0, **sizes) -> Aam:
         sizes = {"embedding_dim": 16, "attention_heads": 2, "max_bp": 30, **sizes}
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            network = Aam(ModelConfig(**sizes), depth, heads or HeadConfig(), reference)
+            network = Aam(ModelConfig(**sizes), depth, heads or HeadConfig(), reference_width)
             with torch.no_grad():
                 for parameter in network.parameters():
                     parameter += noise * torch.randn_like(parameter)

@@ -107,7 +107,6 @@ PRETRAIN_ONLY = [
     "--hold-out-study",
     "--nuc-mask-asvs",
     "--patch-size",
-    "--reference-tree",
     "--root-length",
     "--shallow-draws",
     "--study-names",

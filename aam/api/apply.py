@@ -82,7 +82,7 @@ def load_table(
         trim=config.trim,
         decimal=getattr(config, "decimal", "."),
         missing_values=getattr(config, "missing_values", ()),
-        rarefy_depth=saved.depth,
+        rarefy_depth=getattr(config, "rarefy_depth", None) or saved.depth,
         token_limit=saved.data.token_limit,
         metadata=metadata if required or optional else None,
         missing=config.missing if isinstance(config, PredictConfig) else "drop",

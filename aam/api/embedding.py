@@ -1,93 +1,41 @@
-"""Vectors of samples and ASVs, and distances between samples, of a model and a table."""
+"""`aam embed`: vectors of samples and ASVs, and distances between samples."""
 
 from __future__ import annotations
 
-import itertools
+import csv
 import logging
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
 from aam.api.apply import load_table, prepare_models
-from aam.config_commands import EmbedConfig, NearestConfig
-from aam.data.placement import ReferenceTree, SoftPlacement
+from aam.config_commands import EmbedConfig
 from aam.data.rarefaction import rarefied_table
+from aam.data.reference import PlacedSamples, Reference
 from aam.data.study import Inputs, Study
-from aam.data.tokens import Tokens
 from aam.device.options import RuntimeConfig
-from aam.diversity.placed import (
-    PlacedDistance,
-    PlacedMetric,
-    placed_between,
-    placed_tiles,
-    sample_branches,
-    sample_vectors,
-)
-from aam.encoders import shipped_encoders
+from aam.encoders import INSTALL
+from aam.engine.run import describe
 from aam.errors import InputError, shown
 from aam.files.atomic import atomic_file
-from aam.io.matrices import Tile
-from aam.options import given
+from aam.files.output_folder import MEMORY, RUN, OutputFolder
+from aam.io.matrices import write_distances, write_lines
+from aam.options import files_read, given, to_dict
 from aam.predict.network import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
 from aam.predict.saved_model import SavedModel
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 log = logging.getLogger("aam")
 
-# Of how many ASVs the region is looked up, and the share of them from which a region is named.
-ASVS_OF_REGIONS, LEAST_SHARE = 300, 0.05
-
-COMPLEMENT = str.maketrans("ACGT", "TGCA")
-
-
-@dataclass(frozen=True, eq=False)
-class PlacedSamples:
-    """All reads and rarefied ones, `counts`, of samples whose ASVs stand on a tree, `reference`:
-    CSR ``[N, F]``.
-    """
-
-    sample_ids: tuple[str, ...]
-    sequences: tuple[str, ...]
-    reads: sparse.csr_matrix
-    counts: sparse.csr_matrix
-    placement: SoftPlacement
-    reference: ReferenceTree
-
-    def distances(self, metric: PlacedMetric) -> Iterator[Tile]:
-        """Yield the distances between samples in tiles on and above the diagonal."""
-        return placed_tiles(
-            self.counts, *self.placement.with_words, self.placement.own_length, metric
-        )
-
-    def branches(self, metric: PlacedMetric) -> npt.NDArray[np.float32]:
-        """Return what samples have of each branch of the reference, float32 ``[N, E]``
-        (`sample_branches`).
-        """
-        return sample_branches(self.counts, self.placement.probability, metric)
-
-    def vectors(self) -> Iterator[npt.NDArray[np.float32]]:
-        """Yield the vectors of samples, some at a time (`sample_vectors`)."""
-        placement = self.placement
-        strands = zip(self.sequences, placement.turned.tolist(), strict=True)
-        read = [
-            sequence.translate(COMPLEMENT)[::-1] if turned else sequence
-            for sequence, turned in strands
-        ]
-        yield from sample_vectors(self.counts, *placement.with_words, placement.own_length, read)
+Parts = Iterable[npt.NDArray[np.float32]]
 
 
 @dataclass(frozen=True, eq=False)
 class Embedding:
-    """A model and a table whose samples are embedded part by part; the vectors of the ASVs ``[F,
-    D]`` are there.
-    """
+    """A network and a table: the vectors of its ASVs [F, D], and of its samples part by part."""
 
     saved: SavedModel
     study: Study
@@ -96,18 +44,16 @@ class Embedding:
 
     @property
     def width(self) -> int:
-        """Return the width of every vector."""
+        """Length of every vector."""
         return self.asvs.vectors.shape[1]
 
     def samples(self) -> Iterator[npt.NDArray[np.float32]]:
-        """Yield the vectors of all samples in the order of the table, those of some thousands at a
-        time.
-        """
+        """Vectors of all samples in the order of the table, some thousands at a time."""
         rows = np.arange(len(self.study.table.sample_ids))
         for start in range(0, len(rows), SAMPLES_OF_PART):
-            some, device = rows[start : start + SAMPLES_OF_PART], self.asvs.vectors.device
+            part, device = rows[start : start + SAMPLES_OF_PART], self.asvs.vectors.device
             predicted = run_model(
-                self.saved.required_network, self.study, some, device, self.runtime, asvs=self.asvs
+                self.saved.required_network, self.study, part, device, self.runtime, asvs=self.asvs
             )
             yield predicted.samples.astype(np.float32)
 
@@ -120,192 +66,148 @@ def open_embedding(
     Raises
     ------
     InputError
-        Several models, or a bad table.
+        Several models, a model without a network, or a bad table.
     """
-    if len(models) > 1:
-        raise InputError(
-            f"--model: {len(models)} models, each with vectors of its own; name one of them"
-        )
-    (saved,) = models
+    saved = _single(models)
     network = saved.required_network
-    study, _ = load_table(models, config, inputs)
+    if (config.rarefy_depth or 0) > saved.depth:
+        raise InputError(
+            f"--rarefy-depth is {config.rarefy_depth}, expected at most {saved.depth}: the network "
+            "has learned from samples of that many reads"
+        )
+    study = load_table(models, config, inputs)[0]
     asvs = encode_table(network, study, saved.device, config.runtime)
     study = study.with_covariates(saved.covariates, None).placed_on(saved.reference)
     return Embedding(saved, study, asvs, config.runtime)
 
 
-def placed_samples(
+def place_samples(
     models: Sequence[SavedModel], config: EmbedConfig, inputs: Inputs | None = None
-) -> PlacedSamples:
-    """Rarefy a table, of `inputs` or of `config`, and place its ASVs on the reference tree of a
-    model.
+) -> tuple[Study, PlacedSamples]:
+    """Rarefy a table, of `inputs` or of `config`, and place its samples on a model's reference.
 
     Raises
     ------
     InputError
-        Several models, one without a reference tree, a bad table, or one that holds no 16S.
+        Several models, a model without a reference, or a bad table.
     """
-    if len(models) > 1 or models[0].reference is None:
+    reference = _reference(_single(models))
+    study = load_table(models, config, inputs)[0]
+    return study, _on_reference(study, reference, str(config.table))
+
+
+def _single(models: Sequence[SavedModel]) -> SavedModel:
+    if len(models) > 1:
         raise InputError(
-            "--model: distances on a reference tree need one model, which has such a tree: "
-            f"{shown(shipped_encoders())}, or one pretrained with --reference-tree"
+            f"--model: {len(models)} models, each with its own vectors; name one of them"
         )
-    study, _ = load_table(models, config, inputs)
-    placement = models[0].reference.place_softly(study.tokens.numpy())
-    counts = rarefied_table(study)
-    strange, turned = ~placement.is_16s, placement.turned & placement.is_16s
-    if turned.any():
-        log.warning(
-            "%d of %d ASVs are reverse complements and were turned", turned.sum(), len(turned)
-        )
-    placement.check_16s(counts, str(config.table))
-    if strange.any():
-        log.warning(
-            "%d of %d ASVs are no 16S and are left out of distances", strange.sum(), len(strange)
-        )
-    _warn_of_regions(models[0].reference, study.tokens.numpy(), placement)
-    sequences, reads = tuple(study.table.sequences), sparse.csr_matrix(study.table.counts)
-    return PlacedSamples(
-        study.table.sample_ids, sequences, reads, counts, placement, models[0].reference
-    )
+    return models[0]
 
 
-def _warn_of_regions(reference: ReferenceTree, tokens: Tokens, placement: SoftPlacement) -> None:
-    """Say of which regions the ASVs of a table are, where they are of several."""
-    rows = np.flatnonzero(placement.is_16s)
-    rows = rows[:: max(len(rows) // ASVS_OF_REGIONS, 1)]
-    regions = Counter(reference.first_regions(tokens[rows], placement.at(rows)))
-    del regions[""]
-    shares = {name: number / regions.total() for name, number in regions.most_common()}
-    named = [
-        f"{share:.0%} begin before {name}" for name, share in shares.items() if share > LEAST_SHARE
-    ]
-    if len(named) > 1:
-        log.warning(
-            "warning: the ASVs are of several regions: %s; UniFrac between samples of different "
-            "regions is too long; "
-            "aam search compares them by what they share",
-            ", ".join(named),
-        )
-
-
-def distances_between(
-    samples: PlacedSamples, collection: PlacedSamples, distance: PlacedDistance
-) -> Iterator[Tile]:
-    """Yield the distances of samples to those of a collection in tiles, row after row of them
-    (`placed_between`).
-
-    The cosine is of all reads of a sample, so that it is as sure as they allow; UniFrac is of
-    rarefied ones.
-    """
-    column_of = {sequence: column for column, sequence in enumerate(samples.sequences)}
-    new = [at for at, sequence in enumerate(collection.sequences) if sequence not in column_of]
-    column_of |= {collection.sequences[at]: len(column_of) + place for place, at in enumerate(new)}
-    one, other = samples.placement, collection.placement
-    # An ASV of both tables has one branch of its own.
-    columns = np.array([column_of[sequence] for sequence in collection.sequences])
-    width = len(column_of)
-    left, right = (
-        each.reads if distance == "cosine" else each.counts for each in (samples, collection)
-    )
-    left, right = left.copy(), right.copy()
-    right.indices = columns[right.indices].astype(right.indices.dtype)
-    left.resize(len(samples.sample_ids), width)
-    right.resize(len(collection.sample_ids), width)
-    # 8-mers of two regions are others, so that they have no part where regions are compared.
-    both = [
-        (each.probability, each.length) if distance == "cosine" else each.with_words
-        for each in (one, other)
-    ]
-    probability = sparse.vstack([both[0][0], both[1][0][new]]).tocsr()
-    own_length = np.concatenate([one.own_length, other.own_length[new]])
-    return placed_between(left, right, probability, both[0][1], own_length, distance)
-
-
-def nearest_samples(
-    samples: PlacedSamples, among: PlacedSamples | None, distance: PlacedDistance, k: int
-) -> pd.DataFrame:
-    """Return the `k` samples of a collection that are nearest to each sample, found by comparing
-    with all of them.
-
-    Without a collection these are other samples of the same table. Columns are ``sample-id``,
-    ``rank`` from 1, ``neighbour`` and ``distance``; the nearest comes first, equal ones come in the
-    order of the collection.
-    """
-    # The import takes half a second, and other commands make no DataFrame.
-    import pandas as pd
-
-    collection = among or samples
-    if among is None and len(samples.sample_ids) < 2:
+def _reference(saved: SavedModel) -> Reference:
+    if saved.reference is None:
         raise InputError(
-            "--among: the table itself, which has one sample, and that does not find itself; "
-            "name another"
+            "--distances: the model has no reference tree; pass --model 16s or 16s-v4, which are "
+            f"part of aam-16s: {INSTALL}"
         )
-    k = min(k, len(collection.sample_ids) - (among is None))
-    tiles = distances_between(samples, collection, distance)
-    parts = [
-        _nearest(at, some, k, among is None)
-        for at, some in itertools.groupby(tiles, key=lambda tile: tile[0])
-    ]
-    rows, distances = (np.concatenate(each) for each in zip(*parts, strict=True))
-    return pd.DataFrame(
-        {
-            "sample-id": np.repeat(np.array(samples.sample_ids, object), k),
-            "rank": np.tile(np.arange(1, k + 1), len(rows)),
-            "neighbour": np.array(collection.sample_ids, object)[rows.ravel()],
-            "distance": [round(value, 6) for value in distances.ravel().tolist()],
-        }
-    )
+    return saved.reference
 
 
-def _nearest(
-    rows: slice, tiles: Iterable[Tile], k: int, itself: bool
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Return places in the collection and distances of the `k` nearest of some rows, from the tiles
-    of these.
-    """
-    places = np.zeros((rows.stop - rows.start, 0), np.int64)
-    distances = np.zeros(places.shape, np.float32)
-    for _, columns, tile in tiles:
-        of_tile = np.arange(columns.start, columns.stop)
-        if itself:
-            tile = np.where(
-                of_tile == np.arange(rows.start, rows.stop)[:, None], np.inf, tile
-            ).astype(np.float32)
-        places = np.concatenate([places, np.broadcast_to(of_tile, tile.shape)], axis=1)
-        distances = np.concatenate([distances, tile], axis=1)
-        order = np.argsort(distances, axis=1, kind="stable")[:, :k]
-        places, distances = (
-            np.take_along_axis(each, order, axis=1) for each in (places, distances)
-        )
-    return places, distances
+def _on_reference(study: Study, reference: Reference, source: str) -> PlacedSamples:
+    tokens, counts = study.tokens.numpy(), sparse.csr_matrix(rarefied_table(study))
+    return reference.place(study.table, tokens, counts, source)
 
 
-def search(config: NearestConfig) -> None:
-    """Write the nearest samples of a collection, a row for each, nearest first.
+def embed_table(config: EmbedConfig) -> None:
+    """Write vectors of samples and ASVs, and the distances that are asked for.
+
+    A model that is a reference alone has no vectors of ASVs, but taxa.
 
     Raises
     ------
     InputError
-        A model without a reference tree, bad tables, or an output that exists.
+        A model or table that cannot be read or embedded, or an output that exists.
     """
-    output, table, collection = given(config.output), given(config.table), given(config.among)
-    shared = {
-        name: getattr(config, name)
-        for name in ("model", "sequences", "trim", "trim_primers", "runtime")
-    }
+    output = _output(config)
+    output.check()
     models = prepare_models(config.model, config.runtime)
-    samples = placed_samples(models, EmbedConfig(table=table, **shared))
-    itself = table.samefile(collection)
-    others = None if itself else placed_samples(models, EmbedConfig(table=collection, **shared))
-    found = nearest_samples(samples, others, config.distance, config.nearest)
-    with atomic_file(output) as temporary:
-        found.to_csv(temporary, sep="\t", index=False, lineterminator="\n")
-    number, of_all = len(samples.sample_ids), len((others or samples).sample_ids)
+    saved = _single(models)
+    if saved.only_places:
+        study, placed = place_samples(models, config)
+        embedding = None
+    else:
+        embedding = open_embedding(models, config)
+        study = embedding.study
+        if config.distances:
+            placed = _on_reference(study, _reference(saved), str(config.table))
+    sample_ids, form = study.table.sample_ids, config.format
+    with output.replaced(describe("embed", to_dict(config), files_read(config), {})) as new:
+        for metric in config.distances:
+            write_distances(new / f"{metric}.{form}", sample_ids, placed.distances(metric))
+        if embedding is None:
+            width = _reference(saved).vector_width
+            _write_vectors(new, "samples", sample_ids, placed.vectors(), width, form)
+            _write_taxa(new, placed.taxa())
+        else:
+            _write_network_vectors(new, embedding, form)
+    written = ["samples", *(["taxa"] if embedding is None else ["asvs"]), *config.distances]
     log.info(
-        "%s: the nearest %d of %d samples for each of %d",
-        output,
-        found["rank"].max(),
-        of_all,
-        number,
+        "%s: %s of %s samples, each rarefied to %s reads%s",
+        output.folder,
+        shown(written),
+        f"{len(sample_ids):,}",
+        f"{study.depth:,}",
+        "" if config.rarefy_depth else ", the depth of the model (--rarefy-depth changes it)",
     )
+
+
+def _output(config: EmbedConfig) -> OutputFolder:
+    suffixes = (".npy", ".ids.txt") if config.format == "npy" else (".tsv",)
+    names = [RUN, "taxa.tsv", *MEMORY]
+    names += [f"{name}{suffix}" for name in ("samples", "asvs") for suffix in suffixes]
+    for metric in config.distances:
+        names += [f"{metric}.{config.format}", f"{metric}.ids.txt"]
+    inputs = [*files_read(config).values()]
+    folder = given(config.runtime.output_dir)
+    return OutputFolder(folder, "embed", names, inputs, config.runtime.overwrite)
+
+
+def _write_network_vectors(folder: Path, embedding: Embedding, form: str) -> None:
+    table, width = embedding.study.table, embedding.width
+    _write_vectors(folder, "samples", table.sample_ids, embedding.samples(), width, form)
+    parts = (part.cpu().numpy() for part in embedding.asvs.vectors.split(SAMPLES_OF_PART))
+    _write_vectors(folder, "asvs", table.sequences, parts, width, form)
+
+
+def _write_vectors(
+    folder: Path, name: str, ids: Sequence[str], parts: Parts, width: int, form: str
+) -> None:
+    """Write vectors as they come, in parts, in the order of `ids`."""
+    if form == "npy":
+        _write_npy(folder, name, ids, parts, width)
+        return
+    rows = (row for vectors in parts for row in vectors)
+    header = ["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(width))]
+    with (
+        atomic_file(folder / f"{name}.tsv") as temporary,
+        temporary.open("w", encoding="utf-8", newline="") as file,
+    ):
+        write_lines(file, header, ids, rows, ".6g")
+
+
+def _write_npy(folder: Path, name: str, ids: Sequence[str], parts: Parts, width: int) -> None:
+    about = {"descr": "<f4", "fortran_order": False, "shape": (len(ids), width)}
+    with atomic_file(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, about)
+        for vectors in parts:
+            file.write(np.ascontiguousarray(vectors, "<f4").data)
+    with (
+        atomic_file(folder / f"{name}.ids.txt") as temporary,
+        temporary.open("w", encoding="utf-8") as texts,
+    ):
+        texts.writelines(f"{identifier}\n" for identifier in ids)
+
+
+def _write_taxa(folder: Path, rows: Iterable[list[str]]) -> None:
+    with (folder / "taxa.tsv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, dialect="excel-tab", lineterminator="\n").writerows(rows)

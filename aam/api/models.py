@@ -12,18 +12,12 @@ import numpy as np
 import pandas as pd
 
 from aam.api.apply import load_table, prepare_models
-from aam.api.embedding import (
-    PlacedSamples,
-    distances_between,
-    nearest_samples,
-    open_embedding,
-    placed_samples,
-)
+from aam.api.embedding import open_embedding, place_samples
 from aam.api.explanation import explained, explanation_folder, write_explained
 from aam.api.memory import metadata_from, option_of, phylogeny, sample_table
 from aam.config_commands import ApplyConfig, EmbedConfig, ExplainConfig, PredictConfig
+from aam.data.reference import PlacedMetric, PlacedSamples
 from aam.data.study import Inputs
-from aam.diversity.placed import PlacedDistance, PlacedMetric
 from aam.errors import InputError, import_extra, shown
 from aam.evaluate.predictions import PredictionTable, prediction_columns
 from aam.io.matrices import fill_tiles
@@ -102,42 +96,51 @@ class Model:
         return predict_samples(self.models, study, passes, runtime, config.new_study)
 
     def embed(self, table: Any, *, asvs: bool = False, **options: Any) -> pd.DataFrame:
-        """Return the vectors of the samples that reach the depth, by sample id, or those of all
-        ASVs by sequence.
+        """Vectors of the samples that reach the depth, by sample id, or of all ASVs by sequence.
 
-        Parameters are those of `predict`; with `asvs` the rows are ASVs. A reference tree such as
-        `16s` has 1,024 numbers for each sample, whose Euclidean distances are close to unweighted
-        UniFrac in their order, and none of ASVs (`InputError`).
+        Parameters
+        ----------
+        table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+        asvs : bool
+            Whether the rows are ASVs. A reference tree such as ``16s`` has vectors of samples only.
+        **options
+            Of `aam embed`, such as ``rarefy_depth`` or ``sequences``.
+
+        Raises
+        ------
+        InputError
+            Bad options, a bad table, or vectors of ASVs asked of a reference tree.
         """
         config = self._config(EmbedConfig(), table, options)
         inputs, name = inputs_of_model(config, table), "asv" if asvs else "sample-id"
         if len(self.models) == 1 and self.models[0].only_places and not asvs:
-            placed = placed_samples(self.models, config, inputs)
-            ids, values = list(placed.sample_ids), np.concatenate(list(placed.vectors()))
+            study, placed = place_samples(self.models, config, inputs)
+            values = np.concatenate(list(placed.vectors()))
         else:
             embedding = open_embedding(self.models, config, inputs)
+            study = embedding.study
             values = (
                 embedding.asvs.vectors.cpu().numpy()
                 if asvs
                 else np.concatenate(list(embedding.samples()))
             )
-            ids = list(
-                embedding.study.table.sequences if asvs else embedding.study.table.sample_ids
-            )
+        ids = list(study.table.sequences if asvs else study.table.sample_ids)
         return pd.DataFrame(
             values, pd.Index(ids, name=name), [f"d{number}" for number in range(values.shape[1])]
         )
 
     def distances(self, table: Any, metric: PlacedMetric = "unifrac", **options: Any) -> Any:
-        """Return UniFrac between the samples that reach the depth, predicted from ASVs placed on
-        the reference tree.
+        """UniFrac between the samples that reach the depth, without a tree of their ASVs.
 
-        It is what ``aam embed --distances`` writes. Parameters are those of `predict`.
+        It is what ``aam embed --distances`` writes, for a model with a reference tree.
 
         Parameters
         ----------
+        table : biom.Table, DataFrame, AnnData, AmpliconTable or path
         metric : str
             ``unifrac`` (unweighted) or ``weighted-normalized``.
+        **options
+            Of `aam embed`.
 
         Returns
         -------
@@ -146,90 +149,31 @@ class Model:
         Raises
         ------
         InputError
-            Another metric, a model without a reference tree, a table that holds no 16S, or
+            Another metric, a model without a reference tree, a table that is not 16S, or
             scikit-bio is not installed.
         """
         skbio = import_extra("skbio", "skbio", "Model.distances")
-        samples = self._on_reference(table, metric, options)
-        values = np.zeros((len(samples.sample_ids),) * 2)
-        fill_tiles(values, samples.distances(metric))
-        return skbio.DistanceMatrix(values, samples.sample_ids)
-
-    def branches(
-        self, table: Any, metric: PlacedMetric = "unifrac", **options: Any
-    ) -> pd.DataFrame:
-        """Return what each sample that reaches the depth has of each branch of the reference tree,
-        by sample id.
-
-        For ``unifrac`` the probability that one of its ASVs stands below the branch, for
-        ``weighted-normalized`` the expected share of its reads. The columns are the same for every
-        table and region. Parameters are those of `predict`.
-        """
-        samples = self._on_reference(table, metric, options)
-        return pd.DataFrame(
-            samples.branches(metric), pd.Index(samples.sample_ids, name="sample-id")
-        )
-
-    def similarity(self, table: Any, other: Any, **options: Any) -> pd.DataFrame:
-        """Return how alike the samples of two tables are, between 0 and 1, whatever region of 16S
-        each is of.
-
-        It is the cosine between the cube roots of the expected shares of reads below each branch of
-        the reference tree, times fourth roots of its length: nothing of one sample depends on the
-        others of its table. Parameters are those of `predict`; rows are the samples of `table`,
-        columns those of `other`.
-        """
-        first, second = (self._on_reference(one, "unifrac", options) for one in (table, other))
-        values = np.zeros((len(first.sample_ids), len(second.sample_ids)), np.float32)
-        for rows, columns, tile in distances_between(first, second, "cosine"):
-            values[rows, columns] = 1 - tile
-        index, columns = (pd.Index(each.sample_ids, name="sample-id") for each in (first, second))
-        return pd.DataFrame(values, index, columns)
-
-    def search(
-        self,
-        table: Any,
-        among: Any = None,
-        *,
-        distance: PlacedDistance = "cosine",
-        nearest: int = 10,
-        **options: Any,
-    ) -> pd.DataFrame:
-        """Return the samples of a collection that are nearest to each sample of a table, as `aam
-        search` writes them.
-
-        All are compared, so that none is missed. Parameters are those of `predict`.
-
-        Parameters
-        ----------
-        among : biom.Table, DataFrame, AnnData, AmpliconTable or path, optional
-            The collection, of whatever region of 16S; unset: the other samples of the table.
-        distance : str
-            ``cosine`` (one minus `similarity`), or ``unifrac`` or ``weighted-normalized``
-            (`distances`; one region).
-        nearest : int
-            How many samples to name for each.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Columns ``sample-id``, ``rank``, ``neighbour`` and ``distance``, nearest first.
-        """
-        if nearest < 1:
-            raise InputError(f"nearest is {nearest}, expected 1 or more")
-        samples = self._on_reference(table, distance, options, PlacedDistance)
-        others = (
-            None if among is None else self._on_reference(among, distance, options, PlacedDistance)
-        )
-        return nearest_samples(samples, others, distance, nearest)
-
-    def _on_reference(
-        self, table: Any, metric: str, options: dict[str, Any], metrics: Any = PlacedMetric
-    ) -> PlacedSamples:
-        if metric not in get_args(metrics):
-            raise InputError(f"metric is {metric!r}, expected {' or '.join(get_args(metrics))}")
+        if metric not in get_args(PlacedMetric):
+            expected = " or ".join(get_args(PlacedMetric))
+            raise InputError(f"metric is {metric!r}, expected {expected}")
         config = self._config(EmbedConfig(), table, options)
-        return placed_samples(self.models, config, inputs_of_model(config, table))
+        study, placed = place_samples(self.models, config, inputs_of_model(config, table))
+        values = np.zeros((len(study.table.sample_ids),) * 2)
+        fill_tiles(values, placed.distances(metric))
+        return skbio.DistanceMatrix(values, study.table.sample_ids)
+
+    def place(self, table: Any, **options: Any) -> PlacedSamples:
+        """Place the samples that reach the depth on the reference of a plugin, such as aam-16s.
+
+        Parameters are those of `embed`.
+
+        Raises
+        ------
+        InputError
+            Bad options, a bad table, or a model without a reference.
+        """
+        config = self._config(EmbedConfig(), table, options)
+        return place_samples(self.models, config, inputs_of_model(config, table))[1]
 
     def explain(
         self,

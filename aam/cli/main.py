@@ -87,10 +87,7 @@ COMMANDS = {
         "learn to predict metadata columns, and report how well",
     ),
     "predict": Command("PredictConfig", "api.apply:predict_table", "predict new samples"),
-    "embed": Command("EmbedConfig", "commands.embed:embed_table", "vectors of samples and ASVs"),
-    "search": Command(
-        "NearestConfig", "api.embedding:search", "the nearest samples of a collection"
-    ),
+    "embed": Command("EmbedConfig", "api.embedding:embed_table", "vectors of samples and ASVs"),
     "explain": Command(
         "ExplainConfig",
         "api.explanation:explain_model",

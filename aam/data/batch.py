@@ -77,9 +77,8 @@ class Batch:
     column, key : int64 [all_U], optional
         Column of each distinct ASV in the table, for vectors that were computed beforehand, and its
         `asv_keys`.
-    features : int64 [all_U, P], optional
-        Branches and words of each distinct ASV (`ReferenceTree.place`), where the ASVs are placed
-        on a tree.
+    reference : float32 [B, E], optional
+        Numbers of each sample on the reference of a plugin (`aam.data.reference`).
     sizes : tuple of int
         ASVs of each sample, on the host; samples stand in descending order of it.
     padded : bool
@@ -100,7 +99,7 @@ class Batch:
     weight: Float[Tensor, " B"] | None = None
     column: Int64[Tensor, " all_U"] | None = None
     key: Int64[Tensor, " all_U"] | None = None
-    features: Int64[Tensor, "all_U P"] | None = None
+    reference: Float[Tensor, "B E"] | None = None
     sizes: tuple[int, ...] = ()
     padded: bool = False
     sample_ids: tuple[str, ...] = ()

@@ -288,23 +288,6 @@ SEQUENCES_AT_ONCE = 65_536
 # Share of the reads that hold a primer above which this is said.
 MOST_WITH_PRIMER = 0.05
 
-# Where sites begin on the gene of Escherichia coli: those of primers, and in their complement of
-# reverse ones.
-SITES = {"341F": 341, "515F": 515, "806R": 787, "926R": 907}
-
-# Where the middles of the variable regions lie there (Chakravorty et al. 2007).
-VARIABLE = {
-    "V1": 84,
-    "V2": 190,
-    "V3": 465,
-    "V4": 629,
-    "V5": 850,
-    "V6": 1015,
-    "V7": 1145,
-    "V8": 1269,
-    "V9": 1450,
-}
-
 LETTERS = {
     "A": 1,
     "C": 2,
@@ -346,7 +329,7 @@ class FoundPrimers:
         return (self.first >= 0) | (self.last >= 0)
 
 
-def _misses(bits: Tokens, primer: str) -> Ints:
+def mismatches(bits: Tokens, primer: str) -> Ints:
     """Return how many letters of a primer differ at each place that it fits into, [F, L - length +
     1].
     """
@@ -362,7 +345,7 @@ def _at_start(tokens: Tokens) -> tuple[Ints, Ints]:
     """Return the primer near the start of each sequence [F, L], and the bases up to its end."""
     found, cut = np.full(len(tokens), -1), np.zeros(len(tokens), np.int64)
     for number, primer in enumerate(PRIMERS.values()):
-        misses = _misses(BITS[tokens[:, : SPACER + len(primer)]], primer)
+        misses = mismatches(BITS[tokens[:, : SPACER + len(primer)]], primer)
         if not misses.shape[1]:
             continue
         fits = (misses.min(axis=1) <= MISMATCHES) & (found < 0)
@@ -418,38 +401,3 @@ def warn_of_primers(table: SampleTable, of_model: bool) -> None:
         listed,
         remedy,
     )
-
-
-def first_regions(references: Tokens, shift: Ints) -> list[str]:
-    """Return the variable region before which each of some sequences begins, '' where that is not
-    known.
-
-    Parameters
-    ----------
-    references : uint8 [F, M]
-        One sequence like each of them that is nearly the whole gene.
-    shift : int64 [F]
-        Where on its reference each of them begins.
-    """
-    sites = []
-    for name, place in SITES.items():
-        primer = PRIMERS[name]
-        if name.endswith("R"):
-            primer = primer[::-1].translate(OTHER_STRAND)
-        misses = _misses(BITS[references], primer)
-        at = misses.argmin(axis=1)
-        known = misses[np.arange(len(at)), at] <= 2 * MISMATCHES
-        sites.append(np.where(known, shift - at + place, np.iinfo(np.int64).min))
-    # The nearest site says most of where a sequence begins.
-    starts = np.stack(sites, axis=1)
-    distance = np.where(
-        starts >= -1000, np.abs(starts - np.array([*SITES.values()])), np.iinfo(np.int64).max
-    )
-    nearest = distance.argmin(axis=1)
-    chosen = starts[np.arange(len(starts)), nearest]
-    names, middles = list(VARIABLE), np.array([*VARIABLE.values()])
-    after = np.minimum(np.searchsorted(middles, chosen), len(names) - 1)
-    return [
-        names[at] if start >= -1000 else ""
-        for at, start in zip(after.tolist(), chosen.tolist(), strict=True)
-    ]

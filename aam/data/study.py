@@ -21,9 +21,9 @@ import torch
 from scipy import sparse
 
 from aam.config import NO_TREE, DataConfig, Missing
-from aam.data.placement import Placement, ReferenceTree
 from aam.data.rarefaction import Labels as ClassLabels
 from aam.data.rarefaction import choose_depth
+from aam.data.reference import Reference, SampleInput
 from aam.data.region import MOST_ELSEWHERE, MOST_REVERSED, RegionProfile, warn_of_primers
 from aam.data.splits import fold_column, split_samples
 from aam.data.table import (
@@ -206,8 +206,10 @@ class Study:
         Which of `parts` each sample is of.
     matrix : DistanceMatrix, optional
         Precomputed distances, in the order of the table.
-    placement : Placement, optional
-        Where the ASVs stand on a reference tree.
+    reference : Reference, optional
+        The reference of a plugin on which the ASVs are placed, and what it gives of samples.
+    sample_input : SampleInput, optional
+        What a network reads of samples on it.
     metadata : Metadata, optional
     selection : Selection
         How its samples were selected.
@@ -221,7 +223,8 @@ class Study:
     parts: tuple[StudyPart, ...]
     origin: Rows
     matrix: DistanceMatrix | None = None
-    placement: Placement | None = None
+    reference: Reference | None = None
+    sample_input: SampleInput | None = None
     metadata: Metadata | None = None
     selection: Selection = field(default_factory=Selection)
 
@@ -248,23 +251,23 @@ class Study:
         """The distance that batches carry, if any."""
         return self.config.unifrac_metric if self.has_tree or self.matrix is not None else None
 
-    @property
-    def reference(self) -> ReferenceTree | None:
-        """The tree on which its ASVs are placed, if any."""
-        return None if self.placement is None else self.placement.reference
-
-    def placed_on(self, reference: ReferenceTree | None) -> Study:
-        """Return the study with its ASVs placed on a tree; as it is where they stand there, or
-        there is none.
-        """
+    def placed_on(self, reference: Reference | None) -> Study:
+        """Place the ASVs on the reference of a plugin, for a network that reads it."""
         if reference is None or reference is self.reference:
             return self
-        features = torch.from_numpy(reference.place(self.tokens.numpy()))
-        return replace(self, placement=Placement(reference, features))
+        sample_input = reference.sample_input(self.tokens.numpy())
+        return replace(self, reference=reference, sample_input=sample_input)
 
-    def features(self, columns: torch.Tensor) -> torch.Tensor | None:
-        """Return branches and words of some ASVs, int64 [U, P], where they are placed on a tree."""
-        return None if self.placement is None else self.placement.features[columns].long()
+    @property
+    def reference_width(self) -> int:
+        """Numbers of each sample on the reference; 0 without one."""
+        return 0 if self.reference is None else self.reference.width
+
+    def reference_numbers(
+        self, asvs: Sequence[npt.NDArray[np.integer[Any]]]
+    ) -> torch.Tensor | None:
+        """Numbers [B, E] of samples on the reference, from their ASVs; None without a reference."""
+        return None if self.sample_input is None else self.sample_input(asvs)
 
     def column(self, name: str | None, ids: Sequence[str]) -> list[str] | None:
         """Return a metadata column of some samples as text, empty where missing; none without a

@@ -111,14 +111,3 @@ def kmer_counts(tokens: Tokens) -> sparse.csr_matrix:
     row, place = np.nonzero(words < 4**K)
     shape = (len(tokens), 4**K)
     return sparse.csr_matrix((np.ones(len(row), np.float32), (row, words[row, place])), shape)
-
-
-def count_sketch(number: int, size: int) -> tuple[Tensor, Tensor]:
-    """Return the place below `size` and the sign of each of some features, int64 and float32
-    [number].
-
-    Sums of signed features by place keep scalar products, to within noise (count sketch, Charikar
-    et al. 2002).
-    """
-    hashed = splitmix64(torch.arange(1, number + 1) * GOLDEN)
-    return (hashed & (2**62 - 1)) % size, 1.0 - 2.0 * (hashed < 0)

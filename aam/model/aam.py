@@ -14,10 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from aam.config import ModelConfig
 from aam.data.batch import Batch
-from aam.data.placement import ReferenceTree
 from aam.device.shapes import Bool, Float, Int64, UInt8
 from aam.model.asv import AsvEncoder
-from aam.model.branches import BranchDistanceHead, BranchPresence
 from aam.model.heads import CovariateFusion, DistanceHead, Gather, HeadConfig, Readout
 from aam.model.sample import SampleEncoder
 
@@ -108,28 +106,23 @@ class Aam(nn.Module):
     depth : int
         Rarefaction depth in reads; relative abundance divides by it.
     heads : HeadConfig
-    reference : ReferenceTree, optional
-        Samples are read by their presence on it too.
+    reference_width : int
+        Numbers of each sample on the reference of a plugin (`Batch.reference`) that are read too.
     """
 
     def __init__(
-        self,
-        config: ModelConfig,
-        depth: int,
-        heads: HeadConfig,
-        reference: ReferenceTree | None = None,
+        self, config: ModelConfig, depth: int, heads: HeadConfig, reference_width: int = 0
     ) -> None:
         super().__init__()
         width = config.embedding_dim
         self.asv = AsvEncoder(config)
         self.sample = SampleEncoder(config, depth)
-        self.reference = reference
-        self.branches = None if reference is None else BranchPresence(width, reference)
+        self.reference = nn.Linear(reference_width, width) if reference_width else None
+        if self.reference is not None:
+            # It centres the sample vectors and is not learned, as in the sample encoder.
+            self.reference.bias.requires_grad_(False)
         metric = heads.metric
-        head: type[DistanceHead | BranchDistanceHead] = (
-            DistanceHead if reference is None else BranchDistanceHead
-        )
-        self.distance = None if metric is None else head(width, metric != "weighted")
+        self.distance = None if metric is None else DistanceHead(width, metric != "weighted")
         self.scale = heads.scale
         self.count = Readout(width, 1, start=TYPICAL_LOG_SHARE) if heads.counts else None
         self.covariates = CovariateFusion(width, heads) if heads.levels or heads.numbers else None
@@ -183,9 +176,8 @@ class Aam(nn.Module):
 
     def encode_samples(
         self, asvs: Float[Tensor, "U D"], batch: Batch, hidden: Bool[Tensor, "B S"] | None = None
-    ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"], Float[Tensor, "B W"] | None]:
-        """Return ASVs in context ``[B, S, D]``, sample vectors ``[B, D]`` and the presence that
-        they hold, if any.
+    ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
+        """Return ASVs in context ``[B, S, D]`` and sample vectors ``[B, D]``.
 
         Samples come sorted by size, so a group of neighbours is cut to its own longest sample.
         """
@@ -200,10 +192,9 @@ class Aam(nn.Module):
             contexts.append(pad(context, (0, 0, 0, slots - longest)))
             attended.append(pooled)
         samples = torch.cat(attended) + self.sample.contents(asvs, batch.asv, batch.counts)
-        present = self._presence(batch)
-        if self.branches is not None and present is not None:
-            samples = samples + self.branches.read(present)
-        return torch.cat(contexts), samples, present
+        if self.reference is not None:
+            samples = samples + self.reference(_on_reference(batch))
+        return torch.cat(contexts), samples
 
     @torch.no_grad()
     def standardize(self, batch: Batch) -> None:
@@ -215,19 +206,34 @@ class Aam(nn.Module):
         self.asv.standardize(batch.tokens.split(self._asvs_at_once(batch.tokens)), batch.padded)
         asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
         self.sample.standardize(asvs, batch.asv, batch.counts)
-        self.read_presence_anew(batch)
+        self.standardize_reference(batch)
         if self.distance is not None:
-            _, samples, present = self.encode_samples(asvs, batch)
-            self.distance.standardize(self.distance.vectors(samples, present), self.scale[0])
+            _, samples = self.encode_samples(asvs, batch)
+            self.distance.standardize(self.distance.vectors(samples), self.scale[0])
 
     @torch.no_grad()
-    def read_presence_anew(self, batch: Batch) -> None:
-        """Read presence on the reference tree, where there is one, by the principal components of
-        these samples.
+    def standardize_distance(self, batch: Batch) -> None:
+        """Centre and scale a distance head that is new, on a first batch."""
+        if self.distance is not None:
+            asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
+            _, samples = self.encode_samples(asvs, batch)
+            self.distance.standardize(self.distance.vectors(samples), self.scale[0])
+
+    @torch.no_grad()
+    def standardize_reference(self, batch: Batch) -> None:
+        """Read the numbers on the reference, if any, by the principal components of a batch.
+
+        What they add to the sample vectors has the standard deviation 1, as the composition has.
         """
-        present = self._presence(batch)
-        if self.branches is not None and present is not None:
-            self.branches.standardize(present)
+        if self.reference is None:
+            return
+        numbers, width = _on_reference(batch).double(), len(self.reference.bias)
+        mean = numbers.mean(dim=0)
+        axes = torch.linalg.svd(numbers - mean, full_matrices=False)[2][:width]
+        spread = ((numbers - mean) @ axes.T).var(dim=0).sum().div(width).sqrt().clamp_min(1e-6)
+        self.reference.weight.zero_()
+        self.reference.weight[: len(axes)] = (axes / spread).to(self.reference.weight)
+        self.reference.bias.copy_(-(self.reference.weight @ mean.to(self.reference.weight)))
 
     def forward(
         self, batch: Batch, masks: Masks | None = None, asvs: Float[Tensor, "U D"] | None = None
@@ -249,10 +255,10 @@ class Aam(nn.Module):
                 nucleotides = self._masked_bases(batch, masks)
             asvs = arriving()
         hidden = None if masks is None else masks.counts
-        context, samples, present = self.encode_samples(asvs, batch, hidden)
+        context, samples = self.encode_samples(asvs, batch, hidden)
         compared = distance = None
         if self.distance is not None:
-            compared = self.distance.vectors(samples, present)
+            compared = self.distance.vectors(samples)
             distance = self.distance(compared, self.gather(compared, batch.ranks.samples)())
         read = samples if self.covariates is None else self.covariates(samples, batch)
         return Outputs(
@@ -280,12 +286,8 @@ class Aam(nn.Module):
         patches, _ = self.encode_asvs(masks.tokens, batch.padded)
         return self.asv.nucleotide_logits(patches, batch.tokens.shape[1])[masks.where]
 
-    def _presence(self, batch: Batch) -> Float[Tensor, "B W"] | None:
-        """Return the weighted presence on the reference tree, where there is one."""
-        if self.branches is None:
-            return None
-        if batch.features is None:
-            raise ValueError(
-                "the ASVs of the batch are not placed on the reference tree of the model"
-            )
-        return self.branches(batch.features, batch.asv, batch.sizes)  # type: ignore[no-any-return]
+
+def _on_reference(batch: Batch) -> Float[Tensor, "B E"]:
+    if batch.reference is None:
+        raise ValueError("the samples of the batch are not placed on the reference of the model")
+    return batch.reference

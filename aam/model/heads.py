@@ -53,9 +53,7 @@ class DistanceHead(nn.Module):
         self.log_scale = nn.Parameter(torch.tensor([float(2 * width)]).log() / 2)
         self.log_power = nn.Parameter(torch.zeros(1))
 
-    def vectors(
-        self, samples: Float[Tensor, "B D"], present: Tensor | None = None
-    ) -> Float[Tensor, "B D"]:
+    def vectors(self, samples: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
         """Return the vectors ``[B, D]`` whose distances are predicted."""
         return self.project(samples)  # type: ignore[no-any-return]
 

@@ -200,11 +200,10 @@ def run_model(
         Vectors of all ASVs of the table; unless given, those of these samples' ASVs are computed
         here.
     compared : bool
-        Keep the vectors whose distances are predicted too; on a reference tree they are wide.
+        Keep the vectors whose distances are predicted too.
     """
     asvs = encode_table(model, study, device, config, rows) if asvs is None else asvs
-    placed = study.placed_on(model.reference)
-    loader = Loader(placed, rows, SAMPLES_AT_ONCE, workers=config.num_workers, how=WITHOUT_TOKENS)
+    loader = Loader(study, rows, SAMPLES_AT_ONCE, workers=config.num_workers, how=WITHOUT_TOKENS)
     model.eval()
     parts = []
     with torch.inference_mode(), autocast(config, device, in_bf16=False):

@@ -16,11 +16,11 @@ import torch
 
 import aam
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, without_removed
-from aam.data.placement import ReferenceTree
+from aam.data.reference import Reference, read_reference
 from aam.data.region import RegionProfile
 from aam.data.targets import Covariates, Targets
 from aam.device.timing import stage
-from aam.encoders import CARD, REFERENCE, TAXONOMY, model_folder
+from aam.encoders import model_folder
 from aam.errors import InputError, shown
 from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest, write_manifest
 from aam.files.tensors import (
@@ -28,7 +28,6 @@ from aam.files.tensors import (
     count_numbers,
     read_arrays,
     read_tensors,
-    write_shards,
     write_tensors,
 )
 from aam.model.aam import Aam
@@ -41,11 +40,9 @@ from aam.predict.blend import Blend, blend_from_arrays, blend_to_arrays, network
 FORMAT, LEARNERS_1 = 2, "members.json"
 
 DESCRIPTION, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
+REFERENCE = "reference.safetensors"
 
 LEARNERS = "learners.safetensors"
-
-# Bytes of a file of weights that comes with the package.
-SHARD_LIMIT = 900_000
 
 # Numbers that a network may hold whatever its weights are: 4 MB.
 SMALL_NETWORK = 1_000_000
@@ -73,7 +70,7 @@ class SavedModel:
     """An ensemble of learners for each target, with what `aam predict` needs: options of its input,
     and its ASVs.
 
-    ASVs are placed on the tree `reference`, where there is one; a network reads them there too.
+    ASVs are placed on the `reference` of a plugin, if any; a network reads them there too.
     The network is one of the learners, and there in a model without targets, an encoder; `model`
     and `heads` are its sizes, and `model` holds the longest sequence for all.
     """
@@ -89,14 +86,10 @@ class SavedModel:
     notes: dict[str, Any]
     covariates: Covariates = field(default_factory=Covariates)
     blend: Blend = field(default_factory=Blend)
-    reference: ReferenceTree | None = None
+    reference: Reference | None = None
 
     def __post_init__(self) -> None:
-        """Let the network predict every target alone where no blend is fitted, and place ASVs as it
-        does.
-        """
-        if self.network is not None:
-            object.__setattr__(self, "reference", self.network.reference)
+        """Let the network predict every target alone where no blend is fitted."""
         if not self.blend.fitted:
             object.__setattr__(self, "blend", network_alone(self.targets))
 
@@ -105,8 +98,8 @@ class SavedModel:
         """The network; `InputError` where the model has none."""
         if self.only_places:
             raise InputError(
-                "--model: it places ASVs on a tree and has no network; name 16s-v4, or use aam "
-                "embed or aam search"
+                "--model: it places ASVs on a reference and has no network; use aam embed, or "
+                "name an encoder with a network, such as 16s-v4"
             )
         if self.network is None:
             names = shown(self.blend.learners)
@@ -119,7 +112,7 @@ class SavedModel:
 
     @property
     def only_places(self) -> bool:
-        """Whether it is a reference tree and nothing else, which has no vectors of ASVs."""
+        """Whether it is a reference and nothing else, which has no vectors of ASVs."""
         return self.network is None and not self.targets.specs
 
     @property
@@ -130,10 +123,8 @@ class SavedModel:
         )
 
 
-def save_model(path: Path, saved: SavedModel, card: str | None = None) -> None:
-    """Write `saved` to the folder `path`, all of it or nothing; with a `card` weights in half
-    precision, in shards.
-    """
+def save_model(path: Path, saved: SavedModel) -> None:
+    """Write `saved` to the folder `path`, all of it or nothing."""
     arrays, learners = blend_to_arrays(saved.blend)
     description = {
         "format": FORMAT,
@@ -147,50 +138,33 @@ def save_model(path: Path, saved: SavedModel, card: str | None = None) -> None:
         "targets": saved.targets.to_json(),
         "covariates": saved.covariates.to_json(),
         "notes": saved.notes,
+        "reference": None if saved.reference is None else saved.reference.encoder,
         "learners": learners,
     }
     with atomic_folder(path) as folder:
         (folder / DESCRIPTION).write_text(
             json.dumps(description, indent=1) + "\n", encoding="utf-8"
         )
-        weights = {} if saved.network is None else saved.network.state_dict()
-        if card is not None:
-            (folder / CARD).write_text(card, encoding="utf-8")
-            write_shards(
-                {name: tensor.half() for name, tensor in weights.items()},
-                folder / WEIGHTS,
-                SHARD_LIMIT,
-            )
-        elif weights:
-            write_tensors(weights, folder / WEIGHTS)
+        if saved.network is not None:
+            write_tensors(saved.network.state_dict(), folder / WEIGHTS)
         _write_arrays(saved.profile.to_arrays(), folder / PROFILE)
-        if saved.reference is not None and card is not None:
-            parts = saved.reference.to_arrays(parts=True)
-            write_shards(_tensors(parts), folder / REFERENCE, SHARD_LIMIT)
-        elif saved.reference is not None:
+        if saved.reference is not None:
             _write_arrays(saved.reference.to_arrays(), folder / REFERENCE)
-        if saved.reference is not None and (taxa := saved.reference.taxa_to_arrays()):
-            _write_arrays(taxa, folder / TAXONOMY)
         if arrays:
             _write_arrays(arrays, folder / LEARNERS)
         write_manifest(folder)
 
 
-def _tensors(arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(np.asarray(values)) for name, values in arrays.items()}
-
-
 def _write_arrays(arrays: Mapping[str, np.ndarray[Any, Any]], path: Path) -> None:
-    write_tensors(_tensors(arrays), path)
+    write_tensors({name: torch.from_numpy(np.asarray(arrays[name])) for name in arrays}, path)
 
 
 def _read_network(
-    path: Path, depth: int, model: ModelConfig, heads: HeadConfig, reference: ReferenceTree | None
+    path: Path, depth: int, model: ModelConfig, heads: HeadConfig, reference: Reference | None
 ) -> Aam:
-    # Beside its weights, a network holds numbers of the reference.
-    limit = 2 * count_numbers(path / WEIGHTS) + count_numbers(path / REFERENCE) + SMALL_NETWORK
+    limit = 2 * count_numbers(path / WEIGHTS) + SMALL_NETWORK
     with stage("model creation"), AllocationLimit(limit):
-        network = Aam(model, depth, heads, reference)
+        network = Aam(model, depth, heads, 0 if reference is None else reference.width)
     network.load_state_dict(read_tensors(path / WEIGHTS))
     return network.eval()
 
@@ -268,8 +242,9 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         targets = Targets.from_json(description["targets"])
         covariates = Covariates.from_json(description.get("covariates", {}))
         heads, network = HeadConfig(), None
-        arrays = {**read_arrays(path / REFERENCE), **read_arrays(path / TAXONOMY)}
-        reference = ReferenceTree.from_arrays(arrays) if arrays else None
+        reference = None
+        if description.get("reference") is not None:
+            reference = read_reference(description["reference"], read_arrays(path / REFERENCE))
         if description["heads"] is not None:
             heads = from_dict(HeadConfig(), without_removed(description["heads"])[0], str(path))
             network = _read_network(path, description["depth"], model, heads, reference).to(device)

@@ -135,7 +135,7 @@ def steps_of(
         n_targets=targets,
     )
     with stage("model creation"):
-        model = Aam(config.model, study.depth, heads, study.reference).to(device).train()
+        model = Aam(config.model, study.depth, heads, study.reference_width).to(device).train()
     model.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     rows = np.arange(len(study.table.sample_ids))
     size, shallow = config.train.batch_size, SHALLOW_DRAWS if study.has_tree else 0.0

@@ -78,7 +78,7 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
     heads = head_config(config, study, targets, covariates, train_ids)
     torch.manual_seed(config.runtime.seed)
     with stage("model creation"):
-        network = Aam(config.model, study.depth, heads, study.reference)
+        network = Aam(config.model, study.depth, heads, study.reference_width)
     rows = {"train": study.rows(train_ids), "validation": study.rows(validation_ids)}
     seen_samples = {*train_ids, *validation_ids}
     labelled_samples = set(seen_samples) if targets.specs else set()
@@ -96,7 +96,9 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
         elif state is None and _is_new_study(prepared, encoder, seen_samples):
             # What varies among the encoder's samples may vary little in this study
             # (docs/decisions.md).
-            network.read_presence_anew(_first_batch(study, train_ids))
+            network.standardize_reference(_first_batch(study, train_ids))
+        if state is None and pretrained.reads_samples and pretrained.distance is None:
+            network.standardize_distance(_first_batch(study, train_ids))
         seen_samples |= set(encoder.notes["seen_samples"])
         labelled_samples |= samples_with_labels(encoder)
         # Trained heads go on as they are: a linear model beside their own correction would count
@@ -424,7 +426,8 @@ def save(
     config, study = prepared.config, built.study
     notes = _notes(prepared, run, built.targets, built.seen_samples, built.labelled_samples)
     # A new network: the trained one may be sharded.
-    network = Aam(config.model, study.depth, built.heads, study.reference).to(prepared.device)
+    network = Aam(config.model, study.depth, built.heads, study.reference_width)
+    network.to(prepared.device)
     saved = SavedModel(
         network,
         config.data,
@@ -436,6 +439,7 @@ def save(
         _profile(study, built.rows["train"]),
         {**notes, "best_epoch": trainer.progress.best_epoch},
         built.covariates,
+        reference=study.reference,
     )
     blended = saved
     if run.world.is_main:

@@ -285,8 +285,8 @@ def _with_encoder(
     if folder is None:
         return config, None
     encoder = load_model(folder, device)
-    problems = config.encoder_problems(encoder.model)
-    if problems:
+    _ = encoder.required_network  # an encoder without a network is refused
+    if problems := config.encoder_problems(encoder.model):
         raise InputError(*problems)
     data = dataclasses.replace(config.data, rarefy_depth=config.data.rarefy_depth or encoder.depth)
     return dataclasses.replace(config, model=encoder.model, data=data), encoder

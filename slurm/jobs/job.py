@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aam.config import NO_TREE
-from aam.encoders import shipped_encoders
+from aam.encoders import PACKAGES
 from containers.lib.errors import raise_if_any
 from containers.lib.files import IS_INSTALLED, OUTPUT
 from containers.lib.git import commit_label
@@ -106,7 +106,7 @@ def resolve_inputs(
                 problems.append(f"{name}: is empty, expected a path")
                 continue
             path = Path(os.path.normpath(request.data.absolute() / expand_home(value)))
-            is_shipped = name in INPUT_FOLDERS and value in shipped_encoders() and not path.exists()
+            is_shipped = name in INPUT_FOLDERS and value in PACKAGES and not path.exists()
             if is_shipped or (name, value) == ("--tree", NO_TREE):
                 continue
             target = f"{name[2:]}/{f'{i}/' * (len(values) > 1)}{path.name}"

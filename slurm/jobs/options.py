@@ -24,7 +24,7 @@ INPUTS: tuple[str, ...] = (
     "--split",
 )
 INPUTS += ("--pretrained-encoder", "--model", "--predictions", "--baselines", "--config")
-INPUTS += ("--labels", "--taxonomy", "--reference-tree")
+INPUTS += ("--labels", "--taxonomy")
 INPUT_FOLDERS = ("--pretrained-encoder", "--model")
 OUTPUTS = ("--output-dir", "--output")
 # Variables of make for every job.

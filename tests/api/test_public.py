@@ -15,14 +15,7 @@ from aam.errors import InputError, import_extra
 
 # A change of these lines is a change of the interface, and stands in the changelog.
 SIGNATURES = {
-    "Model.similarity": "(self, table: 'Any', other: 'Any', **options: 'Any') -> 'pd.DataFrame'",
-    "Model.search": "(self, table: 'Any', among: 'Any' = None, *, distance: 'PlacedDistance' = "
-    "'cosine', "
-    "nearest: 'int' = 10, **options: 'Any') -> 'pd.DataFrame'",
-    "Model.branches": (
-        "(self, table: 'Any', metric: 'PlacedMetric' = 'unifrac', **options: "
-        "'Any') -> 'pd.DataFrame'"
-    ),
+    "Model.place": "(self, table: 'Any', **options: 'Any') -> 'PlacedSamples'",
     "Model.distances": (
         "(self, table: 'Any', metric: 'PlacedMetric' = 'unifrac', **options: 'Any') -> 'Any'"
     ),

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from aam.cli.main import main
-from aam.config import DataConfig, FineTuneConfig, TargetConfig, TrainConfig
-from aam.data.collate import Collation, rarefied_batch
-from aam.data.table import read_table, write_biom
-from aam.engine.options import RunConfig
 from aam.files.atomic import read_json
-from aam.predict.saved_model import load_model
-from aam.training.fit import build
-from aam.training.inputs import load_inputs
 
 CPU = torch.device("cpu")
 
@@ -44,7 +36,6 @@ def test_bases_first_then_distances_with_a_study_held_out(study, second, tmp_pat
     assert "no UniFrac term is learned" in capsys.readouterr().err
     trees = ("--tree", study / "tree.nwk", second / "tree.nwk", "--hold-out-study", "second")
     start = ("--pretrained-encoder", tmp_path / "bases", "--freeze-asvs", "--nuc-penalty", 0)
-    start += ("--reference-tree", study / "tree.nwk")
     assert pretrain(tmp_path / "distances", *tables, *trees, *start) == 0
     report = capsys.readouterr().err
     assert "Agreement with unifrac on 40 held-out samples" in report
@@ -61,12 +52,6 @@ def test_bases_first_then_distances_with_a_study_held_out(study, second, tmp_pat
     )
     assert main([*words.split(), *SMALL[-6:]]) == 0
     capsys.readouterr()
-    again = ("--pretrained-encoder", tmp_path / "distances", "--reference-tree", study / "tree.nwk")
-    assert pretrain(tmp_path / "again", *tables, *again) == 2
-    assert (
-        "contradicts --pretrained-encoder, which has a reference tree of its own"
-        in capsys.readouterr().err
-    )
     samples = {}
     for run in ("distances", "tune"):
         embed = [
@@ -82,47 +67,6 @@ def test_bases_first_then_distances_with_a_study_held_out(study, second, tmp_pat
     assert samples["distances"] == samples["tune"], (
         "a frozen base reads the samples as its encoder does"
     )
-
-
-def test_a_new_study_is_read_by_its_own_principal_components(study, second, tmp_path):
-    tree = ("--tree", second / "tree.nwk", "--reference-tree", second / "tree.nwk")
-    assert (
-        pretrain(tmp_path / "encoder", "--table", second / "table.biom", *tree, "--max-bp", 60) == 0
-    )
-    encoder = load_model(tmp_path / "encoder" / "model", CPU).network
-    table = read_table(study / "table.biom")
-    new = tmp_path / "new"
-    new.mkdir()
-    write_biom(
-        replace(table, sample_ids=tuple(f"new-{name}" for name in table.sample_ids)),
-        new / "table.biom",
-    )
-    metadata = (study / "metadata.tsv").read_text()
-    (new / "metadata.tsv").write_text(metadata.replace("\nsample-", "\nnew-sample-"))
-    weights = {}
-    for name, folder in (("new", new), ("seen", second)):
-        for frozen in (False, True):
-            config = FineTuneConfig(
-                data=DataConfig(table=folder / "table.biom", metadata=folder / "metadata.tsv"),
-                targets=TargetConfig(metadata_column=("ph",), freeze_base=frozen),
-                train=TrainConfig(pretrained_encoder=tmp_path / "encoder"),
-                runtime=RunConfig(output_dir=tmp_path / "run", device="cpu", threads=1),
-            )
-            prepared = load_inputs(config)
-            built = build(prepared, prepared.splits[0], None, None)
-            weights[name, frozen] = built.network.branches.readout.weight
-            if (name, frozen) == ("new", False):
-                batch = rarefied_batch(
-                    built.study, built.rows["train"], 0, Collation(distances=False)
-                )
-                read = built.network.branches.read(built.network._presence(batch))
-    for case in (("new", True), ("seen", False), ("seen", True)):
-        assert torch.equal(weights[case], encoder.branches.readout.weight), case
-    assert not torch.equal(weights["new", False], encoder.branches.readout.weight)
-    # Principal components of the training samples: centred and not correlated.
-    covariance = read.T.cov().detach()
-    torch.testing.assert_close(read.mean(dim=0), torch.zeros(16), atol=1e-3, rtol=0)
-    torch.testing.assert_close(covariance, torch.diag(covariance.diagonal()), atol=1e-3, rtol=0)
 
 
 def test_what_cannot_go_together_is_refused_at_once(study, second, tmp_path, capsys, refused):

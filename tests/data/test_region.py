@@ -5,7 +5,6 @@ of 16S in reads.
 from __future__ import annotations
 
 import dataclasses
-import logging
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ import safetensors.numpy
 from scipy.sparse import csr_array
 from skbio import DNA
 
-import aam
 from aam.data.region import LETTERS, PRIMERS, RegionProfile, find_primers, without_primers
 from aam.data.table import make_table, read_table
 from aam.data.tokens import encode, reverse_complement
@@ -224,12 +222,6 @@ def test_primers_of_many_sequences_are_found_in_parts(monkeypatch):
     assert not len(find_primers(tokens[:0]).any)
 
 
-def test_reads_of_real_16s_hold_no_primer_until_it_is_there():
-    tokens = aam.load("16s").models[0].reference.tokens[::50]
-    for start in (60, 400, 560, 850):
-        assert find_primers(tokens[:, start : start + 150]).any.mean() < 0.05
-
-
 def test_primers_are_cut_and_what_becomes_identical_is_merged():
     rng = np.random.default_rng(0)
     one, two = ("".join(rng.choice(list("ACGT"), 80)) for _ in range(2))
@@ -240,58 +232,6 @@ def test_primers_are_cut_and_what_becomes_identical_is_merged():
     assert set(table.sequences) == {one, two}
     column = table.sequences.index(one)
     assert table.counts.toarray()[:, column].tolist() == [12, 2]
-
-
-def table_of(reads: list[str], tmp_path, name: str = "table.tsv"):
-    rows = ["\t".join([read, "900", "300" if at % 2 else "1000"]) for at, read in enumerate(reads)]
-    (tmp_path / name).write_text("\n".join(["#OTU ID\ts1\ts2", *rows]) + "\n")
-    return tmp_path / name
-
-
-def test_placement_names_primers_and_several_regions(tmp_path, caplog):
-    model, rng = aam.load("16s"), np.random.default_rng(0)
-    tokens = model.models[0].reference.tokens[::400]
-    found = letters(tokens)
-    v4 = [read[525:675] for read in found]
-    primed = table_of([written(PRIMERS["515F"], rng) + read for read in v4], tmp_path)
-    with caplog.at_level(logging.WARNING, "aam"):
-        model.distances(primed)
-    (message,) = [record.message for record in caplog.records if "primer" in record.message]
-    assert "(100%) still hold a primer: 515F (GTGYCAGCMGCCGCGGTAA) in 25 ASVs" in message
-    assert "pass --trim-primers" in message
-    caplog.clear()
-    cut, plain = (
-        model.distances(path, trim_primers=path == primed)
-        for path in (primed, table_of(v4, tmp_path, "v4.tsv"))
-    )
-    np.testing.assert_allclose(cut.data, plain.data, atol=1e-6)
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-    turned = letters(reverse_complement(encode([read[20:170] for read in found[:15]])))
-    model.distances(table_of([*v4, *turned], tmp_path, "mixed.tsv"))
-    (message,) = [
-        record.message for record in caplog.records if "several regions" in record.message
-    ]
-    assert "begin before V4" in message
-    assert "begin before V1" in message
-
-
-YEAST_18S = (
-    "GTCTGGTGCCAGCAGCCGCGGTAATTCCAGCTCCAATAGCGTATATTAAAGTTGTTGCAGTTAAAAAGCTCGTAGTTGAACTTTGGGCCCGGTTGGCCGGTCCGATTTTTTCG"
-    "TGTACTGGATTTCCAACGGGGCCTTTCCTTCTGGCTAACCTTGAGTCCTTGTGGCTCTTGGCGAACCAGGACTTTTACTTTGAAAAAATTAGAGTGTTCAAAGCAGGCGTATT"
-)
-YEAST_ITS = (
-    "AACTTTCAACAACGGATCTCTTGGTTCTCGCATCGATGAAGAACGCAGCGAAATGCGATACGTAATGTGAATTGCAGAATTCCGTGAATCATCGAATCTTTGAACGCACATTG"
-    "CGCCCCTTGGTATTCCAGGGGGCATGCCTGTTTGAGCGTCATTTCCTTCTCAAACATTCTGTTTGGTAGTGAGTGATACTCTTTGGAGTTAACTTGAAATTGCTGGCCTTTTC"
-)
-
-
-@pytest.mark.parametrize(
-    ("gene", "length"), [(YEAST_18S, 100), (YEAST_ITS, 150)], ids=["18S", "ITS"]
-)
-def test_tables_of_18s_and_its_are_refused(tmp_path, gene, length):
-    reads = sorted({gene[at : at + length] for at in range(0, 60, 3)})
-    with pytest.raises(InputError, match=r"of their 8-mers with any sequence of the reference"):
-        aam.load("16s").distances(table_of(reads, tmp_path))
 
 
 def test_a_profile_knows_whether_training_reads_held_a_primer():

@@ -1,1 +1,0 @@
-"""How the shipped encoder is made."""
