@@ -12,10 +12,11 @@
 # TABLE TREE METADATA     what a job on a cluster reads
 # COLUMN MODEL OUT        metadata columns to predict, model folder, output (below the site's shared storage)
 # SITE NODES TIME ACCOUNT  cluster (cosmos, or a profile), number of nodes, HH:MM:SS, account
-# SEEDS CHAIN  runs of several seeds as an array; number of jobs of one long run, one after the other
+# SEEDS CHAIN  seeds of several runs, which the tasks of a node share; number of jobs of one long run
 # IMAGE        of the job (empty: the site's, containers/aam-rocm.sif); ENGINE=none uses no container
+# ALLOW_CPU    1: a job may compute on the CPU of a site with GPUs
 # SUBMIT       0: only print the script, or what a build of an image would run, need and fetch
-# ARGS         more options of the tool that a target calls
+# ARGS         more options of the tool that a target calls; of a job: --inline puts slurm/lib.sh into the script
 
 PYTHON ?= python3
 TORCH ?=
@@ -29,7 +30,7 @@ FABRIC ?=
 SNAPSHOT ?=
 ROUTE ?=
 ARGS ?=
-export TABLE TREE METADATA COLUMN MODEL OUT SITE NODES TIME ACCOUNT IMAGE ENGINE SUBMIT ARGS SEEDS CHAIN
+export TABLE TREE METADATA COLUMN MODEL OUT SITE NODES TIME ACCOUNT IMAGE ENGINE SUBMIT ARGS SEEDS CHAIN ALLOW_CPU
 
 ENV := .venv/bin/python
 AAM := $(ENV) -m aam
@@ -114,7 +115,7 @@ encoder: setup ## train an encoder like 16s-v4 into plugins/aam-16s, from the st
 pretrain-single: ## submit pretraining on one device of a SLURM site: TABLE, TREE, OUT; SUBMIT=0 only prints
 pretrain-node: ## the same on all devices of a node
 pretrain-multi: ## the same on NODES nodes
-train: ## submit fine-tuning: TABLE, METADATA, COLUMN, MODEL, OUT
+train: ## submit training: TABLE, METADATA, COLUMN, MODEL, OUT
 predict: ## submit prediction: TABLE, MODEL, OUT
 unifrac: ## submit a UniFrac matrix: TABLE, TREE, OUT
 doctor: ## submit aam doctor --ranks: what joins the devices of NODES nodes, and how fast
@@ -148,8 +149,9 @@ release: setup ## check version, changelog and metadata, build wheels (the plugi
 	$(ENV) -c "import twine, furo, myst_parser" 2>/dev/null || $(ENV) -m pip install -q -e ".[release,docs]"
 	$(ENV) containers/build release $(ARGS)
 
-lock: setup ## write containers/lock from pyproject.toml and containers/pins.toml where they changed
+lock: setup ## write containers/lock from pyproject.toml and containers/pins.toml where they changed, and slurm/options.json
 	$(ENV) containers/build lock
+	$(ENV) slurm/write_options.py
 
 pin: ## record the current digests of the base images in containers/pins.toml (needs skopeo)
 	$(BUILD) pin

@@ -222,9 +222,7 @@ def slurm_scripts(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def slurm(session: nox.Session) -> None:
-    """Run job scripts on a simulated cluster, two in an image: root on Debian 12, 17 minutes, 8 GB
-    of disk.
-    """
+    """Run job scripts on a simulated cluster, two in an image: root on Debian 12, 8 GB of disk."""
     run_pytest(session, "-m", "cluster", "tests/cluster/test_slurm.py")
 
 
@@ -233,9 +231,7 @@ def slurm(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def images(session: nox.Session) -> None:
-    """Build, check and damage images, the slow tests too: root on Debian 12, 10 minutes, 8 GB of
-    disk.
-    """
+    """Build, check and damage images, the slow tests too: root on Debian 12, 8 GB of disk."""
     run_pytest(session, "-m", "cluster", "tests/cluster/test_images.py")
 
 
@@ -272,12 +268,20 @@ def run_image_tests(
     session.run(*command, *session.posargs, external=True)
 
 
-def gpu_node_launcher() -> tuple[str, ...]:
+def gpu_node_launcher(session: nox.Session) -> tuple[str, ...]:
     """Return the command that runs another one on a GPU node; empty on a machine with a GPU or
-    without SLURM.
+    without SLURM. The image and the controller of SLURM are checked before a node is asked for.
     """
     if Path("/dev/kfd").exists() or "SLURM_JOB_ID" in os.environ or shutil.which("srun") is None:
         return ()
+    run_image_tests(session, "rocm", "--check")
+    done = subprocess.run(["scontrol", "ping"], capture_output=True, text=True)
+    if done.returncode or "UP" not in done.stdout:
+        session.error(
+            "srun is on PATH, but no controller of SLURM answers (scontrol ping: "
+            f"{(done.stdout + done.stderr).strip()}); on a node without a GPU: "
+            "nox -s test_rocm -- --no-gpu"
+        )
     return (sys.executable, "slurm/generate", "reach", "--")
 
 
@@ -288,9 +292,8 @@ def test_rocm(session: nox.Session) -> None:
 
     On a login node they run on a GPU node of AAM_SITE (cosmos), through srun.
     """
-    run_image_tests(
-        session, "rocm", launcher=() if "--no-gpu" in session.posargs else gpu_node_launcher()
-    )
+    launcher = () if "--no-gpu" in session.posargs else gpu_node_launcher(session)
+    run_image_tests(session, "rocm", launcher=launcher)
 
 
 @nox.session(venv_backend="none")

@@ -3,11 +3,10 @@
 #
 # written by  slurm/generate examples: yours names your files, your checkout and its commit
 # writes      /cosmos/vast/scratch/researcher/profile
-# log         /cosmos/vast/scratch/researcher/profile/slurm
 # first       mkdir -p /cosmos/vast/scratch/researcher/profile/slurm  (--submit makes it; sbatch does not)
 # image       /cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
 # commit      0000000000000000000000000000000000000000
-# time        12:00:00
+# lib.sh      sha256 4760cce48a5f50292013c0185db9bb51b0b26325103e56bb4ae20b9f22ff401c
 # exit        0 finished, 85 checkpointed: submit again, 2 bad input, 1 failed
 #SBATCH --job-name=profile_rocm
 #SBATCH --partition=cluster
@@ -16,44 +15,62 @@
 #SBATCH --cpus-per-task=48
 #SBATCH --mem=0
 #SBATCH --exclusive
-#SBATCH --time=12:00:00
+#SBATCH --time=00:30:00
 #SBATCH --no-requeue
 #SBATCH --open-mode=append
 #SBATCH --chdir=/cosmos/vast/scratch/researcher/profile/slurm
 #SBATCH --output=/cosmos/vast/scratch/researcher/profile/slurm/profile_rocm-%j.log
+# shellcheck disable=SC2034,SC1090,SC2317  # the functions read the settings
 set -uo pipefail
 
 AAM=/cosmos/vast/scratch/researcher/aam
 PYTHON=python3
 AAM_SHARED=/cosmos/vast/scratch/researcher
 AAM_LOCAL='/scratch/researcher/job_'"$SLURM_JOB_ID"
-IMAGE=/cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
-RESULTS=/cosmos/vast/scratch/researcher/profile   # the doctor's report, the benchmark, the profiles and the kernels of rocprofv3
 export AAM_SHARED AAM_LOCAL
-WORK=$AAM_LOCAL/profile
+WORK=$AAM_LOCAL/aam   # on each node: in/ holds the inputs, run/ what the command writes
+IMAGE=/cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
+IMAGE_FILES=()
+IMAGE_SHA256=()
+OUT=/cosmos/vast/scratch/researcher/profile
+ENTER=(--engine singularity)
+SOURCES=()
+ROCM=/opt/rocm-6.3.0   # the node's ROCm, for its rocprofv3; empty: only that of the image, if any
 
-log() { printf '%(%F %T)T %s\n' -1 "$*"; }
-fail() { local status=$1; shift; log "failed: $*" >&2; exit "$status"; }
-aam=(aam)
-in_image() { "$PYTHON" "$AAM/containers/run" --engine singularity "$IMAGE" "$@"; }
+LIB_SHA256=4760cce48a5f50292013c0185db9bb51b0b26325103e56bb4ae20b9f22ff401c
+for LIB in "$OUT/slurm/lib-${LIB_SHA256::12}.sh" "$AAM/slurm/lib.sh" ''; do
+    [ "$(sha256sum 2>/dev/null <"$LIB")" != "$LIB_SHA256  -" ] || break
+done
+[ -n "$LIB" ] || { echo "slurm/lib.sh has changed: write this script again" >&2; exit 1; }
+. "$LIB"
+
+aam() { in_image aam "$@" || fail 1 "aam $1: see above"; }
+study=(--table study/table.biom --tree study/tree.nwk)
+traced() {   # rocprofv3 around a profile: of the image, or of the node, bound into the image
+    local program=rocprofv3
+    in_image sh -c 'command -v rocprofv3' >/dev/null ||
+        { program=$ROCM/bin/rocprofv3; [ -n "$ROCM" ] && [ -x "$program" ] && ENTER+=(--bind "$ROCM"); } ||
+        { log "rocprofv3 is neither in the image nor on this node (${ROCM:-rocm of the site is not set}): no kernels are traced"; return; }
+    in_image "$program" --kernel-trace --stats --output-format csv --output-directory traces --output-file step \
+        -- aam profile step "${study[@]}" --output-dir traced || fail 1 "rocprofv3: see above"
+    stats=$(find traces -name '*kernel_stats.csv' | sort | head -n 1)
+    [ -n "$stats" ] || fail 1 "rocprofv3 wrote no kernel_stats.csv below $WORK/traces"
+}
 
 module purge || fail 1 'module purge'
 module use /opt/modulefiles || fail 1 'module use /opt/modulefiles'
 module load singularitypro/4.1.3 || fail 1 'module load singularitypro/4.1.3'
-{ mkdir -p "$RESULTS" "$WORK" && cd "$WORK"; } || fail 1 "cannot make $RESULTS and $WORK"
-in_image "${aam[@]}" doctor --output "$RESULTS/doctor.json" || fail 1 "doctor: see above"
-in_image "${aam[@]}" bench --output "$RESULTS/bench.json" || fail 1 "bench: see above"
-in_image python -m aam.data.simulate study --samples 300 || fail 1 "simulate: see above"
-pretrain=("${aam[@]}" pretrain --table study/table.biom --tree study/tree.nwk --epochs 2 --output-dir)
-in_image "${pretrain[@]}" warm-up || fail 1 "pretrain: see above"   # compiles and tunes the kernels
-for what in step memory; do
-    in_image "${aam[@]}" profile "$what" --table study/table.biom --tree study/tree.nwk --output-dir "$RESULTS/$what" ||
-        fail 1 "profile $what: see above"
-done
-if in_image sh -c 'command -v rocprofv3' >/dev/null; then
-    in_image rocprofv3 --kernel-trace --stats --output-directory "$RESULTS/rocprof" -- "${pretrain[@]}" traced ||
-        fail 1 "rocprofv3: see above"
-else
-    log "rocprofv3 is not in the image: no kernels are traced"
-fi
-log "results: $RESULTS"
+module load cray-python/3.11.7 || fail 1 'module load cray-python/3.11.7'
+check_python
+check_image
+{ mkdir -p "$OUT" "$WORK" && cd "$WORK"; } || fail 1 "cannot make $OUT and $WORK"
+aam doctor --output "$OUT/doctor.json"
+in_image python -m aam.data.simulate study --samples 300 || fail 1 "the simulated study: see above"
+aam pretrain "${study[@]}" --epochs 2 --output-dir warm-up   # compiles and tunes the kernels
+aam profile memory "${study[@]}" --output-dir "$OUT/memory"
+stats=
+traced
+# Without rocprofv3 around it, so that its times are right; it prints the ten kernels that cost most.
+aam profile step "${study[@]}" ${stats:+--rocprof "$stats"} --output-dir "$OUT/step"
+[ -z "$stats" ] || cp -r traces "$OUT/rocprof"
+log "results: $OUT"

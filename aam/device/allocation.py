@@ -1,24 +1,33 @@
-"""The first tensor on a GPU, made in a process of its own: some installations of torch list a GPU
-and die at it.
+"""The first tensor on each GPU of a node, before a job starts.
+
+Some installations of torch list a GPU and die at its first tensor, so each tensor is made in a
+process of its own.
 """
 
 from __future__ import annotations
 
+import argparse
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 PROGRAM = "import torch; x = torch.ones(1024, device={!r}); assert float((x + x).sum()) == 2048"
 # A cold read of torch from a busy shared disk takes a minute or two.
 SECONDS = 600
-ON_AMD = (
+HIP_HINT = (
     "without --rocm the image's own ROCm is used; see Known failures in docs/rocm.md "
     "(apptainer #3261)"
 )
-ELSEWHERE = (
+CUDA_HINT = (
     "nvidia-smi says which CUDA the driver knows, aam doctor which one this torch was built for"
 )
+# The likely reasons on the first day of a site.
+NO_DEVICE = {
+    "hip": "are /dev/kfd and /dev/dri there, and are you in their group (ls -l /dev/kfd)",
+    "cuda": "does the job ask for GPUs (gres), and does the image get the driver (--nv)",
+}
 
 
 def first_tensor(device: str, program: str = PROGRAM, seconds: float = SECONDS) -> str:
@@ -42,27 +51,53 @@ def first_tensor(device: str, program: str = PROGRAM, seconds: float = SECONDS) 
     )
 
 
-def main() -> int:
-    """Check every visible GPU, all at the same time; return 1 when the first tensor of one
-    fails.
+def device_problem(kind: str, expected: int, built: str | None, count: int) -> str:
+    """Return why a node does not have the devices that the job's site promises, or an empty text.
+
+    Parameters
+    ----------
+    kind
+        ``hip`` or ``cuda``.
+    expected
+        The number of devices of a node.
+    built
+        What torch is built for.
+    count
+        The number of devices that torch sees.
     """
+    if built != kind:
+        return f"torch is built for {built or 'the CPU'}, the site has {kind} devices: IMAGE=PATH"
+    if count == 0:
+        return f"torch sees no GPU on this node: {NO_DEVICE[kind]}? ALLOW_CPU=1 computes on the CPU"
+    if count != expected:
+        return (
+            f"torch sees {count} devices on this node, the site has {expected}: "
+            "AAM_SITE_DEVICES_PER_NODE names their number"
+        )
+    return ""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Check every GPU of this node, all at the same time; return 1 when one is missing or fails."""
     import torch
 
-    names = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-    if not names:
-        print(
-            "this node has a GPU, and torch sees none: the job computes on the CPU", file=sys.stderr
-        )
-        return 0
+    parser = argparse.ArgumentParser(prog="python -m aam.device.allocation", description=__doc__)
+    parser.add_argument("--device", choices=tuple(NO_DEVICE), required=True)
+    parser.add_argument("--devices", type=int, required=True, help="number that a node has")
+    options = parser.parse_args(words)
+    built = "hip" if torch.version.hip else "cuda" if torch.version.cuda else None
+    count = torch.cuda.device_count()
+    problem = device_problem(options.device, options.devices, built, count)
+    if problem:
+        print(problem, file=sys.stderr)
+        return 1
+    names = [f"cuda:{index}" for index in range(count)]
     with ThreadPoolExecutor() as pool:
-        failures = {
-            name: failure
-            for name, failure in zip(names, pool.map(first_tensor, names), strict=True)
-            if failure
-        }
-    remedy = ON_AMD if torch.version.hip else ELSEWHERE
+        results = dict(zip(names, pool.map(first_tensor, names), strict=True))
+    failures = {name: failure for name, failure in results.items() if failure}
+    hint = HIP_HINT if built == "hip" else CUDA_HINT
     for name, failure in failures.items():
-        print(f"{name}: the first tensor {failure}; {remedy}", file=sys.stderr)
+        print(f"{name}: the first tensor {failure}; {hint}", file=sys.stderr)
     return 1 if failures else 0
 
 

@@ -109,6 +109,7 @@ def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     parser.add_argument("flavour", choices=FLAVOURS)
     parser.add_argument("--no-gpu", action="store_true", help="leave out the tests that need a GPU")
+    parser.add_argument("--check", action="store_true", help="only check that the image is there")
     parser.add_argument("--bind", action="append", default=[], help="bind this too")
     parser.add_argument("--image", type=Path, help="another image than containers/aam-FLAVOUR.sif")
     for switch in RUN_SWITCHES:
@@ -129,6 +130,8 @@ def run(options: argparse.Namespace, pytest_words: list[str]) -> int:
     """Write the reports, run the tests, and return the exit status."""
     image = (options.image or read_pins(options.flavour).image).absolute()
     check_image(image, options.flavour)
+    if options.check:
+        return 0
     need_gpu = options.flavour != "cpu" and not options.no_gpu
     results = empty_results(options.flavour)
     junit = results / "junit.xml"

@@ -32,14 +32,15 @@ def parse_time(time: str) -> int:
     return first * 60 + second
 
 
-def requested_seconds(request: Request, site: Site, problems: list[str]) -> int:
-    """Return the time limit of a job in seconds: the requested one, or else that of the site."""
+def requested_seconds(kind: Kind, request: Request, site: Site, problems: list[str]) -> int:
+    """Return the time limit of a job in seconds: the requested one, or else that of its kind."""
     if request.time:
         try:
             return parse_time(request.time)
         except InputError as error:
             problems += error.problems
-    return round(site.hours * 3600)
+    hours = min(kind.minutes / 60, site.max_hours or site.hours) if kind.minutes else site.hours
+    return round(hours * 3600)
 
 
 def check_limits(site: Site, nodes: int, tasks: int, seconds: int, problems: list[str]) -> None:
@@ -120,7 +121,7 @@ def check_options(kind: Kind, options: Options, request: Request, problems: list
         problems.append(f"stage: no input to copy is given; for example: make stage {kind.example}")
     owner = f"aam {kind.command}" if kind.command else request.job
     # The predictions of several folds are joined before aam reads them.
-    joined = {"--predictions": "tuple"} if request.prepare else {}
+    joined = {"--predictions": "several"} if request.prepare else {}
     problems += option_problems(options, options_of(kind.command, kind.template) | joined, owner)
 
 

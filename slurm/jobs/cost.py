@@ -1,4 +1,4 @@
-"""What a job costs at most, and how far its time goes at the speed that `aam bench` measured on a
+"""What a job costs at most, and how far its time goes at the speed that `aam profile` measured on a
 node of the site.
 """
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from containers.lib.errors import InputError
 from slurm.jobs.job import Job
 
-# Where `profile_rocm --output-dir profile` writes the benchmark.
-BENCH = "profile/bench.json"
+# Where `profile_rocm --output-dir profile` writes the profile of a step.
+PROFILE = "profile/step/profile.json"
 MEASURE = (
     "slurm/generate profile_rocm --submit -- --output-dir profile measures it on a node of "
     "this site"
@@ -22,18 +22,18 @@ SHAPE = re.compile(rb'"shape": *\[ *\d+ *, *(\d+) *\]')
 
 
 def measured_speed(path: Path) -> tuple[str, float]:
-    """Return the device of a file of `aam bench`, and how many samples pretraining takes there in a
-    second.
+    """Return the device of a profile.json of `aam profile step`, and how many samples pretraining
+    takes there in a second.
     """
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
-        speed = float(report["cases"]["pretrain"]["samples_per_s"]["p50"])
+        speed = float(report["samples_per_s"]["p50"])
         if not speed > 0:
             raise ValueError(f"{speed} samples/s")
         return str(report["device"]), speed
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"bench: {path}: is not a file of aam bench with its case pretrain ({error!r})"
+            f"profile: {path}: is not a profile.json of aam profile step ({error!r})"
         ) from error
 
 
@@ -62,16 +62,15 @@ def cost(job: Job) -> list[str]:
     """Return lines that say what a job costs at most and, where the speed was measured, what it
     reads in its time.
     """
-    elements = len(job.array.values) if job.array else job.stripes or 1
     hours = job.nodes * job.seconds / 3600
-    times = f" x {elements} elements = {hours * elements:.1f}" if elements > 1 else ""
-    product = f"{job.nodes} x {job.seconds / 3600:.1f} h = {hours:.1f}{times}"
+    product = f"{job.nodes} x {job.seconds / 3600:.1f} h = {hours:.1f}"
     lines = [f"cost        at most {product} node-hours for each start"]
-    if "--resume-from" not in job.command:
+    lines += [f"devices     {remark}" for remark in job.remarks]
+    if "--resume-from" not in job.command or job.device == "cpu":
         return lines
     path = Path(
-        job.site.bench.replace("{user}", job.user)
-        or Path(job.site.path("shared", job.user)) / BENCH
+        job.site.profile.replace("{user}", job.user)
+        or Path(job.site.path("shared", job.user)) / PROFILE
     )
     if not path.is_file():
         return [*lines, f"speed       not measured: {path} is missing; {MEASURE}"]

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from aam.config import NO_TREE
-from aam.encoders import PACKAGES
 from containers.lib.errors import raise_if_any
-from containers.lib.files import IS_INSTALLED, OUTPUT
+from containers.lib.files import IS_INSTALLED
 from containers.lib.git import commit_label
-from containers.lib.sidecar import sidecar_path
 from slurm.jobs.checks import (
     PLACEHOLDERS,
     add_placeholders,
@@ -27,8 +23,18 @@ from slurm.jobs.checks import (
     is_new_or_run,
     requested_seconds,
 )
-from slurm.jobs.options import INPUT_FOLDERS, INPUTS, OUTPUTS, Options, expand_home, parse_options
-from slurm.jobs.request import KINDS, Array, Kind, Request
+from slurm.jobs.image import JobImage, older_image_problems, python_without_image, resolve_image
+from slurm.jobs.options import (
+    INPUT_FOLDERS,
+    INPUTS,
+    OUTPUTS,
+    Options,
+    expand_home,
+    has_network,
+    options_of,
+    parse_options,
+)
+from slurm.jobs.request import KINDS, Kind, Request, Share
 from slurm.jobs.site import Site
 
 GIB = 2**30
@@ -36,6 +42,9 @@ GIB = 2**30
 FILES = {"predict": "predictions.tsv", "unifrac": "unifrac.h5", "doctor": "ranks.json"}
 # Jobs of one run, each of which waits for the one before: more are a mistake in typing.
 LONGEST_CHAIN = 1000
+# Values of --tree and --pretrained-encoder that are no files.
+NO_TREE = "none"
+NAME = re.compile(r"[\w-]+")
 # The network where no option says otherwise, as in aam/config.py.
 DEFAULT_WIDTH = 96
 DEFAULT_LAYERS = 2
@@ -63,8 +72,7 @@ class Job:
     python: str
     python_inside: str  # runs aam where there is no image
     commit: str
-    image: Path | None
-    image_files: tuple[Path, ...]  # copied to each node
+    image: JobImage | None
     enter: tuple[str, ...]  # options of containers/run
     command: list[str]
     inputs: tuple[Input, ...]
@@ -73,14 +81,19 @@ class Job:
     logs: Path
     nodes: int
     tasks: int
+    device: str  # hip, cuda or cpu
+    cpus: int  # of a task; 0: SLURM decides
+    partition: str
+    each: str  # what the tasks are: rank (of one run), or fold or seed (a run of its own)
     seconds: int
     warning: int  # seconds before the time limit
     state_bytes: int  # of a checkpoint
     reserve: int  # bytes of a local disk for what the job writes
-    array: Array | None
+    share: Share | None
     prepare: str
-    stripes: int
     written_by: str
+    inline: bool
+    remarks: tuple[str, ...]  # what the user should know about the devices
     warnings: tuple[str, ...]  # what a dry run found missing
 
 
@@ -106,8 +119,8 @@ def resolve_inputs(
                 problems.append(f"{name}: is empty, expected a path")
                 continue
             path = Path(os.path.normpath(request.data.absolute() / expand_home(value)))
-            is_shipped = name in INPUT_FOLDERS and value in PACKAGES and not path.exists()
-            if is_shipped or (name, value) == ("--tree", NO_TREE):
+            is_name = name == "--pretrained-encoder" and NAME.fullmatch(value)
+            if (is_name and not path.exists()) or (name, value) == ("--tree", NO_TREE):
                 continue
             target = f"{name[2:]}/{f'{i}/' * (len(values) > 1)}{path.name}"
             expected, other = ("folder", "file") if name in INPUT_FOLDERS else ("file", "folder")
@@ -154,18 +167,13 @@ def resolve_output(
             f"--output-dir {requested}: {out} is not below {shared}, which all nodes see"
         )
     if kind.resumes or not kind.command:
-        if request.check and kind.command and not request.array and not is_new_or_run(out):
+        if request.check and kind.command and not request.share and not is_new_or_run(out):
             problems.append(
                 f"--output-dir: {out} holds files, but no run of aam; choose another OUT"
             )
         return out, ""
     if not out.suffix and kind.command in FILES:
-        out /= "part.h5" if request.stripes else FILES[kind.command]
-    if request.stripes and out.suffix != ".h5":
-        problems.append(
-            f"--output {requested}: parts of a matrix are .h5 files, later joined by aam unifrac "
-            "--merge"
-        )
+        out /= FILES[kind.command]
     if request.check and out.exists():
         problems.append(f"{out}: exists already; remove it, or choose another OUT")
     return out.parent, out.name
@@ -197,100 +205,101 @@ def warning_seconds(state_bytes: int, mb_per_second: float, seconds: int) -> int
     return min(needed, seconds // 2)
 
 
-def python_without_image(request: Request, problems: list[str]) -> str:
-    """Return the Python that runs aam on a site without containers."""
-    default = request.python if IS_INSTALLED else str(request.root / ".venv/bin/python")
-    python = os.environ.get("AAM_PYTHON") or default
-    if request.check and not os.access(python, os.X_OK):
-        problems.append(
-            f"ENGINE=none: {python} is missing; make setup makes it, or name a Python by AAM_PYTHON"
+@dataclass(frozen=True)
+class Places:
+    """Where the tasks of a job run: their devices and CPUs, and what the user should know."""
+
+    tasks: int
+    device: str
+    cpus: int
+    threads: int
+    partition: str
+    remarks: tuple[str, ...] = ()
+
+
+def choose_places(kind: Kind, options: Options, request: Request, site: Site) -> Places:
+    """Return the tasks of a node. A job without GPU gets a CPU partition or all CPUs of a node."""
+    device = "cpu" if request.allow_cpu else site.device
+    tasks = (kind.devices or site.devices_per_node) if request.devices is None else request.devices
+    if request.share and request.devices is None:
+        nodes = kind.nodes if request.nodes is None else request.nodes
+        tasks = min(site.devices_per_node, -(-len(request.share.values) // max(nodes, 1)))
+    elif kind.command == "train" and request.devices is None:
+        tasks = 1
+    uses_gpu = kind.uses_gpu and (kind.command != "train" or has_network(options))
+    if uses_gpu or device == "cpu" or request.share:
+        return Places(tasks, device, site.cpus_per_device, site.threads, site.partition)
+    remarks: tuple[str, ...] = ()
+    if kind.command:
+        where = (
+            f"it runs in the partition {site.cpu_partition}"
+            if site.cpu_partition
+            else "it runs as one task with the CPUs of a node; AAM_SITE_CPU_PARTITION=NAME names a "
+            "partition without GPUs"
         )
-    return python
-
-
-def resolve_image(
-    site: Site, request: Request, problems: list[str]
-) -> tuple[Path, tuple[Path, ...]]:
-    """Return the image, and the files of it that are copied to each node because they lie at
-    home.
-    """
-    root = OUTPUT if IS_INSTALLED else request.root
-    image = Path(os.path.normpath(root / expand_home(site.image))) if site.image else Path("unset")
-    # ci_rocm builds its own image.
-    if request.check and request.job != "ci_rocm" and not image.is_file():
-        problems.append(
-            f"--image: {image} is missing; make container-rocm or container-cuda builds one "
-            "(IMAGE=PATH)"
-        )
-    home = Path(site.path("home", request.user)) if site.home else None
-    if home is None or not image.is_relative_to(home):
-        return image, ()
-    beside = (image.with_name(image.name + ".json"), image.with_suffix(".squashfs"))
-    return image, (image, *(path for path in beside if path.is_file()))
-
-
-def older_image_problems(image: Path, inputs: list[Input]) -> list[str]:
-    """Return the models that a newer aam wrote than the image holds, by the image's sidecar and
-    their model.json.
-    """
-
-    def version_in(path: Path) -> tuple[int, ...]:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            return tuple(
-                map(
-                    int,
-                    re.findall(
-                        r"\d+", json.loads(path.read_text(encoding="utf-8")).get("version", "")
-                    ),
-                )
-            )
-        return ()
-
-    of_image = version_in(sidecar_path(image))
-    descriptions = [
-        path
-        for read in inputs
-        for path in (read.path / "model.json", read.path / "model/model.json")
-    ]
-    return [
-        f"--image: {image} holds aam {'.'.join(map(str, of_image))}, {path.parent} was written "
-        "by a newer one,"
-        f" {'.'.join(map(str, version_in(path)))}: make container-rocm or container-cuda builds "
-        "the image anew"
-        for path in descriptions
-        if of_image and version_in(path) > of_image
-    ]
+        what = "fits a linear model and trees" if kind.command == "train" else "computes on the CPU"
+        remarks = (f"{kind.command} {what} and uses no GPU: {where}",)
+    count = site.devices_per_node if site.exclusive else 1
+    return Places(
+        1,
+        "cpu",
+        site.cpus_per_device * count,
+        site.threads * count,
+        site.cpu_partition or site.partition,
+        remarks,
+    )
 
 
 def aam_command(
-    kind: Kind, options: Options, site: Site, python: str, tasks: int, file: str
+    kind: Kind, options: Options, site: Site, python: str, places: Places, ranks: int, file: str
 ) -> list[str]:
-    """Return the command of each task, with paths on the local disk of a node."""
+    """Return the command of each task, with paths on the local disk of a node.
+
+    Runs that tasks share name their own output.
+    """
     if not kind.command:
         return []
     present = {name for name, _ in options}
+    known = options_of(kind.command, kind.template)
     words = [*([python, "-m", "aam"] if python else ["aam"]), kind.command]
     for name, values in options:
         words += [] if name in OUTPUTS else [name, *values]
-    words += ["--threads", str(site.threads)] if site.threads and "--threads" not in present else []
-    words += (["--ranks"] if kind.command == "doctor" else ["--distributed"]) if tasks > 1 else []
+    own = {"--threads": str(places.threads or ""), "--num-workers": str(site.workers or "")}
+    own["--device"] = places.device if places.device != "cpu" else ""
+    if places.device == "cpu":
+        own["--num-workers"] = ""
+    for name, value in own.items():
+        words += [name, value] if value and name in known and name not in present else []
+    words += (["--ranks"] if kind.command == "doctor" else ["--distributed"]) if ranks > 1 else []
     if kind.resumes:
-        return [*words, "--output-dir", "run", "--resume-from", "auto"]
+        return [*words, "--resume-from", "auto"]
     return [*words, "--output" if kind.command in FILES else "--output-dir", f"run/{file}"]
 
 
-def array_problems(kind: Kind, options: Options, request: Request) -> list[str]:
-    """Return what is wrong with the runs of an array, and with the jobs of a chain."""
+def enter_options(site: Site, request: Request, without_image: bool) -> tuple[str, ...]:
+    """Return the options of containers/run."""
+    source_path = ("--env", f"PYTHONPATH={request.root}")
+    return (
+        "--engine",
+        site.engine,
+        *(source_path if without_image and not IS_INSTALLED else ()),
+        *site.enter,
+        *(site.fabric_enter if site.fabric_opt_in and not without_image else ()),
+    )
+
+
+def share_problems(kind: Kind, options: Options, request: Request) -> list[str]:
+    """Return what is wrong with the runs that tasks share, and with the jobs of a chain."""
     problems = []
-    if (request.array or request.chain != 1) and not kind.resumes:
+    if (request.share or request.chain != 1) and not kind.resumes:
         problems.append(
             f"--seeds, --chain: {request.job} has one job; only those that pretrain or train can "
             "have more"
         )
     if not 1 <= request.chain <= LONGEST_CHAIN:
         problems.append(f"--chain {request.chain}: expected 1 to {LONGEST_CHAIN:,} jobs")
-    if request.array and request.array.name == "seed":
-        seeds = request.array.values
+    if request.share and request.share.name == "seed":
+        seeds = request.share.values
         wrong = [
             seed for seed in seeds if not re.fullmatch("[0-9]{1,10}", seed) or int(seed) >= 2**32
         ]
@@ -300,10 +309,6 @@ def array_problems(kind: Kind, options: Options, request: Request) -> list[str]:
             )
         if any(name in ("--seed", "--random-seed") for name, _ in options):
             problems.append("--seed: each run of --seeds has its own; leave one of them out")
-        if request.chain > 1:
-            problems.append(
-                "--chain: waits for one run, --seeds are several; leave one of them out"
-            )
     return problems
 
 
@@ -323,11 +328,7 @@ def make_job(request: Request, site: Site) -> Job:
     if request.dry_run and request.placeholders:
         add_placeholders(kind, options, absences)
     check_options(kind, options, request, problems)
-    if request.stripes and (kind.command != "unifrac" or request.stripes < 1):
-        problems.append(
-            f"--stripes {request.stripes}: expected 1 or more parts of a matrix, of the job unifrac"
-        )
-    problems += array_problems(kind, options, request)
+    problems += share_problems(kind, options, request)
     if request.chain > 1:
         site = dataclasses.replace(site, most_requeues=0)
     if request.job == "ci_rocm" and IS_INSTALLED:
@@ -340,23 +341,23 @@ def make_job(request: Request, site: Site) -> Job:
     if kind.template == "stage.sh":
         check_staged_names(inputs, problems)
     nodes = kind.nodes if request.nodes is None else request.nodes
-    tasks = (kind.devices or site.devices_per_node) if request.devices is None else request.devices
-    seconds = requested_seconds(request, site, problems)
-    check_limits(site, nodes, tasks, seconds, problems)
+    places = choose_places(kind, options, request, site)
+    seconds = requested_seconds(kind, request, site, problems)
+    check_limits(site, nodes, places.tasks, seconds, problems)
     without_image = site.engine == "none"
     python_inside = python_without_image(request, absences) if without_image else ""
-    image, image_files = (None, ()) if without_image else resolve_image(site, request, absences)
-    absences += older_image_problems(image, inputs) if image else []
-    logs = out / "slurm"
-    check_log_folder(logs, problems)
+    image = None if without_image else resolve_image(site, request, absences)
+    absences += older_image_problems(image.path, (read.path for read in inputs)) if image else []
+    check_log_folder(out / "slurm", problems)
     state_bytes = checkpoint_size(options, out) if kind.resumes else 0
+    runs = places.tasks if request.share else 1
     if request.check:
-        check_free_space(site, request.user, 4 * state_bytes + GIB, absences)
+        check_free_space(site, request.user, 4 * state_bytes * runs + GIB, absences)
     raise_if_any([*problems, *absences] if problems or not request.dry_run else [])
-    fabric_enter = site.fabric_enter if site.fabric_opt_in and not without_image else ()
-    source_path = (
-        ("--env", f"PYTHONPATH={request.root}") if without_image and not IS_INSTALLED else ()
-    )
+    ranks = 1 if request.share or kind.command == "train" else nodes * places.tasks
+    command = aam_command(kind, options, site, python_inside, places, ranks, file)
+    if kind.resumes and not request.share:
+        command += ["--output-dir", "run"]
     return Job(
         name=request.job,
         title=kind.title,
@@ -364,26 +365,30 @@ def make_job(request: Request, site: Site) -> Job:
         site=site,
         user=request.user,
         root=request.root,
-        python=request.python,
+        python=site.python or request.python,
         python_inside=python_inside,
         commit=commit_label(request.root) if request.check else "0" * 40,
         image=image,
-        image_files=image_files,
-        enter=("--engine", site.engine, *source_path, *site.enter, *fabric_enter),
-        command=aam_command(kind, options, site, python_inside, nodes * tasks, file),
+        enter=enter_options(site, request, without_image),
+        command=command,
         inputs=tuple(inputs),
         out=out,
         file=file,
-        logs=logs,
+        logs=out / "slurm",
         nodes=nodes,
-        tasks=tasks,
+        tasks=places.tasks,
+        device=places.device,
+        cpus=places.cpus,
+        partition=places.partition,
+        each=request.share.name if request.share else "rank",
         seconds=seconds,
-        warning=warning_seconds(state_bytes, site.shared_mb_per_second, seconds),
+        warning=warning_seconds(state_bytes * runs, site.shared_mb_per_second, seconds),
         state_bytes=state_bytes,
-        reserve=8 * state_bytes + GIB,
-        array=request.array,
+        reserve=8 * state_bytes * runs + GIB,
+        share=request.share,
         prepare=request.prepare,
-        stripes=request.stripes,
         written_by=request.written_by,
+        inline=request.inline,
+        remarks=places.remarks,
         warnings=tuple(absences),
     )

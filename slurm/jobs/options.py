@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
+import json
 import shlex
 from pathlib import Path
 
-import aam.options
-from aam import config, config_commands
 from containers.lib.errors import InputError
+from containers.lib.files import ROOT
+
+# What slurm/write_options.py wrote: this program needs nothing but Python.
+OPTIONS_FILE = ROOT / "slurm" / "options.json"
 
 # Options with their values, in order.
 Options = list[tuple[str, list[str]]]
@@ -22,9 +26,14 @@ INPUTS: tuple[str, ...] = (
     "--sequences",
     "--unifrac-matrix",
     "--split",
+    "--pretrained-encoder",
+    "--model",
+    "--predictions",
+    "--config",
+    "--labels",
+    "--taxonomy",
+    "--baseline",
 )
-INPUTS += ("--pretrained-encoder", "--model", "--predictions", "--baselines", "--config")
-INPUTS += ("--labels", "--taxonomy")
 INPUT_FOLDERS = ("--pretrained-encoder", "--model")
 OUTPUTS = ("--output-dir", "--output")
 # Variables of make for every job.
@@ -39,18 +48,14 @@ RESERVED = {
     "--overwrite": "a job never writes over anything: remove the folder, or choose another",
     "--resume-from": "a job resumes from its own newest checkpoint",
     "--distributed": "follows from the number of tasks",
-    "--stripe": "each element of an array computes its own: slurm/generate unifrac --stripes N",
     "--tables": "--table takes several",
-    "--merge": "needs no cluster: aam unifrac --merge PART ... --output MATRIX",
+    "--merge": "needs no cluster",
 }
-COMMANDS = {
-    "pretrain": config.PretrainConfig,
-    "train": config.FineTuneConfig,
-    "predict": config_commands.PredictConfig,
-    "unifrac": config_commands.UnifracConfig,
-    "evaluate": config_commands.EvaluateConfig,
-    "doctor": config_commands.DoctorConfig,
-}
+# The names of the network among the members of `train`.
+NETWORK_MEMBERS = ("deep", "network")
+# Options that ask for the network: without one of them `train` fits a linear model and trees.
+NETWORK_OPTIONS: tuple[str, ...] = ("--pretrained-encoder", "--embedding-dim", "--attention-layers")
+NETWORK_OPTIONS += ("--attention-heads", "--patch-size", "--dropout", "--class-weights", "--config")
 
 
 def expand_home(text: str) -> Path:
@@ -74,19 +79,28 @@ def parse_options(words: tuple[str, ...] | list[str]) -> Options:
     return options
 
 
+@functools.cache
+def all_options() -> dict[str, dict[str, str]]:
+    """Return the options of each command of aam: a flag, or one value, or several."""
+    options: dict[str, dict[str, str]] = json.loads(OPTIONS_FILE.read_text(encoding="utf-8"))
+    return options
+
+
 def options_of(command: str, template: str) -> dict[str, str]:
-    """Return the options that may follow ``--``, with types: of a command of aam, or of a job
-    without one.
-    """
-    outputs = dict.fromkeys(OUTPUTS, "Path")
+    """Return the options that may follow ``--``: of a command of aam, or of a job without one."""
+    outputs = dict.fromkeys(OUTPUTS, "one")
     if not command:
-        return outputs | (dict.fromkeys(INPUTS, "Path") if template == "stage.sh" else {})
-    types = {"--config": "Path"}
-    for each in aam.options.options_of(COMMANDS[command]()):
-        kind = str(each.field.type)
-        types |= dict.fromkeys((each.name, *each.about.aliases), kind)
-        types |= {f"--no-{each.name[2:]}": "bool"} if kind == "bool" else {}
-    return types | outputs
+        return outputs | (dict.fromkeys(INPUTS, "one") if template == "stage.sh" else {})
+    return {"--config": "one"} | all_options()[command] | outputs
+
+
+def has_network(options: Options) -> bool:
+    """Return whether `aam train` fits a network with these options."""
+    return any(
+        name in NETWORK_OPTIONS
+        or (name == "--members" and any(value in NETWORK_MEMBERS for value in values))
+        for name, values in options
+    )
 
 
 def option_problems(options: Options, types: dict[str, str], owner: str) -> list[str]:
@@ -96,7 +110,7 @@ def option_problems(options: Options, types: dict[str, str], owner: str) -> list
     Parameters
     ----------
     types
-        The options that exist, with the types of their values.
+        The options that exist, with what follows each.
     owner
         The command or job, for the messages.
     """
@@ -120,12 +134,8 @@ def option_problems(options: Options, types: dict[str, str], owner: str) -> list
                 else ""
             )
             problems.append(f"{name}: {owner} has no such option{hint}")
-        elif option_type == "bool" and values:
+        elif option_type == "flag" and values:
             problems.append(f"{text}: takes no value")
-        elif (
-            option_type != "bool"
-            and not option_type.startswith("tuple")
-            and (len(values) != 1 or is_empty)
-        ):
+        elif option_type == "one" and (len(values) != 1 or is_empty):
             problems.append(f"{text}: expected one value that is not empty")
     return problems

@@ -16,6 +16,8 @@ class Kind:
     command: str = ""  # of aam; empty: the template runs several
     nodes: int = 1
     devices: int = 0  # tasks on a node; 0: as many as a node has devices
+    minutes: int = 0  # time limit of a job without --time; 0: that of the site
+    uses_gpu: bool = True
     needs: tuple[str, ...] = ("--table",)
     resumes: bool = True
     template: str = "run.sh"
@@ -36,9 +38,8 @@ KINDS = {
         example="TABLE=table.biom TREE=tree.nwk NODES=2",
     ),
     "train": Kind(
-        "fine-tuning on one device",
+        "training",
         "train",
-        devices=1,
         needs=("--table", "--metadata", "--metadata-column"),
         example="TABLE=table.biom METADATA=metadata.tsv COLUMN=age MODEL=pre/model",
     ),
@@ -46,6 +47,7 @@ KINDS = {
         "predicting samples",
         "predict",
         devices=1,
+        minutes=60,
         needs=("--table", "--model"),
         resumes=False,
         example="TABLE=new.biom MODEL=tune/model",
@@ -54,15 +56,25 @@ KINDS = {
         "a UniFrac matrix",
         "unifrac",
         devices=1,
+        minutes=60,
         needs=("--table", "--tree"),
         resumes=False,
         example="TABLE=table.biom TREE=tree.nwk",
     ),
-    "evaluate": Kind("evaluation", "evaluate", devices=1, needs=("--metadata",), resumes=False),
+    "evaluate": Kind(
+        "evaluation",
+        "evaluate",
+        devices=1,
+        minutes=30,
+        uses_gpu=False,
+        needs=("--metadata",),
+        resumes=False,
+    ),
     "doctor": Kind(
         "transport and bandwidth between the devices",
         "doctor",
         nodes=2,
+        minutes=15,
         needs=(),
         resumes=False,
         example="NODES=2",
@@ -70,30 +82,39 @@ KINDS = {
     "stage": Kind(
         "copying inputs to shared storage",
         devices=1,
+        minutes=60,
+        uses_gpu=False,
         needs=(),
         resumes=False,
         template="stage.sh",
         example="TABLE=table.biom TREE=tree.nwk",
     ),
     "ci_rocm": Kind(
-        "tests, doctor and benchmark on a GPU node",
+        "tests, doctor and profile on a GPU node",
         devices=1,
+        minutes=60,
         needs=(),
         resumes=False,
         template="ci_rocm.sh",
     ),
     "profile_rocm": Kind(
-        "profiles on a GPU node", devices=1, needs=(), resumes=False, template="profile_rocm.sh"
+        "profiles on a GPU node",
+        devices=1,
+        minutes=30,
+        needs=(),
+        resumes=False,
+        template="profile_rocm.sh",
     ),
 }
 
 
 @dataclass(frozen=True)
-class Array:
-    """The elements of a job array: each runs the command with `words` and another value of an
-    option.
+class Share:
+    """Runs that the tasks of a job share: each runs the command with `words` and another value of
+    an option.
 
-    Element ``x`` writes the folder ``name-x`` in the output of the job.
+    The run with value ``x`` writes the folder ``name-x`` in the output of the job. A task takes the
+    next value until none is left.
     """
 
     name: str
@@ -118,16 +139,18 @@ class Request:
         Shell lines between stage-in and the command.
     check
         Whether files and free space are checked; examples name files that do not exist.
-    array
+    share
         One run for each fold or seed.
-    stripes
-        Parts of a UniFrac matrix that elements of an array compute; 0: one job for all of it.
     chain
         Jobs of one run, one after the other; more than one do not requeue themselves.
     dry_run
         The script is only shown: missing files, image and storage are warnings of the job.
     placeholders
         In a dry run, an input that is needed and not given is named by a placeholder.
+    allow_cpu
+        Whether the job may compute on the CPU of a site with GPUs.
+    inline
+        Whether the script contains slurm/lib.sh instead of reading it.
     """
 
     job: str
@@ -137,14 +160,15 @@ class Request:
     devices: int | None = None
     time: str = ""
     written_by: str = ""
-    array: Array | None = None
+    share: Share | None = None
     promised: tuple[Path, ...] = ()
     prepare: str = ""
     user: str = ""
     python: str = ""
     root: Path = ROOT
     check: bool = True
-    stripes: int = 0
     chain: int = 1
     dry_run: bool = False
     placeholders: bool = False
+    allow_cpu: bool = False
+    inline: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -13,6 +14,15 @@ from slurm.jobs.job import Job
 from slurm.jobs.site import Site
 
 TEMPLATES = ROOT / "slurm" / "templates"
+LIBRARY = ROOT / "slurm" / "lib.sh"
+# Runs with lib.sh of the submission, or else with that of the checkout, if it is the same.
+READ_LIBRARY = """\
+LIB_SHA256=%s
+for LIB in "$OUT/slurm/lib-${LIB_SHA256::12}.sh" "$AAM/slurm/lib.sh" ''; do
+    [ "$(sha256sum 2>/dev/null <"$LIB")" != "$LIB_SHA256  -" ] || break
+done
+[ -n "$LIB" ] || { echo "slurm/lib.sh has changed: write this script again" >&2; exit 1; }
+. "$LIB\""""
 # How long the other tasks may run after the first has ended; aam ends them within a minute when a
 # rank fails.
 LAST_RANK_SECONDS = 120
@@ -88,19 +98,20 @@ def cpu_masks(site: Site) -> str:
 def sbatch_lines(job: Job) -> str:
     """Return the #SBATCH lines; account, qos and gres only where they are set."""
     site = job.site
-    log = job.logs / (f"{job.name}-%A_%a.log" if job.array or job.stripes else f"{job.name}-%j.log")
+    has_gpu = job.device != "cpu"
+    log = job.logs / f"{job.name}-%j.log"
     options = {
         "job-name": job.name,
-        "partition": site.partition,
+        "partition": job.partition,
         "account": site.account,
         "qos": site.qos,
-        "gres": site.gres,
-        "gpus-per-node": 0 if site.gres else site.gpus_per_node,
+        "gres": site.gres if has_gpu else "",
+        "gpus-per-node": 0 if site.gres or not has_gpu else site.gpus_per_node,
         "constraint": site.constraint,
         "reservation": site.reservation,
         "nodes": job.nodes,
         "ntasks-per-node": job.tasks,
-        "cpus-per-task": site.cpus_per_device,
+        "cpus-per-task": job.cpus,
         "mem": "0" if site.exclusive else "",
         "exclusive": None if site.exclusive else "",
         "time": format_time(job.seconds),
@@ -108,11 +119,6 @@ def sbatch_lines(job: Job) -> str:
         "requeue": None if job.command else "",
         "no-requeue": "" if job.command else None,
         "open-mode": "append",
-        "array": f"0-{len(job.array.values) - 1}"
-        if job.array
-        else f"1-{job.stripes}"
-        if job.stripes
-        else "",
         "chdir": job.logs,
         "output": log,
     }
@@ -134,179 +140,137 @@ def sbatch_lines(job: Job) -> str:
 def header(job: Job) -> str:
     """Return the first line and the comment that describes the job."""
     nodes = "1 node" if job.nodes == 1 else f"{job.nodes} nodes"
+    each = "each" if job.nodes > 1 else ""
     tasks = "1 task" if job.tasks == 1 else f"{job.tasks} tasks, one for each device"
-    lines = [
-        f"aam {job.name}: {job.title}, {nodes} of {job.site.title} with {tasks}"
-        + (" each" * (job.nodes > 1))
-    ]
-    lines += ["", f"written by  {in_comment(job.written_by)}"]
+    lines = [f"aam {job.name}: {job.title}, {nodes} of {job.site.title} with {tasks} {each}", ""]
+    lines += [f"written by  {in_comment(job.written_by)}"]
     for read in job.inputs:
         size = "" if read.size is None else f" ({format_bytes(read.size)})"
         lines += [f"reads       {in_comment(read.path)}{size}"]
     lines += [f"writes      {in_comment(job.out / job.file if job.file else job.out)}"]
-    lines += [f"log         {in_comment(job.logs)}"]
-    lines += [
-        (
-            f"first       {in_comment(shlex.join(['mkdir', '-p', str(job.logs)]))}  (--submit "
-            "makes "
-            "it; sbatch does not)"
-        )
-    ]
-    lines += [
-        f"image       {in_comment(job.image or 'none: ' + job.python_inside)}",
-        f"commit      {job.commit}",
-    ]
-    if job.array:
-        lines += [
-            (
-                f"array       one element for each {job.array.name}: "
-                f"{in_comment(', '.join(job.array.values))}"
-            )
-        ]
-    if job.stripes:
-        lines += [
-            (
-                f"array       {job.stripes} parts of a matrix; then: aam unifrac --merge PARTS "
-                "--output MATRIX"
-            )
-        ]
-    lines += [
-        f"time        {format_time(job.seconds)}"
-        + (f"; {job.warning} s before its end:" if job.command else "")
-    ]
+    first = in_comment(shlex.join(["mkdir", "-p", str(job.logs)]))
+    lines += [f"first       {first}  (--submit makes it; sbatch does not)"]
+    image = job.image.path if job.image else f"none: {job.python_inside}"
+    lines += [f"image       {in_comment(image)}", f"commit      {job.commit}"]
+    if job.share:
+        values = in_comment(", ".join(job.share.values))
+        lines += [f"tasks       take the next {job.share.name} until none is left: {values}"]
+    lines += [f"lib.sh      sha256 {library_digest()}"]
     if job.command:
         lines += [
-            (
-                "            checkpoint, copy to shared storage, requeue (at most "
-                f"{job.site.most_requeues} times)"
-            ),
-            f"            {job.warning} s: 240 s for SLURM's delay and a step, and three times the "
+            f"time        {format_time(job.seconds)}; {job.warning} s before its end: checkpoint, "
+            "copy to shared storage, requeue",
+            f"            ({job.warning} s: 240 s for SLURM's delay and a step, three times the "
             f"{format_bytes(job.state_bytes)} of a checkpoint",
-            f"            at {job.site.shared_mb_per_second:g} MB/s, in whole minutes, at most "
-            "half of the time",
+            f"            at {job.site.shared_mb_per_second:g} MB/s, at most half of the time)",
         ]
     lines += ["exit        0 finished, 85 checkpointed: submit again, 2 bad input, 1 failed"]
     first = "#!/bin/bash -l" if job.site.setup else "#!/bin/bash"
     return "\n".join([first, *(f"# {line}".rstrip() for line in lines)])
 
 
+def library_digest() -> str:
+    """Return the SHA-256 of slurm/lib.sh."""
+    return hashlib.sha256(LIBRARY.read_bytes()).hexdigest()
+
+
+def library_lines(job: Job) -> str:
+    """Return the lines that read slurm/lib.sh, or its functions."""
+    if not job.inline:
+        return READ_LIBRARY % library_digest()
+    _, _, functions = LIBRARY.read_text(encoding="utf-8").partition("\n\n")
+    return functions.strip()
+
+
 def settings(job: Job) -> str:
     """Return everything that was resolved when the script was written, as assignments."""
-    site = job.site
+    site, image = job.site, job.image
     # The braces of {job} make quote() add quotes in any case.
-    local = (
-        shlex.quote(site.path("local", job.user))
-        .replace("{job}", "'\"$SLURM_JOB_ID\"'")
-        .removesuffix("''")
-    )
-    sources = [read.path for read in job.inputs] + list(job.image_files)
-    targets = [read.target for read in job.inputs] + [path.name for path in job.image_files]
-    if job.template == "stage.sh":
-        return bash_array("SOURCES", sources, lines=True)
-    values = {
-        "AAM": str(job.root),
-        "PYTHON": job.python,
-        "AAM_SHARED": site.path("shared", job.user),
-    }
-    lines = [f"{name}={shlex.quote(value)}" for name, value in values.items()] + [
-        f"AAM_LOCAL={local}"
+    local = shlex.quote(site.path("local", job.user))
+    local = local.replace("{job}", "'\"$SLURM_JOB_ID\"'").removesuffix("''")
+    path = str(image.path) if image else "none"
+    is_staged = image and image.copied and job.template == "run.sh"
+    staged = f"$AAM_LOCAL/aam/in/{shlex.quote(Path(path).name)}"
+    lines = [
+        f"AAM={shlex.quote(str(job.root))}",
+        f"PYTHON={shlex.quote(job.python)}",
+        f"AAM_SHARED={shlex.quote(site.path('shared', job.user))}",
+        f"AAM_LOCAL={local}",
+        "export AAM_SHARED AAM_LOCAL",
+        "WORK=$AAM_LOCAL/aam   # on each node: in/ holds the inputs, run/ what the command writes",
+        f"IMAGE={staged if is_staged else shlex.quote(path)}",
+        bash_array("IMAGE_FILES", image.files if image else ()),
+        bash_array("IMAGE_SHA256", image.sha256 if image else ()),
+        f"OUT={shlex.quote(str(job.out))}",
+        bash_array("ENTER", job.enter),
     ]
+    copied = image.copied if image else ()
+    lines += [bash_array("SOURCES", [*(read.path for read in job.inputs), *copied], lines=True)]
     if job.template == "run.sh":
-        image = str(job.image or "none")
-        staged_image = f"$AAM_LOCAL/aam/in/{shlex.quote(Path(image).name)}"
-        lines += [f"IMAGE={staged_image if job.image_files else shlex.quote(image)}"]
-        lines += [f"OUT={shlex.quote(str(job.out))}", f"FILE={shlex.quote(job.file)}"]
-        lines += [
-            bash_array("SOURCES", sources, lines=True),
-            bash_array("TARGETS", targets, lines=True),
-        ]
-        lines += [bash_array("ENTER", job.enter), command_lines(job.command)]
-        copy_seconds = max(5, round(site.copy_minutes * 12) * 5)
-        lines += [f"RESERVE={job.reserve}  # bytes of a node's disk for what the job writes"]
-        lines += [f"COPY_SECONDS={copy_seconds}  # between copies of new checkpoints"]
-        lines += [f"MOST_REQUEUES={site.most_requeues}"]
+        targets = [*(read.target for read in job.inputs), *(path.name for path in copied)]
+        lines += [bash_array("TARGETS", targets, lines=True), *run_settings(job)]
     return "\n".join(lines)
 
 
-def fabric_lines(site: Site) -> str:
-    """Return the lines that set variables of the network on a node that has the interfaces or paths
-    for them.
-    """
-    lines = []
-    if site.interfaces:
-        paths = f"/sys/class/net/{shlex.quote(site.interfaces)}*"
-        lines += ["local path interfaces=()"]
-        lines += [
-            f'for path in {paths}; do [ ! -e "$path" ] || interfaces+=("${{path##*/}}"); done'
-        ]
-        lines += ["if (( ${#interfaces[@]} )); then"]
-        lines += ["    export GLOO_SOCKET_IFNAME=${interfaces[0]} NCCL_SOCKET_IFNAME"]
-        lines += ['    NCCL_SOCKET_IFNAME=$(IFS=,; printf %s "${interfaces[*]}")', "fi"]
-    for variable in site.fabric:
-        if site.fabric_opt_in or not variable.get("opt_in"):
-            assignment = f"{variable['name']}={shlex.quote(str(variable['value']))}"
-            lines += [f"[ ! -e {shlex.quote(variable['path'])} ] || export {assignment}"]
-    return "\n".join(f"    {line}" for line in lines)
+def run_settings(job: Job) -> list[str]:
+    """Return the settings of a job that runs one command of aam."""
+    site, share = job.site, job.share
+    rows = [
+        (variable["name"], variable["value"], variable["path"])
+        for variable in site.fabric
+        if site.fabric_opt_in or not variable.get("opt_in")
+    ]
+    copy_seconds = max(5, round(site.copy_minutes * 12) * 5)
+    return [
+        f"FILE={shlex.quote(job.file)}",
+        command_lines(job.command),
+        srun_lines(job),
+        f"INSIDE={shlex.quote(job.python_inside or 'python')}",
+        f"DEVICE={job.device}",
+        f"DEVICES={site.devices_per_node}  # that torch must see on a node",
+        f"EACH={job.each}",
+        bash_array("VALUES", share.values if share else ()),
+        bash_array("OPTION", [*share.words, share.option] if share else ()),
+        f"INTERFACES={shlex.quote(site.interfaces)}",
+        bash_array("FABRIC", [word for row in rows for word in row]),
+        f"RESERVE={job.reserve}  # bytes of a node's disk for what the job writes",
+        f"COPY_SECONDS={copy_seconds}  # between copies of new checkpoints",
+        f"MOST_REQUEUES={site.most_requeues}",
+        f"CLEAN={'' if site.local_purged else 'yes'}",
+    ]
 
 
-def srun_line(job: Job) -> str:
-    """Return the srun that starts the tasks; SLURM does not pass --cpus-per-task on to it."""
+def srun_lines(job: Job) -> str:
+    """Return the array SRUN, which starts the tasks; SLURM does not pass --cpus-per-task on."""
     site = job.site
-    words = [
-        f"--nodes={job.nodes}",
-        f"--ntasks={job.nodes * job.tasks}",
-        f"--ntasks-per-node={job.tasks}",
-    ]
-    words += [f"--cpus-per-task={site.cpus_per_device}"] if site.cpus_per_device else []
+    words = ["srun", f"--nodes={job.nodes}", f"--ntasks={job.nodes * job.tasks}"]
+    words += [f"--ntasks-per-node={job.tasks}"]
+    words += [f"--cpus-per-task={job.cpus}"] if job.cpus else []
     # Ranks exit almost together; killing the others after the first 85 would turn theirs into 143.
-    lines = [
-        "srun " + " ".join(words),
-        f"--kill-on-bad-exit=0 --wait={LAST_RANK_SECONDS} --export=ALL",
-    ]
+    # Runs that tasks share end at different times.
+    wait = 0 if job.share else LAST_RANK_SECONDS
+    lines = [" ".join(words), f"--kill-on-bad-exit=0 --wait={wait} --export=ALL"]
     if site.cpu_sets and job.tasks == len(site.cpu_sets):
-        lines += [f"--cpu-bind=mask_cpu:{cpu_masks(site)}"]
-    return " \\\n        ".join(lines)
-
-
-def array_element(job: Job) -> str:
-    """Return the lines that give an element of a job array its value and its folder, or its part of
-    a matrix.
-    """
-    if job.stripes:
-        name = shlex.quote(Path(job.file).stem) + "-$SLURM_ARRAY_TASK_ID.h5"
-        part = f'--stripe "$SLURM_ARRAY_TASK_ID/{job.stripes}" --output "run/$FILE"'
-        return "\n".join(
-            [f"FILE={name}", f'COMMAND=("${{COMMAND[@]:0:${{#COMMAND[@]}}-2}}" {part})']
-        )
-    if job.array is None:
-        return ""
-    lines = [bash_array("VALUES", job.array.values), "VALUE=${VALUES[$SLURM_ARRAY_TASK_ID]}"]
-    lines += [f"OUT=$OUT/{job.array.name}-$VALUE"]
-    return "\n".join(
-        [*lines, f'COMMAND+=({shlex.join([*job.array.words, job.array.option])} "$VALUE")']
-    )
+        lines += [f"--mem-bind=local '--cpu-bind=mask_cpu:{cpu_masks(site)}'"]
+    return "SRUN=(\n    " + "\n    ".join(lines) + "\n)"
 
 
 def render(job: Job) -> str:
     """Return the whole script."""
-    site = job.site
-    setup = [f"{line} || fail 1 {shlex.quote(line)}" for line in site.setup]
-    values = {"HEADER": header(job), "SBATCH": sbatch_lines(job), "SETTINGS": settings(job)}
-    values |= {
-        "FILES": (TEMPLATES / "files.sh").read_text(encoding="utf-8").strip(),
+    setup = [f"{line} || fail 1 {shlex.quote(line)}" for line in job.site.setup]
+    python = [job.python_inside or "python", "-m"]
+    program = [*python, "aam"] if job.python_inside else ["aam"]
+    values = {
+        "HEADER": header(job),
+        "SBATCH": sbatch_lines(job),
+        "SETTINGS": settings(job),
+        "LIBRARY": library_lines(job),
         "SETUP": "\n".join(setup),
-    }
-    values |= {"OUT": shlex.quote(str(job.out)), "IMAGE": shlex.quote(str(job.image or "none"))}
-    program = [job.python_inside, "-m", "aam"] if job.python_inside else ["aam"]
-    values |= {"ENTER": shlex.join(job.enter), "PROGRAM": shlex.join(program)}
-    values |= {
-        "FABRIC": fabric_lines(site),
-        "SRUN": srun_line(job),
-        "ELEMENT": array_element(job),
         "PREPARE": job.prepare,
+        "PROGRAM": shlex.join(program),
+        "SIMULATE": shlex.join([*python, "aam.data.simulate"]),
+        "ROCM": shlex.quote(job.site.rocm),
     }
-    values |= {"PYTHON_INSIDE": shlex.quote(job.python_inside or "python")}
-    values |= {"CLEAN": "" if site.local_purged else '[ -z "$copied" ] || on_each_node clean'}
     return fill_template(job.template, values)
 
 

@@ -20,8 +20,9 @@ from containers.lib.files import ROOT
 PROFILES = ROOT / "slurm" / "sites"
 VARIABLE = "AAM_SITE_"
 # Keys whose values stand on #SBATCH lines. "none" says that the site has no such thing.
-SBATCH_KEYS = ("partition", "account", "qos", "gres", "constraint", "reservation")
+SBATCH_KEYS = ("partition", "cpu_partition", "account", "qos", "gres", "constraint", "reservation")
 NONE = "none"
+DEVICES = ("hip", "cuda", "cpu")
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Site:
     title: str = ""
     needs: tuple[str, ...] = ()  # keys that the user must set
     partition: str = ""
+    cpu_partition: str = ""  # for jobs that use no GPU
     account: str = ""
     qos: str = ""
     gres: str = ""
@@ -43,9 +45,11 @@ class Site:
     max_hours: float = 0
     max_nodes: int = 0
     hours: float = 12  # time limit of a job without --time
+    device: str = ""  # hip, cuda, or cpu: no GPUs
     devices_per_node: int = 1
     cpus_per_device: int = 0
     threads: int = 0  # threads of a task for computing
+    workers: int = 0  # processes of a task that prepare batches
     cpu_sets: tuple[str, ...] = ()  # CPUs beside each device, in SLURM's numbers
     shared: str = ""  # the file system that all nodes see; {user}
     local: str = ""  # the disk of a node; {user} and {job}
@@ -53,6 +57,8 @@ class Site:
     home: str = ""  # where an image must not lie while it is used; {user}
     shared_mb_per_second: float = 200  # what one node writes to shared storage when others do too
     setup: tuple[str, ...] = ()  # shell lines that run first; each must succeed
+    python: str = ""  # on the nodes, 3.11 or newer; empty: the one that writes the script
+    rocm: str = ""  # the nodes' ROCm, whose rocprofv3 traces kernels
     engine: str = "apptainer"  # or a path, or none: no container
     image: str = ""  # relative to the checkout, or absolute
     enter: tuple[str, ...] = ()  # options of containers/run
@@ -61,9 +67,9 @@ class Site:
     fabric_opt_in: bool = False
     fabric_enter: tuple[str, ...] = ()  # options of containers/run with --fabric
     most_requeues: int = 20  # of one job, for whatever reason
-    # a file of `aam bench` from a node, absolute; {user}; empty: profile/bench.json on shared
-    # storage
-    bench: str = ""
+    # a profile.json of `aam profile step` from a node, absolute; {user}; empty: profile/step on
+    # shared storage
+    profile: str = ""
     copy_minutes: float = 5  # between copies of new checkpoints to shared storage
 
     def path(self, key: str, user: str) -> str:
@@ -81,6 +87,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "cpus_per_device": (0, 4096),
     "gpus_per_node": (0, 1024),
     "threads": (0, 4096),
+    "workers": (0, 4096),
     "shared_mb_per_second": (0.1, 1e6),
     "most_requeues": (0, 10_000),
     "copy_minutes": (0, 1440),
@@ -179,6 +186,8 @@ def parse_value(key: str, value: object, origin: str) -> Any:
         )
     if not is_line(value):
         raise InputError(f"{origin}: {key} is {value!r}, expected text on one line, in UTF-8")
+    if key == "device" and value not in DEVICES:
+        raise InputError(f"{origin}: device is {value!r}, expected {', '.join(DEVICES)}")
     return value
 
 
@@ -277,6 +286,8 @@ def load_site(
         for key in values.get("needs", ())
         if not values.get(key)
     }
+    if not values.get("device"):
+        missing.setdefault("device", f"is not set, expected {', '.join(DEVICES)}")
     for key in ("shared", "local", "home"):
         path = values.get(key, "")
         if not path.startswith("/") and (path or key != "home"):

@@ -13,7 +13,7 @@ from pathlib import Path
 from containers.lib.errors import InputError, raise_if_any
 from slurm.jobs.job import Job, make_job
 from slurm.jobs.options import Options, expand_home, option_problems, parse_options
-from slurm.jobs.request import Array, Request
+from slurm.jobs.request import Request, Share
 from slurm.jobs.site import Site
 
 # A fold names a folder. The same pattern stands in aam/data.
@@ -29,15 +29,14 @@ COMMON_OPTIONS = {
 }
 # Concatenates the held-out predictions of all folds; every sample is held out once.
 JOIN_FOLDS = """\
-join_folds() {
+prepare() {
     local path first=
     for path in "$WORK"/in/predictions/*/predictions.tsv; do
         if [ -z "$first" ]; then first=$path; cat "$path"
         elif [ "$(head -n 1 "$path")" = "$(head -n 1 "$first")" ]; then tail -n +2 "$path"
-        else log "evaluate: $path has other columns than $first" >&2; return 1; fi
+        else fail 1 "evaluate: $path has other columns than $first"; fi
     done >"$WORK/in/joined.tsv"
-}
-join_folds || fail 1 "evaluate: the folds cannot be joined\""""
+}"""
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,7 @@ def make_plan(request: Request, site: Site) -> Plan:
         raise InputError(
             f"workflow: --cv COLUMN, --metadata and --output-dir are needed; {EXPECTED}"
         )
-    types = dict.fromkeys(("--cv", "--metadata", "--output-dir"), "str")
+    types = dict.fromkeys(("--cv", "--metadata", "--output-dir"), "one")
     checked = [option for option in options if option[0] in (*WORKFLOW_OPTIONS, "--metadata")]
     raise_if_any(option_problems(checked, types, "a workflow"))
     column = values_of["--cv"][0]
@@ -198,10 +197,9 @@ def workflow(request: Request, site: Site) -> Iterator[Node]:
         encoder = ("--pretrained-encoder", f"{plan.folder}/pre")
 
     words = (*plan.words("train"), *encoder, "--output-dir", f"{plan.out}/tune")
-    folds = Array("fold", "--test-fold", plan.folds, ("--split-column", plan.column))
-    yield Node(
-        "train", plan.job("train", words, array=folds, devices=1), ("pretrain",) if encoder else ()
-    )
+    folds = Share("fold", "--test-fold", plan.folds, ("--split-column", plan.column))
+    after = ("pretrain",) if encoder else ()
+    yield Node("train", plan.job("train", words, share=folds), after)
 
     yield Node("evaluate", evaluate_job(plan), ("train",))
 
@@ -221,7 +219,7 @@ def graph(nodes: list[Node]) -> str:
     """Return a text that shows which job waits for which."""
     lines = []
     for node in nodes:
-        values = node.job.array.values if node.job.array else ()
+        values = node.job.share.values if node.job.share else ()
         folds = f" x {len(values)} folds ({', '.join(values)})" if values else ""
         after = f"   after {', '.join(node.after)}" if node.after else ""
         lines.append(

@@ -1,33 +1,37 @@
 {{ HEADER }}
 {{ SBATCH }}
+# shellcheck disable=SC2034,SC1090,SC2317  # the functions read the settings
 set -uo pipefail
 
 {{ SETTINGS }}
-IMAGE={{ IMAGE }}
-RESULTS={{ OUT }}   # the doctor's report, the benchmark, the profiles and the kernels of rocprofv3
-export AAM_SHARED AAM_LOCAL
-WORK=$AAM_LOCAL/profile
+ROCM={{ ROCM }}   # the node's ROCm, for its rocprofv3; empty: only that of the image, if any
 
-log() { printf '%(%F %T)T %s\n' -1 "$*"; }
-fail() { local status=$1; shift; log "failed: $*" >&2; exit "$status"; }
-aam=({{ PROGRAM }})
-in_image() { "$PYTHON" "$AAM/containers/run" {{ ENTER }} "$IMAGE" "$@"; }
+{{ LIBRARY }}
+
+aam() { in_image {{ PROGRAM }} "$@" || fail 1 "aam $1: see above"; }
+study=(--table study/table.biom --tree study/tree.nwk)
+traced() {   # rocprofv3 around a profile: of the image, or of the node, bound into the image
+    local program=rocprofv3
+    in_image sh -c 'command -v rocprofv3' >/dev/null ||
+        { program=$ROCM/bin/rocprofv3; [ -n "$ROCM" ] && [ -x "$program" ] && ENTER+=(--bind "$ROCM"); } ||
+        { log "rocprofv3 is neither in the image nor on this node (${ROCM:-rocm of the site is not set}): no kernels are traced"; return; }
+    in_image "$program" --kernel-trace --stats --output-format csv --output-directory traces --output-file step \
+        -- {{ PROGRAM }} profile step "${study[@]}" --output-dir traced || fail 1 "rocprofv3: see above"
+    stats=$(find traces -name '*kernel_stats.csv' | sort | head -n 1)
+    [ -n "$stats" ] || fail 1 "rocprofv3 wrote no kernel_stats.csv below $WORK/traces"
+}
 
 {{ SETUP }}
-{ mkdir -p "$RESULTS" "$WORK" && cd "$WORK"; } || fail 1 "cannot make $RESULTS and $WORK"
-in_image "${aam[@]}" doctor --output "$RESULTS/doctor.json" || fail 1 "doctor: see above"
-in_image "${aam[@]}" bench --output "$RESULTS/bench.json" || fail 1 "bench: see above"
-in_image python -m aam.data.simulate study --samples 300 || fail 1 "simulate: see above"
-pretrain=("${aam[@]}" pretrain --table study/table.biom --tree study/tree.nwk --epochs 2 --output-dir)
-in_image "${pretrain[@]}" warm-up || fail 1 "pretrain: see above"   # compiles and tunes the kernels
-for what in step memory; do
-    in_image "${aam[@]}" profile "$what" --table study/table.biom --tree study/tree.nwk --output-dir "$RESULTS/$what" ||
-        fail 1 "profile $what: see above"
-done
-if in_image sh -c 'command -v rocprofv3' >/dev/null; then
-    in_image rocprofv3 --kernel-trace --stats --output-directory "$RESULTS/rocprof" -- "${pretrain[@]}" traced ||
-        fail 1 "rocprofv3: see above"
-else
-    log "rocprofv3 is not in the image: no kernels are traced"
-fi
-log "results: $RESULTS"
+check_python
+check_image
+{ mkdir -p "$OUT" "$WORK" && cd "$WORK"; } || fail 1 "cannot make $OUT and $WORK"
+aam doctor --output "$OUT/doctor.json"
+in_image {{ SIMULATE }} study --samples 300 || fail 1 "the simulated study: see above"
+aam pretrain "${study[@]}" --epochs 2 --output-dir warm-up   # compiles and tunes the kernels
+aam profile memory "${study[@]}" --output-dir "$OUT/memory"
+stats=
+traced
+# Without rocprofv3 around it, so that its times are right; it prints the ten kernels that cost most.
+aam profile step "${study[@]}" ${stats:+--rocprof "$stats"} --output-dir "$OUT/step"
+[ -z "$stats" ] || cp -r traces "$OUT/rocprof"
+log "results: $OUT"

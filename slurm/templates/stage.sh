@@ -1,11 +1,11 @@
 {{ HEADER }}
 {{ SBATCH }}
+# shellcheck disable=SC2034,SC1090,SC2317  # the functions read the settings
 set -uo pipefail
 
 {{ SETTINGS }}
-OUT={{ OUT }}
 
-{{ FILES }}
+{{ LIBRARY }}
 
 {{ SETUP }}
 { mkdir -p "$OUT" && check_space "$OUT" 0 "${SOURCES[@]}"; } || fail 1 "stage: see above; nothing was copied"

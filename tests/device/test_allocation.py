@@ -35,28 +35,47 @@ def test_a_failure_is_described(program, seconds, failure):
     assert first_tensor("cuda:0", program, seconds) == failure
 
 
-@pytest.mark.parametrize(("hip", "remedy"), [("6.3", "without --rocm"), (None, "nvidia-smi")])
-def test_all_devices_of_a_node_are_checked(monkeypatch, capsys, hip, remedy):
+@pytest.mark.parametrize(("hip", "hint"), [("6.3", "without --rocm"), (None, "nvidia-smi")])
+def test_all_devices_of_a_node_are_checked(monkeypatch, capsys, hip, hint):
     monkeypatch.setattr("torch.version.hip", hip)
+    monkeypatch.setattr("torch.version.cuda", None if hip else "12.6")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     monkeypatch.setattr(
         allocation, "first_tensor", lambda name: "ended with SIGSEGV" if name == "cuda:2" else ""
     )
-    assert allocation.main() == 1
+    words = ["--device", "hip" if hip else "cuda", "--devices", "4"]
+    assert allocation.main(words) == 1
     message = capsys.readouterr().err
-    assert message.startswith(f"cuda:2: the first tensor ended with SIGSEGV; {remedy}")
+    assert message.startswith(f"cuda:2: the first tensor ended with SIGSEGV; {hint}")
     assert message.count("\n") == 1
     monkeypatch.setattr(allocation, "first_tensor", lambda name: "")
-    assert allocation.main() == 0
+    assert allocation.main(words) == 0
 
 
-def test_a_job_on_a_node_whose_gpu_torch_does_not_see_says_so():
-    variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+@pytest.mark.parametrize(
+    ("kind", "built", "count", "problem"),
+    [
+        ("hip", "hip", 4, ""),
+        ("hip", "hip", 0, "torch sees no GPU on this node: are /dev/kfd and /dev/dri there"),
+        ("cuda", "cuda", 0, "torch sees no GPU on this node: does the job ask for GPUs"),
+        ("hip", None, 0, "torch is built for the CPU, the site has hip devices"),
+        ("cuda", "hip", 4, "torch is built for hip, the site has cuda devices"),
+        ("hip", "hip", 12, "torch sees 12 devices on this node, the site has 4"),
+    ],
+)
+def test_the_devices_must_be_those_of_the_site(kind, built, count, problem):
+    found = allocation.device_problem(kind, 4, built, count)
+    assert found.startswith(problem)
+    assert bool(found) == bool(problem)
+
+
+def test_a_gpu_job_whose_torch_sees_no_gpu_fails():
+    """The CPU build of these tests stands in for a node without devices."""
     done = subprocess.run(
-        [sys.executable, "-m", "aam.device.allocation"],
-        env=variables,
+        [sys.executable, "-m", "aam.device.allocation", "--device", "hip", "--devices", "4"],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0
-    assert "torch sees none: the job computes on the CPU" in done.stderr
+    assert done.returncode == 1
+    assert "torch " in done.stderr

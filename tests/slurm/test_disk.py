@@ -1,4 +1,4 @@
-"""The functions of a job script that copy files, run by bash without SLURM."""
+"""The functions of slurm/lib.sh that need no SLURM, run by bash."""
 
 from __future__ import annotations
 
@@ -20,11 +20,8 @@ HOSTILE = "a b'c\"d\na[$(touch x)]`y`;*\\"
 
 @pytest.fixture
 def bash(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs a line of bash after the functions of a script; WORK is the folder local, OUT is the
-    folder shared.
-    """
-    text = (ROOT / "slurm" / "pretrain_node.sh").read_text()
-    functions = text[text.index("log() {") : text.index("watch_run() {")]
+    """Runs a line of bash after the functions; WORK is the folder local, OUT is the folder shared."""
+    functions = (ROOT / "slurm" / "lib.sh").read_text()
     (tmp_path / "local" / "run").mkdir(parents=True)
     (tmp_path / "shared").mkdir()
     head = (
@@ -203,21 +200,123 @@ def test_pages_of_copied_files_are_dropped(bash, tmp_path):
     assert (tmp_path / "study" / HOSTILE).read_bytes() == data
 
 
-@pytest.mark.parametrize(("gpu", "status", "called"), [(False, 0, False), (True, 7, True)])
-def test_the_first_step_of_a_job_makes_a_tensor_on_nodes_with_a_gpu(
-    bash, tmp_path, gpu, status, called
-):
+@pytest.mark.parametrize("device", ["hip", "cpu"])
+def test_the_first_step_of_a_job_checks_the_devices_of_a_site_with_gpus(bash, tmp_path, device):
     (tmp_path / "containers").mkdir()
     (tmp_path / "containers" / "run").write_text('echo "$@" >called; exit 7\n')
-    (tmp_path / "device").write_text("")
-    devices = tmp_path / ("device" if gpu else "nothing")
-    done = bash(
-        f"GPUS='/dev/nothing {devices}' AAM={tmp_path} PYTHON=bash IMAGE=image ENTER=(--nv); "
-        "first_tensor"
+    settings = f"AAM={tmp_path} PYTHON=bash IMAGE=image ENTER=(--nv) INSIDE=python DEVICES=4"
+    done = bash(f"DEVICE={device} {settings}; first_tensor")
+    called = tmp_path / "local" / "called"
+    assert (done.returncode, called.exists()) == ((7, True) if device == "hip" else (0, False))
+    if device == "hip":
+        expected = "--nv image python -m aam.device.allocation --device hip --devices 4\n"
+        assert called.read_text() == expected
+
+
+@pytest.mark.parametrize(
+    ("device", "listed", "name", "seen"),
+    [
+        ("hip", "", "ROCR_VISIBLE_DEVICES", "2"),
+        ("hip", "4,5,6,7", "ROCR_VISIBLE_DEVICES", "6"),
+        ("cuda", "1,3,5", "CUDA_VISIBLE_DEVICES", "5"),
+    ],
+)
+def test_a_task_that_works_by_itself_sees_one_device(bash, device, listed, name, seen):
+    given = f"export {name}={listed} CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES:-9,9,9}};"
+    given = f"export {name}={listed};" if device == "cuda" else given
+    show = f'use_own_device; echo "${name} ${{CUDA_VISIBLE_DEVICES:-none}} $SLURM_NTASKS"'
+    done = bash(f"DEVICE={device} SLURM_LOCALID=2 SLURM_NTASKS=4; {given} {show}")
+    assert done.stdout.split() == [seen, seen if device == "cuda" else "none", "1"], done.stderr
+
+
+SHARED = """\
+export SLURM_NODEID={node} SLURM_NNODES={nodes} SLURMD_NODENAME=n
+own={task} EACH=fold VALUES=(a b c d e) OPTION=(--test-fold); share ./run
+"""
+
+
+@pytest.fixture
+def shared_tasks(tmp_path: Path) -> Callable[..., tuple[list[int], list[str]]]:
+    """Runs tasks that share five folds, each with a program; gives statuses and folds taken."""
+
+    def run(text: str, tasks: list[tuple[int, int]], nodes: int = 1) -> tuple[list[int], list[str]]:
+        folder = tmp_path / "node"
+        program = write_program(folder / "run", text)
+        statuses = []
+        running = []
+        library = ROOT / "slurm" / "lib.sh"
+        for node, task in tasks:
+            work = tmp_path / f"work{node}"
+            (work / "taken").mkdir(parents=True, exist_ok=True)
+            line = f". {library}; WORK={work}; " + SHARED.format(node=node, nodes=nodes, task=task)
+            command = ["bash", "-c", line]
+            running.append(subprocess.Popen(command, cwd=program.parent, text=True))
+        statuses = [process.wait(timeout=60) for process in running]
+        return statuses, sorted((folder / "done").read_text().split())
+
+    return run
+
+
+def test_tasks_share_folds_and_no_fold_is_run_twice(shared_tasks):
+    text = 'sleep 0.1; echo "$2 $4" >>done'
+    statuses, done = shared_tasks(text, [(0, task) for task in range(4)])
+    assert statuses == [0] * 4
+    assert done == sorted([*"abcde", *(f"run/fold-{fold}" for fold in "abcde")])
+
+
+def test_nodes_divide_the_folds(shared_tasks):
+    statuses, done = shared_tasks("echo $4 >>done", [(0, 0), (1, 0)], nodes=2)
+    assert (statuses, done) == ([0, 0], list("abcde"))
+
+
+def test_the_worst_status_of_the_shared_folds_counts(shared_tasks):
+    text = "echo $4 >>done; [ $4 != b ] || exit 85; [ $4 != d ] || kill -KILL $$"
+    statuses, done = shared_tasks(text, [(0, 0)])
+    assert (statuses, done) == ([137], list("abcde"))
+
+
+def test_after_a_warning_no_further_fold_is_begun(bash, tmp_path):
+    write_program(
+        tmp_path / "run", 'trap "exit 85" USR2; touch ready-$4; while :; do sleep 0.05; done'
     )
-    assert done.returncode == status
-    assert (tmp_path / "local" / "called").exists() == called
-    if called:
-        assert (
-            tmp_path / "local" / "called"
-        ).read_text() == "--nv image python -m aam.device.allocation\n"
+    line = "(until [ -e ready-a ]; do sleep 0.05; done; kill -USR2 $$) & "
+    line += SHARED.format(node=0, nodes=1, task=0)
+    (tmp_path / "local" / "taken").mkdir()
+    done = bash(line)
+    assert done.returncode == 85
+    assert [path.name for path in tmp_path.glob("ready-*")] == ["ready-a"]
+
+
+@pytest.mark.parametrize(
+    ("status", "saved", "cancelled", "goes_on"),
+    [
+        (85, False, False, True),
+        (140, False, False, True),
+        (137, True, False, True),
+        (137, False, False, False),
+        (85, True, True, False),
+        (1, True, False, False),
+        (0, True, False, False),
+    ],
+)
+def test_a_killed_job_starts_again_only_with_something_new(
+    bash, tmp_path, status, saved, cancelled, goes_on
+):
+    write(tmp_path / "shared" / "checkpoints" / "step-1", **{"manifest.json": "1"})
+    new = tmp_path / "shared" / "checkpoints" / "step-2"
+    later = f"mkdir {new}; echo 2 >{new}/manifest.json;" if saved else ""
+    settings = f"status={status} cancelled={'yes' if cancelled else ''}"
+    done = bash(f"{settings} saved_before=$(newest_saved); sleep 0.01; {later} may_go_on")
+    assert done.returncode == (0 if goes_on else 1)
+    assert ("often for lack of memory" in done.stderr) == (status == 137 and not saved)
+
+
+def test_an_image_that_changed_after_the_submission_is_refused(bash, tmp_path):
+    (tmp_path / "image.sif").write_text("x")
+    digest = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
+    settings = f"IMAGE_FILES=({tmp_path}/image.sif) IMAGE_SHA256=({digest})"
+    assert bash(f"{settings}; check_image").returncode == 0
+    (tmp_path / "image.sif").write_text("y")
+    done = bash(f"{settings}; check_image")
+    assert done.returncode == 1
+    assert "has changed since the job was submitted; submit it again" in done.stderr

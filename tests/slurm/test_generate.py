@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
+import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -21,12 +22,16 @@ import pytest
 from containers.lib import git
 from containers.lib.errors import InputError
 from slurm.jobs import checks, options, script, site, workflow
+from slurm.jobs.request import KINDS
 from tests.programs import write_program
 
 ROOT = Path(__file__).parents[2]
 GENERIC = {"PARTITION": "batch", "SHARED": "/shared/{user}", "LOCAL": "/local/{user}/{job}"}
 GENERIC |= {"MAX_HOURS": "48", "MAX_NODES": "8", "ACCOUNT": "none", "GRES": "none"}
 HOSTILE = "a b'c\"d\n$(touch x)`y`;*\\é"
+
+# What a SIF begins with.
+SIF = b"#!/usr/bin/env run-singularity".ljust(32, b"\0") + b"SIF_MAGIC"
 
 Done = subprocess.CompletedProcess[str]
 
@@ -79,8 +84,9 @@ def login(
     (path / "make").symlink_to(shutil.which("make") or "make")
     for name in ("sbatch", "singularity"):
         write_program(path / name, f'echo "$@" >>{tmp_path}/calls\necho 4711')
-    for name in ("table.biom", "tree.nwk", "image.sif"):
+    for name in ("table.biom", "tree.nwk"):
         (tmp_path / name).write_text("x" * 2000)
+    (tmp_path / "image.sif").write_bytes(SIF)
     variables = {
         "PATH": str(path),
         "HOME": str(tmp_path / "home"),
@@ -167,21 +173,43 @@ def test_committed_scripts_are_the_generators_output(name, tmp_path):
         list(map(str, command)), env={"PATH": os.environ["PATH"], **variables}, check=True
     )
     golden = ROOT / ("slurm" if name == "cosmos" else "tests/golden/slurm")
-    committed = {path.name: path.read_text() for path in golden.glob("*.sh")}
+    paths = [path for path in golden.glob("*.sh") if path.name != "lib.sh"]
+    committed = {path.name: path.read_text() for path in paths}
     assert len(committed) == (8 if name == "cosmos" else 1)
     written = {path: (tmp_path / path).read_text() for path in committed}
     assert written == committed, "see tests/golden/README.md"
     for path in tmp_path.glob("*.sh"):
         subprocess.run(["bash", "-n", path], check=True)
+        assert len(path.read_text().splitlines()) <= 110
+
+
+def write_options():
+    """Return the module slurm/write_options.py."""
+    path = ROOT / "slurm" / "write_options.py"
+    spec = importlib.util.spec_from_file_location("write_options", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_options_of_jobs_are_those_of_aam():
+    text = write_options().as_text()
+    assert options.OPTIONS_FILE.read_text() == text, "python slurm/write_options.py writes them"
+    assert {kind.command for kind in KINDS.values()} - {""} == set(json.loads(text))
 
 
 def test_every_file_that_a_command_reads_is_staged():
     known = {*options.INPUTS, *options.OUTPUTS, *options.RESERVED}
-    for command in options.COMMANDS:
-        types = options.options_of(command, "")
-        assert {
-            name for name, kind in types.items() if "Path" in kind and not name.startswith("--no-")
-        } <= known
+    module = write_options()
+    for command in module.COMMANDS:
+        assert set(module.paths_of(command)) <= known
+
+
+def test_a_bare_python_is_enough():
+    command = [sys.executable, "-I", "-S", "slurm/generate", "pretrain_node", "--", "--table", "x"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("#!/bin/bash -l\n# aam pretrain_node")
 
 
 def test_names_that_are_no_files_are_not_staged(of_table, tmp_path):
@@ -209,8 +237,9 @@ def test_a_login_node_is_enough(pretrain, tmp_path, shared):
     assert f"reads       {tmp_path}/table.biom (2.0 kB)" in text
     assert "FI_PROVIDER" not in text
     text = pretrain("--fabric")
-    assert "[ ! -e /dev/cxi0 ] || export FI_PROVIDER=cxi" in text
-    assert "[ ! -e /dev/cxi0 ] || export FI_CXI_DEFAULT_CQ_SIZE=131072" in text
+    (fabric,) = re.findall(r"^FABRIC=\((.*)\)$", text, re.MULTILINE)
+    assert "FI_PROVIDER cxi /dev/cxi0 " in fabric
+    assert "FI_CXI_DEFAULT_CQ_SIZE 131072 /dev/cxi0 " in fabric
     assert "--host-fabric /opt/cray/libfabric/1.20.1)" in text
     assert "--host-fabric" not in pretrain()
 
@@ -318,7 +347,7 @@ PUBLIC_SITES = {
         "#SBATCH --account=project_1",
         "#SBATCH --gpus-per-node=8",
         "#SBATCH --ntasks-per-node=8",
-        "mask_cpu:0x7e000000000000,0x7e00000000000000,0x7e0000,0x7e000000,0x7e,0x7e00,0x7e00000000,0x7e0000000000 ",
+        "mask_cpu:0x7e000000000000,0x7e00000000000000,0x7e0000,0x7e000000,0x7e,0x7e00,0x7e00000000,0x7e0000000000'",
     ],
     "perlmutter": [
         "#SBATCH --qos=regular",
@@ -371,7 +400,7 @@ def test_each_part_of_a_divided_apu_gets_a_rank_and_cores_of_its_own(pretrain, m
     assert f"#SBATCH --ntasks-per-node={4 * parts}\n" in text
     assert f"#SBATCH --cpus-per-task={2 * cores}\n" in text
     assert "--threads " + str(cores) in text
-    (masks,) = re.findall(r"mask_cpu:(\S+)", text)
+    (masks,) = re.findall(r"mask_cpu:([0-9a-fx,]+)", text)
     masks = [int(mask, 16) for mask in masks.split(",")]
     assert len(masks) == 4 * parts
     assert sum(masks) == 2**192 - 1, "each core belongs to one rank"
@@ -512,7 +541,7 @@ def test_hostile_names_are_quoted(login, tmp_path):
     assert all(line.startswith("#") for line in head.strip().splitlines()), (
         "the header stays a comment"
     )
-    facts = rest.partition("export AAM_SHARED")[0]
+    facts = rest.partition("LIB_SHA256=")[0]
     show = 'printf "%s\\0" "${SOURCES[@]}" "${TARGETS[@]}" "${COMMAND[@]}"'
     done = subprocess.run(
         ["bash", "-uc", facts + show], cwd=tmp_path, env={"SLURM_JOB_ID": "7"}, capture_output=True
@@ -522,49 +551,6 @@ def test_hostile_names_are_quoted(login, tmp_path):
     assert words[words.index("--table") + 1] == f"in/table/{HOSTILE}"
     assert words[words.index("--group-column") + 1] == HOSTILE
     assert not (tmp_path / "x").exists()
-
-
-def test_a_matrix_in_parts_is_an_array(login, tmp_path, shared):
-    words = ["unifrac", "--site", "cosmos", "--data", tmp_path, "--stripes", 3]
-    study = [
-        "--",
-        "--table",
-        "table.biom",
-        "--tree",
-        "tree.nwk",
-        "--unifrac-metric",
-        "weighted",
-        "--output",
-        "d/m.h5",
-    ]
-    text = login(*words, *study).stdout
-    assert "#SBATCH --array=1-3" in text
-    assert "3 parts of a matrix" in text
-    (element,) = re.findall(r"^FILE=m-.*\nCOMMAND=.*$", text, re.MULTILINE)
-    (command,) = re.findall(r"^COMMAND=\(\n.*?^\)", text, re.MULTILINE | re.DOTALL)
-    shell = f'SLURM_ARRAY_TASK_ID=2\n{command}\n{element}\nprintf "%s\\n" "${{COMMAND[@]}}" "$FILE"'
-    printed = subprocess.run(
-        ["bash", "-euc", shell], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    assert printed[-5:] == ["--stripe", "2/3", "--output", "run/m-2.h5", "m-2.h5"]
-    assert printed.count("--output") == 1
-    refused = login(*words, *study[:-1], "d/m.npy", status=2).stderr
-    assert "parts of a matrix are .h5 files" in refused
-    assert "--stripes 3: expected" in login("predict", *words[1:], *study[:3], status=2).stderr
-    assert (
-        "each element of an array computes its own"
-        in login(*words, *study, "--stripe", "1/2", status=2).stderr
-    )
-
-
-def test_the_losses_of_columns_are_not_a_file(of_table, tmp_path):
-    (tmp_path / "metadata.tsv").write_text("sample-id\tph\ns1\t7\n")
-    words = ("--metadata", "metadata.tsv", "--metadata-column", "ph", "--loss-config")
-    for losses in ("ph=mse", '{"ph": "mse"}'):
-        assert (
-            f"    --loss-config {shlex.quote(losses)}\n"
-            in of_table("train", more=(*words, losses)).stdout
-        )
 
 
 def test_later_layers_of_a_site_win(pretrain, user_file):
@@ -730,16 +716,17 @@ def workflow_of(of_table: Callable[..., Done], tmp_path: Path) -> Callable[..., 
 def test_a_workflow_is_shown_before_anything_is_submitted(workflow_of, login, tmp_path, shared):
     sections = ("pretrain:", "--tree", "tree.nwk", "train:", "--metadata-column", "age")
     done = workflow_of(*sections)
-    assert "train x 2 folds (0, 1): fine-tuning on one device   after pretrain" in done.stderr
+    assert "train x 2 folds (0, 1): training   after pretrain" in done.stderr
     assert "evaluate: evaluation   after train" in done.stderr
     assert not (tmp_path / "calls").exists()
     workflow_of(*sections, words=("--submit",))
     calls = (tmp_path / "calls").read_text().splitlines()
     assert [("--dependency=afterok:4711" in line) for line in calls] == [False, True, True]
     text = (shared / "flow" / "tune" / "slurm" / "train.sh").read_text()
-    assert "#SBATCH --array=0-1" in text
+    assert "VALUES=(0 1)\nOPTION=(--split-column fold --test-fold)\n" in text
+    assert "#SBATCH --ntasks-per-node=2\n" in text
     assert "--kill-on-invalid-dep=yes" in calls[1]
-    assert "OUT=$OUT/fold-$VALUE" in text
+    assert "EACH=fold\n" in text
     assert (
         "--cv COLUMN, --metadata and --output-dir are needed"
         in login("workflow", "--", status=2).stderr
@@ -749,26 +736,22 @@ def test_a_workflow_is_shown_before_anything_is_submitted(workflow_of, login, tm
 def test_a_workflow_with_an_encoder_does_not_pretrain(workflow_of):
     train = ("train:", "--metadata-column", "age", "--pretrained-encoder", "16s")
     done = workflow_of(*train)
-    assert done.stderr.splitlines()[0] == "train x 2 folds (0, 1): fine-tuning on one device"
+    assert done.stderr.splitlines()[0] == "train x 2 folds (0, 1): training"
     assert done.stdout.count("--pretrained-encoder 16s") == 1
     message = workflow_of("pretrain:", "--epochs", "1", *train, status=2).stderr
     assert "names an encoder already" in message
 
 
-def test_seeds_are_an_array(of_table, login, tmp_path):
+def test_the_tasks_of_a_node_share_seeds(of_table, login, tmp_path):
     seeds = ("--seeds", "3", "14")
     text = of_table("pretrain_single", *seeds, more=("--output-dir", "pre")).stdout
-    for line in (
-        "#SBATCH --array=0-1",
-        "VALUES=(3 14)",
-        "OUT=$OUT/seed-$VALUE",
-        'COMMAND+=(--seed "$VALUE")',
-    ):
+    for line in ("EACH=seed", "VALUES=(3 14)", "OPTION=(--seed)", "#SBATCH --ntasks-per-node=2"):
         assert line + "\n" in text
+    assert "--output-dir" not in text, "each run has its own"
     variables = {"TABLE": f"{tmp_path}/table.biom", "SEEDS": "3 14", "TREE": f"{tmp_path}/tree.nwk"}
     done = login("pretrain-node", program="make", **variables)
-    assert "# array       one element for each seed: 3, 14" in done.stderr
-    assert "cost        at most 1 x 12.0 h = 12.0 x 2 elements = 24.0 node-hours" in done.stderr
+    assert "# tasks       take the next seed until none is left: 3, 14" in done.stderr
+    assert "cost        at most 1 x 12.0 h = 12.0 node-hours" in done.stderr
     wrong = ("--seeds", "3", "3", "x", "--chain", "0")
     message = of_table("pretrain_single", *wrong, more=("--seed", "1"), status=2).stderr
     for part in (
@@ -802,77 +785,159 @@ def test_a_chain_is_a_run_of_several_jobs(login, tmp_path, shared):
 
 
 def test_the_cost_is_said_before_a_job_is_submitted(login, tmp_path, shared):
-    """Of a file of aam bench: what the job reads in its time, at best."""
-    metadata = tmp_path / "metadata.tsv"
-    metadata.write_text(
-        "sample-id\tage\n#q2:types\tnumeric\n" + "".join(f"s{i}\t1\n" for i in range(500))
-    )
-    words = [
-        "train",
-        "--data",
-        tmp_path,
-        "--time",
-        "1:00:00",
-        "--",
-        "--table",
-        "table.biom",
-        "--metadata",
-        metadata,
-    ]
-    words += ["--metadata-column", "age"]
-    done = login(*words)
+    """With a profile.json of a node: what the job reads in its time, at best."""
+    words = ["--data", tmp_path, "--time", "1:00:00", "--", "--table"]
+    done = login("pretrain_single", *words, "table.biom")
     assert "# cost        at most 1 x 1.0 h = 1.0 node-hours for each start\n" in done.stderr
-    assert (
-        f"speed       not measured: {shared}/profile/bench.json is missing; slurm/generate "
-        "profile_rocm"
-    ) in done.stderr
-    bench = shared / "profile" / "bench.json"
-    bench.parent.mkdir()
-    cases = {"pretrain": {"samples_per_s": {"p50": 250.0}}}
-    bench.write_text(json.dumps({"device": "AMD Instinct MI300A", "cases": cases}))
-    done = login(*words)
-    assert f"250 samples/s on one AMD Instinct MI300A ({bench}), at best 250 on 1\n" in done.stderr
-    assert "at best 2 s for an epoch of 500 samples: 1800 epochs in the time limit\n" in done.stderr
-    pretrain = ("pretrain_node", "--data", tmp_path, "--", "--table")
-    assert "at best 1 s for 1,000 samples of an epoch\n" in login(*pretrain, "table.biom").stderr
+    profile = shared / "profile" / "step" / "profile.json"
+    assert f"speed       not measured: {profile} is missing; slurm/generate" in done.stderr
+    profile.parent.mkdir(parents=True)
+    report = {"device": "AMD Instinct MI300A", "samples_per_s": {"p50": 250.0}}
+    profile.write_text(json.dumps(report))
+    done = login("pretrain_single", *words, "table.biom")
+    assert f"250 samples/s on one AMD Instinct MI300A ({profile}), at best 250 on 1" in done.stderr
+    assert "at best 4 s for 1,000 samples of an epoch\n" in done.stderr
     (tmp_path / "json.biom").write_text('{"type": "OTU table", "shape": [30, 2000], "data": []}')
-    assert "at best 2 s for an epoch of 2000 samples" in login(*pretrain, "json.biom").stderr
-    bench.write_text("{}")
-    assert "is not a file of aam bench with its case pretrain" in login(*words, status=2).stderr
+    done = login("pretrain_node", *words, "json.biom")
+    assert "at best 2 s for an epoch of 2000 samples: 1800 epochs in the time limit" in done.stderr
+    profile.write_text("{}")
+    message = login("pretrain_node", *words, "json.biom", status=2).stderr
+    assert "is not a profile.json of aam profile step" in message
 
 
 def test_the_doctor_of_two_nodes(login, shared):
     text = login("doctor", program="make", SUBMIT="0", NODES="2", OUT="check").stdout
     assert (
-        "COMMAND=(\n    aam doctor\n    --threads 24\n    --ranks\n    --output run/ranks.json\n)"
-        in text
+        "COMMAND=(\n    aam doctor\n    --threads 24\n    --device hip\n    --ranks\n"
+        "    --output run/ranks.json\n)" in text
     )
     assert "srun --nodes=2 --ntasks=8 --ntasks-per-node=4" in text
     assert f"# writes      {shared}/check/ranks.json\n" in text
 
 
-def test_an_image_older_than_the_model_is_refused(login, tmp_path):
-    (tmp_path / "image.sif.json").write_text('{"version": "0.9.2"}')
+def record(image: Path, **more: object) -> None:
+    """Write the sidecar of an image."""
+    words = dict.fromkeys(("flavour", "aam_sha256", "sbom_sha256", "definition_sha256"), "x")
+    words |= dict.fromkeys(("python", "route"), "x")
+    words |= {name: {} for name in ("base", "lock", "git", "engine")}
+    words |= {"layer": None, "unverified": [], "reproducible": False}
+    digest = hashlib.sha256(image.read_bytes()).hexdigest()
+    sidecar = {**words, "image": {"file": image.name, "sha256": digest}, **more}
+    image.with_name(image.name + ".json").write_text(json.dumps(sidecar))
+
+
+@pytest.fixture
+def predict(login, tmp_path) -> Callable[..., Done]:
+    """Submits a job that predicts by the folder model."""
+    (tmp_path / "model").mkdir()
+    words = ("predict", "--data", tmp_path, "--submit", "--", "--table", "table.biom")
+    return lambda **options: login(*words, "--model", "model", **options)
+
+
+def test_an_image_older_than_the_model_is_refused(predict, tmp_path):
+    record(tmp_path / "image.sif", version="0.9.2")
     model = tmp_path / "model"
-    model.mkdir()
-    words = (
-        "predict",
-        "--data",
-        tmp_path,
-        "--submit",
-        "--",
-        "--table",
-        "table.biom",
-        "--model",
-        "model",
-    )
     for version, status in (("0.9.2", 0), ("0.10.0", 2)):
         (model / "model.json").write_text(json.dumps({"version": version}))
-        message = login(*words, status=status).stderr
+        message = predict(status=status).stderr
     assert (
         f"image.sif holds aam 0.9.2, {model} was written by a newer one, 0.10.0: make "
         "container-rocm"
     ) in message
+
+
+def test_an_image_is_checked_before_a_job_is_queued(predict, tmp_path, shared):
+    image = tmp_path / "image.sif"
+    script_path = shared / "aam" / "predict-table" / "slurm" / "predict.sh"
+    predict()
+    digest = hashlib.sha256(SIF).hexdigest()
+    assert f"IMAGE_FILES=({image})\nIMAGE_SHA256=({digest})\n" in script_path.read_text()
+    record(image)
+    predict()
+    (tmp_path / "calls").unlink()
+    image.write_bytes(SIF + b"damaged")
+    assert "its sidecar has" in predict(status=2).stderr
+    image.with_name("image.sif.json").write_text("{}")
+    assert "is not a sidecar of this version" in predict(status=2).stderr
+    for content in (b"", b"x" * 100):
+        image.write_bytes(content)
+        message = predict(status=2).stderr
+        assert f"({len(content)} bytes) is not a SIF image; make container-rocm" in message
+    assert not (tmp_path / "calls").exists(), "nothing was submitted"
+
+
+def test_the_library_is_copied_to_the_log_and_can_be_part_of_the_script(pretrain, predict, shared):
+    predict()
+    library = (ROOT / "slurm" / "lib.sh").read_bytes()
+    digest = hashlib.sha256(library).hexdigest()
+    copy = shared / "aam" / "predict-table" / "slurm" / f"lib-{digest[:12]}.sh"
+    assert copy.read_bytes() == library
+    text = pretrain()
+    assert f"# lib.sh      sha256 {digest}\n" in text
+    assert "stage_in() {" not in text
+    inline = pretrain("--inline")
+    assert "stage_in() {" in inline
+    assert "LIB=" not in inline
+    done = subprocess.run(["bash", "-n"], input=inline, text=True, capture_output=True)
+    assert done.stderr == ""
+
+
+def test_inline_is_an_argument_of_make(login):
+    done = login("pretrain-node", program="make", SUBMIT="0", ARGS="--inline --epochs 3")
+    assert "stage_in() {" in done.stdout
+    assert "    --epochs 3\n" in done.stdout
+
+
+def test_a_script_with_another_library_ends(pretrain, tmp_path):
+    text = pretrain().replace("LIB_SHA256=", "LIB_SHA256=0")
+    done = subprocess.run(
+        ["bash"],
+        input=text,
+        env={"SLURM_JOB_ID": "7", "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "slurm/lib.sh has changed: write this script again\n"
+
+
+def test_a_job_names_the_device_of_its_site(pretrain, login):
+    text = pretrain()
+    for line in ("    --device hip", "    --num-workers 4", "DEVICE=hip", "PYTHON=python3"):
+        assert line + "\n" in text
+    assert "module load cray-python/3.11.7" in text
+    assert "    --mem-bind=local " in text
+    text = pretrain("--allow-cpu")
+    assert "DEVICE=cpu\n" in text
+    assert "--device" not in text
+    shown = login("pretrain-node", program="make", SUBMIT="0", ALLOW_CPU="1").stdout
+    assert "DEVICE=cpu\n" in shown
+    refused = login("pretrain-node", program="make", status=2, ALLOW_CPU="yes").stderr
+    assert "ALLOW_CPU=yes: expected 0, or 1" in refused
+
+
+def test_a_job_without_a_network_uses_no_gpu_and_says_so(of_table, tmp_path):
+    (tmp_path / "metadata.tsv").write_text("sample-id\tage\ns1\t7\n")
+    words = ("--metadata", "metadata.tsv", "--metadata-column", "age")
+    done = of_table("train", more=words)
+    assert "train fits a linear model and trees and uses no GPU: it runs as one task" in done.stderr
+    for line in ("DEVICE=cpu", "    --threads 96", "#SBATCH --cpus-per-task=192"):
+        assert line + "\n" in done.stdout
+    done = of_table("train", more=words, AAM_SITE_CPU_PARTITION="shared", AAM_SITE_GRES="gpu:4")
+    assert "it runs in the partition shared" in done.stderr
+    assert "#SBATCH --partition=shared\n" in done.stdout
+    assert "--gres" not in done.stdout
+    done = of_table("train", more=(*words, "--pretrained-encoder", "16s-v4"))
+    assert "uses no GPU" not in done.stderr
+    assert "DEVICE=hip\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("job", "time"), [("stage", "01:00:00"), ("doctor", "00:15:00"), ("ci_rocm", "01:00:00")]
+)
+def test_short_jobs_ask_for_little_time(login, job, time):
+    make = {"stage": ("--", "--table", "x")}.get(job, ())
+    assert f"#SBATCH --time={time}\n" in login(job, *make).stdout
 
 
 def test_a_command_reaches_a_node_of_the_site():
@@ -948,7 +1013,7 @@ def test_options_that_aam_does_not_have(login, of_table, tmp_path):
         "metadata.tsv",
     ]
     words += ["--metadata-column", "ph", "a b", "--no-trim"]
-    login(*words, "--random-seed=3", "--no_freeze_base", "--numeric-columns", "a", "b")
+    login(*words, "--random-seed=3", "--no_trim")
     assert (
         "--output-dir a b: expected one value"
         in login(*words, "--output-dir", "a", "b", status=2).stderr
@@ -963,17 +1028,6 @@ def test_options_that_aam_does_not_have(login, of_table, tmp_path):
         "--epochs: stage has no such option"
         in login("stage", "--", "--epochs", "3", status=2).stderr
     )
-
-
-def test_all_options_of_aam_exist():
-    commands = importlib.import_module("aam.cli.main").COMMANDS
-    for command, page in options.COMMANDS.items():
-        assert type(commands[command].default()) is page
-        known_options = options.options_of(command, "run.sh")
-        assert {"--config", "--output"} | (
-            {"--table"} if command != "doctor" else set()
-        ) <= known_options.keys()
-        assert command not in ("pretrain", "train") or "--learning-rate" in known_options
 
 
 def test_wrong_inputs(login, tmp_path):
