@@ -382,7 +382,7 @@ def test_a_partition_and_gpus_that_do_not_exist(site):
     )
     done = site.login(*generate, status=1, AAM_SITE_PARTITION="nowhere")
     assert "partition 'nowhere': this cluster has none of that name" in done.stderr
-    done = site.login(*generate, status=1, AAM_SITE_GRES="gpu:h100:4")
+    done = site.login(*generate, status=1, AAM_SITE_GRES="gpu:h100:4", AAM_SITE_DEVICE="hip")
     assert "gres 'gpu:h100:4'" in done.stderr
     assert "no node has them" in done.stderr
     assert not list((site.shared / "refused").glob("*.json"))
