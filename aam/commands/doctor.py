@@ -21,7 +21,7 @@ from rich.table import Table
 import aam
 from aam.config import ModelConfig
 from aam.config_commands import DoctorConfig
-from aam.device.allocation import ELSEWHERE, ON_AMD, first_tensor
+from aam.device.allocation import CUDA_HINT, HIP_HINT, first_tensor
 from aam.device.attention import Checks, check_backends, choose_backends, is_wrong
 from aam.device.distributed import World, process_group
 from aam.device.environment import (
@@ -121,7 +121,7 @@ def _device_findings(platform: Platform, report: Facts) -> list[Finding]:
     """
     findings = []
     if report.get("first_tensor"):
-        mend = ON_AMD if platform.vendor == "AMD" else ELSEWHERE
+        mend = HIP_HINT if platform.vendor == "AMD" else CUDA_HINT
         findings.append(
             Finding("wrong", f"the first tensor on the GPU {report['first_tensor']}", mend)
         )
