@@ -15,7 +15,7 @@ _PUBLIC = {
     "InputError": "aam.errors",
     "Model": "aam.api.models",
     "load": "aam.api.models",
-    "pretrain": "aam.api.training",
+    "pretrain": "aam.api.pretraining",
     "read_table": "aam.api.memory",
     "unifrac": "aam.api.unifrac",
 }

@@ -7,5 +7,5 @@ from aam.api.models import load as load
 from aam.errors import InputError as InputError
 
 __version__: str
-from aam.api.training import pretrain as pretrain
+from aam.api.pretraining import pretrain as pretrain
 from aam.api.unifrac import unifrac as unifrac

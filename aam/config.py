@@ -322,6 +322,21 @@ class ModelConfig:
         """Return why a network of this width cannot have so many attention heads, if it cannot."""
         return head_problems(self.embedding_dim, self.attention_heads)
 
+    def encoder_problems(self, pretrained: ModelConfig) -> list[str]:
+        """Return a problem for each size that contradicts the pretrained encoder.
+
+        A network has the sizes of its encoder. A size at its default counts as not given.
+        """
+        rules = {}
+        for item in dataclasses.fields(ModelConfig):
+            value, has = getattr(self, item.name), getattr(pretrained, item.name)
+            problem = (
+                f"--{item.name.replace('_', '-')} {value} contradicts --pretrained-encoder, which "
+                f"has {has}; leave it out, or pretrain with it"
+            )
+            rules[problem] = value not in (has, item.default)
+        return broken(rules)
+
 
 def head_problems(width: int, heads: int, option: str = "--attention-heads") -> list[str]:
     """Return why vectors of this width cannot be divided among attention heads, if they cannot."""
@@ -490,6 +505,20 @@ class CovariateConfig:
         return broken(rules)
 
 
+def run_rules(
+    data: DataConfig, model: ModelConfig, train: TrainConfig, runtime: RunConfig
+) -> dict[str, bool]:
+    """Return the rules between sections of any training, and whether each is broken."""
+    return {
+        f"--resume-from is {runtime.resume_from}, expected auto with --cv": (
+            data.cv is not None and runtime.resume_from not in (None, "auto")
+        ),
+        "--trim: cuts ASVs to --max-bp, which is not given; pass --max-bp, or leave out --trim": (
+            data.trim and model.max_bp is None and train.pretrained_encoder is None
+        ),
+    }
+
+
 @dataclass(frozen=True)
 class PretrainConfig:
     """Pretrain an encoder on one table or several and their trees, without labels."""
@@ -510,19 +539,19 @@ class PretrainConfig:
             data = replace(data, tree=None, trees=(str(data.tree),))
         object.__setattr__(self, "data", data)
 
-    def training(self) -> FineTuneConfig:
-        """Return the options of the run that pretrains: those of `aam train` without targets."""
+    @property
+    def inputs(self) -> DataConfig:
+        """The options of the inputs, with the table and tree of a single study by these names."""
         data = self.data
-        if len(data.tables) == 1 and len(data.trees) < 2:
-            tree = Path(data.trees[0]) if data.trees not in ((), (NO_TREE,)) else None
-            data = replace(
-                data, table=data.tables[0], tree=tree, tables=(), trees=(), study_names=()
-            )
-        return FineTuneConfig(data=data, model=self.model, train=self.train, runtime=self.runtime)
+        if len(data.tables) != 1 or len(data.trees) > 1:
+            return data
+        tree = Path(data.trees[0]) if data.trees not in ((), (NO_TREE,)) else None
+        return replace(data, table=data.tables[0], tree=tree, tables=(), trees=(), study_names=())
 
     def problems(self) -> list[str]:
         """Return the contradictions between the studies and what an encoder is to learn from."""
-        return [*self.training().problems(), *self._study_problems(), *self._loss_problems()]
+        shared = run_rules(self.data, self.model, self.train, self.runtime)
+        return [*broken(shared), *self._study_problems(), *self._loss_problems()]
 
     def _study_problems(self) -> list[str]:
         """Return why several tables cannot be pretrained on together, if they cannot."""
@@ -642,12 +671,7 @@ class FineTuneConfig:
                 "of "
                 "its other values"
             ): (dividing != ""),
-            f"--resume-from is {runtime.resume_from}, expected auto with --cv": (
-                data.cv is not None and runtime.resume_from not in (None, "auto")
-            ),
-            "--trim: cuts ASVs to --max-bp, which is not given; pass --max-bp, or leave out --trim": (  # noqa: E501
-                data.trim and self.model.max_bp is None and train.pretrained_encoder is None
-            ),
+            **run_rules(data, self.model, train, runtime),
         }
         return broken(rules)
 
@@ -699,28 +723,6 @@ class FineTuneConfig:
             return ("deep",)
         learners: tuple[Member, ...] = get_args(Member)[1:]
         return ("deep", *learners) if self.network_options else learners
-
-    def encoder_problems(self, pretrained: ModelConfig) -> list[str]:
-        """Return a problem for each option of the network that contradicts the pretrained encoder.
-
-        A fine-tuned network has the shape of its encoder, so that an option of the network that is
-        given must agree with it. One that stands at its default counts as not given.
-        """
-        rules: dict[str, bool] = {}
-        for item in dataclasses.fields(ModelConfig):
-            value, has = getattr(self.model, item.name), getattr(pretrained, item.name)
-            name = item.name.replace("_", "-")
-            option = (
-                f"--{'' if value else 'no-'}{name}"
-                if isinstance(value, bool)
-                else f"--{name} {value}"
-            )
-            problem = (
-                f"{option} contradicts --pretrained-encoder, which has {has}; leave it "
-                "out, or pretrain with it"
-            )
-            rules[problem] = value not in (has, item.default)
-        return broken(rules)
 
 
 # --- a file of options -------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from aam.commands.bench import (
     time_training,
     training_cases,
 )
-from aam.config import DataConfig, FineTuneConfig, TrainConfig
+from aam.config import DataConfig, PretrainConfig, TrainConfig
 from aam.device.options import RuntimeConfig
 from aam.errors import import_extra
 from aam.training.task import AmpliconTask
@@ -30,7 +30,7 @@ from benchmarks.report import time_report
 PREDECESSOR_BATCH = 8
 
 
-def time_plain(config: FineTuneConfig, plain: FineTuneConfig, repeats: int) -> Measurements:
+def time_plain(config: PretrainConfig, plain: PretrainConfig, repeats: int) -> Measurements:
     """Return the speed of training steps, that of the ``plain`` implementation, and how often
     faster ours is.
     """

@@ -180,11 +180,11 @@ def small_pretraining() -> Callable[..., Any]:
     """Makes the options of a small network that is pretrained on a simulated study, of the sizes
     and options given.
     """
-    from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
+    from aam.config import DataConfig, ModelConfig, PretrainConfig, TrainConfig
     from aam.engine.options import RunConfig
 
-    def make(study: Path, sizes: dict[str, Any], **train: Any) -> FineTuneConfig:
-        return FineTuneConfig(
+    def make(study: Path, sizes: dict[str, Any], **train: Any) -> PretrainConfig:
+        return PretrainConfig(
             data=DataConfig(table=study / "table.biom", tree=study / "tree.nwk"),
             model=ModelConfig(embedding_dim=16, attention_heads=2, **sizes),
             train=TrainConfig(**train),

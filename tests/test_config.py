@@ -416,7 +416,6 @@ LISTS = """[data]
 tables = ["a.biom", "b.biom"]
 trees = ["a.nwk", "none"]
 study_names = ["gut", "soil"]
-taxonomy = ["all.qza"]
 trim = true
 [train]
 epochs = 3
@@ -425,10 +424,7 @@ epochs = 3
 
 def test_lists_say_what_the_options_of_several_studies_say(tmp_path):
     config = read(tmp_path / "studies.toml", LISTS)
-    words = (
-        "--table a.biom b.biom --tree a.nwk none --study-names gut soil --taxonomy all.qza "
-        "--trim --epochs 3"
-    )
+    words = "--table a.biom b.biom --tree a.nwk none --study-names gut soil --trim --epochs 3"
     assert config == parse("pretrain", PretrainConfig(), words.split())
 
 
@@ -437,7 +433,7 @@ def test_a_list_of_one_is_one_table(tmp_path):
         tmp_path / "one.toml",
         '[data]\ntables = ["a.biom"]\ntrees = ["a.nwk"]\nstudy_names = ["gut"]\n',
     )
-    data = config.training().data
+    data = config.inputs
     assert (data.table, data.tree, data.tables, data.study_names) == (
         Path("a.biom"),
         Path("a.nwk"),

@@ -153,14 +153,14 @@ def test_class_weights_of_numbers_are_refused():
 def test_sizes_that_contradict_the_pretrained_encoder_are_refused():
     pretrained = ModelConfig(embedding_dim=32, attention_heads=2)
     asked = ModelConfig(embedding_dim=64, attention_heads=2, dropout=0.3)
-    problems = FineTuneConfig(model=asked).encoder_problems(pretrained)
+    problems = asked.encoder_problems(pretrained)
     assert [problem.split(" contradicts")[0] for problem in problems] == [
         "--embedding-dim 64",
         "--dropout 0.3",
     ]
     assert "which has 32; leave it out" in problems[0]
     for model in (ModelConfig(), pretrained):
-        assert FineTuneConfig(model=model).encoder_problems(pretrained) == []
+        assert model.encoder_problems(pretrained) == []
 
 
 def test_splits_that_cannot_be_chosen_together():

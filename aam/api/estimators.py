@@ -30,7 +30,8 @@ from aam.api.memory import (
     sample_table,
 )
 from aam.api.models import Model, load
-from aam.api.training import interrupts_as_in_python, run
+from aam.api.pretraining import interrupts_as_in_python
+from aam.api.training import run
 from aam.config import RESERVED, FineTuneConfig
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable

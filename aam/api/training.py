@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 import math
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aam.api.memory import inputs_of, metadata_from, option_of, sample_table
-from aam.config import NO_TREE, FineTuneConfig, PretrainConfig
+from aam.config import FineTuneConfig
 from aam.data.loader import Loader
 from aam.data.splits import duplicates_across_subsets
 from aam.data.study import Inputs
@@ -21,9 +18,8 @@ from aam.device.environment import is_rank
 from aam.device.platform import device_name
 from aam.encoders import model_folder
 from aam.engine.run import RunDirectory, RunPlan, run_command, training_outputs
-from aam.errors import CallAgain, InputError
 from aam.files.output_folder import FIGURES
-from aam.options import IN_MEMORY, check, configured, to_dict
+from aam.options import IN_MEMORY, check, to_dict
 from aam.predict.blend import in_words
 from aam.report.training import TrainingReport
 from aam.training.decisions import decide
@@ -38,15 +34,13 @@ from aam.training.fit import (
 from aam.training.inputs import Prepared, check_targets, load_inputs
 
 if TYPE_CHECKING:
-    from aam.api.models import Model
+    pass
 
 log = logging.getLogger("aam")
 
 
-def run(
-    given: PretrainConfig | FineTuneConfig, report: bool = True, inputs: Inputs | None = None
-) -> int:
-    """Run `aam pretrain` or `aam train`: train on every split and report on the held-out samples.
+def run(config: FineTuneConfig, report: bool = True, inputs: Inputs | None = None) -> int:
+    """Run `aam train`: train on every split and report on the held-out samples.
 
     `inputs` are there where they are no files: the options then name them as `IN_MEMORY`.
 
@@ -56,16 +50,15 @@ def run(
     metrics.json. Raises `CallAgain` after a signal, with the state saved. Returns the exit status.
     """
 
-    command, config = (
-        ("pretrain", given.training()) if isinstance(given, PretrainConfig) else ("train", given)
-    )
-
     def prepare(world: World) -> RunPlan:
         if is_rank(config.runtime):
-            check(given)
-        prepared, decisions = decide(load_inputs(config, world, True, inputs))
+            check(config)
+        prepared, decisions = load_inputs(config, world, True, inputs), dict[str, Any]()
+        if prepared.config.trains_network:
+            decided, decisions = decide(prepared.config, prepared.study, prepared.device, world)
+            prepared = dataclasses.replace(prepared, config=decided)
         check_targets(prepared)
-        for line in start_message(prepared, command) if world.is_main else ():
+        for line in start_message(prepared) if world.is_main else ():
             log.info("%s", line)
         study = prepared.study
         facts = {
@@ -77,36 +70,26 @@ def run(
         }
 
         def work(run: RunDirectory) -> None:
-            train_splits(prepared, run, command, report)
+            train_splits(prepared, run, report)
 
-        options, files = options_and_files(command, prepared.config)
+        options, files = options_and_files(prepared.config)
         in_memory = {} if inputs is None else inputs.checksums(config.data)
         outputs = _outputs(prepared.config)
         return RunPlan(
             options, files, facts, outputs, work, lambda: [*dry_run_message(prepared)], in_memory
         )
 
-    return run_command(command, config.runtime, prepare)
+    return run_command("train", config.runtime, prepare)
 
 
-def options_and_files(
-    command: str, config: FineTuneConfig
-) -> tuple[dict[str, Any], dict[str, Path]]:
-    """Return the options of a command as plain data, and the files that it reads, by option."""
+def options_and_files(config: FineTuneConfig) -> tuple[dict[str, Any], dict[str, Path]]:
+    """Return the options of a run as plain data, and the files that it reads, by option."""
     encoder = config.train.pretrained_encoder
     values = {
         **vars(config.data),
         "pretrained_encoder": None if encoder is None else model_folder(encoder),
     }
-    values |= {f"table {number}": path for number, path in enumerate(config.data.tables, 1)}
-    values |= {
-        f"tree {number}": Path(tree)
-        for number, tree in enumerate(config.data.trees, 1)
-        if tree != NO_TREE
-    }
     options = to_dict(config)
-    if command == "pretrain":
-        options = {name: options[name] for name in to_dict(PretrainConfig())}
     return options, {
         name: path for name, path in values.items() if isinstance(path, Path) and path != IN_MEMORY
     }
@@ -125,18 +108,18 @@ def _outputs(config: FineTuneConfig) -> list[str]:
     ]
 
 
-def train_splits(prepared: Prepared, run: RunDirectory, command: str, report: bool) -> None:
+def train_splits(prepared: Prepared, run: RunDirectory, report: bool) -> None:
     """Train each split that is not trained yet, and write predictions and, with `report`, the
     report.
     """
     warnings = _leaks(prepared)
     collected = (
-        TrainingReport(prepared, command, run.path, warnings)
+        TrainingReport(prepared, "train", run.path, warnings)
         if report and run.world.is_main
         else None
     )
     for split in prepared.splits:
-        title = command if prepared.config.data.cv is None else f"{command} fold {split.test_fold}"
+        title = "train" if prepared.config.data.cv is None else f"train fold {split.test_fold}"
         saved = train_split(prepared, run, split, split_folder(prepared, run.path, split), title)
         if collected is not None and saved is not None:
             collected.add(split, saved)
@@ -165,44 +148,34 @@ def _leaks(prepared: Prepared) -> list[str]:
 
 
 def loss_names(prepared: Prepared) -> list[str]:
-    """Return the losses that have a weight above 0, in words."""
+    """Return the losses of the network that have a weight above 0, in words."""
     config, study = prepared.config, prepared.study
-    columns = config.targets.metadata_column
     # A frozen encoder reads vectors that are computed once: nothing of the encoder is learned.
     frozen = config.targets.freeze_base
     names: dict[str, bool] = {
         str(study.metric): study.metric is not None and config.train.penalty > 0 and not frozen,
         "masked nucleotides": config.train.nuc_penalty > 0 and not frozen,
         "masked counts": config.train.count_penalty > 0 and not frozen,
-        ", ".join(columns): bool(columns),
+        ", ".join(config.targets.metadata_column): True,
     }
     return [name for name, weighs in names.items() if weighs]
 
 
-def start_message(prepared: Prepared, command: str) -> list[str]:
-    """Return a line on device, samples, ASVs, depth and losses, on what predicts, and where no
-    UniFrac is learned.
-    """
+def start_message(prepared: Prepared) -> list[str]:
+    """Return lines on device, samples, ASVs and depth, and on what predicts."""
     study = prepared.study
     ranks = f" x {prepared.world.size}" if prepared.world.size > 1 else ""
     inputs = (
-        f"{command}: {device_name(prepared.device)}{ranks}; {len(study.table.sample_ids)} samples, "
+        f"train: {device_name(prepared.device)}{ranks}; {len(study.table.sample_ids)} samples, "
         f"{len(study.table.sequences)} ASVs, rarefied to {study.depth} reads"
     )
-    members = prepared.config.targets.members if prepared.config.targets.metadata_column else ()
-    models = [f"models that predict together: {in_words(members)}"] if members else []
+    models = f"models that predict together: {in_words(prepared.config.targets.members)}"
     if not prepared.config.trains_network:
-        return [inputs, *models]
-    lines = [f"{inputs}; losses: {', '.join(loss_names(prepared)) or 'none'}", *models]
-    if study.metric is None and command == "pretrain":
+        return [inputs, models]
+    lines = [f"{inputs}; losses: {', '.join(loss_names(prepared)) or 'none'}", models]
+    if study.metric is None and not prepared.config.targets.freeze_base:
         lines.append(
-            "without --tree or --unifrac-matrix no UniFrac term is learned: the encoder learns "
-            "from "
-            f"{' and '.join(loss_names(prepared))} only"
-        )
-    elif study.metric is None and not prepared.config.targets.freeze_base:
-        lines.append(
-            "without --tree or --unifrac-matrix no UniFrac term is learned beside the targets"
+            "without --tree or --unifrac-matrix no UniFrac term is learned with the targets"
         )
     return lines
 
@@ -226,69 +199,3 @@ def dry_run_message(prepared: Prepared) -> Iterator[str]:
             steps = math.ceil(len(loader) / train.gradient_accumulation_steps)
             line += f"; at most {train.epochs} epochs of {steps} step{'s' if steps > 1 else ''}"
         yield line
-
-
-# --- on data in memory -------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def interrupts_as_in_python() -> Iterator[None]:
-    """Turn the signal that ends a run, whose state is saved, into the KeyboardInterrupt that Python
-    users expect.
-    """
-    try:
-        yield
-    except CallAgain as error:
-        raise KeyboardInterrupt(str(error)) from error
-
-
-def pretrain(
-    table: Any,
-    tree: Any = None,
-    *,
-    output_dir: str | os.PathLike[str],
-    metadata: Any = None,
-    **options: Any,
-) -> Model:
-    """Pretrain an encoder without labels, as `aam pretrain` does, and return it.
-
-    Parameters
-    ----------
-    table : biom.Table, DataFrame, AnnData, AmpliconTable or path
-    tree : skbio.TreeNode or path, optional
-        Rooted phylogeny of the ASVs.
-    output_dir : path
-        Folder of the run: model, metrics, report.
-    metadata : DataFrame or path, optional
-        Columns that options such as ``group_column`` name.
-    **options
-        Of `aam pretrain`, such as ``epochs``, ``embedding_dim`` or ``rarefy_depth``.
-
-    Raises
-    ------
-    InputError
-        Bad options or inputs, or a folder that holds other files.
-    """
-    from aam.api.models import load
-
-    config = configured(PretrainConfig(), options, "aam.pretrain")
-    data, runtime = config.data, dataclasses.replace(config.runtime, output_dir=Path(output_dir))
-    if data.tables or data.trees:
-        raise InputError(
-            "aam.pretrain: takes one table and its tree; `aam pretrain` takes several, from files"
-        )
-    named = dataclasses.replace(
-        data, table=option_of(table), tree=option_of(tree), metadata=option_of(metadata)
-    )
-    config = dataclasses.replace(config, data=named, runtime=runtime)
-    check(config)
-    described = (
-        None
-        if metadata is None
-        else metadata_from(metadata, data.decimal, missing_values=data.missing_values)
-    )
-    inputs = inputs_of(data, sample_table(table, data.sequences, merge=data.trim), tree, described)
-    with interrupts_as_in_python():
-        run(config, inputs=inputs)
-    machine = {name: getattr(runtime, name) for name in ("device", "threads", "mixed_precision")}
-    return load(Path(output_dir) / "model", **machine)

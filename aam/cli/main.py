@@ -79,7 +79,7 @@ COMMANDS = {
         "UnifracConfig", "api.unifrac:write_unifrac", "UniFrac matrix or Faith PD of a table"
     ),
     "pretrain": Command(
-        "PretrainConfig", "api.training:run", "pretrain an encoder on a table and a tree"
+        "PretrainConfig", "api.pretraining:run", "pretrain an encoder on a table and a tree"
     ),
     "train": Command(
         "FineTuneConfig",

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import aam
-from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig, UnifracMetric
+from aam.config import DataConfig, ModelConfig, PretrainConfig, TrainConfig, UnifracMetric
 from aam.config_commands import BenchConfig
 from aam.data.region import RegionProfile
 from aam.data.simulate import simulate
@@ -65,7 +65,7 @@ SIMULATED = {"samples": 640, "asvs": 3000, "length": 100, "depth": 1500}
 
 
 def time_training(
-    config: FineTuneConfig, repeats: int, task_class: type[AmpliconTask] = AmpliconTask
+    config: PretrainConfig, repeats: int, task_class: type[AmpliconTask] = AmpliconTask
 ) -> Measurements:
     """Return speed, memory, arithmetic rate and stages of pretraining steps; of another task speed
     and memory.
@@ -234,13 +234,13 @@ def _inputs(config: BenchConfig) -> Iterator[tuple[Path, Path | None]]:
 
 def training_cases(
     config: BenchConfig, table: Path, tree: Path | None
-) -> dict[str, FineTuneConfig]:
+) -> dict[str, PretrainConfig]:
     """Return what training steps are measured with: the default network, and one that reads single
     bases.
     """
     runtime = RunConfig(device=config.device, threads=config.threads)
     data = DataConfig(table=table, tree=tree, missing_tips="drop")
-    usual = FineTuneConfig(data=data, train=TrainConfig(), runtime=runtime)
+    usual = PretrainConfig(data=data, train=TrainConfig(), runtime=runtime)
     small = replace(runtime, asv_chunk_size=64, gradient_checkpointing=True)
     return {"pretrain": usual, "nucleotide": replace(usual, model=NUCLEOTIDE, runtime=small)}
 

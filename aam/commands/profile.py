@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from aam.commands.bench import WARM_UP, Measurements, describe_case, time_training
-from aam.config import FineTuneConfig
+from aam.config import PretrainConfig
 from aam.config_commands import ProfileConfig
 from aam.device.memory import memory_limit, memory_profiled
 from aam.device.platform import choose_device, device_name
@@ -71,7 +71,7 @@ def read_rocprof(path: Path) -> dict[str, float]:
 
 
 def _profile_step(
-    config: ProfileConfig, training_config: FineTuneConfig, folder: Path
+    config: ProfileConfig, training_config: PretrainConfig, folder: Path
 ) -> Measurements:
     measurements = time_training(training_config, config.steps)
     steps = make_steps(training_config)
@@ -110,7 +110,7 @@ def profile(config: ProfileConfig) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     output.begin(about)
     run = RunConfig(**vars(config.runtime))
-    training_config = FineTuneConfig(
+    training_config = PretrainConfig(
         data=config.data, model=config.model, train=config.train, runtime=run
     )
     measurements: Measurements = {}

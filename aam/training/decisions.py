@@ -4,7 +4,6 @@ the compiler.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import logging
@@ -15,18 +14,18 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 import torch
 
 import aam
-from aam.config import FineTuneConfig, ModelConfig
+from aam.config import FineTuneConfig, ModelConfig, PretrainConfig
 from aam.data.batch import Batch
-from aam.data.collate import Collation
 from aam.data.loader import Loader
-from aam.data.study import Study
+from aam.data.study import MetadataColumns, Study, make_study, read_inputs
 from aam.device.attention import decide_execution
+from aam.device.distributed import World
 from aam.device.memory import memory_limit
 from aam.device.options import RuntimeConfig
 from aam.device.platform import Facts, cached_verdict, device_name, prepare_device
@@ -40,8 +39,8 @@ from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.model.reference import fixed_batch, fixed_network
 from aam.options import from_dict, to_dict
-from aam.training.inputs import SHALLOW_DRAWS, Prepared, load_inputs
-from aam.training.task import AmpliconTask
+from aam.training.pretrain import pretraining_loaders
+from aam.training.task import AmpliconTask, NetworkOptions
 
 log = logging.getLogger("aam")
 
@@ -101,31 +100,29 @@ class PretrainingSteps(StepRunner):
 
 
 def make_steps(
-    config: FineTuneConfig, task_class: type[AmpliconTask] = AmpliconTask
+    config: PretrainConfig, task_class: type[AmpliconTask] = AmpliconTask
 ) -> PretrainingSteps:
-    """Return everything that a step needs, as `aam pretrain` makes it, or for another class of
-    task.
-    """
-    prepared = load_inputs(config)
-    model = prepared.config.model
-    decide_execution(
-        config.runtime, prepared.device, model.head_width, in_bf16=model.trains_in_bf16
+    """Return everything that a step of pretraining on all samples needs, or of another task."""
+    device, data = prepare_device(config.runtime), config.inputs
+    model = config.model
+    decide_execution(config.runtime, device, model.head_width, in_bf16=model.trains_in_bf16)
+    study = make_study(
+        read_inputs(data, MetadataColumns()), data, model.max_bp, config.runtime.seed
     )
-    return steps_of(prepared.config, prepared.study, prepared.device, task_class)
+    config = replace(config, model=replace(model, max_bp=model.max_bp or study.longest))
+    return steps_of(config, study, device, task_class=task_class)
 
 
 def steps_of(
-    config: FineTuneConfig,
+    config: NetworkOptions,
     study: Study,
     device: torch.device,
+    targets: int = 0,
     task_class: type[AmpliconTask] = AmpliconTask,
 ) -> PretrainingSteps:
-    """Return steps on all samples of a study, with a head for a numeric target where `aam train`
-    names one.
-    """
-    targets = int(bool(config.targets.metadata_column))
+    """Return steps on all samples of a study, with a head for this number of numeric targets."""
     if targets:
-        zeros = np.zeros((len(study.table.sample_ids), 1), np.float32)
+        zeros = np.zeros((len(study.table.sample_ids), targets), np.float32)
         study = replace(study, labels=replace(study.labels, target=zeros))
     torch.manual_seed(config.runtime.seed)
     heads = HeadConfig(
@@ -138,15 +135,8 @@ def steps_of(
         model = Aam(config.model, study.depth, heads, study.reference_width).to(device).train()
     model.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     rows = np.arange(len(study.table.sample_ids))
-    size, shallow = config.train.batch_size, SHALLOW_DRAWS if study.has_tree else 0.0
-    loader = Loader(
-        study,
-        rows,
-        size,
-        shuffle=True,
-        how=Collation(distances=study.metric is not None, shallow=shallow),
-    )
-    task = task_class(model, config, loader, replace(loader, rows=rows[:0]), device)
+    train, validation = pretraining_loaders(study, (rows, rows[:0]), config)
+    task = task_class(model, config, train, validation, device)
     optimizer = task.configure_optimizer(config.train)
     return PretrainingSteps(
         task, optimizer, make_scaler(config.runtime, device), config.train.max_grad_norm
@@ -202,7 +192,7 @@ def largest_fitting_batch(
 
 
 def choose_batch_size(
-    config: FineTuneConfig, study: Study, device: torch.device, earlier: Facts
+    config: PretrainConfig | FineTuneConfig, study: Study, device: torch.device, earlier: Facts
 ) -> Facts:
     """Return batch size and accumulation, by name.
 
@@ -216,7 +206,8 @@ def choose_batch_size(
     effective = train.batch_size * train.gradient_accumulation_steps
     sizes = earlier.get("batch")
     if not _are_numbers(sizes, names) or math.prod(sizes.values()) != effective:
-        steps = steps_of(config, study, device)
+        targets = int(isinstance(config, FineTuneConfig))
+        steps = steps_of(config, study, device, targets)
         fitting = max(largest_fitting_batch(steps, memory_limit(device), effective))
         # Where all samples fit, so does any batch.
         fitting = effective if fitting == len(steps.loader.rows) else fitting
@@ -359,27 +350,24 @@ def compiler_for(
 # --- all decisions of a run --------------------------------------------------------------------
 
 
-def decide(prepared: Prepared) -> tuple[Prepared, Facts]:
-    """Return the inputs of a run with its batch size and memory, and all decisions, by this machine
-    or a resumed run.
+Options = TypeVar("Options", PretrainConfig, FineTuneConfig)
 
-    All ranks take the decisions of the main rank. There is nothing to decide where no network is
-    trained.
+
+def decide(
+    config: Options, study: Study, device: torch.device, world: World
+) -> tuple[Options, Facts]:
+    """Return the options of a run with its batch size, and all decisions of this machine or of the
+    run that is resumed.
+
+    All ranks take the decisions of the main rank.
     """
-    if not prepared.config.trains_network:
-        return prepared, {}
-    runtime, model, world = prepared.config.runtime, prepared.config.model, prepared.world
+    runtime, model = config.runtime, config.model
     earlier = earlier_decisions(runtime) if world.is_main else json.loads(world.broadcast(b""))
-    decisions = decide_execution(
-        runtime, prepared.device, model.head_width, earlier, model.trains_in_bf16
-    )
-    decisions["batch"] = choose_batch_size(
-        prepared.config, prepared.study, prepared.device, earlier
-    )
-    train = dataclasses.replace(prepared.config.train, **decisions["batch"])
-    config = dataclasses.replace(prepared.config, train=train)
+    decisions = decide_execution(runtime, device, model.head_width, earlier, model.trains_in_bf16)
+    decisions["batch"] = choose_batch_size(config, study, device, earlier)
     if runtime.compile_model:
-        decisions["compile"] = compiler_for(model, runtime, prepared.device, earlier)
+        decisions["compile"] = compiler_for(model, runtime, device, earlier)
     if world.is_main:
         world.broadcast(json.dumps(decisions).encode())
-    return dataclasses.replace(prepared, config=config), decisions
+    train = replace(config.train, **decisions["batch"])
+    return replace(config, train=train), decisions

@@ -6,263 +6,33 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
-from aam.config import FineTuneConfig
-from aam.data.batch import Batch
-from aam.data.collate import Collation, rarefied_batch
 from aam.data.rarefaction import EVALUATION
 from aam.data.region import RegionProfile
 from aam.data.splits import SUBSETS, Split, Subset, write_split
 from aam.data.study import Study
-from aam.data.targets import Covariates, Targets
-from aam.device.memory import keep_freed_memory
-from aam.device.timing import stage
+from aam.data.targets import Targets
 from aam.engine.checkpoint import State
 from aam.engine.run import LAST, MODEL, RunDirectory, train_once
-from aam.engine.trainer import Trainer, fit
-from aam.errors import InputError
 from aam.evaluate.predictions import write_predictions
-from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
+from aam.options import given
 from aam.predict.baselines import guess, truth_of
 from aam.predict.blend import NETWORK, Blend, fit_blend, specs_in_order
-from aam.predict.network import AsvVectors, encode_table, per_target, run_model
+from aam.predict.network import per_target, run_model
 from aam.predict.prediction import predict_rows
-from aam.predict.saved_model import SavedModel, load_model, samples_with_labels, save_model
-from aam.training.inputs import Prepared, SubsetRows, encoder_folder, make_loaders, supervise
-from aam.training.linear_start import fit_heads
-from aam.training.task import AmpliconTask
+from aam.predict.saved_model import SavedModel, load_model, save_model
+from aam.training.finetune import fit_network
+from aam.training.inputs import Prepared, supervise
+from aam.training.network import Place
 
 log = logging.getLogger("aam")
-
-# Parts of a network that an encoder does not have.
-NEW_PARTS = ("target", "labels", "covariates")
-
-
-@dataclass(frozen=True, eq=False)
-class Built:
-    """A network that is ready to train, with what it was made from.
-
-    `rows` are those of the training and validation samples; `seen_samples` the ids that it, or the
-    encoder it started from, has learned from or was chosen by; `labelled_samples` those whose
-    labels took part.
-    """
-
-    network: Aam
-    heads: HeadConfig
-    study: Study
-    targets: Targets
-    covariates: Covariates
-    rows: SubsetRows
-    seen_samples: frozenset[str]
-    labelled_samples: frozenset[str]
-    asvs: AsvVectors | None
-
-
-def build(prepared: Prepared, split: Split, state: State | None, compiler: str | None) -> Built:
-    """Return the network for one split, from `state` where a run is resumed."""
-    config = prepared.config
-    device = prepared.device
-    train_ids = split.ids("train")
-    validation_ids = split.ids("validation")
-    study, targets, covariates = supervise(prepared, train_ids)
-    heads = head_config(config, study, targets, covariates, train_ids)
-    torch.manual_seed(config.runtime.seed)
-    with stage("model creation"):
-        network = Aam(config.model, study.depth, heads, study.reference_width)
-    rows = {"train": study.rows(train_ids), "validation": study.rows(validation_ids)}
-    seen_samples = {*train_ids, *validation_ids}
-    labelled_samples = set(seen_samples) if targets.specs else set()
-    continues = False
-    source = encoder_folder(config, split.test_fold)
-    if source is not None:
-        encoder = load_model(source, torch.device("cpu"))
-        pretrained = encoder.required_network
-        same_targets = (encoder.targets.specs, encoder.covariates) == (targets.specs, covariates)
-        same_heads = same_targets and dataclasses.replace(encoder.heads, scale=heads.scale) == heads
-        load_matching_weights(network, pretrained, source, same_heads)
-        if state is None and not pretrained.reads_samples:
-            # It has learned masked bases alone, and nothing of samples yet.
-            network.standardize(_first_batch(study, train_ids))
-        elif state is None and _is_new_study(prepared, encoder, seen_samples):
-            # What varies among the encoder's samples may vary little in this study
-            # (docs/decisions.md).
-            network.standardize_reference(_first_batch(study, train_ids))
-        if state is None and pretrained.reads_samples and pretrained.distance is None:
-            network.standardize_distance(_first_batch(study, train_ids))
-        seen_samples |= set(encoder.notes["seen_samples"])
-        labelled_samples |= samples_with_labels(encoder)
-        # Trained heads go on as they are: a linear model beside their own correction would count
-        # twice.
-        continues = same_heads and bool(targets.specs)
-    elif state is None:
-        network.standardize(_first_batch(study, train_ids))
-    network.to(device)
-    if state is not None:
-        network.load_state_dict(state.part("model"))
-    frozen_asvs = prepared.frozen_asvs(network, study)
-    if state is None and targets.specs and not continues:
-        every = np.concatenate([rows["train"], rows["validation"]])
-        asvs = (
-            encode_table(network, study, device, config.runtime, every)
-            if frozen_asvs is None
-            else frozen_asvs
-        )
-        fit_heads(network, study, (rows["train"], rows["validation"]), asvs, device, config)
-    if config.targets.freeze_base:
-        for name, parameter in network.named_parameters():
-            parameter.requires_grad_(name.startswith(NEW_PARTS))
-    network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
-    network.compile_encoders(compiler)
-    return Built(
-        network,
-        heads,
-        study,
-        targets,
-        covariates,
-        rows,
-        frozenset(seen_samples),
-        frozenset(labelled_samples),
-        frozen_asvs,
-    )
-
-
-def load_matching_weights(network: Aam, encoder: Aam, source: Path, same_targets: bool) -> None:
-    """Copy the weights of `encoder` that match in name and shape, and log which were loaded, new
-    and ignored.
-
-    Parameters
-    ----------
-    network : Aam
-        Gets the weights.
-    encoder : Aam
-    source : Path
-        Folder of the encoder, for messages.
-    same_targets : bool
-        Whether both have the same targets and covariates; only then the parts that read those are
-        copied too.
-
-    Raises
-    ------
-    InputError
-        No weight matches.
-    """
-    encoder_weights = encoder.state_dict()
-    weights = network.state_dict()
-    left_out = () if same_targets else NEW_PARTS
-    usable = {n: value for n, value in encoder_weights.items() if not n.startswith(left_out)}
-    loaded = [
-        name for name in weights if name in usable and weights[name].shape == usable[name].shape
-    ]
-    if not loaded:
-        raise InputError(
-            f"{source}: no weight of it fits this model; pretrain again with the same sizes"
-        )
-    network.load_state_dict({**weights, **{name: usable[name] for name in loaded}})
-    parts = {
-        "loaded": loaded,
-        "new": weights.keys() - set(loaded),
-        "ignored": encoder_weights.keys() - set(loaded),
-    }
-    for title, names in parts.items():
-        heads = sorted({name.split(".")[0] for name in names})
-        log.info(
-            "%s: %d tensors %s%s",
-            source,
-            len(names),
-            title,
-            f" ({', '.join(heads)})" if heads else "",
-        )
-
-
-def _is_new_study(prepared: Prepared, encoder: SavedModel, sample_ids: Set[str]) -> bool:
-    """Return whether targets are learned, and the encoder too, on a study of which it has seen no
-    sample.
-    """
-    targets = prepared.config.targets
-    learned = bool(targets.metadata_column) and not targets.freeze_base
-    return learned and sample_ids.isdisjoint(encoder.notes["seen_samples"])
-
-
-def _first_batch(study: Study, train_ids: Sequence[str]) -> Batch:
-    return rarefied_batch(
-        study, study.rows(scale_samples(study, train_ids)), 0, Collation(distances=False)
-    )
-
-
-def make_task(prepared: Prepared, built: Built) -> AmpliconTask:
-    """Return the task that trains a network on its split."""
-    config = prepared.config
-    # Masked counts are chosen by the sequences of the ASVs, also where their vectors are computed
-    # beforehand.
-    tokens = built.asvs is None or config.train.count_penalty > 0
-    loaders = make_loaders(
-        prepared, built.study, built.rows, tokens, built.heads.metric is not None
-    )
-    return AmpliconTask(
-        built.network, config, *loaders, prepared.device, asvs=built.asvs, world=prepared.world
-    )
-
-
-SCALE_SAMPLES = 256
-
-
-def scale_samples(study: Study, train_ids: Sequence[str]) -> Sequence[str]:
-    """Return the training samples that vectors and losses are scaled by: the first ones, or some of
-    every study.
-    """
-    if len(study.parts) == 1:
-        return train_ids[:SCALE_SAMPLES]
-    ordered = sorted(study.rows(train_ids).tolist(), key=study.origin.__getitem__)
-    return [
-        study.table.sample_ids[row] for row in ordered[:: max(1, len(ordered) // SCALE_SAMPLES)]
-    ]
-
-
-def _scale(distance: Tensor | None) -> tuple[float, float]:
-    """Return mean and standard deviation of distances [B, B], each pair once, without NaN."""
-    if distance is None:
-        return 0.0, 1.0
-    rows, columns = torch.triu_indices(len(distance), len(distance), 1)
-    values = distance[rows, columns]
-    values = values[torch.isfinite(values)]
-    if len(values) < 2 or not values.std() > 0:
-        return 0.0, 1.0
-    return float(values.double().mean()), float(values.double().std())
-
-
-def head_config(
-    config: FineTuneConfig,
-    study: Study,
-    targets: Targets,
-    covariates: Covariates,
-    train_ids: Sequence[str],
-) -> HeadConfig:
-    """Return the heads that `config` asks for, scaled by the distances of the training samples."""
-    metric, scale = study.metric if config.train.penalty > 0 else None, (0.0, 1.0)
-    if metric is not None:
-        rows = study.rows(scale_samples(study, train_ids))
-        scale = _scale(rarefied_batch(study, rows, 0, Collation(tokens=False)).distance)
-    return HeadConfig(
-        metric=metric,
-        scale=scale,
-        counts=config.train.count_penalty > 0,
-        n_targets=len(targets.numeric),
-        n_classes=tuple(len(spec.labels) for spec in targets.classes),
-        levels=tuple(1 + len(levels) for levels in covariates.categorical.values()),
-        numbers=len(covariates.numeric),
-        covariates=config.covariates,
-    )
-
 
 # Predictions of validation samples, where the saved model has learned from them too.
 VALIDATION = "validation.tsv"
@@ -289,15 +59,8 @@ def train_split(
                 log.info("%s: %s", split_name(prepared, split), split_sizes(prepared, split))
         if not prepared.config.trains_network:
             return lambda: _fit_learners(prepared, run, split, folder)
-        if prepared.device.type == "cpu":
-            keep_freed_memory()
-        built = build(
-            prepared, split, state, run.about["decisions"].get("compile", {}).get("backend")
-        )
-        task, options = make_task(prepared, built), prepared.config.train
-        return lambda: save(
-            prepared, run, built, fit(task, options, run, folder, state, title), folder, split
-        )
+        place = Place(prepared.device, run, folder, title, split.test_fold, state, prepared.encoded)
+        return lambda: save(prepared, place, split)
 
     return train_once(run, folder, start, lambda: _load(prepared, run, folder))
 
@@ -410,46 +173,37 @@ def _fit_learners(prepared: Prepared, run: RunDirectory, split: Split, folder: P
     return saved
 
 
-def save(
-    prepared: Prepared,
-    run: RunDirectory,
-    built: Built,
-    trainer: Trainer,
-    folder: Path,
-    split: Split,
-) -> SavedModel:
-    """Write the last and the best weights as models, with the learners that predict beside them;
-    return the best.
-
-    `split` holds the samples whose labels are used.
+def save(prepared: Prepared, place: Place, split: Split) -> SavedModel:
+    """Train a network on a split and save its last and its best weights as models, the best with
+    the learners that predict together with it; return the best.
     """
-    config, study = prepared.config, built.study
-    notes = _notes(prepared, run, built.targets, built.seen_samples, built.labelled_samples)
-    # A new network: the trained one may be sharded.
-    network = Aam(config.model, study.depth, built.heads, study.reference_width)
-    network.to(prepared.device)
+    config, train_ids = prepared.config, split.ids("train")
+    study, targets, covariates = supervise(prepared, train_ids)
+    rows = study.rows(train_ids), study.rows(split.ids("validation"))
+    fitted = fit_network(study, rows, targets, covariates, config, place)
+    run = given(place.run)
+    notes = _notes(prepared, run, targets, fitted.seen_samples, fitted.labelled_samples)
     saved = SavedModel(
-        network,
+        fitted.network,
         config.data,
         config.model,
-        built.heads,
+        fitted.heads,
         study.depth,
         study.seed,
-        built.targets,
-        _profile(study, built.rows["train"]),
-        {**notes, "best_epoch": trainer.progress.best_epoch},
-        built.covariates,
+        targets,
+        _profile(study, rows[0]),
+        {**notes, "best_epoch": fitted.best_epoch},
+        covariates,
         reference=study.reference,
     )
-    blended = saved
+    blended, best = saved, {n: v.clone() for n, v in fitted.network.state_dict().items()}
     if run.world.is_main:
-        network.load_state_dict(trainer.best_weights)
         blended = with_learners(saved, prepared, study, split)
-        _write_validation(prepared, blended, study, split, folder)
-    for name, weights in ((LAST, trainer.last_weights), (MODEL, trainer.best_weights)):
-        network.load_state_dict(weights)
+        _write_validation(prepared, blended, study, split, place.folder)
+    for name, weights in ((LAST, fitted.last_weights), (MODEL, best)):
+        fitted.network.load_state_dict(weights)
         if run.world.is_main:
-            save_model(folder / name, blended if name == MODEL else saved)
+            save_model(place.folder / name, blended if name == MODEL else saved)
     return blended
 
 

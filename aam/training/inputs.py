@@ -6,28 +6,24 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from aam.config import FineTuneConfig
-from aam.data.collate import Collation
-from aam.data.loader import Loader
 from aam.data.splits import Split, make_splits, split_columns
 from aam.data.study import Inputs, MetadataColumns, Study, make_study, read_inputs
 from aam.data.targets import Covariates, Targets, fit_labels, optional_columns
 from aam.device.distributed import SINGLE, World
 from aam.device.platform import prepare_device
-from aam.encoders import model_folder
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.predictions import name_problems
-from aam.files.atomic import MANIFEST
 from aam.model.aam import Aam
 from aam.predict.network import AsvVectors, EncodedAsvs
-from aam.predict.saved_model import RETRAIN, SavedModel, load_model, samples_with_labels
+from aam.predict.saved_model import SavedModel, load_model, samples_with_labels
 from aam.training.losses import class_weights
+from aam.training.network import encoder_folder
 
 log = logging.getLogger("aam")
 
@@ -37,12 +33,6 @@ SubsetRows = dict[str, npt.NDArray[np.int64]]
 # cross-validation page says it, docs/decisions.md with what it takes.
 DEFAULT_FOLDS, LEAST_GROUPS_FOR_FOLDS = 5, 10
 MOST_ROWS, MOST_CELLS, MOST_CLASSES = 1_500, 20_000_000, 100
-
-# Share of the covariates that training hides, so that the category unknown is learned.
-HIDDEN_COVARIATES = 0.1
-
-# Share of the draws of pretraining that have fewer reads than the depth, down to a quarter.
-SHALLOW_DRAWS = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,32 +57,12 @@ class Prepared:
         return self.encoded.encode(network, study, self.device, self.config.runtime)
 
 
-def encoder_folder(config: FineTuneConfig, fold: str) -> Path | None:
-    """Return the folder of the pretrained encoder: itself, its ``model``, or that of the same fold
-    (``*``: any).
-    """
-    if config.train.pretrained_encoder is None:
-        return None
-    path = model_folder(config.train.pretrained_encoder)
-    for candidate in (path, *sorted(path.glob(f"fold-{fold}/model")), path / "model"):
-        if (candidate / MANIFEST).is_file():
-            return candidate
-    expected = f"{MANIFEST}, model/ or fold-{fold}/model/"
-    raise InputError(
-        f"--pretrained-encoder: {path} holds no model ({expected}); run `aam pretrain` "
-        f"first{RETRAIN}"
-    )
-
-
 def resolved(config: FineTuneConfig) -> FineTuneConfig:
     """Return the options of a training with those that others decide."""
     targets = config.targets
     members = targets.members or config.default_members
     config = dataclasses.replace(config, targets=dataclasses.replace(targets, members=members))
     data = config.data
-    if not targets.metadata_column and data.test_size is None:
-        # Without labels there is nothing to hold out for, unless it is asked for.
-        data = dataclasses.replace(data, test_size=0.0)
     if data.study_column is not None and not config.trains_network:
         # Learners choose by inner folds, and of two studies one is held out: nothing is left for
         # validation.
@@ -135,18 +105,12 @@ def load_inputs(
     device = prepare_device(config.runtime)
     asked, chosen = shown(config.network_options), config.targets.members
     config = resolved(config)
-    if (
-        asked
-        and not chosen
-        and config.targets.metadata_column
-        and len(config.targets.members) > 1
-        and world.is_main
-    ):
+    if asked and not chosen and len(config.targets.members) > 1 and world.is_main:
         log.info("a network is trained too: %s asked for it; --members leaves it out", asked)
     config, pretrained = _with_encoder(config, device)
     columns = metadata_columns(config)
     in_memory, inputs = inputs is not None, inputs or read_inputs(config.data, columns)
-    learns_alone = folds and config.targets.metadata_column != () and not config.trains_network
+    learns_alone = folds and not config.trains_network
     # Before the depth is chosen, which keeps most training samples of each class: with folds those
     # are all.
     config, why_folds = _with_folds(config, inputs, columns) if learns_alone else (config, "")
@@ -169,8 +133,6 @@ def load_inputs(
     if why_folds:
         log.info("%s", why_folds)
     config = _with_baselines(config, study, splits) if learns_alone and not in_memory else config
-    if not config.targets.metadata_column:
-        _check_size(study, splits)
     return Prepared(config, study, splits, device, world)
 
 
@@ -256,23 +218,6 @@ def _check_studies(study: Study, column: str | None) -> None:
         )
 
 
-def _check_size(study: Study, splits: Sequence[Split]) -> None:
-    """Refuse to pretrain on fewer than two samples or ASVs: their vectors are scaled by how they
-    differ.
-    """
-    train = min((split.ids("train") for split in splits), key=len)
-    for number, what in (
-        (len(train), "samples"),
-        (len(study.table.columns_of(study.rows(train))), "ASVs"),
-    ):
-        if number < 2:
-            raise InputError(
-                f"--table: {number} of its {what} to train on, expected 2 or more; give a larger "
-                "table, or lower "
-                "--test-size and --validation-size"
-            )
-
-
 def _with_encoder(
     config: FineTuneConfig, device: torch.device
 ) -> tuple[FineTuneConfig, SavedModel | None]:
@@ -281,12 +226,13 @@ def _with_encoder(
 
     `InputError` for sizes that contradict it.
     """
-    folder = encoder_folder(config, "*")
+    folder = encoder_folder(config.train, "*")
     if folder is None:
         return config, None
     encoder = load_model(folder, device)
     _ = encoder.required_network  # an encoder without a network is refused
-    if problems := config.encoder_problems(encoder.model):
+    problems = config.model.encoder_problems(encoder.model)
+    if problems:
         raise InputError(*problems)
     data = dataclasses.replace(config.data, rarefy_depth=config.data.rarefy_depth or encoder.depth)
     return dataclasses.replace(config, model=encoder.model, data=data), encoder
@@ -298,7 +244,7 @@ def supervise(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targ
     """
     config = prepared.config
     study = prepared.study
-    if not config.targets.metadata_column or study.metadata is None:
+    if study.metadata is None:
         return study, Targets(()), Covariates()
     labels, targets, covariates = fit_labels(
         study.metadata, study.table.sample_ids, train_ids, config.targets, config.covariates
@@ -381,7 +327,7 @@ def _labels_seen(prepared: Prepared, split: Split) -> list[str]:
     """Return the problem of an encoder that was trained on labels of held-out samples, if it
     was.
     """
-    folder = encoder_folder(prepared.config, split.test_fold)
+    folder = encoder_folder(prepared.config.train, split.test_fold)
     encoder = None if folder is None else load_model(folder, torch.device("cpu"))
     if encoder is None or not encoder.targets.specs:
         return []
@@ -395,24 +341,3 @@ def _labels_seen(prepared: Prepared, split: Split) -> list[str]:
         "no result on them would mean anything: take an encoder of `aam pretrain`, or the same "
         "split"
     ]
-
-
-def make_loaders(
-    prepared: Prepared, study: Study, rows: SubsetRows, tokens: bool, distances: bool
-) -> tuple[Loader, Loader]:
-    """Return the loaders of training and validation samples."""
-    config = prepared.config
-    # Fewer reads, more variety; a precomputed distance would no longer be that of the rarefaction.
-    is_shallow = not config.targets.metadata_column and (study.has_tree or len(study.parts) > 1)
-    shallow = SHALLOW_DRAWS if is_shallow else 0.0
-    train = Loader(
-        study,
-        rows["train"],
-        config.train.batch_size,
-        True,
-        config.runtime.num_workers,
-        Collation(tokens, distances, shallow, HIDDEN_COVARIATES),
-        prepared.world,
-    )
-    how = Collation(tokens, distances)
-    return train, dataclasses.replace(train, rows=rows["validation"], shuffle=False, how=how)

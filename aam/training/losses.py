@@ -152,27 +152,17 @@ def nucleotide_loss(logits: Float[Tensor, "masked 4"], batch: Batch, masks: Mask
     return F.cross_entropy(logits, truth, reduction="sum"), masks.where.sum()
 
 
-def loss_terms(
-    outputs: Outputs,
-    batch: Batch,
-    masks: Masks | None,
-    loss_type: Loss,
-    depth: int,
-    weights: ClassWeights = (),
-) -> Terms:
-    """Return every loss that `outputs` and `batch` allow, as ``name -> (sum, count)``.
+def loss_terms(outputs: Outputs, batch: Batch, masks: Masks | None, depth: int) -> Terms:
+    """Return the losses of pretraining that `outputs` and `batch` allow, as ``name -> (sum,
+    count)``.
 
     Parameters
     ----------
     outputs : Outputs
     batch : Batch
     masks : Masks or None
-    loss_type : str
-        Loss of numeric targets.
     depth : int
         Reads of a sample after rarefaction.
-    weights : ClassWeights
-        Weights of the classes of each class column.
 
     Notes
     -----
@@ -189,6 +179,24 @@ def loss_terms(
         terms["nucleotide"] = nucleotide_loss(outputs.nucleotides, batch, masks)
     if masks is not None and masks.counts is not None and outputs.counts is not None:
         terms["count"] = _count_loss(outputs.counts, batch, masks.counts, depth)
+    return terms
+
+
+def target_terms(
+    outputs: Outputs, batch: Batch, loss_type: Loss, weights: ClassWeights = ()
+) -> Terms:
+    """Return the losses of targets and classes, as ``name -> (sum, count)``.
+
+    Parameters
+    ----------
+    outputs : Outputs
+    batch : Batch
+    loss_type : str
+        Loss of numeric targets.
+    weights : ClassWeights
+        Weights of the classes of each class column.
+    """
+    terms: Terms = {}
     if outputs.target is not None and batch.target is not None:
         errors = _errors(outputs.target, batch.target, loss_type)
         terms["target"] = _masked_sum(errors, torch.isfinite(batch.target), batch.weight)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aam.config import FineTuneConfig
+from aam.config import PretrainConfig
 from aam.device.options import RuntimeConfig
 from aam.errors import InputError
 from aam.training.decisions import make_steps
@@ -29,7 +29,7 @@ def study(simulate_study) -> Path:
 
 
 @pytest.fixture
-def config(study, small_pretraining) -> FineTuneConfig:
+def config(study, small_pretraining) -> PretrainConfig:
     return small_pretraining(study, {}, batch_size=6, nuc_mask_asvs=1.0)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aam.commands.bench import bench, time_prediction, time_training
-from aam.config import FineTuneConfig
+from aam.config import PretrainConfig
 from aam.config_commands import BenchConfig
 from aam.device import timing
 from aam.device.options import RuntimeConfig
@@ -23,7 +23,7 @@ def study(simulate_study):
 
 
 @pytest.fixture
-def config(study, small_pretraining) -> FineTuneConfig:
+def config(study, small_pretraining) -> PretrainConfig:
     return small_pretraining(study, {}, batch_size=6, nuc_mask_asvs=1.0)
 
 

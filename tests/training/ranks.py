@@ -28,6 +28,7 @@ from aam.engine.trainer import Trainer
 from aam.files.tensors import write_tensors
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
+from aam.training.finetune import SupervisedTask
 from aam.training.task import AmpliconTask
 from tests.data.labels import labelled
 from tests.data.studies import make_study, random_tree
@@ -129,7 +130,9 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
     drawn = dataclasses.replace(how, shallow=0.5, covariate_dropout=0.2)
     train_side = Loader(study, np.arange(22), config.train.batch_size, True, how=drawn, world=world)
     held_out = dataclasses.replace(train_side, rows=np.arange(22, SAMPLES), shuffle=False, how=how)
-    task = AmpliconTask(model, config, train_side, held_out, torch.device("cpu"), world=world)
+    supervised = heads.n_targets or heads.n_classes
+    kind = SupervisedTask if supervised else AmpliconTask
+    task = kind(model, config, train_side, held_out, torch.device("cpu"), world=world)
     return Trainer(task, config.train, config.runtime, world)
 
 

@@ -13,7 +13,7 @@ import torch
 
 from aam.cli.main import main
 from aam.commands.profile import read_rocprof
-from aam.config import DataConfig, FineTuneConfig, TrainConfig
+from aam.config import DataConfig, PretrainConfig, TrainConfig
 from aam.device import timing
 from aam.device.memory import memory_limit, resident_memory
 from aam.engine import finders
@@ -70,7 +70,7 @@ def test_real_steps_are_measured(steps):
 def test_the_effective_batch_is_kept(steps, monkeypatch):
     def sizes(fitting: int = 0, **options: int) -> tuple[int, ...]:
         monkeypatch.setattr(decisions, "largest_fitting_batch", lambda *_: [fitting])
-        config = FineTuneConfig(train=TrainConfig(auto_batch_size=fitting > 0, **options))
+        config = PretrainConfig(train=TrainConfig(auto_batch_size=fitting > 0, **options))
         return tuple(choose_batch_size(config, steps.loader.study, CPU, {}).values())
 
     assert sizes(batch_size=64) == (64, 1)
@@ -207,7 +207,7 @@ def test_layers_on_a_gpu_are_those_of_float64():
 
 @pytest.mark.gpu
 def test_losses_on_a_gpu_are_those_of_the_cpu(study):
-    config = FineTuneConfig(
+    config = PretrainConfig(
         data=DataConfig(table=study / "table.biom", tree=study / "tree.nwk"),
         train=TrainConfig(batch_size=16),
     )

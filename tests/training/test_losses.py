@@ -19,7 +19,14 @@ from aam.engine.step import total_loss
 from aam.errors import InputError
 from aam.model.aam import Masks, Outputs
 from aam.model.heads import HeadConfig
-from aam.training.losses import class_weights, loss_counts, loss_terms, penalties, unifrac_loss
+from aam.training.losses import (
+    class_weights,
+    loss_counts,
+    loss_terms,
+    penalties,
+    target_terms,
+    unifrac_loss,
+)
 from aam.training.masking import make_masks
 
 NAN = math.nan
@@ -38,7 +45,10 @@ def outputs_of(n: int, **fields) -> Outputs:
 
 def terms_of(outputs: Outputs, batch: Batch, masks: Masks | None = None, kind: str = "mse", **rest):
     outputs = replace(outputs, spread=rest.get("spread", 1.0))
-    return loss_terms(outputs, batch, masks, kind, rest.get("depth", 10))
+    return {
+        **loss_terms(outputs, batch, masks, rest.get("depth", 10)),
+        **target_terms(outputs, batch, kind, rest.get("weights", ())),
+    }
 
 
 def value(term) -> tuple[float, int]:
@@ -267,7 +277,7 @@ def test_weighted_classes_are_those_of_torch():
         torch.tensor([0.1, 0.2, 0.05]),
     )
     batch = batch_of(6, label=label[:, None])
-    terms = loss_terms(outputs_of(6, labels=(logits,)), batch, None, "huber", 10, (weight,))
+    terms = terms_of(outputs_of(6, labels=(logits,)), batch, weights=(weight,))
     expected = F.cross_entropy(logits, label, weight, ignore_index=-1)
     assert total_loss(terms, {"label": 1.0}).item() == pytest.approx(expected.item(), rel=1e-5)
     assert loss_counts(batch, None, (weight,))["label0"].item() == pytest.approx(
@@ -289,7 +299,7 @@ def test_weights_of_samples_are_repetitions():
 
     def terms(batch, rows):
         outputs = outputs_of(len(rows), target=predicted[rows], labels=(logits[rows],))
-        return loss_terms(outputs, batch, None, "huber", 10, classes), loss_counts(
+        return terms_of(outputs, batch, None, "huber", weights=classes), loss_counts(
             batch, None, classes
         )
 

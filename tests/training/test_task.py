@@ -32,6 +32,7 @@ from aam.engine.trainer import Trainer
 from aam.errors import RunError
 from aam.model.heads import HeadConfig
 from aam.predict.network import encode_table, run_model
+from aam.training.finetune import SupervisedTask
 from aam.training.masking import make_masks
 from aam.training.task import AmpliconTask, MaskedBatch
 from tests.data.labels import labelled
@@ -75,6 +76,11 @@ def conditioned(study):
     return labelled(supervised(study), category=category, covariate=covariate, weight=weight)
 
 
+def task_class(model) -> type[AmpliconTask]:
+    """The task of a network: supervised where it has targets."""
+    return SupervisedTask if model.target is not None or model.labels else AmpliconTask
+
+
 def trainer_of(model, study, config, validation=range(6, 9), report=None, asvs=None) -> Trainer:
     size, workers = config.train.batch_size, config.runtime.num_workers
     loaders = [
@@ -83,7 +89,7 @@ def trainer_of(model, study, config, validation=range(6, 9), report=None, asvs=N
         )
         for rows, shuffle in ((range(6), True), (validation, False))
     ]
-    task = AmpliconTask(model, config, *loaders, CPU, asvs)
+    task = task_class(model)(model, config, *loaders, CPU, asvs)
     return Trainer(task, config.train, config.runtime, on_record=report or dict)
 
 
@@ -99,7 +105,7 @@ def fit(*arguments, **options) -> tuple[Trainer, list[dict], list[dict]]:
 
 def task_of(model, study, config) -> AmpliconTask:
     loader = Loader(study, np.arange(0), 1)
-    return AmpliconTask(model, config, loader, loader, CPU)
+    return task_class(model)(model, config, loader, loader, CPU)
 
 
 def one_step(model, study, batches, config, optimizer, first=0) -> StepOutcome:
@@ -545,7 +551,7 @@ def test_validation_and_prediction_read_covariates_as_training_does(study, model
         with torch.no_grad():
             for batch in trainer.task.validation.epoch(EVALUATION):
                 prepared = MaskedBatch(batch, None, None if asvs is None else asvs.select(batch))
-                outputs, _ = trainer.task.run(model.eval(), prepared)
+                outputs = trainer.task.outputs(model.eval(), prepared)
                 terms.append(outputs.target.numpy())
                 order = [predicted.sample_ids.index(one) for one in batch.sample_ids]
                 np.testing.assert_allclose(predicted.target[order], terms[-1], atol=1e-5)

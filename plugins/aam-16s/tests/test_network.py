@@ -16,8 +16,9 @@ from aam.data.collate import Collation, rarefied_batch
 from aam.engine.options import RunConfig
 from aam.errors import InputError
 from aam.predict.saved_model import load_model
-from aam.training.fit import build
-from aam.training.inputs import load_inputs
+from aam.training.finetune import fit_network
+from aam.training.inputs import load_inputs, supervise
+from aam.training.network import Place
 from aam_16s.encoders import V4
 
 GOLDEN = Path(__file__).parent / "golden" / "16s-v4.npz"
@@ -64,17 +65,21 @@ def test_a_new_study_is_read_by_its_own_principal_components(study):
         config = FineTuneConfig(
             data=DataConfig(table=study / "table.tsv", metadata=study / "metadata.tsv"),
             targets=TargetConfig(metadata_column=("y",), members=("deep",), freeze_base=frozen),
-            train=TrainConfig(pretrained_encoder=Path("16s-v4")),
+            train=TrainConfig(pretrained_encoder=Path("16s-v4"), epochs=0),
             runtime=RunConfig(output_dir=study / "run", device="cpu", threads=1),
         )
         prepared = load_inputs(config)
-        built = build(prepared, prepared.splits[0], None, None)
-        weights[frozen] = built.network.reference.weight
+        split = prepared.splits[0]
+        learned, targets, covariates = supervise(prepared, split.ids("train"))
+        rows = learned.rows(split.ids("train")), learned.rows(split.ids("validation"))
+        network = fit_network(
+            learned, rows, targets, covariates, prepared.config, Place(CPU)
+        ).network
+        weights[frozen] = network.reference.weight
         if not frozen:
-            rows = built.rows["train"]
-            batch = rarefied_batch(built.study, rows, 0, Collation(distances=False))
+            batch = rarefied_batch(learned, rows[0], 0, Collation(distances=False))
             with torch.no_grad():
-                read = built.network.reference(batch.reference)
+                read = network.reference(batch.reference)
     assert torch.equal(weights[True], encoder.reference.weight)
     assert not torch.equal(weights[False], encoder.reference.weight)
     # Principal components of the training samples: centred and not correlated.

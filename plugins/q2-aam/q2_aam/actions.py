@@ -13,10 +13,12 @@ from typing import Any
 import skbio
 from qiime2 import Metadata
 
+from aam.api import pretraining
 from aam.api.apply import predict_table
 from aam.api.explanation import explain_model
 from aam.api.models import load
-from aam.api.training import interrupts_as_in_python, run
+from aam.api.pretraining import interrupts_as_in_python
+from aam.api.training import run
 from aam.api.unifrac import unifrac
 from aam.commands.evaluate import evaluate_table
 from aam.config import FineTuneConfig, PretrainConfig
@@ -37,7 +39,7 @@ NETWORK = (
     "patience",
 )
 
-PRETRAIN = Parameters(PretrainConfig(), "rarefy_depth", "from_scratch", *NETWORK, *TREE, *MACHINE)
+PRETRAIN = Parameters(PretrainConfig(), "rarefy_depth", *NETWORK, *TREE, *MACHINE)
 FIT = Parameters(
     FineTuneConfig(),
     "rarefy_depth",
@@ -131,7 +133,7 @@ def pretrain(arguments: dict[str, Any]) -> EncoderFolderFormat:
     with _scratch() as folder:
         config = configured(PretrainConfig(), PRETRAIN.options(arguments), "pretrain")
         config = _with_files(config, arguments, folder / "run")
-        run(config, report=False)
+        pretraining.run(config, report=False)
         result = EncoderFolderFormat()
         shutil.copytree(folder / "run" / "model", str(result), dirs_exist_ok=True)
     return result
