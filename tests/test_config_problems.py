@@ -186,16 +186,11 @@ def test_a_cut_needs_a_length():
         assert option_problems(dataclasses.replace(config, model=ModelConfig(max_bp=100))) == []
 
 
-def test_options_of_parts_of_a_matrix_contradict_others(tmp_path):
-    table = Path(__file__)
-    merged = UnifracConfig(merge=(table,), table=table, tree=table, output=tmp_path / "m.h5")
-    assert (
-        refusal(check, merged)
-        == "--merge joins what was computed already; leave out --table and --tree"
-    )
-    check(UnifracConfig(merge=(table,), output=tmp_path / "m.h5"))
-    part = UnifracConfig(table=table, tree=table, stripe="1/2", output=tmp_path / "part.tsv")
-    assert "ends in '.tsv', expected .h5" in refusal(check, part)
+def test_a_matrix_and_faith_pd_are_files_of_other_kinds(tmp_path):
+    given = {"table": Path(__file__), "tree": Path(__file__)}
+    assert option_problems(UnifracConfig(**given, output=tmp_path / "m.h5")) == []
+    config = UnifracConfig(**given, output=tmp_path / "m.h5", unifrac_metric="faith_pd")
+    assert "m.h5 ends in '.h5', expected .tsv, .qza" in refusal(check, config)
 
 
 def test_sizes_and_ranges():
