@@ -37,7 +37,7 @@ AAM := $(ENV) -m aam
 HTFT := $(ENV) -m examples.htft
 EEG := $(ENV) -m examples.eeg
 BUILD := $(PYTHON) containers/build
-SOURCES := pyproject.toml setup.py MANIFEST.in README.md LICENSE $(wildcard aam/*.py aam/*/*.py aam/*/*/*)
+SOURCES := pyproject.toml setup.py MANIFEST.in README.md LICENSE $(wildcard aam/*.py aam/*/*.py aam/*/*/* plugins/aam-16s/aam_16s/*.py)
 SLURM := $(PYTHON) slurm/generate
 
 # Beside this file, wherever `make` is called.
@@ -57,7 +57,7 @@ help: ## list the targets
 setup: .venv/.installed ## install what containers/lock/cpu.txt holds, and aam, into .venv
 
 .venv/.installed: pyproject.toml containers/lock/cpu.txt containers/inside/environment.py
-	$(PYTHON) containers/inside/environment.py .venv containers/lock/cpu.txt --editable . --torch "$(TORCH)" --index "$(TORCH_INDEX)"
+	$(PYTHON) containers/inside/environment.py .venv containers/lock/cpu.txt --editable . plugins/aam-16s --torch "$(TORCH)" --index "$(TORCH_INDEX)"
 	touch $@
 
 demo: setup ## infants' age from a real study: train, predict, name the microbes, in a minute or two

@@ -90,6 +90,7 @@ def environment(session: nox.Session, version: str = CURRENT) -> str:
         LOCK,
         "--editable",
         ".",
+        "plugins/aam-16s",
         *words,
         external=True,
     )
@@ -143,7 +144,7 @@ def minimums(session: nox.Session) -> None:
                 bound.version for bound in requirement.specifier if bound.operator == ">="
             )
             pins.append(f"{requirement.name}=={lowest}")
-    session.install(*pins, "--editable", ".[test]")
+    session.install(*pins, "--editable", ".[test]", "--editable", "plugins/aam-16s")
     session.run("python", "-m", "pytest", *session.posargs)
 
 

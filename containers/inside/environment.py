@@ -106,8 +106,8 @@ def main() -> None:
     parser.add_argument(
         "--torch", default="", help="install this PyTorch instead of the lock's, without a hash"
     )
-    parser.add_argument("--wheel", type=Path, help="the wheel of aam, installed last")
-    parser.add_argument("--editable", type=Path, help="the folder of aam instead of a wheel")
+    parser.add_argument("--wheel", nargs="+", default=[], help="the wheels of aam, installed last")
+    parser.add_argument("--editable", nargs="+", default=[], help="folders instead of wheels")
     parser.add_argument("--no-cache", action="store_true", help="let pip keep no cache")
     options = parser.parse_args()
     cache = ["--no-cache-dir"] if options.no_cache else []
@@ -122,13 +122,9 @@ def main() -> None:
         install_vendor(python, vendor, options.index or header_value(lock, "index"), *cache)
         succeeded = True
     succeeded = succeeded and install(python, rest, *cache)
-    aam = (
-        [str(options.wheel)]
-        if options.wheel
-        else ["--editable", str(options.editable)]
-        if options.editable
-        else []
-    )
+    aam = [*options.wheel]
+    for folder in options.editable:
+        aam += ["--editable", folder]
     if aam:
         succeeded = succeeded and pip(
             python, "install", *cache, "--no-deps", "--no-index", "--no-build-isolation", *aam

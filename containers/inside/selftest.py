@@ -68,6 +68,8 @@ def check_imports() -> dict[str, object]:
     """Check that all modules can be imported, and that aam comes from the environment."""
     for name in MODULES:
         __import__(name)
+    if "aam-16s" in {found.metadata["Name"] for found in metadata.distributions()}:
+        __import__("aam_16s")
     path = sys.modules["aam"].__file__ or ""
     assert path.startswith(sys.prefix), (
         f"aam was imported from {path}, expected it under {sys.prefix}"

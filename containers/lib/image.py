@@ -34,7 +34,8 @@ from containers.lib.sidecar import (
     write_sidecar,
 )
 from containers.lib.wheels import (
-    make_wheel,
+    copy_wheels,
+    make_wheels,
     source_digest,
     version,
     wheel_folders,
@@ -70,7 +71,7 @@ def build_definition(plan: Plan, engine: Engine, out: Path) -> str:
     with tempfile.TemporaryDirectory(dir=scratch_folder(), prefix="build-") as name:
         folder = Path(name)
         (folder / "containers").symlink_to(CONTAINERS)
-        (folder / "dist").symlink_to(wheel_path().parent)
+        copy_wheels(folder / "wheels")
         fill_fabric(folder / "fabric", plan.fabric)
         if base.local:
             (folder / f"{base.name}@{base.digest}").symlink_to(base.local)
@@ -104,7 +105,12 @@ def show_plan(plan: Plan, image: Path, engine: Engine | None, route: str) -> str
         ("fabric", f"{source.file} from {fabric.folder or source.url}, built in the image")
         for source in fabric.sources
     ]
-    rows += [("wheel", f"{values['WHEEL']}, made of these sources where they have changed")]
+    rows += [
+        (
+            "wheel",
+            f"{wheel_path().name} and that of aam-16s, made of these sources where they changed",
+        )
+    ]
     rows += [
         ("disk", f"{needed} GB in {folder}, {free:.1f} GB are free")
         for folder, free, needed, _ in disks(pins, image)
@@ -178,7 +184,7 @@ def build(request: Request) -> Path | str:
 
 def write_image(plan: Plan, engine: Engine, image: Path, route: str) -> None:
     """Write the files of an image and its sidecar, and print remarks about it."""
-    make_wheel()
+    make_wheels()
     layer = image.with_suffix(".squashfs")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with contextlib.ExitStack() as files:

@@ -32,7 +32,7 @@ from containers.lib.wheels import source_digest
 PROGRAM = "containers/test"
 RUN_SWITCHES = ("--nv", "--rocm", "--contain")
 PYTEST = ["python", "-m", "pytest", "-p", "no:cacheprovider"]
-INSTALLED = ("aam/",)
+INSTALLED = ("aam/", "plugins/aam-16s/aam_16s/")
 FAST = "not slow and not gpu and not cluster and not sources"
 FAST_AND_GPU = "gpu or not (slow or cluster or sources)"
 

@@ -22,7 +22,7 @@ from containers.lib.errors import FailedError, InputError
 from containers.lib.fabric import fill_fabric
 from containers.lib.files import CONTAINERS, ROOT
 from containers.lib.plan import Plan
-from containers.lib.wheels import wheel_folders, wheel_path
+from containers.lib.wheels import copy_wheels, wheel_folders
 
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
 SHELL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -184,7 +184,7 @@ def layer_steps(plan: Plan) -> str:
     python, values = f"python{plan.values['PYTHON']}", plan.values
     steps = (
         f"{python} /opt/aam/environment.py /opt/venv /opt/aam/lock.txt --index "
-        f"'{values['INDEX']}' --wheel /tmp/{wheel_path().name} --no-cache",
+        f"'{values['INDEX']}' --wheel /tmp/wheels/*.whl --no-cache",
         f"{python} /tmp/fabric/build.py /opt/fabric",
         "/opt/venv/bin/python /opt/aam/sbom.py /opt/aam/lock.txt > /opt/aam/sbom.json",
     )
@@ -221,7 +221,7 @@ def build_layer(plan: Plan, engine: Engine, base: Path, out: Path) -> str:
             log += unpack_packages(plan, engine, base, folder, [bind_tmp])
             packages_layer = folder / "packages.squashfs"
         add_definition_files(root, plan.definition, plan.values)
-        shutil.copy(wheel_path(), temporary)
+        copy_wheels(temporary / "wheels")
         fill_fabric(temporary / "fabric", plan.fabric)
         written = (f"{root}/opt/{name}:/opt/{name}" for name in ("aam", "venv", "fabric"))
         wheels = (f"{path}:{path}:ro" for path in wheel_folders())

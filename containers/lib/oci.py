@@ -19,7 +19,7 @@ from containers.lib.files import CONTAINERS
 from containers.lib.layer import fill, section
 from containers.lib.pins import read_pins
 from containers.lib.plan import Base, Plan, Request, collect, disk_problems, make_plan
-from containers.lib.wheels import make_wheel, version, wheel_folders, wheel_path, wheel_problems
+from containers.lib.wheels import copy_wheels, version, wheel_folders, wheel_problems
 
 PROGRAMS = ("buildah", "podman")
 
@@ -100,10 +100,11 @@ def fill_context(folder: Path, text: str, plan: Plan) -> None:
     sources = {
         f"containers/inside/{path.name}": path for path in (CONTAINERS / "inside").glob("*.py")
     }
-    sources |= {f"containers/lock/{lock.name}": lock, f"dist/{wheel_path().name}": make_wheel()}
+    sources |= {f"containers/lock/{lock.name}": lock}
     for name, path in sources.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, folder / name)
+    copy_wheels(folder / "wheels")
     fill_fabric(folder / "fabric", plan.fabric)
     (folder / "Containerfile").write_text(text + "\n", encoding="utf-8")
     if base.local:

@@ -18,7 +18,7 @@ from containers.lib.fabric import Fabric, choose_fabric
 from containers.lib.files import CONTAINERS, folder_digest
 from containers.lib.git import revision
 from containers.lib.pins import DIGEST, Pins, lock_problems, read_pins
-from containers.lib.wheels import version, wheel_path
+from containers.lib.wheels import version
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def definition_arguments(
         "SNAPSHOT": snapshot,
         "LOCK": f"containers/lock/{pins.lock.name}",
         "INDEX": pins.index,
-        "WHEEL": f"dist/{wheel_path().name}",
+        "WHEELS": "wheels",
         "FABRIC": "fabric",
         "PACKAGES": " ".join(fabric.packages),
         "VERSION": version(),

@@ -25,8 +25,8 @@ from containers.lib.wheels import build_wheel, version, wheel_path
 # Files that state the version beside aam/__init__.py, and how.
 STATED = {
     "CITATION.cff": r"(?m)^version: (.+)$",
-    "containers/aam-cuda.def": r"(?:WHEEL=dist/attention_all_microbes-|VERSION=)([\d.]+)",
-    "containers/aam-rocm.def": r"(?:WHEEL=dist/attention_all_microbes-|VERSION=)([\d.]+)",
+    "containers/aam-cuda.def": r"VERSION=([\d.]+)",
+    "containers/aam-rocm.def": r"VERSION=([\d.]+)",
     "containers/conda/recipe.yaml": r'(?m)^  version: "(.+)"$',
     "plugins/q2-aam/pyproject.toml": r'(?m)(?:^version = "|"attention-all-microbes==)([\d.]+)',
 }
@@ -132,20 +132,17 @@ def release(draft: bool) -> None:
         folder = Path(name)
         sdist = make_sdist(folder)
         wheel = build_wheel(sdist, folder)
-        plugin = build_wheel(folder / "sources" / "plugins" / "q2-aam", folder / "plugin")
-        run(
-            "twine",
-            [sys.executable, "-m", "twine", "check", "--strict", *map(str, (wheel, sdist, plugin))],
-            folder,
-        )
+        plugins = [
+            build_wheel(folder / "sources" / "plugins" / name, folder / name)
+            for name in ("aam-16s", "q2-aam")
+        ]
+        check = [sys.executable, "-m", "twine", "check", "--strict"]
+        run("twine", [*check, *map(str, (wheel, sdist, *plugins))], folder)
         pages = make_pages(folder)
         environment = folder / "environment"
         make = [sys.executable, str(CONTAINERS / "inside" / "environment.py"), str(environment)]
-        run(
-            "the environment",
-            [*make, str(CONTAINERS / "lock" / "runtime.txt"), "--wheel", str(wheel)],
-            folder,
-        )
+        lock = CONTAINERS / "lock" / "runtime.txt"
+        run("the environment", [*make, str(lock), "--wheel", str(wheel)], folder)
         aam = environment / "bin" / "aam"
         seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         run("aam --help", [str(aam), "--help"], folder)
@@ -165,7 +162,7 @@ def release(draft: bool) -> None:
         }
         print(*(f"{what}: {megabytes(path)}" for what, path in sizes.items()), sep="\n")
         print(f"aam --help: {seconds:.2f} s of processor time")
-        for path in (sdist, wheel, plugin, pages):
+        for path in (sdist, wheel, *plugins, pages):
             with atomic_file(wheel_path().with_name(path.name)) as temporary:
                 shutil.copyfile(path, temporary)
     if not problems:

@@ -1,4 +1,6 @@
-"""The wheel of aam, and the folders on this machine where pip looks for wheels."""
+"""The wheels of aam and of its 16S plugin, and the folders on this machine where pip looks for
+wheels.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlparse
@@ -31,6 +34,9 @@ SOURCES = (
     "README.md",
     "LICENSE",
 )
+# A distribution of its own. Images that are built from a checkout hold it; an installed aam has no
+# sources of it.
+PLUGIN = ROOT / "plugins" / "aam-16s"
 # Images beside the definitions, caches, and what an installed package holds twice.
 LEFT_OUT = re.compile(r"\.(pyc|sif(\.[\w.]+)?|squashfs|oci\.tar)$|/(\.[^/]*|bundled/.*)$")
 
@@ -46,9 +52,15 @@ def wheel_path() -> Path:
     return OUTPUT / "dist" / f"attention_all_microbes-{version()}-py3-none-any.whl"
 
 
-def stamp_path() -> Path:
-    """Return the path of the digest of the sources that the wheel was built from."""
-    return wheel_path().with_suffix(".whl.sources")
+def plugin_wheel_path() -> Path:
+    """Return the path of the wheel of the plugin."""
+    project = tomllib.loads((PLUGIN / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return wheel_path().with_name(f"aam_16s-{project['version']}-py3-none-any.whl")
+
+
+def stamp_path(wheel: Path) -> Path:
+    """Return the path of the digest of the sources that a wheel was built from."""
+    return wheel.with_suffix(".whl.sources")
 
 
 def source_files() -> dict[str, Path]:
@@ -61,12 +73,21 @@ def source_files() -> dict[str, Path]:
     return {name: path for name, path in sorted(files.items()) if not LEFT_OUT.search(name)}
 
 
+def plugin_files() -> dict[str, Path]:
+    """Return the files that the plugin's wheel is made of, by their names in the repository."""
+    files = {str(path.relative_to(ROOT)): path for path in PLUGIN.rglob("*") if path.is_file()}
+    left_out = re.compile(r"/(tests|build|__pycache__|\.[^/]*|[^/]*\.egg-info)/")
+    return {name: path for name, path in sorted(files.items()) if not left_out.search(name)}
+
+
 def source_digest() -> str:
-    """Return a digest of the package aam, which does not depend on the tool that packs it or on
-    README.md.
+    """Return a digest of the packages in an image, which does not depend on the tool that packs
+    them or on README.md.
     """
+    packages = ("aam/", "plugins/aam-16s/aam_16s/")
+    files = source_files() | plugin_files()
     return digest_of_files(
-        {name: path for name, path in source_files().items() if name.startswith("aam/")}
+        {name: path for name, path in files.items() if name.startswith(packages)}
     )
 
 
@@ -85,13 +106,6 @@ def isolation_options() -> list[str]:
     except (metadata.PackageNotFoundError, ValueError):
         is_new_enough = False
     return ["--no-build-isolation"] if is_new_enough else []
-
-
-def copy_sources(folder: Path) -> None:
-    """Copy the files that the wheel is made of into a folder."""
-    for name, path in source_files().items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, folder / name)
 
 
 def build_wheel(sources: Path, folder: Path) -> Path:
@@ -114,21 +128,17 @@ def build_wheel(sources: Path, folder: Path) -> Path:
     return wheels[0]
 
 
-def is_wheel_current() -> bool:
-    """Return whether the wheel of aam was built from these sources."""
-    stamp = stamp_path()
-    return (
-        wheel_path().exists()
-        and stamp.exists()
-        and stamp.read_text() == digest_of_files(source_files())
-    )
+def is_current(wheel: Path, files: dict[str, Path]) -> bool:
+    """Return whether a wheel was built from these sources."""
+    stamp = stamp_path(wheel)
+    return wheel.exists() and stamp.exists() and stamp.read_text() == digest_of_files(files)
 
 
 def wheel_problems() -> list[str]:
     """Return why the wheel of aam cannot be built here: Python of some systems comes without
     pip.
     """
-    if importlib.util.find_spec("pip") or is_wheel_current():
+    if importlib.util.find_spec("pip") or is_current(wheel_path(), source_files()):
         return []
     hint = (
         "apt-get install python3-pip, or name one that has it with PYTHON=PATH, such as that "
@@ -137,20 +147,38 @@ def wheel_problems() -> list[str]:
     return [f"PYTHON: {sys.executable} has no pip, which builds the wheel of aam; {hint}"]
 
 
-def make_wheel() -> Path:
-    """Build the wheel of aam and return its path; a wheel of the same sources is kept.
+def make_one(wheel: Path, files: dict[str, Path], folder: str = "") -> Path:
+    """Build a wheel and return its path; a wheel of the same sources is kept.
 
     It is built from a copy of the sources, so that a build folder in the checkout has no effect.
     """
-    if is_wheel_current():
-        return wheel_path()
-    with tempfile.TemporaryDirectory() as folder:
-        copy_sources(Path(folder) / "source")
-        wheel = build_wheel(Path(folder) / "source", Path(folder))
-        with atomic_file(wheel_path()) as temporary:
-            shutil.copyfile(wheel, temporary)
-    write_text(stamp_path(), digest_of_files(source_files()))
-    return wheel_path()
+    if is_current(wheel, files):
+        return wheel
+    with tempfile.TemporaryDirectory() as name:
+        sources = Path(name) / "source"
+        for file, path in files.items():
+            (sources / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, sources / file)
+        built = build_wheel(sources / folder, Path(name))
+        with atomic_file(wheel) as temporary:
+            shutil.copyfile(built, temporary)
+    write_text(stamp_path(wheel), digest_of_files(files))
+    return wheel
+
+
+def make_wheels() -> list[Path]:
+    """Build the wheels that an image holds and return their paths: aam, and its 16S plugin."""
+    wheels = [make_one(wheel_path(), source_files())]
+    if PLUGIN.is_dir():
+        wheels += [make_one(plugin_wheel_path(), plugin_files(), "plugins/aam-16s")]
+    return wheels
+
+
+def copy_wheels(folder: Path) -> None:
+    """Make the wheels and copy them into a folder."""
+    folder.mkdir()
+    for wheel in make_wheels():
+        shutil.copy(wheel, folder)
 
 
 def wheel_folders() -> list[Path]:

@@ -363,7 +363,9 @@ def test_a_python_without_pip_is_named_before_the_build(engine, base, tmp_path, 
                 )
             )
     (tmp_path / "aam.whl").touch()
-    wheels.stamp_path().write_text(wheels.digest_of_files(wheels.source_files()))
+    wheels.stamp_path(tmp_path / "aam.whl").write_text(
+        wheels.digest_of_files(wheels.source_files())
+    )
     assert wheels.wheel_problems() == []
 
 

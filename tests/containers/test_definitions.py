@@ -77,7 +77,7 @@ def test_post_removes_nothing_of_the_host(path):
 def test_post_installs_from_the_lock_writes_the_bill_of_materials_and_cleans_up(path):
     post = "\n".join(commands(path))
     assert re.search(
-        r"environment\.py /opt/venv /opt/aam/lock\.txt .*--wheel /opt/aam/\*\.whl", post
+        r"environment\.py /opt/venv /opt/aam/lock\.txt .*--wheel /opt/aam/wheels/\*\.whl", post
     )
     assert "sbom.py /opt/aam/lock.txt > /opt/aam/sbom.json" in post
     assert post.index("environment.py /opt/venv") < post.index("links.py /\n"), (
