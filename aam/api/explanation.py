@@ -150,13 +150,10 @@ def _truth(spec: TargetSpec, metadata: Metadata | None, ids: Sequence[str]) -> F
 def _groups(
     column: str | None, metadata: Metadata | None, ids: Sequence[str]
 ) -> npt.NDArray[np.object_] | None:
-    """Return the group of each sample, itself where it has none; nothing without groups."""
+    """Return the group of each sample; nothing without groups."""
     if metadata is None or column is None or column not in metadata.columns:
         return None
-    values = zip(ids, metadata.values(column, ids), strict=True)
-    return np.array(
-        [f"sample {name}" if value is None else value for name, value in values], object
-    )
+    return np.array(metadata.groups(column, ids), object)
 
 
 def _notes(

@@ -13,7 +13,7 @@ import numpy as np
 
 from aam.api.apply import load_models_and_table
 from aam.config_commands import EvaluateConfig
-from aam.data.splits import Split, check_groups, complete_groups, read_split
+from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import Study, warn_of_values
 from aam.data.targets import TargetSpec
 from aam.engine.run import describe, read_record
@@ -75,7 +75,7 @@ def _check_groups(
     """
     if column is None:
         return []
-    groups = complete_groups(metadata, column, table.sample_ids)
+    groups = metadata.groups(column, table.sample_ids)
     if split is not None:
         check_groups(
             split, dict(zip(metadata.ids, metadata.values(column, metadata.ids), strict=True))

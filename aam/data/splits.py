@@ -12,7 +12,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -334,23 +334,6 @@ def kfold(
     return [_make_split(samples, test, folds, validation_size, seed) for test in tests]
 
 
-def complete_groups(
-    metadata: Metadata, column: str, ids: Sequence[str], option: str = "--group-column"
-) -> list[str]:
-    """Return the group of each sample; `InputError` for samples without one, which would all count
-    as one group.
-    """
-    groups = metadata.values(column, ids)
-    missing = [name for name, group in zip(ids, groups, strict=True) if group is None]
-    if missing:
-        raise InputError(
-            f"{metadata.source}: {len(missing)} of {len(groups)} samples have no value in "
-            f"{option} {column}: "
-            f"{shown(missing)}; fill them in, leave these samples out, or name another column"
-        )
-    return [str(group) for group in groups]
-
-
 def check_groups(split: Split, groups: Mapping[str, str | None]) -> None:
     """Refuse a split that has samples of one group in two subsets; `groups` maps sample id to
     group.
@@ -479,8 +462,20 @@ log = logging.getLogger("aam")
 # spared.
 DEFAULT_TEST_SHARE = 0.2
 LEAST_GROUPS_FOR_TEST = 30
-# A fold names a folder.
-FOLD = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
+
+
+# Folds that name a folder as they are.
+FOLDER_NAME = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
+
+
+def fold_folder(fold: str) -> str:
+    """Return the name of the folder of a fold: ``fold-FOLD``, made safe where FOLD holds marks that
+    do not belong in a path, and then told apart from others by a hash.
+    """
+    if FOLDER_NAME.fullmatch(fold):
+        return f"fold-{fold}"
+    plain = re.sub(r"[^\w.,+=-]+", "_", fold).strip("._")[:60]
+    return f"fold-{plain}-{hashlib.sha256(fold.encode()).hexdigest()[:6]}"
 
 
 def fold_column(data: DataConfig) -> str | None:
@@ -490,8 +485,20 @@ def fold_column(data: DataConfig) -> str | None:
 
 def split_columns(data: DataConfig) -> list[str]:
     """Return the metadata columns in which every sample needs a value for splits and reports."""
-    columns = (data.group_column, data.study_column, data.batch_column, fold_column(data))
+    columns = (data.study_column, data.batch_column, fold_column(data))
     return [name for name in columns if name is not None]
+
+
+def _folds_of(metadata: Metadata, column: str, ids: Sequence[str]) -> list[str]:
+    """Return the fold of each sample; `InputError` for samples without one."""
+    folds = metadata.values(column, ids)
+    if missing := [name for name, fold in zip(ids, folds, strict=True) if fold is None]:
+        raise InputError(
+            f"{metadata.source}: {len(missing)} of {len(folds)} samples have no value in --cv or "
+            f"--split-column {column}: {shown(missing)}; fill them in, leave these samples out, or "
+            "name another column"
+        )
+    return [fold for fold in folds if fold is not None]
 
 
 def split_samples(
@@ -507,7 +514,7 @@ def split_samples(
     """
     groups = strata = None
     if metadata is not None and data.group_column is not None:
-        groups = complete_groups(metadata, data.group_column, ids)
+        groups = metadata.groups(data.group_column, ids)
     if data.stratify is not None:
         if metadata is None:
             raise InputError(
@@ -522,13 +529,7 @@ def split_samples(
         return (split,)
     column, size = fold_column(data), data.validation_size
     if column is not None and metadata is not None:
-        folds = complete_groups(metadata, column, ids, "--cv or --split-column")
-        if unsafe := sorted(name for name in set(folds) if not FOLD.fullmatch(name)):
-            raise InputError(
-                f"{metadata.source}: column {column!r} has folds that cannot name a folder: "
-                f"{shown(unsafe)}; expected "
-                "letters, digits and .,_+=- and spaces inside"
-            )
+        folds = _folds_of(metadata, column, ids)
         tested = sorted(set(folds)) if data.cv else [str(data.test_fold)]
         return tuple(
             from_column(ids, folds, fold, groups, size, strata=strata, seed=seed) for fold in tested
@@ -576,18 +577,16 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     InputError
         The options cannot divide these samples, or the depth dropped a whole subset.
     """
-    ids = study.table.sample_ids
     if data.hold_out_study:
         return (_studies_held_out(study, data, seed),)
-    splits = split_samples(study.metadata, data, study.selection.aligned or ids, seed)
-    if data.split is not None and (
-        absent := sorted({*splits[0].sample_ids}.difference(study.selection.of_file))
-    ):
+    splits = _divided(study, data, seed)
+    named = set() if data.split is None else {*read_split(data.split).sample_ids}
+    if absent := sorted(named.difference(study.selection.of_file)):
         log.warning(
             "warning: %s: %d of %d samples are not in the table: %s",
             data.split,
             len(absent),
-            len(splits[0].sample_ids),
+            len(named),
             shown(absent),
         )
     if (
@@ -603,7 +602,46 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
             else "no sample is held out for a test"
         )
         log.info("%s; --test-size sets its share, --cv tests every sample", says)
-    return tuple(restricted(split, ids) for split in splits)
+    return splits
+
+
+def _divided(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
+    """Return the splits of the samples that reach the depth.
+
+    Where too few samples reach it, these alone are divided, or without a validation subset, so that
+    no subset is empty and every class has two training samples.
+    """
+    ids, size = study.table.sample_ids, data.validation_size
+    choices = [(study.selection.aligned or ids, size)]
+    if data.split is None and fold_column(data) is None:
+        choices += [(ids, size), (ids, 0.0)]
+    found, errors = list[tuple[Split, ...]](), list[InputError]()
+    for samples, validation_size in choices:
+        asked = replace(data, validation_size=validation_size)
+        try:
+            splits = split_samples(study.metadata, asked, samples, seed)
+            found.append(tuple(restricted(split, ids) for split in splits))
+        except InputError as error:
+            errors.append(error)
+            continue
+        if all(_can_be_learned(split, study.selection.classes) for split in found[-1]):
+            if len(found) + len(errors) > 1:
+                log.info("%d samples reach the depth and are divided anew", len(ids))
+            return found[-1]
+    # What cannot be learned is said where it is fitted.
+    if not found:
+        raise errors[0]
+    return found[0]
+
+
+def _can_be_learned(split: Split, classes: Mapping[str, Mapping[str, str | None]]) -> bool:
+    """Return whether every class of the samples has two training samples."""
+    for label_of in classes.values():
+        trained = Counter(label_of.get(sample) for sample in split.ids("train"))
+        present = {label_of.get(sample) for sample in split.sample_ids} - {None}
+        if any(trained[label] < 2 for label in present):
+            return False
+    return True
 
 
 # Two samples are nearly the same where so many ASVs, and this share of the reads of the deeper one,

@@ -179,11 +179,14 @@ class Selection:
         these.
     dropped : dict of str to int
         Samples below the depth, and their reads.
+    classes : dict
+        The class of each aligned sample, by target column.
     """
 
     of_file: tuple[str, ...] = ()
     aligned: tuple[str, ...] = ()
     dropped: dict[str, int] = field(default_factory=dict)
+    classes: dict[str, dict[str, str | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,10 +274,12 @@ class Study:
 
     def column(self, name: str | None, ids: Sequence[str]) -> list[str] | None:
         """Return a metadata column of some samples as text, empty where missing; none without a
-        name or metadata.
+        name or metadata. In the column of groups a sample without a value is its own group.
         """
         if self.metadata is None or name is None:
             return None
+        if name == self.config.group_column:
+            return self.metadata.groups(name, ids)
         return [value or "" for value in self.metadata.values(name, ids)]
 
     def with_covariates(self, covariates: Covariates, metadata: Metadata | None) -> Study:
@@ -429,6 +434,9 @@ def make_study(
     if not of_model:
         warn_of_primers(table, of_model)
     _log_dropped(aligned, classes, dropped)
+    class_of = {
+        name: dict(zip(aligned.sample_ids, labels, strict=True)) for name, labels in classes.items()
+    }
     rows = [full_table.row_of[name] for name in table.sample_ids]
     kept = np.zeros(len(rows), np.int64) if origin is None else origin[rows]
     return Study(
@@ -441,7 +449,7 @@ def make_study(
         origin=kept,
         matrix=None if inputs.matrix is None else inputs.matrix.select(table.sample_ids),
         metadata=metadata,
-        selection=Selection(full_table.sample_ids, aligned.sample_ids, dropped),
+        selection=Selection(full_table.sample_ids, aligned.sample_ids, dropped, class_of),
     )
 
 
@@ -624,6 +632,17 @@ def _classes(
             metadata.numbers(name, ids)
     problems.raise_if_any()
     warn_of_values(metadata, columns.targets, names, config.group_column, fold_column(config))
+    if config.group_column is not None:
+        metadata.require([config.group_column])
+        if lacking := metadata.values(config.group_column, ids).count(None):
+            log.warning(
+                "warning: %s: %d of %d samples have no value in --group-column %s; each counts as "
+                "a group of its own",
+                metadata.source,
+                lacking,
+                len(ids),
+                config.group_column,
+            )
     classes: dict[str, ClassLabels] = {name: metadata.values(name, ids) for name in names}
     for name in names:
         for lost, samples in lost_classes(metadata, name, every, ids).items():

@@ -238,6 +238,12 @@ class Metadata:
         chosen = (cells[self._row[sample]] for sample in ids)
         return tuple(None if cell in missing else cell for cell in chosen)
 
+    def groups(self, name: str, ids: Iterable[str]) -> list[str]:
+        """Group of each of the samples `ids`; a sample without a value is a group of its own."""
+        ids = tuple(ids)
+        pairs = zip(ids, self.values(name, ids), strict=True)
+        return [f"sample {sample}" if group is None else group for sample, group in pairs]
+
     def doubtful(self, name: str) -> list[str]:
         """Values of a column that may mean missing: words, and numbers such as -9 and 999 that lie
         farther from the others than these from each other.

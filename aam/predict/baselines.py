@@ -126,6 +126,11 @@ def column_values(metadata: Metadata, column: str | None, ids: Sequence[str]) ->
     )
 
 
+def group_values(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array | None:
+    """Group of each sample, one of its own where it has none; none without a column."""
+    return None if column is None else np.array(metadata.groups(column, ids))
+
+
 def covariate_matrix(metadata: Metadata, columns: Columns, ids: Sequence[str]) -> Array:
     """Return the covariates of samples, float [N, C], whose city-block distance is that of Gower
     (1971).
@@ -496,7 +501,7 @@ def baselines_of(
         depth=study.table.depths[rows],
         richness=rarefied_richness(study, rows),
         levels={name: values for name, values in sorted(levels.items()) if values is not None},
-        groups=column_values(metadata, columns.group, ids),
+        groups=group_values(metadata, columns.group, ids),
         covariates=covariate_matrix(metadata, columns, ids),
         studies=column_values(metadata, columns.study, ids),
     )

@@ -17,7 +17,7 @@ from aam.config import TrainConfig
 from aam.data.batch import Batch
 from aam.data.collate import rarefied_batch
 from aam.data.rarefaction import EVALUATION
-from aam.data.splits import Split
+from aam.data.splits import Split, fold_folder
 from aam.data.study import Study
 from aam.data.tokens import MASK, PAD, K, N, kmer_counts
 from aam.device.options import RuntimeConfig
@@ -247,7 +247,9 @@ def evaluate_encoder(
     warnings: list[str] = []
     plots: list[Figure] = []
     fold, of_file = (
-        (f"Fold {split.test_fold}: ", f"fold-{split.test_fold}-") if split.test_fold else ("", "")
+        (f"Fold {split.test_fold}: ", f"{fold_folder(split.test_fold)}-")
+        if split.test_fold
+        else ("", "")
     )
     for name, part in _parts(study, rows, saved.required_network):
         found, compared = _agreement(saved, study, part, config, device)

@@ -34,7 +34,15 @@ from aam.evaluate.predictions import PredictionTable
 from aam.evaluate.target_predictions import Subset, TargetPredictions
 from aam.files.atomic import write_text
 from aam.io.metadata import Metadata
-from aam.predict.baselines import Columns, baselines_of, column_values, guess, rows_for, truth_of
+from aam.predict.baselines import (
+    Columns,
+    baselines_of,
+    column_values,
+    group_values,
+    guess,
+    rows_for,
+    truth_of,
+)
 from aam.report import report, report_html
 from aam.report.report import ReportData, TargetResult
 from aam.report.samples import sample_figures, worse_levels
@@ -72,7 +80,7 @@ def _predictions(
         predicted=table.predicted(spec.name),
         labels=spec.labels,
         fold=np.array(table.folds) if len(set(table.folds)) > 1 else None,
-        groups=column_values(metadata, columns.group, table.sample_ids),
+        groups=group_values(metadata, columns.group, table.sample_ids),
         batch=column_values(metadata, columns.batch, table.sample_ids),
         limits=table.limits(spec.name),
         quantiles=quantiles,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from aam.data.rarefaction import EVALUATION
 from aam.data.region import RegionProfile
-from aam.data.splits import SUBSETS, Split, Subset, write_split
+from aam.data.splits import SUBSETS, Split, Subset, fold_folder, write_split
 from aam.data.study import Study
 from aam.data.targets import Targets
 from aam.engine.checkpoint import State
@@ -42,7 +42,7 @@ def split_folder(prepared: Prepared, path: Path, split: Split) -> Path:
     """Return the folder of a split in the run directory `path`, which is that itself without
     folds.
     """
-    return path if prepared.config.data.cv is None else path / f"fold-{split.test_fold}"
+    return path if prepared.config.data.cv is None else path / fold_folder(split.test_fold)
 
 
 def train_split(

@@ -79,6 +79,7 @@ def metadata_columns(config: FineTuneConfig) -> MetadataColumns:
         *split_columns(config.data),
     ]
     optional = optional_columns(targets, config.covariates)
+    optional += filter(None, [config.data.group_column])
     return MetadataColumns(
         required,
         optional,
@@ -167,7 +168,7 @@ def _with_folds(
             for name, value in zip(ids, metadata.values(column, ids), strict=True)
             if value is not None
         ]
-    named = None if data.group_column is None else metadata.values(data.group_column, ids)
+    named = None if data.group_column is None else metadata.groups(data.group_column, ids)
     groups, asvs = len(set(named or ids)), sum(len(table.sequences) for table in inputs.tables)
     targets = config.targets.metadata_column
     if groups < LEAST_GROUPS_FOR_FOLDS or not _is_quick(config, len(ids), asvs, DEFAULT_FOLDS):

@@ -18,6 +18,7 @@ from aam.data.splits import (
     Split,
     check_groups,
     duplicates_across_subsets,
+    fold_folder,
     from_column,
     kfold,
     make_split,
@@ -27,6 +28,7 @@ from aam.data.splits import (
     restricted,
     write_split,
 )
+from aam.data.study import Selection
 from aam.errors import InputError
 from aam.io.metadata import Metadata, read_metadata
 
@@ -195,17 +197,62 @@ def test_folds_that_cannot_be_used():
     assert "'g0' in folds '0', '1', '2', '3', '4'" in crossing
 
 
-def test_groups_and_folds_need_a_value(study_of, tiny):
+def test_folds_need_a_value_and_a_sample_without_a_group_is_its_own(study_of, tiny):
     ids = tuple(f"s{row}" for row in range(9))
     metadata = Metadata(ids, {"fold": ("0", "1", "", *"010101")}, {"fold": "numeric"})
     study = dataclasses.replace(study_of(**tiny()), metadata=metadata)
-    for option, config in {
-        "--group-column": DataConfig(group_column="fold"),
-        "--cv or --split-column": DataConfig(cv="fold"),
-    }.items():
-        assert f"1 of 9 samples have no value in {option} fold: 's2'" in refusal(
-            make_splits, study, config
-        )
+    assert "1 of 9 samples have no value in --cv or --split-column fold: 's2'" in refusal(
+        make_splits, study, DataConfig(cv="fold")
+    )
+    (split,) = make_splits(study, DataConfig(group_column="fold", test_size=0.4), 0)
+    assert len(split.ids("test")) in (1, 4), "a group, or the sample without one"
+    assert metadata.groups("fold", ids)[:3] == ["0", "1", "sample s2"]
+
+
+def test_the_depth_empties_no_subset_that_can_be_drawn_anew(study_of, tiny):
+    """Ten samples: the depth dropped the only validation sample of a fold in every draw."""
+    ids = tuple(f"s{row}" for row in range(10))
+    for lost in range(10):
+        kept = ids[:lost] + ids[lost + 1 :]
+        study = study_of(**tiny(samples=9), names=kept)
+        selection = Selection(of_file=ids, aligned=ids, dropped={ids[lost]: 3})
+        study = dataclasses.replace(study, selection=selection)
+        splits = make_splits(study, DataConfig(cv="5"), 0)
+        assert sorted(name for split in splits for name in split.ids("test")) == sorted(kept)
+        assert all(split.ids(subset) for split in splits for subset in SUBSETS)
+
+
+def test_every_class_keeps_two_training_samples_where_it_can(study_of, tiny):
+    ids = tuple(f"s{row}" for row in range(9))
+    label_of = dict(zip(ids, "aaaabbbbb", strict=True))
+    study = study_of(**tiny(samples=9), names=ids)
+    for lost in range(9):
+        class_of = {"y": label_of | {"lost": "a"}}
+        selection = Selection(aligned=(*ids, "lost"), dropped={"lost": 3}, classes=class_of)
+        study = dataclasses.replace(study, selection=selection)
+        for split in make_splits(study, DataConfig(cv="5"), lost):
+            trained = [label_of[name] for name in split.ids("train")]
+            assert min(trained.count("a"), trained.count("b")) >= 2
+
+
+NAMES = ["Qin et al. (2014)", "2017/05/12", "UK: London", "Baxter & Co", "..a", "a/b", "a:b", "é ü"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "*a", "x" * 200, "CON?", "tab\there", "trailing. "])
+def test_any_name_can_be_a_fold(tmp_path, name, study_of, tiny):
+    folders = {fold_folder(fold) for fold in (name, name + "!", "plain")}
+    assert len(folders) == 3
+    for folder in folders:
+        (tmp_path / folder).mkdir()
+        assert (tmp_path / folder).parent == tmp_path
+        assert (tmp_path / folder).resolve().parent == tmp_path.resolve()
+    ids = tuple(f"s{row}" for row in range(9))
+    metadata = Metadata(ids, {"fold": (name, "b", "b") * 3}, {"fold": "categorical"})
+    study = dataclasses.replace(study_of(**tiny()), metadata=metadata)
+    assert {split.test_fold for split in make_splits(study, DataConfig(cv="fold"), 0)} == {
+        name,
+        "b",
+    }
 
 
 def test_leakage_through_another_grouping_is_refused():
