@@ -13,8 +13,9 @@ import numpy as np
 
 from aam.api.apply import load_models_and_table
 from aam.config_commands import EvaluateConfig
+from aam.data.checks import warn_of_values
 from aam.data.splits import Split, check_groups, read_split
-from aam.data.study import Study, warn_of_values
+from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.engine.run import describe, read_record
 from aam.errors import InputError, shown

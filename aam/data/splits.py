@@ -624,7 +624,8 @@ def _divided(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
         except InputError as error:
             errors.append(error)
             continue
-        if all(_can_be_learned(split, study.selection.classes) for split in found[-1]):
+        by_folds = data.cv is not None
+        if all(_can_be_learned(split, study.selection.classes, by_folds) for split in found[-1]):
             if len(found) + len(errors) > 1:
                 log.info("%d samples reach the depth and are divided anew", len(ids))
             return found[-1]
@@ -634,11 +635,16 @@ def _divided(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     return found[0]
 
 
-def _can_be_learned(split: Split, classes: Mapping[str, Mapping[str, str | None]]) -> bool:
-    """Return whether every class of the samples has two training samples."""
+def _can_be_learned(
+    split: Split, classes: Mapping[str, Mapping[str, str | None]], by_folds: bool
+) -> bool:
+    """Return whether every class has two training samples; without folds, the labels of test
+    samples decide nothing.
+    """
+    asked = set(split.sample_ids if by_folds else split.ids("train") + split.ids("validation"))
     for label_of in classes.values():
         trained = Counter(label_of.get(sample) for sample in split.ids("train"))
-        present = {label_of.get(sample) for sample in split.sample_ids} - {None}
+        present = {label_of.get(sample) for sample in asked} - {None}
         if any(trained[label] < 2 for label in present):
             return False
     return True

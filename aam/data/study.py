@@ -8,7 +8,6 @@ import functools
 import hashlib
 import json
 import logging
-import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ import torch
 from scipy import sparse
 
 from aam.config import NO_TREE, DataConfig, Missing
+from aam.data.checks import warn_of_donors, warn_of_reads, warn_of_values
 from aam.data.rarefaction import Labels as ClassLabels
 from aam.data.rarefaction import choose_depth
 from aam.data.reference import Reference, SampleInput
@@ -39,7 +39,7 @@ from aam.data.targets import Covariates, Labels
 from aam.data.tokens import encode
 from aam.errors import InputError, Problems, shown
 from aam.io.matrices import DistanceMatrix, read_distances
-from aam.io.metadata import Metadata, align, is_number, read_metadata
+from aam.io.metadata import Metadata, align, read_metadata
 from aam.io.phylogeny import Ints, Phylogeny, matched_tree, read_tree
 from aam.options import IN_MEMORY
 
@@ -103,22 +103,6 @@ def _checksum(*parts: Any) -> str:
     for part in parts:
         digest.update(part.tobytes() if isinstance(part, np.ndarray) else json.dumps(part).encode())
     return digest.hexdigest()
-
-
-# Of more pairs of values that are probably one, a warning gives the number.
-MOST_PAIRS = 3
-
-# What a column is called that says who gave a sample, as `host_subject_id` of the MIxS checklists;
-# "is donor" is none.
-DONOR = re.compile(
-    r"(?!.*\b(is|has|of)\b)([a-z0-9]+ "
-    r")*(subjects?|patients?|participants?|persons?|individuals?|animals?|donors?"
-    r"|volunteers?|mouse|infant|child) ?(id|no|number|code|name)?( [0-9]+)?|host ?id|anonymized "
-    r"?name"
-)
-
-# Fewer values are kinds of donors, such as cow and pig, or too few to be divided.
-LEAST_DONORS = 6
 
 
 @dataclass(frozen=True)
@@ -426,13 +410,14 @@ def make_study(
         else _classes(metadata, columns, config, full_table.sample_ids, aligned.sample_ids)
     )
     if metadata is not None and columns.targets and training is None and not of_model:
-        warn_of_donors(metadata, columns.targets, config, aligned.sample_ids)
+        warn_of_donors(aligned, metadata, columns.targets, config)
     depth = config.rarefy_depth
     if depth is None:
         depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
     table, dropped = deep_enough(aligned, depth, of_model)
     if not of_model:
         warn_of_primers(table, of_model)
+    warn_of_reads(aligned)
     _log_dropped(aligned, classes, dropped)
     class_of = {
         name: dict(zip(aligned.sample_ids, labels, strict=True)) for name, labels in classes.items()
@@ -503,98 +488,6 @@ def _parts(
         tips[columns] = tips_of_columns
         parts.append(StudyPart(name, MatchedTree(phylogeny, tips)))
     return tuple(parts)
-
-
-def warn_of_values(
-    metadata: Metadata,
-    columns: Sequence[str],
-    classes: Collection[str],
-    group: str | None,
-    fold: str | None,
-) -> None:
-    """Warn of values that are probably one, of classes that look like numbers, and of `columns` of
-    two numbers.
-
-    Values may be classes, groups or folds, each of the column of that name.
-    """
-    for name in dict.fromkeys([*classes, *filter(None, (group, fold))]):
-        if pairs := [shown(values) for values in metadata.spellings(name)]:
-            leak = "if they are one, it is in several subsets and leaks"
-            what = (
-                f"groups; {leak}"
-                if name == group
-                else f"folds; {leak}"
-                if name == fold
-                else "classes"
-            )
-            more = f" and {len(pairs) - MOST_PAIRS} more" if len(pairs) > MOST_PAIRS else ""
-            listed = " and ".join(pairs[:MOST_PAIRS])
-            log.warning(
-                "warning: %s: %s%s in %r are different %s",
-                metadata.source,
-                listed,
-                more,
-                name,
-                what,
-            )
-    for name in classes:
-        if reason := metadata.not_read(name):
-            log.warning(
-                "warning: %s: column %r %s; each value is a class", metadata.source, name, reason
-            )
-    for name in dict.fromkeys([*columns, *filter(None, (group, fold))]):
-        if doubtful := metadata.doubtful(name):
-            log.warning(
-                "warning: %s: %s in %r may mean a missing value; if so, pass --missing-values",
-                metadata.source,
-                shown(doubtful),
-                name,
-            )
-    for name in columns:
-        numbers = sorted({float(cell) for cell in metadata.columns[name] if is_number(cell)})
-        if name not in classes and len(numbers) == 2:
-            two = " and ".join(f"{value:g}" for value in numbers)
-            log.warning(
-                "warning: %r holds %s only and is predicted as a number; --classifier makes "
-                "classes",
-                name,
-                two,
-            )
-
-
-def is_donor(name: str) -> bool:
-    """Return whether a metadata column is called as one that says who gave the samples."""
-    return DONOR.fullmatch(re.sub(r"[^a-z0-9]+", " ", name.casefold()).strip()) is not None
-
-
-def warn_of_donors(
-    metadata: Metadata, targets: Collection[str], config: DataConfig, ids: Sequence[str]
-) -> None:
-    """Warn where no column keeps samples together and that of donors says that folds or subsets
-    divide those of one.
-    """
-    if config.group_column or config.split or (config.test_size == 0 and not config.cv):
-        return
-    folds = fold_column(config)
-    places = ids if folds is None else metadata.values(folds, ids)
-    for name in sorted(filter(is_donor, metadata.columns.keys() - set(targets))):
-        pairs = {
-            pair
-            for pair in zip(metadata.values(name, ids), places, strict=True)
-            if pair[0] is not None
-        }
-        donors = {donor for donor, _ in pairs}
-        if LEAST_DONORS <= len(donors) < len(pairs):
-            log.warning(
-                "warning: %d samples have %d values in %r and no --group-column is named: if it "
-                "says who gave them, "
-                "the model is tested on donors that it knows; --group-column %s keeps the "
-                "samples of each together",
-                len(ids),
-                len(donors),
-                name,
-                name,
-            )
 
 
 def lost_classes(

@@ -13,7 +13,6 @@ import torch
 from scipy.sparse import csr_array
 
 from aam.config import DataConfig
-from aam.data import study as studies
 from aam.data.collate import rarefied_batch
 from aam.data.loader import Loader
 from aam.data.splits import Split, make_splits, write_split
@@ -158,56 +157,6 @@ def test_values_that_may_mean_missing_are_named(files, caplog):
     assert "'TBD' in 'site' may mean a missing value" in caplog.text
     message = refusal(load, files, "age", rarefy_depth=2, missing_values=("-9",))
     assert "1 of 5 samples have no value in 'age' (written '-9'): 'a'" in message
-
-
-def test_a_column_of_donors_that_keeps_nothing_together_is_warned_of(monkeypatch, files, caplog):
-    monkeypatch.setattr(studies, "LEAST_DONORS", 2)
-    rows = [
-        f"{name}\tP{number // 2}\t{number}\t{number % 2}\tP{number}"
-        for number, name in enumerate("abcd")
-    ]
-    rows.append("e\t\t4\t0\t")
-    files["metadata"].write_text(
-        "\n".join(["sample-id\tsubject\tage\tfold\tpatient_id", *rows]) + "\n"
-    )
-
-    def said(*targets: str, **options) -> str:
-        caplog.clear()
-        load(files, classes=targets, rarefy_depth=2, **options)
-        return caplog.text
-
-    with caplog.at_level(logging.WARNING, "aam"):
-        assert (
-            "warning: 5 samples have 2 values in 'subject' and no --group-column is named"
-            in said("age")
-        )
-        assert "--group-column subject keeps the samples of each together" in said("age", cv="fold")
-        assert "patient_id" not in said("age"), "each of its values is of one sample"
-        assert "no --group-column" not in said("subject")
-        assert "no --group-column" not in said("age", test_size=0.0)
-        monkeypatch.setattr(studies, "LEAST_DONORS", 3)
-        assert "no --group-column" not in said("age"), "kinds of donors"
-
-
-@pytest.mark.parametrize(
-    ("donor", "names"),
-    [
-        (
-            True,
-            "subject host_subject_id PatientID donor.id Subject-ID host_id study_subject "
-            "patient_no subject.1",
-        ),
-        (
-            False,
-            "patient_status subject_sex animal_type is_donor type_of_animal age_of_subject "
-            "host_taxid id fish",
-        ),
-    ],
-)
-def test_names_of_columns_that_say_who_gave_a_sample(donor, names):
-    assert {name: studies.is_donor(name) for name in names.split()} == dict.fromkeys(
-        names.split(), donor
-    )
 
 
 def test_folds_and_many_groups_under_two_names_are_warned_of_in_one_line(files, caplog):
@@ -373,7 +322,8 @@ def test_tips_that_are_the_sequences_are_matched_where_ids_are_hashes(files, tmp
     )
     files["tree"].write_text("((x:1,y:2):0.5,z:1);")
     with pytest.raises(
-        InputError, match="4 of 4 features of the table have no tip in the tree by id or sequence"
+        InputError,
+        match="4 of 4 features of the table have no tip in the tree by id, sequence or MD5",
     ):
         load(files, table=tmp_path / "hashed.biom", sequences=fasta, rarefy_depth=2)
 
