@@ -632,7 +632,7 @@ def _divided(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     # What cannot be learned is said where it is fitted.
     if not found:
         raise errors[0]
-    return found[0]
+    return found[-1]
 
 
 def _can_be_learned(
