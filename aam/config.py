@@ -222,7 +222,9 @@ class DataConfig(TreeConfig, MetadataFormat):
         "NAME ...",
         of="studies",
     )
-    trim: bool = option(False, "Cut ASVs to --max-bp and merge those that become identical.")
+    trim: bool = option(
+        False, "Cut ASVs to --max-bp, where it is given, and merge those of one sequence."
+    )
     token_limit: int = rare(1024, "Maximum number of ASVs per sample.", ge=1, memory="lower")
 
     def problems(self) -> list[str]:
@@ -512,10 +514,7 @@ def run_rules(
     return {
         f"--resume-from is {runtime.resume_from}, expected auto with --cv": (
             data.cv is not None and runtime.resume_from not in (None, "auto")
-        ),
-        "--trim: cuts ASVs to --max-bp, which is not given; pass --max-bp, or leave out --trim": (
-            data.trim and model.max_bp is None and train.pretrained_encoder is None
-        ),
+        )
     }
 
 

@@ -16,7 +16,14 @@ import torch
 from aam.api.memory import inputs_of, metadata_from, option_of, sample_table
 from aam.config import NO_TREE, PretrainConfig
 from aam.data.region import RegionProfile
-from aam.data.splits import SUBSETS, Split, duplicates_across_subsets, make_splits, write_split
+from aam.data.splits import (
+    SUBSETS,
+    Split,
+    duplicates_across_subsets,
+    fold_folder,
+    make_splits,
+    write_split,
+)
 from aam.data.splits import split_columns as columns_of_splits
 from aam.data.study import Inputs, MetadataColumns, Study, make_study, read_inputs
 from aam.data.targets import Targets
@@ -56,7 +63,7 @@ class Pretraining:
 
     def folder(self, path: Path, split: Split) -> Path:
         """Return the folder of a split in the run directory `path`."""
-        return path if self.config.data.cv is None else path / f"fold-{split.test_fold}"
+        return path if self.config.data.cv is None else path / fold_folder(split.test_fold)
 
     def name(self, split: Split) -> str:
         """Return which of the splits one is."""

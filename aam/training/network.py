@@ -17,6 +17,7 @@ from torch import Tensor
 from aam.config import ModelConfig, TrainConfig
 from aam.data.batch import Batch
 from aam.data.collate import Collation, rarefied_batch
+from aam.data.splits import fold_folder
 from aam.data.study import Study
 from aam.device.distributed import SINGLE, World
 from aam.device.memory import keep_freed_memory
@@ -163,10 +164,12 @@ def encoder_folder(train: TrainConfig, fold: str) -> Path | None:
     if train.pretrained_encoder is None:
         return None
     path = model_folder(train.pretrained_encoder)
-    for candidate in (path, *sorted(path.glob(f"fold-{fold}/model")), path / "model"):
+    folder = "fold-*" if fold == "*" else fold_folder(fold)
+    of_fold = path.glob("fold-*/model") if fold == "*" else [path / folder / "model"]
+    for candidate in (path, *sorted(of_fold), path / "model"):
         if (candidate / MANIFEST).is_file():
             return candidate
-    expected = f"{MANIFEST}, model/ or fold-{fold}/model/"
+    expected = f"{MANIFEST}, model/ or {folder}/model/"
     raise InputError(
         f"--pretrained-encoder: {path} holds no model ({expected}); run `aam pretrain` "
         f"first{RETRAIN}"
