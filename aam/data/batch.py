@@ -105,12 +105,6 @@ class Batch:
     sample_ids: tuple[str, ...] = ()
     ranks: Ranks = field(default_factory=Ranks)
 
-    def work(self, patch: int) -> int:
-        """Return the tokens that each block reads: patches of this rank's distinct ASVs, and ASVs
-        of the samples.
-        """
-        return len(self.tokens) * -(-self.tokens.shape[1] // patch) + sum(self.sizes)
-
     def _tensors(self) -> dict[str, Tensor]:
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}

@@ -183,7 +183,7 @@ def exchange_rows(
     )
     message = np.zeros(max(sizes) + 2 * most, np.int32)
     message[: len(own_rows)] = own_rows
-    arrived = world.gather_alike(message, "rarefied rows")
+    arrived = world.gather_alike(message)
 
     def rows() -> list[list[Row]]:
         rows_by_rank = []

@@ -26,12 +26,6 @@ def parallelize(model: nn.Module, config: ProcessConfig, world: World) -> nn.Mod
         return model
     for value in model.state_dict().values():
         dist.broadcast(value, 0)
-    sent = (
-        sum(p.nbytes for p in model.parameters() if p.requires_grad) * (world.size - 1) / world.size
-    )
-    # A ring sums gradients in two turns; with shards, weights are gathered twice and gradients
-    # scattered once.
-    world.bytes_per_step["gradients"] = round((3 if config.fsdp else 2) * sent)
     if not config.fsdp:
         # With find_unused_parameters DDP does not rebuild its buckets after the first step: they
         # would be summed in another order, and a resumed run would differ in its last bits.

@@ -95,12 +95,6 @@ class Task:
         """Return how many samples a prepared batch holds on all ranks."""
         return 1
 
-    def work(self, batch: Any) -> int | None:
-        """Return the arithmetic of a prepared batch in any unit, to report the imbalance of ranks;
-        None: not known.
-        """
-        return None
-
     def parts(self) -> Sequence[nn.Module]:
         """Return the modules whose gradients are clipped, each to a norm of its own."""
         return [self.model]

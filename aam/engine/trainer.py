@@ -211,7 +211,7 @@ class Trainer:
             f"train_{name}": value for name, value in self._read_means(self.epoch_means).items()
         }
         metrics["samples_per_s"] = progress.samples / progress.seconds
-        return {**metrics, **self.world.communication_metrics(), **self._validate()}
+        return {**metrics, **self._validate()}
 
     def _take_step(self, step_batches: Sequence[Sequence[Any]]) -> float:
         """Take one step on batches, each in parts; return its learning rate."""
@@ -226,8 +226,6 @@ class Trainer:
         rate = self.task.learning_rate(self.options, progress.step, self.total_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]
-        work = [self.task.work(micro.data) for micro in window]
-        self.world.work.extend(amount for amount in work if amount is not None)
         outcome = train_step(
             self.network,
             window,

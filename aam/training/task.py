@@ -129,10 +129,6 @@ class AmpliconTask(Task):
         """Return the samples of a batch on all ranks."""
         return sum(prepared.batch.ranks.samples) or len(prepared.batch.sample_ids)
 
-    def work(self, prepared: MaskedBatch) -> int | None:
-        """Return the tokens that each block of the encoders reads."""
-        return prepared.batch.work(self.config.model.patch_size)
-
     def describe_batch(self, prepared: MaskedBatch) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the tensors of a batch and the ids of its samples."""
         batch = prepared.batch

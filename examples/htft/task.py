@@ -221,15 +221,11 @@ class PipelinedTask(StudentTask):
         if self.world.rank == FIRST:
             embedding = self.student.embed(batch)
             self.link.wait_sent(AHEAD)
-            self.link.send(embedding.detach(), "embeddings")
+            self.link.send(embedding.detach())
             return self.terms({"embedding": self.embedding_loss(embedding, batch)}, batch)
         self.link.expect(batch.hidden.new_empty(len(batch), self.student.options.embedding))
         logits = self.student.classify(self.link.receive(), batch)
         return self.terms({"token": F.cross_entropy(logits, batch.target, reduction="none")}, batch)
-
-    def work(self, batch: Windows) -> int | None:
-        """Return the windows of a batch: each stage sees all of them."""
-        return len(batch)
 
     def state(self) -> dict[str, Any]:
         """Return which rank trains which stage; a run that goes on assigns them anew."""

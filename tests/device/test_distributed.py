@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 RANKS = """
-import atexit, contextlib, os, sys, threading
+import atexit, contextlib, os, sys
 import numpy as np, torch
 from torch import nn
 from aam.device.sharding import full_tensor, no_sync, parallelize
@@ -36,8 +36,6 @@ with process_group(config) as world:
     assert gathered.tolist() == [[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
     (gathered * (1 + rank)).sum().backward()
     assert rows.grad.tolist() == [[3.0, 3.0]] * (1 + rank), "the gradient is summed over ranks"
-    world.work.append(1 + rank)
-    assert world.communication_metrics()["imbalance"] == 2 / 1.5
 
     torch.manual_seed(rank)
     model = nn.Linear(3, 2)
@@ -60,7 +58,6 @@ with process_group(config) as world:
     model.zero_grad()
     backward(1.0 + rank)
     assert gradient() == 1.5, "afterwards gradients are exchanged again"
-assert threading.enumerate() == [threading.main_thread()], "a thread in the store aborts a process that ends"
 atexit.register(os.abort)
 print("written", end="")
 end_rank(3)
@@ -84,8 +81,6 @@ def test_one_rank_exchanges_nothing():
     assert not SINGLE.any(False)
     assert SINGLE.all_gather_arrays(array)[0] is array
     assert SINGLE.broadcast(b"data") == b"data"
-    assert SINGLE.communication_metrics() == {}
-    assert not SINGLE.bytes_sent
 
 
 def test_a_model_of_one_rank_stays_as_it_is():

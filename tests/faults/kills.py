@@ -37,10 +37,9 @@ BOTH = ("pretrain", "train")
 Hook = Callable[[], object]
 AGAIN = "--resume-from auto --checkpoint-minutes 0"
 # What may differ between two runs of one commit and one output folder: times, how often a run was
-# called, and in an epoch that a kill cut in two what ranks sent and how alike they worked, which is
-# of the part after it.
+# called.
 CLOCK = re.compile(
-    r'"(started|seconds|samples_per_s|imbalance|sent_[^"]+)": [^,}\n]+(, )?|,\n "resumed": '
+    r'"(started|seconds|samples_per_s)": [^,}\n]+(, )?|,\n "resumed": '
     r"\[.*?\n \]",
     re.DOTALL,
 )
