@@ -316,9 +316,13 @@ class ModelConfig:
         return self.embedding_dim >= LEAST_BF16_WIDTH
 
     @property
-    def head_width(self) -> int:
-        """Width of each attention head."""
-        return self.embedding_dim // self.attention_heads
+    def attention_shapes(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Batch, heads, length and width of usual attention calls: over the patches of distinct
+        ASVs, and over the ASVs of samples.
+        """
+        heads, width = self.attention_heads, self.embedding_dim // self.attention_heads
+        patches = -(-self.positions // self.patch_size)
+        return (540, heads, patches, width), (16, heads, 139, width)
 
     def problems(self) -> list[str]:
         """Return why a network of this width cannot have so many attention heads, if it cannot."""

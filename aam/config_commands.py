@@ -16,7 +16,6 @@ from aam.config import (
     ModelConfig,
     TrainConfig,
     TreeConfig,
-    head_problems,
 )
 from aam.device.options import DeviceConfig, ObservedConfig, OutputConfig, RuntimeConfig
 from aam.encoders import why_no_encoder
@@ -300,22 +299,14 @@ class DoctorConfig(DeviceConfig, ObservedConfig):
     output: Path | None = option(
         None, "JSON to write beside the screen; an earlier one is replaced."
     )
-    compile_model: bool = option(True, "Try torch.compile too, each way in a process of its own.")
-    activations: bool = option(
-        False,
-        "Add statistics of every layer of a fixed network, beside those of float64 on the CPU.",
-    )
     ranks: bool = option(
         False,
         "Of several processes that srun or torchrun started: measure what joins them, and "
         "nothing else.",
     )
-    embedding_dim: int = rare(96, "Width of the network whose attention is judged.", ge=1)
-    attention_heads: int = rare(4, "Its attention heads.", ge=1)
-
-    def problems(self) -> list[str]:
-        """Return that the network cannot have so many attention heads, if it cannot."""
-        return head_problems(self.embedding_dim, self.attention_heads)
+    baseline: Path | None = option(
+        None, "Earlier JSON of --output; its differences are printed.", reads=True
+    )
 
 
 @dataclass(frozen=True)
@@ -332,47 +323,14 @@ class ProfileConfig:
     )
     steps: int = option(20, "Steps that are measured.", ge=1)
     rocprof: Path | None = rare(
-        None, "kernel_stats.csv that rocprofv3 wrote, to be read.", reads=True
+        None, "CSV file of rocprofv3, or its folder: the kernels that cost most.", reads=True
+    )
+    baseline: Path | None = rare(
+        None, "Earlier profile.json; ratios to it are printed.", reads=True
     )
     data: DataConfig = section(
         DataConfig(), required=("table",), omitted=names(DataConfig, of="studies")
     )
     model: ModelConfig = section(ModelConfig())
-    train: TrainConfig = section(
-        TrainConfig(),
-        omitted=("pretrained_encoder", "from_scratch", "freeze_asvs", "targets_penalty"),
-    )
+    train: TrainConfig = section(TrainConfig(), omitted=("pretrained_encoder",))
     runtime: RuntimeConfig = section(RuntimeConfig(), required=("output_dir",))
-
-
-Case = Literal["pretrain", "nucleotide", "predict", "unifrac"]
-
-
-@dataclass(frozen=True)
-class BenchConfig(DeviceConfig, ObservedConfig):
-    """Measure speed and memory on this device."""
-
-    table: Path | None = option(
-        None,
-        "Feature table; unset: oral-age in the folder that AAM_BENCH_DATA names, or else a "
-        "simulated study.",
-        reads=True,
-    )
-    tree: Path | None = option(
-        None, "Its phylogeny; with --table alone nothing that needs a tree is run.", reads=True
-    )
-    cases: tuple[Case, ...] = option(
-        ("pretrain", "nucleotide", "predict", "unifrac"),
-        "What is measured, each in a process of its own.",
-    )
-    repeats: int = option(10, "Steps timed for each case, after two that warm up.", ge=1)
-    output: Path | None = option(
-        None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced."
-    )
-
-    def problems(self) -> list[str]:
-        """Return that a tree is named without its table, if it is."""
-        alone = self.tree is not None and self.table is None
-        return broken(
-            {f"--tree is {self.tree} but --table is not given; name the table it belongs to": alone}
-        )

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import sys
 
-from aam.cli.main import COMMANDS, Command, Program, main
+from aam.cli.main import Command, Program, main
 
 PROGRAM = Program(
     "benchmarks",
     {
-        "device": COMMANDS["bench"],
         "rivals": Command(
             "RivalsConfig",
             "rivals:compare_with_rivals",
             "aam beside what it is compared with",
             "benchmarks",
-        ),
+        )
     },
 )
 

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from aam.config_commands import BenchConfig
+from aam.device.options import DeviceConfig, ObservedConfig
 from aam.options import option
 
 Rival = Literal["dense", "dense-nucleotide", "unifrac", "processes", "unlabelled", "report"]
 
 
 @dataclass(frozen=True)
-class RivalsConfig(BenchConfig):
-    """Measure aam beside what it is compared with: the plain implementation, scikit-bio, ssu,
-    several processes.
+class RivalsConfig(DeviceConfig, ObservedConfig):
+    """Compare the speed of aam with others: the plain implementation, scikit-bio, ssu, several
+    processes.
     """
 
-    cases: tuple[Rival, ...] = option(  # type: ignore[assignment]
+    table: Path | None = option(
+        None,
+        "Feature table; unset: oral-age in the folder that AAM_BENCH_DATA names, or else a "
+        "simulated study.",
+        reads=True,
+    )
+    tree: Path | None = option(
+        None, "Its phylogeny; with --table alone nothing that needs a tree is run.", reads=True
+    )
+    cases: tuple[Rival, ...] = option(
         ("dense", "dense-nucleotide", "unifrac"),
-        "What is measured, each in a process of its own; processes (two and four beside one) and "
-        "unlabelled (of "
-        "AAM_BENCH_DATA) take long; report is the time from predictions to their page.",
+        "What is measured, each in a process of its own; processes (two and four compared with "
+        "one) and unlabelled (of AAM_BENCH_DATA) take long; report is the time from predictions "
+        "to their page.",
+    )
+    repeats: int = option(10, "Steps timed for each case, after two that warm up.", ge=1)
+    output: Path | None = option(
+        None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced."
     )

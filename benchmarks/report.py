@@ -5,11 +5,11 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from aam.commands.bench import Measurements
 from aam.device.memory import peak_memory
 from aam.device.options import RuntimeConfig
 from aam.device.platform import prepare_device
@@ -17,6 +17,8 @@ from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.report.report import Names, ReportData, target_result
 from aam.report.results import write_results
+
+Measurements = dict[str, Any]
 
 
 def time_report(runtime: RuntimeConfig, samples: int = 1000, baselines: int = 10) -> Measurements:

@@ -9,22 +9,18 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from aam.commands.bench import (
-    Measurements,
-    Work,
-    bench,
-    describe_case,
-    time_training,
-    training_cases,
-)
-from aam.config import DataConfig, PretrainConfig, TrainConfig
+from aam.config import DataConfig, ModelConfig, PretrainConfig, TrainConfig
 from aam.device.options import RuntimeConfig
+from aam.engine.options import RunConfig
 from aam.errors import import_extra
-from aam.training.task import AmpliconTask
 from benchmarks.config import RivalsConfig
+from benchmarks.harness import Measurements, Work, run_cases, time_training
 from benchmarks.plain import PlainTask
 from benchmarks.ranks import time_ranks
 from benchmarks.report import time_report
+
+# A network that reads single bases, as large as the public predecessor's.
+BASES = ModelConfig(patch_size=1, embedding_dim=128, attention_heads=4, attention_layers=4)
 
 # The batch of which the public predecessor needed 10 s and 5.9 GB a step.
 PREDECESSOR_BATCH = 8
@@ -35,7 +31,7 @@ def time_plain(config: PretrainConfig, plain: PretrainConfig, repeats: int) -> M
     faster ours is.
     """
     ours, theirs = time_training(config, repeats), time_training(plain, repeats, PlainTask)
-    ratio = ours["samples_per_s"]["p50"] / theirs["samples_per_s"]["p50"]
+    ratio = ours["samples_per_s"] / theirs["samples_per_s"]
     return {**ours, "plain": theirs, "ratio": ratio}
 
 
@@ -49,9 +45,13 @@ def _unifrac(table: Path, tree: Path, runtime: RuntimeConfig) -> Measurements:
 def rival_cases(config: RivalsConfig, table: Path, tree: Path | None) -> dict[str, Work]:
     """Return what each case runs, or why it cannot."""
     runtime = RuntimeConfig(device=config.device, threads=config.threads)
-    training, few = training_cases(config, table, tree), max(config.repeats // 3, 1)
-    usual, bases = training["pretrain"], training["nucleotide"]
-    small = replace(bases, runtime=usual.runtime, train=TrainConfig(batch_size=PREDECESSOR_BATCH))
+    few = max(config.repeats // 3, 1)
+    data = DataConfig(table=table, tree=tree, missing_tips="drop")
+    run = RunConfig(device=config.device, threads=config.threads)
+    usual = PretrainConfig(data=data, train=TrainConfig(), runtime=run)
+    chunks = replace(run, asv_chunk_size=64, gradient_checkpointing=True)
+    bases = replace(usual, model=BASES, runtime=chunks)
+    small = replace(bases, runtime=run, train=TrainConfig(batch_size=PREDECESSOR_BATCH))
     cases: dict[str, Work] = {
         "dense": partial(time_plain, usual, usual, few),
         "dense-nucleotide": partial(time_plain, bases, small, few),
@@ -63,44 +63,45 @@ def rival_cases(config: RivalsConfig, table: Path, tree: Path | None) -> dict[st
     if os.environ.get("AAM_BENCH_DATA"):
         large = Path(os.environ["AAM_BENCH_DATA"]) / "unlabelled" / "table.biom"
         cases["unlabelled"] = partial(
-            time_training, replace(usual, data=DataConfig(table=large)), few, AmpliconTask
+            time_training, replace(usual, data=DataConfig(table=large)), few
         )
     return cases
 
 
-def describe_rival(measurements: Measurements) -> tuple[str, str, str]:
-    """Return speed, memory and the comparison of a case, for people."""
+def describe_rival(measurements: Measurements) -> str:
+    """Return a line about a case, for people."""
     if "ways" in measurements:
         speed = measurements["ways"]["one"]["samples_per_s"]["p50"]
-        to_one = {
-            way: value["ratio"] for way, value in measurements["ways"].items() if way != "one"
-        }
-        notes = ", ".join(
+        ratios = {way: value["ratio"] for way, value in measurements["ways"].items()}
+        notes = [
             f"{way} {ratio['p50']:.2f}x ({ratio['low']:.2f} to {ratio['high']:.2f})"
-            for way, ratio in to_one.items()
-        )
-        return f"{speed:.1f} samples/s in one process of one thread", "", notes
+            for way, ratio in ratios.items()
+            if way != "one"
+        ]
+        return f"{speed:.1f} samples/s in one process of one thread; {', '.join(notes)}"
     if "classes" in measurements:
         slowest = max(kind["seconds"] for kind in measurements["classes"].values())
-        return (
-            f"{slowest:.1f} s for {measurements['samples']} samples",
-            "",
-            f"{measurements['baselines']} baselines",
-        )
-    speed, memory, notes = describe_case(measurements)
-    if "ratio" in measurements:
-        notes = f"{measurements['ratio']:.1f} times as fast as the plain implementation"
-    elif "metrics" in measurements:
-        ratios = [
+        about = f"{measurements['samples']} samples, {measurements['baselines']} baselines"
+        return f"{slowest:.1f} s for {about}"
+    if "metrics" in measurements:
+        against = [
             f"{metric} {value:.0f}x {engine.removesuffix('_ratio')}"
             for metric, seconds in measurements["metrics"].items()
             for engine, value in seconds.items()
             if engine.endswith("_ratio")
         ]
-        notes = "scikit-bio extrapolated: " + ", ".join(ratios)
-    return speed, memory, notes
+        seconds = measurements["metrics"]["unifrac"]["seconds"]
+        return f"{seconds:.2f} s unweighted; scikit-bio extrapolated: {', '.join(against)}"
+    speed = (
+        f"{measurements['samples_per_s']:.1f} samples/s at B={measurements['batch_size']}, "
+        f"{measurements['peak_bytes'] / 1e9:.2f} GB"
+    )
+    ratio = measurements.get("ratio")
+    return speed if ratio is None else f"{speed}; {ratio:.1f} times the plain implementation's"
 
 
 def compare_with_rivals(config: RivalsConfig) -> None:
-    """Run the comparisons, print their measurements and write them as JSON; raises as `bench`."""
-    bench(config, rival_cases, describe_rival)
+    """Run the comparisons, print their measurements and write them as JSON; raises as
+    `run_cases`.
+    """
+    run_cases(config, rival_cases, describe_rival)

@@ -16,7 +16,6 @@ import torch
 from skbio import TreeNode
 from skbio.diversity import beta_diversity
 
-from aam.commands.bench import Measurements
 from aam.config import UnifracMetric
 from aam.data.table import read_table
 from aam.device.memory import peak_memory
@@ -35,6 +34,9 @@ SCIKIT_BIO_METRICS: dict[UnifracMetric, dict[str, Any]] = {
 }
 
 COMPARED_SAMPLES = 300
+
+
+Measurements = dict[str, Any]
 
 
 def _engines(function: Callable[..., Any]) -> list[str]:

@@ -19,13 +19,7 @@ from aam.config import (
     TargetConfig,
     TrainConfig,
 )
-from aam.config_commands import (
-    BenchConfig,
-    DoctorConfig,
-    EvaluateConfig,
-    PredictConfig,
-    UnifracConfig,
-)
+from aam.config_commands import DoctorConfig, EvaluateConfig, PredictConfig, UnifracConfig
 from aam.errors import InputError
 from aam.options import check, option_problems
 from tests.refusals import refusal
@@ -194,14 +188,7 @@ def test_a_matrix_and_faith_pd_are_files_of_other_kinds(tmp_path):
 
 
 def test_sizes_and_ranges():
-    message = refusal(check, BenchConfig(repeats=0, tree=Path("tree.nwk")))
-    assert "--repeats is 0" in message
-    assert "--tree is tree.nwk but --table is not given" in message
-    assert "--embedding-dim 10 is not divisible by --attention-heads 4" in refusal(
-        check, DoctorConfig(embedding_dim=10)
-    )
-    message = refusal(check, DoctorConfig(embedding_dim=0, threads=-1))
-    assert "--embedding-dim is 0, expected 1 or more" in message
+    message = refusal(check, DoctorConfig(threads=-1))
     assert "--threads is -1, expected 1 or more" in message
 
 

@@ -37,7 +37,7 @@ def prepare_models(paths: Sequence[Path], runtime: RuntimeConfig) -> list[SavedM
     models = load_models(paths, device)
     for model in models:
         if model.network is not None:
-            decide_execution(runtime, device, model.model.head_width, in_bf16=False)
+            decide_execution(runtime, device, model.model.attention_shapes, in_bf16=False)
     return models
 
 

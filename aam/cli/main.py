@@ -100,13 +100,10 @@ COMMANDS = {
         "ExportConfig", "commands.export:export_model", "a model as ONNX or as a torch program"
     ),
     "doctor": Command(
-        "DoctorConfig", "commands.doctor:doctor", "check this machine, and say what mends it"
+        "DoctorConfig", "api.doctor:doctor", "check this machine, and say what mends it"
     ),
     "profile": Command(
-        "ProfileConfig", "commands.profile:profile", "where the time of a step goes; what fits"
-    ),
-    "bench": Command(
-        "BenchConfig", "commands.bench:bench", "measure speed and memory on this device"
+        "ProfileConfig", "api.profile:profile", "where the time of a step goes; what fits"
     ),
 }
 

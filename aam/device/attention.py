@@ -128,23 +128,24 @@ Checks = dict[str, dict[str, Check]]
 # Largest error of attention and, as a share of the largest, of its gradients; ignoring a mask is
 # off by more than 1.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
-# Lengths of the calls that are checked, the last is also timed; on a CPU nothing is timed, and some
-# are SHORT.
-LENGTHS = {"cpu": [20, 77, 200], "cuda": [77, 1000], "mps": [77]}
+# Shape of the calls of a network: batch, heads, length, width of a head.
+Shape = tuple[int, int, int, int]
 REPEATS = 10
 # Error of a result that is not finite; JSON has no infinity.
 NOT_FINITE = 1e30
-FORMAT = 1
+FORMAT = 2
 
 
-def _inputs(length: int, width: int, masked: bool) -> tuple[list[Tensor], Tensor | None]:
-    """Return query, key, value and the weights of a loss, float64, and a mask."""
+def _inputs(shape: Shape, masked: bool) -> tuple[list[Tensor], Tensor | None]:
+    """Return query, key, value and the weights of a loss, float64, and a mask; the first sequence
+    is full.
+    """
+    batch, _, length, _ = shape
     generator = torch.Generator().manual_seed(length)
-    inputs = torch.randn(4, 3, 2, length, width, generator=generator, dtype=torch.float64).unbind(0)
-    lengths = torch.tensor([length, length // 2 + 1, 5])
-    return list(inputs), (torch.arange(length) < lengths[:, None])[
-        :, None, None, :
-    ] if masked else None
+    inputs = torch.randn(4, *shape, generator=generator, dtype=torch.float64).unbind(0)
+    lengths = length - torch.arange(batch) * 7 % length
+    mask = (torch.arange(length) < lengths[:, None])[:, None, None, :]
+    return list(inputs), mask if masked else None
 
 
 def _formula(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -157,13 +158,11 @@ def _max_difference(result: Tensor, exact: Tensor) -> float:
     return error if math.isfinite(error) else NOT_FINITE
 
 
-def _check_current(
-    device: torch.device, dtype: torch.dtype, masked: bool, length: int, width: int
-) -> Check:
+def _check_current(device: torch.device, dtype: torch.dtype, masked: bool, shape: Shape) -> Check:
     """Return the errors of the back end in use, forward and backward, against the formula in
     float64.
     """
-    inputs, mask = _inputs(length, width, masked)
+    inputs, mask = _inputs(shape, masked)
     rounded = [values.to(dtype) for values in inputs]
     exact = [values.double().clone().requires_grad_() for values in rounded]
     on_device = [values.to(device, copy=True).requires_grad_() for values in rounded]
@@ -193,38 +192,35 @@ def _check_current(
 
 
 def _check_backend(
-    name: str, device: torch.device, dtype: torch.dtype, masked: bool, width: int
+    name: str, device: torch.device, dtype: torch.dtype, masked: bool, shapes: Sequence[Shape]
 ) -> Check:
-    """Return the largest errors of one back end over all lengths, and the seconds of the last, or
-    why it refuses.
+    """Return the largest errors of one back end over all shapes, and the seconds of all, or why it
+    refuses.
     """
     use_backends({call_kind(dtype, masked): name}, device.type)
     try:
         with warnings.catch_warnings():
             # torch explains by warnings why a back end does not serve a call.
             warnings.simplefilter("ignore")
-            runs = [
-                _check_current(device, dtype, masked, length, width)
-                for length in LENGTHS[device.type]
-            ]
+            runs = [_check_current(device, dtype, masked, shape) for shape in shapes]
     except RuntimeError as error:
         return {"refused": str(error).splitlines()[0]}
     largest = {kind: max(run[kind] for run in runs) for kind in ("forward", "backward")}
-    return {**largest, "seconds": runs[-1]["seconds"]}
+    return {**largest, "seconds": sum(run["seconds"] for run in runs)}
 
 
 def check_call_kind(
-    device: torch.device, dtype: torch.dtype, masked: bool, width: int
+    device: torch.device, dtype: torch.dtype, masked: bool, shapes: Sequence[Shape]
 ) -> dict[str, Check]:
-    """Check every back end for one kind of call with heads of `width`; back ends in use stay as
-    they are.
+    """Check every back end for calls of one kind and of these shapes; back ends in use stay as they
+    are.
     """
     backends, threads = dict(_backends), torch.get_num_threads()
     # So little work that a second thread, on a busy machine, costs seconds.
     torch.set_num_threads(1)
     try:
         return {
-            name: _check_backend(name, device, dtype, masked, width) for name in (SDPA, *BACKENDS)
+            name: _check_backend(name, device, dtype, masked, shapes) for name in (SDPA, *BACKENDS)
         }
     finally:
         torch.set_num_threads(threads)
@@ -242,7 +238,10 @@ def _is_valid(checks: Any) -> bool:
 
 
 def check_backends(
-    device: torch.device, dtypes: Sequence[torch.dtype], width: int, refresh: bool = False
+    device: torch.device,
+    dtypes: Sequence[torch.dtype],
+    shapes: Sequence[Shape],
+    refresh: bool = False,
 ) -> Checks:
     """Check every back end for every kind of call, or, unless `refresh`, take what an earlier
     process measured.
@@ -255,11 +254,10 @@ def check_backends(
             "device": device_name(device),
             "torch": torch.__version__,
             "call": kind,
-            "width": width,
-            "lengths": LENGTHS[device.type],
+            "shapes": [list(shape) for shape in shapes],
             "deterministic": torch.are_deterministic_algorithms_enabled(),
         }
-        measure = partial(check_call_kind, device, dtype, masked, width)
+        measure = partial(check_call_kind, device, dtype, masked, shapes)
         checks[kind] = cached_verdict("attention", question, measure, _is_valid, refresh)
     return checks
 
@@ -326,36 +324,35 @@ def choose_backends(checks: Checks, requested: str, timed: bool) -> dict[str, st
 
 
 def _decide_for(facts: Facts, config: RuntimeConfig, in_bf16: bool) -> dict[str, Any]:
-    """Return what would be decided on a recorded machine."""
+    """Return what would be decided on the machine of a file."""
     platform = platform_of(facts)
     has_bf16 = platform.bf16 and platform.vendor != "Apple"
-    dtypes = dict.fromkeys(select_precision(config, has_bf16 and one) for one in (in_bf16, False))
+    dtypes = dict.fromkeys(select_precision(config, has_bf16 and wide) for wide in (in_bf16, False))
     kinds = [call_kind(*kind) for kind in itertools.product(dtypes, (True, False))]
     checks = {kind: facts["gates"][kind] for kind in kinds if kind in facts["gates"]}
     timed = platform.vendor in ("AMD", "NVIDIA")
     backends = choose_backends(checks, config.attn_implementation, timed)
-    return {"recorded": platform.name, "attention": backends}
+    return {"machine": platform.name, "attention": backends}
 
 
 def decide_execution(
     config: RuntimeConfig,
     device: torch.device,
-    width: int,
+    shapes: Sequence[Shape],
     earlier: dict[str, Any] | None = None,
     in_bf16: bool = True,
 ) -> dict[str, Any]:
-    """Decide what this process computes with, and let attention with heads of `width` use it from
-    now on.
+    """Decide what this process computes with, and let attention use it from now on.
 
-    Where ``AAM_PLATFORM`` names a recorded machine, what would be decided there is reported and
+    Where ``AAM_PLATFORM`` names the file of a machine, what would be decided there is reported and
     nothing changed here.
 
     Parameters
     ----------
     config : RuntimeConfig
     device : torch.device
-    width : int
-        Width of an attention head.
+    shapes : sequence of tuple of int
+        Batch, heads, length and width of the calls of the network.
     earlier : dict, optional
         What an earlier call of the same run, or rank 0, decided; taken over where it answers the
         same question.
@@ -375,25 +372,25 @@ def decide_execution(
     facts = recorded_platform()
     if facts is not None:
         decision = _decide_for(facts, config, in_bf16)
-        text = "recorded: %s would take attention %s; this machine computes with its own"
-        log.info(text, decision["recorded"], decision["attention"])
+        text = "%s: %s would take attention %s; this machine computes with its own"
+        origin = facts.get("origin", "recorded")
+        log.info(text, origin, decision["machine"], decision["attention"])
         use_backends({})
         return decision
-    dtypes = tuple(
-        dict.fromkeys(resolve_precision(config, device, one) for one in (in_bf16, False))
-    )
+    precisions = (resolve_precision(config, device, wide) for wide in (in_bf16, False))
+    dtypes = tuple(dict.fromkeys(precisions))
     question = {
         "asked": config.attn_implementation,
         "on": device_name(device),
         "torch": torch.__version__,
         "precision": str(dtypes[0]),
-        "width": width,
+        "shapes": [list(shape) for shape in shapes],
     }
     earlier = earlier or {}
     if earlier.get("question") == question and is_valid_choice(earlier.get("attention"), dtypes):
         backends = earlier["attention"]
     else:
-        checks, timed = check_backends(device, dtypes, width), device.type == "cuda"
+        checks, timed = check_backends(device, dtypes, shapes), device.type == "cuda"
         backends = choose_backends(checks, config.attn_implementation, timed)
     before = backends_in_use()
     use_backends(backends, device.type)

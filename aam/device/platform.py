@@ -41,9 +41,9 @@ Result = TypeVar("Result")
 
 Facts = dict[str, Any]
 
-# Names the file of a recorded machine (tests/golden/platforms): decisions for it are shown, this
-# machine computes.
-RECORDED = "AAM_PLATFORM"
+# Names the file of a machine, recorded there or simulated (tests/golden/platforms): decisions for
+# it are shown, this machine computes.
+PLATFORM = "AAM_PLATFORM"
 
 # Chips with bf16 in hardware.
 BF16 = re.compile(r"gfx(90a|908|94\w|95\w|11\w\w|12\w\w)|sm_([89]\d|1\d\d)")
@@ -155,15 +155,15 @@ def platform_of(facts: Facts) -> Platform:
 
 
 def recorded_platform() -> Facts | None:
-    """Return the facts of the machine that the file named by ``AAM_PLATFORM`` records; None where
-    it is unset.
+    """Return the facts of the machine in the file that ``AAM_PLATFORM`` names; None where it is
+    unset.
 
     Raises
     ------
     InputError
-        The file cannot be read or records no machine.
+        The file cannot be read or describes no machine.
     """
-    path = os.environ.get(RECORDED)
+    path = os.environ.get(PLATFORM)
     if not path:
         return None
     facts = read_json(Path(path))
@@ -172,8 +172,7 @@ def recorded_platform() -> Facts | None:
         not isinstance(facts.get(name), dict) for name in required
     ):
         raise InputError(
-            f"{RECORDED}={path}: no recorded machine; expected system, torch, device, "
-            "environment, gates"
+            f"{PLATFORM}={path}: no machine; expected system, torch, device, environment, gates"
         )
     return facts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextvars import ContextVar
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 # Rows of the matrices whose product is timed: a GPU is not busy with fewer.
@@ -183,7 +185,7 @@ def _attention_backward_operations(
     return _attention_operations(query, key, value) * 5 // 2
 
 
-def count_operations(work: Callable[[], object]) -> int:
+def count_flops(work: Callable[[], object]) -> int:
     """Return the floating-point operations of the matrix products that `work` carries out,
     attention included.
     """
@@ -195,3 +197,40 @@ def count_operations(work: Callable[[], object]) -> int:
     with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
         work()
     return int(counter.get_total_flops())
+
+
+# Operations that start no work of their own on a device, views and new memory; and those that let
+# the host wait for the device.
+NO_WORK = re.compile(
+    r"_?(unsafe_)?view|_reshape_alias|t|transpose|permute|movedim|(un)?squeeze|expand|slice|select|"
+    r"split(_with_sizes)?|chunk|unbind|unflatten|unfold|diagonal|as_strided|alias|detach|_conj|"
+    r"lift_fresh|(new_)?empty(_like|_strided)?|resize_|set_"
+)
+WAITS = re.compile("_local_scalar_dense|item|is_nonzero|nonzero|masked_select|equal")
+
+
+class OperationCounter(TorchDispatchMode):
+    """Count the operations of torch that start work on a device, and those that let the host wait
+    for it.
+
+    Attributes
+    ----------
+    operations, host_waits : int
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations = self.host_waits = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, arguments: Any = (), options: Any = None
+    ) -> Any:
+        """Count an operation, and run it."""
+        name = function._schema.name.partition("::")[2]
+        self.operations += NO_WORK.fullmatch(name) is None
+        masks = name.startswith("index") and any(
+            index is not None and index.dtype == torch.bool
+            for index in (arguments[1] if isinstance(arguments[1], (list, tuple)) else ())
+        )
+        self.host_waits += masks or WAITS.fullmatch(name) is not None
+        return function(*arguments, **(options or {}))

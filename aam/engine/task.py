@@ -46,6 +46,8 @@ class Task:
     steps_alone : bool
         Whether, with several ranks, each rank trains parameters of its own and waits for no other
         rank in a step; `gather` brings them together.
+    graphs : int
+        CUDA or HIP graphs of a step that were captured so far.
     """
 
     model: nn.Module
@@ -58,6 +60,7 @@ class Task:
     validates_first: bool = False
     splits_batches: bool = True
     steps_alone: bool = False
+    graphs: int = 0
 
     @property
     def network(self) -> nn.Module:

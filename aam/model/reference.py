@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from aam.config import ModelConfig
 from aam.data.batch import Batch
@@ -51,47 +48,3 @@ def fixed_batch(longest: int = 100) -> Batch:
         padded=True,
         sample_ids=named,
     )
-
-
-def _outputs(network: Aam, batch: Batch) -> dict[str, Tensor]:
-    """Return the output of every layer for `batch`, by its name and call, on the CPU in float64."""
-    activations_by_name: dict[str, Tensor] = {}
-
-    def keep(name: str) -> Any:
-        def hook(module: nn.Module, given: Any, out: Any) -> None:
-            for at, value in enumerate(out if isinstance(out, tuple) else (out,)):
-                calls = sum(key.startswith(f"{name}.{at}.") for key in activations_by_name)
-                activations_by_name[f"{name}.{at}.{calls}"] = value.double().cpu()
-
-        return hook
-
-    handles = [
-        module.register_forward_hook(keep(name)) for name, module in network.named_modules() if name
-    ]
-    try:
-        with torch.no_grad():
-            activations_by_name["distance"] = network(batch).distance.double().cpu()
-    finally:
-        for handle in handles:
-            handle.remove()
-    return activations_by_name
-
-
-def activations(device: torch.device) -> dict[str, Any]:
-    """Return statistics of every layer of the fixed network in float32 on `device`, and its error
-    against float64.
-    """
-    config, batch = ModelConfig(), fixed_batch()
-    exact = _outputs(fixed_network(config).double().eval(), batch)
-    single = _outputs(fixed_network(config).to(device).eval(), batch.to(device))
-    return {
-        name: {
-            "mean": float(value.mean()),
-            "std": float(value.std()),
-            "largest": float(value.abs().max()),
-            "error": float(
-                (value - exact[name]).abs().max() / exact[name].abs().max().clamp_min(1e-12)
-            ),
-        }
-        for name, value in single.items()
-    }

@@ -105,7 +105,7 @@ def make_steps(
     """Return everything that a step of pretraining on all samples needs, or of another task."""
     device, data = prepare_device(config.runtime), config.inputs
     model = config.model
-    decide_execution(config.runtime, device, model.head_width, in_bf16=model.trains_in_bf16)
+    decide_execution(config.runtime, device, model.attention_shapes, in_bf16=model.trains_in_bf16)
     study = make_study(
         read_inputs(data, MetadataColumns()), data, model.max_bp, config.runtime.seed
     )
@@ -363,7 +363,9 @@ def decide(
     """
     runtime, model = config.runtime, config.model
     earlier = earlier_decisions(runtime) if world.is_main else json.loads(world.broadcast(b""))
-    decisions = decide_execution(runtime, device, model.head_width, earlier, model.trains_in_bf16)
+    decisions = decide_execution(
+        runtime, device, model.attention_shapes, earlier, model.trains_in_bf16
+    )
     decisions["batch"] = choose_batch_size(config, study, device, earlier)
     if runtime.compile_model:
         decisions["compile"] = compiler_for(model, runtime, device, earlier)

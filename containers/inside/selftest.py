@@ -39,7 +39,7 @@ MODULES = (
 )
 MODULES += ("tensorboard", "altair", "vl_convert", "jaxtyping", "aam", "aam.cli.main")
 # Features of one attention head, as in the default network.
-HEAD_WIDTH = 32
+ATTENTION_SHAPES = ((540, 4, 20, 24), (16, 4, 139, 24))
 
 
 def check_packages() -> dict[str, object]:
@@ -166,7 +166,7 @@ def attention_errors(device: torch.device) -> dict[str, dict[str, object]]:
     for dtype in (torch.float32, torch.bfloat16):
         for masked in (False, True):
             kind = call_kind(dtype, masked)
-            results[kind] = check_call_kind(device, dtype, masked, HEAD_WIDTH)
+            results[kind] = check_call_kind(device, dtype, masked, ATTENTION_SHAPES)
             default = results[kind][SDPA]
             assert "refused" not in default, f"attention on {device}, {kind}: {default}"
             assert not is_wrong(kind, default), f"attention on {device}, {kind}: {default}"

@@ -88,13 +88,22 @@ def build(
     return Predictor(encoder, targets, torch.tensor(scale, dtype=torch.float32))
 
 
+def attention_shapes(
+    data: Recordings, config: PretrainConfig | TrainConfig
+) -> tuple[tuple[int, int, int, int], ...]:
+    """Return batch, heads, length and width of the attention calls of a network."""
+    model, samples = config.model, data.shape[1]
+    tokens = max((samples - model.patch) // (model.patch // 2) + 1, 1)
+    return ((config.train.batch_size, model.heads, tokens, model.width // model.heads),)
+
+
 def pretrain(config: PretrainConfig) -> int:
     """Pretrain an encoder on the training subjects; return the exit status."""
     files = _check(config)
 
     def read(device: torch.device) -> tuple[Recordings, Split]:
         data = read_recordings(config.recordings)
-        decide_execution(config.runtime, device, config.model.width // config.model.heads)
+        decide_execution(config.runtime, device, attention_shapes(data, config))
         (split,) = make_splits(data.subjects, config.labels, config.runtime.seed)
         return data, split
 
@@ -228,7 +237,7 @@ def train(config: TrainConfig) -> int:
         splits = make_splits(data.subjects, config.labels, config.runtime.seed)
         check_splits(data, targets, splits)
         sized = fit_card(config, data, targets, device)
-        decide_execution(config.runtime, device, sized.model.width // sized.model.heads)
+        decide_execution(config.runtime, device, attention_shapes(data, sized))
         if config.pretrained is not None:
             rows = np.arange(len(data.windows))
             load_encoder(

@@ -27,7 +27,7 @@ def measured_speed(path: Path) -> tuple[str, float]:
     """
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
-        speed = float(report["samples_per_s"]["p50"])
+        speed = float(report["samples_per_s"])
         if not speed > 0:
             raise ValueError(f"{speed} samples/s")
         return str(report["device"]), speed

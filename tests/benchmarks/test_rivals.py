@@ -94,7 +94,7 @@ def test_a_comparison_is_printed_and_written(study, tmp_path, capsys):
     )
     measured = json.loads(output.read_text())["cases"]["dense"]
     assert measured["ratio"] > 0
-    assert "times as fast as the plain implementation" in capsys.readouterr().out
+    assert "times the plain implementation's" in capsys.readouterr().out
     with pytest.raises(InputError, match=r"metadata\.tsv"):
         time_ranks(study / "table.biom", study / "metadata.tsv", 1)
 
@@ -102,8 +102,8 @@ def test_a_comparison_is_printed_and_written(study, tmp_path, capsys):
 def test_ranks_are_shown_by_their_ratio():
     one = {"samples_per_s": {"p50": 100.0}, "ratio": {"p50": 1.0, "low": 1.0, "high": 1.0}}
     apart = {"samples_per_s": {"p50": 170.0}, "ratio": {"p50": 1.7, "low": 1.6, "high": 1.8}}
-    notes = describe_rival({"ways": {"one": one, "2 apart": apart}})[2]
-    assert notes == "2 apart 1.70x (1.60 to 1.80)"
+    line = describe_rival({"ways": {"one": one, "2 apart": apart}})
+    assert line.endswith("; 2 apart 1.70x (1.60 to 1.80)")
 
 
 def test_a_report_is_timed_for_numbers_and_classes():

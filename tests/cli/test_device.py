@@ -29,7 +29,7 @@ TRITON = "type of variable changes in the loop: int1 re-assigned to int8"
 PLATFORMS = GOLDEN / "platforms"
 SMALL = ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2"]
 SMALL += ["--epochs=1", "--batch-size=8", "--threads=1"]
-DOCTOR = ["doctor", "--device", "cpu", "--threads", "1", "--no-compile-model"]
+DOCTOR = ["doctor", "--device", "cpu", "--threads", "1"]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,10 @@ def study(simulate_study) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _own_choice():
+def _own_choice(monkeypatch):
+    """No back end stays chosen, and the doctor tries no compiler: other tests do."""
+    verdict = {"backend": "eager", "tried": {}}
+    monkeypatch.setattr("aam.api.doctor.compile_verdict", lambda *_, **__: verdict)
     yield
     use_backends({})
 
@@ -122,7 +125,7 @@ def test_the_schema_check_can_fail():
 
 
 def test_this_machine(tmp_path, capsys):
-    status, report = examined(tmp_path / "d.json", "--activations")
+    status, report = examined(tmp_path / "d.json")
     assert status == report["status"] == 0, report["findings"]
     assert report["platform"]["vendor"] == "CPU"
     assert set(report["attention"]["chosen"].values()) == {"sdpa"}
@@ -132,7 +135,7 @@ def test_this_machine(tmp_path, capsys):
         ]
     assert report["rates"]["product, float32"] > 1e8
     assert report["rates"]["copy"] > 1e7
-    assert max(layer["error"] for layer in report["activations"].values()) < 1e-4
+    assert len(report["training"]["losses"]) == 10
     stdout = capsys.readouterr().out
     assert "float32, masked   │ mem_efficient │" in stdout, "whole words on 80 columns"
     assert re.search(r"memory +│ [\d.]+ GB", stdout)
@@ -144,7 +147,7 @@ def test_recorded_machines_are_examined_like_any_other(path, tmp_path, monkeypat
     monkeypatch.setenv("AAM_PLATFORM", str(path))
     status, report = examined(tmp_path / "d.json")
     facts = json.loads(path.read_text())
-    assert report["recorded"] == str(path)
+    assert report["machine"] == str(path)
     assert report["platform"]["name"] == facts["device"]["name"]
     ill = path.stem == "gfx942-torch2.5-rocm6.2"
     assert status == report["status"] == ill
@@ -206,22 +209,21 @@ def test_a_machine_on_which_nothing_is_right_is_examined_all_the_same(
 
 
 def test_bad_options_of_the_doctor(tmp_path, refused):
-    stderr = refused(main, [*DOCTOR, "--attention-heads", "5", "--threads", "0"])
-    assert "--threads is 0" in stderr
-    assert "--embedding-dim 96 is not divisible by --attention-heads 5" in stderr
+    assert "--threads is 0" in refused(main, [*DOCTOR[:-1], "0"])
     assert main(["doctor", "--device", "cuda:77" if torch.cuda.is_available() else "cuda"]) == 2
 
 
 def test_the_old_name_of_the_doctor(plain_python):
-    printed = plain_python("""
+    printed = plain_python(f"""
 import os, runpy, sys
-sys.argv = ["x", "--device", "cpu", "--threads", "1", "--no-compile-model"]
+sys.argv = ["x"]
+os.environ["AAM_PLATFORM"] = {str(PLATFORMS / "sm_90-torch2.11-cuda13.0.json")!r}
 try:
     runpy.run_module("aam.tools.rocm_attention_diagnostic", run_name="__main__")
 except SystemExit as stopped:
     print("status", stopped.code)
 """)
-    assert "aam doctor: CPU" in printed
+    assert "aam doctor: NVIDIA H200" in printed
     assert printed.rstrip().endswith("status 0")
 
 
@@ -470,28 +472,12 @@ def test_memory_of_every_other_command(study, tmp_path, monkeypatch):
     inputs = ["--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk")]
     runs = {
         "matrix.memory": ["unifrac", *inputs, "--output", "matrix.npy"],
-        "bench.memory": [
-            "bench",
-            *inputs,
-            "--cases=unifrac",
-            "--repeats=1",
-            "--device=cpu",
-            "--output",
-            "bench.json",
-        ],
-        "doctor.memory": [
-            "doctor",
-            "--device=cpu",
-            "--no-compile-model",
-            "--output",
-            "doctor.json",
-        ],
+        "doctor.memory": ["doctor", "--device=cpu", "--output", "doctor.json"],
     }
     for folder, words in runs.items():
         assert main([*words, "--memory-profile"]) == 0, folder
         report = json.loads((tmp_path / folder / "memory.json").read_text())
         assert report["stages"]["between"]["peak_bytes"] > 1e7
-        assert report["child_bytes"] > 1e7 or folder != "bench.memory"
     assert main([*runs["matrix.memory"], "--memory-profile"]) == 2, (
         "a folder that is there is not written into"
     )

@@ -814,7 +814,7 @@ def test_slow_profiles_of_a_node(site):
     assert json.loads((results / "doctor.json").read_text())["platform"]["vendor"] == "CPU"
     step = json.loads((results / "step" / "profile.json").read_text())
     assert step["accounted"] > 0.5
-    assert step["samples_per_s"]["p50"] > 0
+    assert step["samples_per_s"] > 0
     assert "backward" in json.loads((results / "memory" / "memory.json").read_text())["stages"]
     assert "rocprofv3 is neither in the image nor on this node" in site.log("profile")
 

@@ -12,14 +12,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from aam.device.timing import (
-    StageTimer,
-    count_operations,
-    forward_stage,
-    product_rate,
-    seconds,
-    stage,
-)
+from aam.device.timing import StageTimer, count_flops, forward_stage, product_rate, seconds, stage
 
 CPU = torch.device("cpu")
 
@@ -153,15 +146,15 @@ def test_seconds_and_operations_of_a_product():
     left = torch.ones(8, 16)
     right = torch.ones(16, 32)
     assert seconds(lambda: left @ right, CPU) > 0
-    assert count_operations(lambda: left @ right) == 2 * 8 * 16 * 32
+    assert count_flops(lambda: left @ right) == 2 * 8 * 16 * 32
 
 
 def test_operations_of_attention_are_counted():
     query, key, value = torch.ones(3, 2, 4, 10, 8, requires_grad=True)
     attend = torch.nn.functional.scaled_dot_product_attention
     forward = 2 * 2 * 4 * 10 * 10 * (8 + 8)
-    assert count_operations(lambda: attend(query, key, value)) == forward
-    assert count_operations(lambda: attend(query, key, value).sum().backward()) == forward * 7 // 2
+    assert count_flops(lambda: attend(query, key, value)) == forward
+    assert count_flops(lambda: attend(query, key, value).sum().backward()) == forward * 7 // 2
 
 
 def test_the_rate_of_a_product_is_that_of_its_operations(clock, monkeypatch):

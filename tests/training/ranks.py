@@ -170,12 +170,7 @@ def run_on(name: str, world: World, saved: Path, folder: Path) -> None:
         def offer(trainer: Trainer) -> None:
             if trainer.progress.step == 4:
                 state = trainer.state()
-                save(
-                    saved,
-                    State(state.tensors, state.facts),
-                    world,
-                    CASES[name][2].get("fsdp", False),
-                )
+                save(saved, State(state.tensors, state.facts), world)
 
         trainer.after_step = offer
     fit(trainer, world, folder)

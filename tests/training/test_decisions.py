@@ -1,6 +1,4 @@
-"""Memory of a step: batch sizes that fit, and batches in parts; profiles, and the network of the
-doctor.
-"""
+"""Decisions of a run: batch sizes that fit, and compilers that work."""
 
 from __future__ import annotations
 
@@ -12,14 +10,11 @@ import pytest
 import torch
 
 from aam.cli.main import main
-from aam.commands.profile import read_rocprof
 from aam.config import DataConfig, PretrainConfig, TrainConfig
-from aam.device import timing
 from aam.device.memory import memory_limit, resident_memory
 from aam.engine import finders
 from aam.engine.options import RunConfig
-from aam.errors import InputError, RunError
-from aam.model.reference import activations
+from aam.errors import RunError
 from aam.training import decisions
 from aam.training.decisions import (
     PretrainingSteps,
@@ -116,93 +111,7 @@ def test_training_with_a_chosen_batch_size(study, tmp_path, capsys, refused, mon
 # --- profiles ----------------------------------------------------------------------------------
 
 
-def test_memory_of_steps(study, tmp_path):
-    words = [
-        "profile",
-        "memory",
-        "--table",
-        str(study / "table.biom"),
-        "--steps",
-        "2",
-        "--device",
-        "cpu",
-    ]
-    assert (
-        main([*words, "--embedding-dim=8", "--threads=1", "--output-dir", str(tmp_path / "out")])
-        == 0
-    )
-    assert "backward" in json.loads((tmp_path / "out" / "memory.json").read_text())["stages"]
-
-
-@pytest.mark.parametrize("what", ["step", "batch-size", "lr"])
-def test_profiles(study, tmp_path, what, capsys, monkeypatch):
-    monkeypatch.setitem(timing.PRODUCT_SIZE, "cpu", 256)
-    words = [
-        "profile",
-        what,
-        "--table",
-        str(study / "table.biom"),
-        "--tree",
-        str(study / "tree.nwk"),
-        "--steps",
-        "2",
-    ]
-    words += [
-        "--embedding-dim=8",
-        "--attention-layers=1",
-        "--attention-heads=2",
-        "--threads=1",
-        "--batch-size=8",
-    ]
-    assert main([*words, "--device", "cpu", "--output-dir", str(tmp_path / "out")]) == 0
-    profile = json.loads((tmp_path / "out" / "profile.json").read_text())
-    stdout = capsys.readouterr().out
-    if what == "step":
-        assert len(profile["top"]) == 10
-        assert sum(profile["stages"].values()) > 0
-        assert 0.5 < profile["accounted"] <= 1
-        assert 0 < profile["utilisation"] < 1.5
-        assert "traceEvents" in json.loads((tmp_path / "out" / "trace.json").read_text())
-        assert "of the wall time" in stdout
-    elif what == "batch-size":
-        assert profile["batch_size"] == 36
-        assert max(profile["peak_bytes_of"].values()) < profile["limit_bytes"]
-    else:
-        assert 1e-7 < profile["suggested"] < 1
-        assert (tmp_path / "out" / "lr.png").read_bytes()[:4] == b"\x89PNG"
-    assert main([*words, "--device", "cpu", "--output-dir", str(tmp_path / "out")]) == 2, (
-        "exists already"
-    )
-
-
-def test_kernels_of_rocprof_are_read(tmp_path):
-    path = tmp_path / "kernel_stats.csv"
-    path.write_text(
-        '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"a(x, '
-        'y)",2,1000,500,1\n"b",1,3000,3000,2\n'
-    )
-    assert list(read_rocprof(path).items()) == [("b", 3e-6), ("a(x, y)", 1e-6)]
-    path.write_text("Name\nx\n")
-    with pytest.raises(InputError, match="expected Name and TotalDurationNs"):
-        read_rocprof(path)
-
-
 # --- the fixed network -------------------------------------------------------------------------
-
-
-def test_layers_are_those_of_float64_and_stay_what_they_were():
-    layers = activations(CPU)
-    assert max(layer["error"] for layer in layers.values()) < 1e-4
-    golden = json.loads((GOLDEN / "activations.json").read_text())
-    assert layers.keys() == golden.keys()
-    for name, layer in golden.items():
-        for figure, value in layer.items():
-            assert layers[name][figure] == pytest.approx(value, rel=1e-3, abs=1e-4), (name, figure)
-
-
-@pytest.mark.gpu
-def test_layers_on_a_gpu_are_those_of_float64():
-    assert max(layer["error"] for layer in activations(torch.device("cuda")).values()) < 1e-3
 
 
 @pytest.mark.gpu

@@ -93,17 +93,3 @@ def test_a_run_on_four_goes_on_on_any_number(runs, run_ranks, interrupted, tmp_p
     for case in ON:
         difference = apart(tmp_path / "ran" / case, runs[4] / case)
         assert difference == 0 if size == 4 else difference < CLOSE[CASES[case][3]][0], case
-
-
-def test_sharded_states_are_one_file_for_each_rank(interrupted):
-    names = {path.name for path in (interrupted / "sharded").iterdir()}
-    assert names == {
-        "manifest.json",
-        "state.json",
-        *(f"shard-{rank}.safetensors" for rank in range(4)),
-    }
-    assert json.loads((interrupted / "sharded" / "state.json").read_text())["shards"]["ranks"] == 4
-    sizes = [
-        (interrupted / "sharded" / f"shard-{rank}.safetensors").stat().st_size for rank in range(4)
-    ]
-    assert max(sizes[1:]) < 0.5 * (interrupted / "pretraining" / "state.safetensors").stat().st_size

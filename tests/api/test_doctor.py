@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 
+from aam.api.doctor import STEPS, TESTED, collect_findings, short_training
 from aam.cli.main import main
-from aam.commands import doctor
-from aam.commands.doctor import TESTED, collect_findings
+from aam.device import interconnect
+from aam.device.environment import numa_nodes
 from aam.device.platform import Platform, platform_of, read_facts
 from examples.runs import run_ranks
 
@@ -30,7 +31,8 @@ def platform(facts) -> Platform:
 
 
 def report(**changes: Any) -> dict[str, Any]:
-    healthy = {"attention": {"results": {}, "chosen": {}}, "compile": {}}
+    healthy = {"attention": {"results": {}, "chosen": {}}, "compile": {}, "training": {}}
+    healthy |= {"numa": []}
     return {**healthy, "unseen": False, "first_tensor": "", "memory": {}, **changes}
 
 
@@ -68,10 +70,7 @@ def test_a_torch_newer_than_the_tests_saw_is_worth_a_note(platform, facts):
     newer = {**facts, "torch": {**facts["torch"], "torch": "2.15.0+cu130"}}
     (finding,) = collect_findings(platform, newer, report())
     assert finding.level == "note"
-    assert (
-        "PyTorch 2.15.0+cu130 is newer than those that aam was tested with, 2.7.1 to 2.13"
-        in finding.what
-    )
+    assert "PyTorch 2.15.0+cu130 is newer than the tested releases, 2.7.1 to 2.13" in finding.what
     older = {**facts, "torch": {**facts["torch"], "torch": "2.7.1+rocm6.3"}}
     assert collect_findings(platform, older, report()) == []
 
@@ -115,6 +114,51 @@ def test_free_memory_that_an_apu_reports_wrong_is_noted(apu, free):
     assert collect_findings(platform_of(apu), apu, report(memory={"free": 2**36})) == []
 
 
+def test_devices_beside_other_cpu_sets_are_noted(apu, tmp_path):
+    """Four APUs, of which the kernel lists two the other way round; PCI addresses give the order."""
+    addresses = ("0000:02:00.0", "0000:01:00.0", "0001:01:00.0", "0002:01:00.0")
+    for number, (address, node) in enumerate(zip(addresses, (1, 0, 3, 2), strict=True)):
+        (tmp_path / "pci" / address).mkdir(parents=True)
+        (tmp_path / "pci" / address / "numa_node").write_text(f"{node}\n")
+        (tmp_path / "drm" / f"renderD{128 + number}").mkdir(parents=True)
+        link = tmp_path / "drm" / f"renderD{128 + number}" / "device"
+        link.symlink_to(tmp_path / "pci" / address)
+    nodes = numa_nodes(tmp_path / "drm")
+    assert nodes == [0, 1, 3, 2]
+    (finding,) = collect_findings(platform_of(apu), apu, report(numa=nodes))
+    assert finding.what == "device 2 lies at NUMA node 3, device 3 lies at NUMA node 2"
+    assert collect_findings(platform_of(apu), apu, report(numa=[0, 1, 2, 3])) == []
+    assert collect_findings(platform_of(apu), apu, report(numa=[-1])) == []
+    assert numa_nodes(tmp_path / "absent") == []
+
+
+# --- a short training ---------------------------------------------------------------------------
+
+
+def test_a_short_training_has_losses_and_a_wrong_one_is_a_finding(platform, facts):
+    training = short_training("cpu", 1)
+    assert len(training["losses"]) == STEPS
+    assert training["losses"][-1] < training["losses"][0]
+    assert training["samples_per_s"] > 0
+    assert collect_findings(platform, facts, report(training={"difference": 1e-4})) == []
+    (finding,) = collect_findings(platform, facts, report(training={"difference": 0.2}))
+    assert finding.level == "wrong"
+    assert "differ from the CPU's by 0.2 of the loss" in finding.what
+
+
+def test_a_report_is_compared_with_an_earlier_one(tmp_path, monkeypatch, capsys):
+    path = Path(__file__).parents[1] / "golden" / "platforms" / "gfx942-torch2.7-rocm6.3.json"
+    monkeypatch.setenv("AAM_PLATFORM", str(path))
+    earlier = tmp_path / "earlier.json"
+    assert main(["doctor", "--output", str(earlier)]) == 0
+    changed = json.loads(earlier.read_text())
+    changed["platform"]["versions"]["torch"] = "2.6"
+    earlier.write_text(json.dumps(changed))
+    capsys.readouterr()
+    assert main(["doctor", "--baseline", str(earlier)]) == 0
+    assert "platform.versions.torch: 2.6 -> 2.7" in capsys.readouterr().out
+
+
 # --- what joins the ranks, on a simulated node and between two processes -----------------------
 
 GIGABYTE = 1e9
@@ -156,7 +200,7 @@ def test_one_rank_has_nothing_to_measure(refused, monkeypatch):
 
 
 def test_line_rates_are_those_of_the_interfaces_that_are_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(doctor, "NETWORK", tmp_path)
+    monkeypatch.setattr(interconnect, "NETWORK", tmp_path)
     for name, speed in (
         ("hsn0", "200000\n"),
         ("hsn1", "200000\n"),
@@ -167,10 +211,10 @@ def test_line_rates_are_those_of_the_interfaces_that_are_used(tmp_path, monkeypa
         (tmp_path / name / "speed").write_text(speed)
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "hsn0,hsn1,hsn2,hsn3")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "hsn1,hsn0")
-    assert doctor.line_rates("nccl") == {"hsn0": 25 * GIGABYTE, "hsn1": 25 * GIGABYTE}
-    assert doctor.line_rates("gloo") == {"hsn1": 25 * GIGABYTE}
+    assert interconnect.line_rates("nccl") == {"hsn0": 25 * GIGABYTE, "hsn1": 25 * GIGABYTE}
+    assert interconnect.line_rates("gloo") == {"hsn1": 25 * GIGABYTE}
     monkeypatch.delenv("GLOO_SOCKET_IFNAME")
-    assert doctor.line_rates("gloo") == {}
+    assert interconnect.line_rates("gloo") == {}
 
 
 @pytest.mark.parametrize(
@@ -190,18 +234,18 @@ def test_the_transport_is_read_from_the_log(tmp_path, monkeypatch, log, transpor
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     (tmp_path / "log").write_text(log)
-    doctor.record_transport(tmp_path / "log")
-    assert doctor.transport_of("nccl") == transport
-    assert doctor.transport_of("gloo") == "TCP"
+    interconnect.record_transport(tmp_path / "log")
+    assert interconnect.transport_of("nccl") == transport
+    assert interconnect.transport_of("gloo") == "TCP"
 
 
 def test_ranks_below_the_line_rate_are_noted():
-    lines = doctor.describe_ranks(REPORT)
+    lines = interconnect.describe_ranks(REPORT)
     assert lines == [
         "8 ranks on 2 nodes, nccl, between nodes AWS Libfabric",
         "all-reduce of 67 MB: 40 GB/s; expected at most 50 (hsn0 25 GB/s, hsn1 25 GB/s)",
     ]
-    lines = doctor.describe_ranks({**REPORT, "transport": "Socket", "all_reduce": 2e9})
+    lines = interconnect.describe_ranks({**REPORT, "transport": "Socket", "all_reduce": 2e9})
     assert "note: less than 50% of the line rate; docs/rocm.md" in lines[2]
-    lines = doctor.describe_ranks({**REPORT, "expected": None, "interfaces": {}})
+    lines = interconnect.describe_ranks({**REPORT, "expected": None, "interfaces": {}})
     assert "NCCL_SOCKET_IFNAME names no interface" in lines[1]

@@ -1,0 +1,414 @@
+"""`aam doctor`: is this machine right and fast, what is wrong, and what mends it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import aam
+from aam.api.profile import compare_reports, read_baseline
+from aam.config import DataConfig, ModelConfig, PretrainConfig
+from aam.config_commands import DoctorConfig
+from aam.data.simulate import simulate
+from aam.device.allocation import CUDA_HINT, HIP_HINT, first_tensor
+from aam.device.attention import Checks, check_backends, choose_backends, is_wrong
+from aam.device.distributed import process_group
+from aam.device.environment import (
+    AOTRITON,
+    CACHES,
+    container_and_job,
+    describe_change,
+    may_have_gpu,
+    numa_nodes,
+    required_changes,
+    watched_variables,
+)
+from aam.device.interconnect import describe_ranks, examine_ranks, record_transport
+from aam.device.options import ProcessConfig, RuntimeConfig
+from aam.device.platform import (
+    PLATFORM,
+    Facts,
+    Platform,
+    choose_device,
+    platform_of,
+    prepare_device,
+    read_facts,
+    recorded_platform,
+)
+from aam.device.precision import resolve_precision
+from aam.device.timing import copy_rate, product_rate
+from aam.engine.options import RunConfig
+from aam.errors import FAILED, FINISHED, InputError
+from aam.files.atomic import write_text
+from aam.files.output_folder import check_output_file
+from aam.options import files_read
+from aam.training.decisions import compile_verdict, make_steps
+
+log = logging.getLogger("aam")
+
+FORMAT = 2
+
+# Steps of the short training, and the largest relative difference of its losses from the CPU's.
+STEPS, LOSS_TOLERANCE = 10, 1e-3
+
+# --- findings -----------------------------------------------------------------------------------
+
+Level = Literal["wrong", "mended", "note"]
+
+# The releases of PyTorch that the tests ran with: the oldest, and that of containers/lock/cpu.txt.
+TESTED = ("2.7.1", "2.13")
+
+
+class Finding(NamedTuple):
+    """What is wrong, was mended or is worth a note, and what mends it."""
+
+    level: Level
+    what: str
+    mend: str
+
+
+def _environment_findings(platform: Platform, facts: Facts) -> list[Finding]:
+    hip = facts["torch"].get("hip")
+    changes = required_changes(facts["environment"], [platform.architecture], hip)
+    changes += [change for change in facts.get("mended", []) if change.name not in CACHES]
+    return [
+        Finding(
+            "mended",
+            f"{change.name}: {change.reason}",
+            f"aam has it {describe_change(change)}; leave it out of your scripts",
+        )
+        for change in changes
+    ]
+
+
+def _attention_findings(attention: Facts) -> list[Finding]:
+    findings = []
+    for kind, results in attention["results"].items():
+        for name, result in results.items():
+            if result.get("wrong"):
+                error = max(result["forward"], result["backward"])
+                message = f"attention {name}, {kind}: off by {error:.3g} against float64"
+                instead = attention["chosen"].get(kind, "none")
+                mend = f"aam takes {instead}; upgrade PyTorch (2.7 or newer on ROCm)"
+                findings.append(Finding("wrong", message, mend))
+    return findings
+
+
+def _version_findings(versions: Facts) -> list[Finding]:
+    release, newest = (
+        [int(part) for part in version.split(".")[:2]] for version in (versions["torch"], TESTED[1])
+    )
+    if release <= newest:
+        return []
+    tested = " to ".join(TESTED)
+    what = f"PyTorch {versions['torch']} is newer than the tested releases, {tested}"
+    return [Finding("note", what, f"pip install torch=={TESTED[1]}.0 where something fails")]
+
+
+def _device_findings(platform: Platform, report: Facts) -> list[Finding]:
+    """Return what is known to fail on this kind of device."""
+    findings = []
+    if report.get("first_tensor"):
+        what = f"the first tensor on the GPU {report['first_tensor']}"
+        findings.append(Finding("wrong", what, HIP_HINT if platform.vendor == "AMD" else CUDA_HINT))
+    if platform.partition not in ("", "SPX"):
+        what = f"each device is a part of an accelerator (mode {platform.partition})"
+        mend = "start one rank for each device; SPX gives one rank all the memory"
+        findings.append(Finding("note", what, mend))
+    free = report["memory"].get("free")
+    if platform.unified and free is not None and not 0 < free <= platform.memory:
+        what = f"free memory is reported as {free:,} bytes of {platform.memory:,}"
+        mend = "APUs report it wrong (pytorch #145693); aam sizes batches by what a step takes"
+        findings.append(Finding("note", what, mend))
+    misplaced = [
+        f"device {device} lies at NUMA node {node}"
+        for device, node in enumerate(report["numa"])
+        if node not in (-1, device)
+    ]
+    if platform.unified and misplaced:
+        mend = "let the CPU sets of the site profile (cpu_sets) follow the NUMA nodes"
+        findings.append(Finding("note", ", ".join(misplaced), mend))
+    return findings
+
+
+def _training_findings(training: Facts) -> list[Finding]:
+    difference = training.get("difference")
+    if difference is None or difference <= LOSS_TOLERANCE:
+        return []
+    what = f"{STEPS} steps of training differ from the CPU's by {difference:.2g} of the loss"
+    return [Finding("wrong", what, "train with --device cpu, and report the file of --output")]
+
+
+def collect_findings(platform: Platform, facts: Facts, report: Facts) -> list[Finding]:
+    """Return what is wrong, was mended or is worth a note.
+
+    Parameters
+    ----------
+    platform : Platform
+    facts : dict
+        Of `aam.device.platform.read_facts`, or of a file of a machine.
+    report : dict
+        What was measured on the machine.
+    """
+    findings = _environment_findings(platform, facts)
+    findings += _version_findings(facts["torch"])
+    findings += _device_findings(platform, report)
+    findings += _attention_findings(report["attention"])
+    findings += _training_findings(report["training"])
+    taken = f"--compile-model takes {report['compile'].get('backend')}"
+    findings += [
+        Finding("note", f"torch.compile with {name}: {message}", taken)
+        for name, message in report["compile"].get("tried", {}).items()
+        if message != "right"
+    ]
+    consumer = platform.vendor == "AMD" and platform.architecture.startswith("gfx11")
+    if consumer and AOTRITON not in facts["environment"]:
+        mend = f"{AOTRITON}=1 offers flash and memory-efficient attention; aam checks them first"
+        findings.append(Finding("note", f"{AOTRITON} is unset", mend))
+    if report["unseen"]:
+        mend = (
+            "check the driver, the devices bound into the container (/dev/kfd, /dev/dri; "
+            "--nv) and torch's build"
+        )
+        findings.append(Finding("wrong", "a GPU is there or asked for, and torch sees none", mend))
+    return findings
+
+
+# --- what is printed ----------------------------------------------------------------------------
+
+
+def _format(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _gigabytes(size: int | None) -> str | None:
+    return f"{size / 1e9:.1f} GB" if size else None
+
+
+def _facts_table(report: Facts) -> Table:
+    platform, training = report["platform"], report["training"]
+    table = Table(title=f"aam doctor: {platform['name']}", show_header=False, title_justify="left")
+    rows = {
+        **{name: value for name, value in platform.items() if name != "versions"},
+        "memory": _gigabytes(platform["memory"]),
+        **platform["versions"],
+        "tested with": (
+            f"torch {' to '.join(TESTED)} on CPU, 2.11 on NVIDIA H100 and H200; not yet on AMD"
+        ),
+        "devices": report["devices"],
+        "NUMA node of each device": report["numa"],
+        "free": _gigabytes(report["memory"].get("free")),
+        **{
+            name: f"{rate / 1e9:.3g} {'GFLOP' if name.startswith('product') else 'GB'}/s"
+            for name, rate in report["rates"].items()
+        },
+        **report["environment"],
+        **report["caches"],
+        **report["slurm"],
+        "container": report["container"]["path"],
+        "compile": report["compile"].get("backend"),
+        "training": training and f"{training['samples_per_s']:.3g} samples/s, a short run",
+    }
+    for name, value in rows.items():
+        if value not in (None, [], (), {}):
+            table.add_row(name, _format(value))
+    return table
+
+
+def _attention_table(attention: Facts) -> Table:
+    table = Table(
+        "attention", "back end", "error", "backward", "ms", "", title="attention against float64"
+    )
+    for column in table.columns:
+        column.no_wrap = True
+    for kind, results in attention["results"].items():
+        for name, result in results.items():
+            if "refused" in result:
+                table.add_row(kind, name, "", "", "", "refused")
+                continue
+            taken = "taken" if attention["chosen"].get(kind) == name else ""
+            errors = [f"{result['forward']:.2g}", f"{result['backward']:.2g}"]
+            milliseconds = f"{1e3 * result['seconds']:.3g}" if result["seconds"] else ""
+            status = "wrong" if result["wrong"] else taken
+            table.add_row(kind, name, *errors, milliseconds, status)
+    return table
+
+
+def print_report(report: Facts) -> None:
+    """Print the report on one screen."""
+    console = Console()
+    console.print(_facts_table(report))
+    console.print(_attention_table(report["attention"]))
+    for finding in report["findings"]:
+        text = f"{finding['level']}: {finding['what']}\n    {finding['mend']}"
+        console.print(text, markup=False, highlight=False)
+    if not any(finding["level"] == "wrong" for finding in report["findings"]):
+        console.print("Nothing is wrong.")
+
+
+# --- what is examined --------------------------------------------------------------------------
+
+
+def _attention(results: Checks, timed: bool) -> Facts:
+    judged = {
+        kind: {
+            name: {**result, "wrong": is_wrong(kind, result)} for name, result in by_name.items()
+        }
+        for kind, by_name in results.items()
+    }
+    try:
+        chosen = choose_backends(results, "auto", timed)
+    except InputError as error:
+        # Nothing is right: the findings say it, one by one.
+        log.warning("%s", error)
+        chosen = {}
+    return {"results": judged, "chosen": chosen}
+
+
+def short_training(device: str, threads: int | None) -> Facts:
+    """Return speed and losses of a few steps of pretraining on a simulated study; on a GPU the
+    CPU's losses too.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        study = Path(folder) / "study"
+        simulate(study, samples=64, asvs=400, depth=1500)
+        data = DataConfig(table=study / "table.biom", tree=study / "tree.nwk")
+
+        def losses_on(name: str) -> tuple[list[float], float]:
+            runtime = RunConfig(device=name, threads=threads)
+            steps = make_steps(PretrainConfig(data=data, runtime=runtime))
+            seconds, batches = steps.take(STEPS, 0)
+            speed = sum(len(batch.sample_ids) for batch in batches[2:]) / sum(seconds[2:])
+            return [float(loss) for loss in steps.losses], speed
+
+        losses, speed = losses_on(device)
+        training: Facts = {"losses": losses, "samples_per_s": speed}
+        if choose_device(device).type != "cpu":
+            training["cpu_losses"], _ = losses_on("cpu")
+            training["difference"] = max(
+                abs(loss - exact) / exact
+                for loss, exact in zip(losses, training["cpu_losses"], strict=True)
+            )
+    return training
+
+
+def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
+    """Return the facts of this machine and what was measured on it."""
+    name, device = config.device, choose_device(config.device)
+    failure = first_tensor(str(device)) if device.type == "cuda" else ""
+    if failure:
+        # This process would die of it too: the rest is examined on the CPU.
+        name = "cpu"
+    runtime = RuntimeConfig(device=name, threads=config.threads)
+    device = prepare_device(runtime)
+    facts, gpu, model = read_facts(device), device.type == "cuda", ModelConfig()
+    dtypes = tuple(dict.fromkeys((torch.float32, resolve_precision(runtime, device))))
+    rates = {
+        f"product, {str(dtype).removeprefix('torch.')}": product_rate(device, 3, dtype)
+        for dtype in dtypes
+    }
+    rates["copy"] = copy_rate(device, device)
+    checks = check_backends(device, dtypes, model.attention_shapes, refresh=True)
+    return facts, {
+        "first_tensor": failure,
+        "devices": torch.cuda.device_count(),
+        "unseen": config.device == "auto" and device.type == "cpu" and may_have_gpu(),
+        "numa": numa_nodes(),
+        "attention": _attention(checks, gpu),
+        "rates": {**rates, "to device": copy_rate(torch.device("cpu"), device)} if gpu else rates,
+        "memory": {"free": torch.cuda.mem_get_info(device)[0] if gpu else None},
+        "compile": compile_verdict(model, runtime, device, anew=True),
+        "training": short_training(name, config.threads),
+    }
+
+
+def _from_file(facts: Facts) -> Facts:
+    """Return what a file says of its machine, and what follows there."""
+    unmeasured: Facts = {
+        "first_tensor": "",
+        "devices": 0,
+        "unseen": False,
+        "numa": [],
+        "rates": {},
+        "memory": {},
+        "compile": {},
+        "training": {},
+    }
+    measured = {name: facts.get(name, value) for name, value in unmeasured.items()}
+    timed = platform_of(facts).vendor in ("AMD", "NVIDIA")
+    return {**measured, "attention": _attention(facts["gates"], timed)}
+
+
+def _examine_ranks(config: DoctorConfig) -> int:
+    """Measure what joins the ranks, and let the first of them print and write it."""
+    runtime = ProcessConfig(device=config.device, threads=config.threads, distributed=True)
+    with tempfile.TemporaryDirectory(prefix="aam-ranks-") as folder:
+        record_transport(Path(folder) / "nccl.log")
+        with process_group(runtime) as world:
+            if world.size == 1:
+                raise InputError("--ranks: there is one rank; start several, by srun or torchrun")
+            report = {"format": FORMAT, **examine_ranks(world, prepare_device(runtime))}
+            if world.is_main:
+                print("\n".join(describe_ranks(report)), flush=True)
+                _finish(config, report)
+    return FINISHED
+
+
+def _finish(config: DoctorConfig, report: Facts) -> None:
+    """Print the differences from a baseline, and write the report."""
+    if config.baseline is not None:
+        print("\n".join(compare_reports(report, read_baseline(config.baseline))))
+    if config.output is not None:
+        write_text(config.output, json.dumps(report, indent=1) + "\n")
+        print(config.output, flush=True)
+
+
+def doctor(config: DoctorConfig) -> int:
+    """Examine this machine, or that of the file that ``AAM_PLATFORM`` names; exit status 1 where
+    something is wrong.
+
+    Raises
+    ------
+    InputError
+        Options out of range, a device that is not there, or no attention that is right.
+    """
+    if config.output is not None:
+        check_output_file(config.output, True, files_read(config).values())
+    if config.ranks:
+        return _examine_ranks(config)
+    facts = recorded_platform()
+    if facts is None:
+        facts, measured = examine(config)
+    else:
+        measured = _from_file(facts)
+    platform = platform_of(facts)
+    report = {
+        "format": FORMAT,
+        "aam": aam.__version__,
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": os.environ.get(PLATFORM),
+        "platform": dataclasses.asdict(platform),
+        **measured,
+        "environment": watched_variables(facts["environment"]),
+        **container_and_job(),
+        "findings": [finding._asdict() for finding in collect_findings(platform, facts, measured)],
+    }
+    wrong = any(finding["level"] == "wrong" for finding in report["findings"])
+    report["status"] = FAILED if wrong else FINISHED
+    print_report(report)
+    _finish(config, report)
+    return int(report["status"])
