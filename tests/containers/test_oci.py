@@ -80,7 +80,9 @@ def test_files_of_the_build(script, tmp_path):
     assert text.splitlines()[1:3] == ["FROM scratch", "ADD base.tar /"]
     copied = [shlex.split(line)[1] for line in text.splitlines() if line.startswith("COPY")]
     assert len(copied) == 7
-    assert all((context / name).is_file() for name in copied[:-1])
+    assert all((context / name).exists() for name in copied)
+    wheels = sorted(path.name.partition("-")[0] for path in (context / "wheels").iterdir())
+    assert wheels == ["aam_16s", "attention_all_microbes"]
     assert [path.name for path in (context / copied[-1]).iterdir()] == ["build.py"]
     assert (context / copied[0]).read_bytes() == (ROOT / "containers/lock/cpu.txt").read_bytes()
     with tarfile.open(context / "base.tar") as file:

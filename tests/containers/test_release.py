@@ -44,12 +44,12 @@ def test_the_conda_recipe_asks_for_what_the_project_asks_for():
 
 
 def test_the_commands_that_the_conda_recipe_tests_run(tmp_path, monkeypatch):
-    commands = re.findall(r"(?m)^      - aam ([^=].*)$", RECIPE.read_text())
+    commands = re.findall(r"(?m)^      - (?:python -m )?(aam[^=\n]*)$", RECIPE.read_text())
     assert len(commands) == 4
     monkeypatch.chdir(tmp_path)
     for command in commands:
         done = subprocess.run(
-            [sys.executable, "-m", "aam", *command.split()], capture_output=True, text=True
+            [sys.executable, "-m", *command.split()], capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
 
