@@ -39,7 +39,7 @@ UnifracMetric = Literal["unifrac", "weighted", "weighted-normalized", "generaliz
 Metric = Literal[UnifracMetric, "faith_pd"]
 RootLength = Literal["include", "exclude"]
 Missing = Literal["error", "drop"]
-Transform = Literal["none", "minmax", "zscore", "zscore-category", "log-minmax", "log-zscore"]
+Transform = Literal["none", "zscore", "log-zscore"]
 Loss = Literal["huber", "mse", "mae"]
 Member = Literal["deep", "presence", "forest"]
 
@@ -206,20 +206,6 @@ class DataConfig(TreeConfig, MetadataFormat):
         "TREE ...",
         aliases=("--tree",),
         selects_samples=True,
-        of="studies",
-    )
-    hold_out_study: tuple[str, ...] = option(
-        (),
-        "Of several studies, those held out as the test subset: their --study-names, or names of "
-        "files or folders.",
-        "NAME ...",
-        selects_samples=True,
-        of="studies",
-    )
-    study_names: tuple[str, ...] = rare(
-        (),
-        "Name of each of several studies; unset: that of its table or folder.",
-        "NAME ...",
         of="studies",
     )
     trim: bool = option(
@@ -393,23 +379,7 @@ class TargetConfig:
         "zscore",
         "Scale on which a numeric target is learned; outputs are in the column's own units.",
     )
-    normalize_by: str | None = rare(
-        None,
-        "Metadata column whose categories have each their own zscore (with zscore-category).",
-        "COLUMN",
-        of="command",
-    )
     loss_type: Loss = option("huber", "Loss of numeric targets.")
-    categorical_loss_weights: tuple[str, ...] = rare(
-        (),
-        "Weights of samples in the target loss: balanced, or one for each category; or as JSON.",
-        "CATEGORY=W ...",
-    )
-    categorical_loss_weight_column: str | None = rare(
-        None,
-        "Metadata column of these categories; unset: the first of --categorical-columns.",
-        "COLUMN",
-    )
     freeze_base: bool = option(
         False, "Train only the new heads; ASV vectors are then computed once."
     )
@@ -451,10 +421,6 @@ class TargetConfig:
                 "--members and --class-weights: the weights would count for the network only; take "
                 "one of them"
             ): (blended and bool(self.class_weights)),
-            "--categorical-loss-weight-column: no --categorical-loss-weights to go with it": (
-                self.categorical_loss_weight_column is not None
-                and not self.categorical_loss_weights
-            ),
         }
         return broken(rules)
 
@@ -549,7 +515,7 @@ class PretrainConfig:
         if len(data.tables) != 1 or len(data.trees) > 1:
             return data
         tree = Path(data.trees[0]) if data.trees not in ((), (NO_TREE,)) else None
-        return replace(data, table=data.tables[0], tree=tree, tables=(), trees=(), study_names=())
+        return replace(data, table=data.tables[0], tree=tree, tables=(), trees=())
 
     def problems(self) -> list[str]:
         """Return the contradictions between the studies and what an encoder is to learn from."""
@@ -573,9 +539,6 @@ class PretrainConfig:
         twice = [
             path for path, times in Counter(path.resolve() for path in tables).items() if times > 1
         ]
-        unnamed = [
-            name for name in data.study_names if not name.strip() or len(name.splitlines()) > 1
-        ]
         not_files = (NO_TREE, str(IN_MEMORY))
         missing_trees = [
             tree for tree in trees if tree not in not_files and not Path(tree).is_file()
@@ -588,23 +551,9 @@ class PretrainConfig:
                 f"{NO_TREE} in "
                 "its place"
             ): (len(trees) not in (0, len(tables))),
-            f"--study-names: {shown(data.study_names)} for {len(tables)} tables; give one for each": (  # noqa: E501
-                len(data.study_names) not in (0, len(tables))
-            ),
-            (
-                f"--study-names: {shown(unnamed)} cannot be read in a report; give each a name on "
-                "one line"
-            ): unnamed != [],
             f"--tables: {shown(twice)} is there twice; name each table once": twice != [],
             f"{shown(unused)}: for one table only; samples of several have no common metadata": (
                 several and unused != []
-            ),
-            "--hold-out-study: there is one table; name a study of several": bool(
-                data.hold_out_study
-            )
-            and not several,
-            "--hold-out-study and --test-size: both choose the test samples; give one of them": (
-                bool(data.hold_out_study) and bool(data.test_size)
             ),
         }
         return broken(rules)
@@ -659,9 +608,7 @@ class FineTuneConfig:
             self.train,
             self.runtime,
         )
-        predicted_too = shown(
-            {*covariates.columns, targets.normalize_by} & set(targets.metadata_column)
-        )
+        predicted_too = shown({*covariates.columns} & set(targets.metadata_column))
         columns = {data.group_column, data.study_column, data.split_column, data.cv}
         dividing = shown(columns & set(targets.metadata_column))
         rules = {

@@ -117,7 +117,7 @@ class PredictConfig(ApplyConfig, MetadataFormat):
         "with --study-column.",
     )
     metadata: Path | None = option(
-        None, "Sample metadata, for a model with covariates or --normalize-by.", reads=True
+        None, "Sample metadata, for a model with covariates.", reads=True
     )
     missing: Missing = option(
         "error", "Samples that need --metadata and lack it: refuse, or leave empty."

@@ -492,22 +492,6 @@ def _without_overwrite(options: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def pairs(words: tuple[str, ...], option: str) -> dict[str, str]:
-    """Return ``NAME=VALUE`` words, or one JSON object, as a dict of text; `InputError` for anything
-    else.
-    """
-    text = " ".join(words)
-    if text.startswith("{"):
-        try:
-            return {name: str(value) for name, value in json.loads(text).items()}
-        except ValueError as error:
-            raise InputError(f"{option} is {text}, not valid JSON ({error})") from None
-    values = dict(word.rpartition("=")[::2] for word in words)
-    if "" in values or len(values) < len(words):
-        raise InputError(f"{option} is {text}, expected NAME=VALUE, each name once")
-    return values
-
-
 # --- checks ------------------------------------------------------------------------------------
 
 

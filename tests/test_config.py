@@ -104,12 +104,10 @@ PRETRAIN_ONLY = [
     "--ema-decay",
     "--freeze-asvs",
     "--from-scratch",
-    "--hold-out-study",
     "--nuc-mask-asvs",
     "--patch-size",
     "--root-length",
     "--shallow-draws",
-    "--study-names",
     "--tables",
     "--targets",
     "--targets-penalty",
@@ -122,8 +120,6 @@ TRAIN_ONLY = [
     "--categorical-columns",
     "--categorical-embed-dim",
     "--categorical-fusion",
-    "--categorical-loss-weight-column",
-    "--categorical-loss-weights",
     "--categorical-lr",
     "--class-weights",
     "--classifier",
@@ -136,7 +132,6 @@ TRAIN_ONLY = [
     "--loss-type",
     "--members",
     "--metadata-column",
-    "--normalize-by",
     "--numeric-columns",
     "--out-dim",
     "--output-activation",
@@ -415,7 +410,6 @@ def read(path: Path, text: str) -> PretrainConfig:
 LISTS = """[data]
 tables = ["a.biom", "b.biom"]
 trees = ["a.nwk", "none"]
-study_names = ["gut", "soil"]
 trim = true
 [train]
 epochs = 3
@@ -424,22 +418,14 @@ epochs = 3
 
 def test_lists_say_what_the_options_of_several_studies_say(tmp_path):
     config = read(tmp_path / "studies.toml", LISTS)
-    words = "--table a.biom b.biom --tree a.nwk none --study-names gut soil --trim --epochs 3"
+    words = "--table a.biom b.biom --tree a.nwk none --trim --epochs 3"
     assert config == parse("pretrain", PretrainConfig(), words.split())
 
 
 def test_a_list_of_one_is_one_table(tmp_path):
-    config = read(
-        tmp_path / "one.toml",
-        '[data]\ntables = ["a.biom"]\ntrees = ["a.nwk"]\nstudy_names = ["gut"]\n',
-    )
+    config = read(tmp_path / "one.toml", '[data]\ntables = ["a.biom"]\ntrees = ["a.nwk"]\n')
     data = config.inputs
-    assert (data.table, data.tree, data.tables, data.study_names) == (
-        Path("a.biom"),
-        Path("a.nwk"),
-        (),
-        (),
-    )
+    assert (data.table, data.tree, data.tables) == (Path("a.biom"), Path("a.nwk"), ())
 
 
 @pytest.mark.parametrize(

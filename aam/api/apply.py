@@ -16,7 +16,7 @@ from aam.data.study import Inputs, MetadataColumns, Study, make_study, read_inpu
 from aam.device.attention import decide_execution
 from aam.device.options import RuntimeConfig
 from aam.device.platform import prepare_device
-from aam.errors import InputError, shown
+from aam.errors import InputError
 from aam.evaluate.predictions import write_predictions
 from aam.options import given
 from aam.predict.prediction import predict_samples
@@ -71,8 +71,6 @@ def load_table(
     # Sample and ASV vectors need neither; what predicts does, and says so where there is no
     # metadata.
     predicts = not isinstance(config, EmbedConfig)
-    specs = [spec for model in models for spec in model.targets.specs if predicts]
-    required = {spec.normalize_by for spec in specs if spec.normalize_by is not None}
     optional = tuple(
         dict.fromkeys(name for model in models for name in model.covariates.columns if predicts)
     )
@@ -84,10 +82,10 @@ def load_table(
         missing_values=getattr(config, "missing_values", ()),
         rarefy_depth=getattr(config, "rarefy_depth", None) or saved.depth,
         token_limit=saved.data.token_limit,
-        metadata=metadata if required or optional else None,
+        metadata=metadata if optional else None,
         missing=config.missing if isinstance(config, PredictConfig) else "drop",
     )
-    columns = MetadataColumns(sorted(required), optional)
+    columns = MetadataColumns((), optional)
     if inputs is None:
         inputs = read_inputs(data, columns)
     elif data.metadata is None:
@@ -107,14 +105,6 @@ def load_table(
         if saved.only_places
         else saved.profile.compare(study.table.sequences, study.table.reads_of_asvs)
     )
-    for column, scales in {spec.normalize_by: spec.categories for spec in specs}.items():
-        if column is None or study.metadata is None:
-            continue
-        categories = set(study.metadata.values(column, study.table.sample_ids))
-        if unseen := sorted(str(value) for value in categories - scales.keys()):
-            warnings.append(
-                f"no scale is known for {shown(unseen)} of {column!r}; that of all is used"
-            )
     if predicts and study.metadata is not None:
         of_models = [
             model.covariates.warnings(study.metadata, study.table.sample_ids) for model in models

@@ -211,16 +211,13 @@ def _saw_unlabelled(models: Sequence[SavedModel], ids: Sequence[str]) -> bool:
 
 def _columns(config: EvaluateConfig, models: Sequence[SavedModel]) -> Columns:
     """Return the columns of the report, with the covariates of the models."""
-    normalized = [
-        spec.normalize_by for saved in models for spec in saved.targets.specs if spec.normalize_by
-    ]
     categorical = [name for saved in models for name in saved.covariates.categorical]
     numeric = [name for saved in models for name in saved.covariates.numeric]
     return Columns(
         config.group_column,
         config.batch_column,
         config.by_columns,
-        tuple(dict.fromkeys((*categorical, *normalized))),
+        tuple(dict.fromkeys(categorical)),
         tuple(dict.fromkeys(numeric)),
     )
 

@@ -431,31 +431,6 @@ def read_split(path: Path) -> Split:
     )
 
 
-def read_subsets(train: Path, test: Path) -> Split:
-    """Return the split of two files of sample ids, one per line.
-
-    Raises `InputError`: a file without ids, or a sample in both.
-    """
-    train_ids, test_ids = (
-        {line.strip() for line in read_text(path).split("\n")} - {""} for path in (train, test)
-    )
-    problems = [
-        f"{path}: no sample id in it"
-        for path, ids in ((train, train_ids), (test, test_ids))
-        if not ids
-    ]
-    if both := sorted(train_ids & test_ids):
-        problems.append(
-            f"{train} and {test}: {len(both)} samples are in both, expected none: {shown(both)}"
-        )
-    if problems:
-        raise InputError(*problems)
-    ids = tuple(sorted(train_ids | test_ids))
-    return Split(
-        ids, tuple("test" if name in test_ids else "train" for name in ids), ("",) * len(ids)
-    )
-
-
 log = logging.getLogger("aam")
 
 # What is held out for a test where nothing is asked for, and the fewest groups of which some can be
@@ -552,20 +527,6 @@ def test_share(data: DataConfig, groups: int) -> float:
     return DEFAULT_TEST_SHARE if groups >= LEAST_GROUPS_FOR_TEST else 0.0
 
 
-def _studies_held_out(study: Study, data: DataConfig, seed: int) -> Split:
-    """Return the split whose test subset is all samples of ``--hold-out-study``."""
-    numbers = [
-        number for number, part in enumerate(study.parts) if part.name in data.hold_out_study
-    ]
-    held_out = np.isin(study.origin, numbers)
-    ids = study.table.sample_ids
-    if held_out.all() or not held_out.any():
-        left = f"{(~held_out).sum()} of {len(ids)} samples are left to train on"
-        raise InputError(f"--hold-out-study {shown(data.hold_out_study)}: {left}")
-    tested = {name for name, is_held_out in zip(ids, held_out, strict=True) if is_held_out}
-    return _make_split(_sorted(ids, None, None), tested, {}, data.validation_size, seed)
-
-
 def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     """Return the split of the study's samples, or one for each fold.
 
@@ -577,8 +538,6 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     InputError
         The options cannot divide these samples, or the depth dropped a whole subset.
     """
-    if data.hold_out_study:
-        return (_studies_held_out(study, data, seed),)
     splits = _divided(study, data, seed)
     named = set() if data.split is None else {*read_split(data.split).sample_ids}
     if absent := sorted(named.difference(study.selection.of_file)):

@@ -120,8 +120,6 @@ class MetadataColumns:
         `choose_depth`.
     classifier : bool
         Whether numeric `targets` hold classes.
-    any_of : sequence of str
-        Columns in one of which, at least, every sample needs a value.
     numeric : sequence of str
         Covariates that are numbers.
     """
@@ -130,7 +128,6 @@ class MetadataColumns:
     optional: Sequence[str] = ()
     targets: Sequence[str] = ()
     classifier: bool = False
-    any_of: Sequence[str] = ()
     numeric: Sequence[str] = ()
 
 
@@ -331,11 +328,7 @@ def read_inputs(config: DataConfig, columns: MetadataColumns) -> Inputs:
     problems = Problems()
 
     paths = config.tables or ((config.table,) if config.table is not None else ())
-    names = study_names(config.tables, config.study_names) if config.tables else ("",)
-    if unknown := sorted(set(config.hold_out_study) - set(names)):
-        problems.add(
-            f"--hold-out-study: {shown(unknown)} is none of the studies {shown(names, 40)}"
-        )
+    names = study_names(config.tables) if config.tables else ("",)
     trees = (
         config.trees if config.tables else (NO_TREE if config.tree is None else str(config.tree),)
     )
@@ -348,7 +341,7 @@ def read_inputs(config: DataConfig, columns: MetadataColumns) -> Inputs:
     with problems.collected():
         if config.metadata is not None:
             metadata = read_metadata(config.metadata, config.decimal, config.missing_values)
-            metadata.require([*columns.required, *columns.optional, *columns.any_of])
+            metadata.require([*columns.required, *columns.optional])
     # One tree of several studies is read once.
     for tree in dict.fromkeys(tree for tree in trees if tree != NO_TREE):
         with problems.collected():
@@ -442,10 +435,8 @@ def _with_metadata(
     table: SampleTable, metadata: Metadata, columns: MetadataColumns, missing: Missing
 ) -> SampleTable:
     """Return the samples of a table that have what is required of their metadata."""
-    metadata.require([*columns.required, *columns.optional, *columns.any_of])
-    return select_samples(
-        table, align(metadata, table.sample_ids, columns.required, missing, columns.any_of)
-    )
+    metadata.require([*columns.required, *columns.optional])
+    return select_samples(table, align(metadata, table.sample_ids, columns.required, missing))
 
 
 def _fitting(
@@ -589,27 +580,17 @@ def _log_dropped(
         log.warning("dropped for too few reads, by %r: %s", column, ", ".join(lines))
 
 
-def study_names(tables: Sequence[Path], given: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the name of each study: that `given`, its file's, or its folder's where the file is
-    called ``table``.
-
-    Raises `InputError`: two studies have one name.
+def study_names(tables: Sequence[Path]) -> tuple[str, ...]:
+    """Return the name of each study: its file's, or its folder's where the file is called
+    ``table``; with a number where others have the same.
     """
-    names = list(given) or [
+    names = [
         path.resolve().parent.name if path.stem in PLAIN_NAMES else path.stem for path in tables
     ]
-    if repeated := sorted(name for name, times in Counter(names).items() if times > 1):
-        if given:
-            raise InputError(
-                f"--study-names: {shown(repeated)} is there twice; give each study a name of its "
-                "own"
-            )
-        raise InputError(
-            f"--table: several studies are called {shown(repeated)}; give their files or folders "
-            "other names, or each "
-            "one a name by --study-names"
-        )
-    return tuple(names)
+    before = [names[:at].count(name) for at, name in enumerate(names)]
+    return tuple(
+        f"{name}-{times + 1}" if times else name for name, times in zip(names, before, strict=True)
+    )
 
 
 def _warn_of_regions(tables: Sequence[SampleTable], names: Sequence[str]) -> None:

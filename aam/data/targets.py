@@ -19,18 +19,15 @@ import numpy.typing as npt
 from aam.config import CovariateConfig, TargetConfig, Transform
 from aam.errors import InputError, Problems, shown
 from aam.io.metadata import Metadata, is_number
-from aam.options import pairs, typed
+from aam.options import typed
 
 Kind = Literal["numeric", "class"]
+LOG: Transform = "log-zscore"
 Floats = npt.NDArray[np.float64]
 
 MAX_CLASSES = 100
 # Below this share of the values' own size, a spread is rounding.
 SMALLEST_SPREAD = 1e-12
-# A category whose standard deviation is a smaller share than this of the column's counts as
-# constant.
-SMALLEST_CATEGORY = 1e-3
-
 # A covariate is said to tell a target where at least so many samples have both, and ranks of two
 # numbers correlate so.
 LEAST_TOLD, TOLD = 20, 0.999
@@ -51,9 +48,8 @@ UNSCALED = Scale(0.0, 1.0)
 class TargetSpec:
     """One metadata column as a target, with what was fitted on the training samples.
 
-    `labels` are the sorted classes as the metadata writes them; `scale` is that of the numbers (of
-    log(1 + x) for ``log`` transforms), `categories` hold those of the values of column
-    `normalize_by`, others use `scale`; `bounds` are the smallest and largest training number in own
+    `labels` are the sorted classes as the metadata writes them; `scale` is that of the numbers, or
+    of log(1 + x) for ``log-zscore``; `bounds` are the smallest and largest training number in own
     units.
     """
 
@@ -62,8 +58,6 @@ class TargetSpec:
     labels: tuple[str, ...] = ()
     transform: Transform = "none"
     scale: Scale = UNSCALED
-    normalize_by: str | None = None
-    categories: dict[str, Scale] = field(default_factory=dict)
     bounds: tuple[float, float] | None = None
     quantiles: tuple[float, ...] = ()
 
@@ -83,13 +77,6 @@ class Targets:
     def classes(self) -> tuple[TargetSpec, ...]:
         """Class targets: the columns K of encoded labels."""
         return tuple(spec for spec in self.specs if spec.kind == "class")
-
-    @property
-    def bounds(self) -> Floats:
-        """Smallest and largest training value of each numeric target, float64 ``[T, 2]``, own
-        units.
-        """
-        return np.array([spec.bounds for spec in self.numeric], dtype=np.float64).reshape(-1, 2)
 
     def encode(
         self, metadata: Metadata, ids: Sequence[str]
@@ -113,25 +100,13 @@ class Targets:
         problems.raise_if_any()
         return target, label
 
-    def decode(
-        self,
-        target: npt.NDArray[np.floating[Any]],
-        metadata: Metadata | None = None,
-        ids: Sequence[str] = (),
-    ) -> Floats:
-        """Return encoded targets ``[N, T]`` in the columns' own units, float64 ``[N, T]``.
-
-        `metadata` and `ids` of the N samples are needed when a target is normalized by category;
-        without them that is an `InputError`.
-        """
+    def decode(self, target: npt.NDArray[np.floating[Any]]) -> Floats:
+        """Return encoded targets ``[N, T]`` in the columns' own units, float64 ``[N, T]``."""
         decoded = np.empty(target.shape, dtype=np.float64)
         for column, spec in enumerate(self.numeric):
-            center, spread = _scales(spec, metadata, ids, len(target))
-            values = target[:, column].astype(np.float64) * spread + center
+            values = target[:, column].astype(np.float64) * spec.scale.spread + spec.scale.center
             with np.errstate(over="ignore"):
-                decoded[:, column] = (
-                    np.expm1(values) if spec.transform.startswith("log-") else values
-                )
+                decoded[:, column] = np.expm1(values) if spec.transform == LOG else values
         return decoded
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -155,29 +130,11 @@ class Targets:
         return cls(specs)
 
 
-def _scales(
-    spec: TargetSpec, metadata: Metadata | None, ids: Sequence[str], n: int
-) -> tuple[Floats, Floats]:
-    """Return center and spread for each of `n` samples, float64 ``[N]``."""
-    scales = [spec.scale] * n
-    if spec.normalize_by is not None:
-        if metadata is None:
-            raise InputError(
-                f"target {spec.name!r} was learned per category of {spec.normalize_by!r}; pass "
-                "--metadata "
-                "with this column, as for training"
-            )
-        categories = metadata.values(spec.normalize_by, ids)
-        scales = [spec.categories.get(category or "", spec.scale) for category in categories]
-    center, spread = np.array([(scale.center, scale.spread) for scale in scales]).reshape(-1, 2).T
-    return center, spread
-
-
 def _numbers(metadata: Metadata, name: str, ids: Sequence[str], transform: Transform) -> Floats:
     """Return values of a column in own units, NaN where missing, that `transform` can take."""
     values = metadata.numbers(name, ids)
     low = np.flatnonzero(values <= -1)
-    if transform.startswith("log-") and low.size:
+    if transform == LOG and low.size:
         examples = ", ".join(f"{values[row]:g} (sample {ids[row]!r})" for row in low[:5])
         raise InputError(
             f"{metadata.source}: column {name!r} has {low.size} values of -1 or less: "
@@ -189,11 +146,9 @@ def _numbers(metadata: Metadata, name: str, ids: Sequence[str], transform: Trans
 
 def _encoded(spec: TargetSpec, metadata: Metadata, ids: Sequence[str]) -> npt.NDArray[np.float32]:
     values = _numbers(metadata, spec.name, ids, spec.transform)
-    center, spread = _scales(spec, metadata, ids, len(ids))
     with np.errstate(over="ignore"):
-        encoded = (
-            (np.log1p(values) if spec.transform.startswith("log-") else values) - center
-        ) / spread
+        encoded = np.log1p(values) if spec.transform == LOG else values
+        encoded = (encoded - spec.scale.center) / spec.scale.spread
     large = np.flatnonzero(np.abs(encoded) > np.finfo(np.float32).max)
     if large.size:
         raise InputError(
@@ -228,7 +183,6 @@ def fit_targets(
     *,
     classifier: bool = False,
     transform: Transform = "zscore",
-    normalize_by: str | None = None,
 ) -> Targets:
     """Fit one target per metadata column on the training samples: numbers, or the classes of a text
     column.
@@ -240,18 +194,14 @@ def fit_targets(
     """
     if not columns:
         raise InputError("no target: name at least one column with --metadata-column")
-    metadata.require([*columns, normalize_by] if normalize_by else columns)
-    problems = Problems()
+    metadata.require(columns)
     if len(set(columns)) < len(columns):
-        problems.add(f"--metadata-column names a column twice: {shown(columns)}")
-    if (transform == "zscore-category") != (normalize_by is not None):
-        problems.add("--target-transform zscore-category and --normalize-by COLUMN need each other")
-    problems.raise_if_any()
-    specs = []
+        raise InputError(f"--metadata-column names a column twice: {shown(columns)}")
+    problems, specs = Problems(), []
     for name in columns:
         with problems.collected():
             if metadata.kinds[name] == "numeric" and not classifier:
-                specs.append(_fitted_number(metadata, name, train_ids, transform, normalize_by))
+                specs.append(_fitted_number(metadata, name, train_ids, transform))
             else:
                 specs.append(_fitted_classes(metadata, name, train_ids))
     problems.raise_if_any()
@@ -305,11 +255,7 @@ def _fitted_classes(metadata: Metadata, name: str, train_ids: Sequence[str]) -> 
 
 
 def _fitted_number(
-    metadata: Metadata,
-    name: str,
-    train_ids: Sequence[str],
-    transform: Transform,
-    normalize_by: str | None,
+    metadata: Metadata, name: str, train_ids: Sequence[str], transform: Transform
 ) -> TargetSpec:
     values = _numbers(metadata, name, train_ids, transform)
     # Sums depend on their order in the last bits; sorted, the order of the table does not matter.
@@ -317,23 +263,14 @@ def _fitted_number(
     where = f"{metadata.source}: column {name!r}"
     _check_varied(np.unique(present).tolist(), where, len(present), len(train_ids))
     low, high = float(present[0]), float(present[-1])
-    scale = _fitted_scale(np.log1p(present) if transform.startswith("log-") else present, transform)
+    scale = _fitted_scale(np.log1p(present) if transform == LOG else present, transform)
     if scale is None:
         raise InputError(
             f"{where} goes from {low!r} to {high!r} on the training samples, which {transform} "
             "cannot "
             "resolve; choose another unit or --target-transform"
         )
-    categories: dict[str, Scale] = {}
-    if normalize_by is not None:
-        categories = _fitted_categories(values, metadata.values(normalize_by, train_ids), scale)
-        if not categories:
-            raise InputError(
-                f"{metadata.source}: no category of {normalize_by!r} has two training samples "
-                "that differ in "
-                f"{name!r}; choose another --normalize-by"
-            )
-    return TargetSpec(name, "numeric", (), transform, scale, normalize_by, categories, (low, high))
+    return TargetSpec(name, "numeric", (), transform, scale, (low, high))
 
 
 def _fitted_scale(values: Floats, transform: Transform) -> Scale | None:
@@ -343,26 +280,9 @@ def _fitted_scale(values: Floats, transform: Transform) -> Scale | None:
     if transform == "none" or not values.size:
         return UNSCALED if values.size else None
     with np.errstate(over="ignore", invalid="ignore"):
-        if transform.endswith("minmax"):
-            center, spread = values[0], values[-1] - values[0]
-        else:
-            center, spread = values.mean(), values.std()
+        center, spread = values.mean(), values.std()
     resolved = np.isfinite(spread) and spread > SMALLEST_SPREAD * np.abs(values).max()
     return Scale(float(center), float(spread)) if resolved else None
-
-
-def _fitted_categories(
-    values: Floats, categories: Sequence[str | None], column_scale: Scale
-) -> dict[str, Scale]:
-    """Return the scale of each category with at least two values that differ enough."""
-    scales = {}
-    named = np.array([category or "" for category in categories])
-    for category in sorted(set(named.tolist()) - {""}):
-        members = values[named == category]
-        scale = _fitted_scale(np.sort(members[~np.isnan(members)]), "zscore")
-        if scale is not None and scale.spread > SMALLEST_CATEGORY * column_scale.spread:
-            scales[category] = scale
-    return scales
 
 
 def _belongs_together(spec: TargetSpec) -> bool:
@@ -371,13 +291,8 @@ def _belongs_together(spec: TargetSpec) -> bool:
     """
     if spec.kind == "class":
         return 1 < len(set(spec.labels)) == len(spec.labels)
-    bounds, scales = spec.bounds or (), (spec.scale, *spec.categories.values())
-    numbers = [*bounds, *(number for scale in scales for number in (scale.center, scale.spread))]
-    return (
-        len(bounds) == 2
-        and all(scale.spread > 0 for scale in scales)
-        and all(map(math.isfinite, numbers))
-    )
+    numbers = [*(spec.bounds or ()), spec.scale.center, spec.scale.spread]
+    return len(numbers) == 4 and spec.scale.spread > 0 and all(map(math.isfinite, numbers))
 
 
 def _of_both(
@@ -415,8 +330,7 @@ class Covariates:
     numeric : dict
         The scale of each column, from the training samples.
     ranges : dict
-        Smallest and largest training value of each numeric column; models of earlier versions have
-        none.
+        Smallest and largest training value of each numeric column.
     """
 
     categorical: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -602,54 +516,6 @@ class Labels:
         return cls(reals, integers, integers, reals, np.ones(samples, np.float32))
 
 
-def sample_weights(
-    metadata: Metadata,
-    column: str,
-    asked: tuple[str, ...],
-    train_ids: Sequence[str],
-    ids: Sequence[str],
-) -> Weights:
-    """Return weights float32 ``[N]`` of the samples `ids` by their category; 1 where it is empty.
-
-    `asked` is ``balanced``, training samples / (categories * samples of the category), or a weight
-    for each category. Raises `InputError`: categories without a weight or unknown ones, weights
-    that are no finite numbers of 0 or more.
-    """
-    counts = Counter(value for value in metadata.values(column, train_ids) if value is not None)
-    if asked in (("balanced",), ("auto",)):
-        weights = {name: counts.total() / (len(counts) * count) for name, count in counts.items()}
-    else:
-        option = "--categorical-loss-weights"
-        given, categories = pairs(asked, option), {*metadata.column(column)}
-        try:
-            weights = {name: float(weight) for name, weight in given.items()}
-        except ValueError:
-            weights = {"": math.nan}
-        problems = Problems()
-        learned = [weights.get(name, 1.0) for name in counts]
-        if not all(0 <= weight < math.inf for weight in weights.values()) or (
-            learned and not any(learned)
-        ):
-            problems.add(
-                f"{option} is {' '.join(asked)}, expected finite numbers of 0 or more, one of "
-                "them above 0 for a "
-                f"category of the training samples ({shown(sorted(counts))})"
-            )
-        if lacking := counts.keys() - given:
-            problems.add(
-                f"{option} has no weight for {shown(sorted(lacking))}, which {column!r} has"
-            )
-        if odd := given.keys() - categories:
-            problems.add(
-                f"{option} names {shown(sorted(odd))}, which {column!r} has not; it has "
-                f"{shown(counts, 20)}"
-            )
-        problems.raise_if_any()
-    return np.array(
-        [weights.get(value or "", 1.0) for value in metadata.values(column, ids)], np.float32
-    )
-
-
 def _check_fit(targets: Targets, config: TargetConfig) -> None:
     """Refuse options of targets that do not go with what the columns hold."""
     problems = Problems()
@@ -679,38 +545,14 @@ def fit_labels(
         train_ids,
         classifier=targets.classifier,
         transform=targets.target_transform,
-        normalize_by=targets.normalize_by,
     )
     _check_fit(fitted, targets)
     fitted_covariates = fit_covariates(metadata, covariates, train_ids)
-    column = weight_column(targets, covariates)
     weight = np.ones(len(ids), np.float32)
-    if column is not None:
-        weight = sample_weights(metadata, column, targets.categorical_loss_weights, train_ids, ids)
     labels = Labels(*fitted.encode(metadata, ids), *fitted_covariates.encode(metadata, ids), weight)
     return labels, fitted, fitted_covariates
 
 
-def weight_column(targets: TargetConfig, covariates: CovariateConfig) -> str | None:
-    """Return the column whose categories weigh samples, if any; `InputError` where weights have
-    none to go with.
-    """
-    if not targets.categorical_loss_weights:
-        return None
-    named = (targets.categorical_loss_weight_column, *covariates.categorical_columns)
-    column = next((name for name in named if name is not None), None)
-    if column is None:
-        raise InputError(
-            "--categorical-loss-weights: name their column by --categorical-loss-weight-column"
-        )
-    return column
-
-
-def optional_columns(targets: TargetConfig, covariates: CovariateConfig) -> list[str]:
+def optional_columns(covariates: CovariateConfig) -> list[str]:
     """Return the metadata columns that may have gaps."""
-    column = weight_column(targets, covariates)
-    return [
-        *covariates.categorical_columns,
-        *covariates.numeric_columns,
-        *(() if column is None else (column,)),
-    ]
+    return [*covariates.categorical_columns, *covariates.numeric_columns]

@@ -304,9 +304,9 @@ class Predictor:
         numbers = len(self.saved.targets.numeric)
         if not numbers:
             return list(values)
-        ids = [self.study.table.sample_ids[row] for row in samples.rows.tolist()]
+        [self.study.table.sample_ids[row] for row in samples.rows.tolist()]
         encoded = np.concatenate(values[:numbers], axis=1)
-        decoded = self.saved.targets.decode(encoded, self.study.metadata, ids)
+        decoded = self.saved.targets.decode(encoded)
         return [*(decoded[:, [column]] for column in range(numbers)), *values[numbers:]]
 
 

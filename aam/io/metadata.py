@@ -238,6 +238,10 @@ class Metadata:
         chosen = (cells[self._row[sample]] for sample in ids)
         return tuple(None if cell in missing else cell for cell in chosen)
 
+    def cell(self, name: str, sample: str) -> str:
+        """Return what the file holds in one cell."""
+        return self.columns[name][self._row[sample]]
+
     def groups(self, name: str, ids: Iterable[str]) -> list[str]:
         """Group of each of the samples `ids`; a sample without a value is a group of its own."""
         ids = tuple(ids)
@@ -448,15 +452,12 @@ def align(
     sample_ids: Sequence[str],
     columns: Sequence[str],
     missing: Missing = "error",
-    any_of: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Return those of `sample_ids`, in their order, that have a row and a value in every one of
     `columns`.
 
-    Of the columns `any_of`, where there are some, one with a value is enough. Others are refused,
-    or with ``missing="drop"`` left out and logged as a warning.
-
-    Raises `InputError`: columns that do not exist; samples that lack something, or all of them.
+    Others are refused, or with ``missing="drop"`` left out and logged as a warning. Raises
+    `InputError`: columns that do not exist; samples that lack something, or all of them.
     """
     metadata.require(columns)
     absent = [sample for sample in sample_ids if sample not in metadata]
@@ -464,54 +465,31 @@ def align(
     gaps, reasons, words, of = set(absent), [], set[str](), f"of {len(sample_ids)} samples"
     if absent:
         others = "" if present else f" (its own ids look like {shown(metadata.ids, 3)})"
-        reason = difference(sample_ids, metadata.ids)
         reasons.append(
-            f"{len(absent)} {of} of the table have no row{others}: {shown(absent)}{reason}"
+            f"{len(absent)} {of} of the table have no row{others}: {shown(absent)}"
+            f"{difference(sample_ids, metadata.ids)}"
         )
     for name in dict.fromkeys(columns):
         values = dict(zip(present, metadata.values(name, present), strict=True))
         if lacking := [sample for sample, value in values.items() if value is None]:
-            cells = dict(zip(metadata.ids, metadata.columns[name], strict=True))
-            written = {cells[sample] for sample in lacking}
+            written = {metadata.cell(name, sample) for sample in lacking}
             words |= written - {""}
             gap = f"have no value in {name!r} (written {shown(sorted(written))})"
             reasons.append(f"{len(lacking)} {of} {gap}: {shown(lacking)}")
             gaps.update(lacking)
-    cells_of = [metadata.values(name, present) for name in any_of]
-    if any_of and (
-        lacking := [
-            name for name, *row in zip(present, *cells_of, strict=True) if set(row) == {None}
-        ]
-    ):
-        reasons.append(
-            f"{len(lacking)} {of} have no value in any of {shown(any_of)}: {shown(lacking)}"
-        )
-        gaps.update(lacking)
     reasons = [f"{metadata.source}: {reason}" for reason in reasons]
     kept = tuple(sample for sample in sample_ids if sample not in gaps)
     if not kept:
-        raise InputError(
-            *reasons, f"{metadata.source}: no sample of the table has all that is needed"
-        )
+        nothing = f"{metadata.source}: no sample of the table has all that is needed"
+        raise InputError(*reasons, nothing)
     if reasons and missing == "error":
-        is_class = (
-            "; if {} is a class of its own, add a row #q2:missing below the header, with "
-            "blank in that column"
-        )
         remedy = "Fill the gaps, or leave these samples out with --missing drop"
-        raise InputError(
-            *reasons, remedy + (is_class.format(shown(sorted(words))) if words else "")
-        )
+        if words:
+            remedy += (
+                f"; if {shown(sorted(words))} is a class of its own, add a row #q2:missing below "
+                "the header, with blank in that column"
+            )
+        raise InputError(*reasons, remedy)
     for reason in reasons:
         log.warning("%s; left out", reason)
-    in_part = sum(
-        None in row for name, *row in zip(present, *cells_of, strict=True) if name not in gaps
-    )
-    if in_part:
-        log.info(
-            "%s: %d samples have a value in some of %s only",
-            metadata.source,
-            in_part,
-            shown(any_of),
-        )
     return kept

@@ -387,13 +387,7 @@ def check_exportable(saved: SavedModel, part: str) -> None:
         return
     if not saved.targets.specs:
         raise InputError("--part model: a pretrained encoder has no targets; pass --part encoder")
-    problems = [
-        f"--part model: {spec.name!r} has a scale for each category of {spec.normalize_by!r}, "
-        "which are text; train "
-        "with another --target-transform, or pass --part encoder"
-        for spec in saved.targets.numeric
-        if spec.normalize_by is not None
-    ]
+    problems = []
     if saved.blend.learners and not of_learners(saved, part):
         others = sorted(saved.blend.learners)
         problems.append(

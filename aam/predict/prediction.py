@@ -240,7 +240,7 @@ def _predict_part(
     numeric, classes = saved.targets.numeric, saved.targets.classes
 
     def decode(encoded: Floats) -> Floats:
-        return saved.targets.decode(encoded, study.metadata, sample_ids)
+        return saved.targets.decode(encoded)
 
     empty = np.zeros((len(rows), 0))
     numbers = np.stack(

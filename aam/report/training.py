@@ -249,14 +249,13 @@ def _with_effect(config: FineTuneConfig) -> dict[str, Any]:
 
 def _columns(config: FineTuneConfig) -> Columns:
     """Return the columns of the metadata by which predictions are judged."""
-    by = tuple(filter(None, [config.targets.normalize_by]))
     covariates = config.covariates
-    categorical = tuple(dict.fromkeys((*covariates.categorical_columns, *by)))
+    categorical = covariates.categorical_columns
     data, numeric = config.data, covariates.numeric_columns
     return Columns(
         data.group_column,
         data.batch_column,
-        by,
+        (),
         categorical,
         numeric,
         data.study_column,

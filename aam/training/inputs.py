@@ -73,12 +73,8 @@ def resolved(config: FineTuneConfig) -> FineTuneConfig:
 def metadata_columns(config: FineTuneConfig) -> MetadataColumns:
     """Return the metadata columns that a run reads."""
     targets = config.targets
-    required = [
-        *targets.metadata_column,
-        *filter(None, [targets.normalize_by]),
-        *split_columns(config.data),
-    ]
-    optional = optional_columns(targets, config.covariates)
+    required = [*targets.metadata_column, *split_columns(config.data)]
+    optional = optional_columns(config.covariates)
     optional += filter(None, [config.data.group_column])
     return MetadataColumns(
         required,

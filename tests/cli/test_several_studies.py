@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from aam.cli.main import main
-from aam.files.atomic import read_json
 
 CPU = torch.device("cpu")
 
@@ -27,21 +26,19 @@ def pretrain(output: Path, *words: object) -> int:
     )
 
 
-def test_bases_first_then_distances_with_a_study_held_out(study, second, tmp_path, capsys):
+def test_bases_first_then_distances(study, second, tmp_path, capsys):
     tables = ("--table", study / "table.biom", second / "table.biom")
     assert (
         pretrain(tmp_path / "bases", *tables, "--penalty", 0, "--count-penalty", 0, "--max-bp", 60)
         == 0
     )
     assert "no UniFrac term is learned" in capsys.readouterr().err
-    trees = ("--tree", study / "tree.nwk", second / "tree.nwk", "--hold-out-study", "second")
+    trees = ("--tree", study / "tree.nwk", second / "tree.nwk", "--test-size", 0.5)
     start = ("--pretrained-encoder", tmp_path / "bases", "--freeze-asvs", "--nuc-penalty", 0)
     assert pretrain(tmp_path / "distances", *tables, *trees, *start) == 0
     report = capsys.readouterr().err
     assert "Agreement with unifrac on 40 held-out samples" in report
     assert "no UniFrac term" not in report
-    config = read_json(tmp_path / "distances" / "run.json")["config"]
-    assert config["data"]["hold_out_study"] == ["second"]
     words = (
         f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column "
         "ph --freeze-base"
@@ -82,6 +79,4 @@ def test_what_cannot_go_together_is_refused_at_once(study, second, tmp_path, cap
     stderr = refused(pretrain, tmp_path / "run", *words)
     assert "--trees: 1 for 2 tables; give one for each, or none in its place" in stderr
     assert "'--cv': for one table only" in stderr
-    assert pretrain(tmp_path / "run", *words[:2], "--hold-out-study", "second") == 2
-    assert "--hold-out-study: there is one table" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -4,7 +4,6 @@ be exported.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import json
 import resource
@@ -255,9 +254,6 @@ def test_what_cannot_be_exported_is_said():
         check_exportable(saved_like(targets=Targets(())), "model")
     with pytest.raises(InputError, match="it places ASVs on a reference tree"):
         check_exportable(saved_like(reference=object()), "encoder")
-    by_site = dataclasses.replace(TARGETS.specs[0], normalize_by="site")
-    with pytest.raises(InputError, match="a scale for each category of 'site'"):
-        check_exportable(saved_like(targets=Targets((by_site,))), "model")
 
 
 def test_outputs_are_named_as_the_model_gives_them():

@@ -24,7 +24,6 @@ from aam.data.splits import (
     make_split,
     make_splits,
     read_split,
-    read_subsets,
     restricted,
     write_split,
 )
@@ -349,25 +348,6 @@ def test_damaged_split_files(tmp_path, text, expected):
         read_split(path)
     assert expected in str(error.value)
     assert len(error.value.problems) <= 10
-
-
-def test_subsets_from_two_files_of_ids(tmp_path):
-    one, other = tmp_path / "train.txt", tmp_path / "val.txt"
-    one.write_text("b\n a \n\n")
-    other.write_bytes(b"c\r\nd\r\n")
-    split = read_subsets(one, other)
-    assert (split.ids("train"), split.ids("test"), split.held_out, split.not_held_out) == (
-        ("a", "b"),
-        ("c", "d"),
-        ("c", "d"),
-        ("a", "b"),
-    )
-    other.write_text("\n")
-    one.write_text("\n")
-    with pytest.raises(
-        InputError, match=r"train.txt: no sample id in it\n.*val.txt: no sample id in it"
-    ):
-        read_subsets(one, other)
 
 
 def test_strata_are_spread_over_what_is_drawn_and_not_over_columns_of_folds(study_of, tiny):

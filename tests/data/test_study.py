@@ -412,7 +412,7 @@ def test_all_problems_come_at_once(files):
         load, {"table": files["table"]}, "age"
     )
     config = DataConfig(table=files["tree"], metadata=files["metadata"])
-    text = refusal(read_inputs, config, MetadataColumns((), any_of=("flu", "cold")))
+    text = refusal(read_inputs, config, MetadataColumns(("flu", "cold")))
     assert all(
         part in text for part in (str(files["tree"]), "no column 'flu'", "no column 'cold'")
     ), text
@@ -502,27 +502,14 @@ def test_a_batch_is_of_one_study_and_small_studies_come_more_often(joined):
     )
 
 
-def test_whole_studies_are_held_out(joined, folder):
-    (split,) = make_splits(joined, data(folder, hold_out_study=("b",), validation_size=0.2), 0)
-    assert set(split.ids("test")) == {
-        joined.table.sample_ids[row] for row in np.flatnonzero(joined.origin == 1)
-    }
-    assert len(split.ids("validation")) == 4
-
-
 def test_problems_of_all_tables_come_together(folder, tmp_path):
     bad = tmp_path / "bad.biom"
     bad.write_text("nothing", encoding="ascii")
     with pytest.raises(InputError) as error:
         load_study(data(folder, tables=(folder / "a.biom", bad, folder / "none.biom")), None, 0)
     assert len(error.value.problems) == 2
-    with pytest.raises(InputError, match="'z' is none of the studies 'a', 'b', 'c'"):
-        load_study(data(folder, hold_out_study=("z",)), None, 0)
-    assert "several studies are called 'a'" in refusal(
-        study_names, [folder / "a.biom", tmp_path / "a.qza"]
-    )
-    with pytest.raises(InputError, match="--study-names: 'x' is there twice"):
-        study_names([folder / "a.biom", tmp_path / "b.qza"], ["x", "x"])
+    names = study_names([folder / "a.biom", tmp_path / "a.qza", folder / "c" / "table.biom"])
+    assert names == ("a", "a-2", "c")
 
 
 def test_another_region_is_told(study_of, caplog):

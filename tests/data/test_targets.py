@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
@@ -11,16 +10,7 @@ import numpy as np
 import pytest
 
 from aam.config import CovariateConfig, TargetConfig
-from aam.data.targets import (
-    Covariates,
-    Scale,
-    Targets,
-    fit_covariates,
-    fit_labels,
-    fit_targets,
-    sample_weights,
-    weight_column,
-)
+from aam.data.targets import Covariates, Targets, fit_covariates, fit_labels, fit_targets
 from aam.errors import InputError
 from aam.io.metadata import Metadata, make_metadata, read_metadata
 from tests.refusals import refusal
@@ -48,9 +38,7 @@ FIRST_FIVE = ["s0", "s1", "s2", "s3", "s4"]
     ("transform", "encode"),
     [
         ("none", lambda x: x),
-        ("minmax", lambda x: x / 10),
         ("zscore", lambda x: (x - 4) / np.sqrt(14)),
-        ("log-minmax", lambda x: np.log1p(x) / np.log(11)),
         ("log-zscore", lambda x: (np.log1p(x) - LOGS.mean()) / LOGS.std()),
     ],
 )
@@ -64,7 +52,7 @@ def test_transforms_are_fitted_on_training_samples_only(transform, encode):
     decoded = targets.decode(encoded)
     assert decoded.dtype == np.float64
     np.testing.assert_allclose(decoded[:, 0], numbers, rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(targets.bounds, [[0, 10]])
+    assert targets.specs[0].bounds == (0, 10)
 
 
 LOGS = np.log1p([0, 2, 4, 10])
@@ -89,12 +77,8 @@ def test_the_order_of_the_samples_changes_nothing():
         x=[repr(value) for value in random.lognormal(size=500).tolist()],
         c=[str(k) for k in random.integers(3, size=500)],
     )
-    forward = fit_targets(
-        metadata, ["x"], metadata.ids, transform="zscore-category", normalize_by="c"
-    )
-    backward = fit_targets(
-        metadata, ["x"], metadata.ids[::-1], transform="zscore-category", normalize_by="c"
-    )
+    forward = fit_targets(metadata, ["x"], metadata.ids)
+    backward = fit_targets(metadata, ["x"], metadata.ids[::-1])
     assert forward == backward
 
 
@@ -135,41 +119,6 @@ def test_numbers_with_units_and_dates_are_named_as_such(values, says):
     )
 
 
-BY_STUDY = table(
-    age=["1", "3", "10", "30", "7", "5", "5", "40"], study=["A", "A", "B", "B", "C", "D", "D", "NA"]
-)
-
-
-def test_zscore_by_category_and_where_it_falls_back():
-    train = ["s0", "s1", "s2", "s3", "s4", "s5", "s6"]
-    targets = fit_targets(
-        BY_STUDY, ["age"], train, transform="zscore-category", normalize_by="study"
-    )
-    (spec,) = targets.specs
-    # C has one sample and D no spread: both keep the scale of all.
-    assert spec.categories == {"A": Scale(2.0, 1.0), "B": Scale(20.0, 10.0)}
-    whole = np.array([1, 3, 10, 30, 7, 5, 5])
-    encoded, _ = targets.encode(BY_STUDY, BY_STUDY.ids)
-    rest = (np.array([7, 5, 5, 40]) - whole.mean()) / whole.std()
-    np.testing.assert_allclose(encoded[:, 0], [-1, 1, -1, 1, *rest], rtol=1e-6)
-    decoded = targets.decode(encoded, BY_STUDY, BY_STUDY.ids)
-    np.testing.assert_allclose(decoded[:, 0], BY_STUDY.numbers("age", BY_STUDY.ids), rtol=1e-6)
-    other = table(age=["1"], study=["Z"])
-    np.testing.assert_allclose(
-        targets.decode(np.zeros((1, 1)), other, ["s0"]), whole.mean()[None, None]
-    )
-    assert "pass --metadata" in refusal(targets.decode, encoded)
-
-
-def test_no_category_has_a_tiny_spread():
-    values = [*map(str, np.random.default_rng(0).normal(50, 10, 20)), "7", "7.00000001"]
-    metadata = table(age=values, study=["A"] * 20 + ["B"] * 2)
-    (spec,) = fit_targets(
-        metadata, ["age"], metadata.ids, transform="zscore-category", normalize_by="study"
-    ).specs
-    assert set(spec.categories) == {"A"}
-
-
 def refused(metadata, columns, ids=None, **options):
     return refusal(fit_targets, metadata, columns, ids or metadata.ids, **options)
 
@@ -189,7 +138,6 @@ def refused(metadata, columns, ids=None, **options):
         (["3", "4", "inf"], {}, "'inf' (sample 's2')"),
         (["3", "4", "1e999"], {}, "'1e999' (sample 's2')"),
         (["0", "-1", "3"], {"transform": "log-zscore"}, "1 values of -1 or less: -1 (sample 's1')"),
-        (["0", "-1", "3"], {"transform": "log-minmax"}, "log-minmax takes log(1 + x)"),
         (["gut", "gut", "oral"], {}, "classes of one training sample: 'oral'"),
         (["gut", "gut", "1", "1.0"], {"classifier": True}, "classes of one training sample"),
         (["1", "1", "1.0", "1.0"], {"classifier": True}, "writes one number in two ways"),
@@ -197,7 +145,6 @@ def refused(metadata, columns, ids=None, **options):
         ([f"a{k % 101}" for k in range(202)], {}, "expected at most 100 classes"),
         (["1e308", "-1e308", "0"], {}, "zscore cannot resolve"),
         (["1e-320", "0", "0"], {}, "zscore cannot resolve"),
-        (["1e300", "1.0000000000000002e300"], {"transform": "minmax"}, "minmax cannot resolve"),
     ],
 )
 def test_columns_that_cannot_be_learned(cells, options, expected):
@@ -208,10 +155,6 @@ def test_options_that_do_not_fit():
     assert "--metadata-column" in refused(MIXED, [])
     assert "no column 'agee'" in refused(MIXED, ["agee"])
     assert "names a column twice" in refused(MIXED, ["age", "age"])
-    assert "need each other" in refused(MIXED, ["age"], transform="zscore-category")
-    assert "need each other" in refused(MIXED, ["age"], normalize_by="study")
-    by = {"transform": "zscore-category", "normalize_by": "plate"}
-    assert "no category of 'plate' has two" in refused(MIXED, ["age"], ["s0", "s1"], **by)
 
 
 def test_the_problems_of_all_columns_come_together():
@@ -229,7 +172,7 @@ def test_other_samples_may_hold_values_that_training_did_not():
         InputError, match=r"1 samples \('s4'\) have labels that no training .* in one group or fold"
     ):
         targets.encode(metadata, metadata.ids)
-    numbers = fit_targets(metadata, ["x"], ["s0", "s1"], transform="log-minmax")
+    numbers = fit_targets(metadata, ["x"], ["s0", "s1"], transform="log-zscore")
     assert "-1 or less" in refusal(numbers.encode, metadata, ["s2"])
     assert "no finite numbers" in refusal(numbers.encode, metadata, ["s4"])
     with pytest.raises(InputError, match="too large"):
@@ -241,22 +184,20 @@ def test_other_samples_may_hold_values_that_training_did_not():
 
 
 def every_kind():
-    by = {"transform": "zscore-category", "normalize_by": "study"}
     return [
         fit_targets(MIXED, ["site", "age", "plate"], FIRST_FIVE, transform="log-zscore"),
-        fit_targets(BY_STUDY, ["age"], BY_STUDY.ids, **by),
         fit_targets(MIXED, ["plate"], FIRST_FIVE, classifier=True),
     ]
 
 
-@pytest.mark.parametrize("targets", every_kind(), ids=["mixed", "by-category", "classes"])
+@pytest.mark.parametrize("targets", every_kind(), ids=["mixed", "classes"])
 def test_json_round_trip(targets):
     text = json.dumps(targets.to_json(), allow_nan=False)
     assert Targets.from_json(json.loads(text)) == targets
 
 
 def damaged(path, value):
-    entries = json.loads(json.dumps(every_kind()[0].to_json() + every_kind()[1].to_json()))
+    entries = json.loads(json.dumps(every_kind()[0].to_json()))
     place = entries
     for step in path[:-1]:
         place = place[step]
@@ -280,12 +221,9 @@ def damaged(path, value):
         damaged([1, "scale"], {"center": 0.0, "spread": 0.0}),
         damaged([1, "scale"], {"center": float("nan"), "spread": 1.0}),
         damaged([1, "scale", "center"], "0"),
-        damaged([1, "quantiles"], [0.1, float("nan")]),
         damaged([1, "bounds"], None),
         damaged([1, "bounds"], [1.0]),
         damaged([1, "transform"], "sqrt"),
-        damaged([3, "categories"], ["A"]),
-        damaged([3, "normalize_by"], 3),
     ],
 )
 def test_damaged_json_is_refused(value):
@@ -432,52 +370,6 @@ def test_an_empty_column_and_values_outside_the_training_range_are_said():
     assert covariates.warnings(within, ids) == []
     older = {name: value for name, value in covariates.to_json().items() if name != "ranges"}
     assert Covariates.from_json(json.loads(json.dumps(older))).warnings(large, ids) == []
-
-
-def weights(*asked: str, column: str = "diet") -> list[float]:
-    return sample_weights(METADATA, column, asked, TRAIN, IDS).tolist()
-
-
-def test_weights_by_category():
-    """Balanced: each category weighs alike in all, and the mean over training samples that have one
-    is 1.
-    """
-    assert weights("milk=2", "bread=0.5", "rice=3") == [2, 2, 0.5, 0.5, 0.5, 1, 2, 3, 1]
-    assert weights('{"milk": 2,', '"bread": 0.5}') == [2, 2, 0.5, 0.5, 0.5, 1, 2, 1, 1]
-    balanced = weights("balanced")
-    assert balanced == weights("auto")
-    assert balanced == pytest.approx([1.25, 1.25, 5 / 6, 5 / 6, 5 / 6, 1, 1.25, 1, 1])
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ("milk=1", "has no weight for 'bread', which 'diet' has"),
-        ("milk=1 bread=1 cake=2", "names 'cake', which 'diet' has not"),
-        ("milk=1 bread=-1", "expected finite numbers of 0 or more"),
-        ("milk=0 bread=0", "one of them above 0"),
-        ("milk=0 bread=0 rice=1", "for a category of the training samples ('bread', 'milk')"),
-        ("milk=1 bread=nan", "expected finite numbers of 0 or more"),
-        ("milk=1 bread=inf", "expected finite numbers of 0 or more"),
-        ("milk=1 bread=much", "expected finite numbers of 0 or more"),
-        ("1 2", "expected NAME=VALUE, each name once"),
-        ("milk=1 milk=2", "expected NAME=VALUE, each name once"),
-        ('{"milk": 1', "not valid JSON"),
-    ],
-)
-def test_weights_that_do_not_fit(asked, message):
-    with pytest.raises(InputError, match="--categorical-loss-weights") as caught:
-        weights(*asked.split())
-    assert message in str(caught.value)
-
-
-def test_the_column_of_weights():
-    targets = TargetConfig(categorical_loss_weights=("balanced",))
-    assert weight_column(targets, CovariateConfig(categorical_columns=("a", "b"))) == "a"
-    named = dataclasses.replace(targets, categorical_loss_weight_column="c")
-    assert weight_column(named, CovariateConfig(categorical_columns=("a", "b"))) == "c"
-    assert weight_column(TargetConfig(), CovariateConfig(categorical_columns=("a",))) is None
-    assert "--categorical-loss-weight-column" in refusal(weight_column, targets, CovariateConfig())
 
 
 def specs(*columns: str, **options):

@@ -421,16 +421,6 @@ def test_align_drops_and_says_so(table, caplog):
     ]
 
 
-def test_align_is_content_with_one_of_several_columns(table, caplog):
-    """s2 has no age, s3 no site."""
-    with caplog.at_level(logging.INFO):
-        assert align(table, ["s3", "s2", "s1"], [], any_of=["age", "site"]) == ("s3", "s2", "s1")
-    assert "2 samples have a value in some of 'age', 'site' only" in caplog.text
-    with pytest.raises(InputError, match=r"1 of 2 samples have no value in any of 'age': 's2'"):
-        align(table, ["s1", "s2"], [], any_of=["age"])
-    assert align(table, ["s1", "s2"], [], "drop", ["age"]) == ("s1",)
-
-
 @pytest.mark.parametrize("missing", ["error", "drop"])
 def test_align_never_keeps_nothing(table, missing):
     assert "its own ids look like 's1', 's2', 's3'" in refusal(
