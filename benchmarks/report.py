@@ -14,8 +14,9 @@ from aam.device.memory import peak_memory
 from aam.device.options import RuntimeConfig
 from aam.device.platform import prepare_device
 from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
+from aam.evaluate.evaluation import Names, evaluate_target
 from aam.evaluate.target_predictions import TargetPredictions
-from aam.report.report import Names, ReportData, target_result
+from aam.report.report import ReportData
 from aam.report.results import write_results
 
 Measurements = dict[str, Any]
@@ -51,7 +52,7 @@ def time_report(runtime: RuntimeConfig, samples: int = 1000, baselines: int = 10
         predictions = TargetPredictions(ids, truth, values[0], labels, fold=group % 5, groups=group)
         start = time.perf_counter(), time.process_time()
         with tempfile.TemporaryDirectory() as folder:
-            result = target_result(Names("target"), predictions, rivals)
+            result = evaluate_target(Names("target"), predictions, rivals)
             write_results(Path(folder), ReportData("report", {}, {}, {}, targets=(result,)))
         taken = time.perf_counter() - start[0], time.process_time() - start[1]
         measured[str(classes)] = dict(zip(("seconds", "processor_seconds"), taken, strict=True))

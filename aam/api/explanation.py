@@ -1,4 +1,4 @@
-"""Which ASVs, taxa and clades drive the predictions of models, computed and written."""
+"""Which ASVs and taxa drive the predictions of models, computed and written."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from aam.data.targets import TargetSpec
 from aam.engine.run import EXPLANATION, describe
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.intervals import number, with_limits
+from aam.evaluate.target_predictions import truth_of
 from aam.explain.effects import Floats, explain_samples
 from aam.explain.page import (
     explanation_html,
@@ -41,10 +42,8 @@ from aam.explain.results import (
 from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, read_metadata
-from aam.io.phylogeny import Phylogeny, matched_tree, read_tree
 from aam.io.taxonomy import Taxonomy, read_taxonomy
 from aam.options import files_read, given, to_dict
-from aam.predict.baselines import truth_of
 from aam.predict.blend import specs_in_order
 from aam.predict.saved_model import SavedModel, samples_with_labels
 from aam.report.report_html import IMPORTANCES, with_importances
@@ -54,17 +53,13 @@ log = logging.getLogger("aam")
 
 def _read_inputs(
     config: ExplainConfig, inputs: Inputs | None
-) -> tuple[Metadata | None, Taxonomy | None, Split | None, Phylogeny | None]:
-    """Return what beside models and table is read, where it is asked for; problems of all come in
-    one message.
+) -> tuple[Metadata | None, Taxonomy | None, Split | None]:
+    """Read metadata, taxonomy and split where they are given; problems of all in one message.
 
-    Metadata and tree are those of `inputs` where there are some.
+    Metadata are those of `inputs` if there are some.
     """
     problems, taxonomy, split = Problems(), None, None
-    metadata, tree = (None, None) if inputs is None else (inputs.metadata, inputs.trees[0])
-    with problems.collected():
-        if inputs is None and config.tree is not None:
-            tree = read_tree(config.tree)
+    metadata = None if inputs is None else inputs.metadata
     with problems.collected():
         if inputs is None and config.metadata is not None:
             metadata = read_metadata(config.metadata, config.decimal, config.missing_values)
@@ -78,7 +73,7 @@ def _read_inputs(
     if config.metadata is None and column is not None:
         problems.add(f"--group-column is {column}, and --metadata, which holds it, is not given")
     problems.raise_if_any()
-    return metadata, taxonomy, split, tree
+    return metadata, taxonomy, split
 
 
 def _candidates(ids: Sequence[str], metadata: Metadata | None, split: Split | None) -> list[str]:
@@ -219,7 +214,7 @@ def explained(
     InputError
         Bad inputs, or models that predict nothing.
     """
-    metadata, taxonomy, split, phylogeny = _read_inputs(config, inputs)
+    metadata, taxonomy, split = _read_inputs(config, inputs)
     models = models or prepare_models(config.model, config.runtime)
     if not models[0].targets.specs:
         raise InputError(
@@ -228,10 +223,7 @@ def explained(
         )
     study, warnings = load_table(models, config, inputs)
     table, study = study.table, replace(study, metadata=metadata)
-    asvs, tree = _named_asvs(table, taxonomy), None
-    if phylogeny is not None:
-        sequences = () if config.sequences is None else table.sequences
-        tree = matched_tree(phylogeny, table.feature_ids, "drop", sequences)
+    asvs = _named_asvs(table, taxonomy)
     candidates = _candidates(table.sample_ids, metadata, split)
     samples, subset = _samples_of_models(models, candidates)
     asked = {name for some in samples for name in some}
@@ -246,9 +238,8 @@ def explained(
     column = config.group_column or models[0].data.group_column
     groups = _groups(column, metadata, ids)
     of_groups = (groups, "" if column is None or groups is None else column)
-    log.info("testing which ASVs, taxa and clades predictions rest on")
     of_targets = [
-        explanation_of(one, asvs, tree, *of_groups, subset, config.runtime.seed) for one in effects
+        explanation_of(one, asvs, *of_groups, subset, config.runtime.seed) for one in effects
     ]
     return Explained(
         tuple(of_targets), config, tuple(notes), {} if inputs is None else inputs.checksums(config)
@@ -266,8 +257,8 @@ def explanation_folder(folder: Path, config: ExplainConfig) -> OutputFolder:
 
 def _outputs(folders: Sequence[str]) -> list[str]:
     """Return the names of what an explanation writes, with a folder for each target."""
-    tables = [f"{name}.tsv" for name in ("features", "taxa", "clades", "samples", "effects")]
-    names = (*tables, "importance.qza", "figures/*.svg", "figures/*.png")
+    tables = [f"{name}.tsv" for name in ("features", "taxa", "samples", "effects")]
+    names = (*tables, "figures/*.svg", "figures/*.png")
     return [
         RUN,
         "explain.html",
@@ -277,7 +268,7 @@ def _outputs(folders: Sequence[str]) -> list[str]:
 
 
 def write_explained(output: OutputFolder, result: Explained) -> None:
-    """Write tables, an artifact, figures and a page of each target to a new folder."""
+    """Write tables, figures and a page of each target to a new folder."""
     config, explanations, notes = result.config, result.explanations, list(result.notes)
     samples = len(explanations[0].effects.sample_ids)
     facts = {"samples": samples, "notes": notes}
@@ -313,12 +304,11 @@ def _summary(explanation: Explanation) -> list[str]:
     return [
         f"{explanation.effects.spec.name}: {explanation.verdict()}",
         *([f"  {of_taxa}"] if (of_taxa := explanation.taxa_verdict()) else []),
-        "  the first ASVs: importance (95 % interval of it alone), q of all that are tested, and "
-        "what it speaks for",
+        "  the first ASVs: importance (95 % interval), q, direction",
         *(
             f"  {explanation.asvs.label(column)}: "
             f"{with_limits(interval_in(features, column, 'importance'))}, q "
-            f"{number(features.loc[column, 'q'])}, for {speaks_for(features, column, what)}"
+            f"{number(features.loc[column, 'q'])}, {speaks_for(features, column, what)}"
             f"{'; stands out' if explanation.stands_out[column] else ''}"
             for column in features.index
         ),
@@ -358,7 +348,7 @@ def _model_folders(paths: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def explain_model(config: ExplainConfig) -> None:
-    """Explain the predictions of models and write tables, an artifact, figures and a page for each
+    """Explain the predictions of models and write tables, figures and a page for each
     target.
 
     Raises

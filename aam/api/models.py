@@ -14,7 +14,7 @@ import pandas as pd
 from aam.api.apply import load_table, prepare_models
 from aam.api.embedding import open_embedding, place_samples
 from aam.api.explanation import explained, explanation_folder, write_explained
-from aam.api.memory import metadata_from, option_of, phylogeny, sample_table
+from aam.api.memory import metadata_from, option_of, sample_table
 from aam.config_commands import ApplyConfig, EmbedConfig, ExplainConfig, PredictConfig
 from aam.data.reference import PlacedMetric, PlacedSamples
 from aam.data.study import Inputs
@@ -179,7 +179,6 @@ class Model:
         self,
         table: Any,
         metadata: Any = None,
-        tree: Any = None,
         *,
         output_dir: str | os.PathLike[str] | None = None,
         **options: Any,
@@ -193,8 +192,6 @@ class Model:
         metadata : DataFrame or path, optional
             The true values by sample id, which importance needs, covariates, and groups that
             intervals resample.
-        tree : skbio.TreeNode or path, optional
-            Phylogeny, for the importance of clades among the files.
         output_dir : path, optional
             Folder to write, as `aam explain` does: tables, figures and a page.
         **options
@@ -212,14 +209,14 @@ class Model:
             Bad options or inputs, an encoder without targets, or a folder that holds other files.
         """
         overwrite = output_dir is not None and options.pop("overwrite", False)
-        config = self._config(ExplainConfig(), table, options, metadata=metadata, tree=tree)
+        config = self._config(ExplainConfig(), table, options, metadata=metadata)
         output = None
         if output_dir is not None:
             output = dataclasses.replace(
                 explanation_folder(Path(output_dir), config), overwrite=overwrite
             )
             output.check()
-        result = explained(config, self.models, inputs_of_model(config, table, metadata, tree))
+        result = explained(config, self.models, inputs_of_model(config, table, metadata))
         if output is not None:
             write_explained(output, result)
         tables = {
@@ -239,9 +236,7 @@ class Model:
         return config
 
 
-def inputs_of_model(
-    config: ApplyConfig, table: Any, metadata: Any = None, tree: Any = None
-) -> Inputs:
+def inputs_of_model(config: ApplyConfig, table: Any, metadata: Any = None) -> Inputs:
     """Return what a model is applied to, from files or from memory, read as `config` says."""
     read = sample_table(table, config.sequences, merge=config.trim)
     how = {
@@ -251,7 +246,7 @@ def inputs_of_model(
     }
     return Inputs(
         (read,),
-        trees=(phylogeny(tree),),
+        trees=(None,),
         metadata=None if metadata is None else metadata_from(metadata, **how),
     )
 

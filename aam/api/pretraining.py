@@ -270,7 +270,6 @@ def _write_report(
         encoder_figures=tuple(figures),
         curves=tuple(loss_figures(epochs, loss_names((), ()))),
         warnings=tuple(warnings),
-        transductive=False,
         configuration=to_dict(config),
     )
     write_results(path, data)

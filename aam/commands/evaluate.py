@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,21 +15,23 @@ from aam.config_commands import EvaluateConfig
 from aam.data.checks import warn_of_values
 from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import Study
-from aam.data.targets import TargetSpec
 from aam.engine.run import describe, read_record
 from aam.errors import InputError, shown
+from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
+from aam.evaluate.evaluation import evaluate
 from aam.evaluate.metrics import has_prediction
 from aam.evaluate.predictions import HIGH, LOW, PredictionTable, read_predictions, write_predictions
-from aam.evaluate.target_predictions import Subset
+from aam.evaluate.target_predictions import Columns, Subset
 from aam.files.output_folder import FIGURES, MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, align, read_metadata
 from aam.options import files_read, given, to_dict
-from aam.predict.baselines import Columns
+from aam.predict.baselines import baselines_by_target
 from aam.predict.prediction import predict_samples, unlike_training, without_limits
 from aam.predict.saved_model import SavedModel, samples_with_labels
 from aam.report.report import ReportData
-from aam.report.results import BaselineSource, evaluate_targets, write_results
+from aam.report.results import write_results
 from aam.report.samples import surroundings
+from aam.report.training import TRANSDUCTIVE, dropped_by_class
 
 log = logging.getLogger("aam")
 
@@ -147,21 +148,23 @@ def _with_reasons(table: PredictionTable, unlike: Mapping[str, str]) -> Predicti
     return replace(without_limits(table, unlike), notes=notes)
 
 
-def _guesses(models: Sequence[SavedModel], specs: Sequence[TargetSpec]) -> dict[str, Any]:
-    """Return what guessing says of each target, the mean over the models, where all know it, of the
-    same classes.
-    """
-    guesses = {}
-    for spec in specs:
-        of_models = [saved.notes.get("guesses", {}).get(spec.name) for saved in models]
-        same = all(
-            one.labels == spec.labels
+def _guesses(
+    models: Sequence[SavedModel], table: PredictionTable
+) -> dict[str, tuple[Baseline, ...]]:
+    """What guessing says of each target, by what the models note of their training."""
+    guesses: dict[str, tuple[Baseline, ...]] = {}
+    for spec in table.specs:
+        known = [
+            saved.notes.get("guesses", {}).get(spec.name)
             for saved in models
-            for one in saved.targets.specs
-            if one.name == spec.name
-        )
-        if models and same and None not in of_models:
-            guesses[spec.name] = np.mean(of_models, axis=0)
+            if all(
+                one.labels == spec.labels for one in saved.targets.specs if one.name == spec.name
+            )
+        ]
+        if models and len(known) == len(models) and None not in known:
+            guessed = np.mean(known, axis=0)
+            rows = np.broadcast_to(guessed, (len(table.sample_ids), *guessed.shape))
+            guesses[spec.name] = (Baseline(MAJORITY if spec.labels else MEDIAN, rows),)
     return guesses
 
 
@@ -210,16 +213,37 @@ def _saw_unlabelled(models: Sequence[SavedModel], ids: Sequence[str]) -> bool:
 
 
 def _columns(config: EvaluateConfig, models: Sequence[SavedModel]) -> Columns:
-    """Return the columns of the report, with the covariates of the models."""
-    categorical = [name for saved in models for name in saved.covariates.categorical]
-    numeric = [name for saved in models for name in saved.covariates.numeric]
+    """The columns of the report, with the covariates of the models."""
+    covariates = [saved.covariates for saved in models]
     return Columns(
-        config.group_column,
-        config.batch_column,
-        config.by_columns,
-        tuple(dict.fromkeys(categorical)),
-        tuple(dict.fromkeys(numeric)),
+        group=config.group_column,
+        batch=config.batch_column,
+        categorical=tuple(dict.fromkeys(name for one in covariates for name in one.categorical)),
+        numeric=tuple(dict.fromkeys(name for one in covariates for name in one.numeric)),
     )
+
+
+def _about_samples(table: PredictionTable, split: Split | None, predicted: set[str]) -> list[str]:
+    """Warn of held-out samples without a prediction, and of samples that training has seen."""
+    warnings = []
+    absent = set() if split is None else set(split.held_out) - predicted
+    if absent:
+        warnings.append(
+            f"{len(absent)} held-out samples of --split have no prediction, such as "
+            f"{shown(sorted(absent), 3)}"
+        )
+    if seen := table.subsets.count("train"):
+        what_helps = (
+            "RUN/predictions.tsv of a cross-validation is of held-out samples; for a run without "
+            "folds, --split RUN/split.tsv leaves only the test samples"
+        )
+        if split is not None:
+            what_helps = "--test-size or --cv of aam train holds samples out"
+        warnings.append(
+            f"{seen} of {len(table.sample_ids)} samples were seen in training, so these are not "
+            f"held-out metrics: {what_helps}"
+        )
+    return warnings
 
 
 def evaluate_table(config: EvaluateConfig) -> None:
@@ -243,56 +267,43 @@ def evaluate_table(config: EvaluateConfig) -> None:
         unlike = unlike_training(models[0], study) if "likeness" in models[0].notes else {}
         table = predict_samples(models, study, config.prediction_passes, config.runtime, unlike={})
         study = replace(study, metadata=metadata)
-    columns = _columns(config, models)
-    named = [columns.group, columns.batch, *columns.categories, *columns.covariates]
-    metadata.require([name for name in named if name is not None])
-    absent = set() if split is None else set(split.held_out) - set(table.sample_ids)
-    if absent:
-        warnings.append(
-            f"{len(absent)} held-out samples of {config.split} have no prediction, such as "
-            f"{shown(sorted(absent), 3)}"
-        )
-    table, left_out = _with_truth(
-        table, metadata, table.sample_ids if split is None else split.held_out
-    )
+    columns, predicted = _columns(config, models), set(table.sample_ids)
+    metadata.require(filter(None, [columns.group, columns.batch, *columns.covariates]))
+    wanted = table.sample_ids if split is None else split.held_out
+    table, left_out = _with_truth(table, metadata, wanted)
     columns = replace(columns, group=_group_column(config, models, metadata, table.sample_ids))
     warn_of_values(metadata, (), (), columns.group, None)
     warnings += left_out + _check_groups(table, metadata, columns.group, split)
-    if seen := table.subsets.count("train"):
-        what_helps = (
-            "RUN/predictions.tsv of a cross-validation is of held-out samples; of a run without "
-            "folds --split "
-            "RUN/split.tsv leaves the test samples only"
-        )
-        if split is not None:
-            what_helps = "--test-size or --cv of aam train holds samples out"
-        warnings.append(
-            f"{seen} of {len(table.sample_ids)} samples were seen in training, labelled or not; "
-            "these are not "
-            f"held-out metrics: {what_helps}"
-        )
+    warnings += _about_samples(table, split, predicted)
+    if _saw_unlabelled(models, table.sample_ids):
+        warnings += TRANSDUCTIVE
     subset = _subset(table, split, bool(models))
     table, about_intervals = _without_fitted_limits(table)
-    splits = () if split is None or study is None else (split,)
-    baselines = BaselineSource(study, splits, guesses=_guesses(models, table.specs))
-    targets = evaluate_targets(table, metadata, columns, baselines, subset, unlike, True)
+    baselines: Mapping[str, Sequence[Baseline]] = _guesses(models, table)
+    if split is not None and study is not None:
+        baselines = baselines_by_target(table, study, [split], columns)
+    targets = evaluate(
+        table,
+        metadata,
+        columns,
+        baselines,
+        subset=subset,
+        dropped={} if study is None else dropped_by_class(table, study),
+        unlike=unlike,
+        new_cohort=True,
+    )
     results = ReportData(
         title="aam evaluate",
         task={"targets": ", ".join(spec.name for spec in table.specs)},
-        data={
-            "samples with truth": len(table.sample_ids),
-            "table": config.table,
-            "predictions": config.predictions,
-        },
+        data={"table": config.table, "predictions": config.predictions},
         split={"split": config.split or "none", "samples": subset},
         targets=targets,
         around=None
         if study is None
-        else surroundings(study.table, [result.predictions for result in targets]),
+        else surroundings(study.table, [t.predictions for t in targets]),
         warnings=(*warnings, *about_intervals),
-        transductive=_saw_unlabelled(models, table.sample_ids),
     )
     with output.replaced(describe("evaluate", to_dict(config), files, {})) as new:
         write_predictions(new / "predictions.tsv", _with_reasons(table, unlike))
         write_results(new, results)
-    log.info("all tables: %s", folder / "report.html")
+    log.info("report: %s", folder / "report.html")

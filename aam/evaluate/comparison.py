@@ -1,4 +1,4 @@
-"""The model beside baselines: metrics on the samples that both predict, and the tests of their
+"""The model compared with baselines: metrics of the samples that both predict, and tests of their
 difference.
 """
 
@@ -269,7 +269,7 @@ Outcome = Literal["better", "close", "not shown", "worse", "untested"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """A baseline beside the model, on the samples that both predict.
+    """A baseline compared with the model, on the samples that both predict.
 
     `metrics` are the baseline's and `model` those of the model; `difference` is the model's
     headline metric minus the baseline's, `p` that of the paired test over so many `groups`, and
@@ -312,6 +312,9 @@ class Comparison:
         if (low <= 0 <= high) != (self.corrected_p > SIGNIFICANT) and 0 < p < 1:
             half = abs(value) * normal.inv_cdf(1 - error / 2) / normal.inv_cdf(1 - p / 2)
             low, high = value - half, value + half
+        if "mae" not in self.metrics:
+            # Of shares the difference is between -1 and 1.
+            low, high = max(low, -1.0), min(high, 1.0)
         return Interval(value, low, high)
 
 
@@ -414,6 +417,17 @@ def compare_with_baselines(
 def tests_corrected_for(comparisons: Sequence[Comparison]) -> int:
     """Return the number of tests that each corrected p allows for."""
     return sum(not one.constant and not math.isnan(one.p) for one in comparisons)
+
+
+def full_baselines(comparisons: Sequence[Comparison], key: str) -> list[Comparison]:
+    """Baselines that predict the most samples, the one with the best headline metric first."""
+    sign = 1 if key in metrics.LOWER_IS_BETTER else -1
+    comparable = [one for one in comparisons if not math.isnan(one.metrics[key].value)]
+    most = max((one.samples for one in comparable), default=0)
+    return sorted(
+        (one for one in comparable if one.samples == most),
+        key=lambda one: sign * one.metrics[key].value,
+    )
 
 
 def share_of_gain(comparison: Comparison, constant: Comparison, key: str) -> float:

@@ -20,7 +20,6 @@ from aam.config import RESERVED
 from aam.data.targets import TargetSpec
 from aam.errors import InputError, Problems, shown
 from aam.files.atomic import write_text
-from aam.io.metadata import is_number
 
 Array = npt.NDArray[np.float64]
 
@@ -32,7 +31,7 @@ LOW = "low"
 HIGH = "high"
 
 # The parts of a table that hold numbers.
-NUMBERS = ("values", "deviations", "probabilities", "derived", "quantiles")
+NUMBERS = ("values", "deviations", "probabilities", "derived")
 
 # Follows the name of a derived column where a target has that very name.
 MARK = " (derived)"
@@ -56,8 +55,6 @@ class PredictionTable:
     deviations : dict of target to float64 [N]
         Standard deviation over rarefactions, when there were several.
     probabilities : dict of target to float64 [N, classes]
-    quantiles : dict of target to float64 [N, Q]
-        At the levels of the target's specification, in own units, where the model predicts them.
     notes : tuple of str [N]
         Why a value is missing; empty otherwise.
     folds : tuple of str [N]
@@ -77,7 +74,6 @@ class PredictionTable:
     notes: tuple[str, ...]
     folds: tuple[str, ...]
     derived: dict[str, Array] = field(default_factory=dict)
-    quantiles: dict[str, Array] = field(default_factory=dict)
     subsets: tuple[str, ...] = ()
 
     def spec(self, target: str) -> TargetSpec | None:
@@ -204,7 +200,6 @@ def combined(tables: Sequence[PredictionTable]) -> PredictionTable:
         tables[0],
         values=mean("values"),
         probabilities=mean("probabilities"),
-        quantiles=mean("quantiles"),
         deviations={name: np.sqrt(variance) for name, variance in mean("deviations", 2).items()},
         derived={**between, **mean("derived")},
     )
@@ -233,11 +228,6 @@ def _target_columns(
         return
     yield name, table.values[name]
     derived = {}
-    if name in table.quantiles:
-        derived = {
-            f"{name}_q{level:g}": table.quantiles[name][:, at]
-            for at, level in enumerate(spec.quantiles)
-        }
     if name in table.deviations:
         derived[f"{name}.{RAREFACTIONS}"] = table.deviations[name]
     suffixed = [f"{name}.{suffix}" for suffix in (MEMBERS, LOW, HIGH)]
@@ -269,7 +259,7 @@ def name_problems(specs: Iterable[TargetSpec]) -> list[str]:
 
 
 def prediction_columns(table: PredictionTable) -> list[tuple[str, Array | list[str]]]:
-    """Return ``sample-id``; per target TARGET, TARGET_qLEVEL, TARGET.SUFFIX, TARGET=LABEL;
+    """Return ``sample-id``; per target TARGET, TARGET.SUFFIX, TARGET=LABEL;
     ``fold``, ``note``.
 
     A target whose name is also that of a column derived from another one stands before that one,
@@ -318,32 +308,16 @@ def write_predictions(path: Path, table: PredictionTable) -> None:
     write_text(path, text.getvalue())
 
 
-def _level(name: str, target: str) -> str:
-    """Return the level of a quantile of `target`, inside (0, 1); empty text where the column is
-    none.
-    """
-    level = name.removeprefix(f"{target}_q") if name.startswith(f"{target}_q") else ""
-    return level if is_number(level) and 0 < float(level) < 1 else ""
-
-
 def _base(name: str) -> str:
     """Return the name of the target that a derived column of that name would have; empty text where
     it is none.
     """
     target, _, suffix = name.rpartition(".")
-    if suffix in (RAREFACTIONS, MEMBERS, LOW, HIGH):
-        return target
-    target = name.rpartition("_q")[0]
-    return target if _level(name, target) else ""
+    return target if suffix in (RAREFACTIONS, MEMBERS, LOW, HIGH) else ""
 
 
 def _family_is_whole(name: str, target: str, columns: Collection[str]) -> bool:
-    """Return whether the columns that are written together with a derived one are there: limits,
-    quantiles.
-    """
-    if level := _level(name, target):
-        levels = {float(other) for column in columns if (other := _level(column, target))}
-        return float(level) in levels and 0.5 in levels and len(levels) > 1
+    """Whether both limits are there, which are written together."""
     limits = {f"{target}.{LOW}", f"{target}.{HIGH}"}
     return name not in limits or limits <= set(columns)
 
@@ -474,19 +448,11 @@ def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTab
     numbers = {name: _numbers(path, name, columns[name]) for name in header if name not in as_text}
     # Derived columns by the name that they have without a mark.
     parts = {column.removesuffix(MARK): numbers[column] for column in derived}
-    levels = {
-        name: [level for column in parts if (level := _level(column, name))] for name in names
-    }
     empty = ("",) * len(columns["sample-id"])
     table = PredictionTable(
         tuple(columns["sample-id"]),
         tuple(
-            TargetSpec(
-                name,
-                "class" if name in labels else "numeric",
-                tuple(labels.get(name, ())),
-                quantiles=tuple(map(float, levels[name])),
-            )
+            TargetSpec(name, "class" if name in labels else "numeric", tuple(labels.get(name, ())))
             for name in names
         ),
         {name: numbers[name] for name in names if name not in labels},
@@ -505,11 +471,6 @@ def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTab
             column: values
             for column, values in parts.items()
             if column.rpartition(".")[2] in (MEMBERS, LOW, HIGH)
-        },
-        {
-            name: np.stack([parts[f"{name}_q{level}"] for level in levels[name]], 1)
-            for name in names
-            if levels[name]
         },
         tuple(columns.get("subset", ())),
     )

@@ -1,13 +1,16 @@
-"""Predictions of one target beside its truth."""
+"""Predictions of one target next to its truth, and the metadata columns that they are judged by."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from aam.data.targets import TargetSpec
 from aam.evaluate.metrics import (
     Array,
     WeightedMetrics,
@@ -16,6 +19,10 @@ from aam.evaluate.metrics import (
     weighted_classification_metrics,
     weighted_regression_metrics,
 )
+from aam.evaluate.predictions import PredictionTable
+from aam.io.metadata import Metadata
+
+WHOLE = re.compile(r"-?\d+\.0")
 
 # What the samples of a report were to the model. Only "held-out" ones took no part in learning or
 # choosing anything.
@@ -44,8 +51,6 @@ class TargetPredictions:
         The fold that held each sample out; its group (subject); its batch (study, run, plate).
     limits : float [N, 2], optional
         Limits of the conformal intervals, NaN = none.
-    quantiles : float [N, Q], optional
-        Predicted quantiles at the levels `levels` [Q].
     """
 
     sample_ids: tuple[str, ...]
@@ -56,8 +61,6 @@ class TargetPredictions:
     groups: Array | None = None
     batch: Array | None = None
     limits: Array | None = None
-    quantiles: Array | None = None
-    levels: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         size = len(self.sample_ids)
@@ -126,3 +129,84 @@ class TargetPredictions:
         if complete.limits is None:
             return complete.at(np.zeros(len(complete.truth), bool))
         return complete.at(np.asarray(np.isfinite(complete.limits).all(axis=1)))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Metadata columns by which predictions are judged.
+
+    `group` and `batch` divide the samples; `categorical` and `numeric` are the covariates; a model
+    is to hold in a new value of `study`; each value of `fold` was held out whole.
+    """
+
+    group: str | None = None
+    batch: str | None = None
+    categorical: tuple[str, ...] = ()
+    numeric: tuple[str, ...] = ()
+    study: str | None = None
+    fold: str | None = None
+
+    @property
+    def covariates(self) -> tuple[str, ...]:
+        """Names of all covariates."""
+        return (*self.categorical, *self.numeric)
+
+
+def truth_of(metadata: Metadata, spec: TargetSpec, ids: Sequence[str]) -> Array:
+    """True values of samples: numbers (NaN = missing), or the index of the class.
+
+    -1 is a missing class, `UNKNOWN_CLASS` one that is not among the labels.
+    """
+    if spec.kind == "numeric":
+        return metadata.numbers(spec.name, ids)
+    place = {label: index for index, label in enumerate(spec.labels)}
+    values = metadata.values(spec.name, ids)
+    return np.array(
+        [place.get(value or "", UNKNOWN_CLASS if value else -1) for value in values], np.int64
+    )
+
+
+def column_values(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array | None:
+    """Values of a column as text, empty where missing; None without a column.
+
+    Whole numbers that a spreadsheet wrote as "25.0" are "25".
+    """
+    if column is None:
+        return None
+    return _as_whole_numbers([value or "" for value in metadata.values(column, ids)])
+
+
+def group_values(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array | None:
+    """Group of each sample, one of its own where it has none; None without a column."""
+    return None if column is None else _as_whole_numbers(metadata.groups(column, ids))
+
+
+def _as_whole_numbers(values: Sequence[str]) -> Array:
+    """Values [N] without the ".0" of whole numbers, if all are whole numbers."""
+    if all(WHOLE.fullmatch(value) for value in values if value):
+        values = [value.removesuffix(".0") for value in values]
+    return np.array(values)
+
+
+def guess(truth: Array, classes: int) -> Array:
+    """Median of the known values [N], or all probability [K] on the most frequent class."""
+    if not classes:
+        return np.asarray(np.median(truth[np.isfinite(truth)]))
+    return np.asarray(np.eye(classes)[np.bincount(truth[truth >= 0]).argmax()])
+
+
+def target_predictions(
+    table: PredictionTable, spec: TargetSpec, metadata: Metadata, columns: Columns
+) -> TargetPredictions:
+    """Predictions of one target of a table next to what the metadata say of the same samples."""
+    ids = table.sample_ids
+    return TargetPredictions(
+        sample_ids=ids,
+        truth=truth_of(metadata, spec, ids),
+        predicted=table.predicted(spec.name),
+        labels=spec.labels,
+        fold=np.array(table.folds) if len(set(table.folds)) > 1 else None,
+        groups=group_values(metadata, columns.group, ids),
+        batch=column_values(metadata, columns.batch, ids),
+        limits=table.limits(spec.name),
+    )

@@ -1,11 +1,11 @@
-"""The sentences that a report must carry: what the model does beside baselines and inside
-batches.
-"""
+"""The verdict on predictions: whether they beat the baselines, and what limits that statement."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -16,17 +16,41 @@ from aam.evaluate.comparison import (
     RICHNESS,
     SIGNIFICANT,
     Comparison,
+    Outcome,
     best_constant,
+    full_baselines,
     headline,
     outcome,
     share_of_gain,
     smallest_p,
     tests_corrected_for,
 )
-from aam.evaluate.intervals import number, too_few
+from aam.evaluate.intervals import number, too_few, with_limits
 from aam.evaluate.metrics import TITLES, Array, auroc, mean_of_defined, pearson, unweighted_metrics
 from aam.evaluate.new_studies import batches_held_out_whole
 from aam.evaluate.target_predictions import UNKNOWN_CLASS, Subset, TargetPredictions
+
+# What a sign of a page says.
+Sign = Literal["better", "open", "worse", "none"]
+
+# From this share of samples predicted as one class on, of at least so many samples, it is said.
+ONE_CLASS, LEAST_SAMPLES = 0.95, 20
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Three words, one sentence with the numbers, a sign, and what limits the statement."""
+
+    words: str
+    sentence: str
+    sign: Sign = "none"
+    cautions: tuple[str, ...] = ()
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The whole verdict as text."""
+        return (f"{self.words}. {self.sentence}", *self.cautions)
+
 
 # At most these metrics inside the batches are next to nothing.
 NOTHING = {"auroc": 0.55, "r2": 0.05}
@@ -103,34 +127,6 @@ def _over_batches(complete: TargetPredictions) -> dict[str, float]:
     return unweighted_metrics(told.measure, told.truth, told.predicted)
 
 
-def between_batches(complete: TargetPredictions, name: str) -> str:
-    """Return that differences between batches may be what was learned, unless it is as good within
-    one.
-
-    Whether it is as good is known where half of the samples, and some of each class, are in batches
-    that vary.
-    """
-    complete = complete.at(np.asarray(complete.batch).astype(str) != "")
-    if len(np.unique(np.asarray(complete.batch))) < 2:
-        return ""
-    key = "auroc" if complete.labels else "r2"
-    within = within_batches(complete)[key]
-    if (
-        not unweighted_metrics(complete.measure, complete.truth, complete.predicted)[key]
-        > CHANCE[key]
-    ):
-        return ""
-    told = _in_varying_batches(complete)
-    some_of_each = not complete.labels or set(told.truth) == set(complete.truth)
-    if math.isnan(within) or 2 * len(told.truth) < len(complete.truth) or not some_of_each:
-        return f"What differs between values of {name} may be what was learned."
-    overall = _over_batches(complete)[key]
-    if within >= overall - AS_GOOD:
-        return ""
-    metric = f"{key.upper()} is {number(within)} within one, {number(overall)} over all"
-    return f"Part of what was learned may be what differs between values of {name}: {metric}."
-
-
 def batch_sentences(complete: TargetPredictions, name: str) -> list[str]:
     """Return what is left of the metrics inside the batches, and whether they hold for a new
     one.
@@ -200,27 +196,19 @@ def _new_batches(complete: TargetPredictions, name: str) -> list[str]:
 # plain accuracy says nothing of the others.
 SOLVED = {"auroc": 0.9, "balanced_accuracy": 0.9, "r2": 0.8}
 
-# Whose comparison a sentence tells, where the samples were not held out for certain.
-ON_SAMPLES: dict[Subset, str] = {
-    "validation": "On the validation samples the model",
-    "unknown": "On these samples the model",
-}
-
 # What a reader must know of samples that were not held out.
 CAUTION: dict[Subset, str] = {
     "validation": (
-        "These samples chose the epoch and helped to choose the penalty: validation metrics, "
-        "better than "
-        "those of new samples would be; "
-        "--test-size or --cv holds samples out."
+        "These samples were used to make choices in training, so the metrics are better than those "
+        "of new samples; --test-size or --cv holds samples out."
     ),
     "training": (
-        "Samples of training are among these: the metrics say nothing of new samples, "
-        "and nothing is compared."
+        "Training has seen samples among these: the metrics say nothing about new samples, and "
+        "nothing is compared."
     ),
     "unknown": (
-        "Whether these samples were held out is not known; if the model saw them, the "
-        "metrics are too good."
+        "It is not known whether training has seen these samples; if it has, the metrics are too "
+        "good."
     ),
 }
 
@@ -251,36 +239,6 @@ def p_text(comparison: Comparison, tests: int) -> str:
     if comparison.constant:
         return f"{text}, one-sided"
     return f"{text}, corrected for {tests} baselines (Holm)" if tests > 1 else text
-
-
-def _not_better(comparison: Comparison, constant: Comparison, key: str, tests: int) -> str:
-    """Return what is said of a baseline that the model is not shown to be better than."""
-    name, result = comparison.name, outcome(comparison, constant, key)
-    values = [number(comparison.metrics[key].value), number(comparison.model[key])]
-    on = (
-        f" on {comparison.samples} of {constant.samples} samples"
-        if comparison.samples != constant.samples
-        else ""
-    )
-    beside = f"{TITLES[key]} {' against '.join(values)}{on}"
-    if result == "worse":
-        return (
-            f"{_does(name, 'predict')} better than the model ({beside}; "
-            f"{p_text(comparison, tests)})."
-        )
-    if result == "close":
-        share = f"{100 * share_of_gain(comparison, constant, key):.0f} % of the model's gain"
-        return f"{_does(name, 'come')} close to the model ({beside}): {share} over {constant.name}."
-    beside = f"{TITLES[key]} {' against '.join(reversed(values))}{on}"
-    if result == "untested":
-        why = f"{too_few(comparison.groups)}, {intervals.LEAST_GROUPS} are needed"
-        if comparison.groups >= intervals.LEAST_GROUPS:
-            why = f"there is no {TITLES[key]} of the samples that both predict"
-        return f"Whether the model does better than {name} is not tested ({beside}): {why}."
-    return (
-        f"The model is not shown to do better than {name} ({beside}; "
-        f"{p_text(comparison, tests)}): {OPEN}."
-    )
 
 
 def _solved(comparisons: Sequence[Comparison], labels: Sequence[str]) -> list[str]:
@@ -367,61 +325,99 @@ def _undefined_folds(complete: TargetPredictions) -> list[str]:
     ]
 
 
-def _compared(
-    comparisons: Sequence[Comparison], complete: TargetPredictions, subset: Subset
-) -> list[str]:
-    """Return what the model is beside the baselines; nothing where the metric that decides is not
-    defined.
-    """
-    labels = complete.labels
-    key = headline(labels)
-    constant = best_constant(comparisons, key)
-    if constant is None or math.isnan(constant.model[key]):
+def _one_class(complete: TargetPredictions) -> list[str]:
+    """Say that nearly all samples are predicted to be of one class, although they are not."""
+    if not complete.labels or len(complete.truth) < LEAST_SAMPLES:
         return []
-    tests = tests_corrected_for(comparisons)
-    beaten = [one for one in comparisons if outcome(one, constant, key) == "better"]
-    model = f"{ON_SAMPLES.get(subset, 'The model')} ({TITLES[key]} {number(constant.model[key])})"
-    sentences = []
-    if constant in beaten:
-        value = number(constant.metrics[key].value)
-        sentences.append(
-            f"{model} does better than {constant.name} ({value}; {p_text(constant, tests)})."
-        )
-    if better := [one for one in beaten if not one.constant]:
-        names = [f"{one.name} ({number(one.metrics[key].value)})" for one in better]
-        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-        corrected = f", each p corrected for {tests} baselines (Holm)" if tests > 1 else ""
-        sentences.append(f"{model} does better than {listed}{corrected}.")
-    unshown = [
-        one for one in comparisons if not one.trivial and outcome(one, constant, key) == "not shown"
+    predicted = complete.predicted.argmax(axis=1)
+    chosen = np.bincount(predicted, minlength=len(complete.labels)) / len(predicted)
+    most = int(chosen.argmax())
+    share = float(np.mean(complete.truth == most))
+    if chosen[most] < ONE_CLASS or chosen[most] - share < 1 - ONE_CLASS:
+        return []
+    label = complete.labels[most]
+    return [f"{chosen[most]:.0%} of the samples are predicted as {label}, but {share:.0%} are."]
+
+
+def _below_base_rate(complete: TargetPredictions, constant: Comparison | None) -> list[str]:
+    """Say that naming the most frequent class is right more often than a model that ranks well."""
+    if constant is None or len(complete.labels) != 2:
+        return []
+    model, guessed = constant.model["accuracy"], constant.metrics["accuracy"].value
+    if not model < guessed:
+        return []
+    return [
+        f"The accuracy is {number(model)}; guessing ({constant.name}) has {number(guessed)}. The "
+        "AUROC judges the order of the samples only."
     ]
-    unshown = [one for one in unshown if one.samples == constant.samples]
-    if len(unshown) < 2:
-        unshown = []
-    sentences += [
-        _not_better(one, constant, key, tests)
-        for one in comparisons
-        if one not in (*beaten, *unshown)
+
+
+def _smallest_p(constant: Comparison, tests: int, complete: TargetPredictions) -> list[str]:
+    """Say that so many baselines cannot be told from the model with so few groups."""
+    inflation = intervals.inflation_of_difference(complete)
+    lowest = tests * smallest_p(constant.groups, inflation)
+    if not lowest > SIGNIFICANT:
+        return []
+    return [
+        f"With {constant.groups} groups and {tests} baselines the smallest possible corrected p is "
+        f"{number(min(lowest, 1.0))}: the model cannot be shown to do better than any of them."
     ]
-    if unshown:
-        names = [
-            f"{one.name} ({number(one.metrics[key].value)}, p {number(one.corrected_p)})"
-            for one in unshown
-        ]
-        sentences.append(
-            f"Learned baselines that the model ({TITLES[key]} {number(constant.model[key])}) is "
-            "not shown to do better "
-            f"than, p corrected for {tests} baselines: {', '.join(names[:-1])} and {names[-1]}. "
-            f"Of each, {OPEN}."
-        )
-    lowest = tests * smallest_p(constant.groups, intervals.inflation_of_difference(complete))
-    if lowest > SIGNIFICANT:
-        sentences.append(
-            f"With {constant.groups} groups and {tests} baselines the smallest possible "
-            "corrected p is "
-            f"{number(min(lowest, 1.0))}: the model cannot be shown to do better than any of them."
-        )
-    return sentences + _solved(comparisons, labels)
+
+
+# The verdict in three words, and the sign that goes with it on a page.
+WORDS: dict[Outcome, tuple[str, Sign]] = {
+    "better": ("Beats best baseline", "better"),
+    "close": ("Close to baseline", "open"),
+    "not shown": ("Not shown better", "open"),
+    "worse": ("Worse than baseline", "worse"),
+    "untested": ("Cannot be tested", "none"),
+}
+
+
+def _against_best(best: Comparison, constant: Comparison, key: str, tests: int) -> Verdict:
+    """Compare with the best baseline."""
+    state = outcome(best, constant, key)
+    words, sign = WORDS[state]
+    difference = (
+        f"The {TITLES[key]} of the model minus that of {best.name}: "
+        f"{with_limits(best.tested_difference)}"
+    )
+    if state == "untested":
+        few = f": {too_few(best.groups)}, {intervals.LEAST_GROUPS} are needed"
+        few = few if best.groups < intervals.LEAST_GROUPS else ""
+        return Verdict(words, f"{difference}; not tested{few}.", sign)
+    if state == "close":
+        share = f"{100 * share_of_gain(best, constant, key):.0f} %"
+        name = f"{best.name[0].upper()}{best.name[1:]}"
+        text = f"{name} has {share} of the model's gain over {constant.name}."
+        return Verdict(words, text, sign)
+    open_ = f": {OPEN}" if state == "not shown" else ""
+    return Verdict(words, f"{difference}; {p_text(best, tests)}{open_}.", sign)
+
+
+def _compared(comparisons: Sequence[Comparison], key: str) -> Verdict:
+    """Compare with the best baseline and with guessing."""
+    full, constant = full_baselines(comparisons, key), best_constant(comparisons, key)
+    if not full or constant is None:
+        return Verdict("No baseline given", "Nothing is compared.")
+    best, chance = full[0], outcome(constant, constant, key)
+    found = _against_best(best, constant, key, tests_corrected_for(comparisons))
+    if found.sign == "better" and all(one.constant for one in full):
+        found = replace(found, words="Better than guessing", sign="open")
+    elif found.sign == "better" and all(one.trivial for one in full):
+        found = replace(found, words="Beats trivial baselines")
+    if chance in ("not shown", "worse"):
+        text = "not shown to do better than" if chance == "not shown" else "worse than"
+        sentence = f"The model is {text} {constant.name} ({p_text(constant, 1)})."
+        if chance == "worse":
+            return Verdict("Worse than guessing", sentence, "worse")
+        return Verdict("Chance not excluded", sentence, "open")
+    if chance in ("better", "close") and best is not constant:
+        if found.words == WORDS["not shown"][0]:
+            sentence = f"Not shown to do better than {best.name}. {found.sentence}"
+            return replace(found, words="Better than guessing", sentence=sentence)
+        return replace(found, sentence=f"Better than guessing ({constant.name}). {found.sentence}")
+    return found
 
 
 def verdict(
@@ -429,22 +425,29 @@ def verdict(
     comparisons: Sequence[Comparison],
     batch_name: str = "batch",
     subset: Subset = "held-out",
-) -> tuple[str, ...]:
-    """Return what a reader must know before believing the metrics, one sentence each."""
+) -> Verdict:
+    """Judge predictions by their comparison with baselines, and say what limits the judgement."""
     complete = predictions.complete()
-    sentences = [CAUTION[subset]] if subset in CAUTION else []
-    sentences += _left_out(predictions)
-    if subset != "training":
-        sentences += _undefined_folds(complete)
-        sentences += _compared(comparisons, complete, subset)
-        sentences += batch_sentences(complete, batch_name)
-    groups = complete.group_count
-    if groups < intervals.LEAST_GROUPS:
-        sentences.append(
-            f"{too_few(groups)} for intervals and tests, {intervals.LEAST_GROUPS} are needed: "
-            "nothing is "
-            "shown to be better than anything."
+    key = headline(complete.labels)
+    cautions = [CAUTION[subset]] if subset in CAUTION else []
+    cautions += _left_out(predictions)
+    if subset == "training":
+        found = Verdict("Seen in training", "Samples of training are not compared.")
+    elif not len(complete.truth):
+        found = Verdict("Nothing to judge", "No sample has both a value and a prediction.")
+    else:
+        found = _compared(comparisons, key)
+        constant = best_constant(comparisons, key)
+        cautions += [*_undefined_folds(complete), *_one_class(complete)]
+        cautions += _below_base_rate(complete, constant)
+        if constant is not None:
+            cautions += _smallest_p(constant, tests_corrected_for(comparisons), complete)
+        cautions += [*_solved(comparisons, complete.labels), *batch_sentences(complete, batch_name)]
+    if complete.group_count < intervals.LEAST_GROUPS:
+        cautions.append(
+            f"{too_few(complete.group_count)} for intervals and tests; {intervals.LEAST_GROUPS} "
+            "are needed, so nothing is shown to be better than anything."
         )
     elif rests_on := intervals.rough(complete):
-        sentences.append(f"Intervals and tests rest on {rests_on}: read them as rough.")
-    return tuple(sentences)
+        cautions.append(f"Intervals and tests rest on {rests_on}: read them as rough.")
+    return replace(found, cautions=tuple(cautions))

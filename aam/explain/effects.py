@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -92,8 +92,8 @@ def make_variants(counts: Matrix, reads_counts: bool, seed: tuple[int, ...]) -> 
     """Return the variants from which the effect and the importance of every ASV of some samples
     follow.
 
-    For each ASV of each sample the sample without it and, where the model reads counts, with a
-    single read of it. And for each ASV some samples with the reads of a random sample that has it.
+    For each ASV of each sample the sample without it. And for each ASV some samples with the reads
+    of a random sample that has it.
 
     A permutation of an ASV over n samples gives each sample the ASV with probability p, its
     prevalence, with the reads of a random sample that has it. So the expected loss after a
@@ -132,10 +132,7 @@ def make_variants(counts: Matrix, reads_counts: bool, seed: tuple[int, ...]) -> 
     after = reads[by_column.indptr[of] + rng.integers(carriers[of])]
     added = Variants(receiver, of, before, after, prevalence[of] / is_chosen)
     added = added[before != after if reads_counts else before == 0]
-    single = Variants(sample, column, reads, np.ones_like(reads), np.zeros(len(reads)))[
-        (reads > 1) & reads_counts
-    ]
-    parts = zip(*(vars(part).values() for part in (without, added, single)), strict=True)
+    parts = zip(*(vars(part).values() for part in (without, added)), strict=True)
     joined = Variants(*(np.concatenate(values) for values in parts))
     # Trees read variants of one sample side by side faster.
     return joined[np.argsort(joined.sample, kind="stable")]
@@ -143,18 +140,12 @@ def make_variants(counts: Matrix, reads_counts: bool, seed: tuple[int, ...]) -> 
 
 # --- what is predicted of them -----------------------------------------------------------------
 
-# The whole model, beside its learners.
-BLEND = "model"
-
 # A network of a smaller weight is not run on variants: its part of an effect is at most that share.
 LEAST_WEIGHT = 0.02
 
 VARIANTS_AT_ONCE = 1 << 14
 
 SAMPLES_AT_ONCE = 256
-
-# For each target, what each learner predicts: numbers [n, 1] or probabilities [n, classes].
-Scores = list[dict[str, Floats]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,16 +199,15 @@ class Predictor:
 
     def predict(
         self, samples: Rarefied, counts: Matrix, limited: Matrix, variants: Variants
-    ) -> tuple[Scores, Scores]:
-        """Return what the whole model and each learner predict of samples, and of variants, in the
-        units of targets.
+    ) -> tuple[list[Floats], list[Floats]]:
+        """Predictions of samples, and of variants, by target, in the units of targets.
 
         `counts` and `limited` ``[n, F]`` are the reads of the samples. A network of next to no
         weight predicts of variants what it does of their samples.
         """
         of_network = self._network(samples)
         of_samples = self._predict(samples, of_network)
-        parts = [[{name: values[:0] for name, values in one.items()} for one in of_samples]]
+        parts = [[values[:0] for values in of_samples]]
         for start in range(0, len(variants.sample), VARIANTS_AT_ONCE):
             some = variants[start : start + VARIANTS_AT_ONCE]
             changed = replace(samples, rows=samples.rows[some.sample], reads=some.reads(counts))
@@ -225,10 +215,7 @@ class Predictor:
             if self.explains_network:
                 of_variants = self._network(replace(changed, limited=some.reads(limited)))
             parts.append(self._predict(changed, of_variants))
-        return of_samples, [
-            {name: np.concatenate([scores[name] for scores in of_target]) for name in of_target[0]}
-            for of_target in zip(*parts, strict=True)
-        ]
+        return of_samples, [np.concatenate(values) for values in zip(*parts, strict=True)]
 
     def attention(self, samples: Rarefied) -> Floats:
         """Return the weight in the attention pool of each ASV that the network reads, of sum 1 by
@@ -274,28 +261,14 @@ class Predictor:
         back = np.argsort(np.concatenate(order))
         return [np.concatenate(values)[back] for values in zip(*parts, strict=True)]
 
-    def _predict(self, samples: Rarefied, of_network: Sequence[Floats]) -> Scores:
-        """Return what the whole model and, where there are several, each learner predict; the
-        network's is known.
-        """
+    def _predict(self, samples: Rarefied, of_network: Sequence[Floats]) -> list[Floats]:
+        """What the whole model predicts of each target; the network's part is known."""
         blend = self.saved.blend
-        X = (
-            blend.inputs(Samples.of_reads(self.study, samples.rows, [samples.reads]))
-            if blend.learners
-            else None
-        )
-        scores = blend.scores(X)
+        read = Samples.of_reads(self.study, samples.rows, [samples.reads])
+        scores = blend.scores(blend.inputs(read) if blend.learners else None)
         for place, values in enumerate(of_network):
             scores[place][NETWORK] = values
-        predicted = {BLEND: self._decoded(samples, blend.blend(scores))}
-        for name in blend.learners:
-            predicted[name] = self._decoded(samples, [one[name] for one in scores])
-        if blend.learners and self.explains_network:
-            predicted[NETWORK] = self._decoded(samples, of_network)
-        return [
-            dict(zip(predicted, values, strict=True))
-            for values in zip(*predicted.values(), strict=True)
-        ]
+        return self._decoded(samples, blend.blend(scores))
 
     def _decoded(self, samples: Rarefied, values: Sequence[Floats]) -> list[Floats]:
         """Return predictions of each target, numbers first, with numbers in the units of their
@@ -312,12 +285,12 @@ class Predictor:
 
 # --- effects -----------------------------------------------------------------------------------
 
-# The matrices of effects: kind, learner, output.
-Name: TypeAlias = tuple[str, str, int]
+# The matrices of effects: kind and output.
+Name: TypeAlias = tuple[str, int]
 
-EFFECT, ABUNDANCE, LOSS = "effect", "abundance", "loss"
+EFFECT = "effect"
 
-CARRIERS, ATTENTION = ("carriers", BLEND, 0), ("attention", BLEND, 0)
+LOSS, CARRIERS, ATTENTION = ("loss", 0), ("carriers", 0), ("attention", 0)
 
 
 def output_columns(spec: TargetSpec) -> list[int]:
@@ -366,8 +339,8 @@ class TargetEffects:
         In own units, or the index of the class; NaN where it is not known.
     prediction : float64 [N, W]
         In own units, or probabilities.
-    matrices : dict of (kind, learner, output) to sparse [N, F]
-        What the properties return, of the whole model (`BLEND`) and of each learner.
+    matrices : dict of (kind, output) to sparse [N, F]
+        What the properties return.
     """
 
     spec: TargetSpec
@@ -384,48 +357,18 @@ class TargetEffects:
         labels = self.spec.labels
         return tuple(labels[column] for column in output_columns(self.spec)) if labels else ("",)
 
-    def _of_outputs(self, kind: str, learner: str) -> tuple[Matrix, ...]:
-        nothing = 0.0 * self.carriers
-        return tuple(
-            self.matrices.get((kind, learner, output), nothing)
-            for output in range(len(self.outputs))
-        )
-
     @property
     def effects(self) -> tuple[Matrix, ...]:
         """For each output the prediction minus that of the sample without the ASV."""
-        return self._of_outputs(EFFECT, BLEND)
+        nothing = 0.0 * self.carriers
+        return tuple(
+            self.matrices.get((EFFECT, output), nothing) for output in range(len(self.outputs))
+        )
 
     @property
-    def abundance(self) -> tuple[Matrix, ...]:
-        """The part of the effects that is due to the reads: the prediction minus that with a single
-        read of the ASV.
-        """
-        return self._of_outputs(ABUNDANCE, BLEND)
-
-    @property
-    def presence(self) -> tuple[Matrix, ...]:
-        """The part of the effects that is due to the presence of the ASV, with a single read."""
-        return tuple(all_ - part for all_, part in zip(self.effects, self.abundance, strict=True))
-
-    @property
-    def losses(self) -> dict[str, Matrix]:
-        """By how much a permutation of the ASV is expected to raise the loss of each sample, by
-        learner.
-        """
-        return {
-            learner: matrix for (kind, learner, _), matrix in self.matrices.items() if kind == LOSS
-        }
-
-    @property
-    def learners(self) -> tuple[str, ...]:
-        """The learners, where there are several."""
-        return tuple(learner for learner in self.losses if learner != BLEND)
-
-    @property
-    def learner_effects(self) -> dict[str, tuple[Matrix, ...]]:
-        """The effects on what each learner predicts."""
-        return {learner: self._of_outputs(EFFECT, learner) for learner in self.learners}
+    def losses(self) -> Matrix:
+        """By how much a permutation of the ASV is expected to raise the loss of each sample."""
+        return self.matrices[LOSS]
 
     @property
     def carriers(self) -> Matrix:
@@ -453,11 +396,7 @@ class TargetEffects:
 
 
 def differences(
-    spec: TargetSpec,
-    truth: Floats,
-    variants: Variants,
-    base: Mapping[str, Floats],
-    changed: Mapping[str, Floats],
+    spec: TargetSpec, truth: Floats, variants: Variants, base: Floats, changed: Floats
 ) -> Iterator[tuple[Name, Bools, Floats]]:
     """Yield the name of each matrix of effects and losses, which of the variants say something of
     it, and what.
@@ -465,19 +404,13 @@ def differences(
     `base` is what is predicted of the samples, of which `truth` is known, and `changed` what is of
     the variants.
     """
-    removed = variants.after == 0
-    single_read, permuted = ~removed & (variants.weight == 0), variants.weight > 0
-    for learner in base:
-        change = base[learner][variants.sample] - changed[learner]
-        for output, column in enumerate(output_columns(spec)):
-            yield (EFFECT, learner, output), removed, change[removed, column]
-            if learner == BLEND:
-                yield (ABUNDANCE, learner, output), single_read, change[single_read, column]
-        loss = losses(spec, truth, base[learner])[variants.sample]
-        raised = variants.weight * np.nan_to_num(
-            losses(spec, truth[variants.sample], changed[learner]) - loss
-        )
-        yield (LOSS, learner, 0), permuted, raised[permuted]
+    removed, permuted = variants.after == 0, variants.weight > 0
+    change = base[variants.sample] - changed
+    for output, column in enumerate(output_columns(spec)):
+        yield (EFFECT, output), removed, change[removed, column]
+    loss = losses(spec, truth, base)[variants.sample]
+    raised = variants.weight * np.nan_to_num(losses(spec, truth[variants.sample], changed) - loss)
+    yield LOSS, permuted, raised[permuted]
 
 
 def _check_classes(models: Sequence[SavedModel]) -> None:
@@ -515,7 +448,7 @@ def _add_rarefaction(
     for of_target, base, changed in zip(
         effects, *predictor.predict(samples, reads, limited, variants), strict=True
     ):
-        of_target.prediction[rows] += base[BLEND] * share[rows, None]
+        of_target.prediction[rows] += base * share[rows, None]
         for name, at, values in present:
             of_target.add(name, rows[at.row], at.col, values * share[rows[at.row]])
         for name, which, values in differences(

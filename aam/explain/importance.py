@@ -16,7 +16,7 @@ from scipy.special import stdtr, stdtrit
 from aam.data.targets import TargetSpec
 from aam.device.rng import generator
 from aam.evaluate.intervals import LEAST_GROUPS, Interval, interval
-from aam.explain.effects import BLEND, Floats, Matrix, TargetEffects
+from aam.explain.effects import Floats, Matrix, TargetEffects
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,7 +129,6 @@ def _of_effects(effects: TargetEffects, by_group: Matrix, seed: int) -> dict[str
     ]
     means = np.array([[one.value for one in of_output] for of_output in intervals])
     highest = np.argmax(means, axis=0), places
-    carriers = np.maximum(_sum(effects.carriers), 1e-12)
 
     def of_highest(matrices: Sequence[Matrix], size: Floats | float) -> Floats:
         return np.asarray(np.array([_sum(matrix) / size for matrix in matrices])[highest])
@@ -140,8 +139,6 @@ def _of_effects(effects: TargetEffects, by_group: Matrix, seed: int) -> dict[str
         **_limits(
             "effect", [intervals[output][place] for output, place in zip(*highest, strict=True)]
         ),
-        "presence-effect": of_highest(effects.presence, carriers),
-        "abundance-effect": of_highest(effects.abundance, carriers),
         "mean-absolute-effect": of_highest(
             [abs(matrix) for matrix in effects.effects], len(effects.sample_ids)
         ),
@@ -188,9 +185,9 @@ def importance_of(
     _, group = np.unique(every if groups is None else groups.astype(str), return_inverse=True)
     by_group = sparse.csr_matrix((np.ones(len(group)), (group, every)))
     has_truth = np.isfinite(effects.truth)
-    sizes, size = by_group @ has_truth.astype(np.float64), max(int(has_truth.sum()), 1)
+    sizes = by_group @ has_truth.astype(np.float64)
     judged = np.flatnonzero(sizes)
-    carriers, raised = by_group @ effects.carriers, (by_group @ effects.losses[BLEND])[judged]
+    carriers, raised = by_group @ effects.carriers, (by_group @ effects.losses)[judged]
     nothing = np.full(raised.shape[1], np.nan)
     known = len(judged) > 0
     limits = _intervals(raised, sizes[judged], seed) if known else [Interval(np.nan)] * len(nothing)
@@ -205,17 +202,8 @@ def importance_of(
             **_limits("importance", limits),
             **tests,
             **_of_effects(effects, by_group, seed),
-            **{
-                f"importance.{name}": _sum(effects.losses[name]) / size if known else nothing
-                for name in effects.learners
-            },
         }
     )
-    if len(effects.outputs) == 1:
-        each = np.maximum(table["samples"], 1e-12)
-        table = table.assign(
-            **{f"effect.{name}": _sum(of[0]) / each for name, of in effects.learner_effects.items()}
-        )
     largest = np.max([_sum(abs(matrix)) for matrix in effects.effects], axis=0)
     ordered = table.iloc[np.lexsort((-largest, -table["importance"] if known else -largest))]
     return ordered[ordered["samples"] > 0]

@@ -1,10 +1,7 @@
-"""The explanation of one target: names of ASVs, taxa and clades, the tables of their importance,
-and the files.
-"""
+"""The explanation of one target: names of ASVs and taxa, tables of their importance, and files."""
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,8 +17,6 @@ from aam.evaluate.intervals import FEW_GROUPS, LEAST_GROUPS, too_few
 from aam.explain.effects import Ints, Matrix, TargetEffects, losses
 from aam.explain.importance import FALSE_DISCOVERIES, importance_of
 from aam.files.atomic import write_text
-from aam.io.phylogeny import Phylogeny
-from aam.io.qza import write_artifact
 from aam.io.taxonomy import Lineage, display_name, plain_name, rank_name, short_ids, taxon_name
 from aam.report.tables import shortened
 
@@ -31,13 +26,8 @@ if TYPE_CHECKING:
 # What the samples of an explanation were to its models.
 HELD_OUT, TRAINING = "held-out", "training"
 
-# The kind of a set that is a clade of a tree; that of a taxon is its rank.
-CLADE = "clade"
-
 # Taxa that a sentence names.
 NAMED = 8
-
-IMPORTANCE_TYPE, IMPORTANCE_FORMAT = "FeatureData[Importance]", "ImportanceDirectoryFormat"
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,12 +72,10 @@ class Asvs:
 
 
 @dataclass(frozen=True)
-class AsvSet:
-    """A taxon or a clade: its kind (rank, or clade), its name, its lineage, the columns of its
-    ASVs.
-    """
+class Taxon:
+    """A taxon: its rank, its name, its lineage, the columns of its ASVs."""
 
-    kind: str
+    rank: str
     name: str
     lineage: Lineage
     columns: tuple[int, ...]
@@ -97,26 +85,24 @@ class AsvSet:
         """Whether it may stand out: one ASV was tested as such already, and ASVs without any taxon
         are no finding.
         """
-        return len(self.columns) > 1 and (self.kind == CLADE or bool(self.lineage))
+        return len(self.columns) > 1 and bool(self.lineage)
 
     @property
     def label(self) -> str:
-        """What a figure calls a taxon: its name or, of ASVs without one at its rank, their lowest
-        and their number.
-        """
+        """Name for a figure; of ASVs without a name at this rank, their lowest taxon and number."""
         if not self.lineage or self.name == "; ".join(self.lineage):
             return taxon_name(self.lineage)
         number = f" ({len(self.columns)} ASVs)" if len(self.columns) > 1 else ""
-        return f"{plain_name(self.lineage[-1])}, {self.kind} unknown{number}"
+        return f"{plain_name(self.lineage[-1])}, {self.rank} unknown{number}"
 
 
-def taxa(lineages: Sequence[Lineage], columns: Ints) -> list[AsvSet]:
+def taxa(lineages: Sequence[Lineage], columns: Ints) -> list[Taxon]:
     """Return the taxa of the ASVs at `columns` at each rank; those without a name there are one
     set.
 
     `lineages` are those of all F ASVs.
     """
-    asv_sets: list[AsvSet] = []
+    found: list[Taxon] = []
     deepest = max((len(lineages[column]) for column in columns), default=0) if lineages else 0
     for level in range(deepest):
         kind = rank_name(level, lineages)
@@ -130,43 +116,11 @@ def taxa(lineages: Sequence[Lineage], columns: Ints) -> list[AsvSet]:
                 if lineage
                 else display_name(lineage)
             )
-            asv_sets.append(AsvSet(kind, name, lineage, tuple(of_taxon)))
-    return asv_sets
+            found.append(Taxon(kind, name, lineage, tuple(of_taxon)))
+    return found
 
 
-def common_lineage(lineages: Sequence[Lineage]) -> Lineage:
-    """Return what all lineages that are given have in common, from the top."""
-    levels = zip(*filter(None, lineages), strict=False)
-    return tuple(
-        names[0] for names in itertools.takewhile(lambda names: len(set(names)) == 1, levels)
-    )
-
-
-def clades(tree: Phylogeny, tips: Ints, columns: Ints, asvs: Asvs) -> list[AsvSet]:
-    """Return the clades of a tree that hold two or more of the ASVs at `columns`, each set of ASVs
-    once.
-
-    `tips` int64 [F] are those of the ASVs, -1 without.
-    """
-    column_of = np.full(len(tree.tips), -1, np.int64)
-    with_tip = columns[tips[columns] >= 0]
-    column_of[tips[with_tip]] = with_tip
-    before = np.r_[0, np.cumsum(column_of >= 0)]
-    held = column_of[column_of >= 0].tolist()
-    ends = dict.fromkeys(zip(before[tree.lo].tolist(), before[tree.hi].tolist(), strict=True))
-    inside = [tuple(held[lo:hi]) for lo, hi in ends if hi - lo > 1]
-    return [
-        AsvSet(
-            CLADE,
-            f"clade {number}",
-            common_lineage([asvs.lineage(column) for column in some]),
-            some,
-        )
-        for number, some in enumerate(inside, 1)
-    ]
-
-
-def membership(sets: Sequence[AsvSet], asvs: int) -> Matrix:
+def membership(sets: Sequence[Taxon], asvs: int) -> Matrix:
     """Return which ASV is in which set, ``[F, sets]``."""
     column = np.concatenate([np.array(one.columns, np.int64) for one in sets])
     place = np.repeat(np.arange(len(sets)), [len(one.columns) for one in sets])
@@ -177,8 +131,8 @@ def membership(sets: Sequence[AsvSet], asvs: int) -> Matrix:
 class Explanation:
     """What drives the predictions of one target.
 
-    `features`, `taxa` and `clades` are the tables of the files, by column of the ASVs and by place
-    among the `sets`; `tree` and `tips` are of all ASVs; `groups` counts those with a truth;
+    `features` and `taxa` are the tables of the files, by column of the ASVs and by place among the
+    `sets`; `groups` counts those with a truth;
     `group_column` is what was resampled, empty where single samples were; `subset` is what the
     samples were to the models, `HELD_OUT` or `TRAINING`.
     """
@@ -189,10 +143,8 @@ class Explanation:
     groups: int
     group_column: str
     subset: str
-    tree: tuple[Phylogeny, Ints] | None
-    sets: tuple[AsvSet, ...]
+    sets: tuple[Taxon, ...]
     taxa: pd.DataFrame | None
-    clades: pd.DataFrame | None
 
     @cached_property
     def has_truth(self) -> bool:
@@ -275,21 +227,17 @@ class Explanation:
 def explanation_of(
     effects: TargetEffects,
     asvs: Asvs,
-    tree: tuple[Phylogeny, Ints] | None,
     groups: npt.NDArray[np.object_] | None,
     group_column: str,
     subset: str,
     seed: int = 0,
 ) -> Explanation:
-    """Return the explanation of one target: of each ASV, and of taxa and clades where those are
-    known.
+    """Explain one target by its ASVs and, where they are known, taxa.
 
     Parameters
     ----------
     effects : TargetEffects
     asvs : Asvs
-    tree : Phylogeny and int64 [F], optional
-        A tree, and the tip of each ASV (-1 without).
     groups : array [N], optional
         The group of each sample; single samples are resampled without.
     group_column, subset : str
@@ -299,22 +247,13 @@ def explanation_of(
     """
     every = np.full(effects.carriers.shape[1], subset != TRAINING)
     features = importance_of(effects, groups, seed, tested=every)
-    carried = np.sort(features.index.to_numpy())
-    sets = [
-        *taxa(asvs.lineages, carried),
-        *(clades(*tree, carried, asvs) if tree is not None else ()),
-    ]
-    of_taxa = of_clades = None
+    sets = taxa(asvs.lineages, np.sort(features.index.to_numpy()))
+    of_taxa = None
     if sets:
-        kinds = [one.kind for one in sets]
+        ranks = [one.rank for one in sets]
         summed = effects.summed(membership(sets, effects.carriers.shape[1]))
         tested = np.array([one.is_tested for one in sets]) & (subset != TRAINING)
-        of_sets = _named_sets(importance_of(summed, groups, seed, kinds, tested), sets, asvs)
-        is_clade = of_sets["rank"] == CLADE
-        if CLADE in kinds:
-            of_clades = of_sets[is_clade].drop(columns="rank")
-        if kinds[0] != CLADE:
-            of_taxa = of_sets[~is_clade].drop(columns=["clade", "short-ids"])
+        of_taxa = _named_taxa(importance_of(summed, groups, seed, ranks, tested), sets)
     has_truth = np.isfinite(effects.truth)
     counted = has_truth if has_truth.any() else ~has_truth
     return Explanation(
@@ -324,10 +263,8 @@ def explanation_of(
         groups=int(counted.sum()) if groups is None else len(set(groups[counted].tolist())),
         group_column=group_column,
         subset=subset,
-        tree=tree,
         sets=tuple(sets),
         taxa=of_taxa,
-        clades=of_clades,
     )
 
 
@@ -348,29 +285,20 @@ def _named_asvs(importance: pd.DataFrame, asvs: Asvs) -> pd.DataFrame:
     return table
 
 
-def _named_sets(importance: pd.DataFrame, sets: Sequence[AsvSet], asvs: Asvs) -> pd.DataFrame:
-    """Return the table of taxa and clades, rank by rank.
-
-    A clade is named by its number, what its ASVs have in common, and the short ids of its ASVs.
-    """
+def _named_taxa(importance: pd.DataFrame, sets: Sequence[Taxon]) -> pd.DataFrame:
+    """Table of the taxa, rank by rank."""
     import pandas as pd
 
-    kinds = list(dict.fromkeys(one.kind for one in sets))
-    importance = importance.iloc[
-        np.argsort([kinds.index(sets[at].kind) for at in importance.index], kind="stable")
-    ]
+    ranks = list(dict.fromkeys(one.rank for one in sets))
+    order = np.argsort([ranks.index(sets[at].rank) for at in importance.index], kind="stable")
+    importance = importance.iloc[order]
     ordered = [sets[place] for place in importance.index]
     names = {
-        "clade": [one.name for one in ordered],
-        "rank": [one.kind for one in ordered],
-        "taxon": ["; ".join(one.lineage) if one.kind == CLADE else one.name for one in ordered],
+        "rank": [one.rank for one in ordered],
+        "taxon": [one.name for one in ordered],
         "ASVs": [len(one.columns) for one in ordered],
     }
-    table = pd.concat([pd.DataFrame(names, index=importance.index), importance], axis=1)
-    table["short-ids"] = [
-        ",".join(asvs.short_ids[column] for column in one.columns) for one in ordered
-    ]
-    return table
+    return pd.concat([pd.DataFrame(names, index=importance.index), importance], axis=1)
 
 
 # --- files -------------------------------------------------------------------------------------
@@ -420,12 +348,8 @@ def effect_table(effects: TargetEffects, asvs: Asvs) -> pd.DataFrame:
     """
     import pandas as pd
 
-    names = [
-        f"{name}={label}" if label else name
-        for name in ("effect", "abundance-effect")
-        for label in effects.outputs
-    ]
-    parts = dict(zip(names, (*effects.effects, *effects.abundance), strict=True))
+    names = [f"effect={label}" if label else "effect" for label in effects.outputs]
+    parts = dict(zip(names, effects.effects, strict=True))
     if effects.attention is not None:
         parts["attention-not-importance"] = effects.attention
     carriers = effects.carriers.sorted_indices().tocoo()
@@ -446,37 +370,15 @@ def _tsv(table: pd.DataFrame) -> str:
     return str(table.to_csv(sep="\t", index=False, float_format="%.6g", lineterminator="\n"))
 
 
-def write_importance(path: Path, explanation: Explanation) -> None:
-    """Write a QIIME 2 artifact ``FeatureData[Importance]``, as q2-sample-classifier has it, of the
-    ASVs of the samples.
-
-    The column ``importance`` is that of the whole model; without a truth, its place is taken by
-    ``mean-absolute-effect`` alone.
-    """
-    columns = ["feature", "importance", "mean-absolute-effect", "effect"]
-    if not explanation.has_truth:
-        columns.remove("importance")
-    if len(explanation.effects.outputs) > 1:
-        columns.remove("effect")
-    table = explanation.features.rename(columns={"feature-id": "feature"})[columns].fillna(0.0)
-    write_artifact(
-        path, IMPORTANCE_TYPE, IMPORTANCE_FORMAT, {"importance.tsv": _tsv(table).encode()}
-    )
-
-
 def write_explanation(folder: Path, explanation: Explanation) -> None:
-    """Write features.tsv, taxa.tsv, clades.tsv, samples.tsv, effects.tsv and importance.qza to a
-    folder.
-    """
+    """Write features.tsv, taxa.tsv, samples.tsv and effects.tsv to a folder."""
     folder.mkdir()
     tables = {
         "features": explanation.features,
         "taxa": explanation.taxa,
-        "clades": explanation.clades,
         "samples": sample_table(explanation.effects, explanation.subset),
         "effects": effect_table(explanation.effects, explanation.asvs),
     }
     for name, table in tables.items():
         if table is not None:
             write_text(folder / f"{name}.tsv", _tsv(table))
-    write_importance(folder / "importance.qza", explanation)

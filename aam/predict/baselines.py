@@ -30,7 +30,8 @@ from aam.evaluate.comparison import (
     Baseline,
 )
 from aam.evaluate.metrics import Array, auroc
-from aam.evaluate.target_predictions import UNKNOWN_CLASS
+from aam.evaluate.predictions import PredictionTable
+from aam.evaluate.target_predictions import Columns, column_values, group_values, guess, truth_of
 from aam.io.metadata import Metadata
 from aam.predict.features import FEATURES, Inputs, Samples, fit_features
 from aam.predict.forest import Forest
@@ -77,58 +78,6 @@ NEAREST = (1, 3, 5, 10, 20, 40)
 
 # More distances than those of so many samples fill the memory.
 MAX_NEIGHBOUR_SAMPLES = 20_000
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Metadata columns of a report: they group samples, or are read beside the ASVs by model and
-    baselines.
-
-    `categories` are reported by category. `categorical` and `numeric` are the covariates, also the
-    column of ``--normalize-by``; learners are to hold in a `study` that is none of training. Each
-    value of `fold` was held out.
-    """
-
-    group: str | None = None
-    batch: str | None = None
-    categories: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-    numeric: tuple[str, ...] = ()
-    study: str | None = None
-    fold: str | None = None
-
-    @property
-    def covariates(self) -> tuple[str, ...]:
-        """Names of all covariates."""
-        return (*self.categorical, *self.numeric)
-
-
-def truth_of(metadata: Metadata, spec: TargetSpec, ids: Sequence[str]) -> Array:
-    """Return the target of samples: numbers, or the int index of their class.
-
-    NaN or -1 where it is missing, `UNKNOWN_CLASS` where a class is none of the labels.
-    """
-    if spec.kind == "numeric":
-        return metadata.numbers(spec.name, ids)
-    place = {label: index for index, label in enumerate(spec.labels)}
-    values = metadata.values(spec.name, ids)
-    return np.array(
-        [place.get(value or "", UNKNOWN_CLASS if value else -1) for value in values], np.int64
-    )
-
-
-def column_values(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array | None:
-    """Return the values of a column as text, empty where missing; none without a column."""
-    return (
-        None
-        if column is None
-        else np.array([value or "" for value in metadata.values(column, ids)])
-    )
-
-
-def group_values(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array | None:
-    """Group of each sample, one of its own where it has none; none without a column."""
-    return None if column is None else np.array(metadata.groups(column, ids))
 
 
 def covariate_matrix(metadata: Metadata, columns: Columns, ids: Sequence[str]) -> Array:
@@ -197,15 +146,6 @@ class Task:
             for fold in self.folds
         ]
         return [(train, test) for train, test in folds if len(train)]
-
-
-def guess(truth: Array, classes: int) -> Array:
-    """Return the median of the known values [N], or all probability [K] on the most frequent of so
-    many classes.
-    """
-    if not classes:
-        return np.asarray(np.median(truth[np.isfinite(truth)]))
-    return np.asarray(np.eye(classes)[np.bincount(truth[truth >= 0]).argmax()])
 
 
 def _constant(task: Task, train: Array, test: Array) -> Array:
@@ -514,3 +454,29 @@ def rows_for(baseline: Baseline, ids: Sequence[str], wanted: Sequence[str]) -> B
     place = {name: row for row, name in enumerate(ids)}
     padded = np.concatenate([baseline.predicted, np.full_like(baseline.predicted[:1], math.nan)])
     return replace(baseline, predicted=padded[[place.get(name, -1) for name in wanted]])
+
+
+def baselines_by_target(
+    table: PredictionTable,
+    study: Study,
+    splits: Sequence[Split],
+    columns: Columns,
+    forest: ForestConfig | None = None,
+    in_blend: Mapping[str, PredictionTable] | None = None,
+) -> dict[str, tuple[Baseline, ...]]:
+    """Baselines of each target with the rows of the predictions `table`, learned on the `splits`.
+
+    With `forest` there are learned ones too; what members of the blend predict alone is `in_blend`.
+    """
+    metadata, known = study.metadata, in_blend or {}
+    if metadata is None:
+        return {}
+    result = {}
+    for spec in table.specs:
+        ids, fitted = baselines_of(study, splits, spec, metadata, columns, forest, known)
+        baselines = [rows_for(one, ids, table.sample_ids) for one in fitted]
+        for name, alone in known.items():
+            member = Baseline(name, alone.predicted(spec.name), trivial=False)
+            baselines.append(rows_for(member, alone.sample_ids, table.sample_ids))
+        result[spec.name] = tuple(baselines)
+    return result

@@ -14,7 +14,7 @@ from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_rows
 from aam.data.study import Study
 from aam.device.options import RuntimeConfig
 from aam.errors import InputError, shown
-from aam.evaluate.intervals import Conformal
+from aam.evaluate.conformal import Conformal
 from aam.evaluate.likeness import Likeness
 from aam.evaluate.predictions import PredictionTable, combined, joined
 from aam.predict.blend import NETWORK

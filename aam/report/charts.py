@@ -73,9 +73,11 @@ MOST_POINTS = 2000
 
 DASHES = [5, 4]
 
-# Height of an interval with a line of text above it and with two, the width of a line, and the gap
-# between texts in it.
-ROW_HEIGHT, TALL_ROW, LINE, GAP = 34, 48, WIDTH - 14, 10
+# Height of an interval below its name and value, and the width of a line.
+ROW_HEIGHT, LINE = 48, WIDTH - 14
+
+# Font size of the names of intervals.
+NAME_SIZE = 12
 
 # The width of a line of a legend, beside its symbol, under the plot.
 LEGEND = WIDTH - 90
@@ -327,16 +329,14 @@ def levels(field: str, colour_of: Mapping[str, int], legend: bool = True) -> dic
 
 
 def text_width(text: str) -> float:
-    """Return about how many pixels wide a text of a figure is, in Helvetica of 13 pixels; rather
-    more than less.
-    """
-    of = {"ijl'|": 3.0, " .,:;ft/I[]": 3.7, "()-r": 4.4, "ckvxyzsJ": 6.6, "mwMW%@…": 12.0}
+    """Width of a text of a figure in pixels, in DejaVu Sans of 13 pixels, the widest usual font."""
+    of = {"ijlI'|": 3.9, " .,:;f/[]rt()-": 5.1, "cksvxyzJ": 7.7, "mwMW%@…": 13.0}
     widths = {one: width for letters, width in of.items() for one in letters}
-    return sum(widths.get(one, 9.4 if one.isupper() or ord(one) > 255 else 7.3) for one in text)
+    return sum(widths.get(one, 10.2 if one.isupper() or ord(one) > 255 else 8.3) for one in text)
 
 
 def shades_legend(title: str, values: Sequence[float], form: str, colour: str) -> alt.Legend:
-    """Return the legend of shades of a colour, where they alone say how large something is."""
+    """Legend of shades of a colour, if they alone say how large something is."""
     symbols: dict[str, Any] = {
         "symbolType": "square",
         "symbolFillColor": colour,
@@ -374,26 +374,23 @@ def interval_chart(
     legend: Sequence[tuple[int, str]] = (),
     zero: bool = False,
 ) -> Chart:
-    """Return values with intervals, one below the other, each under its name: forest plots, errors,
-    importances.
+    """Values with intervals, one below the other, each under a line with its name and a line with
+    its value: forest plots, errors, importances.
 
-    Texts of the values stand in a line of their own where one does not fit beside its name. `line`
-    is a value that all are compared with; `legend` names the colours; with `zero` the axis begins
-    at 0.
+    `line` is a value that all are compared with; `legend` names the colours; with `zero` the axis
+    begins at 0.
     """
+
+    def named(row: IntervalRow) -> float:
+        return max(text_width(row.name) * NAME_SIZE / 13, 1.0)
+
     names = {colour: name for colour, name in legend if colour in {row.colour for row in rows}}
     used = list(names) or sorted({row.colour for row in rows})
     texts = [with_limits(row.value) if row.text is None else row.text for row in rows]
-    tall = any(
-        text_width(row.name) + GAP + text_width(text) > LINE
-        for row, text in zip(rows, texts, strict=True)
-    )
     values = [
         {
             "row": at,
-            "name": middle_cut(
-                row.name, int(len(row.name) * LINE / max(text_width(row.name), LINE))
-            ),
+            "name": middle_cut(row.name, int(len(row.name) * min(1, LINE / named(row)))),
             "text": text,
             "kind": names.get(row.colour, str(row.colour)),
             "x": row.value.value,
@@ -407,27 +404,26 @@ def interval_chart(
         "kind", {names.get(colour, str(colour)): colour for colour in used}, legend=bool(names)
     )
     chart = alt.Chart(data(values)).encode(alt.Y("row:O", axis=None))
-    above, beside, bar = (-16, -1, 13) if tall else (-8, -8, 7)
-    name = chart.mark_text(align="left", x=0, yOffset=above).encode(alt.Text("name:N"))
-    value = chart.mark_text(align="right", x="width", yOffset=beside, color=SOFT).encode(
+    name = chart.mark_text(align="left", x=0, yOffset=-16, fontSize=NAME_SIZE).encode(
+        alt.Text("name:N")
+    )
+    value = chart.mark_text(align="right", x="width", yOffset=-1, color=SOFT).encode(
         alt.Text("text:N")
     )
     intervals = chart.transform_filter("isValid(datum.low)").mark_rule(
-        strokeWidth=2, yOffset=bar, y2Offset=bar
+        strokeWidth=2, yOffset=13, y2Offset=13
     )
     axis = x_axis(title, zero=zero).axis(grid=False)  # lines would cross the numbers
     layers = [
         chart.transform_filter("isValid(datum.line)")
-        .mark_tick(color=INK, thickness=1.2, size=13, yOffset=bar)
+        .mark_tick(color=INK, thickness=1.2, size=13, yOffset=13)
         .encode(alt.X("line:Q")),
         intervals.encode(alt.X("low:Q"), alt.X2("high:Q"), color=kinds["color"]),
         chart.transform_filter("isValid(datum.x)")
-        .mark_point(opacity=1, yOffset=bar)
+        .mark_point(opacity=1, yOffset=13)
         .encode(x=axis, **kinds),
     ]
-    return alt.layer(name, value, *layers).properties(
-        width=WIDTH, height=alt.Step(TALL_ROW if tall else ROW_HEIGHT)
-    )
+    return alt.layer(name, value, *layers).properties(width=WIDTH, height=alt.Step(ROW_HEIGHT))
 
 
 def listed(rows: Sequence[IntervalRow]) -> str:

@@ -8,7 +8,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import resources
 from typing import Any
@@ -16,17 +16,17 @@ from typing import Any
 import jinja2
 
 import aam
-from aam.report.answer import introduction, judged_samples, keep_in_mind, tiles
+from aam.evaluate.evaluation import Evaluation
 from aam.report.charts import dark_rules
 from aam.report.report import (
     FOLDED_ROWS,
     ReportData,
-    TargetResult,
+    judged_samples,
     result_tables,
     several_targets,
-    warning_lines,
+    tiles,
 )
-from aam.report.samples import error_tables, sample_figures
+from aam.report.samples import sample_figures, worst_table
 from aam.report.tables import Table
 from aam.report.target_figures import target_figures
 
@@ -45,43 +45,12 @@ _WORDS = json.loads(
     (resources.files("aam.report") / "templates" / "words.json").read_text(encoding="utf-8")
 )
 
-# By the name of a figure or table, or how names begin, what to look for; and words that not every
-# reader knows.
-READING: dict[str, list[str]] = _WORDS["reading"]
+# Words that not every reader knows.
 TERMS: dict[str, str] = _WORDS["terms"]
 
 _WORD = re.compile(
     r"(?<![\w-])(" + "|".join(sorted(map(re.escape, TERMS), key=len, reverse=True)) + r")(?![\w-])"
 )
-
-
-def key_of(name: str) -> str:
-    """Return the key of a figure or table in `READING`: its name, or how its name begins; empty
-    where there is none.
-    """
-    return max(
-        (key for key in READING if name == key or name.startswith(f"{key.rstrip('-')}-")),
-        key=len,
-        default="",
-    )
-
-
-def entries(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return what to look for in figures and tables of these names, each once, in the order of
-    `READING`.
-    """
-    keys = {key_of(name) for name in names}
-    return {key: text for key, text in READING.items() if key in keys}
-
-
-def names_in(parts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the names of the figures and tables of some parts of a page."""
-    return [
-        one.name
-        for part in parts
-        for kind in ("hero", "figures", "tables")
-        for one in part.get(kind, ())
-    ]
 
 
 def place_of_features(target: str) -> tuple[str, str]:
@@ -131,7 +100,6 @@ def templates() -> jinja2.Environment:
         loader=jinja2.PackageLoader("aam.report"), autoescape=True, undefined=jinja2.StrictUndefined
     )
     environment.filters |= {
-        "key": key_of,
         "options": unbroken_options,
         "cell": cell_with_limits,
         "terms": with_terms,
@@ -159,21 +127,20 @@ def page_frame() -> dict[str, object]:
     }
 
 
-def _target(results: ReportData, result: TargetResult) -> dict[str, object]:
-    """Return what the template shows of one target: the answer, its first figures, and all others.
+def _target(results: ReportData, result: Evaluation) -> dict[str, object]:
+    """What the template shows of one target: the answer, its first figures, and all others.
 
-    Where importances may be added, one of the three first places is theirs.
+    If importances may be added, one of the three first places is theirs.
     """
     figures, first = target_figures(result), 2 if results.explain_command else 3
-    tables = (*result_tables(result), *error_tables(result, results.around))
+    tables = (*result_tables(result), *worst_table(result))
     return {
         "name": result.names.target,
         "samples": judged_samples(result),
         "tiles": tiles(result),
-        "keep_in_mind": keep_in_mind(result, results.transductive),
+        "cautions": result.verdict.cautions,
         "hero": figures[:first],
         "place": place_of_features(result.names.target),
-        "sentences": result.sentences,
         "tables": [_shortened(table) for table in tables],
         "figures": [*figures[first:], *sample_figures(result, results.around)],
     }
@@ -201,17 +168,8 @@ def page(configuration: Mapping[str, object], explain_command: str = "", **conte
     text = json.dumps(configuration, indent=1, sort_keys=True, default=str, ensure_ascii=False)
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
     template = templates().get_template("report.html.j2")
-    others = {
-        "tables": content["tables"],
-        "figures": (*content["encoder_figures"], *content["curves"]),
-    }
-    words = {
-        "explain_command": explain_command,
-        "reading": entries(names_in([*content["targets"], others])),
-    }
-    return (
-        template.render(page_frame(), configuration=text, digest=digest, **words, **content) + "\n"
-    )
+    about = {"configuration": text, "digest": digest, "explain_command": explain_command}
+    return template.render(page_frame(), **about, **content) + "\n"
 
 
 def with_importances(report: str, importances: str, features: Mapping[str, str]) -> str:
@@ -236,6 +194,19 @@ def with_importances(report: str, importances: str, features: Mapping[str, str])
     return report
 
 
+def introduction(results: ReportData) -> list[str]:
+    """The words that open a report without targets."""
+    if results.targets:
+        return []
+    if results.tables:
+        return [
+            "The encoder learned without labels. This report compares it with rules that need no "
+            "model, on samples and ASVs that it has not seen. It predicts no metadata column: "
+            "fine-tune it with aam train."
+        ]
+    return ["No sample was held out, so nothing is judged: --test-size or --cv holds samples out."]
+
+
 def report_html(results: ReportData) -> str:
     """Return the report as one HTML page that needs no other file; the same data give the same
     bytes.
@@ -245,7 +216,7 @@ def report_html(results: ReportData) -> str:
         results.configuration,
         title=results.title,
         opening=introduction(results),
-        warnings=(*warning_lines(results), *several_targets(results)),
+        warnings=(*results.warnings, *several_targets(results)),
         facts=[facts_table(title, values) for title, values in facts.items()],
         tables=results.tables,
         encoder_figures=results.encoder_figures,

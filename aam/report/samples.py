@@ -1,6 +1,4 @@
-"""The samples of a report: an ordination of them, those predicted worst, and why one of these may
-be odd.
-"""
+"""The samples of a report: an ordination of them, and those predicted worst."""
 
 from __future__ import annotations
 
@@ -15,13 +13,12 @@ from scipy import sparse
 
 from aam.data.table import SampleTable
 from aam.diversity.batch import bray_curtis
+from aam.evaluate.evaluation import Evaluation
 from aam.evaluate.intervals import number
-from aam.evaluate.larger_errors import LARGER, WorseLevel, larger_errors
 from aam.evaluate.metrics import Array, sorted_levels
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.io.metadata import is_number
 from aam.report.charts import LIGHT, RAMP, Figure
-from aam.report.report import TargetResult
 from aam.report.tables import Table
 from aam.report.training_figures import ordination_figure, pcoa
 
@@ -35,15 +32,6 @@ WORST_SAMPLES = 15
 # Fewer samples are no picture.
 FEWEST = 10
 
-NEIGHBOURS = 5
-
-# The share of the samples that counts as an edge: fewest reads, most ASVs, furthest from all
-# others, extreme truth.
-EDGE = 0.05
-
-# A class is rare where it has no more of the samples than this.
-RARE_CLASS = 0.05
-
 
 @dataclass(frozen=True, eq=False)
 class Surroundings:
@@ -56,12 +44,6 @@ class Surroundings:
         Principal coordinates of Bray-Curtis distances.
     shares : float64 [2]
         The share of the variation that each axis holds.
-    reads, richness : int64 [N]
-        Reads and ASVs of each sample.
-    nearest : float64 [N]
-        The distance to the nearest other sample.
-    neighbours : int64 [N, 5]
-        The nearest other samples.
     total : int
         The samples of which these are a part.
     """
@@ -69,10 +51,6 @@ class Surroundings:
     sample_ids: tuple[str, ...]
     points: Array
     shares: Array
-    reads: Array
-    richness: Array
-    nearest: Array
-    neighbours: Array
     total: int
 
     def at(self, complete: TargetPredictions) -> tuple[Array, Array]:
@@ -110,21 +88,8 @@ def surroundings(
     if len(known) < FEWEST:
         return None
     rows = _chosen(table, list(known), {name for name in worst if name in known})
-    counts = sparse.csr_matrix(table.counts[rows])
-    distances = bray_curtis(counts)
-    points, shares = pcoa(distances)
-    np.fill_diagonal(distances, np.inf)
-    order = np.argsort(distances, axis=1, kind="stable")[:, :NEIGHBOURS]
-    return Surroundings(
-        sample_ids=tuple(table.sample_ids[row] for row in rows),
-        points=points,
-        shares=shares,
-        reads=np.asarray(counts.sum(axis=1)).ravel(),
-        richness=np.diff(counts.indptr),
-        nearest=distances[np.arange(len(rows)), order[:, 0]],
-        neighbours=order,
-        total=len(known),
-    )
+    points, shares = pcoa(bray_curtis(sparse.csr_matrix(table.counts[rows])))
+    return Surroundings(tuple(table.sample_ids[row] for row in rows), points, shares, len(known))
 
 
 def _chosen(table: SampleTable, names: Sequence[str], kept: Collection[str]) -> Array:
@@ -197,7 +162,7 @@ def column_figure(
 
 
 def _colourings(
-    result: TargetResult, complete: TargetPredictions
+    result: Evaluation, complete: TargetPredictions
 ) -> list[tuple[str, str, list[str], dict[str, int]]]:
     """Return file, title, and the colours of the samples: by truth, error, and batch or group if
     those are few.
@@ -230,7 +195,7 @@ def _colourings(
 
 
 @lru_cache(maxsize=4)
-def sample_figures(result: TargetResult, around: Surroundings | None) -> list[Figure]:
+def sample_figures(result: Evaluation, around: Surroundings | None) -> list[Figure]:
     """Return the ordination of the samples in the colours of their truth, error, and batch or
     group, made once.
     """
@@ -264,162 +229,27 @@ def sample_figures(result: TargetResult, around: Surroundings | None) -> list[Fi
     ]
 
 
-def _edge_of(values: Array, at: int) -> int:
-    """Return -1 or 1 where a value is among the lowest or highest `EDGE` of all, 0 elsewhere."""
-    low, high = np.quantile(values, [EDGE, 1 - EDGE])
-    return int(values[at] > high) - int(values[at] < low)
-
-
-def _neighbours_say(complete: TargetPredictions, row: int, neighbours: Array) -> list[str]:
-    """Return what the truth of the nearest samples is, where it is not that of the sample at
-    `row`.
-    """
-    if len(neighbours) < NEIGHBOURS:
-        return []
-    labels, truth = complete.labels, complete.truth[neighbours]
-    if labels:
-        frequent = int(np.bincount(truth).argmax())
-        same = int((truth == frequent).sum())
-        if frequent == complete.truth[row] or 2 * same <= NEIGHBOURS:
-            return []
-        return [f"{same} of its {NEIGHBOURS} nearest samples are {labels[frequent]}"]
-    low, high = float(truth.min()), float(truth.max())
-    if low <= complete.truth[row] <= high:
-        return []
-    return [f"its {NEIGHBOURS} nearest samples have {number(low)} to {number(high)}"]
-
-
-def why_odd(result: TargetResult, around: Surroundings, rows: Sequence[int]) -> list[str]:
-    """Return what is unusual of the samples with truth and prediction at `rows`; a dash where
-    nothing is.
-    """
-    complete = result.predictions.complete()
-    here, there = around.at(complete)
-    row_of = dict(zip(here.tolist(), there.tolist(), strict=True))
-    place = {row: at for at, row in row_of.items()}
-    counts = (
-        np.bincount(complete.truth, minlength=len(complete.labels)) if complete.labels else None
-    )
-    texts = []
-    for row in rows:
-        reasons, at = [], place.get(row)
-        if counts is not None and counts[complete.truth[row]] <= RARE_CLASS * len(complete.truth):
-            reasons.append(f"a rare class ({counts[complete.truth[row]]} samples)")
-        if counts is None and _edge_of(complete.truth, row):
-            reasons.append("at the edge of the true values")
-        if at is not None:
-            near = np.array(
-                [row_of[one] for one in around.neighbours[at].tolist() if one in row_of], np.int64
-            )
-            reasons += _neighbours_say(complete, row, near)
-            if _edge_of(around.reads, at) < 0:
-                reasons.append(f"few reads ({around.reads[at]})")
-            if side := _edge_of(around.richness, at):
-                reasons.append(f"{'many' if side > 0 else 'few'} ASVs ({around.richness[at]})")
-            if _edge_of(around.nearest, at) > 0:
-                own, usual = (
-                    number(float(value))
-                    for value in (around.nearest[at], np.median(around.nearest))
-                )
-                reasons.append(
-                    f"unlike all others (Bray-Curtis distance to the nearest {own}, median of "
-                    f"all {usual})"
-                )
-        texts.append("; ".join(reasons) or "-")
-    return texts
-
-
-@lru_cache(maxsize=8)
-def worse_levels(result: TargetResult) -> tuple[int, list[WorseLevel]]:
-    """Return the `larger_errors` of a target, computed once."""
-    return larger_errors(result.predictions, result.levels)
-
-
-def _worse_table(result: TargetResult) -> list[Table]:
-    """Return the table of the `worse_levels`, with one row that says so where there are none;
-    nothing untested.
-    """
-    tested, worse = worse_levels(result)
-    if not tested:
-        return []
-    labels = bool(result.predictions.labels)
-    error = "1 - probability of the true class" if labels else "absolute error"
-    right = ("right", "right elsewhere") if labels else ("samples",)
-    header = ("metadata", *right, f"mean {error}", "elsewhere", "q")
-
-    def cells(one: WorseLevel) -> tuple[str, ...]:
-        where = (
-            f"{one.label}, {one.column}: {one.level}" if labels else f"{one.column}: {one.level}"
-        )
-        counts = (
-            (f"{one.right} of {one.samples}", f"{one.others_right} of {one.others}")
-            if labels
-            else (one.samples,)
-        )
-        return (
-            where,
-            *map(str, counts),
-            number(one.error),
-            number(one.others_error),
-            number(one.q),
-        )
-
-    rows = [cells(one) for one in worse] or [("none", *["-"] * (len(header) - 1))]
-    of = "classes at levels" if labels else "levels"
-    title = (
-        f"Where errors are larger: {of} of the metadata, of {tested} tested those with p up "
-        f"to {LARGER:g}"
-    )
-    return [Table(title, header, tuple(rows), "worse")]
-
-
-def error_tables(result: TargetResult, around: Surroundings | None = None) -> list[Table]:
-    """Return the samples with the largest errors, what is unusual of them, and where errors are
-    larger.
-    """
-    complete, names, has_both = (
-        result.predictions.complete(),
-        result.names,
-        result.predictions.has_both,
-    )
+def worst_table(result: Evaluation) -> list[Table]:
+    """The samples with the largest errors."""
+    complete, names = result.predictions.complete(), result.names
     if not len(complete.truth):
         return []
-    known = {
-        names.group: complete.groups,
-        names.batch: complete.batch,
-        "fold of this run": complete.fold,
-    }
-    known |= {name: result.levels[name][has_both] for name in result.parts if name in result.levels}
+    known = {names.group: complete.groups, names.batch: complete.batch, "fold": complete.fold}
     columns = {name: values for name, values in known.items() if values is not None}
-    errors, rows = complete.errors, worst_rows(complete, WORST_SAMPLES)
-    labels = complete.labels
+    labels, rows = complete.labels, worst_rows(complete, WORST_SAMPLES)
 
     def value(at: int) -> tuple[str, str, str]:
         if labels:
-            true, probabilities = int(complete.truth[at]), complete.predicted[at]
-            return (
-                labels[true],
-                labels[int(np.argmax(probabilities))],
-                number(float(probabilities[true])),
-            )
-        return (
-            number(float(complete.truth[at])),
-            number(float(complete.predicted[at])),
-            number(float(errors[at])),
-        )
+            true, shares = int(complete.truth[at]), complete.predicted[at]
+            return labels[true], labels[int(np.argmax(shares))], number(float(shares[true]))
+        cells = (complete.truth[at], complete.predicted[at], complete.errors[at])
+        true_, predicted, error = (number(float(cell)) for cell in cells)
+        return true_, predicted, error
 
-    odd = {} if around is None else {"what may be odd": why_odd(result, around, rows.tolist())}
-    third = "probability of the true one" if labels else f"absolute error of {names.target}"
-    of = names.target
-    header = ("sample-id", f"true {of}", f"predicted {of}", third, *columns, *odd)
+    third = "probability of the true one" if labels else "absolute error"
+    header = ("sample-id", f"true {names.target}", f"predicted {names.target}", third, *columns)
     body = [
-        (
-            complete.sample_ids[at],
-            *value(at),
-            *(str(v[at]) for v in columns.values()),
-            *(v[row] for v in odd.values()),
-        )
-        for row, at in enumerate(rows.tolist())
+        (complete.sample_ids[at], *value(at), *(str(v[at]) for v in columns.values()))
+        for at in rows.tolist()
     ]
-    tables = [Table(f"The {len(body)} samples predicted worst", header, tuple(body), "worst")]
-    return [*tables, *_worse_table(result)]
+    return [Table(f"The {len(body)} samples predicted worst", header, tuple(body), "worst")]

@@ -1,22 +1,19 @@
-"""All figures of one target: predictions against the truth, baselines beside the model, and where
-the model errs.
-
-Its tables stand in report.py and samples.py, its first screen in answer.py.
-"""
+"""All figures of one target: predictions against the truth, differences from baselines, errors."""
 
 from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
 from typing import Any
 
 import altair as alt
 import numpy as np
 
-from aam.evaluate import intervals, metrics
+from aam.evaluate import metrics
 from aam.evaluate.comparison import Outcome, best_constant, headline, outcome
-from aam.evaluate.intervals import Interval, number, tenths, with_limits
+from aam.evaluate.conformal import CONFORMAL_LEVEL, tenths
+from aam.evaluate.evaluation import Evaluation
+from aam.evaluate.intervals import Interval, number, with_limits
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array, sorted_levels
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.report.charts import (
@@ -40,7 +37,7 @@ from aam.report.charts import (
     x_axis,
     y_axis,
 )
-from aam.report.report import LEAST_IN_LEVEL, MOST_LEVELS, TargetResult
+from aam.report.report import LEAST_IN_LEVEL, MOST_LEVELS
 
 # Points of a curve: more are not seen.
 MOST_STEPS = 200
@@ -66,7 +63,7 @@ SHARE = {"domain": [0, 1]}
 # --- numbers -----------------------------------------------------------------------------------
 
 
-def scatter_figure(complete: TargetPredictions, result: TargetResult) -> Figure:
+def scatter_figure(complete: TargetPredictions, result: Evaluation) -> Figure:
     """Return predicted against true values, in colours of batches, with conformal intervals where
     there are some.
     """
@@ -106,9 +103,7 @@ def scatter_figure(complete: TargetPredictions, result: TargetResult) -> Figure:
     layers.append(points(rows_of_points, *axes, colours))
     caption = "On the dashed line a prediction is right."
     if len(bounded):
-        caption += (
-            f" Vertical lines are {100 * intervals.CONFORMAL_LEVEL:.0f} % conformal intervals."
-        )
+        caption += f" Vertical lines are {100 * CONFORMAL_LEVEL:.0f} % conformal intervals."
         caption += " They are made to hold that share of the true values."
     if len(rows) < len(complete.truth):
         caption += f" A random {len(rows)} of {len(complete.truth)} samples are drawn."
@@ -400,7 +395,7 @@ def confusion_figure(complete: TargetPredictions) -> Figure:
 # --- both --------------------------------------------------------------------------------------
 
 
-def differences_figure(result: TargetResult) -> list[Figure]:
+def differences_figure(result: Evaluation) -> list[Figure]:
     """Return the forest plot of the paired differences, in which bars and colours say what the
     tests say.
     """
@@ -436,15 +431,13 @@ def differences_figure(result: TargetResult) -> list[Figure]:
     ]
 
 
-def new_studies_figures(result: TargetResult) -> list[Figure]:
-    """Return the forest plot of the studies that were held out whole, if they were, with their
-    random-effects mean.
-    """
+def new_studies_figures(result: Evaluation) -> list[Figure]:
+    """Forest plot of the studies that were held out whole, if they were, with their mean."""
     new, name = result.new_studies, result.names.batch
     if new is None:
         return []
-    mean = new.mean if math.isnan(new.pooled.value) else new.pooled.value
-    rows = [IntervalRow("mean over studies", replace(new.pooled, value=mean))]
+    mean = new.mean
+    rows = [IntervalRow("mean over studies", Interval(mean))]
     rows += [
         IntervalRow(study, value, 1, f"{with_limits(value)}, n = {samples}")
         for study, (samples, value) in new.studies.items()
@@ -457,8 +450,7 @@ def new_studies_figures(result: TargetResult) -> list[Figure]:
             f"{title}: {listed(rows)}.",
             interval_chart(rows, title, mean),
             f"Each {name} was predicted by a model that saw none of its samples. Bars are 95 % "
-            "intervals, the line is "
-            "the random-effects mean.",
+            "intervals, the line is the mean.",
         )
     ]
 
@@ -488,7 +480,7 @@ def errors_by_level(complete: TargetPredictions, levels: Array) -> dict[str, tup
     return dict(worst[:MOST_LEVELS])
 
 
-def _level_figures(result: TargetResult, complete: TargetPredictions) -> list[Figure]:
+def _level_figures(result: Evaluation, complete: TargetPredictions) -> list[Figure]:
     """Return the mean error by group and by batch, the worst levels first."""
     plots = []
     kind = "1 - probability of the true class" if complete.labels else "absolute error"
@@ -524,7 +516,7 @@ def _level_figures(result: TargetResult, complete: TargetPredictions) -> list[Fi
 
 
 @functools.lru_cache(maxsize=32)
-def target_figures(result: TargetResult) -> list[Figure]:
+def target_figures(result: Evaluation) -> list[Figure]:
     """Return the figures of a target, the most important first; none where no sample has truth and
     prediction.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,25 +21,22 @@ from aam.data.splits import Split, fold_column
 from aam.data.study import Study, lost_classes
 from aam.engine.options import RunConfig
 from aam.errors import shown
+from aam.evaluate.conformal import with_conformal_intervals
+from aam.evaluate.evaluation import Evaluation, evaluate
 from aam.evaluate.likeness import Likeness
 from aam.evaluate.predictions import PredictionTable, joined, read_predictions, write_predictions
-from aam.evaluate.target_predictions import Subset
+from aam.evaluate.target_predictions import Columns, Subset
 from aam.files.atomic import seen_from_here
 from aam.options import IN_MEMORY, names, to_dict
-from aam.predict.baselines import IN_BLEND, Columns
+from aam.predict.baselines import IN_BLEND, baselines_by_target
 from aam.predict.blend import in_words
 from aam.predict.network import AsvVectors
 from aam.predict.prediction import predict_rows, presence_of
 from aam.predict.saved_model import SavedModel, save_model
 from aam.report.charts import Figure
 from aam.report.encoder_quality import evaluate_encoder
-from aam.report.report import ReportData, TargetResult
-from aam.report.results import (
-    BaselineSource,
-    evaluate_targets,
-    with_conformal_intervals,
-    write_results,
-)
+from aam.report.report import ReportData
+from aam.report.results import write_results
 from aam.report.samples import surroundings
 from aam.report.tables import Table
 from aam.report.training_figures import loss_figures, loss_names, read_epochs
@@ -46,6 +44,8 @@ from aam.training.fit import VALIDATION, split_folder, split_name, split_sizes
 from aam.training.inputs import Prepared
 
 log = logging.getLogger("aam")
+
+TRANSDUCTIVE = ("Pretraining saw the held-out samples, though not their labels.",)
 
 # Of a forest that is a baseline; `aam baselines` grows 500.
 TREES = 200
@@ -118,12 +118,11 @@ class TrainingReport:
         return predict(saved, prepared.frozen_asvs(saved.network, study))
 
     def write(self) -> None:
-        """Write predictions.tsv, report.html, figures/ and metrics.json, ."""
-        targets = self._results()
-        write_results(self.path, self._report_data(targets))
-        log.info("all tables: %s", seen_from_here(self.path / "report.html"))
+        """Write predictions.tsv, report.html, figures/ and metrics.json."""
+        write_results(self.path, self._report_data(self._results()))
+        log.info("report: %s", seen_from_here(self.path / "report.html"))
 
-    def _report_data(self, targets: tuple[TargetResult, ...]) -> ReportData:
+    def _report_data(self, targets: tuple[Evaluation, ...]) -> ReportData:
         """Return what the report shows of the run and its targets."""
         config, study, splits = self.prepared.config, self.prepared.study, self.prepared.splits
         specs = [spec for table in self.held_out[:1] for spec in table.specs]
@@ -162,10 +161,11 @@ class TrainingReport:
             curves=tuple(loss_figures(epochs, names)),
             around=surroundings(study.table, [result.predictions for result in targets]),
             warnings=(
+                *(TRANSDUCTIVE if self.transductive else ()),
                 *self.warnings,
+                *_below_depth(study),
                 *_left_out(study, [spec.name for spec in specs if spec.kind == "class"]),
             ),
-            transductive=self.transductive,
             explain_command=_explain_command(config) if targets else "",
             configuration=_with_effect(config),
         )
@@ -181,7 +181,7 @@ class TrainingReport:
         presence = presence_of(study, np.arange(len(study.table.sample_ids)))
         return Likeness.fit(presence, study.table.names, folds, np.concatenate(unseen))
 
-    def _results(self) -> tuple[TargetResult, ...]:
+    def _results(self) -> tuple[Evaluation, ...]:
         """Write predictions.tsv, save the models with fitted intervals, and return the comparison
         with baselines.
         """
@@ -221,13 +221,16 @@ class TrainingReport:
             n_estimators=TREES, n_jobs=config.runtime.threads or -1, val_prediction_passes=passes
         )
         subset: Subset = "held-out" if tested else "validation"
-        source = BaselineSource(
+        baselines = baselines_by_target(
+            table,
             study,
             self.prepared.splits,
+            columns,
             forest if config.targets.rf_baseline else None,
             {name: joined(tables) for name, tables in self.in_blend.items()},
         )
-        return evaluate_targets(table, study.metadata, columns, source, subset)
+        dropped = dropped_by_class(table, study)
+        return evaluate(table, study.metadata, columns, baselines, subset=subset, dropped=dropped)
 
 
 def _with_effect(config: FineTuneConfig) -> dict[str, Any]:
@@ -248,19 +251,43 @@ def _with_effect(config: FineTuneConfig) -> dict[str, Any]:
 
 
 def _columns(config: FineTuneConfig) -> Columns:
-    """Return the columns of the metadata by which predictions are judged."""
-    covariates = config.covariates
-    categorical = covariates.categorical_columns
-    data, numeric = config.data, covariates.numeric_columns
+    """The columns of the metadata by which predictions are judged."""
+    data, covariates = config.data, config.covariates
     return Columns(
-        data.group_column,
-        data.batch_column,
-        (),
-        categorical,
-        numeric,
-        data.study_column,
-        fold_column(data),
+        group=data.group_column,
+        batch=data.batch_column,
+        categorical=covariates.categorical_columns,
+        numeric=covariates.numeric_columns,
+        study=data.study_column,
+        fold=fold_column(data),
     )
+
+
+def _below_depth(study: Study) -> list[str]:
+    """Say how many samples have fewer reads than the depth."""
+    dropped = len(study.selection.dropped)
+    if not dropped:
+        return []
+    return [
+        f"{dropped} of {len(study.selection.aligned)} samples have fewer than {study.depth} reads "
+        "and are left out."
+    ]
+
+
+def dropped_by_class(table: PredictionTable, study: Study) -> dict[str, dict[str, tuple[int, int]]]:
+    """Samples of each class in the metadata, and those that reach the depth, by target."""
+    metadata = study.metadata
+    if metadata is None:
+        return {}
+    result = {}
+    for spec in table.specs:
+        kept, dropped = (
+            Counter(metadata.values(spec.name, [name for name in names if name in metadata]))
+            for names in (study.table.sample_ids, study.selection.dropped)
+        )
+        counts = {label: (kept[label] + dropped[label], kept[label]) for label in spec.labels}
+        result[spec.name] = counts
+    return result
 
 
 def _left_out(study: Study, classes: Sequence[str]) -> list[str]:

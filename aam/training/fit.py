@@ -21,9 +21,9 @@ from aam.data.targets import Targets
 from aam.engine.checkpoint import State
 from aam.engine.run import LAST, MODEL, RunDirectory, train_once
 from aam.evaluate.predictions import write_predictions
+from aam.evaluate.target_predictions import guess, truth_of
 from aam.model.heads import HeadConfig
 from aam.options import given
-from aam.predict.baselines import guess, truth_of
 from aam.predict.blend import NETWORK, Blend, fit_blend, specs_in_order
 from aam.predict.network import per_target, run_model
 from aam.predict.prediction import predict_rows

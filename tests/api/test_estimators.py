@@ -149,7 +149,7 @@ def test_embeddings_and_reprs(frame, classifier):
 
 
 def test_explanations_are_those_of_the_command(study_folder, frame, metadata, regressor, tmp_path):
-    options = {"prediction_passes": 1, "tree": study_folder / "tree.nwk"}
+    options = {"prediction_passes": 1}
     explained = regressor.explain(
         frame, metadata["ph"], metadata["subject"], output_dir=tmp_path / "ours", **options
     )
@@ -158,12 +158,9 @@ def test_explanations_are_those_of_the_command(study_folder, frame, metadata, re
         f"explain --model {tmp_path}/saved --table {study_folder}/table.biom --metadata "
         f"{study_folder}/metadata.tsv"
     )
-    words += (
-        f" --tree {study_folder}/tree.nwk --group-column subject --prediction-passes 1 "
-        "--threads 1 --device cpu"
-    )
+    words += " --group-column subject --prediction-passes 1 --threads 1 --device cpu"
     assert main([*words.split(), "--output-dir", str(tmp_path / "theirs")]) == 0
-    for name in ("features.tsv", "clades.tsv", "samples.tsv"):
+    for name in ("features.tsv", "samples.tsv"):
         ours, theirs = (
             pd.read_csv(tmp_path / run / "ph" / name, sep="\t") for run in ("ours", "theirs")
         )
@@ -388,7 +385,7 @@ def test_what_is_in_memory_is_written_to_no_file(frame, study_folder, regressor,
         regressor.model_.predict(frame).sort_index(), expected.sort_index(), rtol=1e-5
     )
     assert regressor.model_.embed(frame).shape == (60, 16)
-    assert len(regressor.model_.explain(frame, tree=tree, prediction_passes=1)) == 80
+    assert len(regressor.model_.explain(frame, prediction_passes=1)) == 80
     pd.testing.assert_frame_equal(
         regressor.model_.predict(frame.T), regressor.model_.predict(frame)
     )

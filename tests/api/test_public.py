@@ -22,7 +22,7 @@ SIGNATURES = {
     "Model.embed": (
         "(self, table: 'Any', *, asvs: 'bool' = False, **options: 'Any') -> 'pd.DataFrame'"
     ),
-    "Model.explain": "(self, table: 'Any', metadata: 'Any' = None, tree: 'Any' = None, *, "
+    "Model.explain": "(self, table: 'Any', metadata: 'Any' = None, *, "
     "output_dir: 'str | os.PathLike[str] | None' = None, **options: 'Any') -> 'pd.DataFrame'",
     "Model.predict": "(self, table: 'Any', metadata: 'Any' = None, labels: 'Any' = None, "
     "**options: 'Any') -> "

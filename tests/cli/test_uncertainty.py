@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import load_file
 
 from aam.cli.main import main
-from aam.evaluate.intervals import Conformal
+from aam.evaluate.conformal import Conformal
 from aam.evaluate.predictions import read_predictions
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.io.metadata import read_metadata
@@ -90,9 +90,9 @@ def test_intervals_of_a_fold_come_from_the_other_folds(
     )
     page = (run / "report.html").read_text()
     for title in (
-        "90 % conformal intervals",
-        "Intervals by tenth of the target",
-        "Intervals by fold",
+        "90 % intervals of predictions",
+        "tenth of the target: ",
+        "fold: 0",
         "Reliability",
     ):
         assert title in page
@@ -110,12 +110,12 @@ def test_the_models_hold_the_intervals_and_evaluate_reports_them(
     words = (
         f"evaluate --model {run}/model --table {study}/table.biom --metadata {study}/metadata.tsv"
     )
-    words += f" --group-column subject --by-columns biome --output-dir {tmp_path}/e"
+    words += f" --group-column subject --batch-column biome --output-dir {tmp_path}/e"
     assert main(words.split()) == 0
     target = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]["ph"]
     assert target["intervals"] == {}, "these samples fitted the intervals"
     assert target["subset"] == "training"
-    assert set(target["parts"]) == {"subject", "biome"}
+    assert set(target["parts"]) == {"biome"}
     assert sum(part["samples"] for part in target["parts"]["biome"].values()) == 60
     page = (tmp_path / "e" / "report.html").read_text()
     assert "samples were seen in training" in page

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import norm
 
-from aam.evaluate import comparison, intervals, metrics
+from aam.evaluate import comparison, conformal, intervals, metrics
 from aam.evaluate.comparison import SIGNIFICANT, paired_p
 from aam.evaluate.target_predictions import TargetPredictions
 from tests.evaluate.simulated import predictions_of, scored
@@ -213,7 +213,7 @@ def conformal_coverage(studies: int, groups: int, dominant: bool) -> float:
     """Return what share of new groups the intervals of so many groups hold."""
     draw, held = np.random.default_rng(groups + dominant), []
     for _ in range(studies):
-        fit = intervals.Conformal.fit(study_with_errors(draw, groups, dominant))
+        fit = conformal.Conformal.fit(study_with_errors(draw, groups, dominant))
         new = study_with_errors(draw, 100, dominant=False)
         limits = fit.limits(new.predicted)
         inside = (limits[:, 0] <= new.truth) & (new.truth <= limits[:, 1])

@@ -7,8 +7,9 @@ import numpy as np
 from aam.config_commands import ForestConfig
 from aam.data.splits import Split
 from aam.data.targets import TargetSpec
+from aam.evaluate.target_predictions import Columns
 from aam.io.metadata import Metadata
-from aam.predict.baselines import Columns, baselines_of
+from aam.predict.baselines import baselines_of
 
 FEW = ForestConfig(n_estimators=6, n_jobs=1, val_prediction_passes=1)
 IDS = tuple(f"s{row}" for row in range(24))

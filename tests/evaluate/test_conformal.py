@@ -11,7 +11,7 @@ import math
 import numpy as np
 import pytest
 
-from aam.evaluate import intervals, metrics
+from aam.evaluate import conformal, metrics
 from aam.evaluate.target_predictions import TargetPredictions
 from tests.evaluate.simulated import predictions_of
 from tests.evaluate.simulations import conformal_coverage
@@ -28,7 +28,7 @@ def spreading(seed: int, samples: int = 600) -> TargetPredictions:
 
 def test_one_width_of_single_samples_is_a_rank_of_the_residuals():
     given = dataclasses.replace(spreading(0, 99), groups=None)
-    fit = intervals.Conformal.fit(given, scales=1)
+    fit = conformal.Conformal.fit(given, scales=1)
     assert (fit.samples, fit.groups) == (99, 99)
     residual = np.sort(np.abs(given.truth - given.predicted))
     place = math.ceil(0.9 * 100) - 1
@@ -45,17 +45,17 @@ def test_one_width_of_single_samples_is_a_rank_of_the_residuals():
 def test_point_12_intervals_hold_the_stated_share_of_new_groups(groups: int, dominant: bool):
     """200 studies each: within 2 points of 90 %, also when one group holds most samples."""
     assert conformal_coverage(200, groups, dominant) == pytest.approx(
-        intervals.CONFORMAL_LEVEL, abs=0.02
+        conformal.CONFORMAL_LEVEL, abs=0.02
     )
 
 
 def test_point_12_the_level_held_by_groups_left_out_is_stated():
-    fit = intervals.Conformal.fit(spreading(0))
-    assert intervals.CONFORMAL_LEVEL <= fit.held < intervals.CONFORMAL_LEVEL + 0.02
+    fit = conformal.Conformal.fit(spreading(0))
+    assert conformal.CONFORMAL_LEVEL <= fit.held < conformal.CONFORMAL_LEVEL + 0.02
 
 
 def test_point_12_limits_stay_inside_the_bounds_of_a_bounded_model():
-    fit = intervals.Conformal.fit(spreading(0), bounds=(0.0, 10.0))
+    fit = conformal.Conformal.fit(spreading(0), bounds=(0.0, 10.0))
     limits = fit.limits(np.array([0.1, 5.0, 9.9]))
     assert limits[0, 0] == 0.0
     assert limits[2, 1] == 10.0
@@ -63,12 +63,12 @@ def test_point_12_limits_stay_inside_the_bounds_of_a_bounded_model():
     assert limits.max() <= 10.0
     # An interval that would lie outside whole would have no width.
     assert (np.diff(fit.limits(np.array([-50.0, 70.0]))) > 0).all()
-    assert intervals.Conformal.from_json(json.loads(json.dumps(dataclasses.asdict(fit)))) == fit
+    assert conformal.Conformal.from_json(json.loads(json.dumps(dataclasses.asdict(fit)))) == fit
 
 
 def test_scaled_intervals_cover_every_part_of_the_predictions_and_are_narrower():
     fitted, new = spreading(0), spreading(1, 3000)
-    scaled, same = intervals.Conformal.fit(fitted), intervals.Conformal.fit(fitted, scales=1)
+    scaled, same = conformal.Conformal.fit(fitted), conformal.Conformal.fit(fitted, scales=1)
     low, high = new.predicted < 3, new.predicted > 8
     weights = np.stack([low, high, low | True])
     values = {
@@ -86,21 +86,21 @@ def test_many_groups_are_left_out_in_parts(monkeypatch):
     are parts.
     """
     given, fits = spreading(0, 3600), []
-    with_scales = intervals._with_scales
+    with_scales = conformal._with_scales
     monkeypatch.setattr(
-        intervals, "_with_scales", lambda *given: fits.append(1) or with_scales(*given)
+        conformal, "_with_scales", lambda *given: fits.append(1) or with_scales(*given)
     )
-    in_parts = intervals.Conformal.fit(given)
-    assert len(fits) == intervals.LEFT_OUT_PARTS + 1
-    monkeypatch.setattr(intervals, "LEFT_OUT_PARTS", 1200)
-    one_by_one = intervals.Conformal.fit(given)
+    in_parts = conformal.Conformal.fit(given)
+    assert len(fits) == conformal.LEFT_OUT_PARTS + 1
+    monkeypatch.setattr(conformal, "LEFT_OUT_PARTS", 1200)
+    one_by_one = conformal.Conformal.fit(given)
     assert in_parts.quantile == pytest.approx(one_by_one.quantile, rel=0.005)
     assert in_parts.held == pytest.approx(one_by_one.held, abs=0.002)
     assert in_parts.scales == one_by_one.scales
 
 
 def test_few_groups_and_perfect_predictions():
-    assert intervals.Conformal.fit(spreading(0, 57)) is None
-    assert intervals.Conformal.fit(spreading(0, 60)) is not None
+    assert conformal.Conformal.fit(spreading(0, 57)) is None
+    assert conformal.Conformal.fit(spreading(0, 60)) is not None
     perfect = dataclasses.replace(spreading(0, 60), truth=spreading(0, 60).predicted)
-    assert intervals.Conformal.fit(perfect).half_width(np.array([1.0, 20.0])).tolist() == [0.0, 0.0]
+    assert conformal.Conformal.fit(perfect).half_width(np.array([1.0, 20.0])).tolist() == [0.0, 0.0]

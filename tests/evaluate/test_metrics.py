@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist
 from sklearn.linear_model import LinearRegression
 
 from aam.evaluate import metrics
-from aam.evaluate.intervals import tenths
+from aam.evaluate.conformal import tenths
 from aam.evaluate.metrics import regression_metrics, sorted_levels
 from aam.report.results import plain_json
 from tests.evaluate.simulated import measured

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from aam.data.targets import TargetSpec
-from aam.explain.effects import ABUNDANCE, ATTENTION, BLEND, CARRIERS, EFFECT, LOSS, TargetEffects
+from aam.explain.effects import ATTENTION, CARRIERS, EFFECT, LOSS, TargetEffects
 from aam.explain.results import Asvs
 
 SAMPLES, ASVS = 60, 6
@@ -21,7 +21,6 @@ LINEAGES = (
     (),
     ("k__B", "p__G"),
 )
-NEWICK = "(((a:1,b:1):1,c:1):1,((d:1,e:1):1,f:1):1);"
 
 
 def make_asvs(lineages=LINEAGES) -> Asvs:
@@ -64,13 +63,7 @@ def make_effects(outputs: int = 1, mean: float = 0.0, truth: bool = True) -> Tar
         matrices={
             CARRIERS: carriers,
             ATTENTION: carriers,
-            (LOSS, BLEND, 0): loss,
-            (LOSS, "forest", 0): 2 * loss,
-            **{
-                (EFFECT, learner, place): one
-                for learner in (BLEND, "forest")
-                for place, one in enumerate(effects)
-            },
-            **{(ABUNDANCE, BLEND, place): 0.25 * one for place, one in enumerate(effects)},
+            LOSS: loss,
+            **{(EFFECT, place): one for place, one in enumerate(effects)},
         },
     )

@@ -14,7 +14,7 @@ from aam.data.rarefaction import rarefied_rows
 from aam.data.targets import Scale, Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.errors import InputError
-from aam.explain.effects import BLEND, explain_samples, make_variants
+from aam.explain.effects import explain_samples, make_variants
 from aam.model.heads import HeadConfig
 from aam.predict.blend import LEARNERS, NETWORK, fit_blend
 from aam.predict.prediction import predict_rows
@@ -103,30 +103,21 @@ def test_an_effect_is_what_predict_says_minus_what_it_says_without_the_asv(study
         base = predicted_alone(saved, study_of, study, reads)
         assert base == pytest.approx((age.prediction[row, 0], case.prediction[row, 1]), abs=1e-4)
         for column in columns[::4]:
-            without, single = reads.copy(), reads.copy()
-            without[column], single[column] = 0, 1
+            without = reads.copy()
+            without[column] = 0
             lost = np.subtract(base, predicted_alone(saved, study_of, study, without))
             assert lost == pytest.approx(
                 [one.effects[0][row, column] for one in (age, case)], abs=1e-4
             )
-            lost = np.subtract(base, predicted_alone(saved, study_of, study, single))
-            assert lost == pytest.approx(
-                [one.abundance[0][row, column] for one in (age, case)], abs=1e-4
-            )
 
 
-def test_parts_of_effects_add_up_and_absent_asvs_have_none(effects):
+def test_absent_asvs_have_no_effect(effects):
     for of_target in effects:
         absent = of_target.carriers.toarray() == 0
-        for every, here, reads in zip(
-            of_target.effects, of_target.presence, of_target.abundance, strict=True
-        ):
-            np.testing.assert_allclose((here + reads).toarray(), every.toarray(), atol=1e-12)
+        for every in of_target.effects:
             assert not every.toarray()[absent].any()
-            assert np.abs(reads).max() > 0
         np.testing.assert_allclose(of_target.attention.sum(axis=1), 1, atol=1e-5)
     assert [one.outputs for one in effects] == [("",), ("a", "b", "c"), ("yes",)]
-    assert set(effects[0].losses) == {BLEND, NETWORK, "presence", "forest"}
 
 
 @pytest.mark.parametrize("reads_counts", [True, False])
@@ -159,7 +150,7 @@ def test_variants_change_one_asv_of_a_sample_and_none_that_a_limit_left_out():
         (before > 0, after > 0)
         for before, after in zip(variants.before, variants.after, strict=True)
     }
-    assert kinds == {(True, False), (False, True), (True, True)}
+    assert {(True, False), (False, True)} <= kinds
     for table in (counts, limited):
         for number, (columns, reads) in enumerate(variants.reads(sparse.csr_matrix(table))):
             sample, column, after = (
@@ -212,9 +203,5 @@ def test_a_network_of_next_to_no_weight_takes_no_part_in_effects(study, saved):
     )
     age = explained([without], study, [IDS])[0]
     assert age.attention is None
-    assert not age.abundance[0].nnz
-    assert set(age.losses) == {BLEND, "presence", "forest"}
     predicted = predict_rows(without, study, IDS, RUNTIME, 1)
     np.testing.assert_allclose(age.prediction[:, 0], predicted.values["age"], atol=1e-4)
-    weighted = sum(0.25 * age.learner_effects[name][0] for name in ("presence", "forest"))
-    np.testing.assert_allclose(age.effects[0].toarray(), weighted.toarray(), atol=1e-9)

@@ -1,4 +1,4 @@
-"""Importance over groups: intervals, tests and their correction, sums over taxa and clades, and the
+"""Importance over groups: intervals, tests and their correction, sums over taxa, and the
 rows of files.
 """
 
@@ -12,22 +12,18 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
-from aam.explain.effects import ABUNDANCE, BLEND, CARRIERS, EFFECT, LOSS
+from aam.explain.effects import CARRIERS, EFFECT, LOSS
 from aam.explain.importance import FALSE_DISCOVERIES, importance_of, one_sided_test
 from aam.explain.results import (
     Asvs,
-    clades,
-    common_lineage,
     explanation_of,
     folder_names,
     membership,
     taxa,
     write_explanation,
 )
-from aam.io.phylogeny import parse_newick
-from aam.io.qza import read_artifact
 from aam.io.taxonomy import parse_lineage
-from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, NEWICK, make_asvs, make_effects
+from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, make_asvs, make_effects
 
 UNNAMED = Asvs(tuple("abcdef"), tuple("abcdef"))
 
@@ -39,13 +35,11 @@ def test_what_matters_stands_out_with_its_sign():
     table = table.sort_index()
     assert (table["q"] <= FALSE_DISCOVERIES).tolist() == [True, True, False, False, False, False]
     assert table["raises"][:2].tolist() == ["higher", "lower"]
-    np.testing.assert_allclose(table["importance"], effects.losses[BLEND].toarray().mean(axis=0))
+    np.testing.assert_allclose(table["importance"], effects.losses.toarray().mean(axis=0))
     assert (table["importance.low"] < table["importance"]).all()
     assert (table["importance"] < table["importance.high"]).all()
     expected = effects.effects[0].toarray().sum(axis=0) / effects.carriers.toarray().sum(axis=0)
     np.testing.assert_allclose(table["effect"], expected)
-    np.testing.assert_allclose(table["presence-effect"] + table["abundance-effect"], expected)
-    np.testing.assert_allclose(table["importance.forest"], 2 * table["importance"])
 
 
 def test_few_groups_have_neither_intervals_nor_tests():
@@ -74,18 +68,15 @@ def test_groups_without_a_truth_are_no_evidence():
     """
     effects = make_effects()
     known = np.isin(GROUPS, ["g0", "g1", "g2"])
-    losses = {
-        name: sparse.csr_matrix(matrix.toarray() * known[:, None])
-        for name, matrix in effects.losses.items()
-    }
-    matrices = {**effects.matrices, **{(LOSS, name, 0): matrix for name, matrix in losses.items()}}
+    losses = sparse.csr_matrix(effects.losses.toarray() * known[:, None])
+    matrices = {**effects.matrices, LOSS: losses}
     part = dataclasses.replace(
         effects, truth=np.where(known, effects.truth, math.nan), matrices=matrices
     )
     table = importance_of(part, GROUPS).sort_index()
     assert table[["p", "importance.low"]].isna().all(axis=None)
-    np.testing.assert_allclose(table["importance"], losses[BLEND].toarray()[known].mean(axis=0))
-    explanation = explanation_of(part, UNNAMED, None, GROUPS, "child", "held-out")
+    np.testing.assert_allclose(table["importance"], losses.toarray()[known].mean(axis=0))
+    explanation = explanation_of(part, UNNAMED, GROUPS, "child", "held-out")
     assert "12 of them with a truth; 3 values of child are too few" in explanation.verdict()
 
 
@@ -93,7 +84,7 @@ def test_nothing_is_tested_on_samples_that_the_model_has_learned_from():
     """Of a target of noise, 45 of 160 ASVs had a p below .05 in the training samples of a
     forest.
     """
-    explanation = explanation_of(make_effects(), UNNAMED, None, GROUPS, "child", "training")
+    explanation = explanation_of(make_effects(), UNNAMED, GROUPS, "child", "training")
     assert not explanation.stands_out.any()
     assert "nothing is tested" in explanation.verdict()
     assert explanation.features["importance"].max() > 0.2
@@ -127,8 +118,8 @@ def test_corrected_limits_hold_0_exactly_where_nothing_stands_out():
     for signal in (0.0, 0.25, 0.6):
         losses = sparse.csr_matrix(rng.normal(rng.random(200) ** 4 * signal, 1, (160, 200)))
         effects = make_effects()
-        matrices = {(LOSS, BLEND, 0): losses, CARRIERS: sparse.csr_matrix(np.ones((160, 200)))}
-        matrices |= {(EFFECT, BLEND, 0): losses, (ABUNDANCE, BLEND, 0): losses}
+        matrices = {LOSS: losses, CARRIERS: sparse.csr_matrix(np.ones((160, 200)))}
+        matrices |= {(EFFECT, 0): losses}
         effects = dataclasses.replace(
             effects,
             sample_ids=tuple(map(str, range(160))),
@@ -149,10 +140,10 @@ def test_corrected_limits_hold_0_exactly_where_nothing_stands_out():
     assert alone > 3, "intervals of single ASVs would have said otherwise"
 
 
-def test_taxa_and_clades_are_sums_of_their_asvs():
+def test_taxa_are_sums_of_their_asvs():
     effects = make_effects()
     taxon_sets = taxa(LINEAGES, np.arange(ASVS))
-    assert [(one.kind, one.name, one.columns) for one in taxon_sets if one.kind == "genus"] == [
+    assert [(one.rank, one.name, one.columns) for one in taxon_sets if one.rank == "genus"] == [
         ("genus", "unassigned", (4,)),
         ("genus", "k__A; genus unknown", (3,)),
         ("genus", "k__B; p__F; genus unknown", (2,)),
@@ -160,27 +151,17 @@ def test_taxa_and_clades_are_sums_of_their_asvs():
         ("genus", "k__B; p__G; genus unknown", (5,)),
     ]
     for kind in ("kingdom", "phylum", "genus"):
-        of_rank = effects.summed(membership([one for one in taxon_sets if one.kind == kind], ASVS))
-        for name in effects.losses:
-            assert of_rank.losses[name].sum() == pytest.approx(effects.losses[name].sum())
+        of_rank = effects.summed(membership([one for one in taxon_sets if one.rank == kind], ASVS))
+        assert of_rank.losses.sum() == pytest.approx(effects.losses.sum())
         assert of_rank.effects[0].sum() == pytest.approx(effects.effects[0].sum())
         assert of_rank.carriers.max() <= 1
-    tree = parse_newick(NEWICK)
-    tips = np.array([tree.tips.index(name) for name in "abcdef"])
-    tips[4] = -1
-    of_tree = clades(tree, tips, np.arange(ASVS), make_asvs())
-    assert sorted(one.columns for one in of_tree) == [(0, 1), (0, 1, 2), (0, 1, 2, 3, 5), (3, 5)]
-    assert common_lineage(LINEAGES[:3]) == ("k__B", "p__F")
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
-def test_files_hold_every_asv_once_and_qiime_reads_the_importance(tmp_path, outputs):
+def test_files_hold_every_asv_once(tmp_path, outputs):
     effects = make_effects(outputs)
     asvs = make_asvs()
-    tree = parse_newick(NEWICK)
-    explanation = explanation_of(
-        effects, asvs, (tree, np.arange(ASVS)), GROUPS, "child", "held-out"
-    )
+    explanation = explanation_of(effects, asvs, GROUPS, "child", "held-out")
     write_explanation(tmp_path / "out", explanation)
     with (tmp_path / "out" / "features.tsv").open() as file:
         rows = list(csv.DictReader(file, dialect="excel-tab"))
@@ -196,15 +177,7 @@ def test_files_hold_every_asv_once_and_qiime_reads_the_importance(tmp_path, outp
     assert sum(float(row[column]) for row in pairs) == pytest.approx(
         effects.effects[0].sum(), rel=1e-3
     )
-    content = read_artifact(
-        tmp_path / "out" / "importance.qza", {"FeatureData[Importance]": "importance.tsv"}
-    )
-    lines = [line.split("\t") for line in content.decode().splitlines()]
-    assert lines[0][0] == "feature"
-    assert {line[0] for line in lines[1:]} == set(asvs.feature_ids)
-    assert all(math.isfinite(float(cell)) for line in lines[1:] for cell in line[1:])
     assert (tmp_path / "out" / "taxa.tsv").exists()
-    assert (tmp_path / "out" / "clades.tsv").exists()
 
 
 def test_the_rows_say_what_is_not_known():
@@ -214,7 +187,7 @@ def test_the_rows_say_what_is_not_known():
     effects = dataclasses.replace(
         effects, matrices={**effects.matrices, CARRIERS: sparse.csr_matrix(nowhere)}
     )
-    table = explanation_of(effects, UNNAMED, None, GROUPS, "child", "held-out").features
+    table = explanation_of(effects, UNNAMED, GROUPS, "child", "held-out").features
     assert len(table) == ASVS - 1
     assert "sequence" not in table
 
@@ -227,9 +200,9 @@ def test_placeholders_of_different_parents_are_different_taxa():
     """SILVA calls a genus of many families "uncultured"."""
     names = [f"d__B; f__{family}; g__uncultured; s__uncultured_bacterium" for family in "FFG"]
     sets = taxa([parse_lineage(name) for name in names], np.arange(3))
-    genera = [(one.label, one.columns) for one in sets if one.kind == "genus"]
+    genera = [(one.label, one.columns) for one in sets if one.rank == "genus"]
     assert genera == []
     names.append("d__B; f__G; g__Known")
     sets = taxa([parse_lineage(name) for name in names], np.arange(4))
-    genera = {one.label: one.columns for one in sets if one.kind == "genus"}
+    genera = {one.label: one.columns for one in sets if one.rank == "genus"}
     assert genera == {"F, genus unknown (2 ASVs)": (0, 1), "G, genus unknown": (2,), "Known": (3,)}

@@ -13,9 +13,6 @@ import pytest
 
 from aam.evaluate.intervals import number
 from aam.explain.page import (
-    _heatmap,
-    _named_rows,
-    _rows,
     asv_table,
     class_table,
     explanation_figures,
@@ -23,16 +20,15 @@ from aam.explain.page import (
     features_html,
     importances_html,
     lowered_more,
-    set_tables,
     speaks_for,
+    taxa_tables,
     write_figures,
 )
-from aam.explain.results import Asvs, AsvSet, Explanation, explanation_of
-from aam.io.phylogeny import parse_newick
+from aam.explain.results import Asvs, Explanation, Taxon, explanation_of
 from aam.report.charts import Figure
 from aam.report.report import ReportData
 from aam.report.report_html import report_html, with_importances
-from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, NEWICK, make_asvs, make_effects
+from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, make_asvs, make_effects
 from tests.report.test_figures import classes
 
 HOSTILE = "<script>alert(1)</script>"
@@ -42,10 +38,9 @@ HOSTILE = "<script>alert(1)</script>"
 def explained(
     outputs: int = 1, truth: bool = True, groups=tuple(GROUPS), lineages=LINEAGES
 ) -> Explanation:
-    tree, subjects = (parse_newick(NEWICK), np.arange(ASVS)), np.array(groups, object)
-    return explanation_of(
-        make_effects(outputs, truth=truth), make_asvs(lineages), tree, subjects, "child", "held-out"
-    )
+    effects = make_effects(outputs, truth=truth)
+    subjects = np.array(groups, object)
+    return explanation_of(effects, make_asvs(lineages), subjects, "child", "held-out")
 
 
 def _figure(explanation: Explanation, name: str) -> Figure:
@@ -61,14 +56,14 @@ def _drawn(explanation: Explanation, name: str) -> list[dict]:
 @pytest.mark.parametrize(("outputs", "truth"), [(1, True), (3, True), (1, False)])
 def test_figures_are_well_formed_and_described(tmp_path, outputs, truth):
     explanation = explained(outputs, truth)
-    names = {"importance", "effects", "taxa", "tree", "heatmap", "attention"}
+    names = {"importance", "taxa"} if truth else {"effects"}
     figures = {
         figure.name: figure.chart.to_dict(validate=True)
         for figure in explanation_figures(explanation, 4)
     }
-    assert figures.keys() == (names if truth else names - {"importance", "taxa"})
+    assert figures.keys() == names
     write_figures(tmp_path / "figures", explanation, 4)
-    assert len(list((tmp_path / "figures").glob("*.png"))) == len(names) - 2 * (not truth)
+    assert len(list((tmp_path / "figures").glob("*.png"))) == len(names)
     for path in (tmp_path / "figures").glob("*.svg"):
         root = ElementTree.parse(path).getroot()
         texts = {
@@ -146,7 +141,7 @@ def test_bars_hold_0_exactly_where_the_words_say_that_nothing_stands_out():
 
 
 def test_importances_that_are_not_tested_have_95_percent_intervals():
-    few = explanation_of(make_effects(), make_asvs(LINEAGES), None, GROUPS, "child", "training")
+    few = explanation_of(make_effects(), make_asvs(LINEAGES), GROUPS, "child", "training")
     assert "corrected" not in _figure(few, "importance").caption
     assert " to " in _drawn(few, "importance")[0]["text"]
     assert few.taxa_verdict() == ""
@@ -161,13 +156,13 @@ def test_taxa_that_stand_out_are_named_in_words():
     assert "1 of 1 tested taxa (family)" in explanation_html([explanation], [], 4)
     labels = {row["name"] for row in _drawn(explained(1), "taxa")}
     assert labels == {"X", "F, genus unknown", "A, genus unknown", "G, genus unknown", "unassigned"}
-    pooled = AsvSet("genus", "d__B; genus unknown", ("d__B",), (0, 1))
+    pooled = Taxon("genus", "d__B; genus unknown", ("d__B",), (0, 1))
     assert pooled.label == "B, genus unknown (2 ASVs)"
 
 
 def test_a_taxon_is_shown_with_its_most_important_asv():
     explanation = explained(lineages=(LONG,) * ASVS)
-    family = next(table for table in set_tables(explanation) if "family" in table.title)
+    family = next(table for table in taxa_tables(explanation) if "family" in table.title)
     assert family.rows[0][-1] == explanation.asvs.short_ids[explanation.features.index[0]]
 
 
@@ -181,7 +176,7 @@ def test_the_mean_number_of_samples_with_an_asv_stands_beside_that_of_others():
         number(truth[~has].mean()),
     )
     effect = explanation.features["effect"].iloc[0] * (truth[has].mean() - truth[~has].mean())
-    assert ("given the others" in table.rows[0][table.header.index("speaks for")]) == (effect < 0)
+    assert ("given the others" in table.rows[0][table.header.index("direction")]) == (effect < 0)
     assert asv_table(explained(truth=False), 4).rows[0][place] == "-"
     assert "without it" not in asv_table(explained(3), 4).header
 
@@ -197,10 +192,9 @@ def test_a_class_that_an_asv_lowers_more_than_it_raises_any_is_named():
 
 def test_names_of_asvs_are_whole_in_every_figure():
     explanation = explained(lineages=(LONG,) * ASVS)
-    for name in ("importance", "effects"):
-        svg = _figure(explanation, name).svg
-        for column in range(ASVS):
-            assert f">{explanation.asvs.label(column)}</text>" in svg, name
+    svg = _figure(explanation, "importance").svg
+    for column in range(ASVS):
+        assert f">{explanation.asvs.label(column)}</text>" in svg
 
 
 def test_ids_say_what_they_are_and_how_to_get_names():
@@ -213,53 +207,6 @@ def test_a_label_keeps_its_id_where_the_taxon_is_long():
     asvs = Asvs(("id",), ("ACGT",), (("k__Bacteria", "f__Peptostreptococcaceae"),))
     assert asvs.label(0) == f"Peptostreptococcaceae, genus unknown {asvs.short_ids[0]}"
     assert asvs.label(0, 27) == f"Peptostreptococ… {asvs.short_ids[0]}"
-
-
-def test_a_heatmap_says_what_its_shades_mean_and_a_broad_one_has_the_room_of_two_figures():
-    names = [f"Genus {at}" for at in range(20)]
-    values = np.linspace(-2, 2, 20 * 30).reshape(30, 20)
-    chart = _heatmap(
-        values,
-        names,
-        [str(at) for at in range(30)],
-        [0, 10],
-        "predicted age",
-        "change of the prediction",
-    )
-    figure = Figure("heatmap", "Effects", "Effects of 20 ASVs.", chart)
-    for words in ("above 0", "below 0", "change of the prediction"):
-        assert f">{words}</text>" in figure.svg
-    assert (
-        "The largest 2% of the values all have the deepest shade"
-        in _figure(explained(), "heatmap").caption
-    )
-    assert figure.wide
-    narrow = _heatmap(values[:, :3], names[:3], ["a"] * 30, [0], "predicted age", "change")
-    assert not Figure("heatmap", "Effects", "Effects of 3 ASVs.", narrow).wide
-
-
-def test_a_heatmap_names_every_class_that_has_rows_enough():
-    predicted = np.repeat([0.0, 1.0, 2.0, 3.0], [300, 20, 1, 279])
-    rows = _rows(np.arange(600), predicted, classes=True)
-    assert np.concatenate(rows).tolist() == list(range(600))
-    assert all(len(set(predicted[row])) == 1 for row in rows)
-    labels = ["abcd"[int(predicted[row[0]])] for row in rows]
-    assert [labels.count(label) for label in "abcd"] == [40, 3, 1, 37]
-    assert [labels[row] for row in _named_rows(labels, classes=True)] == ["a", "b", "d"], (
-        "one row is no room"
-    )
-    few = [label for label in "abcdef" for _ in range(10)]
-    chart = _heatmap(
-        np.ones((60, 4)),
-        list("wxyz"),
-        few,
-        _named_rows(few, classes=True),
-        "predicted class",
-        "change",
-    )
-    drawn = Figure("heatmap", "Effects", "Effects of 4 ASVs.", chart).svg
-    assert all(f">{label}</text>" in drawn for label in "abcdef")
-    assert _named_rows(["1.0"] * 10, classes=False) == [0, 3, 6, 9]
 
 
 def test_each_of_three_classes_has_asvs_of_its_own_in_the_tables():

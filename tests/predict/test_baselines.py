@@ -18,13 +18,13 @@ from aam.data.rarefaction import EVALUATION, rarefied_richness, rarefied_table
 from aam.data.study import StudyPart
 from aam.data.table import read_table, select_samples
 from aam.evaluate.comparison import Baseline
+from aam.evaluate.target_predictions import Columns
 from aam.predict import baselines
 from aam.predict.baselines import (
     FOREST,
     LEARNED,
     LINEAR,
     NEIGHBOURS,
-    Columns,
     Fold,
     Neighbours,
     Task,

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from aam.explain.page import explanation_html, features_html, importances_html
-from aam.report.report import ReportData, Table
+from aam.report.report import ReportData
 from aam.report.report_html import report_html, with_importances
+from aam.report.tables import Table
 from aam.report.training_figures import ordination_figures
 from tests.explain.test_page import explained
 from tests.report.test_figures import classes, distances, regression

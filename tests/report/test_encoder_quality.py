@@ -19,7 +19,7 @@ from aam.model.heads import HeadConfig
 from aam.predict.saved_model import SavedModel
 from aam.report import encoder_quality
 from aam.report.encoder_quality import evaluate_encoder, mantel_advice, masked_bases
-from tests.report.test_results import CPU, split_of
+from tests.evaluate.test_evaluation import CPU, split_of
 
 
 def naive_nearest(tokens: np.ndarray, where: np.ndarray, seen_tokens: np.ndarray) -> np.ndarray:
