@@ -77,16 +77,11 @@ class RowsTask(Task):
         """
         return torch.from_numpy(generator(self.seed, "order", epoch).permutation(self.rows))
 
-    def batches(self, epoch: int, skip: int) -> Iterator[Sequence[Any]]:
+    def batches(self, epoch: int, skip: int) -> Iterator[Any]:
         """Yield the batches of an epoch, this rank's share of each."""
         for rows in self.order(epoch).split(self.batch_rows)[skip:]:
-            yield [
-                self.take(
-                    rows.tensor_split(self.ranks)[
-                        self.world.rank if self.ranks > 1 else 0
-                    ].flatten()
-                )
-            ]
+            place = self.world.rank if self.ranks > 1 else 0
+            yield self.take(rows.tensor_split(self.ranks)[place].flatten())
 
     def prepare(self, batch: Any, number: int) -> Any:
         """Return a batch on the device."""

@@ -23,13 +23,10 @@ MIN_COUNT = 1e-6
 
 
 class MicroBatch(NamedTuple):
-    """A prepared batch of a step, or a part of one; `number` names the batch in the run, `part` the
-    part.
-    """
+    """A prepared batch of a step; `number` names it in the run."""
 
     data: Any
     number: int
-    part: int = 0
 
 
 class StepOutcome(NamedTuple):

@@ -67,9 +67,8 @@ class Task:
         """The module that a step runs: the model, or a wrapper of it."""
         return self.model
 
-    def batches(self, epoch: int, skip: int) -> Iterator[Sequence[Any]]:
-        """Yield the batches of `epoch` after the first `skip`, each as a sequence of one or more
-        parts.
+    def batches(self, epoch: int, skip: int) -> Iterator[Any]:
+        """Yield the batches of `epoch` after the first `skip`.
 
         The same epoch gives the same batches, whenever and however often it is asked for: resume
         relies on it.

@@ -213,16 +213,14 @@ class Trainer:
         metrics["samples_per_s"] = progress.samples / progress.seconds
         return {**metrics, **self._validate()}
 
-    def _take_step(self, step_batches: Sequence[Sequence[Any]]) -> float:
-        """Take one step on batches, each in parts; return its learning rate."""
+    def _take_step(self, step_batches: Sequence[Any]) -> float:
+        """Take one step on batches; return its learning rate."""
         progress = self.progress
-        window = []
-        for position, parts in enumerate(step_batches):
-            number = progress.step * self.options.gradient_accumulation_steps + position
-            window += [
-                MicroBatch(self.task.prepare(part, number), number, n)
-                for n, part in enumerate(parts)
-            ]
+        first = progress.step * self.options.gradient_accumulation_steps
+        window = [
+            MicroBatch(self.task.prepare(batch, number), number)
+            for number, batch in enumerate(step_batches, first)
+        ]
         rate = self.task.learning_rate(self.options, progress.step, self.total_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]
@@ -297,7 +295,7 @@ class Trainer:
                 tensors, {**pending.place, "losses": losses, "masks": micro.number, **facts}
             )
             rank = f"-rank{self.world.rank}" if self.world.size > 1 else ""
-            path = folder / f"batch-{micro.number}{f'-{micro.part}' if micro.part else ''}{rank}"
+            path = folder / f"batch-{micro.number}{rank}"
             try:
                 save(path, state)
             except OSError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -88,9 +88,9 @@ class AmpliconTask(Task):
         """The number of batches of an epoch, on all ranks together."""
         return len(self.train)
 
-    def batches(self, epoch: int, skip: int) -> Iterator[Sequence[Batch]]:
+    def batches(self, epoch: int, skip: int) -> Iterator[Batch]:
         """Yield the batches of an epoch."""
-        return ((batch,) for batch in self.train.epoch(epoch, skip))
+        return iter(self.train.epoch(epoch, skip))
 
     @stage("losses")
     def masks(self, batch: Batch, number: int) -> Masks | None:

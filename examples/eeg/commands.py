@@ -218,7 +218,7 @@ def find(config: FindConfig) -> dict[str, Any]:
         )
         return {"largest batch": max(sizes), "peak": f"{sizes[max(sizes)] / 1e9:.2f} GB"}
     task, steps = make_steps(config, data, targets, device)
-    batches = (batch for epoch in itertools.count() for (batch,) in task.batches(epoch, 0))
+    batches = (batch for epoch in itertools.count() for batch in task.batches(epoch, 0))
     return {
         "learning rate": f"{suggested_learning_rate(learning_rate_curve(steps, batches, config.steps)):.2g}"  # noqa: E501
     }

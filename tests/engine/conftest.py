@@ -20,17 +20,14 @@ class Doubling(Task):
 
     def batches(self, epoch: int, skip: int):
         for number in range(skip, self.batches_per_epoch):
-            yield [
-                torch.randn(
-                    self.size, 3, generator=torch.Generator().manual_seed(100 * epoch + number)
-                )
-            ]
+            seed = torch.Generator().manual_seed(100 * epoch + number)
+            yield torch.randn(self.size, 3, generator=seed)
 
     def losses(self, network: torch.nn.Module, batch: torch.Tensor) -> Terms:
         return {"error": ((network(batch) - 2 * batch).square().sum(), torch.tensor(batch.numel()))}
 
     def validate(self, network: torch.nn.Module) -> Metrics:
-        ((batch,), *_) = self.batches(999, 0)
+        batch, *_ = self.batches(999, 0)
         return {"val_loss": float(self.losses(network, batch)["error"][0])}
 
 

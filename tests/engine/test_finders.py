@@ -25,8 +25,7 @@ def runner() -> StepRunner:
 
 def batches(task: Doubling):
     for epoch in itertools.count():
-        for (batch,) in task.batches(epoch, 0):
-            yield batch
+        yield from task.batches(epoch, 0)
 
 
 def run_steps(runner: StepRunner, number: int) -> None:

@@ -57,8 +57,8 @@ class Halves(Doubling):
         super().__init__()
         self.world = world
     def batches(self, epoch, skip):
-        for (whole,) in super().batches(epoch, skip):
-            yield [whole.chunk(self.world.size)[self.world.rank]]
+        for whole in super().batches(epoch, skip):
+            yield whole.chunk(self.world.size)[self.world.rank]
 
 torch.set_num_threads(1)
 runtime = RunConfig(distributed=True)

@@ -321,7 +321,7 @@ class Diverging(Doubling):
 def test_the_range_test_tries_rates_up_to_those_that_diverge(kind):
     task = kind()
     runner = StepRunner(task, make_optimizer(task.model, options()))
-    batches = (batch for epoch in itertools.count() for (batch,) in task.batches(epoch, 0))
+    batches = (batch for epoch in itertools.count() for batch in task.batches(epoch, 0))
     before = {name: value.clone() for name, value in task.model.state_dict().items()}
     curve = learning_rate_curve(runner, batches, 30)
     rates = [rate for rate, _ in curve]

@@ -35,7 +35,7 @@ def make_task(
 
 
 def batches_of(task: RowsTask, epoch: int, skip: int = 0) -> list[list[int]]:
-    return [batch.tolist() for (batch,) in task.batches(epoch, skip)]
+    return [batch.tolist() for batch in task.batches(epoch, skip)]
 
 
 def test_an_epoch_has_each_row_once_in_an_order_of_its_own():
