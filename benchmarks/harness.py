@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +23,7 @@ import aam
 from aam.config import PretrainConfig
 from aam.data.simulate import simulate
 from aam.device.memory import peak_memory, reset_peak
-from aam.device.platform import device_name, prepare_device, slug
+from aam.device.platform import device_name, prepare_device
 from aam.engine.options import RunConfig
 from aam.errors import InputError, Problems
 from aam.files.atomic import write_text
@@ -101,7 +102,10 @@ def run_cases(
         Bad options or inputs, or a case whose process was killed.
     """
     name = device_name(prepare_device(RunConfig(device=config.device, threads=config.threads)))
-    output = config.output or Path("docs") / "benchmarks" / f"{slug(name)}.json"
+    output = (
+        config.output
+        or Path("docs") / "benchmarks" / f"{'-'.join(re.findall('[a-z0-9]+', name.lower()))}.json"
+    )
     check_output_file(output, True, files_read(config).values())
     results: dict[str, Measurements] = {}
     skipped = Problems()

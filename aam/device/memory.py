@@ -1,4 +1,4 @@
-"""Memory of this process: how much it takes now, took at most in each stage, and may take;
+"""Memory of this process: what it holds now, held at most in each stage, and may hold;
 ``--memory-profile``.
 """
 
@@ -21,7 +21,7 @@ import torch
 from aam.device.platform import choose_device
 from aam.device.timing import StageRecorder
 from aam.errors import InputError
-from aam.files.atomic import atomic_file, check_writable, write_text
+from aam.files.atomic import check_writable, write_text
 
 log = logging.getLogger("aam")
 
@@ -31,8 +31,75 @@ DEFAULT_SHARE = 0.8
 # Parameters of mallopt, as malloc.h of glibc numbers them.
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 
-# The stage of all that runs in no other stage.
+# The stages of ``--memory-profile``, and that of all that runs in no stage.
+PROFILED = ("model creation", "transfer", "forward", "backward", "step")
 BETWEEN = "between"
+
+
+def _kilobytes(name: str, path: str) -> int | None:
+    """Return the bytes of a line ``name: N kB`` of a file of the kernel; None where there is
+    none.
+    """
+    with contextlib.suppress(OSError):
+        match = re.search(rf"^{name}:\s+(\d+) kB$", Path(path).read_text(), re.MULTILINE)
+        return 1024 * int(match[1]) if match else None
+    return None
+
+
+def resident_memory() -> int:
+    """Return the bytes of memory that this process holds now; 0 where the system does not say."""
+    return _kilobytes("VmRSS", "/proc/self/status") or 0
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return the most bytes that this process held: of the device where it has memory of its own,
+    else resident.
+    """
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    # The kernel passes ru_maxrss of a parent on to its child; VmHWM starts anew in each process.
+    peak = _kilobytes("VmHWM", "/proc/self/status")
+    unit = 1 if sys.platform == "darwin" else 1024
+    return peak or unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def reset_peak(device: torch.device) -> None:
+    """Let `peak_memory` start anew; where the system does not allow that, it continues."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        # glibc keeps freed memory until it is asked to return it; other systems have no such call.
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
+            Path("/proc/self/clear_refs").write_text("5")
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep memory that is freed instead of handing it back to the system.
+
+    Else each step of a large table takes the pages of its activations anew: a quarter of its
+    processor time. Variables MALLOC_* of the environment win; a system without glibc is left as it
+    is.
+    """
+    if any(name.startswith("MALLOC_") for name in os.environ):
+        return
+    parameters = ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 1 << 26))
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        for parameter, value in parameters:
+            library.mallopt(parameter, value)
+
+
+def memory_limit(device: torch.device, share: float = DEFAULT_SHARE) -> int:
+    """Return `share` of the bytes that this process could hold.
+
+    On a GPU of all its memory, else of what is free or already held by this process.
+    """
+    if device.type == "cuda":
+        return int(share * torch.cuda.get_device_properties(device).total_memory)
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    free = _kilobytes("MemAvailable", "/proc/meminfo") or physical
+    return int(share * (free + resident_memory()))
 
 
 class StageMemory(StageRecorder):
@@ -61,98 +128,9 @@ class StageMemory(StageRecorder):
         reset_peak(self.device)
 
 
-def peak_memory(device: torch.device) -> int:
-    """Return the most bytes that this process held: of the device where it has memory of its own,
-    else resident.
-    """
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    status = Path("/proc/self/status")
-    if status.exists():
-        # The kernel passes ru_maxrss of a parent on to its child; VmHWM starts anew in each
-        # process.
-        match = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(), re.MULTILINE)
-        if match:
-            return 1024 * int(match[1])
-    return _max_resident(resource.RUSAGE_SELF)
-
-
-def _max_resident(who: int) -> int:
-    peak = resource.getrusage(who).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
-
-
-def child_peak_memory() -> int:
-    """Return the most bytes that any single child process of this one, among those that have ended,
-    held.
-    """
-    return _max_resident(resource.RUSAGE_CHILDREN)
-
-
-def reset_peak(device: torch.device) -> None:
-    """Let `peak_memory` start anew; where the system does not allow that, it continues."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    else:
-        # glibc keeps freed memory until it is asked to return it; other systems have no such call.
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)
-            Path("/proc/self/clear_refs").write_text("5")
-
-
-def keep_freed_memory() -> None:
-    """Let the C library keep memory that is freed instead of handing it back to the system.
-
-    Else each step of a large table takes the pages of its activations anew: a quarter of its
-    processor time. Variables MALLOC_* of the environment win; a system without glibc is left as it
-    is.
-    """
-    if any(name.startswith("MALLOC_") for name in os.environ):
-        return
-    with contextlib.suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        for parameter, value in (
-            (M_MMAP_MAX, 0),
-            (M_TRIM_THRESHOLD, 2**31 - 1),
-            (M_TOP_PAD, 1 << 26),
-        ):
-            library.mallopt(parameter, value)
-
-
-def memory_limit(device: torch.device, share: float = DEFAULT_SHARE) -> int:
-    """Return `share` of the bytes that this process could hold.
-
-    On a GPU of all its memory, else of what is free or already held by this process.
-    """
-    if device.type == "cuda":
-        return int(share * torch.cuda.get_device_properties(device).total_memory)
-    meminfo = Path("/proc/meminfo")
-    match = (
-        re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo.read_text(), re.MULTILINE)
-        if meminfo.exists()
-        else None
-    )
-    free = (
-        1024 * int(match[1]) if match else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    )
-    return int(share * (free + resident_memory()))
-
-
-def resident_memory() -> int:
-    """Return the bytes of memory that this process holds now; 0 where the system does not say."""
-    with contextlib.suppress(OSError):
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    return 0
-
-
-# --- what ``--memory-profile`` writes ----------------------------------------------------------
-
-PROFILED = ("model creation", "transfer", "forward", "backward", "step")
-
-
 def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
-    """Run a command, then write memory.json and memory.png to its output folder, also when memory
-    was too little.
+    """Run a command, then write memory.json to its output folder, also when memory was too
+    little.
     """
     runtime = getattr(config, "runtime", config)
     device = choose_device(getattr(runtime, "device", "cpu"))
@@ -171,25 +149,9 @@ def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
         raise
     finally:
         if peaks:
-            _write_memory(folder, peaks, device)
-
-
-def _write_memory(folder: Path, peaks: dict[str, dict[str, int]], device: torch.device) -> None:
-    limit, largest = memory_limit(device, 1.0), max(peak["peak_bytes"] for peak in peaks.values())
-    report = {
-        "stages": peaks,
-        "limit_bytes": limit,
-        "utilisation": largest / limit,
-        "child_bytes": child_peak_memory(),
-    }
-    import altair as alt
-
-    rows = [{"stage": stage, "memory": peak["peak_bytes"] / 1e9} for stage, peak in peaks.items()]
-    chart = alt.Chart(alt.InlineData(values=rows), width=500).mark_bar()
-    chart = chart.encode(
-        x=alt.X("memory:Q", title="most memory, GB"), y=alt.Y("stage:N", title=None, sort=None)
-    )
-    with atomic_file(folder / "memory.png") as temporary:
-        chart.save(temporary, format="png")
-    write_text(folder / "memory.json", json.dumps(report, indent=1) + "\n")
-    log.info("memory: %.2f of %.2f GB, %s", largest / 1e9, limit / 1e9, folder / "memory.json")
+            limit = memory_limit(device, 1.0)
+            largest = max(peak["peak_bytes"] for peak in peaks.values())
+            report = {"stages": peaks, "limit_bytes": limit, "utilisation": largest / limit}
+            write_text(folder / "memory.json", json.dumps(report, indent=1) + "\n")
+            text = "memory: %.2f of %.2f GB, %s"
+            log.info(text, largest / 1e9, limit / 1e9, folder / "memory.json")

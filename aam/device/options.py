@@ -15,7 +15,7 @@ class ObservedConfig:
 
     memory_profile: bool = rare(
         False,
-        "Write memory.json and memory.png to the output: most memory of each stage.",
+        "Write memory.json to the output: maximum memory of each stage.",
         changes="nothing",
         of="command",
     )

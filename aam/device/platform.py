@@ -303,11 +303,6 @@ def device_name(device: torch.device) -> str:
     return f"{kind} {processor}, {torch.get_num_threads()} threads"
 
 
-def slug(name: str) -> str:
-    """Return `name` as part of a file name: in lower case, letters and digits joined by hyphens."""
-    return "-".join(re.findall(r"[a-z0-9]+", name.lower()))
-
-
 # --- what was found about this machine ---------------------------------------------------------
 
 

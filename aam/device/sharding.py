@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -15,12 +15,23 @@ from aam.device.distributed import World
 from aam.device.options import ProcessConfig
 
 
-def parallelize(model: nn.Module, config: ProcessConfig, world: World) -> nn.Module:
+def parallelize(
+    model: nn.Module, config: ProcessConfig, world: World, blocks: Sequence[nn.Module] = ()
+) -> nn.Module:
     """Return the module that trains `model` on all ranks: DDP around it, or with ``--fsdp`` itself,
     sharded (FSDP2).
 
     Both average gradients over ranks and start from the weights of rank 0. With one rank it is
     `model`.
+
+    Parameters
+    ----------
+    model : nn.Module
+    config : ProcessConfig
+    world : World
+    blocks : sequence of nn.Module
+        Parts that FSDP2 gathers one at a time; all ranks must call each of them equally often in a
+        step. What is in no block is gathered at once.
     """
     if world.size == 1 or is_sharded(model):
         return model
@@ -30,9 +41,8 @@ def parallelize(model: nn.Module, config: ProcessConfig, world: World) -> nn.Mod
         # With find_unused_parameters DDP does not rebuild its buckets after the first step: they
         # would be summed in another order, and a resumed run would differ in its last bits.
         return DistributedDataParallel(model, find_unused_parameters=True)
-    # As one unit: a block would be gathered at each call, and ranks do not call theirs equally
-    # often.
-    fully_shard(model)
+    for block in (*blocks, model):
+        fully_shard(block)
     return model
 
 

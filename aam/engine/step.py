@@ -121,15 +121,14 @@ def train_step(
     with stage("optimizer"):
         optimizer.zero_grad(set_to_none=True)
     counts = step_counts(task, window, world)
+    # Where gradients are averaged over ranks, each rank's loss is its share of the sum.
+    share = 1 / len(window) if counts is None else averaged_ranks(network, world)
     terms, losses = [], []
     for micro in window:
         with contextlib.nullcontext() if micro is window[-1] else no_sync(network):
             with stage("losses"):
                 terms.append(task.losses(network, micro.data))
-                # Where gradients are averaged over ranks, each rank's loss is its share of the sum.
-                loss = averaged_ranks(network, world) * total_loss(
-                    terms[-1], task.loss_weights, counts
-                )
+                loss = share * total_loss(terms[-1], task.loss_weights, counts)
             with stage("backward"):
                 scaler.scale(loss).backward()
         losses.append(loss.detach())

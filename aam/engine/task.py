@@ -101,6 +101,10 @@ class Task:
         """Return the modules whose gradients are clipped, each to a norm of its own."""
         return [self.model]
 
+    def blocks(self) -> Sequence[nn.Module]:
+        """Return the parts of the model that ``--fsdp`` gathers one at a time (`parallelize`)."""
+        return []
+
     def configure_optimizer(self, options: TrainingOptions) -> Optimizer:
         """Return the optimizer of the model.
 

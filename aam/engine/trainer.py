@@ -100,7 +100,9 @@ class Trainer:
         self.model = self.task.model
         self.device = self.task.device
         self.step_world = SINGLE if self.task.steps_alone else self.world
-        self.network = parallelize(self.task.network, self.runtime, self.step_world)
+        self.network = parallelize(
+            self.task.network, self.runtime, self.step_world, self.task.blocks()
+        )
         self.scaler = make_scaler(self.runtime, self.device)
         self.optimizer = self.task.configure_optimizer(self.options)
         # Of the optimizer.

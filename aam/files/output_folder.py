@@ -16,7 +16,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
@@ -41,7 +41,7 @@ RUN = "run.json"
 LIST = "outputs"
 
 # What ``--memory-profile`` adds.
-MEMORY = ("memory.json", "memory.png", "memory.pickle")
+MEMORY = ("memory.json",)
 
 # The figures of a report, and of each of its targets.
 FIGURES = tuple(f"figures/{name}.{kind}" for name in ("*", "[0-9]*-*/*") for kind in ("svg", "png"))
@@ -398,21 +398,4 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """
     with (folder / LOCK).open("a") as file:
         _lock(file, folder, fcntl.LOCK_EX)
-        yield
-
-
-@contextlib.contextmanager
-def share_folder(folder: Path, prepare: Callable[[], object]) -> Iterator[None]:
-    """Share `folder` with other processes; the system ends the share when the process ends, however
-    it ends.
-
-    `prepare` is called where no other process shares the folder; those that come meanwhile wait for
-    its end.
-    """
-    with (folder / LOCK).open("a") as file:
-        if _try_lock(file, folder, fcntl.LOCK_EX):
-            prepare()
-        # Where the file system has no locks there is none to wait for, which is said above.
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_SH)
         yield

@@ -405,7 +405,7 @@ def test_training_says_what_a_recorded_machine_would_take(study, tmp_path, monke
         assert pretrain(study, tmp_path / name) == 0
         decided = json.loads((tmp_path / name / "run.json").read_text())["decisions"]
         assert decided["attention"] == taken
-        assert f"recorded: {decided['recorded']} would take attention" in capsys.readouterr().err
+        assert f"{decided['machine']} would take attention" in capsys.readouterr().err
         assert weights(tmp_path / name) == weights(plain)
     monkeypatch.setenv("AAM_PLATFORM", str(PLATFORMS / "gfx942-torch2.5-rocm6.2.json"))
     words = ["--mixed-precision", "none", "--attn-implementation", "mem_efficient"]
@@ -422,7 +422,7 @@ def test_training_says_what_a_recorded_machine_would_take(study, tmp_path, monke
 # --- memory ------------------------------------------------------------------------------------
 
 
-def test_memory_of_every_stage_changes_nothing_but_two_files(study, tmp_path):
+def test_memory_of_every_stage_changes_nothing_but_a_file(study, tmp_path):
     assert pretrain(study, tmp_path / "plain") == 0
     assert pretrain(study, tmp_path / "rate-0.1", "--memory-profile") == 0
     assert weights(tmp_path / "plain") == weights(tmp_path / "rate-0.1")
@@ -432,7 +432,6 @@ def test_memory_of_every_stage_changes_nothing_but_two_files(study, tmp_path):
     assert stages.keys() == {"model creation", "transfer", "forward", "backward", "step", "between"}
     assert all(each["peak_bytes"] >= each["resident_bytes"] / 2 > 1e7 for each in stages.values())
     assert 0 < report["utilisation"] < 1
-    assert (tmp_path / "rate-0.1" / "memory.png").read_bytes()[:4] == b"\x89PNG"
     before = sorted(path.name for path in (tmp_path / "plain").iterdir())
     assert pretrain(study, tmp_path / "plain", "--memory-profile") == 2, "it holds a run"
     assert sorted(path.name for path in (tmp_path / "plain").iterdir()) == before

@@ -59,7 +59,7 @@ def test_peaks_belong_to_the_stage_that_caused_them():
 
 
 def test_the_limit_is_a_share_of_what_the_process_could_hold():
-    half, default = memory_limit(CPU, 0.5), memory_limit(CPU, None)
+    half, default = memory_limit(CPU, 0.5), memory_limit(CPU)
     assert half > resident_memory() / 2
     assert 1.2 < default / half < 2.0
 

@@ -23,7 +23,6 @@ from aam.device.platform import (
     prepare_device,
     read_facts,
     recorded_platform,
-    slug,
 )
 from aam.errors import InputError
 from tests.refusals import refusal
@@ -248,10 +247,6 @@ def test_deterministic_operations_are_asked_for_and_taken_back(monkeypatch):
     assert os.environ.pop("CUBLAS_WORKSPACE_CONFIG") == ":4096:8"
     prepare_device(RuntimeConfig(device="cpu"))
     assert not torch.are_deterministic_algorithms_enabled()
-
-
-def test_names_of_devices_become_names_of_files():
-    assert slug("CPU AMD EPYC (TM) 9R14, 2 threads") == "cpu-amd-epyc-tm-9r14-2-threads"
 
 
 # --- the cache of verdicts on this machine -----------------------------------------------------

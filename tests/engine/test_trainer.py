@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,45 +48,71 @@ from pathlib import Path
 from safetensors.torch import save_file
 sys.path.insert(0, sys.argv[1])
 from conftest import Doubling, options
+from aam.engine.checkpoint import load, save
 from aam.engine.options import RunConfig
-from aam.engine.task import Terms
 from aam.engine.trainer import Trainer
 from aam.device.distributed import end_rank, process_group
+
+folder, fsdp = Path(sys.argv[2]), sys.argv[3] == "fsdp"
 
 class Halves(Doubling):
     def __init__(self, world):
         super().__init__()
         self.world = world
+        self.model.double()
     def batches(self, epoch, skip):
         for whole in super().batches(epoch, skip):
-            yield whole.chunk(self.world.size)[self.world.rank]
+            yield whole.double().chunk(self.world.size)[self.world.rank]
+    def blocks(self):
+        return [self.model[0], self.model[2]]
 
 torch.set_num_threads(1)
-runtime = RunConfig(distributed=True)
+runtime = RunConfig(distributed=True, fsdp=fsdp)
 with process_group(runtime) as world:
-    trainer = Trainer(Halves(world), options(ema_decay=0.5), runtime, world)
-    trainer.fit()
+    whole = Trainer(Halves(world), options(ema_decay=0.5), runtime, world)
+    sharded = [type(module).__name__ for module in whole.model.modules() if "FSDP" in type(module).__name__]
+    assert len(sharded) == (3 if fsdp else 0), sharded
+    def after_step(trainer):
+        if trainer.progress.step == 7:
+            save(folder / "state", trainer.state(), world)
+    whole.after_step = after_step
+    whole.fit()
+    resumed = Trainer(Halves(world), options(ema_decay=0.5), runtime, world)
+    resumed.restore(load(folder / "state"))
+    resumed.fit()
+    for name, value in whole.last_weights.items():
+        assert torch.equal(value, resumed.last_weights[name]), name
     if world.is_main:
-        save_file(trainer.last_weights, sys.argv[2])
-        Path(sys.argv[2]).with_suffix(".json").write_text(json.dumps(sorted(sys.modules)))
+        save_file(whole.last_weights, folder / "weights.safetensors")
+        (folder / "modules.json").write_text(json.dumps(sorted(sys.modules)))
 end_rank(0)
 """
 
 
+class DoubleDoubling(Doubling):
+    """The same in float64, on one rank."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model.double()
+
+    def batches(self, epoch: int, skip: int) -> Iterator[torch.Tensor]:
+        return (batch.double() for batch in super().batches(epoch, skip))
+
+
 @pytest.mark.slow
-def test_two_ranks_are_one_and_nothing_of_microbes_is_imported(run_ranks, tmp_path):
-    path = tmp_path / "weights.safetensors"
-    run_ranks(2, "-c", RANKS, Path(__file__).parent, path)
-    alone = Trainer(Doubling(), options(ema_decay=0.5), RunConfig())
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_two_ranks_are_one_go_on_bit_for_bit_and_import_nothing_of_microbes(
+    run_ranks, tmp_path, kind
+):
+    run_ranks(2, "-c", RANKS, Path(__file__).parent, tmp_path, kind)
+    alone = Trainer(DoubleDoubling(), options(ema_decay=0.5), RunConfig())
     alone.fit()
-    for name, value in load_file(path).items():
-        torch.testing.assert_close(value, alone.last_weights[name], rtol=1e-5, atol=1e-6)
-    modules = json.loads(path.with_suffix(".json").read_text())
-    assert not [
-        name
-        for name in modules
-        if name.startswith(("aam.data", "aam.model", "aam.training", "aam.config"))
-    ]
+    for name, value in load_file(tmp_path / "weights.safetensors").items():
+        torch.testing.assert_close(value, alone.last_weights[name], rtol=1e-10, atol=1e-10)
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    microbes = ("aam.data", "aam.model", "aam.training", "aam.config")
+    assert not [name for name in modules if name.startswith(microbes)]
 
 
 # --- gradients clipped apart and changes after each step ---------------------------------------
