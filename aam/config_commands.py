@@ -30,18 +30,10 @@ class UnifracConfig(TreeConfig, DeviceConfig, OutputConfig):
     """Write the UniFrac matrix or Faith PD of a whole table."""
 
     table: Path | None = option(
-        None,
-        "Feature table: .biom (HDF5 or JSON), .qza or .tsv.",
-        required=True,
-        unless="merge",
-        reads=True,
+        None, "Feature table: .biom (HDF5 or JSON), .qza or .tsv.", required=True, reads=True
     )
     tree: Path | None = option(
-        None,
-        "Rooted phylogeny of the ASVs (Newick or .qza).",
-        required=True,
-        unless="merge",
-        reads=True,
+        None, "Rooted phylogeny of the ASVs (Newick or .qza).", required=True, reads=True
     )
     output: Path | None = option(
         None,
@@ -64,43 +56,15 @@ class UnifracConfig(TreeConfig, DeviceConfig, OutputConfig):
         "between two of them), "
         "write NaN, or leave the samples out. Faith PD is 0.",
     )
-    variance_adjusted: bool = rare(
-        False,
-        "Weigh each branch by the inverse standard deviation of its share (Chang et al. 2011).",
-    )
-    stripe: str | None = rare(
-        None, "I/N: compute the I-th of N equal parts of the matrix, to a .h5 file for --merge."
-    )
-    merge: tuple[Path, ...] = rare(
-        (),
-        "Join the files of --stripe into --output; takes no table and no tree.",
-        "PATH ...",
-        reads=True,
-    )
     memory_limit: float = option(1.0, "Memory of the computation in GiB.", gt=0, memory="lower")
 
     def problems(self) -> list[str]:
-        """Return contradictions between the metric, the parts of a matrix and the files."""
-        diversity = self.unifrac_metric == "faith_pd"
-        suffixes = FAITH_PD_SUFFIXES if diversity else (".h5",) if self.stripe else MATRIX_SUFFIXES
-        output, merging = self.output, bool(self.merge)
-        rules = {
-            (
-                f"--output: {output} ends in {output and output.suffix!r}, expected "
-                f"{', '.join(suffixes)}"
-            ): (output is not None and output.suffix not in suffixes),
-            "--stripe and --merge: both given; --merge joins what --stripe has computed": (
-                self.stripe is not None and merging
-            ),
-            "--merge joins what was computed already; leave out --table and --tree": (
-                merging and (self.table is not None or self.tree is not None)
-            ),
-            (
-                "--unifrac-metric faith_pd: no matrix, so neither --stripe, --merge nor "
-                "--variance-adjusted"
-            ): (diversity and (merging or self.stripe is not None or self.variance_adjusted)),
-        }
-        return broken(rules)
+        """Return that the output has a suffix of another kind of result."""
+        diversity, output = self.unifrac_metric == "faith_pd", self.output
+        suffixes = FAITH_PD_SUFFIXES if diversity else MATRIX_SUFFIXES
+        if output is None or output.suffix in suffixes:
+            return []
+        return [f"--output: {output} ends in {output.suffix!r}, expected {', '.join(suffixes)}"]
 
 
 @dataclass(frozen=True)

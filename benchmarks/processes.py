@@ -20,10 +20,6 @@ SSU_METRICS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "weighted": (("weighted",), ("weighted_unnormalized_fp32",)),
     "weighted-normalized": (("weighted-normalized",), ("weighted_normalized_fp32",)),
     "generalized": (("generalized",), ("generalized_fp32",)),
-    "weighted-normalized, variance-adjusted": (
-        ("weighted-normalized", "--variance-adjusted"),
-        ("weighted_normalized_fp32", "--vaw"),
-    ),
 }
 
 # Runs the command in its arguments; prints wall seconds, exit status, processor seconds and memory

@@ -5,7 +5,7 @@ tiles.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,21 +19,14 @@ from aam.data.table import SampleTable, deep_enough, make_table, read_table, sel
 from aam.device.environment import available_cores, may_have_gpu
 from aam.device.options import RuntimeConfig
 from aam.diversity.batch import faith_pd, inner, samples_without_tips
-from aam.diversity.tables import (
-    parse_stripe,
-    read_stripes,
-    stripe_tiles,
-    unifrac_tiles,
-    write_stripe,
-)
+from aam.diversity.tables import unifrac_tiles
 from aam.diversity.unifrac import Multiply, UnifracOptions
 from aam.engine.terminal import ProgressBar
 from aam.errors import InputError, import_extra, shown
-from aam.files.atomic import file_digest
 from aam.files.output_folder import check_output_file
 from aam.io.matrices import Tile, fill_tiles, ids_beside, write_distances, write_faith_pd
 from aam.io.phylogeny import Floats, Ints, Phylogeny, matched_tree, read_tree
-from aam.options import configured, files_read, given, option_problems, to_dict
+from aam.options import configured, files_read, given, option_problems
 
 log = logging.getLogger("aam")
 
@@ -98,7 +91,6 @@ def _options(config: UnifracConfig) -> UnifracOptions:
         config.alpha,
         config.root_length,
         empty="nan" if config.empty_samples == "nan" else "scikit-bio",
-        variance_adjusted=config.variance_adjusted,
     )
 
 
@@ -117,10 +109,8 @@ class SamplesOnTree:
         """Return Faith PD of each sample, float64 [N]."""
         return faith_pd(self.tree, self.tips, self.table.counts, self.config.root_length)
 
-    def tiles(self, stripe: tuple[int, int] = (1, 1)) -> Iterator[Tile]:
-        """Return the distances between all samples, or the part `stripe` of them, as
-        `unifrac_tiles`.
-        """
+    def tiles(self) -> Iterator[Tile]:
+        """Distances between all samples, tile by tile as `unifrac_tiles` gives them."""
         config, samples = self.config, len(self.table.sample_ids)
         return unifrac_tiles(
             self.tree,
@@ -130,7 +120,6 @@ class SamplesOnTree:
             _multiply(config, samples),
             int(config.memory_limit * 2**30),
             config.threads or available_cores(),
-            stripe,
         )
 
 
@@ -179,10 +168,8 @@ def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -
 
     skbio = None if metric == "faith_pd" else import_extra("skbio", "skbio", "aam.unifrac")
     config = configured(UnifracConfig(), {**options, "unifrac_metric": metric}, "aam.unifrac")
-    if config.output or config.stripe or config.merge:
-        raise InputError(
-            "aam.unifrac: output, stripe and merge are of `aam unifrac`, which writes files"
-        )
+    if config.output:
+        raise InputError("aam.unifrac: output is an option of `aam unifrac`, which writes files")
     if problems := option_problems(config):
         raise InputError(*problems)
     rooted = phylogeny(tree, config.midpoint_root)
@@ -201,40 +188,6 @@ def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -
 
 
 # --- `aam unifrac` -----------------------------------------------------------------------------
-
-
-def _identity(config: UnifracConfig) -> dict[str, Any]:
-    """Return what parts of one matrix have in common: checksums of table and tree, and the options
-    of the distance.
-    """
-    names = (
-        "unifrac_metric",
-        "alpha",
-        "root_length",
-        "variance_adjusted",
-        "missing_tips",
-        "midpoint_root",
-    )
-    options = to_dict(config)
-    identity = {name: options[name] for name in (*names, "rarefy_depth", "seed", "empty_samples")}
-    return identity | {
-        "table": file_digest(given(config.table)),
-        "tree": file_digest(given(config.tree)),
-    }
-
-
-def _check_merged(config: UnifracConfig, identity: Mapping[str, Any]) -> None:
-    """Raise `InputError` for each option that is given and is not that of the parts of a matrix."""
-    options, usual = to_dict(config), to_dict(UnifracConfig())
-    problems = [
-        f"--{name.replace('_', '-')} is {options[name]}, and the parts were computed with "
-        f"{value}; leave it out, or "
-        "compute them again"
-        for name, value in identity.items()
-        if options[name] not in (usual[name], value)
-    ]
-    if problems:
-        raise InputError(*problems)
 
 
 def _shown(tiles: Iterable[Tile], samples: int) -> Iterator[Tile]:
@@ -256,16 +209,8 @@ def write_unifrac(config: UnifracConfig) -> None:
         Problems of options, table or tree; features without a tip unless ``--missing-tips drop``.
     """
     output = given(config.output)
-    stripe = parse_stripe(config.stripe) if config.stripe else None
     if output.suffix == ".npy":
         check_output_file(ids_beside(output), config.overwrite, files_read(config).values())
-    if config.merge:
-        stripes = read_stripes(config.merge)
-        _check_merged(config, stripes[0].identity)
-        ids = stripes[0].sample_ids
-        write_distances(output, ids, _shown(stripe_tiles(stripes), len(ids)))
-        log.info("%s: %d samples from %d parts", output, len(ids), len(stripes))
-        return
     table = read_table(given(config.table), need_sequences=False)
     samples = samples_on_tree(config, table, read_tree(given(config.tree), config.midpoint_root))
     ids = samples.table.sample_ids
@@ -273,16 +218,5 @@ def write_unifrac(config: UnifracConfig) -> None:
         write_faith_pd(output, ids, samples.faith_pd())
         log.info("%s: faith_pd of %d samples", output, len(ids))
         return
-    tiles = samples.tiles(stripe or (1, 1))
-    if stripe is not None:
-        write_stripe(output, stripe, _identity(config), ids, tiles)
-        log.info(
-            "%s: part %d of %d of %s of %d samples",
-            output,
-            *stripe,
-            config.unifrac_metric,
-            len(ids),
-        )
-        return
-    write_distances(output, ids, _shown(tiles, len(ids)))
+    write_distances(output, ids, _shown(samples.tiles(), len(ids)))
     log.info("%s: %s of %d samples", output, config.unifrac_metric, len(ids))

@@ -2,8 +2,8 @@
 two blocks of them.
 
 To add a metric, name it in `config.UnifracMetric`, write a class with the methods of `Metric` and
-return it in `metric_of`; `VarianceAdjusted` is a variant of them all. Legend for shapes: I and J
-samples of two blocks, C common and R rare branches, D depths.
+return it in `metric_of`. Legend for shapes: I and J samples of two blocks, C common and R rare
+branches.
 """
 
 from __future__ import annotations
@@ -52,9 +52,6 @@ class UnifracOptions:
     empty : str
         Distances of samples without reads on the tree: ``scikit-bio`` gives what scikit-bio does
         (see `batch_unifrac`), ``nan`` gives NaN to every pair with such a sample, itself excepted.
-    variance_adjusted : bool
-        Divide the length of each branch by the standard deviation of its share, as Chang et al.
-        2011.
     """
 
     metric: UnifracMetric = "unifrac"
@@ -62,7 +59,6 @@ class UnifracOptions:
     root_length: RootLength = "include"
     double: bool = False
     empty: Literal["scikit-bio", "nan"] = "scikit-bio"
-    variance_adjusted: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,9 +69,9 @@ class MetricInput:
     ----------
     common : [C, B]
         Presence (bool) for ``unifrac``, shares of reads times lengths for the weighted forms,
-        shares for ``generalized``, reads for variance-adjusted forms.
+        shares for ``generalized``.
     rare : csr float64 [B, R]
-        The same of the rare branches, presence as 1; for variance-adjusted forms of all branches.
+        The same of the rare branches, presence as 1.
     height : float64 [B]
         Sum over branches of the length times presence, share, or share to the power alpha.
     total : int [B]
@@ -101,8 +97,6 @@ class Metric(Protocol):
 
 def metric_of(options: UnifracOptions) -> Metric:
     """Return the metric that `options` name."""
-    if options.variance_adjusted:
-        return VarianceAdjusted(options.metric, options.alpha)
     plain: dict[UnifracMetric, Metric] = {
         "unifrac": Unweighted(),
         "weighted": Weighted(normalized=False),
@@ -253,185 +247,6 @@ class Generalized:
             )
             _added(overlap, cell, weight * np.minimum(mine, theirs) / both)
         return _ratio(weights - 2 * overlap, weights)
-
-
-@dataclass(frozen=True)
-class VarianceAdjusted:
-    """The metrics with each branch divided by the standard deviation of its share (Chang et al.
-    2011).
-
-    With a and b reads of two samples below a branch, A and B reads of them in all, n = a + b, m = A
-    + B, p = a / A and q = b / B, a branch of length l adds ``l (p + q) / sqrt(n (m - n))`` to the
-    denominator, and ``|p - q|`` in place of ``p + q`` to the numerator. ``unifrac`` has 1 in place
-    of ``p + q``, and ``generalized`` raises all but l to the power alpha, as unifrac-binaries does.
-    Branches without reads, or with all reads of both samples, add nothing.
-
-    What a branch adds that one sample lacks depends on that sample by its depth only. So it is
-    summed once for each depth, over all branches of the other sample, and taken away again where
-    both have the branch.
-    """
-
-    metric: UnifracMetric
-    alpha: float
-
-    def read(self, layout: Layout, block: Block, dtype: npt.DTypeLike) -> MetricInput:
-        """Return reads."""
-        rare = block.rare.astype(np.float64)
-        return MetricInput(
-            block.common.astype(dtype), rare, np.zeros(len(block.total)), block.total
-        )
-
-    def compare(
-        self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply
-    ) -> Floats:
-        """Return the distances [I, J]."""
-        below = self._of_right_alone(layout, left, right, multiply)
-        shared = np.zeros_like(below)
-        real = right.common.dtype
-        totals = right.total.astype(real)
-        length = layout.length.astype(real)[:, None]
-        work = tuple(np.empty((BRANCHES, len(totals)), real) for _ in range(2))
-        for sample, part, mine, theirs in _rows_of(left, right):
-            depth = left.total[sample].astype(real)
-            sums, less = self._both(
-                mine, theirs, (depth, totals), tuple(each[: len(part)] for each in work)
-            )
-            below[sample] += multiply(length[part], sums)[0]
-            shared[sample] += multiply(length[part], less)[0]
-        self._add_rare(below, shared, layout, left, right)
-        above = below - shared
-        return above if self.metric == "weighted" else _ratio(above, below)
-
-    def _alone(self, reads: Matrix, others: Matrix) -> Matrix:
-        """Return what is to be added, times `_unit`, where one sample has n `reads` and the other
-        none.
-
-        `others` are m - n and above 0; the result is written over them.
-        """
-        if self.metric == "unifrac":
-            others *= reads
-            np.sqrt(others, out=others)
-            return np.divide(1, others, out=others, where=others > 0)
-        # q / sqrt(b (m - b)) is sqrt(b / (m - b)) / B.
-        np.divide(reads, others, out=others)
-        np.sqrt(others, out=others)
-        return _power(others, self.alpha, out=others) if self.metric == "generalized" else others
-
-    def _unit(self, totals: npt.NDArray[Any]) -> Floats:
-        """Return what `_alone` is to be divided by, for samples of `totals` reads."""
-        exponent = {"unifrac": 0.0, "generalized": self.alpha}.get(self.metric, 1.0)
-        units: Floats = np.maximum(totals, 1.0) ** exponent
-        return units
-
-    def _both(
-        self,
-        mine: Matrix,
-        theirs: Matrix,
-        totals: tuple[Matrix | float, Matrix],
-        work: tuple[Matrix | None, ...],
-    ) -> tuple[Matrix, Matrix]:
-        """Return what is to be added to the denominator, and how much less to the numerator.
-
-        `mine` are above 0 and of samples with ``totals[0]`` reads, `theirs` of samples with
-        ``totals[1]`` reads. The arrays of `work` have the shape of the result, and are written over
-        as `theirs` are.
-        """
-        reads = np.add(theirs, mine, out=work[0])
-        scale = np.subtract(totals[0] + totals[1], reads, out=work[1])
-        scale *= reads
-        np.sqrt(scale, out=scale)
-        empty = scale == 0
-        if empty.any():
-            scale[empty] = np.inf
-        np.divide(1, scale, out=scale)
-        if self.metric == "unifrac":
-            return scale, np.multiply(scale, theirs > 0, out=theirs)
-        share = mine / totals[0]
-        theirs /= np.maximum(totals[1], 1)
-        sums = np.add(theirs, share, out=work[0])
-        np.minimum(theirs, share, out=theirs)
-        if self.metric == "generalized":
-            theirs /= sums
-            sums *= scale
-            scale = _power(sums, self.alpha, out=sums)
-        else:
-            sums *= scale
-        theirs *= scale
-        theirs *= 2
-        return sums, theirs
-
-    def _sums_alone(
-        self, length: Floats, reads: sparse.csr_matrix, totals: Floats, depths: Floats
-    ) -> Floats:
-        """Return the sums [D, B] over all branches of samples, CSR [B, branches], beside one sample
-        of each depth.
-        """
-        columns = reads.data.astype(np.int64)
-        shape = (reads.shape[0], int(columns.max(initial=0)) + 1)
-        # Few numbers of reads occur in a sample, most of them below several branches.
-        by_reads = sparse.csr_matrix(
-            (length[reads.indices], columns, reads.indptr.copy()), shape=shape
-        )
-        by_reads.sum_duplicates()
-        sample = np.repeat(np.arange(len(totals)), np.diff(by_reads.indptr))
-        number, total = by_reads.indices.astype(np.float64), totals[sample]
-        result = np.zeros((len(depths), len(totals)))
-        for row, depth in zip(result, depths.tolist(), strict=True):
-            # Beside a sample without reads, branches with all reads add nothing.
-            others = depth + total - number
-            values = self._alone(number, np.where(others > 0, others, np.inf))
-            row[:] = np.bincount(sample, values * by_reads.data, len(totals))
-        return result / self._unit(totals)
-
-    def _of_right_alone(
-        self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply
-    ) -> Floats:
-        """Return the sums [I, J] over all branches of the right, without those common ones that the
-        left has too.
-        """
-        totals = right.total.astype(np.float64)
-        depths, group = np.unique(left.total, return_inverse=True)
-        length = np.r_[layout.length, layout.rare_length]
-        branches = sparse.hstack([sparse.csr_matrix(right.common.T), right.rare], format="csr")
-        sums = self._sums_alone(length, branches, totals, depths.astype(np.float64))[group]
-        real, unit = right.common.dtype, self._unit(totals)
-        for number, depth in enumerate(depths.tolist()):
-            members = np.flatnonzero(group == number)
-            present = left.common[:, members] > 0
-            rows = np.flatnonzero(present.any(axis=1))
-            both = (depth + totals).astype(real)
-            for start in range(0, len(rows), BRANCHES):
-                part = rows[start : start + BRANCHES]
-                reads = right.common[part]
-                weight = self._alone(reads, both - reads)
-                sums[members] -= (
-                    multiply(present[part] * layout.length[part, None].astype(real), weight) / unit
-                )
-        return sums
-
-    def _add_rare(
-        self, below: Floats, shared: Floats, layout: Layout, left: MetricInput, right: MetricInput
-    ) -> None:
-        """Add the rare branches of the left; those of the right are in `below`, as if the left had
-        none of them.
-        """
-        totals = [each.total.astype(np.float64) for each in (left, right)]
-        depths, group = np.unique(right.total, return_inverse=True)
-        below += self._sums_alone(
-            layout.rare_length, left.rare, totals[0], depths.astype(np.float64)
-        )[group].T
-        units = [self._unit(each) for each in totals]
-        for cell, branch, mine, theirs in _rare_pairs(left, right):
-            i, j = np.divmod(cell, len(totals[1]))
-            length, total = layout.rare_length[branch], (totals[0][i], totals[1][j])
-            both = total[0] + total[1]
-            apart = (
-                self._alone(mine, both - mine) / units[0][i]
-                + self._alone(theirs, both - theirs) / units[1][j]
-            )
-            sums, less = self._both(mine, theirs, total, (None, None))
-            _added(below, cell, length * (sums - apart))
-            _added(shared, cell, length * less)
 
 
 def _ratio(part: Floats, total: Floats) -> Floats:

@@ -64,15 +64,10 @@ def double(metric: str, alpha: float = 0.5, root_length: str = "include") -> Uni
 
 
 def naive(
-    tree: Phylogeny,
-    tips: np.ndarray,
-    counts: np.ndarray,
-    metric: str,
-    alpha: float,
-    adjusted: bool = False,
+    tree: Phylogeny, tips: np.ndarray, counts: np.ndarray, metric: str, alpha: float
 ) -> np.ndarray:
     """The published formulas, branch by branch and pair by pair."""
-    totals, share = counts.sum(axis=1), np.zeros((len(tree.parent), len(counts)))
+    share = np.zeros((len(tree.parent), len(counts)))
     for column, tip in enumerate(tips):
         node = next(
             i for i in range(len(tree.parent)) if tree.lo[i] == tip and tree.hi[i] == tip + 1
@@ -86,23 +81,15 @@ def naive(
         for j, q in enumerate(share.T):
             above = below = 0.0
             for length, a, b in zip(tree.length, p, q, strict=True):
-                reads, both = a * totals[i] + b * totals[j], totals[i] + totals[j]
-                if a + b == 0 or (adjusted and both - reads < 0.5):
+                if a + b == 0:
                     continue
-                deviation = math.sqrt(reads * (both - reads)) if adjusted else 1.0
                 if metric == "unifrac":
-                    above, below = (
-                        above + length / deviation * ((a > 0) != (b > 0)),
-                        below + length / deviation,
-                    )
+                    above, below = above + length * ((a > 0) != (b > 0)), below + length
                 elif metric == "generalized":
-                    weight = length * ((a + b) / deviation) ** alpha
+                    weight = length * (a + b) ** alpha
                     above, below = above + weight * abs(a - b) / (a + b), below + weight
                 else:
-                    above, below = (
-                        above + length / deviation * abs(a - b),
-                        below + length / deviation * (a + b),
-                    )
+                    above, below = above + length * abs(a - b), below + length * (a + b)
             result[i, j] = above if metric == "weighted" else above / below if below else 0.0
     return result
 
@@ -140,16 +127,6 @@ def test_batches_equal_the_formulas(seed, metric, alpha):
     np.testing.assert_allclose(distances, naive(tree, tips, counts, metric, alpha), atol=1e-13)
     assert (distances == distances.T).all()
     assert (np.diagonal(distances) == 0).all()
-
-
-@pytest.mark.parametrize("metric", METRICS)
-def test_variance_adjusted_forms_equal_the_formulas(metric, small_tiles):
-    _, tree, tips, counts = case(18, samples=20)
-    counts[3] = 0
-    options = dataclasses.replace(double(metric), variance_adjusted=True)
-    expected = naive(tree, tips, counts, metric, 0.5, adjusted=True)
-    np.testing.assert_allclose(batch_unifrac(tree, tips, counts, options), expected, atol=1e-13)
-    np.testing.assert_allclose(unifrac_matrix(tree, tips, counts, options), expected, atol=1e-13)
 
 
 @pytest.mark.parametrize("metric", RIVALS)
@@ -307,31 +284,18 @@ def test_tiles_equal_one_batch(metric, threads, small_tiles):
     np.testing.assert_allclose(faith_pd(tree, tips, table), faith_pd(tree, tips, counts))
 
 
-@pytest.mark.parametrize("adjusted", [False, True])
 @pytest.mark.parametrize("metric", METRICS)
-def test_tables_in_single_precision_are_near_the_double(metric, adjusted, small_tiles):
+def test_tables_in_single_precision_are_near_the_double(metric, small_tiles):
     _, tree, tips, counts = case(17, samples=50, features=300)
     counts[7] = counts[31]
     counts[9] *= 1000
-    single = unifrac_matrix(tree, tips, counts, UnifracOptions(metric, variance_adjusted=adjusted))
+    single = unifrac_matrix(tree, tips, counts, UnifracOptions(metric))
     assert single.dtype == np.float32
-    exact = unifrac_matrix(
-        tree, tips, counts, dataclasses.replace(double(metric), variance_adjusted=adjusted)
-    )
+    exact = unifrac_matrix(tree, tips, counts, double(metric))
     np.testing.assert_allclose(single, exact, atol=1e-6)
     assert single[7, 31] < 1e-6
-    if metric == "unifrac" and not adjusted:
+    if metric == "unifrac":
         assert single[7, 31] == 0, "sums of rounded lengths are exact, so equal samples are equal"
-
-
-def test_more_reads_than_single_precision_counts_are_compared_exactly(small_tiles):
-    """Reads that all but one are below a branch: a difference of large numbers is the variance."""
-    _, tree, tips, counts = case(19, samples=20)
-    counts = counts.astype(np.int64)
-    counts[:, 4] = 3 * 10**8
-    options = UnifracOptions("weighted-normalized", variance_adjusted=True)
-    expected = naive(tree, tips, counts, "weighted-normalized", 0.5, adjusted=True)
-    np.testing.assert_allclose(unifrac_matrix(tree, tips, counts, options), expected, atol=1e-6)
 
 
 def test_a_memory_limit_makes_tiles_smaller_or_is_refused():
