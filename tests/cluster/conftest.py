@@ -101,7 +101,9 @@ def apptainer(shell: Callable[..., Done], once: Callable) -> str:
 
 @pytest.fixture(scope="session")
 def base(shared: Path, shell: Callable[..., Done], apptainer: str, once: Callable) -> Path:
-    """A Debian 12 root folder, made by the first worker that needs it."""
+    """A Debian 12 root folder: that of .ci/run, or one made by the first worker that needs it."""
+    if "AAM_CI_BASE" in os.environ:
+        return Path(os.environ["AAM_CI_BASE"])
     with once():
         shell(HERE / "make-base", shared / "bookworm")
     return shared / "bookworm"
