@@ -116,7 +116,7 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
     counts = sparse.csr_matrix(rng.poisson(2, (7, 9)))
-    features = ["".join(rng.choice(list("ACGT"), 20)) for _ in range(9)]
+    features = ["".join(rng.choice(list("ACGT"), 40)) for _ in range(9)]
     samples = [f"s{row}" for row in range(7)]
     write_hdf5(folder / "a.biom", [counts], samples, features)
     rows, columns = counts.T.nonzero()
@@ -193,7 +193,7 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
     )
     (folder / "a.toml").write_text('[data]\ntable = "x"\n[train]\nlr = 1e-3\nepochs = 3\n')
     (folder / "a.run.json").write_text(
-        '{"config": {"data": {"table": "x"}, "train": {"lr": 0.001, "optimizer": "sgd"}}}'
+        '{"config": {"data": {"table": "x"}, "train": {"lr": 0.001, "warmup_steps": 3}}}'
     )
     save(folder / "a.checkpoint", State({"model.a": torch.ones(3)}, {"progress": {"step": 3}}))
     sizes, heads = (
