@@ -11,7 +11,7 @@ import importlib
 _PUBLIC = {
     "AmpliconClassifier": "aam.api.estimators",
     "AmpliconRegressor": "aam.api.estimators",
-    "AmpliconTable": "aam.api.memory",
+    "AmpliconTable": "aam.io.tables",
     "InputError": "aam.errors",
     "Model": "aam.api.models",
     "load": "aam.api.models",

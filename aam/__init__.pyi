@@ -1,10 +1,10 @@
 from aam.api.estimators import AmpliconClassifier as AmpliconClassifier
 from aam.api.estimators import AmpliconRegressor as AmpliconRegressor
-from aam.api.memory import AmpliconTable as AmpliconTable
 from aam.api.memory import read_table as read_table
 from aam.api.models import Model as Model
 from aam.api.models import load as load
 from aam.errors import InputError as InputError
+from aam.io.tables import AmpliconTable as AmpliconTable
 
 __version__: str
 from aam.api.pretraining import pretrain as pretrain

@@ -15,7 +15,6 @@ from aam.api.apply import load_table, prepare_models
 from aam.config_commands import ExplainConfig
 from aam.data.splits import Split, read_split
 from aam.data.study import Inputs
-from aam.data.table import SampleTable
 from aam.data.targets import TargetSpec
 from aam.engine.run import EXPLANATION, describe
 from aam.errors import InputError, Problems, shown
@@ -42,6 +41,7 @@ from aam.explain.results import (
 from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, read_metadata
+from aam.io.tables import AmpliconTable
 from aam.io.taxonomy import Taxonomy, read_taxonomy
 from aam.options import files_read, given, to_dict
 from aam.predict.blend import specs_in_order
@@ -284,7 +284,7 @@ def write_explained(output: OutputFolder, result: Explained) -> None:
     log.info("%s: %d samples explained", output.folder, samples)
 
 
-def _named_asvs(table: SampleTable, taxonomy: Taxonomy | None) -> Asvs:
+def _named_asvs(table: AmpliconTable, taxonomy: Taxonomy | None) -> Asvs:
     """Return the names of the ASVs of a table, with their lineages where there is a taxonomy."""
     lineages = None if taxonomy is None else taxonomy.of(table.feature_ids, table.sequences)
     if lineages is not None and not all(lineages):

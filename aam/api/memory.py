@@ -10,7 +10,6 @@ import numbers
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,13 @@ from scipy import sparse
 import aam.data.table
 from aam.config import DataConfig
 from aam.data.study import Inputs
-from aam.data.table import SampleTable, table_of_counts
+from aam.data.table import table_of_counts
 from aam.errors import InputError, shown
 from aam.io.ids import difference
 from aam.io.matrices import read_distances
 from aam.io.metadata import Metadata, make_metadata, read_metadata
 from aam.io.phylogeny import Phylogeny, read_tree, rooted_tree
-from aam.io.tables import RawTable, checked_table, whole_counts
+from aam.io.tables import AmpliconTable, checked_table, whole_counts
 from aam.options import IN_MEMORY
 
 EXPECTED = (
@@ -36,53 +35,8 @@ EXPECTED = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class AmpliconTable:
-    """Reads of each ASV in each sample, which scikit-learn can divide: rows are samples.
-
-    Attributes
-    ----------
-    counts : scipy.sparse.csr_array [N, F]
-        Whole reads.
-    sample_ids, feature_ids : tuple of str
-        Names of rows and columns; features are called by their sequence, or by ids with
-        ``sequences=FASTA``.
-    """
-
-    counts: sparse.csr_array
-    sample_ids: tuple[str, ...]
-    feature_ids: tuple[str, ...]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Samples and features."""
-        return len(self.sample_ids), len(self.feature_ids)
-
-    @property
-    def depths(self) -> npt.NDArray[np.int64]:
-        """Reads of each sample, [N]: ``table[table.depths >= 1000]`` are the deep ones."""
-        return np.asarray(self.counts.sum(axis=1, dtype=np.int64))
-
-    def __len__(self) -> int:
-        return len(self.sample_ids)
-
-    def __getitem__(self, rows: Any) -> AmpliconTable:
-        """Return the samples at `rows`: a slice, a mask or positions; all features stay."""
-        rows = rows[0] if isinstance(rows, tuple) else rows
-        chosen = np.atleast_1d(np.arange(len(self))[rows])
-        return AmpliconTable(
-            self.counts[chosen], tuple(self.sample_ids[row] for row in chosen), self.feature_ids
-        )
-
-    def __repr__(self) -> str:
-        return (
-            f"AmpliconTable({len(self)} samples, {len(self.feature_ids)} features, "
-            f"{self.counts.sum()} reads)"
-        )
-
-
 def read_table(source: Any) -> AmpliconTable:
-    """Return a table of reads whose rows scikit-learn can divide.
+    """Read a table of reads, whose rows scikit-learn can divide.
 
     Parameters
     ----------
@@ -96,11 +50,11 @@ def read_table(source: Any) -> AmpliconTable:
         Anything else, a file that is no table, reads that are not whole numbers, or ids that occur
         twice.
     """
-    if isinstance(source, AmpliconTable):
-        return source
-    if isinstance(source, (str, os.PathLike)):
-        table = aam.data.table.read_table(Path(source), need_sequences=False)
-        return AmpliconTable(table.counts, table.sample_ids, tuple(table.feature_ids))
+    return sample_table(source)
+
+
+def _in_memory(source: Any) -> AmpliconTable:
+    """Return the table of an object of Python, with the checks that every file passes."""
     if hasattr(source, "matrix_data") and hasattr(source, "ids"):
         return _checked(
             source.matrix_data.T, source.ids(), source.ids(axis="observation"), "the BIOM table"
@@ -148,17 +102,7 @@ def _is_real(value: Any) -> bool:
 def _checked(
     values: Any, sample_ids: Sequence[Any], feature_ids: Sequence[Any], where: str
 ) -> AmpliconTable:
-    """Return the table of `values` [N, F], dense or sparse, with the checks that every file
-    passes.
-    """
-    raw = checked_table(_raw_table(values, sample_ids, feature_ids, where), where)
-    return AmpliconTable(raw.counts, tuple(raw.sample_ids), tuple(raw.feature_ids))
-
-
-def _raw_table(
-    values: Any, sample_ids: Sequence[Any], feature_ids: Sequence[Any], where: str
-) -> RawTable:
-    """Return `values` [N, F] as whole reads."""
+    """Return `values` [N, F], dense or sparse, as whole reads."""
     try:
         entries = sparse.coo_array(values)
     except (TypeError, ValueError) as error:
@@ -170,16 +114,15 @@ def _raw_table(
             raise InputError(
                 f"{where}: {len(missing)} {kind} ids are missing, the first is {kind} {missing[0]}"
             )
-    samples, features = [str(name) for name in sample_ids], [str(name) for name in feature_ids]
+    samples, features = tuple(map(str, sample_ids)), tuple(map(str, feature_ids))
     rows, columns = entries.coords
 
     def place(position: int) -> str:
         return f"sample {samples[rows[position]]!r}, feature {features[columns[position]]!r}"
 
     counts = whole_counts(entries.data, where, place)
-    return RawTable(
-        sparse.csr_array((counts, (rows, columns)), shape=entries.shape), samples, features
-    )
+    matrix = sparse.csr_array((counts, (rows, columns)), shape=entries.shape)
+    return checked_table(AmpliconTable(matrix, samples, features), where)
 
 
 def option_of(source: Any) -> Path | None:
@@ -193,18 +136,19 @@ def option_of(source: Any) -> Path | None:
 
 def sample_table(
     source: Any, sequences: Path | None = None, need_sequences: bool = True, merge: bool = False
-) -> SampleTable:
+) -> AmpliconTable:
     """Return the table of a file, or of what `read_table` takes, as a model reads it.
 
     Parameters and errors are those of `aam.data.table.read_table`, and of `read_table`.
     """
     if isinstance(source, (str, os.PathLike)):
         return aam.data.table.read_table(Path(source), sequences, need_sequences, merge)
-    table = read_table(source)
-    raw = _raw_table(table.counts, table.sample_ids, table.feature_ids, "the table")
-    return table_of_counts(
-        checked_table(raw, "the table"), "the table", sequences, need_sequences, merge
-    )
+    table = source
+    if not isinstance(source, AmpliconTable):
+        table = _in_memory(source)
+    elif sequences is None:
+        return source
+    return table_of_counts(table, "the table", sequences, need_sequences, merge)
 
 
 def phylogeny(source: Any, midpoint: bool = False) -> Phylogeny | None:
@@ -225,7 +169,7 @@ def phylogeny(source: Any, midpoint: bool = False) -> Phylogeny | None:
 
 
 def inputs_of(
-    data: DataConfig, table: SampleTable, tree: Any = None, metadata: Metadata | None = None
+    data: DataConfig, table: AmpliconTable, tree: Any = None, metadata: Metadata | None = None
 ) -> Inputs:
     """Return the inputs of a training: what is in memory, and the matrix of distances that `data`
     names.

@@ -15,7 +15,7 @@ from scipy import sparse
 from aam.config import Metric
 from aam.config_commands import UnifracConfig
 from aam.data.rarefaction import matrix_of, rarefied_row
-from aam.data.table import SampleTable, deep_enough, make_table, read_table, select_samples
+from aam.data.table import deep_enough, make_table, read_table, select_samples
 from aam.device.environment import available_cores, may_have_gpu
 from aam.device.options import RuntimeConfig
 from aam.diversity.batch import faith_pd, inner, samples_without_tips
@@ -26,6 +26,7 @@ from aam.errors import InputError, import_extra, shown
 from aam.files.output_folder import check_output_file
 from aam.io.matrices import Tile, fill_tiles, ids_beside, write_distances, write_faith_pd
 from aam.io.phylogeny import Floats, Ints, Phylogeny, matched_tree, read_tree
+from aam.io.tables import AmpliconTable
 from aam.options import configured, files_read, given, option_problems
 
 log = logging.getLogger("aam")
@@ -34,7 +35,7 @@ log = logging.getLogger("aam")
 GPU_SAMPLES = 10_000
 
 
-def _rarefied(table: SampleTable, depth: int, seed: int) -> SampleTable:
+def _rarefied(table: AmpliconTable, depth: int, seed: int) -> AmpliconTable:
     """Return the samples that reach `depth`, rarefied to it."""
     table, _ = deep_enough(table, depth)
     rows = [rarefied_row(table, row, depth, seed, 0) for row in range(len(table.sample_ids))]
@@ -42,7 +43,7 @@ def _rarefied(table: SampleTable, depth: int, seed: int) -> SampleTable:
     return make_table(counts, table.sample_ids, table.feature_ids)
 
 
-def _without_empty(table: SampleTable, tips: Ints, choice: str) -> SampleTable:
+def _without_empty(table: AmpliconTable, tips: Ints, choice: str) -> AmpliconTable:
     """Warn of samples without reads on the tree, and leave them out where that is the choice."""
     empty = samples_without_tips(tips, table.counts)
     if not empty.any():
@@ -101,7 +102,7 @@ class SamplesOnTree:
     """
 
     config: UnifracConfig
-    table: SampleTable
+    table: AmpliconTable
     tree: Phylogeny
     tips: Ints
 
@@ -123,7 +124,7 @@ class SamplesOnTree:
         )
 
 
-def samples_on_tree(config: UnifracConfig, table: SampleTable, tree: Phylogeny) -> SamplesOnTree:
+def samples_on_tree(config: UnifracConfig, table: AmpliconTable, tree: Phylogeny) -> SamplesOnTree:
     """Return the samples that are compared, rarefied where the options ask for it.
 
     Raises

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from aam.config import DataConfig
 from aam.data.splits import fold_column
-from aam.data.table import SampleTable
 from aam.device.rng import generator
 from aam.errors import shown
 from aam.io.metadata import Metadata, is_number
+from aam.io.tables import AmpliconTable
 
 log = logging.getLogger("aam")
 
@@ -101,7 +101,7 @@ def warn_of_values(
 
 
 def warn_of_donors(
-    table: SampleTable, metadata: Metadata, targets: Collection[str], config: DataConfig
+    table: AmpliconTable, metadata: Metadata, targets: Collection[str], config: DataConfig
 ) -> None:
     """Warn where no column keeps samples together, and the data says that one holds their donors,
     whose samples folds or subsets divide.
@@ -158,7 +158,7 @@ def _donor_codes(
     return np.array([-1 if value is None else levels[value] for value in values])
 
 
-def _nearest(table: SampleTable, rows: Ints) -> Ints:
+def _nearest(table: AmpliconTable, rows: Ints) -> Ints:
     """Return the position of the most similar other sample of each, by the Jaccard index of their
     ASVs, [n].
     """
@@ -216,7 +216,7 @@ def _variance_lift(code: Ints, target: Floats) -> float:
     return LEAST_LIFT if ratio <= MOST_VARIANCE else 0.0
 
 
-def warn_of_reads(table: SampleTable) -> None:
+def warn_of_reads(table: AmpliconTable) -> None:
     """Warn of whole numbers that are no reads: equal sums, too many reads, logarithms."""
     depths = table.depths[table.depths > 0]
     if len(depths) < LEAST_DONORS:

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from aam.data.table import Integers, SampleTable
 from aam.device.rng import generator
 from aam.errors import InputError
+from aam.io.tables import AmpliconTable, Integers
 
 if TYPE_CHECKING:
     from aam.data.study import Study
@@ -65,7 +65,7 @@ def rarefy(values: Integers, depth: int, rng: np.random.Generator) -> npt.NDArra
     return rng.multivariate_hypergeometric(wide, depth, method=method)
 
 
-def rarefied_row(table: SampleTable, row: int, depth: int, seed: int, epoch: int) -> Row:
+def rarefied_row(table: AmpliconTable, row: int, depth: int, seed: int, epoch: int) -> Row:
     """Return columns [S], ascending, and rarefied reads [S], all above 0, of one sample in one
     epoch.
 

@@ -16,10 +16,10 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.data.table import SampleTable
 from aam.data.tokens import Tokens
 from aam.encoders import find_encoder
 from aam.io.matrices import Tile
+from aam.io.tables import AmpliconTable
 
 PlacedMetric = Literal["unifrac", "weighted-normalized"]
 
@@ -71,7 +71,7 @@ class Reference(Protocol):
         ...
 
     def place(
-        self, table: SampleTable, tokens: Tokens, counts: sparse.csr_matrix, source: str
+        self, table: AmpliconTable, tokens: Tokens, counts: sparse.csr_matrix, source: str
     ) -> PlacedSamples:
         """Place the samples of a table with rarefied `counts` [N, F]; `source` names the table."""
         ...

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aam.data.table import SampleTable, make_table
+from aam.data.table import make_table
 from aam.data.tokens import A, C, G, T, Tokens, encode, in_parts, reverse_complement
 from aam.errors import InputError
+from aam.io.tables import AmpliconTable
 
 log = logging.getLogger("aam")
 
@@ -180,7 +181,7 @@ class RegionProfile:
         flags = self._flags(sequences)
         return ~(flags["elsewhere"] | flags["reversed"])
 
-    def shares_of_samples(self, table: SampleTable) -> dict[str, npt.NDArray[np.float64]]:
+    def shares_of_samples(self, table: AmpliconTable) -> dict[str, npt.NDArray[np.float64]]:
         """Return the shares of each sample's reads, float64 [N], in ASVs that `shares` names."""
         flags = self._flags(table.sequences)
         depths = np.maximum(table.depths, 1)
@@ -190,7 +191,7 @@ class RegionProfile:
                 share[name][rows] = np.asarray(counts @ values.astype(np.int64)) / depths[rows]
         return share
 
-    def compare_samples(self, table: SampleTable) -> tuple[str, ...]:
+    def compare_samples(self, table: AmpliconTable) -> tuple[str, ...]:
         """Return a note for each sample of a table, by its reads: how its ASVs differ from the
         training ones, or ''.
 
@@ -366,7 +367,7 @@ def find_primers(tokens: Tokens) -> FoundPrimers:
     return FoundPrimers(first, last, before, after)
 
 
-def without_primers(table: SampleTable) -> SampleTable:
+def without_primers(table: AmpliconTable) -> AmpliconTable:
     """Cut primers from ASVs; those that become identical are merged and their reads added."""
     found = find_primers(encode(table.sequences))
     ends = zip(table.sequences, found.before.tolist(), found.after.tolist(), strict=True)
@@ -375,7 +376,7 @@ def without_primers(table: SampleTable) -> SampleTable:
     return make_table(table.counts, table.sample_ids, table.feature_ids, cut)
 
 
-def warn_of_primers(table: SampleTable, of_model: bool) -> None:
+def warn_of_primers(table: AmpliconTable, of_model: bool) -> None:
     """Name the primers which reads still hold, and how many hold them; of a model an option cuts
     them.
     """

@@ -21,12 +21,12 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from aam.config import DataConfig
-from aam.data.table import SampleTable
 from aam.device.rng import generator
 from aam.errors import InputError, Problems, shown
 from aam.files.atomic import write_text
 from aam.io.ids import difference
 from aam.io.metadata import Metadata
+from aam.io.tables import AmpliconTable
 from aam.io.text import read_header, read_text, until_full
 
 if TYPE_CHECKING:
@@ -622,7 +622,7 @@ COMMON = 50
 
 
 def duplicates_across_subsets(
-    table: SampleTable, split: Split, group_column: str | None
+    table: AmpliconTable, split: Split, group_column: str | None
 ) -> tuple[str, ...]:
     """Return warnings of samples with the very same reads, or nearly, that are both held out and
     learned from.
@@ -658,7 +658,7 @@ def duplicates_across_subsets(
     )
 
 
-def nearly_alike(table: SampleTable) -> list[tuple[str, str]]:
+def nearly_alike(table: AmpliconTable) -> list[tuple[str, str]]:
     """Return the pairs of samples whose reads are equal but for a tenth of them: of `ALIKE_ASVS`
     ASVs or more.
 
@@ -687,7 +687,7 @@ def nearly_alike(table: SampleTable) -> list[tuple[str, str]]:
     ]
 
 
-def _equal_but_for_a_tenth(table: SampleTable, one: int, other: int) -> bool:
+def _equal_but_for_a_tenth(table: AmpliconTable, one: int, other: int) -> bool:
     (columns, reads), (others, of_other) = table.row(one), table.row(other)
     _, at, there = np.intersect1d(columns, others, assume_unique=True, return_indices=True)
     equal = reads[at][reads[at] == of_other[there]]

@@ -19,28 +19,21 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.config import NO_TREE, DataConfig, Missing
+from aam.config import NO_TREE, DataConfig
 from aam.data.checks import warn_of_donors, warn_of_reads, warn_of_values
 from aam.data.rarefaction import Labels as ClassLabels
 from aam.data.rarefaction import choose_depth
 from aam.data.reference import Reference, SampleInput
 from aam.data.region import MOST_ELSEWHERE, MOST_REVERSED, RegionProfile, warn_of_primers
 from aam.data.splits import fold_column, split_samples
-from aam.data.table import (
-    SampleTable,
-    check_length,
-    deep_enough,
-    make_table,
-    read_table,
-    select_samples,
-    trim,
-)
+from aam.data.table import check_length, deep_enough, make_table, read_table, select_samples, trim
 from aam.data.targets import Covariates, Labels
 from aam.data.tokens import encode
 from aam.errors import InputError, Problems, shown
 from aam.io.matrices import DistanceMatrix, read_distances
 from aam.io.metadata import Metadata, align, read_metadata
 from aam.io.phylogeny import Ints, Phylogeny, matched_tree, read_tree
+from aam.io.tables import AmpliconTable
 from aam.options import IN_MEMORY
 
 log = logging.getLogger("aam")
@@ -57,7 +50,7 @@ class Inputs:
 
     Attributes
     ----------
-    tables : tuple of SampleTable
+    tables : tuple of AmpliconTable
         One, or one for each of several studies, which are joined.
     names : tuple of str
         Name of each study; a single one may be called ''.
@@ -68,7 +61,7 @@ class Inputs:
     metadata : Metadata, optional
     """
 
-    tables: tuple[SampleTable, ...]
+    tables: tuple[AmpliconTable, ...]
     names: tuple[str, ...] = ("",)
     trees: tuple[Phylogeny | None, ...] = (None,)
     matrix: DistanceMatrix | None = None
@@ -176,7 +169,7 @@ class Study:
 
     Attributes
     ----------
-    table : SampleTable
+    table : AmpliconTable
         The samples that reach the depth.
     depth, seed : int
         Rarefaction depth in reads, and the seed of every rarefaction.
@@ -199,7 +192,7 @@ class Study:
         How its samples were selected.
     """
 
-    table: SampleTable
+    table: AmpliconTable
     depth: int
     seed: int
     config: DataConfig
@@ -333,7 +326,7 @@ def read_inputs(config: DataConfig, columns: MetadataColumns) -> Inputs:
         config.trees if config.tables else (NO_TREE if config.tree is None else str(config.tree),)
     )
     sequences = None if config.tables else config.sequences
-    tables, phylogenies = list[SampleTable](), dict[str, Phylogeny]()
+    tables, phylogenies = list[AmpliconTable](), dict[str, Phylogeny]()
     metadata = matrix = None
     for path in paths:
         with problems.collected():
@@ -387,26 +380,14 @@ def make_study(
         ASVs that are too long, samples without metadata, a depth that none reaches, ASVs without a
         tip.
     """
-    metadata = inputs.metadata
-    if metadata is None and (asked := [*columns.required, *columns.optional]):
-        raise InputError(f"--metadata: not given, but columns {shown(asked)} are asked for")
     tables = _fitting(inputs.tables, max_bp, config.trim, of_model)
     full_table, origin = (tables[0], None) if len(tables) == 1 else _joined(tables, inputs.names)
-    aligned = (
-        full_table
-        if metadata is None
-        else _with_metadata(full_table, metadata, columns, config.missing)
-    )
-    classes = (
-        {}
-        if metadata is None
-        else _classes(metadata, columns, config, full_table.sample_ids, aligned.sample_ids)
-    )
-    if metadata is not None and columns.targets and training is None and not of_model:
-        warn_of_donors(aligned, metadata, columns.targets, config)
+    aligned, classes = _with_metadata(full_table, inputs.metadata, columns, config)
+    if inputs.metadata is not None and columns.targets and training is None and not of_model:
+        warn_of_donors(aligned, inputs.metadata, columns.targets, config)
     depth = config.rarefy_depth
     if depth is None:
-        depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
+        depth = _chosen_depth(aligned, inputs.metadata, classes, training, config, seed)
     table, dropped = deep_enough(aligned, depth, of_model)
     if not of_model:
         warn_of_primers(table, of_model)
@@ -426,22 +407,30 @@ def make_study(
         parts=_parts(table, kept, inputs, config),
         origin=kept,
         matrix=None if inputs.matrix is None else inputs.matrix.select(table.sample_ids),
-        metadata=metadata,
+        metadata=inputs.metadata,
         selection=Selection(full_table.sample_ids, aligned.sample_ids, dropped, class_of),
     )
 
 
 def _with_metadata(
-    table: SampleTable, metadata: Metadata, columns: MetadataColumns, missing: Missing
-) -> SampleTable:
-    """Return the samples of a table that have what is required of their metadata."""
-    metadata.require([*columns.required, *columns.optional])
-    return select_samples(table, align(metadata, table.sample_ids, columns.required, missing))
+    table: AmpliconTable, metadata: Metadata | None, columns: MetadataColumns, config: DataConfig
+) -> tuple[AmpliconTable, dict[str, ClassLabels]]:
+    """Return the samples of a table that have what is required of their metadata, and their classes
+    by target column.
+    """
+    asked = [*columns.required, *columns.optional]
+    if metadata is None:
+        if asked:
+            raise InputError(f"--metadata: not given, but columns {shown(asked)} are asked for")
+        return table, {}
+    metadata.require(asked)
+    kept = align(metadata, table.sample_ids, columns.required, config.missing)
+    return select_samples(table, kept), _classes(metadata, columns, config, table.sample_ids, kept)
 
 
 def _fitting(
-    tables: Sequence[SampleTable], max_bp: int | None, trimmed: bool, of_model: bool
-) -> list[SampleTable]:
+    tables: Sequence[AmpliconTable], max_bp: int | None, trimmed: bool, of_model: bool
+) -> list[AmpliconTable]:
     """Return tables with ASVs of at most `max_bp` nucleotides; without it they are as long as they
     are.
     """
@@ -456,7 +445,7 @@ def _fitting(
 
 
 def _parts(
-    table: SampleTable, origin: Rows, inputs: Inputs, config: DataConfig
+    table: AmpliconTable, origin: Rows, inputs: Inputs, config: DataConfig
 ) -> tuple[StudyPart, ...]:
     """Return each study's name and, where it has one, its tree above its ASVs in the (joined)
     table.
@@ -540,7 +529,7 @@ def _classes(
 
 
 def _chosen_depth(
-    table: SampleTable,
+    table: AmpliconTable,
     metadata: Metadata | None,
     classes: dict[str, ClassLabels],
     training: Collection[str] | None,
@@ -564,7 +553,7 @@ def _chosen_depth(
 
 
 def _log_dropped(
-    table: SampleTable, classes: dict[str, ClassLabels], dropped: Collection[str]
+    table: AmpliconTable, classes: dict[str, ClassLabels], dropped: Collection[str]
 ) -> None:
     """Say how many samples of each class the depth drops, where it drops any."""
     for column, labels in classes.items() if dropped else ():
@@ -593,7 +582,7 @@ def study_names(tables: Sequence[Path]) -> tuple[str, ...]:
     )
 
 
-def _warn_of_regions(tables: Sequence[SampleTable], names: Sequence[str]) -> None:
+def _warn_of_regions(tables: Sequence[AmpliconTable], names: Sequence[str]) -> None:
     """Log which studies hold ASVs of another region or strand than the first, or of another
     length.
     """
@@ -623,7 +612,7 @@ def _warn_of_regions(tables: Sequence[SampleTable], names: Sequence[str]) -> Non
         )
 
 
-def _sample_ids(tables: Sequence[SampleTable], names: Sequence[str]) -> list[str]:
+def _sample_ids(tables: Sequence[AmpliconTable], names: Sequence[str]) -> list[str]:
     """Return the ids of all samples; one that occurs in two studies is called ``STUDY/ID``."""
     times = Counter(sample for table in tables for sample in table.sample_ids)
     return [
@@ -633,7 +622,7 @@ def _sample_ids(tables: Sequence[SampleTable], names: Sequence[str]) -> list[str
     ]
 
 
-def _joined(tables: Sequence[SampleTable], names: Sequence[str]) -> tuple[SampleTable, Rows]:
+def _joined(tables: Sequence[AmpliconTable], names: Sequence[str]) -> tuple[AmpliconTable, Rows]:
     """Return the samples of all tables over the distinct ASVs of all, and the study of each sample,
     int64 [N].
     """

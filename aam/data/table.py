@@ -1,17 +1,15 @@
-"""SampleTable: counts of ASVs in samples, read from any table file."""
+"""Tables of counts, read from any file: columns in order, with sequences where there are some."""
 
 from __future__ import annotations
 
 import itertools
 import logging
 import operator
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from aam.errors import InputError, shown
@@ -26,90 +24,10 @@ from aam.io.fasta import (
     read_fasta,
 )
 from aam.io.ids import difference
-from aam.io.tables import MAX_COUNT, RawTable, checked_table, read_tsv
+from aam.io.tables import MAX_COUNT, AmpliconTable, checked_table, read_tsv
 from aam.io.text import HDF5_MAGIC, decoded, read_bytes, read_content
 
 log = logging.getLogger("aam")
-
-
-Integers = npt.NDArray[np.integer]
-
-
-# Entries of the matrix that are looked at together.
-ENTRIES = 1 << 20
-
-
-@dataclass(frozen=True, eq=False)
-class SampleTable:
-    """Reads of each ASV in each sample; made by `make_table` or `read_table`, never by hand.
-
-    Samples and `feature_ids` are called as the file has them; `sequences` are upper-case DNA in
-    ascending order, or empty for a table of OTUs, taxa or hashes; then `feature_ids` ascend.
-
-    Attributes
-    ----------
-    counts : csr [N, F]
-        Reads in the narrowest unsigned type, without stored zeros, columns of each row ascending.
-    """
-
-    counts: csr_array
-    sample_ids: tuple[str, ...]
-    feature_ids: tuple[str, ...]
-    sequences: tuple[str, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names by which features of two tables are the same: sequences, or ids without them."""
-        return self.sequences or self.feature_ids
-
-    @cached_property
-    def row_of(self) -> dict[str, int]:
-        """Return the row of each sample by its id."""
-        return {name: row for row, name in enumerate(self.sample_ids)}
-
-    @cached_property
-    def depths(self) -> npt.NDArray[np.int64]:
-        """Reads of each sample, [N]."""
-        return np.asarray(self.counts.sum(axis=1, dtype=np.int64))
-
-    def row(self, row: int) -> tuple[Integers, Integers]:
-        """Return the columns [S], ascending, and their reads [S] in one sample."""
-        start, stop = self.counts.indptr[row], self.counts.indptr[row + 1]
-        return self.counts.indices[start:stop], self.counts.data[start:stop]
-
-    def blocks(
-        self, rows: npt.NDArray[np.int64] | None = None
-    ) -> Iterator[tuple[slice, csr_array]]:
-        """Yield the counts of all samples, or of those at `rows`, some at a time, and which these
-        are.
-        """
-        rows = np.arange(len(self.sample_ids)) if rows is None else rows
-        size = max(1, ENTRIES * self.counts.shape[0] // max(self.counts.nnz, 1))
-        for start in range(0, len(rows), size):
-            yield (
-                slice(start, min(start + size, len(rows))),
-                self.counts[rows[start : start + size]],
-            )
-
-    def columns_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the columns, ascending, of which some of the samples at `rows` have reads."""
-        present = np.zeros(self.counts.shape[1], bool)
-        for _, block in self.blocks(rows):
-            present[block.indices] = True
-        return np.flatnonzero(present)
-
-    @cached_property
-    def reads_of_asvs(self) -> npt.NDArray[np.int64]:
-        """Reads of each ASV in all samples, [F]."""
-        reads = np.zeros(self.counts.shape[1], np.int64)
-        for _, block in self.blocks():
-            reads += np.bincount(block.indices, block.data, len(reads)).astype(np.int64)
-        return reads
-
-    @cached_property
-    def lengths(self) -> npt.NDArray[np.int64]:
-        """Nucleotides of each ASV, [F]."""
-        return np.fromiter(map(len, self.sequences), np.int64, len(self.sequences))
 
 
 def make_table(
@@ -118,7 +36,7 @@ def make_table(
     feature_ids: Sequence[str],
     sequences: Sequence[str] = (),
     merge: bool = True,
-) -> SampleTable:
+) -> AmpliconTable:
     """Put columns in the order of their sequences, or of their ids without sequences.
 
     `counts` are whole numbers from 0 to 2^32 - 1, each position stored once. With `merge` columns
@@ -157,7 +75,7 @@ def make_table(
             f"merged ASVs have {largest} reads in a sample, expected at most {MAX_COUNT}"
         )
     stored = merged.astype(np.min_scalar_type(largest))
-    return SampleTable(stored, tuple(sample_ids), tuple(ids), keys if sequences else ())
+    return AmpliconTable(stored, tuple(sample_ids), tuple(ids), keys if sequences else ())
 
 
 def _sequences(
@@ -199,7 +117,7 @@ def _sequences(
 
 def read_table(
     path: Path, sequences: Path | None = None, need_sequences: bool = True, merge: bool = False
-) -> SampleTable:
+) -> AmpliconTable:
     """Read a table of counts: BIOM 2.1 (HDF5), BIOM 1.0 (JSON), .qza or text, recognized by its
     content.
 
@@ -216,7 +134,7 @@ def read_table(
     return table_of_counts(raw, str(path), sequences, need_sequences, merge)
 
 
-def _read_raw(path: Path) -> RawTable:
+def _read_raw(path: Path) -> AmpliconTable:
     """Return a table as its file holds it, unchecked; `InputError` where the file cannot be read as
     a table.
     """
@@ -232,12 +150,12 @@ def _read_raw(path: Path) -> RawTable:
 
 
 def table_of_counts(
-    raw: RawTable,
+    raw: AmpliconTable,
     source: str,
     sequences: Path | None = None,
     need_sequences: bool = True,
     merge: bool = False,
-) -> SampleTable:
+) -> AmpliconTable:
     """Return a table of checked counts; `source` is its name in messages, all else is as of
     `read_table`.
     """
@@ -257,7 +175,7 @@ def table_of_counts(
         raise InputError(*(f"{source}: {problem}" for problem in error.problems)) from error
 
 
-def check_length(table: SampleTable, max_bp: int, of_model: bool = False) -> None:
+def check_length(table: AmpliconTable, max_bp: int, of_model: bool = False) -> None:
     """Raise `InputError` when an ASV is longer than `max_bp` nucleotides, which no option changes
     if `of_model`.
     """
@@ -272,7 +190,7 @@ def check_length(table: SampleTable, max_bp: int, of_model: bool = False) -> Non
         )
 
 
-def trim(table: SampleTable, max_bp: int) -> SampleTable:
+def trim(table: AmpliconTable, max_bp: int) -> AmpliconTable:
     """Cut ASVs to `max_bp` nucleotides; those that become identical are merged and their reads
     added.
     """
@@ -282,7 +200,7 @@ def trim(table: SampleTable, max_bp: int) -> SampleTable:
     return make_table(table.counts, table.sample_ids, table.feature_ids, cut)
 
 
-def select_samples(table: SampleTable, ids: Collection[str]) -> SampleTable:
+def select_samples(table: AmpliconTable, ids: Collection[str]) -> AmpliconTable:
     """Return the samples `ids` in that order, with all columns; `InputError` names those the table
     does not have.
     """
@@ -299,8 +217,8 @@ def select_samples(table: SampleTable, ids: Collection[str]) -> SampleTable:
 
 
 def deep_enough(
-    table: SampleTable, depth: int, of_model: bool = False
-) -> tuple[SampleTable, dict[str, int]]:
+    table: AmpliconTable, depth: int, of_model: bool = False
+) -> tuple[AmpliconTable, dict[str, int]]:
     """Return the samples with at least `depth` reads, and the dropped ones with their reads, which
     are logged.
 
@@ -330,7 +248,7 @@ def deep_enough(
     return select_samples(table, kept), dropped
 
 
-def write_biom(table: SampleTable, path: Path) -> None:
+def write_biom(table: AmpliconTable, path: Path) -> None:
     """Write a BIOM 2.1 table (HDF5) whose feature ids are the sequences, or the ids where there are
     none.
     """

@@ -18,7 +18,7 @@ from scipy import sparse
 import aam
 from aam.errors import InputError, shown
 from aam.io.hdf5 import create_hdf5, dataset, open_hdf5
-from aam.io.tables import RawTable, whole_counts
+from aam.io.tables import AmpliconTable, whole_counts
 from aam.io.text import decoded
 
 Counts: TypeAlias = sparse.csr_matrix | sparse.csr_array
@@ -114,7 +114,7 @@ def _matrix(
     )
 
 
-def read_hdf5(source: Path | bytes, where: str) -> RawTable:
+def read_hdf5(source: Path | bytes, where: str) -> AmpliconTable:
     """Read a BIOM 2.1 table, from a file or from bytes, of which the sample-major matrix only is
     read.
 
@@ -138,10 +138,11 @@ def read_hdf5(source: Path | bytes, where: str) -> RawTable:
             raise InputError(
                 f"{where}: attribute 'shape' is {shape}, expected {expected} as the ids"
             )
-        return RawTable(_matrix(file, samples, features, where), samples, features)
+        counts = _matrix(file, samples, features, where)
+        return AmpliconTable(counts, tuple(samples), tuple(features))
 
 
-def read_json(blob: bytes, where: str) -> RawTable:
+def read_json(blob: bytes, where: str) -> AmpliconTable:
     """Read a BIOM 1.0 table, sparse or dense, by biom-format; `InputError` when it is not one."""
     if len(blob) > MAX_JSON:
         raise InputError(f"{where}: above {MAX_JSON} bytes of JSON; use biom convert --to-hdf5")
@@ -195,11 +196,8 @@ def read_json(blob: bytes, where: str) -> RawTable:
         return f"sample {samples[rows[entry]]!r}, feature {features[columns[entry]]!r}"
 
     counts = whole_counts(matrix.data, where, place)
-    return RawTable(
-        sparse.csr_array((counts, matrix.indices, matrix.indptr), shape=matrix.shape),
-        samples,
-        features,
-    )
+    matrix = sparse.csr_array((counts, matrix.indices, matrix.indptr), shape=matrix.shape)
+    return AmpliconTable(matrix, tuple(samples), tuple(features))
 
 
 def write_hdf5(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,20 +30,112 @@ ZEROS = frozenset(("0", "0.0"))
 
 PRINTABLE = bytes(range(0x20, 0x7F))
 
+# Entries of the matrix that are looked at together.
+ENTRIES = 1 << 20
+
+Integers = npt.NDArray[np.integer]
+
 
 @dataclass(frozen=True, eq=False)
-class RawTable:
-    """A table of counts as a file holds it: uint32 `counts` [N, F] and the names of rows and
-    columns.
+class AmpliconTable:
+    """Reads of each feature in each sample, which scikit-learn can divide: rows are samples.
+
+    Made by `aam.read_table`, never by hand.
+
+    Attributes
+    ----------
+    counts : csr [N, F]
+        Reads in the narrowest unsigned type, without stored zeros, columns of each row ascending.
+    sample_ids, feature_ids : tuple of str
+        Names of rows and columns, as the file has them.
+    sequences : tuple of str
+        Upper-case DNA of the features in ascending order. It is empty for a table of OTUs, taxa or
+        hashes, whose `feature_ids` ascend.
     """
 
     counts: csr_array
-    sample_ids: list[str]
-    feature_ids: list[str]
+    sample_ids: tuple[str, ...]
+    feature_ids: tuple[str, ...]
+    sequences: tuple[str, ...] = ()
 
-    def transposed(self) -> RawTable:
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Samples and features."""
+        return len(self.sample_ids), len(self.feature_ids)
+
+    def __len__(self) -> int:
+        return len(self.sample_ids)
+
+    def __getitem__(self, rows: Any) -> AmpliconTable:
+        """Return the samples at `rows`: a slice, a mask or positions; all features stay."""
+        rows = rows[0] if isinstance(rows, tuple) else rows
+        chosen = np.atleast_1d(np.arange(len(self))[rows])
+        names = tuple(self.sample_ids[row] for row in chosen)
+        return replace(self, counts=self.counts[chosen], sample_ids=names)
+
+    def __repr__(self) -> str:
+        return (
+            f"AmpliconTable({len(self)} samples, {len(self.feature_ids)} features, "
+            f"{self.counts.sum()} reads)"
+        )
+
+    def transposed(self) -> AmpliconTable:
         """Return the table with samples and features exchanged."""
-        return RawTable(csr_array(self.counts.T), self.feature_ids, self.sample_ids)
+        return AmpliconTable(csr_array(self.counts.T), self.feature_ids, self.sample_ids)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names by which features of two tables are the same: sequences, or ids without them."""
+        return self.sequences or self.feature_ids
+
+    @cached_property
+    def row_of(self) -> dict[str, int]:
+        """Return the row of each sample by its id."""
+        return {name: row for row, name in enumerate(self.sample_ids)}
+
+    @cached_property
+    def depths(self) -> npt.NDArray[np.int64]:
+        """Reads of each sample, [N]."""
+        return np.asarray(self.counts.sum(axis=1, dtype=np.int64))
+
+    def row(self, row: int) -> tuple[Integers, Integers]:
+        """Return the columns [S], ascending, and their reads [S] in one sample."""
+        start, stop = self.counts.indptr[row], self.counts.indptr[row + 1]
+        return self.counts.indices[start:stop], self.counts.data[start:stop]
+
+    def blocks(
+        self, rows: npt.NDArray[np.int64] | None = None
+    ) -> Iterator[tuple[slice, csr_array]]:
+        """Yield the counts of all samples, or of those at `rows`, some at a time, and which these
+        are.
+        """
+        rows = np.arange(len(self.sample_ids)) if rows is None else rows
+        size = max(1, ENTRIES * self.counts.shape[0] // max(self.counts.nnz, 1))
+        for start in range(0, len(rows), size):
+            yield (
+                slice(start, min(start + size, len(rows))),
+                self.counts[rows[start : start + size]],
+            )
+
+    def columns_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the columns, ascending, of which some of the samples at `rows` have reads."""
+        present = np.zeros(self.counts.shape[1], bool)
+        for _, block in self.blocks(rows):
+            present[block.indices] = True
+        return np.flatnonzero(present)
+
+    @cached_property
+    def reads_of_asvs(self) -> npt.NDArray[np.int64]:
+        """Reads of each ASV in all samples, [F]."""
+        reads = np.zeros(self.counts.shape[1], np.int64)
+        for _, block in self.blocks():
+            reads += np.bincount(block.indices, block.data, len(reads)).astype(np.int64)
+        return reads
+
+    @cached_property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Nucleotides of each ASV, [F]."""
+        return np.fromiter(map(len, self.sequences), np.int64, len(self.sequences))
 
 
 def whole_counts(
@@ -91,7 +184,7 @@ def whole_counts(
     raise InputError(*problems.messages)
 
 
-def checked_table(raw: RawTable, where: str) -> RawTable:
+def checked_table(raw: AmpliconTable, where: str) -> AmpliconTable:
     """Return the table with checked ids without blanks around them, rows sorted by column, and
     zeros dropped.
 
@@ -99,8 +192,8 @@ def checked_table(raw: RawTable, where: str) -> RawTable:
     occur twice; two counts of one feature in a sample.
     """
     problems = Problems()
-    raw = RawTable(
-        raw.counts, list(map(str.strip, raw.sample_ids)), list(map(str.strip, raw.feature_ids))
+    raw = AmpliconTable(
+        raw.counts, tuple(map(str.strip, raw.sample_ids)), tuple(map(str.strip, raw.feature_ids))
     )
     for kind, ids in (("sample", raw.sample_ids), ("feature", raw.feature_ids)):
         if not ids:
@@ -137,7 +230,7 @@ def checked_table(raw: RawTable, where: str) -> RawTable:
     return raw
 
 
-def read_tsv(text: str, where: str) -> RawTable:
+def read_tsv(text: str, where: str) -> AmpliconTable:
     """Read a table of text: header ``#OTU ID``, a row per feature, a column per sample, at most a
     taxonomy column.
 
@@ -186,5 +279,5 @@ def read_tsv(text: str, where: str) -> RawTable:
         np.array(values), where, lambda k: f"line {lines[rows[k]]}, {kind} {names[columns[k]]!r}"
     )
     matrix = coo_array((counts, (columns, rows)), shape=(len(names), len(row_names)))
-    table = RawTable(matrix.tocsr(), names, row_names)
+    table = AmpliconTable(matrix.tocsr(), tuple(names), tuple(row_names))
     return table.transposed() if by_sample else table

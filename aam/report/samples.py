@@ -11,13 +11,13 @@ from functools import lru_cache
 import numpy as np
 from scipy import sparse
 
-from aam.data.table import SampleTable
 from aam.diversity.batch import bray_curtis
 from aam.evaluate.evaluation import Evaluation
 from aam.evaluate.intervals import number
 from aam.evaluate.metrics import Array, sorted_levels
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.io.metadata import is_number
+from aam.io.tables import AmpliconTable
 from aam.report.charts import LIGHT, RAMP, Figure
 from aam.report.tables import Table
 from aam.report.training_figures import ordination_figure, pcoa
@@ -71,7 +71,7 @@ def worst_rows(complete: TargetPredictions, most: int) -> Array:
 
 
 def surroundings(
-    table: SampleTable, predictions: Sequence[TargetPredictions]
+    table: AmpliconTable, predictions: Sequence[TargetPredictions]
 ) -> Surroundings | None:
     """Return how the predicted samples of a table lie to each other: a random part, with the worst
     of each target.
@@ -92,7 +92,7 @@ def surroundings(
     return Surroundings(tuple(table.sample_ids[row] for row in rows), points, shares, len(known))
 
 
-def _chosen(table: SampleTable, names: Sequence[str], kept: Collection[str]) -> Array:
+def _chosen(table: AmpliconTable, names: Sequence[str], kept: Collection[str]) -> Array:
     """Return the rows of the samples between which distances are taken: those `kept`, and a random
     part of all.
     """

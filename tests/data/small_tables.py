@@ -8,8 +8,9 @@ import biom
 import h5py
 import numpy as np
 
-from aam.data.table import SampleTable, read_table
+from aam.data.table import read_table
 from aam.errors import InputError
+from aam.io.tables import AmpliconTable
 from tests.refusals import refusal
 
 SEQUENCES = [bases * 8 for bases in ("GGTA", "ACGT", "TTTT", "ACGA", "CCCC")]
@@ -28,7 +29,7 @@ def save_hdf5(table: biom.Table, path: Path) -> Path:
     return path
 
 
-def dense(table: SampleTable) -> np.ndarray:
+def dense(table: AmpliconTable) -> np.ndarray:
     return table.counts.toarray().astype(np.int64)
 
 

@@ -8,14 +8,15 @@ from scipy.sparse import csr_array
 
 from aam.config import DataConfig
 from aam.data.checks import warn_of_donors, warn_of_reads
-from aam.data.table import SampleTable, make_table
+from aam.data.table import make_table
 from aam.io.metadata import make_metadata
+from aam.io.tables import AmpliconTable
 
 DONORS, VISITS = 10, 4
 IDS = [f"s{row:02}" for row in range(DONORS * VISITS)]
 
 
-def table_of(counts) -> SampleTable:
+def table_of(counts) -> AmpliconTable:
     names = [f"f{column}" for column in range(np.shape(counts)[1])]
     return make_table(csr_array(np.asarray(counts, np.uint32)), IDS[: len(counts)], names)
 

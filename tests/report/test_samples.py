@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array
 
-from aam.data.table import SampleTable, make_table
+from aam.data.table import make_table
 from aam.evaluate.evaluation import Evaluation, Names, evaluate_target
 from aam.evaluate.target_predictions import TargetPredictions
+from aam.io.tables import AmpliconTable
 from aam.report import samples
 from aam.report.report_html import TERMS, with_terms
 from aam.report.samples import sample_figures, surroundings, worst_table
@@ -15,7 +16,7 @@ from aam.report.samples import sample_figures, surroundings, worst_table
 SAMPLES, ASVS = 90, 30
 
 
-def study() -> tuple[SampleTable, Evaluation]:
+def study() -> tuple[AmpliconTable, Evaluation]:
     """Three sites with ASVs of their own; sample 0 is of another site than its label says, sample 1
     has few reads.
     """

@@ -18,7 +18,6 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.data.table import SampleTable
 from aam.data.tokens import (
     PAD,
     K,
@@ -34,6 +33,7 @@ from aam.device.platform import in_threads
 from aam.errors import InputError
 from aam.files.tensors import read_arrays
 from aam.io.phylogeny import Phylogeny, read_tree
+from aam.io.tables import AmpliconTable
 from aam_16s.encoders import Encoder
 from aam_16s.placement import Floats, Ints, SoftPlacement, least_share
 from aam_16s.presence import SKETCH, WORDS, Presence
@@ -105,13 +105,13 @@ class ReferenceTree:
         return Presence(self.features_of(tokens), self.length)
 
     def place(
-        self, table: SampleTable, tokens: Tokens, counts: sparse.csr_matrix, source: str
+        self, table: AmpliconTable, tokens: Tokens, counts: sparse.csr_matrix, source: str
     ) -> PlacedSamples:
         """Place the samples of a table whose ASVs are `tokens` [F, L].
 
         Parameters
         ----------
-        table : SampleTable
+        table : AmpliconTable
         tokens : uint8 [F, L]
         counts : CSR [N, F]
             Rarefied reads.

@@ -26,10 +26,11 @@ from aam.cli.main import main
 from aam.config import DataConfig
 from aam.data.rarefaction import EVALUATION, rarefied_row
 from aam.data.region import RegionProfile
-from aam.data.table import SampleTable, read_table, write_biom
+from aam.data.table import read_table, write_biom
 from aam.errors import FINISHED, InputError
 from aam.files.atomic import atomic_file
 from aam.io.phylogeny import read_tree
+from aam.io.tables import AmpliconTable
 from aam.model.aam import Aam
 from aam.predict.saved_model import SavedModel, load_model, save_model
 from aam_16s.encoders import MODELS
@@ -123,7 +124,7 @@ SOURCES = (
 )
 
 
-def select_features(table: SampleTable, kept: np.ndarray) -> SampleTable:
+def select_features(table: AmpliconTable, kept: np.ndarray) -> AmpliconTable:
     """Return the features of a table where `kept`, bool [F], is true."""
     columns = np.flatnonzero(kept)
     return replace(
@@ -134,7 +135,7 @@ def select_features(table: SampleTable, kept: np.ndarray) -> SampleTable:
     )
 
 
-def prevalent(tables: Sequence[SampleTable]) -> list[str]:
+def prevalent(tables: Sequence[AmpliconTable]) -> list[str]:
     """Return the ASVs of `LEAST_SAMPLES` samples of all tables or more, rarefied to `DEPTH` reads,
     sorted.
     """
@@ -169,7 +170,7 @@ def make_tree(sequences: Sequence[str], folder: Path) -> Path:
     return tree
 
 
-def random_sets(sequences: Collection[str]) -> SampleTable:
+def random_sets(sequences: Collection[str]) -> AmpliconTable:
     """Return a table whose samples are random sets of `ASVS_OF_A_SET` ASVs of like length, one read
     of each.
 
@@ -183,7 +184,7 @@ def random_sets(sequences: Collection[str]) -> SampleTable:
     starts = np.arange(0, len(columns) + 1, ASVS_OF_A_SET)
     counts = csr_array((np.ones(len(columns), np.uint8), columns, starts), shape=(sets, len(names)))
     counts.sort_indices()
-    return SampleTable(
+    return AmpliconTable(
         counts, tuple(f"{SET}{number}" for number in range(sets)), tuple(names), tuple(names)
     )
 
