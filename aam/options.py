@@ -1,6 +1,4 @@
-"""How an option is declared, read from a file, written to one and checked: nothing here knows any
-option.
-"""
+"""How options are declared, read from files and Python, saved and checked; it knows no option."""
 
 from __future__ import annotations
 
@@ -8,14 +6,15 @@ import dataclasses
 import difflib
 import functools
 import json
-import math
 import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from aam.errors import InputError, shown
 from aam.files.output_folder import check_output_file
@@ -28,160 +27,105 @@ else:
 Config = TypeVar("Config")
 Value = TypeVar("Value")
 
-Number = float | int
-
 MAX_BYTES = 4 << 20
+LARGEST = sys.maxsize
 
-# What an option names, in place of a path, where the input of a function of the Python API is no
-# file.
+# The value of an option for an input of the Python API that is not a file.
 IN_MEMORY = Path("(in memory)")
 
+# Sections and commands are pydantic dataclasses: `@dataclass(frozen=True, config=STRICT)`.
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
 
-@dataclasses.dataclass(frozen=True)
-class Range:
-    """The numbers that an option takes: bounds that it may reach (`ge`, `le`) or may not (`gt`,
-    `lt`).
-    """
+PositiveInt = Annotated[int, Ge(1), Le(LARGEST)]
+NonNegativeInt = Annotated[int, Ge(0), Le(LARGEST)]
+PositiveFloat = Annotated[float, Gt(0)]
+NonNegativeFloat = Annotated[float, Ge(0)]
+Share = Annotated[float, Ge(0), Le(1)]
+ShareBelowOne = Annotated[float, Ge(0), Lt(1)]
+Seed = Annotated[int, Ge(0), Le(2**32 - 1)]
 
-    ge: Number | None = None
-    gt: Number | None = None
-    le: Number | None = None
-    lt: Number | None = None
-
-    def __contains__(self, value: Number) -> bool:
-        """Whether `value` is finite, small enough for 64 bits where it is an integer, and within
-        the bounds.
-        """
-        if isinstance(value, int) and abs(value) > sys.maxsize:
-            return False
-        return (
-            math.isfinite(value)
-            and (self.ge is None or value >= self.ge)
-            and (self.gt is None or value > self.gt)
-            and (self.le is None or value <= self.le)
-            and (self.lt is None or value < self.lt)
-        )
-
-    def __str__(self) -> str:
-        """Return the range in words, as help and messages show it."""
-        if self.ge is not None and self.le is not None:
-            highest = f"{self.le:g}" if self.le < 1e6 else f"2^{math.log2(self.le + 1):g} - 1"
-            return f"{self.ge:g} to {highest}"
-        if self.ge is not None and self.lt is not None:
-            return f"from {self.ge:g} to below {self.lt:g}"
-        low = (
-            f"{self.ge:g} or more"
-            if self.ge is not None
-            else f"above {self.gt:g}"
-            if self.gt is not None
-            else ""
-        )
-        high = (
-            f"at most {self.le:g}"
-            if self.le is not None
-            else f"below {self.lt:g}"
-            if self.lt is not None
-            else ""
-        )
-        return " and ".join(filter(None, (low, high)))
+# --- declaration ---------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """The properties of an option beside its default.
+    """What is known of an option beside its type and default.
 
     Attributes
     ----------
     help : str
-        What it means, in whole sentences.
-    range : Range or None
-        The numbers that it takes; for a tuple those of each item.
-    rare : bool
-        Whether only ``--help-all`` lists it.
-    metavar : str or None
-        What stands for its value in the help.
-    positional : bool
-        Whether it is given by place, without its name.
-    aliases : tuple of str
-        Other spellings, of other programs and of earlier versions.
-    commas : bool
-        Whether its values may also be one word with commas.
-    required : bool
-        Whether every command that has it needs it; `section` asks for it in one command.
+        A noun phrase with unit, shown by ``--help``.
+    metavar : str
+        Stands for the value in the help.
+    name : str
+        Name on the command line, if it is not that of the field.
+    positional, required : bool
+        Whether the value stands without a name; whether every command with the option needs it.
     unless : str
-        The option of the same section, where that has it, which makes a required one needless.
+        Option of the same section that makes a required one unnecessary.
     reads, writes : bool
         Whether it names files that must exist, or a file that must not exist yet.
     suffixes : tuple of str
-        How the name of its file may end; any way where empty.
+        Allowed endings of the file; empty for any.
     named : callable or None
-        Explains why a name is no installed encoder, '' if it is one: its files may be named so.
+        Explains why a name is not an installed encoder; empty if it is one.
     changes : {"results", "last bits", "nothing"}
         What another value changes in a run that is resumed.
-    searched : bool
-        Whether `aam tune` may try values of it, where it is not of a command.
-    selects_samples : bool
-        Whether it decides which samples are read, so that a file of options may not name it in
-        vain.
     memory : str
-        What to do with it where memory is full, such as "lower".
+        What to do with it when memory is full, such as "lower".
     of : str
-        The one purpose that it serves: "studies" (several at once), "pretraining", a "run" with its
-        processes and checkpoints, or a "command" (what it reads and compares). Commands without the
-        purpose omit it; estimators in Python omit those of a run or a command.
+        Purpose: "studies", "pretraining", "run" or "command"; estimators omit the last two.
     """
 
     help: str
-    range: Range | None = None
-    rare: bool = False
-    metavar: str | None = None
+    metavar: str = ""
+    name: str = ""
     positional: bool = False
-    aliases: tuple[str, ...] = ()
-    commas: bool = False
     required: bool = False
     unless: str = ""
     reads: bool = False
     writes: bool = False
     suffixes: tuple[str, ...] = ()
     named: Callable[[str], str] | None = None
-    changes: typing.Literal["results", "last bits", "nothing"] = "results"
-    searched: bool = True
-    selects_samples: bool = False
+    changes: Literal["results", "last bits", "nothing"] = "results"
     memory: str = ""
     of: str = ""
 
 
-def option(default: Any, help: str, metavar: str | None = None, **about: Any) -> Any:
-    """Declare an option as a dataclass field: its default, its help and what else `About` and
-    `Range` know.
-
-    ``option(64, "Samples per batch.", ge=1)`` takes 1 or more.
-    """
-    bounds = {name: about.pop(name) for name in ("ge", "gt", "le", "lt") if name in about}
-    properties = About(help, Range(**bounds) if bounds else None, metavar=metavar, **about)
-    return field(default=default, metadata=vars(properties))
-
-
-def rare(default: Any, help: str, metavar: str | None = None, **about: Any) -> Any:
-    """Declare an option that only ``--help-all`` lists."""
-    return option(default, help, metavar, rare=True, **about)
+def option(default: Any, help: str, metavar: str = "", **about: Any) -> Any:
+    """Declare an option: its default, its help and what else `About` holds."""
+    return dataclasses.field(default=default, metadata=vars(About(help, metavar, **about)))
 
 
 def section(default: Any, *, required: tuple[str, ...] = (), omitted: tuple[str, ...] = ()) -> Any:
-    """Declare a group of options in the configuration of a command.
-
-    Parameters
-    ----------
-    default : dataclass instance
-        The options with their defaults in this command.
-    required, omitted : tuple of str
-        Options of the group that this command needs, and those that it does not take.
+    """Declare a section of a command: its defaults, and the options that the command requires or
+    omits.
     """
-    return field(default=default, metadata={"required": required, "omitted": omitted})
+    return dataclasses.field(default=default, metadata={"required": required, "omitted": omitted})
+
+
+def spelled(name: str) -> str:
+    """Name of a field on the command line."""
+    return "--" + name.replace("_", "-")
+
+
+def without_none(hint: Any) -> Any:
+    """The type behind ``X | None``."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        rest = [each for each in typing.get_args(hint) if each is not type(None)]
+        return rest[0] if len(rest) == 1 else hint
+    return hint
+
+
+_cached_hints = functools.cache(typing.get_type_hints)
+
+
+def _hints(section: Any, extras: bool = False) -> dict[str, Any]:
+    return _cached_hints(section, include_extras=extras)
 
 
 class Option(NamedTuple):
-    """An option of a configuration with its value, and the section that has it."""
+    """An option of a configuration with its value, and the section that holds it."""
 
     field: dataclasses.Field[Any]
     value: Any
@@ -195,44 +139,78 @@ class Option(NamedTuple):
 
     @property
     def name(self) -> str:
-        """How the command line calls it."""
-        return str(self.about.metavar) if self.about.positional else spelled(self.field.name)
+        """Its name on the command line."""
+        about = self.about
+        return about.metavar if about.positional else about.name or spelled(self.field.name)
 
     @property
     def hint(self) -> Any:
-        """Its annotated type."""
-        section: Any = type(self.section)
-        return _type_hints(section)[self.field.name]
+        """Its type without ranges."""
+        return _hints(type(self.section))[self.field.name]
 
     @property
     def kind(self) -> Any:
-        """Its type where it is given."""
+        """Its type without ranges and None."""
         return without_none(self.hint)
 
     @property
+    def annotation(self) -> Any:
+        """Its type with ranges."""
+        return _hints(type(self.section), True)[self.field.name]
+
+    @property
+    def range(self) -> str:
+        """Its range in words; empty without one."""
+        return _range(self.annotation)
+
+    @property
     def values(self) -> tuple[Any, ...]:
-        """Its values: the items of a tuple, nothing where it is not given."""
-        return (
-            self.value
-            if isinstance(self.value, tuple)
-            else ()
-            if self.value is None
-            else (self.value,)
-        )
+        """The items of a tuple, or the one value; empty without a value."""
+        if isinstance(self.value, tuple):
+            return self.value
+        return () if self.value is None else (self.value,)
 
 
-def spelled(name: str) -> str:
-    """Return the name of a field as the command line spells it."""
-    return "--" + name.replace("_", "-")
+def bounds_of(hint: Any) -> dict[str, float]:
+    """The bounds ``ge``, ``gt``, ``le`` and ``lt`` that stand in an annotated type."""
+    bounds: dict[str, float] = {}
+    for bound in getattr(hint, "__metadata__", ()):
+        if isinstance(bound, (Ge, Gt, Le, Lt)) and bound != Le(LARGEST):
+            bounds |= dataclasses.asdict(bound)
+    for part in typing.get_args(hint):
+        bounds |= bounds_of(part)
+    return bounds
 
 
-_type_hints = functools.cache(typing.get_type_hints)
+def _range(hint: Any) -> str:
+    """Describe the bounds of an annotated type."""
+    bounds = bounds_of(hint)
+    if "ge" in bounds and "le" in bounds:
+        return f"{bounds['ge']} to {bounds['le']:,}"
+    words = {"ge": "{} or more", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
+    return " and ".join(text.format(bounds[name]) for name, text in words.items() if name in bounds)
+
+
+def _expected(hint: Any) -> str:
+    """Describe the values that an annotated type allows."""
+    hint = without_none(hint)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return _range(hint)
+    if origin is Literal:
+        return "one of " + shown(arguments, 20)
+    if origin is tuple:
+        return f"a list, each {_expected(arguments[0])}"
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(_expected, arguments))
+    words = {int: "an integer", float: "a number", bool: "true or false", Path: "a path"}
+    return words.get(hint, "text")
 
 
 def options_of(
     config: Any, required: tuple[str, ...] = (), omitted: tuple[str, ...] = ()
 ) -> Iterator[Option]:
-    """Yield every option that the command of `config` takes, those of its sections too."""
+    """Yield every option that a command takes, those of its sections too."""
     for item in dataclasses.fields(config):
         value, about = getattr(config, item.name), item.metadata
         if dataclasses.is_dataclass(value):
@@ -242,29 +220,24 @@ def options_of(
 
 
 def names(section: Any, **properties: Any) -> tuple[str, ...]:
-    """Return the fields of a section whose options have these properties: ``names(RunConfig,
-    changes="nothing")``.
-    """
+    """Fields whose options have these properties: ``names(RunConfig, changes="nothing")``."""
+    fields = dataclasses.fields(section)
     return tuple(
         item.name
-        for item in dataclasses.fields(section)
+        for item in fields
         if all(item.metadata[name] == value for name, value in properties.items())
     )
 
 
 def given(value: Value | None) -> Value:
-    """Return the value of a required option; `InputError` where nothing has checked that it is
-    given.
-    """
+    """The value of a required option; `InputError` if nothing has checked that it is given."""
     if value is None:
         raise InputError("a required option is not given")
     return value
 
 
 def files_read(config: Any) -> dict[str, Path]:
-    """Return the files and folders that the options of a command name to be read, and that exist,
-    by option.
-    """
+    """Existing files and folders that a command reads, by option."""
     return {
         f"{each.field.name} {number}" if isinstance(each.value, tuple) else each.field.name: path
         for each in options_of(config)
@@ -274,20 +247,16 @@ def files_read(config: Any) -> dict[str, Path]:
     }
 
 
-def broken(rules: Mapping[str, bool]) -> list[str]:
-    """Return the problems that hold, of some that are written beside the condition under which they
-    do.
-    """
-    return [problem for problem, holds in rules.items() if holds]
+# --- saving and reading --------------------------------------------------------------------------
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """Return the configuration tree as plain JSON data; paths become text."""
+    """The configuration as plain JSON data; paths become text."""
     return {item.name: _plain(getattr(config, item.name)) for item in dataclasses.fields(config)}
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of Python, numpy (a scalar) or pathlib as JSON and TOML would hold it."""
+    """Convert a value of Python, numpy (a scalar) or pathlib to what JSON and TOML hold."""
     if dataclasses.is_dataclass(value):
         return to_dict(value)
     if isinstance(value, (tuple, list)):
@@ -297,160 +266,132 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def to_toml(data: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return sections of options as TOML, which `read_toml` reads; what is None is left out."""
-    sections = [
-        "\n".join(
-            [
-                f"[{name}]",
-                *(f"{key} = {_toml(value)}" for key, value in options.items() if value is not None),
-            ]
-        )
-        for name, options in data.items()
-        if options
-    ]
-    return "\n\n".join(sections) + "\n"
-
-
-def _toml(value: Any) -> str:
-    """Return a value as TOML: as JSON, but for tables."""
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
-    return json.dumps(value)
+def typed(value: Any, hint: Any) -> Any:
+    """Convert plain JSON data to an annotated type; ValueError if it does not fit."""
+    return TypeAdapter(hint).validate_json(json.dumps(value, default=str), strict=True)
 
 
 def from_dict(default: Config, data: Mapping[str, Any], where: str) -> Config:
-    """Return `default` with the values of `data` laid over it.
+    """Lay plain data over a configuration.
 
     Raises
     ------
     InputError
-        Lists every unknown key (with its nearest known one) and every value of a wrong type.
+        Lists every unknown key (with the nearest known one) and every value that is not allowed.
     """
-    problems: list[str] = []
-    config = _merge(default, data, where, problems)
+    config, problems = overlaid(default, data, where)
     if problems:
         raise InputError(*problems)
-    return config  # type: ignore[no-any-return]
+    return config
 
 
-def keyword_options(config: Any) -> dict[str, Any]:
-    """Return the defaults of the options of a command that are parameters in Python, by name."""
-    return {
-        each.field.name: each.value
-        for each in options_of(config)
-        if each.about.of not in ("command", "run")
-    }
+def overlaid(default: Config, data: Mapping[str, Any], where: str) -> tuple[Config, list[str]]:
+    """Lay plain data over a configuration; where a value is wrong, the default stays.
+
+    Problems name a key as in a file that `where` names, or as on the command line if it is empty.
+    """
+    problems: list[str] = []
+    usual, merged = to_dict(default), to_dict(default)
+    for key, value in data.items():
+        name = key.replace("-", "_")
+        if isinstance(value, dict) and isinstance(usual.get(name), dict):
+            part = {inner.replace("-", "_"): item for inner, item in value.items()}
+            merged[name] = {**usual[name], **part}
+        else:
+            merged[name] = value
+    try:
+        return typed(merged, type(default)), problems
+    except ValidationError as error:
+        wrong = dict.fromkeys(_place(default, each["loc"]) for each in error.errors())
+    for section, name in wrong:
+        inside = getattr(default, section) if section else default
+        target, known = (merged[section], usual[section]) if section else (merged, usual)
+        place = f"{where}, [{section}]" if section and where else where
+        problems.append(_problem(inside, name, target[name], place))
+        if name in known:
+            target[name] = known[name]
+        else:
+            del target[name]
+    return typed(merged, type(default)), problems
+
+
+def _place(default: Any, location: tuple[int | str, ...]) -> tuple[str, str]:
+    """Section, empty for none, and name of a wrong value."""
+    first = str(location[0])
+    if len(location) > 1 and dataclasses.is_dataclass(getattr(default, first, None)):
+        return first, str(location[1])
+    return "", first
+
+
+def _problem(section: Any, name: str, value: Any, where: str) -> str:
+    """Say what is wrong with a value of a section."""
+    hints = _hints(type(section), True)
+    if name not in hints:
+        if sentence := removed("options", spelled(name)):
+            return f"{where}: {name!r} was removed: {sentence}"
+        near = difflib.get_close_matches(name, hints, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {shown(hints, 40)}"
+        return f"{where}: unknown key {name!r}; {hint}"
+    if dataclasses.is_dataclass(hints[name]):
+        return f"{where}: {name!r} is {value!r}, expected a section"
+    text = shown(value, 20) if isinstance(value, list) else value
+    expected = _expected(hints[name])
+    if where:
+        return f"{where}: {name!r} is {text!r}, expected {expected}"
+    field = next(item for item in dataclasses.fields(section) if item.name == name)
+    return f"{Option(field, value, False, section).name} is {text}, expected {expected}"
+
+
+@functools.cache
+def _removed() -> Any:
+    return tomllib.loads(Path(__file__).with_name("removed.toml").read_text(encoding="utf-8"))
+
+
+def removed(kind: Literal["commands", "options"], name: str) -> str:
+    """What to use instead of a removed command or option; empty if it was not removed."""
+    return str(_removed()[kind].get(name, ""))
 
 
 def configured(default: Config, options: Mapping[str, Any], where: str) -> Config:
-    """Return the configuration `default` with some options, given by name without their sections.
+    """The configuration `default` with options given by name, without their sections.
 
     Raises
     ------
     InputError
-        Names every option that there is not, with the nearest one, and every value of a wrong type;
-        `where` begins the messages.
+        Names every unknown option with the nearest one, and every value that is not allowed.
     """
     taken = {each.field.name: each for each in options_of(default)}
-    names = {id(getattr(default, item.name)): item.name for item in dataclasses.fields(default)}  # type: ignore[arg-type]
+    parts = {id(getattr(default, item.name)): item.name for item in dataclasses.fields(default)}  # type: ignore[arg-type]
     sections: dict[str, Any] = {}
     problems = []
     for name, value in options.items():
-        if name not in taken:
-            near = difflib.get_close_matches(name, taken, n=1)
-            hint = (
-                f"did you mean {near[0]!r}?"
-                if near
-                else "--help-all of the command lists the options"
-            )
-            problems.append(f"{where}: unknown option {name!r}; {hint}")
+        if name in taken:
+            part = parts.get(id(taken[name].section))
+            (sections.setdefault(part, {}) if part else sections)[name] = _plain(value)
             continue
-        part = taken[name].section
-        values = sections if part is default else sections.setdefault(names[id(part)], {})
-        values[name] = _plain(value)
+        near = difflib.get_close_matches(name, taken, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "--help of the command lists the options"
+        sentence = removed("options", spelled(name))
+        problems.append(
+            f"{where}: {name!r} was removed: {sentence}"
+            if sentence
+            else f"{where}: unknown option {name!r}; {hint}"
+        )
     if problems:
         raise InputError(*problems)
     return from_dict(default, sections, where)
 
 
-def _merge(default: Any, data: Mapping[str, Any], where: str, problems: list[str]) -> Any:
-    hints = typing.get_type_hints(type(default))
-    changes: dict[str, Any] = {}
-    for key, value in data.items():
-        name = key.replace("-", "_")
-        if name not in hints:
-            near = difflib.get_close_matches(name, hints, n=1)
-            expected = (
-                f"did you mean {near[0]!r}?" if near else f"expected one of {shown(hints, 40)}"
-            )
-            problems.append(f"{where}: unknown key {key!r}; {expected}")
-        elif dataclasses.is_dataclass(hints[name]):
-            if isinstance(value, dict):
-                changes[name] = _merge(
-                    getattr(default, name), value, f"{where}, [{name}]", problems
-                )
-            else:
-                problems.append(f"{where}: {key!r} is {value!r}, expected a section")
-        else:
-            try:
-                changes[name] = typed(value, hints[name])
-            except (TypeError, ValueError):
-                problems.append(
-                    f"{where}: {key!r} is {value!r}, expected {_type_name(hints[name])}"
-                )
-    return dataclasses.replace(default, **changes)
-
-
-def without_none(hint: Any) -> Any:
-    """Return the type behind ``X | None``."""
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return next(argument for argument in typing.get_args(hint) if argument is not type(None))
-    return hint
-
-
-def _type_name(hint: Any) -> str:
-    hint = without_none(hint)
-    if typing.get_origin(hint) is typing.Literal:
-        return "one of " + shown(typing.get_args(hint), 20)
-    if typing.get_origin(hint) is tuple:
-        return f"a list, of {_type_name(typing.get_args(hint)[0])} each"
-    return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)
-
-
-def typed(value: Any, hint: Any) -> Any:
-    """Return `value` from JSON or TOML as the annotated type; TypeError or ValueError when it is
-    not one.
-    """
-    if without_none(hint) is not hint:
-        return None if value is None else typed(value, without_none(hint))
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Literal:
-        if value not in arguments:
-            raise ValueError(value)
-        return value
-    if origin is tuple:
-        if not isinstance(value, list):
-            raise TypeError(value)
-        return tuple(typed(item, arguments[0]) for item in value)
-    if origin is dict and isinstance(value, dict):
-        return {typed(key, arguments[0]): typed(item, arguments[1]) for key, item in value.items()}
-    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
-        hints = typing.get_type_hints(hint)
-        return hint(**{name: typed(item, hints.get(name)) for name, item in value.items()})  # type: ignore[operator]
-    if hint is float and type(value) is int:
-        return float(value)
-    if hint is Path and isinstance(value, str):
-        return Path(value)
-    if type(value) is not hint:
-        raise TypeError(value)
-    return value
+def keyword_options(config: Any) -> dict[str, Any]:
+    """Defaults of the options of a command that are parameters in Python, by name."""
+    taken = options_of(config)
+    return {
+        each.field.name: each.value for each in taken if each.about.of not in ("command", "run")
+    }
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the sections of a TOML file, or of the ``config`` of a run.json; `InputError` for any
-    other file.
-    """
+    """Sections of a TOML file, or of the ``config`` of a run.json; `InputError` for other files."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -467,44 +408,59 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not valid TOML or JSON ({error})") from None
     if path.suffix == ".json" and isinstance(data, dict) and "config" in data:
         data = data["config"]
-        data = _without_overwrite(data) if isinstance(data, dict) else data
+        # What one call may replace, a later one may not.
+        for part in (data, data.get("runtime")) if isinstance(data, dict) else ():
+            if isinstance(part, dict):
+                part.pop("overwrite", None)
     if not isinstance(data, dict):
         raise InputError(f"{path}: holds {type(data).__name__}, expected sections of options")
     return data
 
 
-def writer_of(path: Path) -> str:
-    """Return the command that wrote a run.json, which `read_toml` has read; no text for any other
-    file.
-    """
-    data = json.loads(path.read_text(encoding="utf-8-sig")) if path.suffix == ".json" else {}
-    return str(data.get("command", ""))
-
-
-def _without_overwrite(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a run.json without ``overwrite``: what one call may replace, a later
-    one may not.
-    """
-    runtime = options.get("runtime")
-    kept = {name: value for name, value in options.items() if name != "overwrite"}
-    if isinstance(runtime, dict):
-        kept["runtime"] = {name: value for name, value in runtime.items() if name != "overwrite"}
-    return kept
-
-
-# --- checks ------------------------------------------------------------------------------------
-
-
-def check(config: Any) -> None:
-    """Refuse, in one message, everything that is wrong with the options of a command before any
-    work.
+def read_config(path: Path, default: Config) -> Config:
+    """Lay a TOML file, or the ``config`` of a run.json, over a configuration.
 
     Raises
     ------
     InputError
-        Required options that are not given, files that do not exist, an output that does, numbers
-        out of range, and options that contradict each other.
+        The file cannot be read, or holds unknown keys, wrong values, or options that the command
+        does not take.
     """
+    config, problems = overlaid(default, read_toml(path), str(path))
+    for part in dataclasses.fields(default):  # type: ignore[arg-type]
+        for name in part.metadata.get("omitted", ()):
+            value = getattr(getattr(config, part.name), name)
+            if value != getattr(getattr(default, part.name), name):
+                where = f"{path}: [{part.name}] {name} is {_plain(value)}"
+                problems.append(f"{where}, and this command has no such option; leave it out")
+    if problems:
+        raise InputError(*problems)
+    return config
+
+
+# --- checks --------------------------------------------------------------------------------------
+
+
+def broken(rules: Mapping[str, bool]) -> list[str]:
+    """The problems whose condition holds."""
+    return [problem for problem, holds in rules.items() if holds]
+
+
+def check(config: Any) -> None:
+    """Refuse everything that is wrong with the options of a command in one message.
+
+    Raises
+    ------
+    InputError
+        Required options that are not given, files that do not exist, an output that does, and
+        options that contradict each other.
+    """
+    if problems := check_problems(config):
+        raise InputError(*problems)
+
+
+def check_problems(config: Any) -> list[str]:
+    """The problems of which `check` raises."""
     problems = [
         f"{each.name}: not given, and it is required: {each.about.help}"
         for each in options_of(config)
@@ -512,41 +468,32 @@ def check(config: Any) -> None:
         if not (each.about.unless and getattr(each.section, each.about.unless, None))
     ]
     problems += option_problems(config)
-    overwrite, inputs = (
-        getattr(getattr(config, "runtime", config), "overwrite", False),
-        files_read(config).values(),
-    )
+    overwrite = getattr(getattr(config, "runtime", config), "overwrite", False)
     for each in options_of(config):
         if each.about.writes and each.value is not None:
             try:
-                check_output_file(each.value, overwrite, inputs)
+                check_output_file(each.value, overwrite, files_read(config).values())
             except InputError as error:
                 problems += error.problems
-    if problems:
-        raise InputError(*problems)
+    return problems
 
 
 def option_problems(config: Any) -> list[str]:
-    """Return what is wrong with the values of options: each alone, then by the rules of sections
-    and command.
+    """What is wrong with files, and what the rules of sections and command refuse.
 
-    A section or command has its rules as a method `problems`, which returns those that are broken.
+    A section or command holds its rules in a method `problems`, which returns those that are
+    broken.
     """
-    problems = [problem for each in options_of(config) for problem in _value_problems(each)]
+    problems = [problem for each in options_of(config) for problem in _file_problems(each)]
     parts = [getattr(config, item.name) for item in dataclasses.fields(config)]
     for part in (*filter(dataclasses.is_dataclass, parts), config):
         problems += part.problems() if hasattr(part, "problems") else []
     return problems
 
 
-def _value_problems(each: Option) -> Iterator[str]:
-    """Yield what is wrong with the value of an option: its range (NaN is outside all), its files
-    and their names.
-    """
+def _file_problems(each: Option) -> Iterator[str]:
+    """Yield what is wrong with the files that an option names."""
     about = each.about
-    if about.range is not None and any(number not in about.range for number in each.values):
-        value = shown(each.value, 20) if isinstance(each.value, tuple) else each.value
-        yield f"{each.name} is {value}, expected {about.range}"
     if about.reads:
         for path in each.values:
             if path.exists() or path == IN_MEMORY:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from pydantic.dataclasses import dataclass
+
 from aam.device.options import DeviceConfig, ObservedConfig
-from aam.options import option
+from aam.options import STRICT, PositiveInt, option
 
 Rival = Literal["dense", "dense-nucleotide", "unifrac", "processes", "unlabelled", "report"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class RivalsConfig(DeviceConfig, ObservedConfig):
     """Compare the speed of aam with others: the plain implementation, scikit-bio, ssu, several
     processes.
@@ -33,7 +34,7 @@ class RivalsConfig(DeviceConfig, ObservedConfig):
         "one) and unlabelled (of AAM_BENCH_DATA) take long; report is the time from predictions "
         "to their page.",
     )
-    repeats: int = option(10, "Steps timed for each case, after two that warm up.", ge=1)
+    repeats: PositiveInt = option(10, "Steps timed for each case, after two that warm up.")
     output: Path | None = option(
         None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced."
     )

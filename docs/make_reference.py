@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import aam
-from aam.cli.command_line import METAVARS
+from aam.cli.command_line import metavar
 from aam.cli.main import COMMANDS
 from aam.options import Option, options_of, without_none
 
@@ -22,15 +22,12 @@ MADE = "<!-- Made from the code by docs/make_reference.py; changes here are lost
 def _kind(option: Option) -> str:
     """Return what an option takes: choices, a kind of value, or nothing for a switch."""
     plain: Any = without_none(option.hint)
-    if option.about.metavar and not option.about.positional:
-        return f"`{option.about.metavar}`"
-    several = typing.get_origin(plain) is tuple
-    item = typing.get_args(plain)[0] if several else plain
+    item = typing.get_args(plain)[0] if typing.get_origin(plain) is tuple else plain
     if typing.get_origin(item) is typing.Literal:
         return ", ".join(f"`{choice}`" for choice in typing.get_args(item))
     if item is bool:
         return f"switch; `--no-{option.name[2:]}` turns it off"
-    return f"`{METAVARS.get(item, 'TEXT')}{' ...' if several else ''}`"
+    return f"`{metavar(option)}`"
 
 
 def _default(option: Option) -> str:
@@ -48,10 +45,8 @@ def options_page() -> str:
     """Return the page of all options, one section for each command."""
     parts = [MADE, "# Commands and options\n"]
     parts.append(
-        "Every command takes `--help` (the usual options), `--help-all` (all of them) and "
-        "`--config FILE` (TOML or the "
-        "`run.json` of a run; the command line wins). Options marked *rare* are shown by "
-        "`--help-all` only.\n"
+        "Every command takes `--help` and `--config FILE` (TOML or the `run.json` of a run; the "
+        "command line wins).\n"
     )
     for name, command in COMMANDS.items():
         config = command.default()
@@ -59,15 +54,10 @@ def options_page() -> str:
         parts.append("| option | takes | default | meaning |\n|---|---|---|---|")
         for option in options_of(config):
             about = option.about
-            limits = f" Range: {about.range}." if about.range else ""
-            also = (
-                f" Also {' '.join(f'`{name}`' for name in about.aliases)}." if about.aliases else ""
-            )
-            rare = " *(rare)*" if about.rare else ""
-            meaning = _cell(about.help) + limits + also
+            limits = f" Range: {option.range}." if option.range else ""
+            meaning = _cell(about.help) + limits
             parts.append(
-                f"| `{option.name}`{rare} | {_cell(_kind(option))} | {_default(option)} | "
-                f"{meaning} |"
+                f"| `{option.name}` | {_cell(_kind(option))} | {_default(option)} | {meaning} |"
             )
         parts.append("")
     return "\n".join(parts)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Gt
+from pydantic.dataclasses import dataclass
 
 from aam.device.options import ObservedConfig
-from aam.options import option
+from aam.options import STRICT, PositiveInt, option
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class SubmitConfig(ObservedConfig):
     """Print a job script for a command of this program; `sbatch` takes it."""
 
@@ -20,5 +23,5 @@ class SubmitConfig(ObservedConfig):
     site: str = option(
         "", "A profile of slurm/sites, or a .toml file; unset: AAM_SITE, or else cosmos."
     )
-    devices: int = option(1, "Devices of a node, a process for each.", ge=1)
-    hours: float | None = option(None, "Time limit; unset: that of the site.", gt=0.1)
+    devices: PositiveInt = option(1, "Devices of a node, a process for each.")
+    hours: Annotated[float, Gt(0.1)] | None = option(None, "Time limit; unset: that of the site.")

@@ -11,16 +11,16 @@ import json
 from pathlib import Path
 
 import aam.options
-from aam import config, config_commands
+from aam import config
 
 FILE = Path(__file__).with_name("options.json")
 COMMANDS = {
     "pretrain": config.PretrainConfig,
     "train": config.FineTuneConfig,
-    "predict": config_commands.PredictConfig,
-    "unifrac": config_commands.UnifracConfig,
-    "evaluate": config_commands.EvaluateConfig,
-    "doctor": config_commands.DoctorConfig,
+    "predict": config.PredictConfig,
+    "unifrac": config.UnifracConfig,
+    "evaluate": config.EvaluateConfig,
+    "doctor": config.DoctorConfig,
 }
 
 
@@ -36,7 +36,7 @@ def options_of(command: str) -> dict[str, str]:
     kinds: dict[str, str] = {}
     for option in aam.options.options_of(COMMANDS[command]()):
         kind = kind_of(str(option.field.type))
-        names = [option.name, *option.about.aliases]
+        names = [option.name]
         names += [f"--no-{option.name[2:]}"] if kind == "flag" else []
         kinds |= dict.fromkeys(names, kind)
     return dict(sorted(kinds.items()))

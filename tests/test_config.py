@@ -1,279 +1,112 @@
-"""The options: all of them named here, explained, and the same from a file, of any version, and
-from a saved run.
-"""
+"""The options: all of them named here, and read from the command line, a file or a saved run."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import typing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from aam import config, config_commands
 from aam.cli.command_line import parse
+from aam.cli.main import COMMANDS, main
 from aam.config import (
+    RESERVED,
+    CovariateConfig,
     DataConfig,
+    EmbedConfig,
+    EvaluateConfig,
+    ExportConfig,
     FineTuneConfig,
     ModelConfig,
+    PredictConfig,
     PretrainConfig,
     TargetConfig,
     TrainConfig,
-    read_config,
+    UnifracConfig,
 )
-from aam.device import options as runtime_options
-from aam.engine import options as engine_options
+from aam.engine.options import RunConfig
 from aam.errors import InputError
-from aam.options import from_dict, options_of, read_toml, spelled, to_dict
+from aam.options import (
+    _removed,
+    check,
+    from_dict,
+    option_problems,
+    options_of,
+    read_config,
+    spelled,
+    to_dict,
+)
+from tests.refusals import refusal
 
-# A new option is a visible decision: it is added here too.
-BOTH = [
-    "--asv-chunk-size",
-    "--asv-sampling",
-    "--attention-heads",
-    "--attention-layers",
-    "--attn-implementation",
-    "--auto-batch-size",
-    "--batch-column",
-    "--batch-size",
-    "--checkpoint-minutes",
-    "--compile-model",
-    "--count-embedding",
-    "--count-embedding-method",
-    "--count-penalty",
-    "--cv",
-    "--data-parallel",
-    "--debug",
-    "--decimal",
-    "--deterministic",
-    "--device",
-    "--distributed",
-    "--dropout",
-    "--dry-run",
-    "--embedding-dim",
-    "--epochs",
-    "--fsdp",
-    "--gradient-accumulation-steps",
-    "--gradient-checkpointing",
-    "--group-column",
-    "--lr",
-    "--max-bp",
-    "--max-grad-norm",
-    "--max-memory-fraction",
-    "--memory-profile",
-    "--metadata",
-    "--midpoint-root",
-    "--missing",
-    "--missing-tips",
-    "--missing-values",
-    "--mixed-precision",
-    "--nuc-mask-ratio",
-    "--nuc-mask-strategy",
-    "--nuc-penalty",
-    "--num-workers",
-    "--output-dir",
-    "--overwrite",
-    "--patience",
-    "--penalty",
-    "--pretrained-encoder",
-    "--rarefy-depth",
-    "--resume-from",
-    "--seed",
-    "--sequences",
-    "--split",
-    "--split-column",
-    "--stratify",
-    "--test-fold",
-    "--test-size",
-    "--threads",
-    "--token-limit",
-    "--track",
-    "--trim",
-    "--unifrac-matrix",
-    "--unifrac-metric",
-    "--validation-size",
-    "--warmup-steps",
-    "--weight-decay",
-]
-PRETRAIN_ONLY = [
-    "--alpha",
-    "--asv-dropout",
-    "--asv-stem",
-    "--count-mask-ratio",
-    "--ema-decay",
-    "--freeze-asvs",
-    "--from-scratch",
-    "--nuc-mask-asvs",
-    "--patch-size",
-    "--root-length",
-    "--shallow-draws",
-    "--tables",
-    "--targets",
-    "--targets-penalty",
-    "--taxonomy",
-    "--trees",
-]
-TRAIN_ONLY = [
-    "--best-metric",
-    "--bounded-targets",
-    "--categorical-columns",
-    "--categorical-embed-dim",
-    "--categorical-fusion",
-    "--categorical-lr",
-    "--class-weights",
-    "--classifier",
-    "--conditional-output-scaling",
-    "--count-prediction",
-    "--cross-attn-heads",
-    "--freeze-base",
-    "--learnable-output-scale",
-    "--loss-config",
-    "--loss-type",
-    "--members",
-    "--metadata-column",
-    "--numeric-columns",
-    "--out-dim",
-    "--output-activation",
-    "--over-penalty",
-    "--perceiver-num-latents",
-    "--perceiver-num-layers",
-    "--quantiles",
-    "--regressor-dropout",
-    "--regressor-hidden-dims",
-    "--residual-regression-head",
-    "--rf-baseline",
-    "--study-column",
-    "--table",
-    "--target-layer-norm",
-    "--target-penalty",
-    "--target-transform",
-    "--tree",
-    "--under-penalty",
-    "--val-prediction-passes",
-]
+# A new option is a visible decision: it is added to this file too.
+OPTIONS = Path(__file__).with_name("options.txt").read_text(encoding="utf-8").splitlines()
 
-COMMANDS = [
-    value()
-    for page in (config, config_commands, engine_options, runtime_options)
-    for name, value in vars(page).items()
-    if name.endswith("Config")
-    and dataclasses.is_dataclass(value)
-    and value.__module__ == page.__name__
-]
-
-
-def options(config) -> list[tuple[str, dataclasses.Field, object]]:
-    """Name, field and default of every option of a configuration."""
-    triples = []
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        inner = dataclasses.is_dataclass(value)
-        triples += (
-            options(value) if inner else [("--" + field.name.replace("_", "-"), field, value)]
-        )
-    return triples
+DEFAULTS = {name: command.default() for name, command in COMMANDS.items()}
 
 
 def test_every_option_is_a_decision():
-    assert sorted(each.name for each in options_of(PretrainConfig())) == sorted(
-        BOTH + PRETRAIN_ONLY
-    )
-    assert sorted(each.name for each in options_of(FineTuneConfig())) == sorted(BOTH + TRAIN_ONLY)
+    named = {each.name for default in DEFAULTS.values() for each in options_of(default)}
+    assert sorted(named) == OPTIONS
 
 
-@pytest.mark.parametrize("config", COMMANDS, ids=lambda config: type(config).__name__)
-def test_every_option_is_explained(config):
-    assert type(config).__doc__
-    names = [name for name, _, _ in options(config)]
+@pytest.mark.parametrize("command", DEFAULTS)
+def test_every_option_is_explained_and_help_fits_two_screens(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "110")
+    default = DEFAULTS[command]
+    with pytest.raises(SystemExit) as stopped:
+        parse(f"aam {command}", default, ["--help"])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) <= 125
+    names = [each.name for each in options_of(default)]
     assert len(names) == len(set(names)), "two options of one name"
-    for name, field, _ in options(config):
-        text = field.metadata["help"]
-        assert len(text) > 8, name
-        assert text.endswith("."), (name, text)
+    for each in options_of(default):
+        assert each.name in text
+        assert each.about.help.endswith("."), each.name
+        assert " ".join(each.about.help.split()[:3]) in text, each.name
 
 
-def test_the_two_trainings_mean_the_same_by_an_option():
-    pretrain = {each.name: each.about for each in options_of(PretrainConfig())}
-    train = {each.name: each.about for each in options_of(FineTuneConfig())}
-    assert all(pretrain[name] == train[name] for name in BOTH)
+REMOVED = [(kind, name) for kind, names in _removed().items() for name in names]
+
+
+@pytest.mark.parametrize(("kind", "name"), REMOVED, ids=[name for _, name in REMOVED])
+def test_a_removed_name_says_what_to_use_instead(kind, name, refused):
+    sentence = _removed()[kind][name]
+    assert sentence.endswith(".")
+    if kind == "commands":
+        assert refused(main, [name, "--help"]) == f"aam {name} was removed: {sentence}\n"
+        return
+    taking = [command for command, default in DEFAULTS.items() if name in taken(default)]
+    assert not taking, "an option that exists"
+    assert f"{name} was removed: {sentence}" in refused(main, ["train", name, "1"])
+    assert f"'{name[2:].replace('-', '_')}' was removed: {sentence}" in refusal(
+        from_dict, FineTuneConfig(), {"train": {name[2:]: 1}}, "file"
+    )
+
+
+def taken(default) -> set[str]:
+    return {each.name for each in options_of(default)}
 
 
 # --- files -------------------------------------------------------------------------------------
 
 
-def other(hint, value):
-    """A value of the annotated type that is not `value`."""
-    if typing.get_origin(hint) is typing.Literal:
-        return next(choice for choice in typing.get_args(hint) if choice != value)
-    if typing.get_origin(hint) is tuple:
-        item = typing.get_args(hint)[0]
-        return (
-            ("pH (1:5)", 'quo"ted', "Ünï")
-            if item is str
-            else (other(item, value[0] if value else None),)
-        )
-    if type(None) in typing.get_args(hint):
-        return other(next(a for a in typing.get_args(hint) if a is not type(None)), value)
-    return {
-        bool: lambda: not value,
-        int: lambda: (value or 0) + 3,
-        float: lambda: (value or 0) / 2 + 0.375,
-        str: lambda: "C:\\täxt",
-        Path: lambda: Path("some where") / "ta\tble.biom",
-    }[hint]()
+@pytest.mark.parametrize("command", DEFAULTS)
+def test_options_survive_a_run_json(command, tmp_path):
+    default = DEFAULTS[command]
+    (tmp_path / "run.json").write_text(json.dumps({"config": to_dict(default)}), encoding="utf-8")
+    assert read_config(tmp_path / "run.json", default) == default
 
 
-def everything_changed(config):
-    """`config` with no option at its default."""
-    hints = typing.get_type_hints(type(config))
-    changes = {}
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        inner = dataclasses.is_dataclass(value)
-        changes[field.name] = (
-            everything_changed(value) if inner else other(hints[field.name], value)
-        )
-    return dataclasses.replace(config, **changes)
-
-
-def toml(data: dict) -> str:
-    sections = [
-        f"[{name}]\n" + toml(value) for name, value in data.items() if isinstance(value, dict)
-    ]
-    lines = [
-        f"{key} = {json.dumps(value)}\n"
-        for key, value in data.items()
-        if not isinstance(value, dict | None)
-    ]
-    return "".join(lines + sections)
-
-
-def without_overwrite(config):
-    """The options of a run.json: what a call may replace, a later one may not unless it is asked to
-    again.
-    """
-    if hasattr(config, "runtime"):
-        return dataclasses.replace(config, runtime=without_overwrite(config.runtime))
-    return dataclasses.replace(config, overwrite=False) if hasattr(config, "overwrite") else config
-
-
-@pytest.mark.parametrize("config", COMMANDS, ids=lambda config: type(config).__name__)
-def test_every_option_survives_a_file(config, tmp_path):
-    changed = everything_changed(config)
-    assert all(a[2] != b[2] for a, b in zip(options(changed), options(config), strict=True))
-    data = to_dict(changed)
-    assert from_dict(config, json.loads(json.dumps(data)), "here") == changed
-    (tmp_path / "options.toml").write_text(toml(data), encoding="utf-8")
-    (tmp_path / "run.json").write_text(
-        json.dumps({"config": data, "versions": {}}), encoding="utf-8"
-    )
-    for name in ("options.toml", "run.json"):
-        expected = changed if name == "options.toml" else without_overwrite(changed)
-        assert from_dict(config, read_toml(tmp_path / name), name) == expected
-        assert from_dict(changed, read_toml(tmp_path / name), name) == changed
-    (tmp_path / "bare.json").write_text(json.dumps(to_dict(config)), encoding="utf-8")
-    assert from_dict(changed, read_toml(tmp_path / "bare.json"), "bare.json") == config
+def test_a_rerun_of_a_run_json_does_not_overwrite_unasked(tmp_path):
+    path = tmp_path / "run.json"
+    for usual in (FineTuneConfig(runtime=RunConfig(overwrite=True)), ExportConfig(overwrite=True)):
+        path.write_text(json.dumps({"config": to_dict(usual)}))
+        for more, expected in ([], False), (["--overwrite"], True):
+            read = parse("aam", type(usual)(), ["--config", str(path), *more])
+            assert getattr(read, "runtime", read).overwrite is expected
 
 
 def test_a_file_may_hold_some_options(tmp_path):
@@ -282,7 +115,7 @@ def test_a_file_may_hold_some_options(tmp_path):
         "\ufeff[train]\nlr = 1\nbatch-size = 16\n[data]\ntable = 't.biom'\n", encoding="utf-8"
     )
     config = read_config(path, FineTuneConfig())
-    assert config.train == dataclasses.replace(FineTuneConfig().train, lr=1.0, batch_size=16)
+    assert config.train == replace(FineTuneConfig().train, lr=1.0, batch_size=16)
     assert isinstance(config.train.lr, float)
     assert config.data == DataConfig(table=Path("t.biom"))
 
@@ -290,7 +123,7 @@ def test_a_file_may_hold_some_options(tmp_path):
 def test_every_problem_of_a_file_is_told(tmp_path):
     path = tmp_path / "bad.toml"
     path.write_text(
-        "epochs = 3\n[train]\nbatchsize = 3\nlr = 'fast'\nepochs = true\nwarmup_steps = 'none'\n"
+        "epochs = 3\n[train]\nbatchsize = 3\nlr = 'fast'\nepochs = true\npatience = -1\n"
         "[data]\ntable = 3\n[targets]\nmetadata_column = 'age'\n[modell]\n[runtime]\nseed = 1.5\n"
     )
     with pytest.raises(InputError) as caught:
@@ -298,15 +131,15 @@ def test_every_problem_of_a_file_is_told(tmp_path):
     message = "\n".join(caught.value.problems)
     assert len(caught.value.problems) == 9
     for expected in (
-        "unknown key 'epochs'",
-        "[train]: unknown key 'batchsize'; did you mean 'batch_size'?",
-        "'lr' is 'fast', expected float",
-        "'epochs' is True, expected int",
-        "'warmup_steps' is 'none', expected int",
-        "'table' is 3, expected",
-        "'metadata_column' is 'age', expected",
+        f"{path}: unknown key 'epochs'",
+        f"{path}, [train]: unknown key 'batchsize'; did you mean 'batch_size'?",
+        "'lr' is 'fast', expected above 0",
+        "'epochs' is True, expected 1 or more",
+        "'patience' is -1, expected 0 or more",
+        "'table' is 3, expected a path",
+        "'metadata_column' is 'age', expected a list, each text",
         "unknown key 'modell'; did you mean 'model'?",
-        "'seed' is 1.5, expected int",
+        "'seed' is 1.5, expected 0 to 4,294,967,295",
     ):
         assert expected in message
     with pytest.raises(InputError, match="expected a section"):
@@ -330,49 +163,220 @@ def test_what_is_no_configuration(tmp_path, name, content, message):
     with pytest.raises(InputError, match=message) as caught:
         read_config(tmp_path / name, FineTuneConfig())
     assert str(caught.value).count(str(tmp_path / name)) == 1
-
-
-def test_files_that_cannot_be_read(tmp_path):
     for path in (tmp_path, tmp_path / "nowhere.toml"):
-        with pytest.raises(InputError, match="cannot be read"):
-            read_config(path, FineTuneConfig())
+        assert "cannot be read" in refusal(read_config, path, FineTuneConfig())
 
 
-# --- what is derived ---------------------------------------------------------------------------
-
-
-def test_tokens_of_each_stem():
-    assert ModelConfig(asv_stem="nucleotide", patch_size=5).patch == 1
-    assert ModelConfig(asv_stem="patch", patch_size=5).patch == 5
-
-
-def test_defaults_that_users_rely_on():
-    data, train = DataConfig(), TrainConfig()
-    assert (data.token_limit, data.asv_sampling, data.unifrac_metric) == (
-        1024,
-        "abundance",
-        "unifrac",
+def test_a_file_with_options_that_the_command_does_not_take_is_refused(tmp_path):
+    path = tmp_path / "run.json"
+    pretrained = PretrainConfig(data=DataConfig(tables=(Path("a"), Path("b"))))
+    path.write_text(json.dumps({"config": to_dict(pretrained)}))
+    assert parse("pretrain", PretrainConfig(), ["--config", str(path)]) == pretrained
+    assert refusal(parse, "train", FineTuneConfig(), ["--config", str(path)]) == (
+        f"{path}: [data] tables is ['a', 'b'], and this command has no such option; leave it out"
     )
-    assert (data.test_size, data.validation_size, data.rarefy_depth) == (None, 0.15, None)
-    assert (data.missing, data.missing_tips, data.root_length, data.alpha) == (
-        "error",
-        "error",
-        "include",
-        0.5,
+    path.write_text(json.dumps({"config": to_dict(EmbedConfig(model=(Path("m"),)))}))
+    assert "unknown key 'model'" not in refusal(
+        parse, "train", FineTuneConfig(), ["--config", str(path)]
     )
-    assert (train.patience, train.weight_decay, train.nuc_mask_ratio) == (10, 0.01, 0.15)
-    assert (train.penalty, train.nuc_penalty, train.count_penalty, train.max_grad_norm) == (
-        1.0,
-    ) * 4
-    assert (ModelConfig().dropout, ModelConfig().max_bp, ModelConfig().positions) == (
-        0.0,
-        None,
-        150,
+
+
+def test_a_file_may_name_one_table_or_one_tree_of_a_pretraining(tmp_path):
+    path, asked = tmp_path / "o.toml", ["--config", str(tmp_path / "o.toml")]
+    path.write_text("[data]\ntree = 't.nwk'\n")
+    parsed = parse("pretrain", PretrainConfig(), [*asked, "--table", "a.biom"])
+    assert (parsed.data.tables, parsed.data.trees) == ((Path("a.biom"),), ("t.nwk",))
+    path.write_text("[data]\ntable = 'a.biom'\ntrees = ['t.nwk']\n")
+    parsed = parse("pretrain", PretrainConfig(), asked)
+    assert (parsed.data.tables, parsed.data.trees) == ((Path("a.biom"),), ("t.nwk",))
+
+
+# --- command line ------------------------------------------------------------------------------
+
+
+def test_words_of_every_kind():
+    words = (
+        "--table a.biom --metadata-column age site --lr 1e-2 --trim --rarefy-depth 500 "
+        "--unifrac-metric weighted --device cuda:1 --loss-type=mae --batch_size 3 "
+        "--no-gradient-checkpointing --test-fold=007"
     )
+    parsed = parse("train", FineTuneConfig(), [*words.split(), "--cv=--odd name"])
+    assert isinstance(parsed, FineTuneConfig)
+    assert (parsed.data.table, parsed.targets.metadata_column) == (Path("a.biom"), ("age", "site"))
+    assert (parsed.train.lr, parsed.targets.loss_type, parsed.train.batch_size) == (0.01, "mae", 3)
+    assert (parsed.data.trim, parsed.data.rarefy_depth) == (True, 500)
+    assert (parsed.data.unifrac_metric, parsed.runtime.device) == ("weighted", "cuda:1")
+    assert parsed.runtime.gradient_checkpointing is False
+    assert (parsed.data.test_fold, parsed.data.cv) == ("007", "--odd name")
+    for default in DEFAULTS.values():
+        assert parse("aam", default, []) == default
+
+
+@pytest.mark.parametrize("spelling", [["--config", "FILE"], ["--config=FILE"]])
+def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_path, spelling):
+    path = tmp_path / "o.toml"
+    path.write_text("[train]\nlr = 0.5\nepochs = 7\n[targets]\nmetadata_column = ['age', 'ph']\n")
+    config = [word.replace("FILE", str(path)) for word in spelling]
+    for words in (["--lr", "0.25", *config], ["--config", "other", *config, "--lr", "0.25"]):
+        parsed = parse("train", FineTuneConfig(), words)
+        assert (parsed.train.lr, parsed.train.epochs) == (0.25, 7)
+        assert parsed.targets.metadata_column == ("age", "ph")
+        assert parsed.train.batch_size == FineTuneConfig().train.batch_size
+    parsed = parse("train", FineTuneConfig(), [*config, "--metadata-column", "x"])
+    assert parsed.targets.metadata_column == ("x",)
+    assert parse("train", FineTuneConfig(), [*config, "--metadata-column"]) == replace(
+        parsed, targets=TargetConfig(), train=replace(parsed.train)
+    )
+
+
+def test_bad_words(tmp_path, capsys):
+    for words in (["--lr", "fast"], ["--loss-type", "l3"], ["--epochs"], ["stray"]):
+        with pytest.raises(SystemExit) as stopped:
+            parse("train", FineTuneConfig(), words)
+        assert stopped.value.code == 2, words
+        assert words[0].lstrip("-") in capsys.readouterr().err.replace("_", "-")
+    for words, message in (
+        (["--no-such-option", "3"], "--no-such-option: unknown option"),
+        (["--embeding-dim", "3"], "--embeding-dim: unknown option; did you mean --embedding-dim?"),
+        (["--alpha=1"], "--alpha: this command has no such option, and takes 0.5; leave it out"),
+        (["--config"], "--config: no file follows it"),
+        (["--config", str(tmp_path / "nowhere.toml")], "cannot be read"),
+        (["--members", "--trim"], "--members: no value follows it"),
+        (["--epochs", "0"], "--epochs is 0, expected 1 or more"),
+    ):
+        assert message in refusal(parse, "train", FineTuneConfig(), words)
+
+
+def test_everything_that_is_wrong_is_named_at_once(tmp_path, refused):
+    names = {"table": "a.biom", "metadata": "b.tsv", "tree": "c.nwk", "split": "d.tsv"}
+    words = [word for name, path in names.items() for word in (f"--{name}", path)]
+    words += ["--metadata-column", "ph", "--epochs", "0", "--output-dir", str(tmp_path / "run")]
+    stderr = refused(main, ["train", *words])
+    for name, path in names.items():
+        assert f"--{name}: {path}: no such file or folder" in stderr
+    assert "--epochs is 0, expected 1 or more" in stderr
+    assert not (tmp_path / "run").exists()
+
+
+# --- rules -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        (PretrainConfig(), ["--table", "--output-dir"]),
+        (FineTuneConfig(), ["--table", "--metadata", "--metadata-column", "--output-dir"]),
+        (UnifracConfig(), ["--table", "--tree", "--output"]),
+        (PredictConfig(), ["--model", "--table", "--output"]),
+        (EvaluateConfig(), ["--metadata", "--output-dir"]),
+    ],
+)
+def test_every_required_option_is_named_at_once(config, names):
+    with pytest.raises(InputError) as caught:
+        check(config)
+    problems = [problem for problem in caught.value.problems if "not given, and" in problem]
+    assert sorted(problem.partition(":")[0] for problem in problems) == sorted(names)
+
+
+def of_targets(**options) -> FineTuneConfig:
+    return FineTuneConfig(targets=TargetConfig(**options))
+
+
+RULES = [
+    (FineTuneConfig(), None),
+    (PretrainConfig(data=DataConfig(tables=(Path(__file__),), trees=(__file__,))), None),
+    (of_targets(metadata_column=("ph",)), None),
+    *(
+        (of_targets(metadata_column=(name,)), f"'{name}' is also a column of predictions.tsv")
+        for name in RESERVED
+    ),
+    *(
+        (
+            replace(
+                of_targets(metadata_column=("ph", "site")), data=DataConfig(**{option: "site"})
+            ),
+            "--metadata-column 'site' also divides the samples",
+        )
+        for option in ("group_column", "study_column", "split_column", "cv")
+    ),
+    (
+        replace(
+            of_targets(metadata_column=("age",)),
+            covariates=CovariateConfig(numeric_columns=("age",)),
+        ),
+        "--metadata-column 'age' is a covariate too",
+    ),
+    (of_targets(members=("presence", "presence")), "each at most once"),
+    (
+        of_targets(members=("deep", "presence"), class_weights=("balanced",)),
+        "--members and --class-weights",
+    ),
+    (
+        FineTuneConfig(covariates=CovariateConfig(("age", "sex"), ("sex",))),
+        "'age', 'sex', 'sex' repeats a column",
+    ),
+    (
+        FineTuneConfig(covariates=CovariateConfig(categorical_fusion="add")),
+        "--categorical-fusion is add, and no covariate is named",
+    ),
+    (FineTuneConfig(model=ModelConfig(embedding_dim=10)), "10 is not divisible by --attention-h"),
+    (FineTuneConfig(data=DataConfig(cv="1")), "--cv is 1, expected 2 or more folds"),
+    (FineTuneConfig(data=DataConfig(cv="3", split_column="f")), "--split-column and --cv all"),
+    (FineTuneConfig(data=DataConfig(split_column="f")), "--split-column and --test-fold need"),
+    (FineTuneConfig(data=DataConfig(cv="fold")), "--metadata: not given, but columns 'fold'"),
+    (
+        PretrainConfig(train=TrainConfig(nuc_penalty=0, count_penalty=0)),
+        "without a tree or distances: nothing is learned",
+    ),
+    (
+        PretrainConfig(data=DataConfig(tables=(Path(__file__), Path(__file__)))),
+        "is there twice; name each table once",
+    ),
+    (EvaluateConfig(), "give --model and --table, or --predictions"),
+    (
+        UnifracConfig(output=Path("d.doc"), unifrac_metric="faith_pd"),
+        "ends in '.doc', expected .tsv, .qza",
+    ),
+    (PredictConfig(output=Path("p.csv")), "ends in '.csv'; expected .tsv or .txt"),
+]
+
+
+@pytest.mark.parametrize(("config", "message"), RULES, ids=range(len(RULES)))
+def test_rules_between_options(config, message):
+    problems = option_problems(config)
+    assert problems == [] if message is None else any(message in each for each in problems), (
+        problems
+    )
+
+
+def test_an_output_that_exists_is_named(tmp_path):
+    (tmp_path / "d.npy").write_text("mine")
+    message = refusal(check, UnifracConfig(output=tmp_path / "d.npy"))
+    assert "exists already" in message
+    assert "--table: not given" in message
+
+
+def test_class_weights_of_numbers_are_refused():
+    weighted = TargetConfig(class_weights=("balanced",))
+    (problem,) = weighted.class_weight_problems(0)
+    assert "--class-weights is balanced, and no column to predict has classes" in problem
+    assert weighted.class_weight_problems(1) == TargetConfig().class_weight_problems(0) == []
+
+
+def test_sizes_that_contradict_the_pretrained_encoder_are_refused():
+    pretrained = ModelConfig(embedding_dim=32, attention_heads=2)
+    asked = ModelConfig(embedding_dim=64, attention_heads=2, dropout=0.3)
+    problems = asked.encoder_problems(pretrained)
+    assert [problem.split(" contradicts")[0] for problem in problems] == [
+        "--embedding-dim 64",
+        "--dropout 0.3",
+    ]
+    assert "which has 32; leave it out" in problems[0]
+    for model in (ModelConfig(), pretrained):
+        assert model.encoder_problems(pretrained) == []
 
 
 def test_a_network_is_trained_where_an_option_asks_for_it():
-    """Of the default members it is none; what only it can do it does alone."""
     config, learners = FineTuneConfig(), ("presence", "forest")
     assert config.default_members == learners
     for section, name, value in (
@@ -382,76 +386,16 @@ def test_a_network_is_trained_where_an_option_asks_for_it():
         ("targets", "freeze_base", True),
         ("covariates", "categorical_fusion", "add"),
     ):
-        asked = dataclasses.replace(
-            config, **{section: dataclasses.replace(getattr(config, section), **{name: value})}
-        )
+        changed = replace(getattr(config, section), **{name: value})
+        asked = replace(config, **{section: changed})
         assert asked.network_options == [spelled(name)]
         assert asked.default_members == ("deep", *learners)
-    for changed in ({"class_weights": ("balanced",)},):
-        assert dataclasses.replace(config, targets=TargetConfig(**changed)).default_members == (
-            "deep",
-        )
-    of_studies = dataclasses.replace(config, data=DataConfig(study_column="study"))
-    assert of_studies.default_members == ("presence", "forest")
-    others = dataclasses.replace(
-        config, data=DataConfig(group_column="child"), targets=TargetConfig(classifier=True)
-    )
-    assert others.default_members == learners
+    assert of_targets(class_weights=("balanced",)).default_members == ("deep",)
 
 
-# --- files of several studies, of options that are no more, of a search ------------------------
-
-
-def read(path: Path, text: str) -> PretrainConfig:
-    path.write_text(text)
-    return read_config(path, PretrainConfig())
-
-
-LISTS = """[data]
-tables = ["a.biom", "b.biom"]
-trees = ["a.nwk", "none"]
-trim = true
-[train]
-epochs = 3
-"""
-
-
-def test_lists_say_what_the_options_of_several_studies_say(tmp_path):
-    config = read(tmp_path / "studies.toml", LISTS)
-    words = "--table a.biom b.biom --tree a.nwk none --trim --epochs 3"
-    assert config == parse("pretrain", PretrainConfig(), words.split())
-
-
-def test_a_list_of_one_is_one_table(tmp_path):
-    config = read(tmp_path / "one.toml", '[data]\ntables = ["a.biom"]\ntrees = ["a.nwk"]\n')
-    data = config.inputs
-    assert (data.table, data.tree, data.tables) == (Path("a.biom"), Path("a.nwk"), ())
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('[[studies]]\ntable = "a"\n', "unknown key 'studies'"),
-        ("[data]\ntables = 3\n", "'tables' is 3, expected a list, of Path each"),
-        ("[data]\ntabels = []\n", "unknown key 'tabels'; did you mean 'tables'?"),
-        ("data = 3\n", "'data' is 3, expected a section"),
-        ('[data]\ntargets = ["x"]\n', "expected a list, of one of 'bray-curtis'"),
-    ],
-)
-def test_every_fault_is_named(tmp_path, text, message):
-    with pytest.raises(InputError) as caught:
-        read(tmp_path / "studies.toml", text + "\n[train]\nz = 3\n")
-    assert any(message in problem for problem in caught.value.problems), caught.value.problems
-    assert len(caught.value.problems) == 2
-
-
-def test_options_that_no_command_has_any_more_are_left_out_and_named(tmp_path, caplog):
-    """A run.json of an earlier version is read by this one."""
-    path = tmp_path / "old.toml"
-    path.write_text(
-        "[train]\nepochs = 3\n[targets]\nlabel_share = 1.0\n[runtime]\npipeline = false\n"
-    )
-    with caplog.at_level("INFO", "aam"):
-        config = read_config(path, FineTuneConfig())
-    assert config.train.epochs == 3
-    assert "'[targets] label_share', '[runtime] pipeline' not used" in caplog.text
+def test_configurations_are_frozen_and_refuse_unknown_names_and_wrong_values():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ModelConfig().dropout = 0.5
+    for options in ({"epoch": 3}, {"epochs": 0}, {"lr": "fast"}, {"lr": float("nan")}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            TrainConfig(**options)

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from aam.config import DataConfig
-from aam.config_commands import ApplyConfig, EmbedConfig, PredictConfig
+from aam.config import ApplyConfig, DataConfig, EmbedConfig, PredictConfig
 from aam.data.region import warn_of_primers, without_primers
 from aam.data.study import Inputs, MetadataColumns, Study, make_study, read_inputs
 from aam.device.attention import decide_execution

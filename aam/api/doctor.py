@@ -17,8 +17,7 @@ from rich.table import Table
 
 import aam
 from aam.api.profile import compare_reports, read_baseline
-from aam.config import DataConfig, ModelConfig, PretrainConfig
-from aam.config_commands import DoctorConfig
+from aam.config import DataConfig, DoctorConfig, ModelConfig, PretrainConfig
 from aam.data.simulate import simulate
 from aam.device.allocation import CUDA_HINT, HIP_HINT, first_tensor
 from aam.device.attention import Checks, check_backends, choose_backends, is_wrong

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from aam.api.apply import load_table, prepare_models
-from aam.config_commands import EmbedConfig
+from aam.config import EmbedConfig
 from aam.data.rarefaction import rarefied_table
 from aam.data.reference import PlacedSamples, Reference
 from aam.data.study import Inputs, Study

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.api.apply import load_table, prepare_models
-from aam.config_commands import ExplainConfig
+from aam.config import ExplainConfig
 from aam.data.splits import Split, read_split
 from aam.data.study import Inputs
 from aam.data.targets import TargetSpec

@@ -15,7 +15,7 @@ from aam.api.apply import load_table, prepare_models
 from aam.api.embedding import open_embedding, place_samples
 from aam.api.explanation import explained, explanation_folder, write_explained
 from aam.api.memory import metadata_from, option_of, sample_table
-from aam.config_commands import ApplyConfig, EmbedConfig, ExplainConfig, PredictConfig
+from aam.config import ApplyConfig, EmbedConfig, ExplainConfig, PredictConfig
 from aam.data.reference import PlacedMetric, PlacedSamples
 from aam.data.study import Inputs
 from aam.errors import InputError, import_extra, shown

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 import aam
-from aam.config import PretrainConfig
-from aam.config_commands import ProfileConfig
+from aam.config import PretrainConfig, ProfileConfig
 from aam.device.memory import memory_limit, memory_profiled, peak_memory, reset_peak
 from aam.device.platform import choose_device, device_name
 from aam.device.precision import resolve_precision

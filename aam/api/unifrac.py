@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from aam.config import Metric
-from aam.config_commands import UnifracConfig
+from aam.config import Metric, UnifracConfig
 from aam.data.rarefaction import matrix_of, rarefied_row
 from aam.data.table import deep_enough, make_table, read_table, select_samples
 from aam.device.environment import available_cores, may_have_gpu

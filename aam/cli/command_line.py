@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+import textwrap
+import typing
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -17,80 +19,57 @@ from tyro.constructors import (
     StructTypeInfo,
 )
 
-from aam.config import REMOVED, read_config
-from aam.errors import InputError
-from aam.options import Option, options_of, spelled, writer_of
+from aam.errors import FINISHED, InputError
+from aam.options import Option, options_of, overlaid, read_config, removed, spelled
 
 Config = TypeVar("Config")
 
-METAVARS = {Path: "PATH", int: "INT", float: "NUMBER", str: "TEXT"}
+HELP = ("--help", "-h")
+# Width of the column of names in the help.
+NAME_WIDTH = 34
 
-HELP = ("--help", "-h", "--help-all")
 
+def parse(
+    command: str,
+    default: Config,
+    arguments: Sequence[str],
+    judge: Callable[[Config], list[str]] = lambda config: [],
+) -> Config:
+    """Lay ``--config FILE``, then `arguments`, over the defaults of `command`.
 
-def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
-    """Return the configuration of `command`: `default`, overlaid by ``--config FILE``, then by
-    `arguments`.
-
-    ``--help`` shows the usual options and ``--help-all`` every one; tyro exits with status 2 on a
-    value that is none.
+    tyro exits with status 2 on a value of a wrong type. `judge` returns further problems.
 
     Raises
     ------
     InputError
-        Names every option that the command does not have, with the nearest one, and what is wrong
-        with the file.
+        Names every unknown option with the nearest one, and all that is wrong with options.
     """
-    options = {each.name: each for each in options_of(default)}
-    words, config_file = _take_config(
-        _split_lists([_standard_spelling(word, options) for word in arguments], options)
-    )
-    if problems := list(_unknown_options(words, options, default)):
-        raise InputError(*problems)
+    words, config_file = _take_config([_with_hyphens(word) for word in arguments])
     if config_file is not None:
-        default = _from_file(config_file, default, command)
-    asks_help = any(word in HELP for word in words)
-    if not asks_help and (problems := _without_values(words, default)):
+        default = read_config(config_file, default)
+    options = {each.name: each for each in options_of(default)}
+    if problems := [*_unknown_options(words, options, default), *_without_values(words, options)]:
         raise InputError(*problems)
-    show_all = not asks_help or "--help-all" in words
-    description = (
-        f"{type(default).__doc__}\n\n--config FILE reads TOML or a run.json; the command line wins."
-    )
-    if not show_all:
-        description += " --help-all shows the rarely used options too."
-    return tyro.cli(
+    if any(word in HELP for word in words):
+        print(help_text(command, default))
+        raise SystemExit(FINISHED)
+    values = tyro.cli(
         type(default),
         prog=command,
         default=default,
-        args=["--help" if word == "--help-all" else word for word in _switched(words, options)],
-        description=description,
+        args=list(_switched(words, options)),
+        add_help=False,
         config=(tyro.conf.OmitArgPrefixes,),
-        registry=_registry(default, show_all),
+        registry=_registry(default),
     )
+    config, problems = overlaid(default, values, "")  # type: ignore[arg-type]
+    if problems := [*problems, *judge(config)]:
+        raise InputError(*problems)
+    return config
 
 
-def _from_file(path: Path, default: Config, command: str) -> Config:
-    """Return the options of a file as `read_config`; a run.json of another command than `command`
-    is named as such.
-    """
-    try:
-        return read_config(path, default)
-    except InputError as error:
-        # A file that is no JSON at all has one problem.
-        writer = writer_of(path) if len(error.problems) > 1 else ""
-        if writer in ("", command.rpartition(" ")[2]):
-            raise
-        raise InputError(
-            f"{path}: written by `aam {writer}`, and has {len(error.problems)} options that "
-            f"`{command}` does not take; "
-            f"pass the run.json of `{command}`, or its options in TOML"
-        ) from None
-
-
-def _registry(default: Any, show_all: bool) -> ConstructorRegistry:
-    """Return how tyro reads a configuration: with the options that the command takes, each as it is
-    declared.
-    """
+def _registry(default: Any) -> ConstructorRegistry:
+    """Let tyro read a configuration as a dict of the options that the command takes."""
     registry = ConstructorRegistry()
     options: dict[type, list[Option]] = {}
     for each in options_of(default):
@@ -102,95 +81,98 @@ def _registry(default: Any, show_all: bool) -> ConstructorRegistry:
             return None
         fields = [
             StructFieldSpec(
-                each.field.name, _annotated(each, show_all), getattr(info.default, each.field.name)
+                each.field.name, _annotated(each), getattr(info.default, each.field.name)
             )
             for each in options.get(info.type, ())
         ]
-        sections = {
-            item.name: getattr(info.default, item.name) for item in dataclasses.fields(info.default)
-        }
-        fields += [
-            StructFieldSpec(name, type(value), value)
-            for name, value in sections.items()
-            if dataclasses.is_dataclass(value)
-        ]
-        # No partial: tyro's help would show what dataclasses.replace says of itself above each
-        # section.
-        return StructConstructorSpec(
-            lambda **values: dataclasses.replace(info.default, **values), tuple(fields)
-        )
+        for item in dataclasses.fields(info.default):
+            value = getattr(info.default, item.name)
+            if dataclasses.is_dataclass(value):
+                fields.append(StructFieldSpec(item.name, type(value), value))
+        return StructConstructorSpec(lambda **values: values, tuple(fields))
 
     return registry
 
 
-def _annotated(each: Option, show_all: bool) -> Any:
-    """Return the type of an option with what tyro's help shows of it."""
-    about = each.about
-    metavar = (
-        about.metavar
-        or METAVARS.get(each.kind)
-        or (f"| --no-{each.name[2:]}" if _is_switch(each) else None)
-    )
-    markers: list[Any] = [
-        tyro.conf.arg(help=about.help, metavar=metavar, help_behavior_hint=_hint(each))
+def _annotated(each: Option) -> Any:
+    """The type of an option with its name on the command line."""
+    name = each.name[2:] if each.about.name else None
+    markers = [tyro.conf.Positional] if each.about.positional else []
+    return Annotated[(each.hint, tyro.conf.arg(name=name), *markers)]
+
+
+def help_text(command: str, default: Any) -> str:
+    """The options of a command by section, one line each where it fits."""
+    width = max(60, shutil.get_terminal_size((100, 24)).columns)
+    lines = [f"usage: {command} [OPTIONS]", "", str(type(default).__doc__)]
+    lines += ["", "--config FILE reads options from TOML or a run.json; the command line wins."]
+    section = None
+    for each in options_of(default):
+        if type(each.section) is not section:
+            section = type(each.section)
+            title = "Options" if each.section is default else str(section.__doc__)
+            lines += ["", f"{title}:"]
+        name = f"  {each.name} {metavar(each)}".rstrip()
+        text = f"{name:<{NAME_WIDTH}} {each.about.help}{_hint(each)}"
+        lines += textwrap.wrap(text, width, subsequent_indent=" " * (NAME_WIDTH + 1))
+    return "\n".join(lines)
+
+
+def metavar(each: Option) -> str:
+    """The placeholder of a value in the help; empty for a switch."""
+    if each.about.metavar:
+        return "" if each.about.positional else each.about.metavar
+    several = typing.get_origin(each.kind) is tuple
+    item = typing.get_args(each.kind)[0] if several else each.kind
+    words = {Path: "PATH", int: "INT", float: "NUMBER", bool: ""}
+    return words.get(item, "NAME" if _choices(each) else "TEXT") + " ..." * several
+
+
+def _choices(each: Option) -> tuple[Any, ...]:
+    kind = typing.get_args(each.kind)[0] if typing.get_origin(each.kind) is tuple else each.kind
+    return typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
+
+
+def _hint(each: Option) -> str:
+    """What the help says after the text of an option: choices, default, range."""
+    default = " ".join(map(str, each.values))
+    parts = [
+        "|".join(map(str, _choices(each))),
+        each.range,
+        "required" if each.required and not default else "",
+        f"default {default}" if default and each.value is not False else "",
     ]
-    markers += [tyro.conf.Suppress] if about.rare and not show_all else []
-    markers += [tyro.conf.Positional] if about.positional else []
-    return Annotated[(each.hint, *markers)]
+    shown = "; ".join(filter(None, parts))
+    return f" ({shown})" if shown else ""
 
 
-def _hint(each: Option) -> Any:
-    """Return what the help says after the text of an option: whether it is required, its default,
-    its range.
-    """
-    allowed = each.about.range
-    bounds = "" if allowed is None else f"; {allowed}"
-    if each.value not in (None, ()):
-        return lambda text: f"(default: {text}{bounds})"
-    if each.required:
-        return f"(required{bounds})"
-    return f"({allowed!s})" if allowed else ""
-
-
-def _standard_spelling(word: str, options: Mapping[str, Option]) -> str:
-    """Return an option under the name that the command has it by, with hyphens."""
+def _with_hyphens(word: str) -> str:
+    """An option with hyphens for underscores."""
     if not word.startswith("--"):
         return word
     name, equals, value = word.partition("=")
-    name = name.replace("_", "-")
-    return (
-        next((each.name for each in options.values() if name in each.about.aliases), name)
-        + equals
-        + value
-    )
+    return name.replace("_", "-") + equals + value
 
 
 def _is_switch(each: Option) -> bool:
-    """Return whether an option is on, off, or decided by the command where neither is said."""
+    """Whether an option is on, off, or decided by the command."""
     return each.kind is bool and each.hint is not bool
 
 
-def _switched(words: Sequence[str], options: Mapping[str, Option]) -> Iterator[str]:
+def _switched(words: Sequence[str], options: dict[str, Option]) -> Iterator[str]:
     """Yield the words with the value of each switch behind it: ``--no-NAME`` is NAME and False."""
-    switches = {each.name for each in options.values() if _is_switch(each)}
+    switches = {name for name, each in options.items() if _is_switch(each)}
     for word in words:
         name = word.replace("--no-", "--", 1)
         yield from [name, str(name == word)] if name in switches else [word]
 
 
 def _unknown_options(
-    words: Sequence[str], options: Mapping[str, Option], default: Any
+    words: Sequence[str], options: dict[str, Option], default: Any
 ) -> Iterator[str]:
-    """Yield a problem for each word that looks like an option and is none, with the one that is
-    meant.
-    """
-    meant = {name: name for name in (*options, *HELP, "--debug") if name.startswith("--")}
-    meant |= {
-        f"--no-{each.name[2:]}": f"--no-{each.name[2:]}"
-        for each in options.values()
-        if each.kind is bool
-    }
-    aliases = {alias: each.name for each in options.values() for alias in each.about.aliases}
+    """Yield a problem for each word that looks like an option and is not one."""
+    flags = [name for name, each in options.items() if each.kind is bool]
+    known = {*options, *HELP, *(f"--no-{name[2:]}" for name in flags)}
     omitted = {
         spelled(name): getattr(getattr(default, part.name), name)
         for part in dataclasses.fields(default)
@@ -198,54 +180,33 @@ def _unknown_options(
     }
     for word in words:
         name = word.partition("=")[0]
-        if not word.startswith("--") or len(word) == 2 or name in meant:
+        if not word.startswith("--") or len(word) == 2 or name in known:
             continue
-        if name in REMOVED:
-            yield f"{name}: no option any more: {REMOVED[name]}; leave it out"
+        if sentence := removed("options", name.replace("--no-", "--", 1)):
+            yield f"{name} was removed: {sentence}"
         elif omitted.get(name) not in (None, ()):
-            yield (
-                f"{name}: this command has no such option, and takes {omitted[name]}; leave it out"
-            )
+            taken = f"this command has no such option, and takes {omitted[name]}"
+            yield f"{name}: {taken}; leave it out"
         else:
-            near = difflib.get_close_matches(name, [*meant, *aliases], n=1)
-            hint = (
-                f"did you mean {(meant | aliases)[near[0]]}?"
-                if near
-                else "--help-all lists the options"
-            )
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "--help lists the options"
             yield f"{name}: unknown option; {hint}"
 
 
-def _without_values(words: Sequence[str], default: Any) -> list[str]:
-    """Return a problem for each option of several values that has none, unless it takes away those
-    of a file.
-    """
-    empty = {each.name for each in options_of(default) if each.value == ()}
+def _without_values(words: Sequence[str], options: dict[str, Option]) -> list[str]:
+    """Name each option of several values that has none, unless it removes those of a file."""
+    empty = {name for name, each in options.items() if each.value == ()}
+    followed = zip(words, [*words, "--"][1:], strict=True)
     return [
         f"{word}: no value follows it; give one or more, or leave it out"
-        for word, following in zip(words, [*words, "--"][1:], strict=True)
-        if word in empty and following.startswith("--")
+        for word, following in followed
+        if word in empty and following.startswith("--") and following not in HELP
     ]
 
 
-def _split_lists(words: Sequence[str], options: Mapping[str, Option]) -> list[str]:
-    """Return lists with commas, as scripts for the predecessor have them, as one word for each
-    item.
-    """
-    split: list[str] = []
-    option = ""
-    for word in words:
-        option, _, first = word.partition("=") if word.startswith("--") else (option, "", word)
-        items = [item for item in first.split(",") if item]
-        several = option in options and options[option].about.commas
-        split += [*([option] if word.startswith("--") else []), *items] if several else [word]
-    return split
-
-
 def _take_config(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
-    """Return the words without ``--config FILE``, and the file, the last of several."""
-    options = [word.split("=", 1) if word.startswith("--config=") else [word] for word in arguments]
-    words = [*itertools.chain.from_iterable(options)]
+    """Split off ``--config FILE``, the last of several."""
+    words = [part for word in arguments for part in _parts(word)]
     config_file = None
     while "--config" in words:
         place = words.index("--config")
@@ -254,3 +215,7 @@ def _take_config(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
             raise InputError("--config: no file follows it")
         words, config_file = words[:place] + words[place + 2 :], Path(*name)
     return words, config_file
+
+
+def _parts(word: str) -> list[str]:
+    return word.split("=", 1) if word.startswith("--config=") else [word]

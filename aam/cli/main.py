@@ -29,8 +29,7 @@ class Command(NamedTuple):
     """A command: the name of its configuration, ``module:name`` of its function in `package`, and
     its help.
 
-    Both are imported when the command is called; the configuration stands in config.py or
-    config_commands.py.
+    Both are imported when the command is called; the configuration stands in config.py.
     """
 
     config: str
@@ -40,10 +39,7 @@ class Command(NamedTuple):
 
     def default(self) -> Any:
         """Return the configuration without any option given."""
-        for page in ("config", "config_commands"):
-            module = importlib.import_module(f"{self.package}.{page}")
-            if hasattr(module, self.config):
-                break
+        module = importlib.import_module(f"{self.package}.config")
         return getattr(module, self.config)()
 
     def load(self) -> Callable[[Any], Any]:
@@ -152,6 +148,8 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
     if name in program.bundled:
         return run_bundled(program.bundled[name], words[1:])
     if name not in program.commands:
+        from aam.options import removed
+
         if sentence := removed("commands", name):
             print(f"{program.name} {name} was removed: {sentence}", file=sys.stderr)
             return BAD_INPUT
@@ -195,12 +193,14 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     """
     from aam.cli.command_line import parse
     from aam.device.environment import is_rank, prepare_environment
-    from aam.options import check, to_dict
+    from aam.options import check_problems, to_dict
 
     command = program.commands[name]
-    config = parse(f"{program.name} {name}", command.default(), words)
-    if not is_rank(getattr(config, "runtime", None)):
-        check(config)
+
+    def judge(config: Any) -> list[str]:
+        return [] if is_rank(getattr(config, "runtime", None)) else check_problems(config)
+
+    config = parse(f"{program.name} {name}", command.default(), words, judge)
     options = to_dict(config)
     options |= options.get("runtime", {})
     # Before torch is imported, which reads them.
@@ -224,13 +224,6 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     for title, value in (result or {}).items():
         print(f"{title}: {value}")
     return FINISHED
-
-
-def removed(kind: str, name: str) -> str:
-    """Return what to use instead of a removed command or option, empty if it was not removed."""
-    from aam.options import read_toml
-
-    return str(read_toml(Path(__file__).parents[1] / "removed.toml")[kind].get(name, ""))
 
 
 def programs_folder() -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from aam.api.apply import load_models_and_table
-from aam.config_commands import EvaluateConfig
+from aam.config import EvaluateConfig
 from aam.data.checks import warn_of_values
 from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import Study

@@ -8,7 +8,7 @@ import logging
 
 import torch
 
-from aam.config_commands import ExportConfig
+from aam.config import ExportConfig
 from aam.engine.run import describe
 from aam.errors import InputError
 from aam.files.output_folder import RUN, OutputFolder

@@ -2,118 +2,101 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from aam.options import option, rare
+from pydantic.dataclasses import dataclass
+
+from aam.options import STRICT, NonNegativeInt, PositiveInt, Seed, option
+
+Precision = Literal["auto", "bf16", "fp16", "none"]
+Attention = Literal["auto", "sdpa", "flash", "mem_efficient", "math"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=STRICT)
 class ObservedConfig:
-    """What any command reports beside its result"""
+    """Reports of every command"""
 
-    memory_profile: bool = rare(
-        False,
-        "Write memory.json to the output: maximum memory of each stage.",
-        changes="nothing",
-        of="command",
+    memory_profile: bool = option(
+        False, "Maximum memory of each stage, as memory.json.", changes="nothing", of="command"
     )
-    debug: bool = rare(False, "Show the traceback of an error.", changes="nothing", of="command")
+    debug: bool = option(False, "Traceback of an error.", changes="nothing", of="command")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=STRICT)
 class OutputConfig(ObservedConfig):
-    """What any command that writes does with an earlier output"""
+    """Output of every command that writes"""
 
-    overwrite: bool = option(False, "Replace the output if it exists.", changes="nothing")
+    overwrite: bool = option(False, "Replacement of an existing output.", changes="nothing")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=STRICT)
 class DeviceConfig:
     """Device and threads"""
 
-    device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.", changes="last bits")
-    threads: int | None = rare(
-        None,
-        "CPU threads; unset: all cores this process may use.",
-        ge=1,
-        changes="last bits",
-        aliases=("--num-threads",),
+    device: str = option(
+        "auto", "Device: auto, cpu, cuda[:N], hip[:N] or mps.", changes="last bits"
+    )
+    threads: PositiveInt | None = option(
+        None, "Number of CPU threads; unset: all cores of this process.", changes="last bits"
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class RuntimeConfig(DeviceConfig, OutputConfig):
     """Machine, precision and output"""
 
     output_dir: Path | None = option(
-        None, "Folder of the run; must not hold one already.", changes="nothing", unless="dry_run"
+        None, "New folder of the run.", changes="nothing", unless="dry_run"
     )
-    seed: int = option(
-        0, "Seed of every random draw.", ge=0, le=2**32 - 1, aliases=("--random-seed",)
+    seed: Seed = option(0, "Seed of all random draws.")
+    num_workers: NonNegativeInt = option(
+        0, "Number of additional processes that prepare batches.", changes="nothing"
     )
-    num_workers: int = rare(
-        0, "Processes that prepare batches beside the main one.", ge=0, changes="nothing"
+    mixed_precision: Precision = option(
+        "auto", "Precision; auto: bf16 from width 256 on, if the GPU has it, else float32."
     )
-    mixed_precision: Literal["auto", "none", "bf16", "fp16"] = rare(
+    attn_implementation: Attention = option(
         "auto",
-        "auto: networks of width 256 and more are trained in bf16 where the device has it in "
-        "hardware (not on CPU), "
-        "all else is float32; fp16 scales the loss.",
-    )
-    attn_implementation: Literal["auto", "math", "mem_efficient", "flash", "sdpa"] = rare(
-        "auto",
-        "Attention: auto takes the fastest that is right here; sdpa leaves it to torch; wrong "
-        "ones are refused.",
+        "Attention kernel; auto: the fastest correct one; sdpa: the choice of torch.",
         changes="last bits",
     )
-    asv_chunk_size: int | None = rare(
+    asv_chunk_size: PositiveInt | None = option(
         None,
-        "ASVs encoded at a time to bound memory; unset: all of the batch at once.",
-        ge=1,
+        "Number of ASVs encoded at a time; unset: all of the batch.",
         changes="last bits",
         memory="set or lower",
     )
-    compile_model: bool = rare(
-        False,
-        "Compile the encoders by what works here: inductor, else aot_eager, else nothing; tried "
-        "apart first.",
-        changes="last bits",
+    compile_model: bool = option(
+        False, "Compilation of the network by torch.compile, if it works here.", changes="last bits"
     )
-    gradient_checkpointing: bool = rare(
+    gradient_checkpointing: bool = option(
         False,
-        "Recompute activations in backward: less memory, more time.",
+        "Recomputation of activations: less memory, more time.",
         changes="last bits",
         memory="pass",
     )
-    deterministic: bool = rare(
-        False,
-        "Only operations that give the same bits each time, also on a GPU; slower.",
-        changes="last bits",
+    deterministic: bool = option(
+        False, "Operations with the same bits on each call, also on a GPU.", changes="last bits"
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class ProcessConfig(RuntimeConfig):
     """Machine, precision, output and processes"""
 
     distributed: bool = option(
-        False,
-        "One of several processes, one per device, that srun or torchrun started; DDP makes them "
-        "train as one.",
-        changes="last bits",
-        of="run",
+        False, "This process is one of several of srun or torchrun.", changes="last bits", of="run"
     )
     data_parallel: bool = option(
         False,
-        "Start one process per visible GPU of this node; on CPU one for every --threads cores.",
+        "One process per GPU of this node, or per --threads cores.",
         changes="last bits",
         of="run",
     )
-    fsdp: bool = rare(
+    fsdp: bool = option(
         False,
-        "Weights and optimizer in shards, one on each device (FSDP2), instead of DDP.",
+        "Weights and optimizer in shards (FSDP2) instead of DDP.",
         changes="last bits",
         of="run",
     )

@@ -1,50 +1,50 @@
-"""Options of training that any model has."""
+"""Options of training that every model has."""
 
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
 from typing import Literal
 
+from pydantic.dataclasses import dataclass
+
 from aam.device.options import ProcessConfig
-from aam.options import broken, option, rare
+from aam.options import (
+    STRICT,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ShareBelowOne,
+    broken,
+    option,
+)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class RunConfig(ProcessConfig):
     """Machine, precision, output and checkpoints"""
 
     dry_run: bool = option(
         False,
-        "Read and check all inputs, show what would be done with which samples, and leave the "
-        "output as it is.",
+        "Check of all inputs and a summary of the run, without output.",
         changes="nothing",
         of="command",
     )
     resume_from: str | None = option(
         None,
-        "auto: go on from the newest checkpoint of --output-dir, if any; or the folder of one "
-        "checkpoint.",
+        "Checkpoint to resume from; auto: the newest, if there is one.",
         changes="nothing",
         of="command",
     )
-    checkpoint_minutes: float = rare(
-        10.0,
-        "Minutes between checkpoints; SIGTERM and SIGUSR2 save one too.",
-        ge=0,
-        changes="nothing",
-        of="run",
+    checkpoint_minutes: NonNegativeFloat = option(
+        10.0, "Minutes between checkpoints.", changes="nothing", of="run"
     )
-    track: Literal["mlflow", "wandb"] | None = rare(
-        None,
-        "Give the metrics to MLflow or Weights & Biases too, in the folder of the run unless "
-        "their variables say.",
-        changes="nothing",
-        of="run",
+    track: Literal["mlflow", "wandb"] | None = option(
+        None, "Experiment tracker that also gets the metrics.", changes="nothing", of="run"
     )
 
     def problems(self) -> list[str]:
-        """Return that the library of ``--track`` is not installed, if it is not."""
+        """Name the library of ``--track`` if it is not installed."""
         absent = self.track is not None and importlib.util.find_spec(self.track) is None
         problem = (
             f"--track {self.track}: the library is not installed: pip install "
@@ -53,41 +53,21 @@ class RunConfig(ProcessConfig):
         return broken({problem: absent})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class TrainingOptions:
     """Optimization"""
 
-    epochs: int = option(
-        40, "Passes over the training samples.", ge=1, aliases=("--num-epochs", "--max-epochs")
+    epochs: PositiveInt = option(40, "Number of passes over the training samples.")
+    batch_size: PositiveInt = option(64, "Number of samples per batch and device.", memory="lower")
+    lr: PositiveFloat = option(5e-4, "Peak learning rate.")
+    weight_decay: NonNegativeFloat = option(0.01, "Weight decay per unit of learning rate.")
+    warmup_steps: NonNegativeInt | None = option(
+        None, "Number of warm-up steps; unset: a tenth of the run, at most 1,000."
     )
-    batch_size: int = option(
-        64,
-        "Samples per batch on each device; pairs are those of the batches of all devices.",
-        ge=1,
-        memory="lower",
-    )
-    lr: float = option(5e-4, "Peak learning rate.", gt=0, aliases=("--learning-rate",))
-    weight_decay: float = rare(0.01, "Decay of weight matrices per unit of learning rate.", ge=0)
-    warmup_steps: int | None = rare(
-        None, "Steps of linear warm-up; unset: a tenth of the run, at most 1,000.", ge=0
-    )
-    gradient_accumulation_steps: int = rare(
-        1, "Batches per step of the optimizer; pairs are those within a batch.", ge=1
-    )
-    auto_batch_size: bool = rare(
-        False,
-        "Take the largest batch that fits in memory; accumulation keeps the samples of a step "
-        "what they were.",
-        memory="pass",
-    )
-    ema_decay: float = rare(
-        0.0,
-        "Validate and save an average of the weights that keeps this share of itself each step; "
-        "0: none.",
-        ge=0,
-        lt=1,
-    )
-    max_grad_norm: float = rare(1.0, "Gradients are clipped to this norm.", gt=0)
-    patience: int = option(
-        10, "Validations without improvement before the run stops; 0 never stops early.", ge=0
+    gradient_accumulation_steps: PositiveInt = option(1, "Number of batches per optimizer step.")
+    auto_batch_size: bool = option(False, "The largest batch that fits in memory.", memory="pass")
+    ema_decay: ShareBelowOne = option(0.0, "Decay of the average of the weights; 0: no average.")
+    max_grad_norm: PositiveFloat = option(1.0, "Maximum norm of the gradients.")
+    patience: NonNegativeInt = option(
+        10, "Number of validations without improvement before the end; 0: no early stopping."
     )

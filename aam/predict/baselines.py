@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from aam.config_commands import ForestConfig
+from aam.config import ForestConfig
 from aam.data.rarefaction import EVALUATION, rarefied_richness
 from aam.data.splits import Split
 from aam.data.study import Study

@@ -15,7 +15,7 @@ import safetensors
 import torch
 
 import aam
-from aam.config import DataConfig, FineTuneConfig, ModelConfig, without_removed
+from aam.config import DataConfig, FineTuneConfig, ModelConfig
 from aam.data.reference import Reference, read_reference
 from aam.data.region import RegionProfile
 from aam.data.targets import Covariates, Targets
@@ -236,8 +236,6 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
                 f"{path}: learners of model format 1, this aam reads those of {FORMAT}"
             )
         _check_description(description)
-        # Of aam that had options which no command has any more.
-        description, _ = without_removed(description)
         model = from_dict(FineTuneConfig().model, description["model"], str(path))
         targets = Targets.from_json(description["targets"])
         covariates = Covariates.from_json(description.get("covariates", {}))
@@ -246,7 +244,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         if description.get("reference") is not None:
             reference = read_reference(description["reference"], read_arrays(path / REFERENCE))
         if description["heads"] is not None:
-            heads = from_dict(HeadConfig(), without_removed(description["heads"])[0], str(path))
+            heads = from_dict(HeadConfig(), description["heads"], str(path))
             network = _read_network(path, description["depth"], model, heads, reference).to(device)
         blend = _read_blend(path, description, targets, network is not None)
         sizes, expected = (

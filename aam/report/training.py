@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from aam.config import FineTuneConfig
-from aam.config_commands import ForestConfig
+from aam.config import FineTuneConfig, ForestConfig
 from aam.data.splits import Split, fold_column
 from aam.data.study import Study, lost_classes
 from aam.engine.options import RunConfig

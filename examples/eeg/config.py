@@ -3,33 +3,45 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic.dataclasses import dataclass
 
 from aam.device.options import ObservedConfig
 from aam.engine.options import RunConfig, TrainingOptions
-from aam.options import option, section
+from aam.options import (
+    STRICT,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    ShareBelowOne,
+    option,
+    section,
+)
 
 # Options of a run that mean nothing here.
 OMITTED = ("asv_chunk_size", "compile_model", "gradient_checkpointing", "num_workers", "dry_run")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class SimulateConfig(ObservedConfig):
     """Write a simulated cohort: FIF files in a BIDS layout, and participants.tsv with age and
     sex.
     """
 
     output_dir: Path | None = option(None, "Folder to write.", required=True)
-    subjects: int = option(240, "Subjects.", ge=4)
-    windows: int = option(6, "Windows of two seconds in a recording.", ge=1)
-    channels: int = option(129, "Channels.", ge=8)
-    seed: int = option(0, "Seed of everything that is drawn.", ge=0, le=2**32 - 1)
+    subjects: Annotated[int, Ge(4)] = option(240, "Subjects.")
+    windows: PositiveInt = option(6, "Windows of two seconds in a recording.")
+    channels: Annotated[int, Ge(8)] = option(129, "Channels.")
+    seed: Seed = option(0, "Seed of everything that is drawn.")
     overwrite: bool = option(False, "Replace the output folder if it exists.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class RecordingOptions:
     """Recordings and how they are cut"""
 
@@ -40,13 +52,15 @@ class RecordingOptions:
         required=True,
         reads=True,
     )
-    sampling_rate: float = option(100.0, "Samples per second that recordings are brought to.", gt=1)
-    window_seconds: float = option(2.0, "Length of a window.", gt=0)
-    stride_seconds: float = option(2.0, "Distance of the beginnings of two windows.", gt=0)
-    low_hz: float | None = option(None, "Lower edge of a band-pass filter; unset: none.", gt=0)
-    high_hz: float | None = option(None, "Upper edge of a band-pass filter; unset: none.", gt=0)
-    max_microvolts: float | None = option(
-        None, "Windows that go beyond plus or minus this are left out.", gt=0
+    sampling_rate: Annotated[float, Gt(1)] = option(
+        100.0, "Samples per second that recordings are brought to."
+    )
+    window_seconds: PositiveFloat = option(2.0, "Length of a window.")
+    stride_seconds: PositiveFloat = option(2.0, "Distance of the beginnings of two windows.")
+    low_hz: PositiveFloat | None = option(None, "Lower edge of a band-pass filter; unset: none.")
+    high_hz: PositiveFloat | None = option(None, "Upper edge of a band-pass filter; unset: none.")
+    max_microvolts: PositiveFloat | None = option(
+        None, "Windows that go beyond plus or minus this are left out."
     )
     bad_channels: bool = option(
         False,
@@ -55,7 +69,7 @@ class RecordingOptions:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class LabelOptions:
     """Labels and subsets; subjects are never divided"""
 
@@ -64,37 +78,43 @@ class LabelOptions:
         "Columns of participants.tsv: numbers are predicted as numbers, text as classes.",
         "COLUMN ...",
     )
-    test_size: float = option(0.25, "Share of the subjects that are held out.", gt=0, lt=1)
-    validation_size: float = option(
-        0.15, "Share of the other subjects that choose the epoch.", gt=0, lt=1
+    test_size: Annotated[float, Gt(0), Lt(1)] = option(
+        0.25, "Share of the subjects that are held out."
     )
-    cv: int | None = option(None, "Hold out each of so many folds of the subjects in turn.", ge=2)
-    label_share: float = option(
-        1.0, "Share of the training subjects whose labels are used.", gt=0, le=1
+    validation_size: Annotated[float, Gt(0), Lt(1)] = option(
+        0.15, "Share of the other subjects that choose the epoch."
+    )
+    cv: Annotated[int, Ge(2)] | None = option(
+        None, "Hold out each of so many folds of the subjects in turn."
+    )
+    label_share: Annotated[float, Gt(0), Le(1)] = option(
+        1.0, "Share of the training subjects whose labels are used."
     )
     shuffle_labels: bool = option(False, "Shuffle the labels of the subjects, as a control.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class ModelOptions:
     """The network"""
 
     network: Literal["transformer", "cnn", "eegnet"] = option(
         "transformer", "Patch tokens with a spectral branch; three convolutions; EEGNet."
     )
-    width: int = option(64, "Width of the tokens.", ge=8)
-    layers: int = option(2, "Attention layers.", ge=1)
-    heads: int = option(4, "Attention heads.", ge=1)
-    patch: int = option(20, "Samples that a token sees; half of them are new.", ge=2)
-    spatial: int = option(8, "Mixtures of channels whose spectrum is seen.", ge=1)
+    width: Annotated[int, Ge(8)] = option(64, "Width of the tokens.")
+    layers: PositiveInt = option(2, "Attention layers.")
+    heads: PositiveInt = option(4, "Attention heads.")
+    patch: Annotated[int, Ge(2)] = option(20, "Samples that a token sees; half of them are new.")
+    spatial: PositiveInt = option(8, "Mixtures of channels whose spectrum is seen.")
     spectrum: Literal["bins", "bands", "none"] = option(
         "bins", "Power in bins of the window, in five bands, or none."
     )
-    dropout: float = option(0.1, "Dropout.", ge=0, lt=1)
-    shift: int = option(5, "Augmentation: largest circular shift in samples.", ge=0)
-    scale: float = option(0.05, "Augmentation: largest change of the amplitude.", ge=0, lt=1)
-    noise: float = option(0.02, "Augmentation: noise, as a share of the standard deviation.", ge=0)
-    channel_dropout: float = option(0.05, "Augmentation: share of channels set to 0.", ge=0, lt=1)
+    dropout: ShareBelowOne = option(0.1, "Dropout.")
+    shift: NonNegativeInt = option(5, "Augmentation: largest circular shift in samples.")
+    scale: ShareBelowOne = option(0.05, "Augmentation: largest change of the amplitude.")
+    noise: NonNegativeFloat = option(
+        0.02, "Augmentation: noise, as a share of the standard deviation."
+    )
+    channel_dropout: ShareBelowOne = option(0.05, "Augmentation: share of channels set to 0.")
 
 
 TRAINING = TrainingOptions(
@@ -102,7 +122,7 @@ TRAINING = TrainingOptions(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class PretrainConfig:
     """Pretrain an encoder without labels: masked time, and contrast of subjects."""
 
@@ -111,13 +131,13 @@ class PretrainConfig:
         LabelOptions(), omitted=("cv", "label_share", "shuffle_labels", "targets")
     )
     model: ModelOptions = section(ModelOptions(), omitted=("network",))
-    mask_share: float = option(0.4, "Share of the tokens that are masked.", gt=0, lt=1)
-    temperature: float = option(0.1, "Temperature of the contrast.", gt=0)
+    mask_share: Annotated[float, Gt(0), Lt(1)] = option(0.4, "Share of the tokens that are masked.")
+    temperature: PositiveFloat = option(0.1, "Temperature of the contrast.")
     train: TrainingOptions = section(dataclasses.replace(TRAINING, epochs=10, patience=0))
     runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=OMITTED)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class TrainConfig:
     """Train on columns of participants.tsv and judge held-out subjects."""
 
@@ -125,13 +145,12 @@ class TrainConfig:
     labels: LabelOptions = section(LabelOptions())
     model: ModelOptions = section(ModelOptions())
     pretrained: Path | None = option(None, "Folder model/ of `pretrain`.", reads=True)
-    unfreeze_epochs: int = option(
+    unfreeze_epochs: NonNegativeInt = option(
         0,
         "Train the heads alone for so many epochs, then the last layers too for as many, then "
         "everything.",
-        ge=0,
     )
-    seeds: int = option(1, "Networks with other random numbers that predict together.", ge=1)
+    seeds: PositiveInt = option(1, "Networks with other random numbers that predict together.")
     card: Literal["6gb", "12gb", "24gb"] | None = option(
         None,
         "Sizes for a card of this memory; the batch size is the largest that was measured to fit.",
@@ -141,7 +160,7 @@ class TrainConfig:
     runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=OMITTED)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class FindConfig:
     """Measure the best learning rate or the largest batch on this device."""
 
@@ -151,13 +170,13 @@ class FindConfig:
     recordings: RecordingOptions = section(RecordingOptions(), required=("cohort",))
     labels: LabelOptions = section(LabelOptions(), omitted=("cv",))
     model: ModelOptions = section(ModelOptions())
-    max_size: int = option(256, "Largest batch to try.", ge=1)
-    steps: int = option(60, "Steps of the learning-rate test.", ge=5)
+    max_size: PositiveInt = option(256, "Largest batch to try.")
+    steps: Annotated[int, Ge(5)] = option(60, "Steps of the learning-rate test.")
     train: TrainingOptions = section(TRAINING)
     runtime: RunConfig = section(RunConfig(), omitted=OMITTED)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class ChallengeConfig(ObservedConfig):
     """Check a file of predictions as a challenge does, or write one from the predictions of
     `train`.
@@ -175,7 +194,7 @@ class ChallengeConfig(ObservedConfig):
     overwrite: bool = option(False, "Replace the output if it exists.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class Card:
     """What a card gets: width, heads, samples per step, and bytes."""
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from annotated_types import Ge, Le
+from pydantic.dataclasses import dataclass
 
 from aam.device.options import ObservedConfig
 from aam.engine.options import RunConfig, TrainingOptions
-from aam.options import option, rare, section
+from aam.options import (
+    STRICT,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    option,
+    section,
+)
 
 # Options of a run that mean nothing here.
 OMITTED = (
@@ -38,7 +48,7 @@ class FieldConfig(NamedTuple):
     online: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class TeacherOptions:
     """The teacher and its windows"""
 
@@ -54,17 +64,17 @@ class TeacherOptions:
     text: Path | None = option(
         None, "Of aam: feature table; of hf: text file; windows are cut from it.", reads=True
     )
-    vocabulary: int = option(48, "Tokens of the Markov language.", ge=4, le=4096)
-    width: int = option(64, "Width of the hidden states of a GRU or GPT.", ge=4)
-    length: int = option(16, "Tokens of a window.", ge=4)
-    windows: int = option(6000, "Training windows.", ge=64)
-    held_out_windows: int = option(1200, "Held-out windows.", ge=16)
-    vocab_limit: int = option(
-        4096, "Most frequent tokens that the student tells apart; the rest is one.", ge=2
+    vocabulary: Annotated[int, Ge(4), Le(4096)] = option(48, "Tokens of the Markov language.")
+    width: Annotated[int, Ge(4)] = option(64, "Width of the hidden states of a GRU or GPT.")
+    length: Annotated[int, Ge(4)] = option(16, "Tokens of a window.")
+    windows: Annotated[int, Ge(64)] = option(6000, "Training windows.")
+    held_out_windows: Annotated[int, Ge(16)] = option(1200, "Held-out windows.")
+    vocab_limit: Annotated[int, Ge(2)] = option(
+        4096, "Most frequent tokens that the student tells apart; the rest is one."
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class TeachConfig:
     """Train or load a teacher, and write what it sees and predicts on windows of tokens."""
 
@@ -75,15 +85,15 @@ class TeachConfig:
     runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=OMITTED)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class StudentOptions:
     """The two stages"""
 
-    units: tuple[int, ...] = option((128, 256), "Units of the two stages.", ge=1)
-    active: tuple[int, ...] = option(
-        (0, 0), "Units of each stage that an input may use; 0: all of them.", ge=0
+    units: tuple[PositiveInt, ...] = option((128, 256), "Units of the two stages.")
+    active: tuple[NonNegativeInt, ...] = option(
+        (0, 0), "Units of each stage that an input may use; 0: all of them."
     )
-    temperature: tuple[float, ...] = option((1.0, 1.0), "Temperatures of the gates.", gt=0)
+    temperature: tuple[PositiveFloat, ...] = option((1.0, 1.0), "Temperatures of the gates.")
     metric: Literal["planar", "euclid", "hybrid", "hybrid_exp"] = option(
         "planar", "What gates compare."
     )
@@ -95,31 +105,37 @@ class StudentOptions:
     interpolation: Literal["linear", "quadratic", "hermite"] = option(
         "hermite", "Between the control vectors."
     )
-    band: tuple[float, ...] = option((1.0, 3.0), "Least and largest initial width of a band.", gt=0)
-    gain: float = option(8.0, "Initial factor of the output of the second stage.", gt=0)
+    band: tuple[PositiveFloat, ...] = option(
+        (1.0, 3.0), "Least and largest initial width of a band."
+    )
+    gain: PositiveFloat = option(8.0, "Initial factor of the output of the second stage.")
     unigram_bias: bool = option(True, "Start from the unigram probabilities.")
-    embedding: int = option(64, "Width of what the first stage gives the second.", ge=2)
-    tail: int = option(4, "Last hidden states that the second stage sees.", ge=1)
-    bigrams: int = option(256, "Buckets of the hashed bigrams that the first stage sees.", ge=2)
-    sketch: int = option(1024, "Buckets of CountSketch.", ge=64)
-    projected: int = option(512, "Inputs of a field, after the Hadamard transform.", ge=64)
-    block: int = rare(64, "Inputs of a field whose scale is divided out together.", ge=1)
-    geometry_factor: float = option(
-        0.1, "Learning rate of planes and bands, as a share of --lr.", ge=0
+    embedding: Annotated[int, Ge(2)] = option(64, "Width of what the first stage gives the second.")
+    tail: PositiveInt = option(4, "Last hidden states that the second stage sees.")
+    bigrams: Annotated[int, Ge(2)] = option(
+        256, "Buckets of the hashed bigrams that the first stage sees."
+    )
+    sketch: Annotated[int, Ge(64)] = option(1024, "Buckets of CountSketch.")
+    projected: Annotated[int, Ge(64)] = option(
+        512, "Inputs of a field, after the Hadamard transform."
+    )
+    block: PositiveInt = option(64, "Inputs of a field whose scale is divided out together.")
+    geometry_factor: NonNegativeFloat = option(
+        0.1, "Learning rate of planes and bands, as a share of --lr."
     )
     update_rule: Literal["gradient", "online"] = option(
         "gradient",
         "online: the published rule: detached gates, constant bands, normals set back to length 1.",
     )
-    relocate_every: int = option(
-        0, "Steps after which an unused unit is moved to a bad sample; 0: never.", ge=0
+    relocate_every: NonNegativeInt = option(
+        0, "Steps after which an unused unit is moved to a bad sample; 0: never."
     )
     shard_units: bool = option(
         False, "With --distributed or --data-parallel: each process holds a share of the units."
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class TrainConfig:
     """Train the two stages on the windows of a teacher."""
 
@@ -143,7 +159,7 @@ class TrainConfig:
     runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=OMITTED)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class EvaluateConfig(ObservedConfig):
     """Print the perplexities of students, teacher, linear read-out and unigrams on held-out
     windows.
@@ -159,17 +175,17 @@ class EvaluateConfig(ObservedConfig):
     overwrite: bool = option(False, "Replace the output if it exists.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class BenchmarkConfig(ObservedConfig):
     """Measure steps of both stages, in one process and in two."""
 
     profile: Path = option(
         Path("profiles/latest.json"), "JSON to write; an earlier one is replaced."
     )
-    units: tuple[int, ...] = option((2048, 2048), "Units of the two stages.", ge=1)
-    steps: int = option(100, "Steps of each measurement.", ge=20)
-    repeats: int = option(3, "Measurements of each kind, in turn.", ge=1)
-    threads: int = option(1, "CPU threads of a process.", ge=1)
+    units: tuple[PositiveInt, ...] = option((2048, 2048), "Units of the two stages.")
+    steps: Annotated[int, Ge(20)] = option(100, "Steps of each measurement.")
+    repeats: PositiveInt = option(3, "Measurements of each kind, in turn.")
+    threads: PositiveInt = option(1, "CPU threads of a process.")
 
 
 def field_config(options: StudentOptions, stage: int) -> FieldConfig:

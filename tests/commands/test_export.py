@@ -170,7 +170,7 @@ import sys, json, numpy, torch
 from pathlib import Path
 import aam
 from aam.api.apply import load_models_and_table
-from aam.config_commands import PredictConfig
+from aam.config import PredictConfig
 from aam.data.rarefaction import EVALUATION, rarefied_rows
 from aam.predict.prediction import predict_samples, with_inputs
 

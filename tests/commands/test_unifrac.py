@@ -13,7 +13,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from aam.api.unifrac import write_unifrac
-from aam.config_commands import UnifracConfig
+from aam.config import UnifracConfig
 from aam.data.table import make_table, write_biom
 from aam.io.matrices import read_distances
 from tests.refusals import refusal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aam.config_commands import ForestConfig
+from aam.config import ForestConfig
 from aam.data.splits import Split
 from aam.data.targets import TargetSpec
 from aam.evaluate.target_predictions import Columns

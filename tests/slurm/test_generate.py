@@ -1013,7 +1013,7 @@ def test_options_that_aam_does_not_have(login, of_table, tmp_path):
         "metadata.tsv",
     ]
     words += ["--metadata-column", "ph", "a b", "--no-trim"]
-    login(*words, "--random-seed=3", "--no_trim")
+    login(*words, "--seed=3", "--no_trim")
     assert (
         "--output-dir a b: expected one value"
         in login(*words, "--output-dir", "a", "b", status=2).stderr

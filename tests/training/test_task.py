@@ -224,7 +224,7 @@ def test_the_best_weights_are_taken_back(study, model_of):
 
 def test_a_run_stops_when_patience_ends(study, model_of):
     """A learning rate of 0 improves on the first epoch never again."""
-    _, _, epochs = fit(model_of(PRETRAIN), study, config_of(20, lr=0.0, patience=3))
+    _, _, epochs = fit(model_of(PRETRAIN), study, config_of(20, lr=1e-30, patience=3))
     assert [record["best"] for record in epochs] == [1, 0, 0, 0]
     assert len({record["val_loss"] for record in epochs}) == 1, (
         "validation draws and masks are fixed"
@@ -423,7 +423,7 @@ def test_validation_is_on_masked_input(study, model_of):
     base.
     """
     weights = {"unifrac": 0.5, "nucleotide": 2.0, "count": 3.0}
-    config = config_of(1, lr=0.0, penalty=0.5, nuc_penalty=2.0, count_penalty=3.0)
+    config = config_of(1, lr=1e-30, penalty=0.5, nuc_penalty=2.0, count_penalty=3.0)
     model = model_of(PRETRAIN)
     (metrics,) = fit(model, study, config)[2]
     sums: dict[str, float] = dict.fromkeys(("nucleotide", "count", "unifrac"), 0.0)
@@ -464,7 +464,7 @@ def test_scores_are_those_of_the_predictions(study, model_of):
     too.
     """
     learned, model = supervised(study), model_of(HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)))
-    (metrics,) = fit(model, learned, config_of(1, 64, lr=0.0), validation=range(2, 9))[2]
+    (metrics,) = fit(model, learned, config_of(1, 64, lr=1e-30), validation=range(2, 9))[2]
     predicted = run_model(model, learned, np.arange(2, 9), CPU, RunConfig())
     truth, label = learned.labels.target[2:], learned.labels.label[2:, 0]
     errors = np.abs(predicted.target - truth)

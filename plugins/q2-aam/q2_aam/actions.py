@@ -21,8 +21,14 @@ from aam.api.pretraining import interrupts_as_in_python
 from aam.api.training import run
 from aam.api.unifrac import unifrac
 from aam.commands.evaluate import evaluate_table
-from aam.config import FineTuneConfig, PretrainConfig
-from aam.config_commands import EvaluateConfig, ExplainConfig, PredictConfig, UnifracConfig
+from aam.config import (
+    EvaluateConfig,
+    ExplainConfig,
+    FineTuneConfig,
+    PredictConfig,
+    PretrainConfig,
+    UnifracConfig,
+)
 from aam.options import configured
 from q2_aam.formats import EncoderFolderFormat, SampleTableFormat, TargetsFolderFormat
 from q2_aam.parameters import Parameters

@@ -11,7 +11,7 @@ from typing import Any
 from decorator import FunctionMaker
 from qiime2.plugin import Bool, Choices, Float, Int, Range, Str
 
-from aam.options import options_of, without_none
+from aam.options import bounds_of, options_of, without_none
 
 # Names by which users of q2-sample-classifier and of q2-diversity know options.
 NAMES = {
@@ -33,17 +33,13 @@ def _type(hint: Any, allowed: Any) -> Any:
     if typing.get_origin(hint) is typing.Literal:
         return Str % Choices(*typing.get_args(hint))
     kind = PRIMITIVES[hint]
-    if allowed is None or hint not in (int, float):
+    if not allowed or hint not in (int, float):
         return kind
-    low, high = (
-        (allowed.ge, allowed.gt)[allowed.ge is None],
-        (allowed.le, allowed.lt)[allowed.le is None],
-    )
     return kind % Range(
-        low,
-        high,
-        inclusive_start=allowed.ge is not None or low is None,
-        inclusive_end=allowed.le is not None,
+        allowed.get("ge", allowed.get("gt")),
+        allowed.get("le", allowed.get("lt")),
+        inclusive_start="gt" not in allowed,
+        inclusive_end="le" in allowed,
     )
 
 
@@ -59,7 +55,7 @@ class Parameters:
         chosen = {name: by_name[option] for name, option in self.option_of.items()}
         hints = {name: _hints(default)[option] for name, option in self.option_of.items()}
         self.types = {
-            name: _type(hints[name], each.field.metadata["range"]) for name, each in chosen.items()
+            name: _type(hints[name], bounds_of(each.annotation)) for name, each in chosen.items()
         }
         self.defaults = {name: each.value for name, each in chosen.items()}
         self.descriptions = {name: each.field.metadata["help"] for name, each in chosen.items()}
