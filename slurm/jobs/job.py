@@ -307,7 +307,7 @@ def share_problems(kind: Kind, options: Options, request: Request) -> list[str]:
             problems.append(
                 f"--seeds {' '.join(seeds)}: expected different whole numbers from 0 to {2**32 - 1}"
             )
-        if any(name in ("--seed", "--random-seed") for name, _ in options):
+        if any(name == "--seed" for name, _ in options):
             problems.append("--seed: each run of --seeds has its own; leave one of them out")
     return problems
 

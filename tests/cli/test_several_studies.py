@@ -77,6 +77,6 @@ def test_what_cannot_go_together_is_refused_at_once(study, second, tmp_path, cap
         3,
     )
     stderr = refused(pretrain, tmp_path / "run", *words)
-    assert "--trees: 1 for 2 tables; give one for each, or none in its place" in stderr
+    assert "--tree: 1 for 2 tables; give one for each, or none in its place" in stderr
     assert "'--cv': for one table only" in stderr
     assert not (tmp_path / "run").exists()
