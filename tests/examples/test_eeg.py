@@ -21,13 +21,13 @@ import pytest
 import torch
 
 from aam.cli.main import main
-from aam.config import read_config
 from aam.data.splits import Split
 from aam.engine.checkpoint import find_checkpoints, load
 from aam.engine.finders import StepRunner
 from aam.engine.optimizer import make_optimizer
 from aam.errors import InputError
 from aam.io.metadata import Metadata
+from aam.options import read_config
 from examples.eeg import routing
 from examples.eeg.__main__ import PROGRAM
 from examples.eeg.baselines import baseline_predictions

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from aam.config import DataConfig, ModelConfig, PretrainConfig, read_config
+from aam.config import DataConfig, ModelConfig, PretrainConfig
 from aam.data.region import RegionProfile
 from aam.data.splits import read_split
 from aam.data.table import read_table
@@ -48,6 +48,7 @@ from aam.io.phylogeny import read_tree
 from aam.io.qza import write_artifact
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
+from aam.options import read_config
 from aam.predict.saved_model import SavedModel, load_model, save_model
 
 SECONDS, MEMORY = 5, 1 << 30
