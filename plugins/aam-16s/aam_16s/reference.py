@@ -157,12 +157,12 @@ class ReferenceTree:
         ones), and on no branch where it shares none with any tip. The number of the features fills
         the rows up.
         """
-        tips = kmer_counts(self.tokens).sign()
+        tips, words_of_tips = self._tip_words, self._tip_words.getnnz(axis=0)
         parts = []
         for some in in_parts(tokens, ASVS_AT_ONCE):
             words, present = kmer_words(torch.from_numpy(some), K).numpy(), kmer_counts(some).sign()
-            shared = (present @ tips.T).toarray()
-            either = np.diff(present.indptr)[:, None] + np.diff(tips.indptr) - shared
+            shared = (present @ tips).toarray()
+            either = np.diff(present.indptr)[:, None] + words_of_tips - shared
             similarity = shared / np.maximum(either, 1)
             branches = self.ancestors[similarity.argmax(axis=1)]
             branches[~similarity.any(axis=1)] = -1
