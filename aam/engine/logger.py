@@ -9,7 +9,7 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +24,11 @@ from aam.files.atomic import write_text
 
 log = logging.getLogger("aam")
 
-
 Record = dict[str, Any]
 
 # Metrics of an epoch that the terminal shows.
-SHOWN = (
-    "train_loss",
-    "val_loss",
-    "val_mae",
-    "val_r",
-    "val_r2",
-    "val_accuracy",
-    "val_perplexity",
-    "samples_per_s",
-)
-
+SHOWN: tuple[str, ...] = ("train_loss", "val_loss", "val_mae", "val_r", "val_r2", "val_accuracy")
+SHOWN += ("val_perplexity", "samples_per_s")
 
 # How many parameters MLflow takes at once, and how long one may be.
 MLFLOW_BATCH, MLFLOW_LENGTH = 100, 6000
@@ -70,25 +60,26 @@ class EventFile:
     def _add(self, **content: Any) -> None:
         self.records.write(Event(wall_time=time.time(), **content).SerializeToString())
 
-    def add(self, metrics: dict[str, float], step: int) -> None:
+    def add(self, metrics: Mapping[str, float], step: int) -> None:
         """Write the metrics of a step."""
         for name, value in metrics.items():
-            self._add(
-                step=step, summary=Summary(value=[Summary.Value(tag=name, simple_value=value)])
-            )
+            summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
+            self._add(step=step, summary=summary)
         self.file.flush()
+
+
+# --- trackers of experiments --------------------------------------------------------------------
 
 
 def metrics_of(record: Record) -> dict[str, float]:
     """Return the numbers of a record of metrics.jsonl, as ``step/train_loss`` or
     ``epoch/val_loss``.
     """
-    numbers = {
-        name: value
+    return {
+        f"{record['event']}/{name}": float(value)
         for name, value in record.items()
         if isinstance(value, (int, float)) and name != "step"
     }
-    return {f"{record['event']}/{name}": float(value) for name, value in numbers.items()}
 
 
 class MlflowTracker:
@@ -98,23 +89,20 @@ class MlflowTracker:
 
     def __init__(self, folder: Path, title: str, options: Mapping[str, Any]) -> None:
         mlflow: Any = import_extra("mlflow", "mlflow", "--track mlflow")
-        self.metric = mlflow.entities.Metric
+        entities = mlflow.entities
+        self.metric = entities.Metric
         where = os.environ.get("MLFLOW_TRACKING_URI")
         if not where:
-            # MLflow 3 prefers a database to plain files, which need no library beside it and no
-            # server.
+            # MLflow 3 prefers a database to plain files, which need no other library and no server.
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
             where = (folder / "mlruns").resolve().as_uri()
         self.client = mlflow.MlflowClient(where)
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "aam")
         experiment = self.client.get_experiment_by_name(name)
-        number = (
-            self.client.create_experiment(name) if experiment is None else experiment.experiment_id
-        )
+        number = experiment.experiment_id if experiment else self.client.create_experiment(name)
         self.run = self.client.create_run(number, run_name=title).info.run_id
         parameters = [
-            mlflow.entities.Param(name, str(value)[:MLFLOW_LENGTH])
-            for name, value in options.items()
+            entities.Param(name, str(value)[:MLFLOW_LENGTH]) for name, value in options.items()
         ]
         for start in range(0, len(parameters), MLFLOW_BATCH):
             self.client.log_batch(self.run, params=parameters[start : start + MLFLOW_BATCH])
@@ -122,10 +110,8 @@ class MlflowTracker:
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Store the metrics of a step."""
         now = int(time.time() * 1000)
-        self.client.log_batch(
-            self.run,
-            metrics=[self.metric(name, value, now, step) for name, value in metrics.items()],
-        )
+        rows = [self.metric(name, value, now, step) for name, value in metrics.items()]
+        self.client.log_batch(self.run, metrics=rows)
 
     def close(self, failed: bool) -> None:
         """End the run."""
@@ -139,6 +125,7 @@ class WandbTracker:
 
     def __init__(self, folder: Path, title: str, options: Mapping[str, Any]) -> None:
         wandb: Any = import_extra("wandb", "wandb", "--track wandb")
+        settings = {"silent": True, "console": "off", "x_disable_stats": True, "save_code": False}
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "aam"),
             name=title,
@@ -146,13 +133,11 @@ class WandbTracker:
             config=dict(options),
             mode=os.environ.get("WANDB_MODE", "offline"),
             reinit="create_new",
-            settings=wandb.Settings(
-                silent=True, console="off", x_disable_stats=True, save_code=False
-            ),
+            settings=wandb.Settings(**settings),
         )
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Store the metrics of a step; those of an epoch beside those of its last step."""
+        """Store the metrics of a step; those of an epoch with those of its last step."""
         self.run.log({**metrics, "step": step})
 
     def close(self, failed: bool) -> None:
@@ -179,20 +164,23 @@ class Tracking:
 
     def record(self, record: Record) -> None:
         """Give the numbers of one record of metrics.jsonl."""
-        self._call("log", metrics_of(record), record["step"])
+        self._attempt(lambda: self.tracker.log(metrics_of(record), record["step"]))
 
     def close(self, failed: bool) -> None:
         """End the run in the tracker."""
-        self._call("close", failed)
+        self._attempt(lambda: self.tracker.close(failed))
 
-    def _call(self, method: str, *values: Any) -> None:
+    def _attempt(self, call: Callable[[], None]) -> None:
         """Go on without the tracker where it raises: a server that is away must not end a run."""
         try:
             if self.tracker is not None:
-                getattr(self.tracker, method)(*values)
+                call()
         except Exception as error:  # noqa: BLE001
             log.warning("--track %s: %s; training goes on without it", self.name, error)
             self.tracker = None
+
+
+# --- the records of a run -----------------------------------------------------------------------
 
 
 class RunLogger:
@@ -229,20 +217,14 @@ class RunLogger:
     ) -> None:
         before = before or {"seconds": 0.0, "step": 0}
         folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / METRICS
-        self.tracking = tracking
+        self.path, self.tracking = folder / METRICS, tracking
         self.lines = text.splitlines(keepends=True)
         self.failed = False
-        self.title = title
-        self.epochs = epochs
-        self.steps = before["step"]
+        self.title, self.epochs, self.steps = title, epochs, before["step"]
         self.started = time.perf_counter() - before["seconds"]
         self.board: EventFile | None = None
         self._write("", rewrite=True)
-        try:
-            self.board = EventFile(folder / "tensorboard", self.steps)
-        except OSError as error:
-            log.warning("%s: TensorBoard's files are not written (%s)", folder, error)
+        self._on_board(lambda: self._open_board(folder / "tensorboard"))
         self.progress = ProgressBar(f"{title}, epoch 1/{epochs}", steps)
 
     def __enter__(self) -> RunLogger:
@@ -277,58 +259,49 @@ class RunLogger:
             self.progress.update(self.steps)
             if "train_loss" not in record:
                 return
-        record = {
-            **record,
-            "step": self.steps,
-            "seconds": round(time.perf_counter() - self.started, 3),
-        }
+        seconds = round(time.perf_counter() - self.started, 3)
+        record = {**record, "step": self.steps, "seconds": seconds}
         self._write(json.dumps(record) + "\n")
         if self.tracking is not None:
             self.tracking.record(record)
-        self._write_board(
-            {
-                f"{record['event']}/{n}": value
-                for n, value in record.items()
-                if isinstance(value, float)
-            }
-        )
-        if record["event"] == "step":
-            return
-        metrics = ", ".join(f"{name} {record[name]:.4g}" for name in SHOWN if name in record)
-        epoch = record["epoch"]
-        left = self.epochs - epoch
+        if (board := self.board) is not None:
+            self._on_board(lambda: board.add(metrics_of(record), self.steps))
+        if record["event"] == "epoch":
+            self._show(record)
+
+    def _show(self, record: Record) -> None:
+        """Show an epoch on the terminal."""
+        epoch, left = record["epoch"], self.epochs - record["epoch"]
         rate = f"{record['samples_per_s']:.0f} samples/s" if "samples_per_s" in record else None
         title = f"{self.title}, epoch {min(epoch + 1, self.epochs)}/{self.epochs}"
         self.progress.update(self.steps, title=title, rate=rate)
-        time_left = (
-            f", {record['seconds'] / epoch * left:.0f} s left at most" if epoch and left else ""
-        )
+        metrics = ", ".join(f"{name} {record[name]:.4g}" for name in SHOWN if name in record)
+        seconds = record["seconds"] / epoch * left if epoch else 0
+        time_left = f", {seconds:.0f} s left at most" if seconds else ""
         log.info("%s epoch %d/%d: %s%s", self.title, epoch, self.epochs, metrics, time_left)
 
     def _write(self, line: str, rewrite: bool = False) -> None:
         self.lines += [line] if line else []
         try:
             if self.failed or rewrite:
-                write_text(self.path, "".join(self.lines))
+                write_text(self.path, self.text)
             else:
                 with self.path.open("a", encoding="utf-8") as file:
                     file.write(line)
             self.failed = False
         except OSError as error:
             if not self.failed:
-                log.warning(
-                    "%s: not written (%s); training goes on, and it is tried again",
-                    self.path,
-                    error,
-                )
+                text = "%s: not written (%s); training goes on, and it is tried again"
+                log.warning(text, self.path, error)
             self.failed = True
 
-    def _write_board(self, metrics: dict[str, float]) -> None:
+    def _open_board(self, folder: Path) -> None:
+        self.board = EventFile(folder, self.steps)
+
+    def _on_board(self, write: Callable[[], None]) -> None:
         try:
-            if self.board is not None:
-                self.board.add(metrics, self.steps)
+            write()
         except OSError as error:
-            log.warning(
-                "%s: TensorBoard's files are not written any more (%s)", self.path.parent, error
-            )
+            text = "%s: TensorBoard's files are not written any more (%s)"
+            log.warning(text, self.path.parent, error)
             self.board = None

@@ -84,16 +84,11 @@ def _commit() -> str | None:
     root = Path(aam.__file__).parents[1]
     if not (root / ".git").exists():
         return os.environ.get("AAM_REVISION")
-
-    def git(*words: str) -> str:
-        process = subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=30
-        )
-        return process.stdout.strip()
-
+    words = ["describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
+    command = ["git", "-C", str(root), *words]
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no")
-        return (git("rev-parse", "HEAD") or "unknown") + ("+" if changed else "")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        return done.stdout.strip() or "unknown"
     except (OSError, subprocess.SubprocessError):
         return None
 
@@ -153,26 +148,17 @@ def differences(first: Record, second: Record) -> dict[str, tuple[Any, Any]]:
 
     Times, paths of inputs with the same content, and paths of output are left out.
     """
-    first_values, second_values = flatten(first), flatten(second)
+    old, new = flatten(first), flatten(second)
     inputs = {**first["inputs"], **second["inputs"]}
-    harmless = names(RunConfig, changes="nothing")
-    left_out = {"started", "resumed", LIST, *(f"config.runtime.{name}" for name in harmless)}
-    left_out |= {f"inputs.{name}.path" for name in inputs}
+    left_out = {"started", "resumed", LIST, *(f"inputs.{name}.path" for name in inputs)}
+    left_out |= {f"config.runtime.{name}" for name in names(RunConfig, changes="nothing")}
     left_out |= {f"config.{part}.{name}" for name in inputs for part in ("data", "targets")}
-    pairs = {
-        name: (first_values.get(name), second_values.get(name))
-        for name in {**first_values, **second_values}
-        if name not in left_out
-    }
     # Compared as text, in which NaN equals NaN.
     return {
-        name: (value, other) for name, (value, other) in pairs.items() if repr(value) != repr(other)
+        name: (old.get(name), new.get(name))
+        for name in {**old, **new}
+        if name not in left_out and repr(old.get(name)) != repr(new.get(name))
     }
-
-
-def _batch_sizes(run: Record) -> tuple[int, int]:
-    """Return the samples of a batch on each device, and the number of devices."""
-    return run["config"]["train"]["batch_size"], run.get("ranks", 1)
 
 
 def check_same(before: Record, now: Record) -> None:
@@ -188,43 +174,33 @@ def check_same(before: Record, now: Record) -> None:
     problems = []
     changes, known = differences(before, now), flatten(now)
     if removed := [name for name in changes if name.startswith("config.") and name not in known]:
-        log.info(
-            "%s of the earlier run: ignored, this version has no such options", ", ".join(removed)
-        )
+        text = "%s of the earlier run: ignored, this version has no such options"
+        log.info(text, ", ".join(removed))
         changes = {name: values for name, values in changes.items() if name not in removed}
-    old_size, old_devices = _batch_sizes(before)
-    size, devices = _batch_sizes(now)
+    (old_size, old_devices), (size, devices) = (
+        (run["config"]["train"]["batch_size"], run.get("ranks", 1)) for run in (before, now)
+    )
     if old_devices != devices:
         changes.pop("config.train.batch_size", None)
-    if old_devices != devices and old_size * old_devices != size * devices:
-        advice = (
-            f"give {old_size * old_devices / devices:g}, so that all together take as many samples"
-        )
-        problems.append(
-            f"--batch-size was {old_size} on each of {old_devices} devices and is {size} on each "
-            f"of {devices}; {advice}"
-        )
-    for name, (old, new) in changes.items():
-        section, _, option = name.rpartition(".")
-        called = spelled(option) if section.split(".")[0] == "config" else name
-        changes_meaning = section.split(".")[0] in ("config", "inputs") or name in (
-            "command",
-            "depth",
-        )
-        if changes_meaning and not (
-            section == "config.runtime" and option in names(RunConfig, changes="last bits")
-        ):
+        if old_size * old_devices != size * devices:
             problems.append(
-                f"{called} was {old!r} and is {new!r}; give what it was, or choose another "
+                f"--batch-size was {old_size} on each of {old_devices} devices and is {size} on "
+                f"each of {devices}; give {old_size * old_devices / devices:g}, so that all "
+                "together take as many samples"
+            )
+    last_bits = {f"config.runtime.{name}" for name in names(RunConfig, changes="last bits")}
+    for name, (old, new) in changes.items():
+        section = name.split(".")[0]
+        shown = spelled(name.rpartition(".")[2]) if section == "config" else name
+        has_meaning = section in ("config", "inputs") or name in ("command", "depth")
+        if has_meaning and name not in last_bits:
+            problems.append(
+                f"{shown} was {old!r} and is {new!r}; give what it was, or choose another "
                 "--output-dir"
             )
         else:
-            log.warning(
-                "%s was %s and is %s: the rest of the run may differ in the last bits",
-                called,
-                old,
-                new,
-            )
+            text = "%s was %s and is %s: the rest of the run may differ in the last bits"
+            log.warning(text, shown, old, new)
     if problems:
         raise InputError(*problems)
 
@@ -254,18 +230,6 @@ def earlier_decisions(runtime: RunConfig) -> Record:
         return dict((content if chosen == "auto" else content["run"])["decisions"])
     except (InputError, KeyError, TypeError, ValueError):
         return {}
-
-
-def output_folder(
-    folder: Path, about: Record, overwrite: bool, reserved: tuple[str, ...] = ()
-) -> OutputFolder:
-    """Return the folder of what `about` describes, with the names that it lists as outputs and the
-    files it reads.
-    """
-    inputs = [Path(entry["path"]) for entry in about["inputs"].values()]
-    return OutputFolder(
-        folder, about["command"], about.get(LIST, ()), inputs, overwrite, reserved, resumable=True
-    )
 
 
 @dataclass(eq=False)
@@ -341,7 +305,15 @@ class RunDirectory:
     @property
     def output(self) -> OutputFolder:
         """The folder, as what a new run may write to."""
-        return output_folder(self.path, self.about, self.runtime.overwrite, (EXPLANATION,))
+        return OutputFolder(
+            self.path,
+            self.about["command"],
+            self.about.get(LIST, ()),
+            [Path(entry["path"]) for entry in self.about["inputs"].values()],
+            self.runtime.overwrite,
+            (EXPLANATION,),
+            resumable=True,
+        )
 
     def plan(self) -> str:
         """Return what a run would do to the directory, for ``--dry-run``.
@@ -353,14 +325,10 @@ class RunDirectory:
         """
         check_unlocked(self.path)
         if self.resumed:
-            return (
-                "the run there is finished" if self._is_complete() else "the run there would go on"
-            )
-        after = (
-            ""
-            if self.checkpoint is None
-            else f", the run would go on from {self.runtime.resume_from}"
-        )
+            finished = self._is_complete()
+            return "the run there is finished" if finished else "the run there would go on"
+        named = self.checkpoint is not None
+        after = f", the run would go on from {self.runtime.resume_from}" if named else ""
         if not (removed := self.output.check()):
             return "free" + after
         return (
@@ -372,17 +340,13 @@ class RunDirectory:
         """Add this call to the run.json of the earlier run."""
         before = read_record(self.path / RUN)
         remove_partial(self.path)
-        if not self._is_complete():
-            earlier = before["resumed"] if isinstance(before.get("resumed"), list) else []
-            resumed = [
-                *earlier,
-                {name: self.about[name] for name in ("started", "versions", "commit")},
-            ]
-            listed = {LIST: self.about[LIST]} if LIST in self.about else {}
-            write_text(
-                self.path / RUN,
-                json.dumps({**before, **listed, "resumed": resumed}, indent=1) + "\n",
-            )
+        if self._is_complete():
+            return
+        earlier = before["resumed"] if isinstance(before.get("resumed"), list) else []
+        call = {name: self.about[name] for name in ("started", "versions", "commit")}
+        listed = {LIST: self.about[LIST]} if LIST in self.about else {}
+        record = {**before, **listed, "resumed": [*earlier, call]}
+        write_text(self.path / RUN, json.dumps(record, indent=1) + "\n")
 
     def _load_checkpoint(self, path: Path) -> State:
         """Return the checkpoint `path`; raise `InputError` where it is not of a run like this."""
@@ -518,17 +482,11 @@ def run_command(
         about = describe(name, plan.options, plan.files, facts, plan.in_memory)
         if runtime.dry_run:
             if world.is_main:
-                folder = runtime.output_dir
-                state = (
-                    "not named"
-                    if folder is None
-                    else RunDirectory.check(about, runtime, signals).plan()
-                )
-                last = (
-                    f"output folder {folder or '(--output-dir)'}: {state}; --dry-run has "
-                    "changed nothing"
-                )
-                print("\n".join([*plan.describe(), last]))
+                folder, state = runtime.output_dir, "not named"
+                if folder is not None:
+                    state = RunDirectory.check(about, runtime, signals).plan()
+                place = f"output folder {folder or '(--output-dir)'}: {state}"
+                print("\n".join([*plan.describe(), f"{place}; --dry-run has changed nothing"]))
             return FINISHED
         world.barrier()
         with RunDirectory.open(about, runtime, signals, world) as run:
