@@ -43,13 +43,10 @@ WAITING = ("OMP_WAIT_POLICY", "PASSIVE")
 
 # The pools of OpenMP (torch, scikit-learn) and of the libraries of linear algebra below NumPy and
 # SciPy.
-THREADS = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
+THREADS: tuple[str, ...] = tuple(
+    f"{pool}_NUM_THREADS" for pool in ("OMP", "OPENBLAS", "MKL", "BLIS")
 )
+THREADS += ("VECLIB_MAXIMUM_THREADS",)
 
 # How often, and after how many seconds each, the running threads of the machine are counted at the
 # start.
@@ -65,7 +62,7 @@ CACHES = {
     "TORCH_HOME": "torch",
 }
 
-WATCHED = (
+WATCHED: tuple[str, ...] = (
     *VISIBLE["AMD"],
     *ALLOCATOR,
     OVERRIDE,
@@ -73,9 +70,8 @@ WATCHED = (
     TUNABLE,
     TUNING,
     AOTRITON,
-    "HSA_XNACK",
-    *CACHES,
 )
+WATCHED += ("HSA_XNACK", *CACHES)
 
 
 class Change(NamedTuple):
@@ -90,19 +86,10 @@ class Change(NamedTuple):
 APPLIED: list[Change] = []
 
 
-def _expandable(environment: Mapping[str, str], hip: str) -> list[Change]:
-    """Return the changes that turn expandable segments off, which hang on ROCm below 7."""
-    changes = []
-    for name in ALLOCATOR if int(hip.split(".")[0]) < 7 else ():
-        kept = [
-            word
-            for word in environment.get(name, "").split(",")
-            if not word.startswith("expandable_segments")
-        ]
-        if name in environment and ",".join(kept) != environment[name]:
-            reason = f"expandable_segments hangs on ROCm below 7 (this is {hip})"
-            changes.append(Change(name, ",".join(kept) or None, reason))
-    return changes
+def _without_expandable(setting: str) -> str:
+    """Return an allocator's setting without expandable segments."""
+    words = setting.split(",")
+    return ",".join(word for word in words if not word.startswith("expandable_segments"))
 
 
 def required_changes(
@@ -123,38 +110,42 @@ def required_changes(
     job : Path, optional
         Folder of the job on a local disk; caches that are set nowhere go there.
     """
-    changes = []
     names = [name for name in VISIBLE["NVIDIA" if hip is None else "AMD"] if name in environment]
-    changes += [
+    changes = [
         Change(name, None, f"composes with {names[0]} to no device at all") for name in names[1:]
     ]
     if hip is not None:
-        changes += _expandable(environment, hip)
-        if OVERRIDE in environment and "gfx942" in architectures:
-            changes.append(
-                Change(
-                    OVERRIDE,
-                    None,
-                    "gfx942 has kernels of its own, those of another chip compute wrong",
-                )
-            )
-        if environment.get(TUNABLE) == "1" and environment.get(TUNING) != "0":
-            reason = (
-                "a search in a run has crashed on ROCm (pytorch #159070, #139116); results "
-                "of a file are still used"
-            )
-            changes.append(Change(TUNING, "0", reason))
-        if set(NO_HIPBLASLT) & set(architectures) and environment.get(HIPBLASLT) != "0":
-            changes.append(
-                Change(HIPBLASLT, "0", f"hipBLASLt has no kernels for {', '.join(architectures)}")
-            )
+        changes += _rocm_changes(environment, architectures, hip)
     if job is not None:
-        missing = {
-            name: str(job / folder) for name, folder in CACHES.items() if name not in environment
-        }
         changes += [
-            Change(name, path, "caches lie on the job's own disk") for name, path in missing.items()
+            Change(name, str(job / folder), "caches lie on the job's own disk")
+            for name, folder in CACHES.items()
+            if name not in environment
         ]
+    return changes
+
+
+def _rocm_changes(
+    environment: Mapping[str, str], architectures: Sequence[str], hip: str
+) -> list[Change]:
+    changes = []
+    for name in ALLOCATOR if int(hip.split(".")[0]) < 7 else ():
+        setting = environment.get(name, "")
+        if (kept := _without_expandable(setting)) != setting:
+            reason = f"expandable_segments hangs on ROCm below 7 (this is {hip})"
+            changes.append(Change(name, kept or None, reason))
+    if OVERRIDE in environment and "gfx942" in architectures:
+        reason = "gfx942 has kernels of its own, those of another chip compute wrong"
+        changes.append(Change(OVERRIDE, None, reason))
+    if environment.get(TUNABLE) == "1" and environment.get(TUNING) != "0":
+        reason = (
+            "a search in a run has crashed on ROCm (pytorch #159070, #139116); results of a file "
+            "are still used"
+        )
+        changes.append(Change(TUNING, "0", reason))
+    if set(NO_HIPBLASLT) & set(architectures) and environment.get(HIPBLASLT) != "0":
+        reason = f"hipBLASLt has no kernels for {', '.join(architectures)}"
+        changes.append(Change(HIPBLASLT, "0", reason))
     return changes
 
 
@@ -162,13 +153,9 @@ def _architectures() -> list[str]:
     """Return the AMD chips that the kernel lists, such as gfx942, without torch."""
     chips = set()
     for path in Path("/sys/class/kfd/kfd/topology/nodes").glob("*/properties"):
-        version = re.search(r"^gfx_target_version (\d+)$", path.read_text(), re.MULTILINE)
-        if version and int(version[1]):
-            major, minor, step = (
-                int(version[1]) // 10_000,
-                int(version[1]) // 100 % 100,
-                int(version[1]) % 100,
-            )
+        match = re.search(r"^gfx_target_version (\d+)$", path.read_text(), re.MULTILINE)
+        if version := int(match[1]) if match else 0:
+            major, minor, step = version // 10_000, version // 100 % 100, version % 100
             chips.add(f"gfx{major}{minor:x}{step:x}")
     return sorted(chips)
 
@@ -272,12 +259,9 @@ def cache_folder() -> Path:
     """Return the cache of verdicts: ``AAM_CACHE``, or ``aam`` below ``XDG_CACHE_HOME`` or
     ~/.cache.
     """
-    folder = os.environ.get("AAM_CACHE")
-    return (
-        Path(folder)
-        if folder
-        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aam"
-    )
+    if folder := os.environ.get("AAM_CACHE"):
+        return Path(folder)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aam"
 
 
 # --- processors and ranks ----------------------------------------------------------------------

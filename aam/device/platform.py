@@ -45,6 +45,17 @@ Facts = dict[str, Any]
 # it are shown, this machine computes.
 PLATFORM = "AAM_PLATFORM"
 
+# Properties of a GPU, as torch names them.
+PROPERTIES: tuple[str, ...] = (
+    "name",
+    "gcnArchName",
+    "major",
+    "minor",
+    "total_memory",
+    "is_integrated",
+)
+PROPERTIES += ("multi_processor_count",)
+
 # Chips with bf16 in hardware.
 BF16 = re.compile(r"gfx(90a|908|94\w|95\w|11\w\w|12\w\w)|sm_([89]\d|1\d\d)")
 
@@ -119,37 +130,28 @@ def platform_of(facts: Facts) -> Platform:
     versions = {name: torch.get(name) for name in ("torch", "hip", "cuda", "triton", "aotriton")}
     if device is None or device["type"] == "mps":
         apple = device is not None
-        return Platform(
-            vendor="Apple" if apple else "CPU",
-            architecture=system["machine"],
-            name=system["name"],
-            memory=int(system["memory"]),
-            unified=True,
-            bf16=False,
-            fp16=apple,
-            versions=versions,
-            memory_share=UNIFIED_SHARE if apple else None,
-            partition="",
-        )
+        vendor: Literal["Apple", "CPU"] = "Apple" if apple else "CPU"
+        share = UNIFIED_SHARE if apple else None
+        machine, name, memory = system["machine"], system["name"], int(system["memory"])
+        return Platform(vendor, machine, name, memory, True, False, apple, versions, share, "")
     amd = torch.get("hip") is not None
-    architecture = (
-        device["gcnArchName"].split(":")[0] if amd else f"sm_{device['major']}{device['minor']}"
-    )
+    capability = f"sm_{device['major']}{device['minor']}"
+    architecture = device["gcnArchName"].split(":")[0] if amd else capability
     unified = bool(device.get("is_integrated")) or "MI300A" in device["name"]
     partition, part = partition_of(device)
-    # A driver may report the memory of the whole for each part: the parts together must stay below
-    # the limit.
-    share = UNIFIED_SHARE * min(1.0, part / int(device["total_memory"]))
+    memory = int(device["total_memory"])
     return Platform(
         vendor="AMD" if amd else "NVIDIA",
         architecture=architecture,
         name=device["name"],
-        memory=int(device["total_memory"]),
+        memory=memory,
         unified=unified,
         bf16=BF16.fullmatch(architecture) is not None,
         fp16=True,
         versions=versions,
-        memory_share=share if unified else None,
+        # A driver may report the memory of the whole for each part: the parts together must stay
+        # below the limit.
+        memory_share=UNIFIED_SHARE * min(1.0, part / memory) if unified else None,
         partition=partition,
     )
 
@@ -216,12 +218,9 @@ def read_facts(device: torch.device) -> Facts:
     environment.
     """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    name = device_name(torch.device("cpu"))
     facts: Facts = {
-        "system": {
-            "machine": platform.machine(),
-            "name": device_name(torch.device("cpu")),
-            "memory": memory,
-        },
+        "system": {"machine": platform.machine(), "name": name, "memory": memory},
         "torch": {"torch": torch.__version__, "hip": torch.version.hip, "cuda": torch.version.cuda},
         "device": None,
         "environment": watched_variables(os.environ),
@@ -236,19 +235,8 @@ def read_facts(device: torch.device) -> Facts:
         facts["device"] = {"type": "mps"}
     elif device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        names = (
-            "name",
-            "gcnArchName",
-            "major",
-            "minor",
-            "total_memory",
-            "is_integrated",
-            "multi_processor_count",
-        )
-        facts["device"] = {
-            "type": "cuda",
-            **{name: getattr(properties, name, None) for name in names},
-        }
+        facts["device"] = {"type": "cuda"}
+        facts["device"] |= {name: getattr(properties, name, None) for name in PROPERTIES}
     return facts
 
 
