@@ -40,7 +40,7 @@ RootLength = Literal["include", "exclude"]
 Missing = Literal["error", "drop"]
 Transform = Literal["none", "zscore", "log-zscore"]
 Loss = Literal["huber", "mse", "mae"]
-Member = Literal["deep", "presence", "forest"]
+Member = Literal["deep", "presence", "abundance", "forest"]
 BestMetric = Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"]
 
 MATRIX_SUFFIXES = (".npy", ".h5", ".tsv", ".csv", ".qza")
@@ -481,8 +481,11 @@ class FineTuneConfig:
         """Members without ``--members``: the network only where an option asks for it."""
         if self.targets.class_weights:
             return ("deep",)
-        learners: tuple[Member, ...] = get_args(Member)[1:]
-        return ("deep", *learners) if self.network_options else learners
+        members: tuple[Member, ...] = ("presence", "forest")
+        if self.data.study_column is not None:
+            # Linear models hold better in further studies.
+            members = ("presence", "abundance")
+        return ("deep", *members) if self.network_options else members
 
 
 # --- other commands ------------------------------------------------------------------------------
@@ -629,16 +632,6 @@ class EvaluateConfig(ApplyConfig, MetadataFormat):
             ),
         }
         return broken(rules)
-
-
-@dataclass(frozen=True, config=STRICT)
-class ForestConfig:
-    """Learned baselines"""
-
-    n_estimators: int = 500
-    max_features: str | None = None
-    n_jobs: int = -1
-    val_prediction_passes: int = PREDICTION_PASSES
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -23,14 +23,7 @@ from aam.options import IN_MEMORY, check, to_dict
 from aam.predict.blend import in_words
 from aam.report.training import TrainingReport
 from aam.training.decisions import decide
-from aam.training.fit import (
-    VALIDATION,
-    split_folder,
-    split_name,
-    split_sizes,
-    train_on_all,
-    train_split,
-)
+from aam.training.fit import fit_all, fit_split, split_folder, split_name, split_sizes
 from aam.training.inputs import Prepared, check_targets, load_inputs
 
 if TYPE_CHECKING:
@@ -98,12 +91,12 @@ def options_and_files(config: FineTuneConfig) -> tuple[dict[str, Any], dict[str,
 def _outputs(config: FineTuneConfig) -> list[str]:
     """Return the names of what a run may write, beside those of every run."""
     folders = [""] if config.data.cv is None else ["", "fold-*/"]
-    model = ("model.json", "members.json")
+    model = ("model.json", "*.skops")
     return [
         "predictions.tsv",
         "report.html",
         *FIGURES,
-        *(f"{folder}{name}" for folder in folders for name in ("split.tsv", VALIDATION)),
+        *(f"{folder}{name}" for folder in folders for name in ("split.tsv",)),
         *(name for folder in folders for name in training_outputs(folder, model)),
     ]
 
@@ -120,12 +113,12 @@ def train_splits(prepared: Prepared, run: RunDirectory, report: bool) -> None:
     )
     for split in prepared.splits:
         title = "train" if prepared.config.data.cv is None else f"train fold {split.test_fold}"
-        saved = train_split(prepared, run, split, split_folder(prepared, run.path, split), title)
+        saved = fit_split(prepared, run, split, split_folder(prepared, run.path, split), title)
         if collected is not None and saved is not None:
             collected.add(split, saved)
     config = prepared.config
-    if config.data.cv is not None and not config.trains_network:
-        saved = train_on_all(prepared, run)
+    if config.data.cv is not None:
+        saved = fit_all(prepared, run)
         if collected is not None and saved is not None:
             collected.models[run.path] = saved
     if collected is not None:
@@ -169,7 +162,7 @@ def start_message(prepared: Prepared) -> list[str]:
         f"train: {device_name(prepared.device)}{ranks}; {len(study.table.sample_ids)} samples, "
         f"{len(study.table.sequences)} ASVs, rarefied to {study.depth} reads"
     )
-    models = f"models that predict together: {in_words(prepared.config.targets.members)}"
+    models = f"members: {in_words(prepared.config.targets.members)}"
     if not prepared.config.trains_network:
         return [inputs, models]
     lines = [f"{inputs}; losses: {', '.join(loss_names(prepared)) or 'none'}", models]

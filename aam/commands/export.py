@@ -13,7 +13,7 @@ from aam.engine.run import describe
 from aam.errors import InputError
 from aam.files.output_folder import RUN, OutputFolder
 from aam.options import files_read, given, to_dict
-from aam.predict.exported import ASVS, FILES, check_exportable, write_exported
+from aam.predict.export import FILES, check_exportable, write_exported
 from aam.predict.saved_model import load_models
 
 log = logging.getLogger("aam")
@@ -30,7 +30,7 @@ def export_model(config: ExportConfig) -> None:
     RunError
         What was written differs from the model.
     """
-    files, outputs = files_read(config), [RUN, FILES[config.format], ASVS, "description.json"]
+    files, outputs = files_read(config), [RUN, FILES[config.format], "description.json"]
     folder_of_results = OutputFolder(
         given(config.output), "export", outputs, [*files.values()], config.overwrite
     )

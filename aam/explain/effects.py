@@ -24,10 +24,10 @@ from aam.device.options import RuntimeConfig
 from aam.device.precision import autocast
 from aam.device.rng import generator
 from aam.errors import InputError, shown
-from aam.predict.blend import NETWORK, specs_in_order
-from aam.predict.features import Samples
+from aam.predict.blend import mean_of, specs_in_order
 from aam.predict.network import AsvVectors, collect, encode_table, per_target
 from aam.predict.prediction import with_inputs
+from aam.predict.samples import Samples
 from aam.predict.saved_model import SavedModel
 
 log = logging.getLogger("aam")
@@ -140,9 +140,6 @@ def make_variants(counts: Matrix, reads_counts: bool, seed: tuple[int, ...]) -> 
 
 # --- what is predicted of them -----------------------------------------------------------------
 
-# A network of a smaller weight is not run on variants: its part of an effect is at most that share.
-LEAST_WEIGHT = 0.02
-
 VARIANTS_AT_ONCE = 1 << 14
 
 SAMPLES_AT_ONCE = 256
@@ -179,7 +176,7 @@ class Predictor:
         reads.
         """
         study = with_inputs(saved, replace(study, seed=saved.seed))
-        if saved.network is None or saved.blend.network_weight == 0:
+        if saved.network is None:
             return cls(saved, study, config, None)
         asvs = encode_table(saved.network, study, saved.device, config, study.rows(sample_ids))
         return cls(saved, study, config, asvs)
@@ -189,7 +186,12 @@ class Predictor:
         """Whether the network takes part in effects: where it has `LEAST_WEIGHT` for some
         target.
         """
-        return self.asvs is not None and self.saved.blend.network_weight >= LEAST_WEIGHT
+        return self.asvs is not None
+
+    @property
+    def reads_counts(self) -> bool:
+        """Whether any member reads more than which ASVs are present."""
+        return self.explains_network or "abundance" in self.saved.members
 
     def rarefied(self, sample_ids: Sequence[str], rarefaction: int) -> Rarefied:
         """Return a numbered rarefaction of some samples."""
@@ -263,12 +265,10 @@ class Predictor:
 
     def _predict(self, samples: Rarefied, of_network: Sequence[Floats]) -> list[Floats]:
         """What the whole model predicts of each target; the network's part is known."""
-        blend = self.saved.blend
-        read = Samples.of_reads(self.study, samples.rows, [samples.reads])
-        scores = blend.scores(blend.inputs(read) if blend.learners else None)
-        for place, values in enumerate(of_network):
-            scores[place][NETWORK] = values
-        return self._decoded(samples, blend.blend(scores))
+        counts = matrix_of(samples.reads, len(self.study.table.names))
+        rarefied = Samples.of_study(self.study, samples.rows, self.saved.levels, counts)
+        scores = self.saved.scores(rarefied, of_network)
+        return self._decoded(samples, [mean_of(one) for one in scores])
 
     def _decoded(self, samples: Rarefied, values: Sequence[Floats]) -> list[Floats]:
         """Return predictions of each target, numbers first, with numbers in the units of their
@@ -438,7 +438,7 @@ def _add_rarefaction(
     asvs = len(predictor.study.table.sequences)
     reads, limited = (matrix_of(one, asvs) for one in (samples.reads, samples.limited))
     variants = make_variants(
-        reads, predictor.explains_network, (predictor.saved.seed, samples.rarefaction)
+        reads, predictor.reads_counts, (predictor.saved.seed, samples.rarefaction)
     )
     present: list[tuple[Name, sparse.coo_matrix, Floats]] = [
         (CARRIERS, reads.tocoo(), np.ones(reads.nnz))

@@ -1,6 +1,4 @@
-"""Baselines of a study on its own splits: learners run alone, trivial ones that do not look at the
-ASVs.
-"""
+"""Baselines of a study on its own splits: trivial ones that do not look at ASVs, and estimators."""
 
 from __future__ import annotations
 
@@ -14,9 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
+from scipy.spatial.distance import cdist
+from sklearn import ensemble
+from sklearn.neighbors import KNeighborsRegressor
 
-from aam.config import ForestConfig
-from aam.data.rarefaction import EVALUATION, rarefied_richness
+from aam.data.collate import distances_of
+from aam.data.rarefaction import rarefied_richness
 from aam.data.splits import Split
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
@@ -33,59 +35,90 @@ from aam.evaluate.metrics import Array, auroc
 from aam.evaluate.predictions import PredictionTable
 from aam.evaluate.target_predictions import Columns, column_values, group_values, guess, truth_of
 from aam.io.metadata import Metadata
-from aam.predict.features import FEATURES, Inputs, Samples, fit_features
-from aam.predict.forest import Forest
-from aam.predict.learner import Floats, Folds, Learner, Rows, Truth, error_of
-from aam.predict.linear import LEAST_TO_CENTRE, Linear
+from aam.options import given
+from aam.predict.estimator import Classifier, CountsEstimator, Names, Regressor
+from aam.predict.linear import LEAST_TO_CENTRE, LinearClassifier, LinearRegressor
+from aam.predict.samples import Floats, Samples, common_names, informative_names, shares
+from aam.predict.trees import TreesClassifier, TreesRegressor
 
 log = logging.getLogger("aam")
 
-Mask = npt.NDArray[np.bool_]
-
 FOREST = "random forest"
-
-TREES = "extra trees"
-
-FOREST_OF_PRESENCE = "random forest on presence"
-
-TREES_OF_PRESENCE = "extra trees on presence"
-
+BOOSTING = "gradient boosting"
 LINEAR = "linear model of presence"
-
+LOG_RATIOS = "linear model of log-ratios"
+TREES = "extra trees on presence"
 NEIGHBOURS = "nearest neighbours on UniFrac"
 
-KMER_NEIGHBOURS = "nearest neighbours on 8-mers"
-
-# Those that are learners of a blend, by their names there: where it was trained, they are what
-# these say in it.
-IN_BLEND = {LINEAR: "presence", TREES_OF_PRESENCE: "forest"}
-
-LEARNED = (
-    FOREST,
-    TREES,
-    FOREST_OF_PRESENCE,
-    TREES_OF_PRESENCE,
-    LINEAR,
-    NEIGHBOURS,
-    KMER_NEIGHBOURS,
-)
-
-# How many features a split looks at: candidates for numbers and for classes.
-FEATURE_SHARES: dict[bool, tuple[float | str, ...]] = {False: (0.33, 0.1), True: ("sqrt", 0.1)}
-
-# How many neighbours: candidates.
-NEAREST = (1, 3, 5, 10, 20, 40)
+# Members of a blend that are baselines when they predict alone.
+IN_BLEND = {LINEAR: "presence", TREES: "forest"}
 
 # More distances than those of so many samples fill the memory.
 MAX_NEIGHBOUR_SAMPLES = 20_000
+NEIGHBOUR_COUNT = 10
+
+# The time of boosting grows with the features and the classes.
+BOOSTED_FEATURES, BOOSTED_TREES = 500, 50
+
+
+class Fold(NamedTuple):
+    """Samples that a baseline learns from and those that it is scored on, masks [N]."""
+
+    train: npt.NDArray[np.bool_]
+    test: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What baselines may know of one target.
+
+    Attributes
+    ----------
+    truth : float64 or int64 [N]
+        Numbers, NaN if missing; or indices of classes, negative if missing.
+    labels : tuple of str
+    folds : sequence of Fold
+    depth, richness : int64 [N]
+        Reads before rarefaction, and ASVs after it.
+    levels : dict of str to str [N]
+        Columns whose own median or classes are a baseline.
+    groups, studies : str [N], optional
+    covariates : float64 [N, C]
+    samples : Samples [N], optional
+        What estimators read.
+    """
+
+    truth: Array
+    labels: tuple[str, ...]
+    folds: Sequence[Fold]
+    depth: Array
+    richness: Array
+    levels: Mapping[str, Array] = field(default_factory=dict)
+    groups: Array | None = None
+    studies: Array | None = None
+    covariates: Array | None = None
+    samples: Samples | None = None
+
+    def empty(self, rows: int) -> Array:
+        """Missing predictions [rows] or [rows, K]."""
+        return np.full((rows, len(self.labels)) if self.labels else rows, math.nan)
+
+    def predictions(self, predict: Callable[[Task, Array, Array], Array]) -> Array:
+        """Predictions of the held-out samples of all folds, [N] or [N, K]."""
+        has_truth = self.truth >= 0 if self.labels else np.isfinite(self.truth)
+        result = self.empty(len(self.truth))
+        for fold in self.folds:
+            train, test = np.flatnonzero(fold.train & has_truth), np.flatnonzero(fold.test)
+            if len(train):
+                result[test] = predict(self, train, test)
+        return result
 
 
 def covariate_matrix(metadata: Metadata, columns: Columns, ids: Sequence[str]) -> Array:
-    """Return the covariates of samples, float [N, C], whose city-block distance is that of Gower
-    (1971).
+    """Covariates of samples, float64 [N, C], whose city-block distance is that of Gower (1971).
 
-    In one column two categories, and the smallest and largest number, are 1 apart, a missing number
-    half a column from any other; the distance of samples is the mean over the columns.
+    Two categories of a column, and its smallest and largest number, are 1 apart; a missing number
+    is half a column from any other. The distance of two samples is the mean over the columns.
     """
     blocks = [np.zeros((len(ids), 0))]
     for name in columns.categorical:
@@ -100,84 +133,31 @@ def covariate_matrix(metadata: Metadata, columns: Columns, ids: Sequence[str]) -
     return np.concatenate(blocks, axis=1) / max(len(columns.covariates), 1)
 
 
-class Fold(NamedTuple):
-    """Samples that a baseline learns from and those that it is scored on, masks [N]."""
-
-    train: Mask
-    test: Mask
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """What baselines may know of one target.
-
-    `truth` is as in `TargetPredictions`; test samples of `folds` do not overlap; `depth` int [N]
-    are reads before rarefaction, `richness` int [N] ASVs after; `levels` str [N] are group and
-    batch columns whose own median or classes are a baseline; samples of one of `groups` [N] are
-    never parted when a baseline is tuned; `covariates` float [N, C] are what the model reads too;
-    what is learned is to hold in others than its `studies` [N].
-    """
-
-    truth: Array
-    labels: tuple[str, ...]
-    folds: tuple[Fold, ...]
-    depth: Array
-    richness: Array
-    levels: Mapping[str, Array] = field(default_factory=dict)
-    groups: Array | None = None
-    covariates: Array | None = None
-    studies: Array | None = None
-
-    @property
-    def has_truth(self) -> Mask:
-        """Which samples have a truth, [N]."""
-        return np.asarray(self.truth >= 0 if self.labels else np.isfinite(self.truth))
-
-    def empty(self, rows: int) -> Array:
-        """Return missing predictions [rows] or [rows, K]."""
-        return np.full((rows, len(self.labels)) if self.labels else rows, math.nan)
-
-    def train_and_test(self) -> list[tuple[Array, Array]]:
-        """Return the rows of training samples with a truth, if any, and those of test samples, for
-        each fold.
-        """
-        folds = [
-            (np.flatnonzero(fold.train & self.has_truth), np.flatnonzero(fold.test))
-            for fold in self.folds
-        ]
-        return [(train, test) for train, test in folds if len(train)]
+# --- baselines that do not look at ASVs ---------------------------------------------------------
 
 
 def _constant(task: Task, train: Array, test: Array) -> Array:
-    """Return the `guess` of the training samples."""
+    """The median or the most frequent class of the training samples."""
     return guess(task.truth[train], len(task.labels))
 
 
 def _of_level(levels: Array, task: Task, train: Array, test: Array) -> Array:
-    """Return median or class shares of the training samples of each test sample's own level; NaN if
-    it has none.
-    """
+    """The median or class shares of the training samples of each test sample's own level."""
     result = task.empty(len(test))
     for level in np.unique(levels[test]):
         truth = task.truth[train[levels[train] == level]]
         if len(truth):
-            shares = (
-                np.bincount(truth, minlength=len(task.labels)) / len(truth) if task.labels else None
-            )
-            result[levels[test] == level] = np.median(truth) if shares is None else shares
+            counts = np.bincount(truth, minlength=len(task.labels)) if task.labels else None
+            value = np.median(truth) if counts is None else counts / len(truth)
+            result[levels[test] == level] = value
     return result
 
 
 def _forest(inputs: Array, least: int, seed: int, task: Task, train: Array, test: Array) -> Array:
-    """Return predictions of a random forest on a few columns ``[N, P]``, with leaves of `least`
-    samples.
-    """
-    from sklearn import ensemble
-
+    """Predictions of a random forest on a few columns [N, P], with leaves of `least` samples."""
     kind = ensemble.RandomForestClassifier if task.labels else ensemble.RandomForestRegressor
-    model = kind(100, max_features=1.0, min_samples_leaf=least, random_state=seed).fit(
-        inputs[train], task.truth[train]
-    )
+    model = kind(100, max_features=1.0, min_samples_leaf=least, random_state=seed)
+    model.fit(inputs[train], task.truth[train])
     if not task.labels:
         return np.asarray(model.predict(inputs[test]))
     result = np.zeros((len(test), len(task.labels)))
@@ -186,8 +166,7 @@ def _forest(inputs: Array, least: int, seed: int, task: Task, train: Array, test
 
 
 def _ordered(values: Array, task: Task, train: Array, test: Array) -> Array:
-    """Return probabilities of two classes in the order of one value, its direction chosen on the
-    training samples.
+    """Probabilities of two classes in the order of one value, its direction chosen in training.
 
     The sigmoid is the same in every fold, so that the pooled AUROC is that of the value itself.
     """
@@ -198,219 +177,173 @@ def _ordered(values: Array, task: Task, train: Array, test: Array) -> Array:
 
 
 def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
-    """Return baselines that do not look at which ASVs a sample has, learned on the training samples
-    of each fold.
+    """Baselines that do not look at which ASVs a sample has.
 
-    The median or majority class; covariates alone; sequencing depth and richness, together and each
-    alone; the median or class shares of the sample's own level of each column of `task.levels`,
-    where training has that level. A value that is the same in all samples, and a level never seen
-    in training, gives no baseline.
+    The median or majority class; covariates; sequencing depth and richness, together and each
+    alone; the median or class shares of the sample's own level of each column of `task.levels`. A
+    value that is the same in all samples, and a level that training lacks, give no baseline.
     """
-    predictors: dict[str, Callable[..., Array]] = {MAJORITY if task.labels else MEDIAN: _constant}
+    predictors: dict[str, Callable[[Task, Array, Array], Array]] = {
+        MAJORITY if task.labels else MEDIAN: _constant
+    }
     if task.covariates is not None and task.covariates.shape[1]:
         predictors[COVARIATES] = partial(_forest, task.covariates, 3, seed)
     columns = {DEPTH: np.log1p(task.depth), RICHNESS: np.log1p(task.richness)}
     columns = {name: values for name, values in columns.items() if np.ptp(values) > 0}
     if len(columns) == 2:
-        predictors[DEPTH_AND_RICHNESS] = partial(
-            _forest, np.stack([*columns.values()], axis=1), 10, seed
-        )
+        both = np.stack([*columns.values()], axis=1)
+        predictors[DEPTH_AND_RICHNESS] = partial(_forest, both, 10, seed)
     for name, values in columns.items():
         two = len(task.labels) == 2
-        predictors[name] = (
-            partial(_ordered, values) if two else partial(_forest, values[:, None], 10, seed)
-        )
+        forest = partial(_forest, values[:, None], 10, seed)
+        predictors[name] = partial(_ordered, values) if two else forest
     for column, levels in task.levels.items():
-        predictors[f"the {column}'s {'classes' if task.labels else 'median'}"] = partial(
-            _of_level, levels
-        )
+        name = f"the {column}'s {'classes' if task.labels else 'median'}"
+        predictors[name] = partial(_of_level, levels)
     baselines = []
     for name, predict in predictors.items():
-        result = task.empty(len(task.truth))
-        for train, test in task.train_and_test():
-            result[test] = predict(task, train, test)
-        if predict is _constant or np.isfinite(result).any():
-            baselines.append(Baseline(name, result))
+        predicted = task.predictions(predict)
+        if predict is _constant or np.isfinite(predicted).any():
+            baselines.append(Baseline(name, predicted))
     return tuple(baselines)
 
 
-# --- learners alone ----------------------------------------------------------------------------
+# --- estimators ---------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class Neighbours(Learner):
-    """The mean of the nearest training samples, weighted by one over their distance, in each
-    rarefaction.
+class Boosting(CountsEstimator):
+    """Gradient boosting by histograms on shares of the most evenly spread features."""
 
-    It predicts samples of the table that it was fitted on: its feature holds distances to all of
-    them.
+    def _values(self, rarefied: Samples) -> Floats:
+        values = (shares(rarefied.counts) @ rarefied.columns(self.names_)).toarray()
+        return np.concatenate([values, rarefied.covariates], axis=1)
 
-    Attributes
-    ----------
-    distance : str
-        Feature of distances ``[n, N]`` to all N samples of the table.
-    n_neighbors : tuple of int
-        Candidates, of which inner folds choose one.
-    """
+    def _fit(
+        self,
+        samples: Samples,
+        values: npt.NDArray[Any],
+        weights: Floats,
+        groups: Names | None,
+        studies: Names | None,
+    ) -> None:
+        draws = samples.draws(self.depth, self.seed, 1, training=True)
+        self.names_ = informative_names(draws, common_names(draws), BOOSTED_FEATURES)
+        if self.n_classes:
+            kind = ensemble.HistGradientBoostingClassifier
+        else:
+            kind = partial(ensemble.HistGradientBoostingRegressor, loss="absolute_error")
+        model = kind(max_iter=BOOSTED_TREES, random_state=self.seed)
+        self.model_ = model.fit(self._values(draws[0]), values, weights)
 
-    distance: str = "unifrac"
-    n_neighbors: tuple[int, ...] = NEAREST
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the features that are read."""
-        return (self.distance,)
-
-    def _fit(self, X: Inputs, truth: Truth, folds: Folds) -> None:
-        self.places_ = X.places
-        self.targets_ = truth.indicators if self.n_classes else truth.values[:, None]
-        least = min([len(learn) for learn, _ in folds] or [len(X)])
-        candidates = [number for number in self.n_neighbors if number <= least] or [1]
-        self.chosen_ = candidates[0]
-        if folds and len(candidates) > 1:
-            held_out = np.empty((len(candidates), *self.targets_.shape))
-            for learn, predict in folds:
-                for number, predicted in zip(candidates, held_out, strict=True):
-                    predicted[predict] = self._vote(X.rarefaction(0)[predict], learn, number)
-            best = int(np.argmin([error_of(truth, predicted) for predicted in held_out]))
-            self.chosen_, self.out_of_fold_ = candidates[best], held_out[best]
-
-    def _vote(self, X: Inputs, learn: Rows, number: int) -> Floats:
-        """Return what the `number` nearest of the training samples `learn` say of samples."""
-        from sklearn.neighbors import KNeighborsRegressor
-
-        model, columns = (
-            KNeighborsRegressor(number, metric="precomputed", weights="distance"),
-            self.places_[learn],
-        )
-        by_rarefaction = []
-        for rarefaction in range(X.rarefactions):
-            distances: Floats = np.asarray(X.read(self.distance, rarefaction))[:, columns]
-            # The model learns no more than the targets and that there are so many distances.
-            model.fit(np.zeros((len(learn), len(learn))), self.targets_[learn])
-            by_rarefaction.append(model.predict(distances))
-        return np.asarray(np.mean(by_rarefaction, axis=0))
-
-    def outputs(self, X: Inputs) -> Floats:
-        """Return numbers ``[n, 1]`` or shares of classes ``[n, n_classes]``."""
-        return self._vote(X, np.arange(len(self.places_)), self.chosen_)
+    def outputs(self, rarefied: Samples) -> Floats:
+        """Numbers [n, 1] or probabilities [n, K] of rarefied samples."""
+        values = self._values(rarefied)
+        if self.n_classes == 1:
+            return np.ones((len(values), 1))
+        if self.n_classes:
+            return np.asarray(self.model_.predict_proba(values))
+        return np.asarray(self.model_.predict(values)[:, None])
 
 
-def _max_features(task: Task, value: str | None) -> tuple[float | str, ...]:
-    """Return what `--max-features` asks for, or the candidates."""
-    if value is not None:
-        return (value if value in ("sqrt", "log2") else float(value),)
-    candidates = FEATURE_SHARES[bool(task.labels)]
-    # A few covariates among thousands of ASVs are found where each branching looks at all columns.
-    has_covariates = task.covariates is not None and task.covariates.shape[1] > 0
-    return tuple(dict.fromkeys((*candidates, 1.0))) if has_covariates else candidates
+class BoostingClassifier(Classifier, Boosting):
+    """Boosting that predicts classes."""
 
 
-def _learners(task: Task, forest: ForestConfig, seed: int) -> dict[str, Learner]:
-    """Return the learners that are baselines; those of presence are those of the blend."""
-    both: dict[str, Any] = {"n_classes": len(task.labels), "random_state": seed}
-    size: dict[str, Any] = {
-        **both,
-        # The trees of all rarefactions together are those of one forest.
-        "n_estimators": math.ceil(forest.n_estimators / forest.val_prediction_passes),
-        "max_features": _max_features(task, forest.max_features),
-        "n_jobs": forest.n_jobs,
-        "out_of_fold": False,
-    }
-    usual = {**size, "median": False, "balanced": False}
+class BoostingRegressor(Regressor, Boosting):
+    """Boosting that predicts a number."""
+
+
+def make_baselines(classes: bool, depth: int, passes: int, seed: int) -> dict[str, CountsEstimator]:
+    """The strong baselines that are estimators on counts, by name."""
+    common: dict[str, Any] = {"depth": depth, "passes": passes, "seed": seed}
+    trees = TreesClassifier if classes else TreesRegressor
+    linear = LinearClassifier if classes else LinearRegressor
     return {
-        FOREST: Forest(**usual, kind="random", reads=("shares", "covariates")),
-        TREES: Forest(**usual, reads=("shares", "covariates")),
-        FOREST_OF_PRESENCE: Forest(**usual, kind="random"),
-        TREES_OF_PRESENCE: Forest(**size),
-        LINEAR: Linear(**both),
-        NEIGHBOURS: Neighbours(**both, distance="unifrac"),
-        KMER_NEIGHBOURS: Neighbours(**both, distance="kmer-jaccard"),
+        FOREST: trees(**common, features="shares", kind="random"),
+        BOOSTING: (BoostingClassifier if classes else BoostingRegressor)(**common),
+        LOG_RATIOS: linear(**common, features="clr"),
+        TREES: trees(**common),
+        LINEAR: linear(**common),
     }
 
 
-def _by_study(task: Task, test: Array) -> list[Array]:
-    """Return the rows of test samples, by study where there are studies."""
-    if task.studies is None:
-        return [test]
-    return [test[task.studies[test] == study] for study in np.unique(task.studies[test])]
+def _of_estimator(
+    estimator: CountsEstimator, passes: int, task: Task, train: Array, test: Array
+) -> Array:
+    """Predictions of an estimator; each study that is held out is read relative to its mean."""
+    samples = given(task.samples)
+    of_train = [None if one is None else one[train] for one in (task.groups, task.studies)]
+    fitted = estimator.fit(samples[train], task.truth[train], *of_train)
+    result = task.empty(len(test))
+    levels = np.zeros(len(test)) if task.studies is None else task.studies[test]
+    for level in np.unique(levels):
+        part = samples[test[levels == level]]
+        centred = task.studies is not None and len(part) >= LEAST_TO_CENTRE
+        model = fitted.centred_on(part) if centred else fitted
+        predicted = model.predict_draws(part, passes).mean(axis=0)
+        if not task.labels:
+            result[levels == level] = predicted[:, 0]
+        else:
+            probabilities = np.zeros((len(part), len(task.labels)))
+            probabilities[:, fitted.classes_] = predicted
+            result[levels == level] = probabilities
+    return result
 
 
-def learned_baselines(
-    task: Task, study: Study, rows: Array, forest: ForestConfig, known: Collection[str] = ()
-) -> tuple[Baseline, ...]:
-    """Return the held-out predictions of learners that are run alone on the samples at `rows`
-    ``[N]``.
+def _of_neighbours(distances: Sequence[Floats], task: Task, train: Array, test: Array) -> Array:
+    """The mean of the nearest training samples, weighted by one over their distance."""
+    target = np.eye(len(task.labels))[task.truth[train]] if task.labels else task.truth[train]
+    number = min(NEIGHBOUR_COUNT, len(train))
+    model = KNeighborsRegressor(number, metric="precomputed", weights="distance")
+    draws = [
+        model.fit(one[np.ix_(train, train)], target).predict(one[np.ix_(test, train)])
+        for one in distances
+    ]
+    return np.asarray(np.mean(draws, axis=0))
 
-    They read the rarefactions that a model's predictions average, and the covariates of the task:
-    as further features or, for neighbours, as a part of the distance. Those of which the
-    predictions are `known` are left out.
+
+def unifrac_distances(study: Study, samples: Samples, passes: int) -> list[Floats]:
+    """UniFrac distances between samples in several rarefactions, plus those of their covariates.
+
+    The list is empty without a tree or a matrix.
     """
-    if task.covariates is not None:
-        covariate = np.zeros((len(study.table.sample_ids), task.covariates.shape[1]), np.float32)
-        covariate[rows] = task.covariates
-        category = np.zeros((len(covariate), 0), np.int64)
-        study = replace(study, labels=replace(study.labels, category=category, covariate=covariate))
-    samples = Samples.rarefied(
-        study, rows, [EVALUATION - 1 - number for number in range(forest.val_prediction_passes)]
-    )
-    learners = {
-        name: one for name, one in _learners(task, forest, study.seed).items() if name not in known
+    if study.metric is None or len(samples) > MAX_NEIGHBOUR_SAMPLES:
+        log.info("baseline %s: left out: it needs --tree, a tree of these ASVs", NEIGHBOURS)
+        return []
+    result = []
+    for one in samples.draws(study.depth, study.seed, passes):
+        counts = sparse.csr_matrix(one.counts.astype(np.int64))
+        distance = distances_of(study, counts, study.rows(samples.sample_ids))
+        if distance is not None:
+            covariates = samples.covariates
+            values = np.maximum(distance.numpy(), 0).astype(np.float64)
+            result.append(values + cdist(covariates, covariates, "cityblock"))
+    return result
+
+
+def strong_baselines(
+    task: Task, study: Study, passes: int, known: Collection[str] = ()
+) -> tuple[Baseline, ...]:
+    """Held-out predictions of estimators that predict alone, except `known` ones."""
+    # Drawn once for all folds and estimators.
+    samples = given(task.samples)
+    samples.draws(study.depth, study.seed, passes, training=True)
+    samples.draws(study.depth, study.seed, passes)
+    predictors: dict[str, Callable[[Task, Array, Array], Array]] = {
+        name: partial(_of_estimator, estimator, passes)
+        for name, estimator in make_baselines(
+            bool(task.labels), study.depth, passes, study.seed
+        ).items()
+        if name not in known
     }
-    distances = {}
-    for name in (NEIGHBOURS, KMER_NEIGHBOURS):
-        (distance,) = learners[name].features
-        computed = (
-            FEATURES[distance]().transform(samples) if len(rows) <= MAX_NEIGHBOUR_SAMPLES else ()
-        )
-        if computed:
-            distances[distance] = computed
-            continue
-        many = len(rows) > MAX_NEIGHBOUR_SAMPLES
-        why = (
-            f"they take at most {MAX_NEIGHBOUR_SAMPLES} samples"
-            if many
-            else "they need --tree, a tree of these ASVs"
-        )
-        log.info("baseline %s: left out, as %s", name, why)
-        del learners[name]
-    alone = "; parts of the model, alone: " + ", ".join(sorted(known)) if known else ""
-    log.info(
-        "%d learned baselines, on the same samples: %s%s",
-        len({*learners, *known}),
-        ", ".join(learners),
-        alone,
-    )
-    predicted = {name: task.empty(len(rows)) for name in learners}
-    seconds = dict.fromkeys(learners, 0.0)
-    for train, test in task.train_and_test():
-        names = {
-            feature for learner in learners.values() for feature in learner.features
-        } - distances.keys()
-        X = replace(
-            Inputs.of(fit_features(sorted(names), samples.at(train)), samples),
-            computed=dict(distances),
-        )
-        groups, studies = (
-            None if one is None else [*map(str, one[train])] for one in (task.groups, task.studies)
-        )
-        for name, learner in learners.items():
-            begun = time.monotonic()
-            fitted = learner.fit(
-                X[train], task.truth[train].astype(np.float64), groups=groups, studies=studies
-            )
-            for part in _by_study(task, test):
-                centred = (
-                    fitted.centred_on(X[part])
-                    if len(part) >= LEAST_TO_CENTRE and studies
-                    else fitted
-                )
-                outputs = centred.outputs(X[part])
-                predicted[name][part] = outputs if task.labels else outputs[:, 0]
-            seconds[name] += time.monotonic() - begun
-    for name, spent in seconds.items():
-        log.info("baseline %s fitted in %.0f s", name, spent)
-    return tuple(Baseline(name, values, trivial=False) for name, values in predicted.items())
+    if distances := unifrac_distances(study, samples, passes):
+        predictors[NEIGHBOURS] = partial(_of_neighbours, distances)
+    baselines = []
+    for name, predict in predictors.items():
+        begun = time.monotonic()
+        baselines.append(Baseline(name, task.predictions(predict), trivial=False))
+        log.info("baseline %s: %.0f s", name, time.monotonic() - begun)
+    return tuple(baselines)
 
 
 def baselines_of(
@@ -419,38 +352,43 @@ def baselines_of(
     spec: TargetSpec,
     metadata: Metadata,
     columns: Columns,
-    forest: ForestConfig | None = None,
+    strong: bool = False,
     known: Collection[str] = (),
+    passes: int = 3,
 ) -> tuple[tuple[str, ...], tuple[Baseline, ...]]:
-    """Return the samples of the study that have metadata, and baselines on the training samples of
-    each split.
+    """The samples with metadata, and baselines that learn from the training samples of each split.
 
-    The trivial ones and, with `forest`, the learned ones but for those `known` already.
+    They are the trivial ones and, if asked for, the strong ones except those `known` already.
     """
     ids = tuple(name for name in study.table.sample_ids if name in metadata)
     rows = study.rows(ids)
+    samples = replace(
+        Samples.of_study(study, rows), covariates=covariate_matrix(metadata, columns, ids)
+    )
     levels = {
         name: column_values(metadata, name, ids) for name in (columns.group, columns.batch) if name
     }
+    folds = [
+        Fold(np.isin(ids, split.not_held_out), np.isin(ids, split.held_out)) for split in splits
+    ]
     task = Task(
         truth=truth_of(metadata, spec, ids),
         labels=spec.labels,
-        folds=tuple(
-            Fold(np.isin(ids, split.not_held_out), np.isin(ids, split.held_out)) for split in splits
-        ),
+        folds=folds,
         depth=study.table.depths[rows],
         richness=rarefied_richness(study, rows),
         levels={name: values for name, values in sorted(levels.items()) if values is not None},
         groups=group_values(metadata, columns.group, ids),
-        covariates=covariate_matrix(metadata, columns, ids),
         studies=column_values(metadata, columns.study, ids),
+        covariates=samples.covariates,
+        samples=samples,
     )
-    learned = () if forest is None else learned_baselines(task, study, rows, forest, known)
-    return ids, (*trivial_baselines(task, study.seed), *learned)
+    trivial = trivial_baselines(task, study.seed)
+    return ids, (*trivial, *(strong_baselines(task, study, passes, known) if strong else ()))
 
 
 def rows_for(baseline: Baseline, ids: Sequence[str], wanted: Sequence[str]) -> Baseline:
-    """Return the baseline with rows for `wanted` in their order; those that it lacks are NaN."""
+    """The baseline with rows for `wanted` in their order; those that it lacks are NaN."""
     place = {name: row for row, name in enumerate(ids)}
     padded = np.concatenate([baseline.predicted, np.full_like(baseline.predicted[:1], math.nan)])
     return replace(baseline, predicted=padded[[place.get(name, -1) for name in wanted]])
@@ -461,19 +399,19 @@ def baselines_by_target(
     study: Study,
     splits: Sequence[Split],
     columns: Columns,
-    forest: ForestConfig | None = None,
+    strong: bool = False,
     in_blend: Mapping[str, PredictionTable] | None = None,
 ) -> dict[str, tuple[Baseline, ...]]:
     """Baselines of each target with the rows of the predictions `table`, learned on the `splits`.
 
-    With `forest` there are learned ones too; what members of the blend predict alone is `in_blend`.
+    If asked for there are `strong` ones; those that are members of the blend are `in_blend`.
     """
     metadata, known = study.metadata, in_blend or {}
     if metadata is None:
         return {}
     result = {}
     for spec in table.specs:
-        ids, fitted = baselines_of(study, splits, spec, metadata, columns, forest, known)
+        ids, fitted = baselines_of(study, splits, spec, metadata, columns, strong, known)
         baselines = [rows_for(one, ids, table.sample_ids) for one in fitted]
         for name, alone in known.items():
             member = Baseline(name, alone.predicted(spec.name), trivial=False)

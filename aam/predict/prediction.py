@@ -17,10 +17,11 @@ from aam.errors import InputError, shown
 from aam.evaluate.conformal import Conformal
 from aam.evaluate.likeness import Likeness
 from aam.evaluate.predictions import PredictionTable, combined, joined
-from aam.predict.blend import NETWORK
-from aam.predict.features import Floats, Rows, Samples
+from aam.predict.blend import mean_of
+from aam.predict.estimator import SAMPLES_AT_ONCE
 from aam.predict.linear import LEAST_TO_CENTRE
-from aam.predict.network import SAMPLES_OF_PART, AsvVectors, encode_table, per_target, run_model
+from aam.predict.network import AsvVectors, encode_table, per_target, run_model
+from aam.predict.samples import Floats, Rows, Samples
 from aam.predict.saved_model import SavedModel, samples_with_labels
 
 log = logging.getLogger("aam")
@@ -119,7 +120,7 @@ def _check_new_study(models: Sequence[SavedModel], study: Study, new_study: bool
         )
     if column is None:
         return
-    relative = any(model.blend.is_relative for model in models)
+    relative = any(blend.is_centred for model in models for blend in model.blends)
     seen = set(ids).intersection(*(samples_with_labels(model) for model in models))
     if new_study and seen:
         log.warning(
@@ -158,25 +159,15 @@ def with_inputs(saved: SavedModel, study: Study) -> Study:
     return study.placed_on(saved.reference).with_covariates(saved.covariates, study.metadata)
 
 
-def samples_to_predict(study: Study, sample_ids: Sequence[str], passes: int) -> Samples:
-    """Return samples in the rarefactions that predictions are made from, none of which training
-    has.
-    """
-    return Samples.rarefied(
-        study, study.rows(sample_ids), [EVALUATION - 1 - number for number in range(passes)]
-    )
+def samples_of(saved: SavedModel, study: Study, sample_ids: Sequence[str]) -> Samples:
+    """Samples of a study as the estimators of a model read them."""
+    return Samples.of_study(study, study.rows(sample_ids), saved.levels)
 
 
-def centred_on(
-    saved: SavedModel, study: Study, sample_ids: Sequence[str], passes: int
-) -> SavedModel:
-    """Return the model for a study of which `sample_ids` are unlabelled samples; itself for fewer
-    than enough.
-    """
-    if len(sample_ids) < LEAST_TO_CENTRE or not saved.blend.learners:
-        return saved
-    samples = samples_to_predict(study, sample_ids[:SAMPLES_OF_PART], passes)
-    return replace(saved, blend=saved.blend.centred_on(samples))
+def centred_on(saved: SavedModel, samples: Samples) -> SavedModel:
+    """The model for a study of which these are samples without labels."""
+    part = samples[:SAMPLES_AT_ONCE]
+    return replace(saved, blends=tuple(blend.centred_on(part) for blend in saved.blends))
 
 
 def predict_rows(
@@ -189,26 +180,27 @@ def predict_rows(
     asvs: AsvVectors | None = None,
     studies: Sequence[str] | None = None,
 ) -> PredictionTable:
-    """Predict samples of `study` from `passes` rarefactions each.
+    """Predict samples of `study` from `passes` rarefactions each, some samples at a time.
 
-    Samples of `studies` are read relative to the mean of their study, where the model learned so
-    and there are `LEAST_TO_CENTRE` of them, else relative to the mean of training. Numbers are
-    means over the rarefactions with their standard deviation, probabilities their mean; intervals
-    are added where the model holds fitted ones. Each of their ASVs is encoded once, unless `asvs`
-    are known. Of large tables some samples are predicted at a time.
+    Numbers are means over the rarefactions with their standard deviation, probabilities their mean;
+    intervals are added if the model has them. Of `studies`, each is read relative to its own mean
+    if the model was trained so and it has `LEAST_TO_CENTRE` samples. Each ASV is encoded once,
+    unless `asvs` are known.
     """
     study = with_inputs(saved, study)
-    if asvs is None and saved.network is not None and saved.blend.network_weight > 0:
+    if asvs is None and saved.network is not None:
         asvs = encode_table(saved.network, study, saved.device, config, study.rows(sample_ids))
     of_study: dict[str, list[str]] = {}
     for name, sample_id in zip(studies or [""] * len(sample_ids), sample_ids, strict=True):
         of_study.setdefault(name, []).append(sample_id)
     parts = []
     for ids in of_study.values() or ([],):
-        centred = saved if studies is None else centred_on(saved, study, ids, passes)
-        for start in range(0, max(len(ids), 1), SAMPLES_OF_PART):
-            some = ids[start : start + SAMPLES_OF_PART]
-            parts.append(_predict_part(centred, study, some, config, asvs, passes))
+        model = saved
+        if studies is not None and saved.blends:
+            model = centred_on(saved, samples_of(saved, study, ids))
+        for start in range(0, max(len(ids), 1), SAMPLES_AT_ONCE):
+            part = ids[start : start + SAMPLES_AT_ONCE]
+            parts.append(_predict_part(model, study, part, config, asvs, passes))
     table = parts[0] if len(parts) == 1 else joined(parts).with_rows(sample_ids, {})
     table = replace(table, folds=(fold,) * len(sample_ids))
     for name, fitted in saved.notes.get("intervals", {}).items():
@@ -224,38 +216,34 @@ def _predict_part(
     asvs: AsvVectors | None,
     passes: int,
 ) -> PredictionTable:
-    rows, blend = study.rows(sample_ids), saved.blend
-    rarefactions = [EVALUATION - 1 - number for number in range(passes)]
-    X = blend.inputs(Samples.rarefied(study, rows, rarefactions)) if blend.learners else None
-    blended = []
-    for number, rarefaction in enumerate(rarefactions):
-        scores = blend.scores(None if X is None else X.rarefaction(number))
-        if asvs is not None and saved.network is not None:
-            predicted = run_model(
-                saved.network, study, rows, saved.device, config, rarefaction, asvs
-            )
-            for of_target, values in zip(scores, per_target(predicted), strict=True):
-                of_target[NETWORK] = values
-        blended.append(blend.blend(scores))
+    """Predict some samples of a study."""
+    rows, samples = study.rows(sample_ids), samples_of(saved, study, sample_ids)
     numeric, classes = saved.targets.numeric, saved.targets.classes
-
-    def decode(encoded: Floats) -> Floats:
-        return saved.targets.decode(encoded)
-
+    draws = []
+    for number in range(EVALUATION - 1, EVALUATION - 1 - passes, -1):
+        network: Sequence[Floats] = ()
+        if asvs is not None and saved.network is not None:
+            predicted = run_model(saved.network, study, rows, saved.device, config, number, asvs)
+            network = per_target(predicted)
+        rarefied = samples.rarefied(study.depth, study.seed, number) if saved.blends else samples
+        draws.append([mean_of(scores) for scores in saved.scores(rarefied, network)])
     empty = np.zeros((len(rows), 0))
     numbers = np.stack(
-        [decode(np.concatenate([empty, *one[: len(numeric)]], axis=1)) for one in blended]
+        [
+            saved.targets.decode(np.concatenate([empty, *one[: len(numeric)]], axis=1))
+            for one in draws
+        ]
     )
-    deviations = numbers.std(axis=0)
+    means, deviations = numbers.mean(axis=0), numbers.std(axis=0)
     return PredictionTable(
         sample_ids=tuple(sample_ids),
         specs=saved.targets.specs,
-        values={spec.name: numbers.mean(axis=0)[:, column] for column, spec in enumerate(numeric)},
+        values={spec.name: means[:, column] for column, spec in enumerate(numeric)},
         deviations={spec.name: deviations[:, column] for column, spec in enumerate(numeric)}
         if passes > 1
         else {},
         probabilities={
-            spec.name: np.mean([one[len(numeric) + column] for one in blended], axis=0)
+            spec.name: np.mean([one[len(numeric) + column] for one in draws], axis=0)
             for column, spec in enumerate(classes)
         },
         notes=("",) * len(sample_ids),

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import safetensors
+import skops.io
 import torch
+from sklearn.ensemble._forest import BaseForest
 
 import aam
 from aam.config import DataConfig, FineTuneConfig, ModelConfig
@@ -33,16 +35,28 @@ from aam.files.tensors import (
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import from_dict, to_dict
-from aam.predict.blend import Blend, blend_from_arrays, blend_to_arrays, network_alone
+from aam.predict.blend import NETWORK, Blend, BlendClassifier, BlendRegressor, specs_in_order
+from aam.predict.estimator import Arrays, CountsEstimator, restore_state, save_state, shallow_copy
+from aam.predict.linear import LinearClassifier, LinearRegressor
+from aam.predict.samples import Floats, Samples
+from aam.predict.trees import Trees, TreesClassifier, TreesRegressor
 
-# Format 1 has a network in every model. Other learners stood in two files of their own, which are
-# no longer read.
-FORMAT, LEARNERS_1 = 2, "members.json"
+# Encoders of earlier formats are read, models with targets are not.
+FORMAT, LAST_OTHER = 3, "aam v0.1.0-complete"
+
+# The one type of a forest that skops does not trust by itself.
+TREE = "sklearn.tree._tree.Tree"
+
+# Estimators that are saved and read.
+ESTIMATORS: dict[str, type[CountsEstimator]] = {
+    one.__name__: one
+    for one in (LinearClassifier, LinearRegressor, TreesClassifier, TreesRegressor)
+}
 
 DESCRIPTION, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
 REFERENCE = "reference.safetensors"
 
-LEARNERS = "learners.safetensors"
+MEMBERS, FOREST = "members.safetensors", ".skops"
 
 # Numbers that a network may hold whatever its weights are: 4 MB.
 SMALL_NETWORK = 1_000_000
@@ -67,12 +81,12 @@ RETRAIN = (
 
 @dataclass(frozen=True)
 class SavedModel:
-    """An ensemble of learners for each target, with what `aam predict` needs: options of its input,
+    """A blend of estimators for each target, and what `aam predict` needs: options of its input,
     and its ASVs.
 
     ASVs are placed on the `reference` of a plugin, if any; a network reads them there too.
-    The network is one of the learners, and there in a model without targets, an encoder; `model`
-    and `heads` are its sizes, and `model` holds the longest sequence for all.
+    The network predicts all targets, or none as an encoder; `model` and `heads` are its sizes, and
+    `model` has the longest sequence of all. `blends` predict a target each, numbers first.
     """
 
     network: Aam | None
@@ -85,13 +99,46 @@ class SavedModel:
     profile: RegionProfile
     notes: dict[str, Any]
     covariates: Covariates = field(default_factory=Covariates)
-    blend: Blend = field(default_factory=Blend)
+    blends: tuple[Blend, ...] = ()
     reference: Reference | None = None
 
-    def __post_init__(self) -> None:
-        """Let the network predict every target alone where no blend is fitted."""
-        if not self.blend.fitted:
-            object.__setattr__(self, "blend", network_alone(self.targets))
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Names of the members, without the network."""
+        return tuple(dict.fromkeys(name for blend in self.blends for name in blend.members_))
+
+    @property
+    def network_weight(self) -> float:
+        """The largest weight of the network in the mean of a target; 0 without a network."""
+        if self.network is None:
+            return 0.0
+        return 1 / (1 + min((len(blend.members_) for blend in self.blends), default=0))
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Number of categories of each covariate."""
+        return tuple(len(values) for values in self.covariates.categorical.values())
+
+    def only(self, member: str) -> SavedModel:
+        """The model that predicts by one member alone."""
+        blends = tuple(
+            shallow_copy(blend, members_={member: blend.members_[member]}) for blend in self.blends
+        )
+        return replace(self, network=None, blends=blends)
+
+    def scores(
+        self, rarefied: Samples, network: Sequence[Floats] = ()
+    ) -> tuple[dict[str, Floats], ...]:
+        """What each member predicts of each target of rarefied samples; the network's is known.
+
+        Numbers are encoded, [n, 1]; probabilities are [n, K].
+        """
+        scores: list[dict[str, Floats]] = [{} for _ in self.targets.specs]
+        for of_target, blend in zip(scores, self.blends, strict=False):
+            of_target.update(blend.scores(rarefied))
+        for of_target, values in zip(scores, network, strict=False):
+            of_target[NETWORK] = values
+        return tuple(scores)
 
     @property
     def required_network(self) -> Aam:
@@ -102,7 +149,7 @@ class SavedModel:
                 "name an encoder with a network, such as 16s-v4"
             )
         if self.network is None:
-            names = shown(self.blend.learners)
+            names = shown(self.members)
             raise InputError(
                 f"--model: it has no network, only {names}, and this needs one; name an encoder "
                 "such as 16s-v4, or "
@@ -125,7 +172,8 @@ class SavedModel:
 
 def save_model(path: Path, saved: SavedModel) -> None:
     """Write `saved` to the folder `path`, all of it or nothing."""
-    arrays, learners = blend_to_arrays(saved.blend)
+    arrays: Arrays = {}
+    blends = [_described(blend, f"{place}", arrays) for place, blend in enumerate(saved.blends)]
     description = {
         "format": FORMAT,
         "version": aam.__version__,
@@ -139,7 +187,7 @@ def save_model(path: Path, saved: SavedModel) -> None:
         "covariates": saved.covariates.to_json(),
         "notes": saved.notes,
         "reference": None if saved.reference is None else saved.reference.encoder,
-        "learners": learners,
+        "blends": blends,
     }
     with atomic_folder(path) as folder:
         (folder / DESCRIPTION).write_text(
@@ -151,7 +199,11 @@ def save_model(path: Path, saved: SavedModel) -> None:
         if saved.reference is not None:
             _write_arrays(saved.reference.to_arrays(), folder / REFERENCE)
         if arrays:
-            _write_arrays(arrays, folder / LEARNERS)
+            _write_arrays(arrays, folder / MEMBERS)
+        for place, blend in enumerate(saved.blends):
+            for name, member in blend.members_.items():
+                if isinstance(member, Trees):
+                    skops.io.dump(member.forest_, folder / f"{place}-{name}{FOREST}")
         write_manifest(folder)
 
 
@@ -169,16 +221,56 @@ def _read_network(
     return network.eval()
 
 
-def _read_blend(path: Path, description: Any, targets: Targets, network: bool) -> Blend:
-    """Return what predicts; the network alone where nothing else was fitted."""
-    blend = Blend()
-    if "learners" in description:
-        blend = blend_from_arrays(read_arrays(path / LEARNERS), description["learners"])
-    if not blend.fitted:
-        blend = network_alone(targets)
-    if blend.fitted:
-        blend.check(targets, network)
-    return blend
+def _described(blend: Blend, place: str, arrays: Arrays) -> dict[str, Any]:
+    """A blend as JSON; its arrays are added to `arrays`."""
+    members = {
+        name: {
+            "class": type(member).__name__,
+            "parameters": member.get_params(),
+            "fitted": save_state(member, f"{place}/{name}", arrays),
+        }
+        for name, member in blend.members_.items()
+    }
+    return {"parameters": blend.get_params(), "members": members}
+
+
+def _read_forest(path: Path) -> Any:
+    """A forest of scikit-learn, if the file holds no types but those of a forest."""
+    if not path.is_file():
+        raise ValueError(f"{path.name} is missing")
+    try:
+        types = set(skops.io.get_untrusted_types(file=path)) - {TREE}
+        forest = None if types else skops.io.load(path, trusted=[TREE])
+    # A wrong archive may raise anything.
+    except Exception as error:
+        raise ValueError(f"{path.name} is not a forest ({error})") from error
+    if types:
+        raise ValueError(f"{path.name} holds {shown(sorted(types))}")
+    if not isinstance(forest, BaseForest):
+        raise ValueError(f"{path.name} holds {type(forest).__name__}, expected a forest")
+    return forest
+
+
+def _read_blends(path: Path, description: Any, targets: Targets) -> tuple[Blend, ...]:
+    """The blends of a model folder, checked against its targets."""
+    blends, arrays = [], read_arrays(path / MEMBERS)
+    if len(description) not in (0, len(targets.specs)):
+        raise ValueError(f"{len(description)} blends for {len(targets.specs)} targets")
+    for place, (spec, one) in enumerate(zip(specs_in_order(targets), description, strict=False)):
+        classes = np.arange(len(spec.labels))
+        blend = (BlendClassifier if spec.labels else BlendRegressor)(**one["parameters"])
+        blend.classes_, blend.members_ = classes, {}
+        for name, facts in one["members"].items():
+            member = ESTIMATORS[facts["class"]](**facts["parameters"])
+            restore_state(member, f"{place}/{name}", arrays, facts["fitted"])
+            if isinstance(member, Trees):
+                member.forest_ = _read_forest(path / f"{place}-{name}{FOREST}")
+            blend.members_[name] = member
+        if not blend.members_:
+            raise ValueError(f"no members predict {spec.name!r}")
+        blend.check()
+        blends.append(blend)
+    return tuple(blends)
 
 
 def _check_description(description: Any) -> None:
@@ -227,50 +319,12 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
     description: Any = {}
     try:
         description = read_json(path / DESCRIPTION)
-        if description["format"] not in (1, FORMAT):
+        if description["format"] != FORMAT and description["targets"]:
             raise InputError(
-                f"{path}: model format {description['format']}, this aam reads 1 to {FORMAT}"
+                f"{path}: a model of format {description['format']}, expected {FORMAT}: "
+                f"{LAST_OTHER} reads it; install that version, or train again"
             )
-        if (path / LEARNERS_1).is_file():
-            raise InputError(
-                f"{path}: learners of model format 1, this aam reads those of {FORMAT}"
-            )
-        _check_description(description)
-        model = from_dict(FineTuneConfig().model, description["model"], str(path))
-        targets = Targets.from_json(description["targets"])
-        covariates = Covariates.from_json(description.get("covariates", {}))
-        heads, network = HeadConfig(), None
-        reference = None
-        if description.get("reference") is not None:
-            reference = read_reference(description["reference"], read_arrays(path / REFERENCE))
-        if description["heads"] is not None:
-            heads = from_dict(HeadConfig(), description["heads"], str(path))
-            network = _read_network(path, description["depth"], model, heads, reference).to(device)
-        blend = _read_blend(path, description, targets, network is not None)
-        sizes, expected = (
-            (heads.n_targets, *heads.n_classes),
-            [len(spec.labels) for spec in targets.classes],
-        )
-        if (
-            network is not None
-            and blend.network_weight > 0
-            and sizes != (len(targets.numeric), *expected)
-        ):
-            raise ValueError("the heads of the network are not those of its targets")
-        return SavedModel(
-            network=network,
-            data=from_dict(DataConfig(), description["data"], str(path)),
-            model=model,
-            heads=heads,
-            depth=description["depth"],
-            seed=description["seed"],
-            targets=targets,
-            profile=RegionProfile.from_arrays(read_arrays(path / PROFILE)),
-            notes=description["notes"],
-            covariates=covariates,
-            blend=blend,
-            reference=reference,
-        )
+        return _read_model(path, description, device)
     except UNREADABLE as error:
         if isinstance(error, InputError):
             problems = [p if p.startswith(str(path)) else f"{path}: {p}" for p in error.problems]
@@ -278,6 +332,37 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         raise InputError(
             f"{path}: not a model this aam can read ({error})", *_written_by(description, path)
         ) from error
+
+
+def _read_model(path: Path, description: Any, device: torch.device) -> SavedModel:
+    """The model that `description` describes, with the arrays in its folder."""
+    _check_description(description)
+    model = from_dict(FineTuneConfig().model, description["model"], str(path))
+    targets = Targets.from_json(description["targets"])
+    reference = None
+    if description.get("reference") is not None:
+        reference = read_reference(description["reference"], read_arrays(path / REFERENCE))
+    heads, network = HeadConfig(), None
+    if description["heads"] is not None:
+        heads = from_dict(HeadConfig(), description["heads"], str(path))
+        network = _read_network(path, description["depth"], model, heads, reference).to(device)
+        classes = tuple(len(spec.labels) for spec in targets.classes)
+        if targets.specs and (heads.n_targets, heads.n_classes) != (len(targets.numeric), classes):
+            raise ValueError("the heads of the network are not those of its targets")
+    return SavedModel(
+        network=network,
+        data=from_dict(DataConfig(), description["data"], str(path)),
+        model=model,
+        heads=heads,
+        depth=description["depth"],
+        seed=description["seed"],
+        targets=targets,
+        profile=RegionProfile.from_arrays(read_arrays(path / PROFILE)),
+        notes=description["notes"],
+        covariates=Covariates.from_json(description.get("covariates", {})),
+        blends=_read_blends(path, description.get("blends", []), targets),
+        reference=reference,
+    )
 
 
 def _written_by(description: Any, path: Path) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from aam.config import FineTuneConfig, ForestConfig
+from aam.config import FineTuneConfig
 from aam.data.splits import Split, fold_column
 from aam.data.study import Study, lost_classes
 from aam.engine.options import RunConfig
@@ -23,7 +23,7 @@ from aam.errors import shown
 from aam.evaluate.conformal import with_conformal_intervals
 from aam.evaluate.evaluation import Evaluation, evaluate
 from aam.evaluate.likeness import Likeness
-from aam.evaluate.predictions import PredictionTable, joined, read_predictions, write_predictions
+from aam.evaluate.predictions import PredictionTable, joined, write_predictions
 from aam.evaluate.target_predictions import Columns, Subset
 from aam.files.atomic import seen_from_here
 from aam.options import IN_MEMORY, names, to_dict
@@ -39,15 +39,12 @@ from aam.report.results import write_results
 from aam.report.samples import surroundings
 from aam.report.tables import Table
 from aam.report.training_figures import loss_figures, loss_names, read_epochs
-from aam.training.fit import VALIDATION, split_folder, split_name, split_sizes
+from aam.training.fit import split_folder, split_name, split_sizes
 from aam.training.inputs import Prepared
 
 log = logging.getLogger("aam")
 
 TRANSDUCTIVE = ("Pretraining saw the held-out samples, though not their labels.",)
-
-# Of a forest that is a baseline; `aam baselines` grows 500.
-TREES = 200
 
 
 @dataclass
@@ -84,7 +81,7 @@ class TrainingReport:
         if not split.held_out:
             return
         if saved.targets.specs:
-            self.held_out.append(self._predictions(saved, split, folder))
+            self.held_out.append(self._predictions(saved, split))
             return
         runtime, device = self.prepared.config.runtime, self.prepared.device
         own = self.prepared.config.train.pretrained_encoder is None
@@ -95,12 +92,9 @@ class TrainingReport:
         self.encoder_figures += figures
         self.warnings += warnings
 
-    def _predictions(self, saved: SavedModel, split: Split, folder: Path) -> PredictionTable:
+    def _predictions(self, saved: SavedModel, split: Split) -> PredictionTable:
         """Return predictions of the reported samples, by a model that has not learned from them."""
-        prepared, specs = self.prepared, saved.targets.specs
-        if (folder / VALIDATION).is_file():
-            table = read_predictions(folder / VALIDATION, [spec.name for spec in specs])
-            return dataclasses.replace(table, specs=specs)
+        prepared = self.prepared
         config, study = prepared.config, prepared.study
         passes = config.targets.val_prediction_passes
         studies = study.column(config.data.study_column, split.held_out)
@@ -111,9 +105,8 @@ class TrainingReport:
             )
 
         for baseline, learner in IN_BLEND.items() if config.targets.rf_baseline else ():
-            if learner in saved.blend.learners:
-                alone = dataclasses.replace(saved, network=None, blend=saved.blend.alone(learner))
-                self.in_blend.setdefault(baseline, []).append(predict(alone))
+            if learner in saved.members:
+                self.in_blend.setdefault(baseline, []).append(predict(saved.only(learner)))
         return predict(saved, prepared.frozen_asvs(saved.network, study))
 
     def write(self) -> None:
@@ -215,17 +208,13 @@ class TrainingReport:
                 "hold out more"
             )
         write_predictions(self.path / "predictions.tsv", table)
-        passes = config.targets.val_prediction_passes
-        forest = ForestConfig(
-            n_estimators=TREES, n_jobs=config.runtime.threads or -1, val_prediction_passes=passes
-        )
         subset: Subset = "held-out" if tested else "validation"
         baselines = baselines_by_target(
             table,
             study,
             self.prepared.splits,
             columns,
-            forest if config.targets.rf_baseline else None,
+            bool(config.targets.rf_baseline),
             {name: joined(tables) for name, tables in self.in_blend.items()},
         )
         dropped = dropped_by_class(table, study)

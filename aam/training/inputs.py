@@ -63,9 +63,8 @@ def resolved(config: FineTuneConfig) -> FineTuneConfig:
     members = targets.members or config.default_members
     config = dataclasses.replace(config, targets=dataclasses.replace(targets, members=members))
     data = config.data
-    if data.study_column is not None and not config.trains_network:
-        # Learners choose by inner folds, and of two studies one is held out: nothing is left for
-        # validation.
+    if not config.trains_network:
+        # Only a network needs validation samples; other members choose by inner folds.
         data = dataclasses.replace(data, validation_size=0.0)
     return dataclasses.replace(config, data=data.divided_by_study())
 

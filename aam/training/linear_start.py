@@ -21,7 +21,7 @@ from aam.config import FineTuneConfig
 from aam.data.study import Study
 from aam.model.aam import Aam
 from aam.model.heads import Readout
-from aam.predict.learner import inner_folds, make_truth, subsample
+from aam.predict.estimator import inner_folds, subsample
 from aam.predict.network import AsvVectors, run_model
 from aam.training.losses import class_weights
 
@@ -59,9 +59,8 @@ class Labelled(NamedTuple):
 
     def folds(self) -> list[tuple[Rows, Rows]]:
         """Return inner folds of whole groups, a rarefaction of a sample with its others."""
-        truth = make_truth(self.y, 0)
         names = [f"{number:08d}" for number in range(len(self.y))]
-        return inner_folds(truth, names, [str(group) for group in self.groups], 0)
+        return inner_folds(names, self.y, 0, self.groups.astype(str), None, 0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,15 +20,8 @@ from aam.data.region import RegionProfile
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.errors import InputError
 from aam.model.heads import HeadConfig
-from aam.predict.exported import (
-    ODD_BATCHES,
-    ExportedLearners,
-    check_exportable,
-    example_inputs,
-    learner_outputs,
-    output_names,
-)
-from aam.predict.saved_model import load_model, save_model
+from aam.predict.export import check_exportable, output_names
+from aam.predict.saved_model import save_model
 from tests.predict.samples import saved_model
 
 MISSING = [
@@ -143,116 +136,19 @@ assert "torch" not in sys.modules and "aam" not in sys.modules
     assert done.stdout == f"(5, 16) (7, 16) {about['opset']}\n"
 
 
-@pytest.fixture(scope="module")
-def learners(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A simulated study and what `aam train` makes of it by default: a number and classes, from
-    ASVs and covariates.
-    """
-    from aam.cli.main import main
-    from aam.data.simulate import simulate
-
-    folder = tmp_path_factory.mktemp("learners")
-    study = folder / "study"
-    simulate(study, samples=60, asvs=80, length=60, depth=600)
-    files = ["--table", str(study / "table.biom"), "--metadata", str(study / "metadata.tsv")]
-    columns = (
-        "--metadata-column ph biome null --categorical-columns batch --rarefy-depth 300 "
-        "--test-size 0.2 --threads 1"
-    )
-    assert main(["train", *files, *columns.split(), "--output-dir", str(folder / "run")]) == 0
-    return folder
-
-
-# Reads what was exported as a program without aam does, but for rarefied reads and encoded
-# covariates, and predicts.
-PREDICT = """
-import sys, json, numpy, torch
-from pathlib import Path
-import aam
-from aam.api.apply import load_models_and_table
-from aam.config import PredictConfig
-from aam.data.rarefaction import EVALUATION, rarefied_rows
-from aam.predict.prediction import predict_samples, with_inputs
-
-folder, exported = Path(sys.argv[1]), Path(sys.argv[2])
-study_folder = folder / "study"
-config = PredictConfig(model=(folder / "run" / "model",), table=study_folder / "table.biom",
-                       metadata=study_folder / "metadata.tsv", prediction_passes=1)
-(saved,), study, _ = load_models_and_table(config)
-table = predict_samples([saved], study, 1, config.runtime)
-study = with_inputs(saved, study)
-kept = [at for at, name in enumerate(table.sample_ids) if name in study.table.row_of]
-rows = study.rows([table.sample_ids[at] for at in kept])
-reads = rarefied_rows(study, rows, EVALUATION - 1)
-line = {name: at for at, name in enumerate((exported / "asvs.txt").read_text().split())}
-slots = max(len(columns) for columns, _ in reads)
-asv, counts = numpy.zeros((len(rows), slots), numpy.int64), numpy.zeros((len(rows), slots), numpy.float32)
-for at, (columns, values) in enumerate(reads):
-    asv[at, :len(columns)], counts[at, :len(columns)] = columns, values
-inputs = {
-    "tokens": study.tokens.numpy(), "asv": asv, "counts": counts,
-    "place": numpy.array([line.get(name, -1) for name in study.table.sequences], numpy.int64),
-    "category": study.labels.category[rows], "covariate": study.labels.covariate[rows],
-}
-about = json.loads((exported / "description.json").read_text())
-if about["format"] == "onnx":
-    import onnxruntime
-    outputs = onnxruntime.InferenceSession(str(exported / "model.onnx")).run(None, inputs)
-else:
-    program = torch.export.load(exported / "model.pt2").module()
-    outputs = [one.numpy() for one in program(**{name: torch.from_numpy(value) for name, value in inputs.items()})]
-for name, values in zip(about["outputs"], outputs, strict=True):
-    expected = (table.values[name] if name in table.values else table.probabilities[name])[kept]
-    assert values.shape == expected.shape and len(values) > 40
-    assert numpy.abs(values - expected).max() <= 1e-5 * max(1, numpy.abs(expected).max()), name
-print("equal", *about["outputs"])
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["torch", pytest.param("onnx", marks=needs_onnx)])
-def test_exported_learners_predict_as_aam_does_from_one_rarefaction(learners, tmp_path, form):
-    about = export(learners / "run", tmp_path / "out", "--format", form)
-    assert about["difference"] < 1e-5
-    assert set(about["inputs"]) == {"tokens", "asv", "counts", "place", "category", "covariate"}
-    command = [sys.executable, "-c", PREDICT, str(learners), str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["equal", "ph", "null", "biome"]
-
-
-@pytest.mark.slow
-def test_the_functions_of_learners_are_the_learners(learners):
-    saved = load_model(learners / "run" / "model", torch.device("cpu"))
-    exported = ExportedLearners(saved)
-    for seed, shape in enumerate(ODD_BATCHES):
-        inputs = example_inputs(saved, "model", shape, seed)
-        for value, expected in zip(exported(**inputs), learner_outputs(saved, inputs), strict=True):
-            torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12)
-
-
 def saved_like(reference: object = None, **changes: object) -> SimpleNamespace:
     network = SimpleNamespace(reference=reference)
-    blend = SimpleNamespace(learners=[], network_weight=1.0)
     return SimpleNamespace(
-        **{"targets": TARGETS, "blend": blend, "required_network": network, **changes}
+        **{"targets": TARGETS, "members": (), "required_network": network, **changes}
     )
 
 
-def test_what_cannot_be_exported_is_said():
-    blend = SimpleNamespace(learners=["presence", "forest"], network_weight=0.1)
-    with pytest.raises(
-        InputError,
-        match=r"its network with forest, presence, and.*--members deep or --members forest",
-    ):
-        check_exportable(saved_like(blend=blend), "model")
-    check_exportable(
-        saved_like(blend=SimpleNamespace(learners=["forest"], network_weight=0.0)), "model"
-    )
-    check_exportable(saved_like(blend=blend), "encoder")
-    with pytest.raises(InputError, match="has no targets; pass --part encoder"):
+def test_what_cannot_be_exported_is_said(caplog):
+    check_exportable(saved_like(members=("presence", "forest")), "model")
+    assert "only the network is exported; 'presence', 'forest'" in caplog.text
+    with pytest.raises(InputError, match="has no targets; leave the option out"):
         check_exportable(saved_like(targets=Targets(())), "model")
-    with pytest.raises(InputError, match="it places ASVs on a reference tree"):
+    with pytest.raises(InputError, match="it places ASVs on a reference, which cannot"):
         check_exportable(saved_like(reference=object()), "encoder")
 
 

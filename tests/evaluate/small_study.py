@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from aam.config import ForestConfig
 from aam.data.splits import Split
 from aam.data.targets import TargetSpec
 from aam.evaluate.target_predictions import Columns
 from aam.io.metadata import Metadata
 from aam.predict.baselines import baselines_of
 
-FEW = ForestConfig(n_estimators=6, n_jobs=1, val_prediction_passes=1)
 IDS = tuple(f"s{row}" for row in range(24))
 SPLITS = tuple(
     Split(
@@ -34,7 +32,9 @@ def metadata(ages=None) -> Metadata:
     return Metadata(ids=IDS, columns=columns, kinds=kinds)
 
 
-def learned(study, spec=AGE, ages=None, config=FEW) -> dict[str, np.ndarray]:
-    ids, baselines = baselines_of(study, SPLITS, spec, metadata(ages), Columns("child"), config)
+def learned(study, spec=AGE, ages=None) -> dict[str, np.ndarray]:
+    ids, baselines = baselines_of(
+        study, SPLITS, spec, metadata(ages), Columns("child"), True, passes=1
+    )
     assert ids == IDS
     return {one.name: one.predicted for one in baselines if not one.trivial}

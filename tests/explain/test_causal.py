@@ -21,7 +21,8 @@ from aam.evaluate.metrics import auroc
 from aam.explain.effects import explain_samples
 from aam.explain.importance import FALSE_DISCOVERIES, importance_of
 from aam.io.metadata import read_metadata
-from aam.predict.blend import LEARNERS, fit_blend
+from aam.predict.blend import DEFAULT, fit_blends
+from aam.predict.samples import Samples
 from tests.data.labels import labelled
 from tests.predict.samples import saved_model
 
@@ -66,10 +67,10 @@ def explained(study, values) -> pd.DataFrame:
     models, samples = [], []
     for split in kfold(ids, FOLDS, subjects, values, 0.0, seed=0):
         rows = study.rows(split.ids("train"))
-        blend = fit_blend(
-            with_target, targets, rows, [subjects[row] for row in rows], 0, tuple(LEARNERS)
-        )
-        models.append(saved_model(targets=targets, depth=study.depth, blend=blend))
+        samples = Samples.of_study(with_target, rows)
+        of_rows = [subjects[row] for row in rows]
+        blends = fit_blends(with_target, targets, samples, DEFAULT, of_rows)
+        models.append(saved_model(targets=targets, depth=study.depth, blends=blends))
         samples.append(split.ids("test"))
     (effects,) = explain_samples(
         models, with_target, samples, ids, [values], RuntimeConfig(), PASSES

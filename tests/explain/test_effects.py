@@ -16,8 +16,9 @@ from aam.device.options import RuntimeConfig
 from aam.errors import InputError
 from aam.explain.effects import explain_samples, make_variants
 from aam.model.heads import HeadConfig
-from aam.predict.blend import LEARNERS, NETWORK, fit_blend
+from aam.predict.blend import DEFAULT, fit_blends
 from aam.predict.prediction import predict_rows
+from aam.predict.samples import Samples
 from tests.data.labels import labelled
 from tests.predict.samples import saved_model
 
@@ -34,9 +35,6 @@ TARGETS = Targets(
 HEADS = HeadConfig(n_targets=1, n_classes=(3, 2))
 ROWS = np.arange(0, SAMPLES, 2)
 RUNTIME = RuntimeConfig()
-
-
-MEMBERS = tuple(LEARNERS)
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +58,10 @@ def study(study_of):
 
 @pytest.fixture(scope="module")
 def saved(study, model_of):
-    """A network and all other learners, each with the same share in the blend."""
+    """A network and the other members."""
     network = model_of(HEADS, depth=DEPTH, noise=0.1)
-    blend = fit_blend(study, TARGETS, np.arange(SAMPLES), None, 0, MEMBERS)
-    names = (NETWORK, *MEMBERS)
-    equal = [dataclasses.replace(one, weights=dict.fromkeys(names, 0.25)) for one in blend.fitted]
-    blend = dataclasses.replace(blend, fitted=tuple(equal))
-    return saved_model(network, HEADS, TARGETS, depth=DEPTH, blend=blend)
+    blends = fit_blends(study, TARGETS, Samples.of_study(study, np.arange(SAMPLES)), DEFAULT)
+    return saved_model(network, HEADS, TARGETS, depth=DEPTH, blends=blends)
 
 
 IDS = [f"s{row}" for row in ROWS]
@@ -170,9 +165,7 @@ def test_a_sample_without_other_asvs_keeps_its_only_one():
 
 def test_a_sample_explained_by_two_models_gets_their_mean(study, saved):
     """The other model has another blend, and explains five samples only."""
-    only = {**dict.fromkeys(saved.blend.fitted[0].weights, 0.0), "presence": 1.0}
-    fitted = tuple(dataclasses.replace(one, weights=only) for one in saved.blend.fitted)
-    other = dataclasses.replace(saved, blend=dataclasses.replace(saved.blend, fitted=fitted))
+    other = saved.only("presence")
     both, alone, added = (
         explained(models, study, samples)[0].effects[0].toarray()
         for models, samples in (
@@ -190,18 +183,3 @@ def test_models_of_different_classes_are_refused(study, saved):
     other = dataclasses.replace(saved, targets=Targets(specs))
     with pytest.raises(InputError, match="different classes of 'case'"):
         explained([saved, other], study, [IDS, IDS])
-
-
-def test_a_network_of_next_to_no_weight_takes_no_part_in_effects(study, saved):
-    """The effects are those of the other learners; the predictions are those of the whole model."""
-    fitted = [
-        dataclasses.replace(one, weights={**one.weights, NETWORK: 0.01})
-        for one in saved.blend.fitted
-    ]
-    without = dataclasses.replace(
-        saved, blend=dataclasses.replace(saved.blend, fitted=tuple(fitted))
-    )
-    age = explained([without], study, [IDS])[0]
-    assert age.attention is None
-    predicted = predict_rows(without, study, IDS, RUNTIME, 1)
-    np.testing.assert_allclose(age.prediction[:, 0], predicted.values["age"], atol=1e-4)

@@ -1,8 +1,7 @@
-"""Features of samples that stand in no table, and models that are not trained."""
+"""Samples with a signal in which features they have, and models that are not trained."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,8 @@ from scipy import sparse
 
 from aam.config import DataConfig, ModelConfig
 from aam.data.targets import Targets
-from aam.data.tokens import encode
 from aam.model.heads import HeadConfig
-from aam.predict.features import Inputs, Product, kmer_sketch
+from aam.predict.samples import Samples
 from aam.predict.saved_model import SavedModel
 
 
@@ -23,27 +21,16 @@ def saved_model(network=None, heads=HeadConfig(), targets=Targets(()), **more: A
     return SavedModel(**{**usual, **given, **more})
 
 
-def inputs_of(*rarefactions: dict) -> Inputs:
-    """Return the inputs of samples s0, s1, ... whose features in each rarefaction are known."""
-    (samples, *_) = {one["presence"].shape[0] for one in rarefactions}
-    table = SimpleNamespace(sample_ids=[f"s{row}" for row in range(samples)])
-    computed = {name: tuple(one[name] for one in rarefactions) for name in rarefactions[0]}
-    rows = np.arange(samples)
-    study = SimpleNamespace(rows=rows, study=SimpleNamespace(table=table))
-    return Inputs({}, study, rows, tuple(range(len(rarefactions))), computed)
-
-
-def features_of(rng: np.random.Generator, samples=80, asvs=60, covariates=0, clades=4) -> dict:
-    """Return presence of ASVs of a few clades, of which the first half is known by name."""
-    parents = [rng.choice(list("ACGT"), 120) for _ in range(clades)]
-    sequences = []
-    for number in range(asvs):
-        child = parents[number % clades].copy()
-        child[rng.choice(120, 4, replace=False)] = "A"
-        sequences.append("".join(child))
-    everything = sparse.csr_matrix((rng.random((samples, asvs)) < 0.3).astype(float))
-    return {
-        "presence": everything[:, : asvs // 2],
-        "kmers": Product(everything, kmer_sketch(encode(sequences))),
-        "covariates": rng.normal(size=(samples, covariates)),
-    }
+def samples_of(seed: int = 0, n: int = 150, features: int = 60) -> tuple[Samples, np.ndarray]:
+    """Raw counts of samples, and a number that moves a third of the features in and out."""
+    rng = np.random.default_rng(seed)
+    age = rng.normal(size=n)
+    logits = np.full((n, features), -1.0)
+    logits[:, : features // 3] += 2 * age[:, None] * np.tile([-1, 1], features)[: features // 3]
+    counts = rng.poisson(20, (n, features)) * (
+        rng.random((n, features)) < 1 / (1 + np.exp(-logits))
+    )
+    counts[:, -1] += 200
+    names = tuple(f"feature {place}" for place in range(features))
+    ids = tuple(f"s{row}" for row in range(n))
+    return Samples(sparse.csr_matrix(counts), ids, names, np.zeros((n, 0))), age

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import os
@@ -11,20 +12,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
+import skops.io
 import torch
 
 import aam
 from aam.config import DataConfig, ModelConfig
 from aam.data.region import RegionProfile
 from aam.data.study import Study
-from aam.data.targets import Scale, Targets, TargetSpec
+from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.errors import InputError
 from aam.files.atomic import MANIFEST, write_manifest
 from aam.model.heads import HeadConfig
-from aam.predict.blend import LEARNERS, fit_blend
-from aam.predict.features import Samples
+from aam.predict.blend import fit_blends
 from aam.predict.network import run_model
+from aam.predict.samples import Samples
 from aam.predict.saved_model import SavedModel, load_model, load_models, save_model
 from tests.data.labels import labelled
 from tests.predict.samples import saved_model
@@ -43,7 +45,7 @@ FILES = ["manifest.json", "model.json", "profile.safetensors", "weights.safetens
 
 @pytest.fixture
 def saved(study, model_of) -> SavedModel:
-    sizes = {"embedding_dim": 16, "attention_heads": 2, "max_bp": 30, "asv_stem": "nucleotide"}
+    sizes = {"embedding_dim": 16, "attention_heads": 2, "max_bp": 30, "patch_size": 1}
     data = DataConfig(table=Path("some") / "täble.biom", token_limit=77, cv="fold")
     more = {
         "data": data,
@@ -65,7 +67,7 @@ def test_a_model_comes_back_bit_for_bit(saved, folder, study):
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
     loaded = load_model(folder, CPU)
     for field in dataclasses.fields(SavedModel):
-        if field.name not in ("network", "profile", "blend", "elsewhere"):
+        if field.name not in ("network", "profile", "blends"):
             assert getattr(loaded, field.name) == getattr(saved, field.name), field.name
     for name, values in saved.profile.to_arrays().items():
         np.testing.assert_array_equal(loaded.profile.to_arrays()[name], values)
@@ -140,7 +142,7 @@ def rewrite(folder: Path, **changes) -> None:
 def test_a_model_of_another_version_is_refused(folder):
     description = json.loads((folder / "model.json").read_text(encoding="utf-8"))
     for changes, message in (
-        ({"format": 3}, "model format 3, this aam reads 1 to 2"),
+        ({"format": 2}, "a model of format 2, expected 3: aam v0.1.0-complete reads it"),
         ({"model": {**description["model"], "widthh": 3}}, "unknown key 'widthh'"),
         ({"model": {**description["model"], "embedding_dim": 32}}, "not a model this aam can read"),
         ({"heads": {**description["heads"], "n_targets": 2}}, "not a model this aam can read"),
@@ -202,53 +204,49 @@ def blended(study_of, tiny) -> tuple[Study, SavedModel]:
         category=rng.integers(0, 3, (40, 1)),
         covariate=rng.normal(size=(40, 1)).astype(np.float32),
     )
-    blend = fit_blend(study, targets, np.arange(40), None, 0, tuple(LEARNERS))
+    samples = Samples.of_study(study, np.arange(40), [2])
+    covariates = Covariates({"diet": ("a", "b")}, {"weight": Scale(0.0, 1.0)})
+    blends = fit_blends(study, targets, samples, ("presence", "abundance", "forest"))
+    profile = RegionProfile.fit(study.table.sequences)
     return study, saved_model(
-        targets=targets, profile=RegionProfile.fit(study.table.sequences), blend=blend
+        targets=targets, covariates=covariates, profile=profile, blends=blends
     )
 
 
 def outputs(study, saved) -> list[np.ndarray]:
-    scores = saved.blend.scores(saved.blend.inputs(Samples.rarefied(study, np.arange(9), [-2, -3])))
-    return [
-        *saved.blend.blend(scores),
-        *(values for of_target in scores for values in of_target.values()),
-    ]
+    samples = Samples.of_study(study, np.arange(9), saved.levels)
+    return [blend.predict_draws(samples, 2) for blend in saved.blends]
 
 
 def test_a_model_without_a_network_holds_none(blended, tmp_path):
     study, saved = blended
     save_model(tmp_path / "model", saved)
-    names = ["learners.safetensors", "manifest.json", "model.json", "profile.safetensors"]
+    forests = [f"{place}-forest.skops" for place in range(3)]
+    names = [*forests, "manifest.json", "members.safetensors", "model.json", "profile.safetensors"]
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == names
     loaded = load_model(tmp_path / "model", CPU)
-    assert (loaded.network, loaded.reference, loaded.device, loaded.blend.network_weight) == (
-        None,
-        None,
-        CPU,
-        0.0,
-    )
+    assert (loaded.network, loaded.reference, loaded.device) == (None, None, CPU)
+    assert (loaded.members, loaded.network_weight) == (("presence", "abundance", "forest"), 0.0)
     for values, expected in zip(outputs(study, loaded), outputs(study, saved), strict=True):
-        np.testing.assert_allclose(values, expected, rtol=0, atol=1e-12)
-    with pytest.raises(InputError, match="it has no network, only 'presence', 'forest'"):
+        np.testing.assert_array_equal(values, expected)
+    alone = loaded.only("presence")
+    assert alone.members == ("presence",)
+    message = "it has no network, only 'presence', 'abundance', 'forest'"
+    with pytest.raises(InputError, match=message):
         _ = loaded.required_network
 
 
-def test_a_network_of_format_1_is_read_and_its_learners_are_refused(saved, study, tmp_path):
-    save_model(tmp_path / "alone", saved)
-    rewrite(tmp_path / "alone", format=1)
-    alone = load_model(tmp_path / "alone", CPU)
-    assert [fitted.weights for fitted in alone.blend.fitted] == [{"deep": 1.0}] * 2
-    predicted, expected = (
-        run_model(model.network, study, np.arange(9), CPU, RuntimeConfig())
-        for model in (alone, saved)
-    )
-    np.testing.assert_array_equal(predicted.target, expected.target)
-    (tmp_path / "alone" / "members.json").write_text("{}")
-    rewrite(tmp_path / "alone", format=1)
-    message = refusal(load_model, tmp_path / "alone", CPU)
-    assert "learners of model format 1, this aam reads those of 2" in message
-    assert "install the one that wrote it (see run.json), or train again" in message
+def test_an_encoder_of_an_earlier_format_is_read_and_a_model_with_targets_refused(
+    saved, blended, tmp_path
+):
+    encoder = dataclasses.replace(saved, targets=Targets(()))
+    save_model(tmp_path / "encoder", encoder)
+    rewrite(tmp_path / "encoder", format=1)
+    assert load_model(tmp_path / "encoder", CPU).depth == saved.depth
+    save_model(tmp_path / "model", blended[1])
+    rewrite(tmp_path / "model", format=2)
+    message = refusal(load_model, tmp_path / "model", CPU)
+    assert "aam v0.1.0-complete reads it; install that version, or train again" in message
 
 
 # --- a model folder from a stranger: whole, and wrong ------------------------------------------
@@ -283,7 +281,7 @@ def put(value: float, place: int = 0):
         {"embedding_dim": 4 * 10**9},
         {"attention_layers": 10**9},
         {"max_bp": 10**15},
-        {"patch_size": 10**9, "asv_stem": "patch"},
+        {"patch_size": 10**9},
     ],
     ids=str,
 )
@@ -324,83 +322,64 @@ def test_a_description_of_other_kinds_is_refused(folder, changes, message):
 @pytest.mark.parametrize(
     ("ending", "change", "message"),
     [
-        ("trees_.feature", put(10**6), "a tree reads a feature that is none of"),
-        ("trees_.feature", put(-1), "a tree reads a feature that is none of"),
-        ("trees_.left", put(10**6), "a node of a tree is out of range"),
-        ("trees_.right", put(-1), "a node of a tree is out of range"),
-        # The last node goes back to the first: a walk through the tree would not end.
-        ("trees_.left", put(0, -1), "a node of a tree is out of range"),
-        ("trees_.root", put(10**6), "a node of a tree is out of range"),
-        ("trees_.root", put(0, -1), "a node of the trees has two parents, or none"),
-        ("trees_.root", lambda values: values[:0], "a node of a tree is out of range"),
-        ("trees_.threshold", lambda values: values[:-1], "threshold of trees has shape"),
-        ("trees_.value", lambda values: values[:, :0], "value of trees has shape"),
-        (
-            "trees_.feature",
-            lambda values: values.astype(np.float64),
-            "nodes of trees are no integers",
-        ),
-        (
-            "sequences_",
-            lambda values: values[:-1],
-            "weights of presence has shape|a tree reads a feature",
-        ),
-        ("sequences_", lambda values: values + 128, "no letters"),
-        ("coef_.covariates", lambda values: values[1:], "weights of covariates has shape"),
-        ("coef_.presence", put(np.nan), "coef_.presence holds numbers that are not finite"),
+        ("coef_", put(np.nan), "coef_ holds numbers that are not finite"),
+        ("coef_", lambda values: values[:, :0], "weights has shape"),
+        ("coef_", lambda values: values[:3], "weights of shape"),
+        ("names_", lambda values: values + 128, "not a model"),
         ("intercept_", lambda values: values[:-1], "intercepts has shape"),
         ("thresholds_", lambda values: values[:-1], "has shape"),
-        ("base_rates_", lambda values: values[:-1], "base rates has shape"),
+        ("range_", lambda values: values[::-1], "a range from"),
+        ("classes_", lambda values: values[:-1], "has shape|classes, expected"),
     ],
 )
-def test_learners_that_do_not_fit_together_are_refused(blended, tmp_path, ending, change, message):
+def test_members_that_do_not_fit_together_are_refused(blended, tmp_path, ending, change, message):
     save_model(tmp_path / "model", blended[1])
-    tamper(tmp_path / "model", "learners.safetensors", ending, change)
+    tamper(tmp_path / "model", "members.safetensors", ending, change)
     with pytest.raises(InputError, match=message):
+        load_model(tmp_path / "model", CPU)
+
+
+def test_a_forest_from_a_stranger_is_refused(blended, tmp_path):
+    """Nothing but a forest is read, and every node of its trees is part of it."""
+    save_model(tmp_path / "model", blended[1])
+    path = tmp_path / "model" / "0-forest.skops"
+    forest = copy.deepcopy(blended[1].blends[0].members_["forest"].forest_)
+    tree = forest.estimators_[0].tree_
+    state = tree.__getstate__()
+    state["nodes"]["left_child"][0] = 0
+    tree.__setstate__(state)
+    for content, message in (
+        (forest, "has a child that is not after it"),
+        (blended[1].blends[1].members_["forest"].forest_, "a tree of other features or classes"),
+        ({"a": 1}, "holds dict, expected a forest"),
+        (Path("somewhere"), "holds .*Path"),
+    ):
+        skops.io.dump(content, path)
+        rewrite(tmp_path / "model")
+        with pytest.raises(InputError, match=message):
+            load_model(tmp_path / "model", CPU)
+    path.write_bytes(b"no archive")
+    rewrite(tmp_path / "model")
+    with pytest.raises(InputError, match="not a model this aam can read"):
         load_model(tmp_path / "model", CPU)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda learners: learners["targets"].pop(), "not a model"),
-        (lambda learners: learners["targets"].clear(), "not a model"),
-        (
-            lambda learners: learners["targets"][0]["weights"].update(deep=1.0),
-            "weights .*'deep': 1.0",
-        ),
-        (lambda learners: learners["targets"][0].update(weights={}), "weights {} for"),
-        (lambda learners: learners["targets"][0].update(power="x"), "not a model"),
-        (
-            lambda learners: learners["targets"][0]["learners"]["forest"]["parameters"].update(
-                n_classes=2
-            ),
-            "2 classes",
-        ),
-        (
-            lambda learners: learners["targets"][0]["learners"]["presence"]["parameters"].update(
-                terms={}
-            ),
-            "weights of",
-        ),
-        (
-            lambda learners: learners["targets"][0]["learners"]["presence"]["fitted"].update(
-                range_=[2, 1]
-            ),
-            "in a range",
-        ),
-        (lambda learners: learners["features"]["covariates"].update(levels_=[-3]), "covariates of"),
-        (lambda learners: learners["features"].pop("presence"), "not a model"),
+        (lambda blends: blends.pop(), "2 blends for 3 targets"),
+        (lambda blends: blends[0].update(members={}), "no members predict 'age'"),
+        (lambda blends: blends[0]["members"]["forest"].update({"class": "X"}), "not a model"),
+        (lambda blends: blends[0]["members"]["presence"].update(parameters=3), "not a model"),
+        (lambda blends: blends.reverse(), "classes, expected|not a model|has shape"),
     ],
 )
-def test_a_description_of_learners_that_they_do_not_fit_is_refused(
+def test_a_description_of_members_that_they_do_not_fit_is_refused(
     blended, tmp_path, change, message
 ):
     save_model(tmp_path / "model", blended[1])
-    learners = json.loads((tmp_path / "model" / "model.json").read_text(encoding="utf-8"))[
-        "learners"
-    ]
-    change(learners)
-    rewrite(tmp_path / "model", learners=learners)
+    description = json.loads((tmp_path / "model" / "model.json").read_text(encoding="utf-8"))
+    change(description["blends"])
+    rewrite(tmp_path / "model", blends=description["blends"])
     with pytest.raises(InputError, match=message):
         load_model(tmp_path / "model", CPU)

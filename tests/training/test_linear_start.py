@@ -10,7 +10,7 @@ from aam.config import FineTuneConfig, TargetConfig
 from aam.data.rarefaction import EVALUATION
 from aam.device.options import RuntimeConfig
 from aam.model.heads import HeadConfig
-from aam.predict.learner import subsample
+from aam.predict.estimator import subsample
 from aam.predict.network import encode_table, run_model
 from aam.training.linear_start import fit_heads
 from tests.data.labels import labelled

@@ -1,0 +1,334 @@
+"""A trained network as one function of tensors, by torch.export or as ONNX, compared with it on odd
+batches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import aam
+from aam.data.batch import Batch
+from aam.data.targets import TargetSpec
+from aam.data.tokens import MASK, PAD, A, C, G, N, T
+from aam.device.attention import use_backends
+from aam.errors import InputError, RunError, import_extra, shown
+from aam.model.aam import Aam
+from aam.predict.saved_model import SavedModel
+
+log = logging.getLogger("aam")
+
+FILES = {"onnx": "model.onnx", "torch": "model.pt2"}
+
+# The operator set of ONNX 1.15, of November 2023: what current run times read.
+OPSET = 20
+
+# Largest difference from the network, as a share of the largest value of an output.
+TOLERANCE = 1e-5
+
+Run = Callable[[dict[str, Tensor]], list[Tensor]]
+
+# U distinct ASVs, B samples and S ASVs of a sample are free; L may be shorter than the longest ASV
+# of the model.
+AXES = {
+    "tokens": ("U", "L"),
+    "asv": ("B", "S"),
+    "counts": ("B", "S"),
+    "category": ("B",),
+    "covariate": ("B",),
+}
+
+# Samples, ASVs of a sample, distinct ASVs, and how many bases shorter than the longest: one of
+# each, odd, larger.
+ODD_BATCHES = ((2, 3, 5, 0), (1, 1, 1, 0), (3, 7, 11, 3), (17, 33, 41, 1))
+
+
+def decoded(values: Tensor, spec: TargetSpec) -> Tensor:
+    """Return a number in its own units, as `Targets.decode` does."""
+    scaled = values * spec.scale.spread + spec.scale.center
+    return torch.expm1(scaled) if spec.transform.startswith("log-") else scaled
+
+
+class ExportedEncoder(nn.Module):
+    """Tokens uint8 ``[U, L]``, indices int64 ``[B, S]`` and reads float32 ``[B, S]`` to vectors of
+    samples and ASVs.
+    """
+
+    def __init__(self, network: Aam) -> None:
+        super().__init__()
+        self.network = network
+        self.length = network.asv.position.shape[0] * network.asv.patch
+
+    def vectors(self, tokens: Tensor, asv: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return ASVs in context ``[B, S, D]``, samples ``[B, D]`` and distinct ASVs ``[U, D]``."""
+        # Padded to the length of the model, positions are the same number for every batch.
+        full = F.pad(tokens, (0, self.length - tokens.shape[1]), value=PAD)
+        _, asvs = self.network.asv(full, True)
+        context, attended = self.network.sample(asvs[asv], counts)
+        return context, attended + self.network.sample.contents(asvs, asv, counts), asvs
+
+    def forward(self, tokens: Tensor, asv: Tensor, counts: Tensor) -> tuple[Tensor, ...]:
+        """Return vectors of samples ``[B, D]`` and of ASVs ``[U, D]``."""
+        return self.vectors(tokens, asv, counts)[1:]
+
+
+class ExportedModel(ExportedEncoder):
+    """The same with the heads: numbers ``[B]`` in their own units and probabilities
+    ``[B, K]``.
+    """
+
+    def __init__(self, saved: SavedModel) -> None:
+        super().__init__(saved.required_network)
+        self.numeric = saved.targets.numeric
+
+    def forward(
+        self,
+        tokens: Tensor,
+        asv: Tensor,
+        counts: Tensor,
+        category: Tensor | None = None,
+        covariate: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Return one tensor for each name of `output_names`."""
+        _, samples, _ = self.vectors(tokens, asv, counts)
+        network, read = self.network, samples
+        if network.covariates is not None:
+            batch = Batch(tokens, asv, counts, category=category, covariate=covariate)
+            read = network.covariates(samples, batch)
+        outputs = []
+        if network.target is not None:
+            numbers = network.target(read)
+            outputs += [
+                decoded(numbers[:, column], spec) for column, spec in enumerate(self.numeric)
+            ]
+        return (*outputs, *(torch.softmax(head(read), dim=-1) for head in network.labels))
+
+
+def check_exportable(saved: SavedModel, part: str) -> None:
+    """Raise `InputError` for what a graph of tensors cannot hold; say what is left out."""
+    if saved.required_network.reference is not None:
+        raise InputError("--model: it places ASVs on a reference, which cannot be exported")
+    if part == "model" and not saved.targets.specs:
+        raise InputError("--part model: a pretrained encoder has no targets; leave the option out")
+    if part == "model" and saved.members:
+        log.warning(
+            "warning: only the network is exported; %s, which predict with it in aam, are left out",
+            shown(saved.members),
+        )
+
+
+def output_names(saved: SavedModel, part: str) -> list[str]:
+    """Return the names of what is computed, in its order."""
+    if part == "encoder":
+        return ["samples", "asvs"]
+    return [spec.name for spec in (*saved.targets.numeric, *saved.targets.classes)]
+
+
+def network_outputs(saved: SavedModel, part: str, inputs: dict[str, Tensor]) -> list[Tensor]:
+    """Return what the network itself gives for some inputs, decoded as predictions are: one for
+    each output name.
+    """
+    sizes = tuple((inputs["counts"] > 0).sum(dim=1).tolist())
+    if part == "encoder" and saved.covariates.columns:
+        # They change what target heads read, and no vector; the network asks for them all the same.
+        category = torch.zeros(len(sizes), len(saved.covariates.categorical), dtype=torch.int64)
+        covariate = torch.full((len(sizes), len(saved.covariates.numeric)), torch.nan)
+        inputs = {**inputs, "category": category, "covariate": covariate}
+    outputs = saved.required_network(Batch(**inputs, sizes=sizes, padded=True))  # type: ignore[arg-type]
+    if part == "encoder":
+        return [outputs.samples, outputs.asvs]
+    tensors = []
+    if outputs.target is not None:
+        tensors += [
+            torch.from_numpy(column) for column in saved.targets.decode(outputs.target.numpy()).T
+        ]
+    return [*tensors, *(torch.softmax(logits, dim=-1) for logits in outputs.labels)]
+
+
+def example_inputs(
+    saved: SavedModel, part: str, shape: Sequence[int], seed: int
+) -> dict[str, Tensor]:
+    """Return random inputs for ``(B, S, U, shorter)``: samples, slots, ASVs, and bases below the
+    longest ASV.
+
+    Each sample but the longest has empty slots; the second half of the ASVs is shorter than L.
+    """
+    samples, slots, asvs, shorter = shape
+    random = torch.Generator().manual_seed(seed)
+    length = max(1, saved.model.positions - shorter)
+    tokens = torch.randint(A, T + 1, (asvs, length), generator=random, dtype=torch.uint8)
+    tokens[(asvs + 1) // 2 :, max(1, length // 2) :] = PAD
+    counts = torch.randint(1, saved.depth + 1, (samples, slots), generator=random).float()
+    for row in range(1, samples):
+        counts[row, max(1, slots - row) :] = 0
+    asv = torch.rand(samples, asvs, generator=random).argsort(dim=1)[:, :slots]
+    inputs = {"tokens": tokens, "asv": asv.masked_fill(counts == 0, 0), "counts": counts}
+    if part == "model" and saved.covariates.columns:
+        levels = [1 + len(names) for names in saved.covariates.categorical.values()]
+        drawn = [torch.randint(0, size, (samples,), generator=random) for size in levels]
+        inputs["category"] = (
+            torch.stack(drawn, dim=1) if drawn else torch.zeros(samples, 0, dtype=torch.int64)
+        )
+        inputs["covariate"] = torch.randn(samples, len(saved.covariates.numeric), generator=random)
+        inputs["covariate"][0] = torch.nan
+    return inputs
+
+
+def write_exported(saved: SavedModel, part: str, form: str, folder: Path) -> float:
+    """Write an exported model and its description to `folder`; return its largest difference from
+    the model itself.
+
+    Raises
+    ------
+    InputError
+        A library is not installed.
+    RunError
+        What was written differs from the model on an odd batch by more than `TOLERANCE` of its
+        values.
+    """
+    # torch chooses the attention: the back ends of this machine are no part of a model.
+    use_backends({})
+    encoder = ExportedEncoder(saved.required_network)
+    module = (ExportedModel(saved) if part == "model" else encoder).eval()
+    with torch.no_grad(), _without_remarks():
+        run = (_write_onnx if form == "onnx" else _write_torch)(module, saved, part, folder)
+        difference = max(_difference(run, saved, part, seed) for seed in range(len(ODD_BATCHES)))
+    if not difference <= TOLERANCE:
+        raise RunError(
+            f"what was exported differs from the model by {difference:.2g} of its values; it is "
+            "not kept"
+        )
+    text = json.dumps(_description(saved, part, form, difference), indent=1)
+    (folder / "description.json").write_text(text + "\n", encoding="utf-8")
+    return difference
+
+
+@contextlib.contextmanager
+def _without_remarks() -> Iterator[None]:
+    """Leave out what torch.export and its ONNX exporter say about themselves."""
+    exporter = logging.getLogger("torch.onnx")
+    level = exporter.level
+    exporter.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        exporter.setLevel(level)
+
+
+def _program(module: torch.nn.Module, inputs: dict[str, Tensor]) -> torch.export.ExportedProgram:
+    """Return the program of a module whose batch sizes are free."""
+    dimensions = dict.fromkeys("ULBS", torch.export.Dim.DYNAMIC)
+    shapes = {name: {at: dimensions[axis] for at, axis in enumerate(AXES[name])} for name in inputs}
+    return torch.export.export(module, (), kwargs=inputs, dynamic_shapes=shapes, strict=False)
+
+
+def _write_onnx(module: torch.nn.Module, saved: SavedModel, part: str, folder: Path) -> Run:
+    import_extra("onnxscript", "onnx", "aam export --format onnx")
+    runtime = import_extra("onnxruntime", "onnx", "aam export --format onnx")
+    inputs = example_inputs(saved, part, ODD_BATCHES[0], 0)
+    path, names = folder / FILES["onnx"], output_names(saved, part)
+    torch.onnx.export(
+        _program(module, inputs),
+        (),
+        str(path),
+        input_names=list(inputs),
+        output_names=names,
+        opset_version=OPSET,
+        external_data=False,
+        dynamo=True,
+        verbose=False,
+    )
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+    def run(values: dict[str, Tensor]) -> list[Tensor]:
+        outputs: list[Any] = session.run(
+            names, {name: value.numpy() for name, value in values.items()}
+        )
+        return [torch.from_numpy(value) for value in outputs]
+
+    return run
+
+
+def _write_torch(module: torch.nn.Module, saved: SavedModel, part: str, folder: Path) -> Run:
+    path = folder / FILES["torch"]
+    content = io.BytesIO()
+    torch.export.save(_program(module, example_inputs(saved, part, ODD_BATCHES[0], 0)), content)
+    # On a full disk torch's own writer ends the process.
+    path.write_bytes(content.getbuffer())
+    loaded = torch.export.load(path).module()
+    return lambda values: list(loaded(**values))
+
+
+def _difference(run: Run, saved: SavedModel, part: str, seed: int) -> float:
+    """Return the largest difference between the model and what was written on one of the odd
+    batches.
+    """
+    inputs = example_inputs(saved, part, ODD_BATCHES[seed], seed)
+    differences, outputs = [], network_outputs(saved, part, inputs)
+    for expected, value in zip(outputs, run(inputs), strict=True):
+        if expected.shape != value.shape:
+            raise RunError(
+                f"an output has shape {tuple(value.shape)}, expected {tuple(expected.shape)}"
+            )
+        scale = max(1.0, float(expected.abs().max()))
+        differences.append(float((expected - value).abs().max()) / scale)
+    return max(differences)
+
+
+def _description(saved: SavedModel, part: str, form: str, difference: float) -> dict[str, Any]:
+    """Return what a program needs to make the inputs and to read the outputs."""
+    tokens = {
+        "padding": PAD,
+        "A": A,
+        "C": C,
+        "G": G,
+        "T": T,
+        "other nucleotides": N,
+        "masked": MASK,
+    }
+    inputs = {
+        "tokens": "uint8 [U, L]: the distinct ASVs of the batch, each padded at its end",
+        "asv": "int64 [B, S]: which of them each ASV of each sample is; 0 where counts is 0",
+        "counts": (
+            "float32 [B, S]: reads, rarefied to the depth; 0 in empty slots, which follow "
+            "all others"
+        ),
+    }
+    about: dict[str, Any] = {
+        "format": form,
+        "file": FILES[form],
+        "part": part,
+        "inputs": inputs,
+        "outputs": output_names(saved, part),
+        "tokens": tokens,
+        "depth": saved.depth,
+        "longest ASV": saved.model.positions,
+        "token limit": saved.data.token_limit,
+        "difference": difference,
+        "versions": {"aam": aam.__version__, "torch": torch.__version__},
+    }
+    if form == "onnx":
+        about["opset"] = OPSET
+    if part == "model":
+        about["classes"] = {spec.name: list(spec.labels) for spec in saved.targets.classes}
+    if part == "model" and saved.covariates.columns:
+        inputs["category"] = (
+            "int64 [B, C]: of each categorical covariate 1 + place of its category, 0 where unknown"
+        )
+        inputs["covariate"] = (
+            "float32 [B, N]: of each numeric covariate (value - center) / spread, NaN where missing"
+        )
+        about["covariates"] = saved.covariates.to_json()
+    return about

@@ -1,0 +1,251 @@
+"""What estimators read: samples with raw counts, their rarefactions, and features of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from aam.data.rarefaction import EVALUATION, rarefy
+from aam.data.study import Study
+from aam.device.rng import generator
+from aam.errors import InputError, shown
+
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
+Matrix: TypeAlias = sparse.csr_matrix
+
+# Estimators do not learn from features that fewer training samples have.
+MIN_SAMPLES = 3
+
+# Trees and dense features look at so many: time grows with them, and those of few samples tell
+# little.
+MAX_FEATURES = 2000
+
+# Rarefactions that are learned from.
+PASSES = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Samples of a table, in rows that scikit-learn can divide.
+
+    Attributes
+    ----------
+    counts : csr [n, F]
+        Reads of each feature, columns ascending.
+    sample_ids, names : tuple of str
+        Names of the samples and of the features: sequences, or ids.
+    covariates : float64 [n, C]
+        Further columns, one for each category or number.
+    """
+
+    counts: Any
+    sample_ids: tuple[str, ...]
+    names: tuple[str, ...]
+    covariates: Floats
+    drawn: dict[tuple[int, int, int], Matrix] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, X: Any) -> Samples:
+        """Samples of whatever scikit-learn users have: `Samples`, a table with `counts`,
+        `sample_ids` and `feature_ids`, a DataFrame of samples by features, or a matrix [n, F].
+        """
+        if isinstance(X, Samples):
+            return X
+        if hasattr(X, "feature_ids") and hasattr(X, "counts"):
+            counts, ids, names = X.counts, X.sample_ids, getattr(X, "names", X.feature_ids)
+        elif hasattr(X, "iloc"):
+            counts, ids, names = X.to_numpy(), X.index, X.columns
+        else:
+            counts = X if sparse.issparse(X) else np.asarray(X)
+            ids, names = range(counts.shape[0]), range(counts.shape[1])
+        counts = sparse.csr_matrix(counts)
+        counts.sort_indices()
+        empty = np.zeros((counts.shape[0], 0))
+        return cls(counts, tuple(map(str, ids)), tuple(map(str, names)), empty)
+
+    @classmethod
+    def of_study(
+        cls, study: Study, rows: Rows, levels: Sequence[int] = (), counts: Any = None
+    ) -> Samples:
+        """Samples of a study at `rows`, with so many `levels` of each category, and numbers.
+
+        A category that training lacks, and a missing number, are 0 in all columns. Other `counts`
+        may take the place of those of the table.
+        """
+        labels = study.labels
+        columns = [
+            labels.category[rows][:, [place]] == np.arange(1, number + 1)
+            for place, number in enumerate(levels)
+        ]
+        numbers = np.nan_to_num(labels.covariate[rows])
+        covariates = np.concatenate([*columns, numbers], axis=1).astype(np.float64)
+        ids = tuple(study.table.sample_ids[row] for row in rows.tolist())
+        counts = study.table.counts[rows] if counts is None else counts
+        return cls(counts, ids, study.table.names, covariates)
+
+    def __len__(self) -> int:
+        return len(self.sample_ids)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of samples and of features."""
+        return len(self.sample_ids), len(self.names)
+
+    def __getitem__(self, rows: Any) -> Samples:
+        """Some of the samples: a slice, a mask or positions; all features stay."""
+        rows = np.atleast_1d(np.arange(len(self))[rows[0] if isinstance(rows, tuple) else rows])
+        ids = tuple(self.sample_ids[row] for row in rows.tolist())
+        covariates = self.covariates[rows]
+        drawn = {key: one[rows] for key, one in self.drawn.items()}
+        return replace(
+            self, counts=self.counts[rows], sample_ids=ids, covariates=covariates, drawn=drawn
+        )
+
+    def rarefied(self, depth: int, seed: int, number: int) -> Samples:
+        """A numbered rarefaction of the samples to `depth` reads each, drawn once.
+
+        It depends on the counts and the id of each sample and on nothing else in the table.
+        """
+        if (key := (depth, seed, number)) not in self.drawn:
+            counts = sparse.csr_matrix(self.counts)
+            parts = np.split(counts.data, counts.indptr[1:-1])
+            short = [
+                name
+                for name, part in zip(self.sample_ids, parts, strict=True)
+                if part.sum() < depth
+            ]
+            if short:
+                raise InputError(
+                    f"{len(short)} samples have fewer than {depth} reads: {shown(short)}; "
+                    "remove them, or use a smaller depth"
+                )
+            reads = [
+                rarefy(part, depth, generator(seed, "rarefy", number, name))
+                for name, part in zip(self.sample_ids, parts, strict=True)
+            ]
+            drawn = np.concatenate([*reads, np.zeros(0, np.int64)])
+            matrix = sparse.csr_matrix((drawn, counts.indices, counts.indptr), counts.shape)
+            matrix = sparse.csr_matrix(matrix.astype(np.float64))
+            matrix.eliminate_zeros()
+            self.drawn[key] = matrix
+        return replace(self, counts=self.drawn[key], drawn={})
+
+    def draws(self, depth: int, seed: int, passes: int, training: bool = False) -> list[Samples]:
+        """Several rarefactions: those that are learned from, or others that are predicted from."""
+        numbers = range(passes) if training else range(EVALUATION - 1, EVALUATION - 1 - passes, -1)
+        return [self.rarefied(depth, seed, number) for number in numbers]
+
+    def columns(self, names: Sequence[str]) -> sparse.csr_matrix:
+        """A matrix [F, P] that selects features by name; absent ones have an empty column."""
+        place = {name: column for column, name in enumerate(names)}
+        pairs = [(row, place[name]) for row, name in enumerate(self.names) if name in place]
+        rows, columns = np.array(pairs, np.int64).reshape(-1, 2).T
+        values = np.ones(len(pairs), np.float32)
+        return sparse.csr_matrix((values, (rows, columns)), (len(self.names), len(names)))
+
+
+# --- values of features -------------------------------------------------------------------------
+
+
+def present(counts: Matrix) -> Matrix:
+    """1 for each entry, all of which are above 0, as float32."""
+    ones = np.ones(counts.nnz, np.float32)
+    return sparse.csr_matrix((ones, counts.indices, counts.indptr), counts.shape)
+
+
+def shares(counts: Matrix) -> Matrix:
+    """Relative abundances."""
+    total = np.maximum(np.asarray(counts.sum(axis=1)).ravel(), 1)
+    values = counts.data / np.repeat(total, np.diff(counts.indptr))
+    return sparse.csr_matrix((values, counts.indices, counts.indptr), counts.shape)
+
+
+def log_counts(counts: Matrix) -> Matrix:
+    """log(1 + reads)."""
+    return sparse.csr_matrix(counts.log1p())
+
+
+def centred_log_ratios(counts: Matrix) -> Floats:
+    """log(reads + 1) minus its mean over the features of the sample (Aitchison 1986)."""
+    logs = log_counts(counts).toarray()
+    return np.asarray(logs - logs.mean(axis=1, keepdims=True))
+
+
+VALUES: dict[str, Callable[[Matrix], Any]] = {
+    "presence": present,
+    "shares": shares,
+    "log-counts": log_counts,
+    "clr": centred_log_ratios,
+}
+
+
+def common_names(draws: Sequence[Samples], least: int = MIN_SAMPLES) -> tuple[str, ...]:
+    """Names of the features that at least so many samples have, on average over rarefactions."""
+    carriers = sum(np.bincount(one.counts.indices, minlength=one.shape[1]) for one in draws)
+    common = np.flatnonzero(carriers / max(len(draws), 1) >= least)
+    return tuple(draws[0].names[column] for column in common.tolist())
+
+
+def informative_names(
+    draws: Sequence[Samples], names: Sequence[str], limit: int = MAX_FEATURES
+) -> tuple[str, ...]:
+    """At most `limit` of the names: those of the features that divide the samples most evenly."""
+    if len(names) <= limit:
+        return tuple(names)
+    counts = draws[0].counts @ draws[0].columns(names)
+    carriers = np.bincount(counts.indices, minlength=len(names))
+    order = np.argsort(-np.minimum(carriers, counts.shape[0] - carriers), kind="stable")
+    return tuple(names[place] for place in sorted(order[:limit].tolist()))
+
+
+class CountFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Features of samples with raw counts, which are rarefied first.
+
+    Parameters
+    ----------
+    kind : "presence", "shares", "log-counts" or "clr"
+    depth : int
+        Reads of each rarefied sample.
+    seed, draw : int
+        Seed and number of the rarefaction.
+    min_samples : int
+        Features that fewer training samples have are left out.
+    """
+
+    def __init__(
+        self,
+        kind: str = "presence",
+        depth: int = 1000,
+        seed: int = 0,
+        draw: int = 0,
+        min_samples: int = MIN_SAMPLES,
+    ) -> None:
+        self.kind = kind
+        self.depth = depth
+        self.seed = seed
+        self.draw = draw
+        self.min_samples = min_samples
+
+    def fit(self, X: Any, y: Any = None) -> CountFeatures:
+        """Learn which features enough samples have."""
+        drawn = Samples.of(X).rarefied(self.depth, self.seed, self.draw)
+        self.names_ = common_names([drawn], self.min_samples)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Values [n, P] of the features that were learned."""
+        drawn = Samples.of(X).rarefied(self.depth, self.seed, self.draw)
+        if self.kind == "shares":
+            return shares(drawn.counts) @ drawn.columns(self.names_)
+        return VALUES[self.kind](sparse.csr_matrix(drawn.counts @ drawn.columns(self.names_)))
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
+        """Names of the features."""
+        return np.array(self.names_, object)

@@ -1,0 +1,136 @@
+"""Extra trees and random forests, grown by scikit-learn on several rarefactions."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import sparse
+from sklearn import ensemble
+
+from aam.predict.estimator import Classifier, CountsEstimator, Names, Regressor, balanced_weights
+from aam.predict.samples import PASSES, VALUES, Floats, Samples, common_names, informative_names
+
+# Trees grow twice as fast on dense features: numbers that take 400 MB.
+MAX_DENSE = 10**8
+
+# Samples whose leaves are computed at a time.
+ROWS_AT_ONCE = 1024
+
+
+class Trees(CountsEstimator):
+    """Extra trees or a random forest on features of rarefied counts.
+
+    Each rarefaction of the training samples grows as many trees. A number is the median over the
+    trees: a leaf is nearly one training sample, so that this is the median of the predicted
+    distribution (Meinshausen 2006), with a smaller absolute error than the mean.
+
+    Parameters
+    ----------
+    features : "presence", "shares", "log-counts" or "clr"
+    kind : "extra" or "random"
+        Extremely randomized trees (Geurts et al. 2006) or a random forest (Breiman 2001).
+    n_estimators : int
+        Number of trees of all rarefactions together.
+    max_features : float or str, optional
+        Features that a branching looks at; a tenth of them for numbers, their square root for
+        classes if it is not given.
+    """
+
+    def __init__(
+        self,
+        depth: int = 1000,
+        passes: int = PASSES,
+        seed: int = 0,
+        features: str = "presence",
+        kind: str = "extra",
+        n_estimators: int = 300,
+        max_features: float | str | None = None,
+    ) -> None:
+        super().__init__(depth, passes, seed)
+        self.features = features
+        self.kind = kind
+        self.n_estimators = n_estimators
+        self.max_features = max_features
+
+    def _values(self, rarefied: Samples) -> Any:
+        """Features [n, P] of one rarefaction with the covariates, float32."""
+        counts, columns = sparse.csr_matrix(rarefied.counts), rarefied.columns(self.names_)
+        if self.features == "shares":
+            values = VALUES["shares"](counts) @ columns
+        else:
+            values = VALUES[self.features](sparse.csr_matrix(counts @ columns))
+        covariates = rarefied.covariates[:, : self.covariates_]
+        joined = sparse.hstack([values, covariates], format="csr", dtype=np.float32)
+        if joined.shape[0] * joined.shape[1] <= MAX_DENSE:
+            return joined.toarray()
+        joined.indices = joined.indices.astype(np.int32)
+        joined.indptr = joined.indptr.astype(np.int32)
+        return joined
+
+    def _fit(
+        self,
+        samples: Samples,
+        values: npt.NDArray[Any],
+        weights: Floats,
+        groups: Names | None,
+        studies: Names | None,
+    ) -> None:
+        draws = samples.draws(self.depth, self.seed, self.passes, training=True)
+        self.names_ = informative_names(draws, common_names(draws))
+        self.covariates_ = samples.covariates.shape[1]
+        name = "ExtraTrees" if self.kind == "extra" else "RandomForest"
+        forest = getattr(ensemble, name + ("Classifier" if self.n_classes else "Regressor"))(
+            max_features=self.max_features or ("sqrt" if self.n_classes else 0.1),
+            random_state=self.seed,
+            n_jobs=torch.get_num_threads(),
+            warm_start=True,
+        )
+        if studies is not None:
+            weights = balanced_weights(values, self.n_classes, weights, studies)
+        for number, one in enumerate(draws, 1):
+            forest.n_estimators = max(1, self.n_estimators * number // len(draws))
+            # scikit-learn warns that a warm start keeps the classes of the first fit.
+            with warnings.catch_warnings(record=True):
+                forest.fit(self._values(one), values, weights if np.ptp(weights) else None)
+        self.forest_ = forest
+
+    def outputs(self, rarefied: Samples) -> Floats:
+        """Medians over the trees [n, 1] or mean probabilities [n, K] of rarefied samples."""
+        if not len(rarefied):
+            return np.zeros((0, self.n_classes or 1))
+        values = self._values(rarefied)
+        parts = (values[row : row + ROWS_AT_ONCE] for row in range(0, len(rarefied), ROWS_AT_ONCE))
+        return np.concatenate([self._of_trees(part) for part in parts])
+
+    def _of_trees(self, values: Any) -> Floats:
+        each = (tree.tree_.predict(values) for tree in self.forest_.estimators_)
+        if self.n_classes:
+            return np.asarray(sum(each) / len(self.forest_.estimators_))
+        return np.asarray(np.median(np.stack([one[:, 0] for one in each]), axis=0)[:, None])
+
+    def check(self) -> None:
+        """Raise `ValueError` if a node of a tree that was read from a file is not part of it."""
+        width = len(self.names_) + self.covariates_
+        for estimator in self.forest_.estimators_:
+            tree = estimator.tree_
+            if (tree.n_features, tree.value.shape[1:]) != (width, (1, self.n_classes or 1)):
+                raise ValueError(f"a tree of other features or classes, expected {width} features")
+            nodes, leaf = np.arange(tree.node_count), tree.children_left == -1
+            children = np.stack([tree.children_left, tree.children_right])[:, ~leaf]
+            if (children <= nodes[~leaf]).any() or (children >= len(nodes)).any():
+                raise ValueError("a node of a tree has a child that is not after it")
+            feature = tree.feature[~leaf]
+            if (feature < 0).any() or (feature >= width).any():
+                raise ValueError(f"a node of a tree reads none of {width} features")
+
+
+class TreesClassifier(Classifier, Trees):
+    """Trees that predict classes; parameters of `Trees`."""
+
+
+class TreesRegressor(Regressor, Trees):
+    """Trees that predict a number; parameters of `Trees`."""

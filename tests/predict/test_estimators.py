@@ -1,0 +1,252 @@
+"""Estimators on raw counts: they rarefy themselves, learn what presence tells, and are scikit-learn's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.base import clone, is_classifier
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+
+from aam.data.rarefaction import rarefied_row
+from aam.errors import InputError
+from aam.evaluate.metrics import auroc
+from aam.predict import estimator, linear
+from aam.predict.blend import BlendClassifier, BlendRegressor
+from aam.predict.linear import LinearClassifier, LinearRegressor, medians, ridge_duals
+from aam.predict.samples import CountFeatures, Samples, common_names
+from aam.predict.trees import TreesClassifier, TreesRegressor
+from tests.predict.samples import samples_of
+
+SAMPLES, AGE = samples_of()
+CASE = AGE > 0
+TRAIN, TEST = np.arange(100), np.arange(100, 150)
+SMALL = {"depth": 100, "passes": 2}
+KINDS = [
+    (LinearRegressor, AGE),
+    (TreesRegressor, AGE),
+    (BlendRegressor, AGE),
+    (LinearClassifier, CASE),
+    (TreesClassifier, CASE),
+    (BlendClassifier, CASE),
+]
+
+
+# --- samples ------------------------------------------------------------------------------------
+
+
+def test_a_rarefaction_is_that_of_the_network(study_of, tiny):
+    study = study_of(**tiny(samples=8, asvs=12), depth=30)
+    samples = Samples.of_study(study, np.arange(8))
+    rarefied = samples.rarefied(30, study.seed, -2)
+    for row in range(8):
+        columns, reads = rarefied_row(study.table, row, 30, study.seed, -2)
+        expected = np.zeros(12)
+        expected[columns] = reads
+        np.testing.assert_array_equal(rarefied.counts[[row]].toarray()[0], expected)
+    alone = Samples.of_study(study, np.array([5])).rarefied(30, study.seed, -2)
+    np.testing.assert_array_equal(alone.counts.toarray()[0], rarefied.counts[[5]].toarray()[0])
+
+
+def test_covariates_are_one_column_for_each_category_and_number(study_of, tiny):
+    from tests.data.labels import labelled
+
+    study = labelled(
+        study_of(**tiny(samples=4, asvs=6)),
+        category=np.array([[1], [2], [0], [3]]),
+        covariate=np.array([[0.5], [np.nan], [1.0], [2.0]], np.float32),
+    )
+    covariates = Samples.of_study(study, np.arange(4), [2]).covariates
+    np.testing.assert_array_equal(covariates, [[1, 0, 0.5], [0, 1, 0], [0, 0, 1.0], [0, 0, 2.0]])
+
+
+def test_features_of_another_table_are_matched_by_name():
+    other = replace(SAMPLES, counts=SAMPLES.counts[:, ::-1].tocsr(), names=SAMPLES.names[::-1])
+    feature = CountFeatures("log-counts", depth=100).fit(SAMPLES)
+    names = feature.get_feature_names_out()
+    assert set(names) == set(common_names([SAMPLES.rarefied(100, 0, 0)]))
+    fewer = replace(other, counts=other.counts[:, :-20], names=other.names[:-20])
+    values = feature.set_params(depth=1).transform(fewer).toarray()
+    absent = [place for place, name in enumerate(names) if name not in fewer.names]
+    assert absent
+    assert not values[:, absent].any()
+
+
+def test_log_ratios_are_centred_and_shares_sum_to_one_with_rare_features():
+    ratios = CountFeatures("clr", depth=100).fit_transform(SAMPLES)
+    np.testing.assert_allclose(ratios.mean(axis=1), 0, atol=1e-12)
+    shares = CountFeatures("shares", depth=100, min_samples=0).fit_transform(SAMPLES)
+    np.testing.assert_allclose(np.asarray(shares.sum(axis=1)).ravel(), 1)
+
+
+def test_samples_below_the_depth_are_named():
+    with pytest.raises(InputError, match="150 samples have fewer than 99999 reads: 's0'"):
+        SAMPLES.rarefied(99_999, 0, 0)
+
+
+# --- linear models ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("studies", [None, np.repeat(["a", "b"], 20)])
+def test_duals_are_those_of_ridge_regression(studies):
+    rng = np.random.default_rng(0)
+    x, y, weights = rng.normal(size=(40, 7)), rng.normal(size=(40, 2)), rng.uniform(0.5, 2, 40)
+    centred = x.copy(), y.copy()
+    for study in [np.full(40, True)] if studies is None else [studies == "a", studies == "b"]:
+        for values in centred:
+            values[study] -= np.average(values[study], axis=0, weights=weights[study])
+    share = weights / weights.sum() * 40
+    penalties = np.array([0.3, 3.0])
+    duals, mean = ridge_duals(x @ x.T, y, weights, penalties, studies)
+    if studies is not None:
+        penalties = penalties * float((share @ np.square(centred[0])).sum())
+    np.testing.assert_allclose(mean, share @ y / 40)
+    for penalty, dual in zip(penalties, duals, strict=True):
+        expected = Ridge(penalty, fit_intercept=False).fit(*centred, share).coef_.T
+        np.testing.assert_allclose(x.T @ dual, expected, atol=1e-10)
+
+
+def test_the_median_of_a_distribution_is_found_between_thresholds():
+    thresholds = np.array([1.0, 2.0, 3.0])
+    shares = np.array([[0.0, 0.5, 1.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
+    values = medians(shares, thresholds, 0.0, 4.0)
+    assert values[0] == pytest.approx(2.5)
+    assert values[1] < 1 < 3 < values[2]
+
+
+def test_a_fold_chooses_its_penalty_without_held_out_groups():
+    """Copies of a sample in one group: the penalty is chosen as if each group were one sample."""
+    rows = np.repeat(TRAIN, 2)
+    groups = [f"g{row}" for row in rows]
+    doubled = replace(SAMPLES[rows], sample_ids=tuple(f"{n}" for n in range(200)))
+    noise = np.random.default_rng(1).normal(size=150)
+    grouped = LinearRegressor(**SMALL).fit(doubled, noise[rows], groups=groups)
+    alone = LinearRegressor(**SMALL).fit(doubled, noise[rows])
+    assert grouped.penalty_ > alone.penalty_
+
+
+def test_a_large_study_is_learned_from_in_parts(monkeypatch):
+    whole = LinearRegressor(**SMALL).fit(SAMPLES[TRAIN], AGE[TRAIN])
+    monkeypatch.setattr(linear, "MAX_SAMPLES", 60)
+    parts = LinearRegressor(**SMALL).fit(SAMPLES[TRAIN], AGE[TRAIN])
+    predicted = [model.predict(SAMPLES[TEST]) for model in (whole, parts)]
+    assert np.abs(np.subtract(*predicted)).max() > 0
+    assert np.corrcoef(*predicted)[0, 1] > 0.9
+
+
+def test_a_new_study_is_read_relative_to_its_own_mean():
+    """A feature that all samples of a study have shifts nothing."""
+    studies = np.where(np.arange(100) % 2 == 0, "a", "b")
+    model = LinearClassifier(**SMALL).fit(SAMPLES[TRAIN], CASE[TRAIN], studies=studies)
+    counts = SAMPLES.counts[TEST].toarray()
+    counts[:, :20:2] += 5
+    shifted = replace(SAMPLES[TEST], counts=sparse.csr_matrix(counts), drawn={})
+    plain, centred = (
+        model.centred_on(one).predict_proba(one)[:, 1] for one in (SAMPLES[TEST], shifted)
+    )
+    assert auroc(CASE[TEST], centred) > 0.8
+    assert abs(centred.mean() - plain.mean()) < 0.02
+    assert model.predict_proba(shifted)[:, 1].mean() < plain.mean() - 0.1
+    assert model.centred_on(SAMPLES[:5]) is model
+
+
+def test_studies_weigh_by_the_root_of_their_size_and_classes_the_same():
+    values, studies = (
+        np.array([0] * 90 + [1] * 10 + [0] * 10 + [1] * 15),
+        np.repeat(["a", "b"], [100, 25]),
+    )
+    weights = estimator.balanced_weights(values, 2, np.ones(125), studies)
+    sums = {
+        (study, value): weights[(studies == study) & (values == value)].sum()
+        for study in "ab"
+        for value in (0, 1)
+    }
+    assert sums["a", 0] == pytest.approx(sums["a", 1])
+    assert sums["b", 0] == pytest.approx(sums["b", 1])
+    assert sums["a", 0] == pytest.approx(2 * sums["b", 0])
+    assert weights.mean() == pytest.approx(1)
+
+
+# --- all estimators -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "y"), KINDS)
+def test_they_learn_what_presence_tells_and_nothing_of_held_out_labels(kind, y):
+    model = kind(**SMALL).fit(SAMPLES[TRAIN], y[TRAIN])
+    if is_classifier(model):
+        probability = model.predict_proba(SAMPLES[TEST])
+        np.testing.assert_allclose(probability.sum(axis=1), 1)
+        assert auroc(y[TEST], probability[:, 1]) > 0.85
+        assert (model.predict(SAMPLES[TEST]) == y[TEST]).mean() == model.score(
+            SAMPLES[TEST], y[TEST]
+        )
+    else:
+        assert np.corrcoef(model.predict(SAMPLES[TEST]), y[TEST])[0, 1] > 0.8
+    mixed = np.random.default_rng(0).permutation(y[TRAIN])
+    chance = kind(**SMALL).fit(SAMPLES[TRAIN], mixed).predict_draws(SAMPLES[TEST]).mean(axis=0)
+    assert abs(np.corrcoef(chance[:, -1], y[TEST])[0, 1]) < 0.5
+
+
+@pytest.mark.parametrize(("kind", "y"), KINDS)
+def test_company_order_and_chunks_change_no_prediction(kind, y, monkeypatch):
+    model = kind(**SMALL).fit(SAMPLES[TRAIN], y[TRAIN])
+    together = model.predict_draws(SAMPLES[TEST])
+    np.testing.assert_allclose(model.predict_draws(SAMPLES[TEST[[7, 3]]]), together[:, [7, 3]])
+    monkeypatch.setattr(estimator, "SAMPLES_AT_ONCE", 16)
+    np.testing.assert_allclose(model.predict_draws(SAMPLES[TEST]), together)
+
+
+@pytest.mark.parametrize(("kind", "y"), KINDS)
+def test_parameters_clones_and_seeds(kind, y):
+    model = kind(**SMALL, seed=3)
+    copy = clone(model)
+    assert copy.get_params() == model.get_params()
+    first, second = (
+        one.fit(SAMPLES[TRAIN], y[TRAIN]).predict_draws(SAMPLES[TEST]) for one in (model, copy)
+    )
+    np.testing.assert_array_equal(first, second)
+    other = kind(**SMALL, seed=4).fit(SAMPLES[TRAIN], y[TRAIN]).predict_draws(SAMPLES[TEST])
+    assert not np.array_equal(first, other)
+
+
+def test_tools_of_scikit_learn_work():
+    groups = np.arange(150) // 3
+    frame = pd.DataFrame(SAMPLES.counts.toarray(), SAMPLES.sample_ids, SAMPLES.names)
+    pipeline = make_pipeline(LinearRegressor(**SMALL))
+    for X in (SAMPLES, frame, SAMPLES.counts):
+        predicted = cross_val_predict(pipeline, X, AGE, cv=GroupKFold(3), groups=groups)
+        assert np.corrcoef(predicted, AGE)[0, 1] > 0.8
+    grid = {"members": [("presence",), ("presence", "abundance")], "depth": [50, 100]}
+    search = GridSearchCV(BlendClassifier(passes=1), grid, cv=2).fit(SAMPLES, CASE)
+    assert search.best_params_["depth"] in (50, 100)
+    assert search.predict(SAMPLES).dtype == bool
+
+
+def test_covariates_join():
+    """Classes that are in the covariates and nowhere else are learned."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 150)
+    covered = replace(SAMPLES, covariates=y[:, None].astype(float))
+    for kind in (LinearClassifier, TreesClassifier):
+        areas = [
+            auroc(
+                y[TEST] == 1, kind(**SMALL).fit(one[TRAIN], y[TRAIN]).predict_proba(one[TEST])[:, 1]
+            )
+            for one in (SAMPLES, covered)
+        ]
+        assert areas[0] < 0.75
+        assert areas[1] > 0.9
+
+
+def test_a_blend_is_the_mean_of_its_members():
+    blend = BlendRegressor(**SMALL).fit(SAMPLES[TRAIN], AGE[TRAIN])
+    members = [
+        kind(**SMALL).fit(SAMPLES[TRAIN], AGE[TRAIN]).predict_draws(SAMPLES[TEST])
+        for kind in (LinearRegressor, TreesRegressor)
+    ]
+    np.testing.assert_allclose(blend.predict_draws(SAMPLES[TEST]), np.mean(members, axis=0))
