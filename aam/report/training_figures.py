@@ -208,7 +208,7 @@ def ordination_figure(
         for (x, y), kind, tip in zip(places.tolist(), kinds, tips, strict=True)
     ]
     axes = [
-        f"axis {at + 1} ({100 * share:.0f} % of the variation)" for at, share in enumerate(shares)
+        f"axis {at + 1} ({100 * share:.0f} %)" for at, share in enumerate(shares)
     ]
     chart = points(
         rows, x_axis(axes[0]), y_axis(axes[1]), levels("kind", colour_of), aria=any(tips)

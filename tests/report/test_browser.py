@@ -31,6 +31,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no 
 
 WIDTHS = (390, 1280, 1920)
 
+# Fonts of plain Linux machines: one as wide as Helvetica, and a wider one.
+FONTS = ("Liberation Sans", "DejaVu Sans")
+
 # No host exists, and the browser asks for nothing by itself.
 FLAGS = (
     "--headless",
@@ -95,6 +98,15 @@ def page(request, tmp_path) -> Path:
     return path
 
 
+def use_font(page: Path, font: str) -> None:
+    """Give all text of a page one font, which must be installed."""
+    known = subprocess.run(["fc-list", font], capture_output=True, text=True, check=True).stdout
+    if not known:
+        pytest.skip(f"the font {font} is not installed")
+    text = re.sub(r"Helvetica, Arial, sans-serif|system-ui[^;]*sans-serif", font, page.read_text())
+    page.write_text(text)
+
+
 def test_a_page_logs_nothing_and_loads_nothing(page, tmp_path):
     log = chromium(tmp_path, "--enable-logging=stderr", "--dump-dom", f"file://{page}")
     assert "CONSOLE" not in log, re.findall(r".*CONSOLE.*", log)
@@ -108,7 +120,9 @@ def test_a_page_logs_nothing_and_loads_nothing(page, tmp_path):
     )
 
 
-def test_no_width_cuts_a_page_off(page, tmp_path):
+@pytest.mark.parametrize("font", FONTS)
+def test_no_width_cuts_a_page_off(page, tmp_path, font):
+    use_font(page, font)
     frames = "".join(
         f'<iframe src="page.html" width="{width}" height="900"></iframe>' for width in WIDTHS
     )
@@ -125,10 +139,12 @@ def test_no_width_cuts_a_page_off(page, tmp_path):
     assert all(scrolled <= shown for shown, scrolled in sizes), sizes
 
 
-def test_texts_of_figures_are_whole_and_apart(page, tmp_path):
+@pytest.mark.parametrize("font", FONTS)
+def test_texts_of_figures_are_whole_and_apart(page, tmp_path, font):
     """No name is cut in the figures of these pages, lies outside its figure or over another
     text.
     """
+    use_font(page, font)
     measure = """<pre id="texts"></pre><script>addEventListener("load", () => {
         const found = [];
         for (const figure of document.querySelectorAll("svg.fig")) {
