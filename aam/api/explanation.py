@@ -22,11 +22,11 @@ from aam.evaluate.intervals import number, with_limits
 from aam.evaluate.target_predictions import truth_of
 from aam.explain.effects import Floats, explain_samples
 from aam.explain.page import (
+    direction,
     explanation_html,
     features_html,
     importances_html,
     interval_in,
-    speaks_for,
     write_figures,
 )
 from aam.explain.results import (
@@ -308,7 +308,7 @@ def _summary(explanation: Explanation) -> list[str]:
         *(
             f"  {explanation.asvs.label(column)}: "
             f"{with_limits(interval_in(features, column, 'importance'))}, q "
-            f"{number(features.loc[column, 'q'])}, {speaks_for(features, column, what)}"
+            f"{number(features.loc[column, 'q'])}, {direction(features, column, what)}"
             f"{'; stands out' if explanation.stands_out[column] else ''}"
             for column in features.index
         ),

@@ -261,7 +261,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
     warnings: list[str] = []
     unlike: Mapping[str, str] = {}
     if config.predictions is not None:
-        table = read_predictions(config.predictions, metadata.columns)
+        table = read_predictions(config.predictions)
     else:
         models, study, warnings = load_models_and_table(config)
         unlike = unlike_training(models[0], study) if "likeness" in models[0].notes else {}

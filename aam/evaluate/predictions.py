@@ -8,7 +8,7 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,7 @@ HIGH = "high"
 # The parts of a table that hold numbers.
 NUMBERS = ("values", "deviations", "probabilities", "derived")
 
-# Follows the name of a derived column where a target has that very name.
-MARK = " (derived)"
+SUFFIXES = (RAREFACTIONS, MEMBERS, LOW, HIGH)
 
 # Files of others hold few digits: so far may probabilities be from a sum of 1, and a label's from
 # the largest.
@@ -205,66 +204,46 @@ def combined(tables: Sequence[PredictionTable]) -> PredictionTable:
     )
 
 
-def _target_columns(
-    table: PredictionTable, spec: TargetSpec
-) -> Iterable[tuple[str, Array | list[str]]]:
-    """Yield name and values of the column of a target and, right behind it, of those derived from
-    it.
-    """
-    name, targets = spec.name, {spec.name for spec in table.specs}
+def _target_columns(table: PredictionTable, spec: TargetSpec) -> dict[str, Array | list[str]]:
+    """Columns of a target: its values, what is derived from them, or probabilities of classes."""
+    name = spec.name
     if spec.kind == "class":
-        probabilities = table.probabilities[name]
-        yield (
-            name,
-            [
-                "" if np.isnan(row).any() else spec.labels[int(row.argmax())]
-                for row in probabilities
-            ],
-        )
-        yield from (
-            (f"{name}={label}", column)
-            for label, column in zip(spec.labels, probabilities.T, strict=True)
-        )
-        return
-    yield name, table.values[name]
-    derived = {}
+        shares = table.probabilities[name]
+        chosen = ["" if np.isnan(row).any() else spec.labels[int(row.argmax())] for row in shares]
+        of_classes = zip(spec.labels, shares.T, strict=True)
+        return {name: chosen, **{f"{name}={label}": column for label, column in of_classes}}
+    columns: dict[str, Array | list[str]] = {name: table.values[name]}
     if name in table.deviations:
-        derived[f"{name}.{RAREFACTIONS}"] = table.deviations[name]
+        columns[f"{name}.{RAREFACTIONS}"] = table.deviations[name]
     suffixed = [f"{name}.{suffix}" for suffix in (MEMBERS, LOW, HIGH)]
-    derived |= {column: table.derived[column] for column in suffixed if column in table.derived}
-    yield from (
-        (f"{column}{MARK}" if column in targets else column, values)
-        for column, values in derived.items()
-    )
+    return columns | {
+        column: table.derived[column] for column in suffixed if column in table.derived
+    }
 
 
 def name_problems(specs: Iterable[TargetSpec]) -> list[str]:
-    """Return why predictions of some targets could not be written: two columns that would have the
-    same name.
-    """
+    """Say which columns of predictions would have the same name, or the name of a derived one."""
+    specs = list(specs)
     names = [
         name
         for spec in specs
-        for name in (spec.name, *(f"{spec.name}={label}" for label in spec.labels))
+        for name in (
+            spec.name,
+            *(f"{spec.name}={label}" for label in spec.labels),
+            *(f"{spec.name}.{suffix}" for suffix in SUFFIXES if spec.kind == "numeric"),
+        )
     ]
     repeated = sorted({name for name in names if names.count(name) > 1})
     return [
-        (
-            f"--metadata-column: two columns of predictions would be called {name!r}; rename one "
-            "in "
-            "the metadata"
-        )
+        f"--metadata-column: two columns of predictions would be called {name!r}; rename one in "
+        "the metadata"
         for name in repeated
     ]
 
 
 def prediction_columns(table: PredictionTable) -> list[tuple[str, Array | list[str]]]:
-    """Return ``sample-id``; per target TARGET, TARGET.SUFFIX, TARGET=LABEL;
-    ``fold``, ``note``.
-
-    A target whose name is also that of a column derived from another one stands before that one,
-    and the derived column is marked with `MARK`. ``subset`` is there where something is known of
-    it. Numbers are arrays, NaN where there is none.
+    """Columns of the file: ``sample-id``; per target TARGET, TARGET.SUFFIX, TARGET=LABEL; ``fold``,
+    ``subset`` and ``note``. Numbers are arrays, NaN where there is none.
 
     Raises
     ------
@@ -272,12 +251,8 @@ def prediction_columns(table: PredictionTable) -> list[tuple[str, Array | list[s
         Two columns would have the same name.
     """
     columns: list[tuple[str, Array | list[str]]] = [("sample-id", list(table.sample_ids))]
-    # A derived column stands right behind its target, so that a target before both cannot be taken
-    # for one.
-    names = {spec.name for spec in table.specs}
-    specs = sorted(table.specs, key=lambda spec: _base(spec.name) not in names)
-    for spec in specs:
-        columns += _target_columns(table, spec)
+    for spec in table.specs:
+        columns += _target_columns(table, spec).items()
     columns += [("fold", list(table.folds))] if any(table.folds) else []
     columns += [("subset", list(table.subsets))] if any(table.subsets) else []
     columns.append(("note", list(table.notes)))
@@ -308,45 +283,16 @@ def write_predictions(path: Path, table: PredictionTable) -> None:
     write_text(path, text.getvalue())
 
 
-def _base(name: str) -> str:
-    """Return the name of the target that a derived column of that name would have; empty text where
-    it is none.
-    """
-    target, _, suffix = name.rpartition(".")
-    return target if suffix in (RAREFACTIONS, MEMBERS, LOW, HIGH) else ""
-
-
-def _family_is_whole(name: str, target: str, columns: Collection[str]) -> bool:
-    """Whether both limits are there, which are written together."""
-    limits = {f"{target}.{LOW}", f"{target}.{HIGH}"}
-    return name not in limits or limits <= set(columns)
-
-
-def _derived_from(header: Sequence[str], targets: Collection[str]) -> dict[str, str]:
-    """Return the target of each column that is derived from a number.
-
-    A name of `targets`, the columns of the metadata, is derived only where the columns from its
-    target up to it are.
-    """
-    present = set(header)
-    columns = [
-        name.removesuffix(MARK) if _base(name.removesuffix(MARK)) in present else name
-        for name in header
-    ]
-    derived: dict[str, str] = {}
-    behind = ""
-    for name, plain in zip(header, columns, strict=True):
-        target = _base(plain)
-        if not target or target not in present or not _family_is_whole(plain, target, columns):
-            behind = name
-            continue
-        marked = plain != name
-        if marked or (
-            f"{plain}{MARK}" not in present and (target == behind or plain not in targets)
-        ):
+def _derived_from(header: Sequence[str]) -> dict[str, str]:
+    """Target of each column that is derived from a number: TARGET.SUFFIX next to TARGET."""
+    derived = {}
+    for name in header:
+        target, _, suffix = name.rpartition(".")
+        whole = suffix in (RAREFACTIONS, MEMBERS) or {f"{target}.{LOW}", f"{target}.{HIGH}"} <= set(
+            header
+        )
+        if target in header and suffix in SUFFIXES and whole:
             derived[name] = target
-        else:
-            behind = name
     return derived
 
 
@@ -418,15 +364,8 @@ def _numbers(path: Path, name: str, cells: Sequence[str]) -> Array:
         ) from None
 
 
-def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTable:
+def read_predictions(path: Path) -> PredictionTable:
     """Read what `write_predictions` wrote.
-
-    Parameters
-    ----------
-    path : Path
-    targets : collection of str
-        Names of metadata columns: one that could also be derived from another target, such as
-        ``ph.low``, is a target unless it stands where a derived column does.
 
     Raises
     ------
@@ -435,7 +374,7 @@ def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTab
     """
     columns = _cells(path)
     header = list(columns)
-    labels, derived = _labels(header), _derived_from(header, targets)
+    labels, derived = _labels(header), _derived_from(header)
     probabilities = {f"{target}={label}" for target in labels for label in labels[target]}
     names = [name for name in header if name not in {*RESERVED, *derived, *probabilities}]
     if not names:
@@ -446,8 +385,7 @@ def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTab
         )
     as_text = {*RESERVED, *(labels.keys() - derived.keys())}
     numbers = {name: _numbers(path, name, columns[name]) for name in header if name not in as_text}
-    # Derived columns by the name that they have without a mark.
-    parts = {column.removesuffix(MARK): numbers[column] for column in derived}
+    parts = {column: numbers[column] for column in derived}
     empty = ("",) * len(columns["sample-id"])
     table = PredictionTable(
         tuple(columns["sample-id"]),

@@ -5,7 +5,7 @@ page.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TAXA_SHOWN = 10
-
-# ASVs that are listed of each class.
-ASVS_OF_CLASS = 3
 
 # Rows of the figure that stands at the start of a report.
 FIRST_SHOWN = 8
@@ -61,32 +58,11 @@ def interval_in(table: pd.DataFrame, place: int, name: str) -> Interval:
     return Interval(*table.loc[place, [name, f"{name}.low", f"{name}.high"]].astype(float))
 
 
-def lowered_more(table: pd.DataFrame) -> list[str]:
-    """Return the class that each ASV or taxon of a table lowers by more than it raises any, empty
-    where none is.
-    """
-    names = [name for name in table if name.startswith("effect=")]
-    if not names:
-        return [""] * len(table)
-    effects = table[names].to_numpy()
-    by_more = (-effects.min(axis=1) > effects.max(axis=1)).tolist()
-    lowest = effects.argmin(axis=1).tolist()
-    return [
-        names[at].removeprefix("effect=") if more else ""
-        for at, more in zip(lowest, by_more, strict=True)
-    ]
-
-
-def speaks_for(table: pd.DataFrame, place: int, of: str = "") -> str:
-    """Return what an ASV or taxon speaks for, then `of`; a question mark where the interval of its
-    effect holds 0.
-
-    Of several classes, one that it lowers more than it raises any is named too.
-    """
+def direction(table: pd.DataFrame, place: int, of: str = "") -> str:
+    """What an ASV or taxon raises, then `of`; with a question mark if the interval holds 0."""
     effect = interval_in(table, place, "effect")
-    text = f"{table.loc[place, 'raises'] or '-'}{of}{'?' if effect.low <= 0 <= effect.high else ''}"
-    (lowered,) = lowered_more(table.loc[[place]])
-    return f"{text}; more against {lowered}" if lowered else text
+    doubt = "?" if effect.low <= 0 <= effect.high else ""
+    return f"{table.loc[place, 'raises'] or '-'}{of}{doubt}"
 
 
 def _corrected(table: pd.DataFrame, place: int) -> tuple[Interval, str]:
@@ -254,7 +230,7 @@ def _cells(table: pd.DataFrame, columns: Mapping[str, str]) -> Table:
             return with_limits(interval_in(table, row, name))
         value = table.loc[row, name]
         if name == "raises":
-            return speaks_for(table, row)
+            return direction(table, row)
         if isinstance(value, float):
             return f"{value:.0f}" if name == "samples" else number(value)
         return str(value) or "-"
@@ -263,45 +239,11 @@ def _cells(table: pd.DataFrame, columns: Mapping[str, str]) -> Table:
     return Table("", tuple(columns.values()), rows)
 
 
-def _means_of_truth(explanation: Explanation, columns: Iterable[int]) -> dict[str, list[float]]:
-    """Return the mean true number of the samples that have each ASV, and of those that have not;
-    NaN without any.
-    """
-    truth, carriers = explanation.effects.truth, explanation.effects.carriers.tocsc()
-    known = np.isfinite(truth)
-    # Shares of rarefactions; sums of 1 / k are 1 but for rounding.
-    has = [np.asarray(carriers[:, [column]].todense())[known, 0].round(9) for column in columns]
-    shares = {"with": has, "without": [1 - one for one in has]}
-    return {
-        name: [
-            float(np.average(truth[known], weights=one)) if one.any() else math.nan
-            for one in weights
-        ]
-        for name, weights in shares.items()
-    }
-
-
 def asv_table(explanation: Explanation, top: int) -> Table:
-    """Return the most important ASVs."""
+    """The most important ASVs."""
     table = explanation.features.head(top)
     lineages = [explanation.asvs.lineage(column) for column in table.index]
     table = table.assign(taxon=[display_name(lineage) if lineage else "" for lineage in lineages])
-    observed = {
-        "with": f"mean {explanation.effects.spec.name} of samples with it",
-        "without": "without it",
-    }
-    numeric, attention = not explanation.effects.spec.labels, explanation.effects.attention
-    if attention is not None:
-        shares = np.asarray(attention.mean(axis=0)).ravel()
-        table = table.assign(attention=shares[table.index.to_numpy()])
-    if numeric:
-        means = _means_of_truth(explanation, table.index)
-        apart = np.subtract(means["with"], means["without"]) * table["effect"].to_numpy()
-        raises = [
-            f"{word} given the others" if one < 0 else word
-            for word, one in zip(table["raises"], apart, strict=True)
-        ]
-        table = table.assign(raises=raises, **means)
     columns = {
         "short-id": "ASV",
         "taxon": "taxon",
@@ -310,47 +252,12 @@ def asv_table(explanation: Explanation, top: int) -> Table:
         "q": "q",
         "raises": "direction",
         "effect": "mean effect",
-        **(observed if numeric else {}),
-        **({} if explanation.effects.attention is None else {"attention": "attention, mean share"}),
     }
+    if explanation.effects.attention is not None:
+        shares = np.asarray(explanation.effects.attention.mean(axis=0)).ravel()
+        table = table.assign(attention=shares[table.index.to_numpy()])
+        columns["attention"] = "attention, mean share"
     return replace(_cells(table, columns), title="The most important ASVs", name="importance")
-
-
-def class_table(explanation: Explanation) -> list[Table]:
-    """Return the `ASVS_OF_CLASS` most important of the ASVs that raise each of three classes or
-    more.
-
-    Those that lower another class by more mark no class.
-    """
-    import pandas as pd
-
-    outputs, table = explanation.effects.outputs, explanation.features
-    if len(outputs) < 2:
-        return []
-    table = table[[not lowered for lowered in lowered_more(table)]]
-    table = pd.concat([table[table["raises"] == label].head(ASVS_OF_CLASS) for label in outputs])
-    carriers, truth = explanation.effects.carriers.tocsc(), explanation.effects.truth
-    shares = {"with": list[str](), "without": list[str]()}
-    for column, raises in table["raises"].items():
-        is_class, has = truth == outputs.index(raises), carriers[:, [column]].toarray()[:, 0]
-        for name, rows in (("with", is_class), ("without", np.isfinite(truth) & ~is_class)):
-            shares[name].append(f"{has[rows].mean():.0%}" if rows.any() else "-")
-    names = [explanation.asvs.label(column) for column in table.index]
-    table = table.assign(name=names, label=table["raises"], **shares)
-    columns = {
-        "label": "class",
-        "name": "ASV",
-        "with": "has it, of the class",
-        "without": "of the others",
-        "effect": "mean effect on its probability",
-        "importance": "importance, 95 % interval",
-        "q": "q",
-    }
-    return [
-        replace(
-            _cells(table, columns), title="The most important ASVs of each class", name="importance"
-        )
-    ]
 
 
 def taxa_tables(explanation: Explanation) -> list[Table]:
@@ -408,7 +315,7 @@ def importances_html(explanations: Sequence[Explanation], notes: Sequence[str], 
             {
                 "opening": opening(explanation),
                 "figures": [figure for figure in figures if figure is not _first_figure(figures)],
-                "tables": [asv_table(explanation, top), *class_table(explanation)],
+                "tables": [asv_table(explanation, top)],
             }
         )
     return template.render(notes=notes, targets=targets, folded_rows=FOLDED_ROWS)
@@ -421,11 +328,7 @@ def explanation_html(explanations: Sequence[Explanation], notes: Sequence[str], 
             "name": explanation.effects.spec.name,
             "opening": opening(explanation),
             "figures": explanation_figures(explanation, top),
-            "tables": [
-                asv_table(explanation, top),
-                *class_table(explanation),
-                *taxa_tables(explanation),
-            ],
+            "tables": [asv_table(explanation, top), *taxa_tables(explanation)],
         }
         for explanation in explanations
     ]

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from aam.report.charts import Figure
     from aam.report.samples import Surroundings
 
-# A level of fewer samples says nothing, and so many levels are drawn or listed.
-LEAST_IN_LEVEL, MOST_LEVELS = 5, 15
+# A level of fewer samples says nothing.
+LEAST_IN_LEVEL = 5
 
 # Longer tables are folded up.
 FOLDED_ROWS = 30

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +15,6 @@ from aam.evaluate.evaluation import Evaluation
 from aam.evaluate.intervals import number
 from aam.evaluate.metrics import Array, sorted_levels
 from aam.evaluate.target_predictions import TargetPredictions
-from aam.io.metadata import is_number
 from aam.io.tables import AmpliconTable
 from aam.report.charts import LIGHT, RAMP, Figure
 from aam.report.tables import Table
@@ -120,45 +118,6 @@ def _fifths(values: Array) -> tuple[list[str], dict[str, int]]:
     place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(names) - 1)
     first = len(LIGHT) + (len(RAMP) - len(names)) // 2
     return [names[at] for at in place.tolist()], {name: first + at for at, name in enumerate(names)}
-
-
-def column_figure(
-    distances: Array,
-    sample_ids: Sequence[str],
-    column: str,
-    values: Sequence[str | None],
-    name: str,
-    total: int,
-) -> Figure:
-    """Return the ordination of samples by their distances [N, N], in the colours of a metadata
-    column.
-
-    Numbers are shown as fifths, of classes the most frequent; `total` is how many samples there
-    are.
-    """
-    known = [value for value in values if value is not None]
-    if len(set(known)) > len(LIGHT) and all(map(is_number, known)):
-        names, colours = _fifths(np.array([float(value) for value in known]))
-        fifth = iter(names)
-        kinds = ["missing" if value is None else next(fifth) for value in values]
-    else:
-        common = [level for level, _ in Counter(known).most_common(len(LIGHT) - 1)]
-        if len(set(known)) > len(common):
-            common = common[:-1]
-        kinds = [
-            "missing" if value is None else value if value in common else "other"
-            for value in values
-        ]
-        colours = {level: at for at, level in enumerate(sorted(common))}
-        if "other" in kinds:
-            colours["other"] = len(colours)
-    if "missing" in kinds:
-        colours["missing"] = len(LIGHT) - 1
-    tips = [f"{sample}: {kind}" for sample, kind in zip(sample_ids, kinds, strict=True)]
-    of = "" if len(kinds) == total else f" {len(kinds)} of {total} samples are drawn."
-    caption = f"Principal coordinates of predicted distances ({name}).{of}"
-    title = f"The samples by {name}, coloured by {column}"
-    return ordination_figure(f"pcoa-{name}", title, pcoa(distances), kinds, colours, tips, caption)
 
 
 def _colourings(

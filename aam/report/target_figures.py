@@ -37,7 +37,6 @@ from aam.report.charts import (
     x_axis,
     y_axis,
 )
-from aam.report.report import LEAST_IN_LEVEL, MOST_LEVELS
 
 # Points of a curve: more are not seen.
 MOST_STEPS = 200
@@ -455,66 +454,6 @@ def new_studies_figures(result: Evaluation) -> list[Figure]:
     ]
 
 
-def errors_by_level(complete: TargetPredictions, levels: Array) -> dict[str, tuple[int, Interval]]:
-    """Return number of samples, and mean error with the standard error of the mean on both sides,
-    by level.
-
-    The levels of at least `LEAST_IN_LEVEL` samples that have the largest mean errors, the worst
-    first.
-    """
-    errors = complete.errors
-    names, level = np.unique(levels.astype(str), return_inverse=True)
-    counts = np.bincount(level)
-    means = np.bincount(level, errors) / counts
-    spread = np.bincount(level, (errors - means[level]) ** 2) / np.maximum(counts - 1, 1)
-    halves = np.sqrt(spread / counts)
-    result = {
-        str(name): (
-            int(count),
-            Interval(float(mean), float(max(mean - half, 0.0)), float(mean + half)),
-        )
-        for name, count, mean, half in zip(names, counts, means, halves, strict=True)
-        if count >= LEAST_IN_LEVEL
-    }
-    worst = sorted(result.items(), key=lambda item: -item[1][1].value)
-    return dict(worst[:MOST_LEVELS])
-
-
-def _level_figures(result: Evaluation, complete: TargetPredictions) -> list[Figure]:
-    """Return the mean error by group and by batch, the worst levels first."""
-    plots = []
-    kind = "1 - probability of the true class" if complete.labels else "absolute error"
-    columns = [
-        ("group", result.names.group, complete.groups),
-        ("batch", result.names.batch, complete.batch),
-    ]
-    for file, column, values in columns:
-        errors = {} if values is None else errors_by_level(complete, values)
-        if values is None or len(errors) < 2:
-            continue
-        overall = float(np.mean(complete.errors))
-        rows = [
-            IntervalRow(name or "(none)", value, 0, f"{number(value.value)}, n = {count}")
-            for name, (count, value) in errors.items()
-        ]
-        count = len(np.unique(values))
-        few = (
-            f" Of {count}, the worst {len(errors)} with {LEAST_IN_LEVEL} samples or more are drawn."
-        )
-        few = few if len(errors) < count else ""
-        plots.append(
-            Figure(
-                f"errors-by-{file}",
-                f"Errors by {column}",
-                f"Mean {kind}: {'; '.join(f'{row.name} {row.text}' for row in rows)}.",
-                interval_chart(rows, f"mean {kind}", overall, zero=True),
-                "Mean error and number of samples; bars are one standard error, the line is the "
-                f"mean of all.{few}",
-            )
-        )
-    return plots
-
-
 @functools.lru_cache(maxsize=32)
 def target_figures(result: Evaluation) -> list[Figure]:
     """Return the figures of a target, the most important first; none where no sample has truth and
@@ -526,17 +465,9 @@ def target_figures(result: Evaluation) -> list[Figure]:
     if not len(complete.truth):
         return []
     compared = [*new_studies_figures(result), *differences_figure(result)]
-    by_level = _level_figures(result, complete)
     if complete.labels:
         curves = threshold_figures(complete)
         matrix = [confusion_figure(complete)] if len(complete.labels) <= MOST_CLASSES else []
-        return [
-            *curves[:1],
-            *matrix,
-            *compared,
-            *curves[1:],
-            reliability_figure(complete),
-            *by_level,
-        ]
+        return [*curves[:1], *matrix, *compared, *curves[1:], reliability_figure(complete)]
     scatter = scatter_figure(complete, result)
-    return [scatter, *compared, *tenths_figure(complete, result.names.target), *by_level]
+    return [scatter, *compared, *tenths_figure(complete, result.names.target)]

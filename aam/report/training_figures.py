@@ -207,9 +207,7 @@ def ordination_figure(
         {"x": x, "y": y, "kind": kind, "tip": tip}
         for (x, y), kind, tip in zip(places.tolist(), kinds, tips, strict=True)
     ]
-    axes = [
-        f"axis {at + 1} ({100 * share:.0f} %)" for at, share in enumerate(shares)
-    ]
+    axes = [f"axis {at + 1} ({100 * share:.0f} %)" for at, share in enumerate(shares)]
     chart = points(
         rows, x_axis(axes[0]), y_axis(axes[1]), levels("kind", colour_of), aria=any(tips)
     )

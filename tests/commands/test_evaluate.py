@@ -118,21 +118,6 @@ def test_a_file_without_a_prediction_is_refused(simulated, tmp_path, capsys, cel
     assert not (tmp_path / "e").exists()
 
 
-def test_point_15_evaluate_keeps_a_target_named_like_a_derived_column(simulated, tmp_path):
-    rows = columns(simulated / "metadata.tsv", "sample-id", "ph")
-    for file in ("m.tsv", "p.tsv"):
-        write_rows(tmp_path / file, "sample-id bmi bmi_q4", ((name, ph, ph) for name, ph in rows))
-    text = (
-        f"evaluate --predictions {tmp_path}/p.tsv --metadata {tmp_path}/m.tsv --output-dir "
-        f"{tmp_path}/e"
-    )
-    assert main(text.split()) == 0
-    assert set(json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]) == {
-        "bmi",
-        "bmi_q4",
-    }
-
-
 def test_groups_in_several_folds_of_the_predictions_are_warned_of(simulated, tmp_path):
     """Two folds that part subjects: intervals over subjects do not make the predictions held
     out.

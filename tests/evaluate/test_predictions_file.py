@@ -10,7 +10,12 @@ import pytest
 
 from aam.data.targets import TargetSpec
 from aam.errors import InputError
-from aam.evaluate.predictions import PredictionTable, read_predictions, write_predictions
+from aam.evaluate.predictions import (
+    PredictionTable,
+    name_problems,
+    read_predictions,
+    write_predictions,
+)
 from tests.evaluate.conftest import AGE, READS, SITE, assert_same, table
 from tests.refusals import refusal
 
@@ -101,29 +106,11 @@ def test_what_is_derived_is_written_read_and_laid_out(tmp_path):
     assert table().limits("age") is None
 
 
-@pytest.mark.parametrize(
-    ("names", "passes"),
-    [
-        (("bmi", "bmi_q4"), 1),
-        (("bmi", "bmi_q4"), 4),
-        (("ph", "ph.low"), 4),
-        (("ph.low", "ph", "ph.high"), 4),
-        (("ph", "ph.rarefaction-sd"), 1),
-        (("ph", "ph.rarefaction-sd"), 4),
-        (("ph", "ph_q0.5"), 1),
-    ],
-)
-def test_point_15_a_target_named_like_a_derived_column_is_kept(tmp_path, names, passes):
-    specs = tuple(TargetSpec(name, "numeric") for name in names)
-    written = table(specs=specs, deviations=passes > 1)
-    written = written.with_limits(names[0], np.array([[1.0, 2.0], [3.0, 4.0]]))
-    write_predictions(tmp_path / "p.tsv", written)
-    read = read_predictions(tmp_path / "p.tsv", names)
-    assert {spec.name for spec in read.specs} == set(names)
-    for name in names:
-        np.testing.assert_allclose(read.values[name], written.values[name], rtol=1e-6)
-        assert (name in read.deviations) == (passes > 1)
-    np.testing.assert_allclose(read.limits(names[0]), [[1, 2], [3, 4]])
+def test_a_target_named_like_a_derived_column_is_refused():
+    specs = (TargetSpec("ph", "numeric"), TargetSpec("ph.low", "numeric"))
+    (problem,) = name_problems(specs)
+    assert "two columns of predictions would be called 'ph.low'" in problem
+    assert name_problems((TargetSpec("ph.low", "numeric"), TargetSpec("b", "numeric"))) == []
 
 
 # --- what no model writes is refused; it was evaluated, or, where infinite, left out -----------

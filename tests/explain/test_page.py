@@ -8,19 +8,15 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from aam.evaluate.intervals import number
 from aam.explain.page import (
     asv_table,
-    class_table,
     explanation_figures,
     explanation_html,
     features_html,
     importances_html,
-    lowered_more,
-    speaks_for,
     taxa_tables,
     write_figures,
 )
@@ -166,30 +162,6 @@ def test_a_taxon_is_shown_with_its_most_important_asv():
     assert family.rows[0][-1] == explanation.asvs.short_ids[explanation.features.index[0]]
 
 
-def test_the_mean_number_of_samples_with_an_asv_stands_beside_that_of_others():
-    explanation = explained()
-    table = asv_table(explanation, 4)
-    place, first = table.header.index("mean age of samples with it"), explanation.features.index[0]
-    has, truth = explanation.effects.carriers.toarray()[:, first] > 0, explanation.effects.truth
-    assert table.rows[0][place : place + 2] == (
-        number(truth[has].mean()),
-        number(truth[~has].mean()),
-    )
-    effect = explanation.features["effect"].iloc[0] * (truth[has].mean() - truth[~has].mean())
-    assert ("given the others" in table.rows[0][table.header.index("direction")]) == (effect < 0)
-    assert asv_table(explained(truth=False), 4).rows[0][place] == "-"
-    assert "without it" not in asv_table(explained(3), 4).header
-
-
-def test_a_class_that_an_asv_lowers_more_than_it_raises_any_is_named():
-    columns = {"raises": "gut", "effect": 0.02, "effect.low": 0.01, "effect.high": 0.03}
-    table = pd.DataFrame(
-        [columns | {"effect=gut": 0.02, "effect=caeca": -0.03, "effect=skin": 0.01}]
-    )
-    assert speaks_for(table, 0) == "gut; more against caeca"
-    assert speaks_for(table.assign(**{"effect=caeca": -0.01}), 0) == "gut"
-
-
 def test_names_of_asvs_are_whole_in_every_figure():
     explanation = explained(lineages=(LONG,) * ASVS)
     svg = _figure(explanation, "importance").svg
@@ -209,21 +181,10 @@ def test_a_label_keeps_its_id_where_the_taxon_is_long():
     assert asvs.label(0, 27) == f"Peptostreptococ… {asvs.short_ids[0]}"
 
 
-def test_each_of_three_classes_has_asvs_of_its_own_in_the_tables():
-    (table,) = class_table(explained(3))
-    features, labels = explained(3).features, explained(3).effects.outputs
-    assert [row[0] for row in table.rows] == sorted(
-        (row[0] for row in table.rows), key=labels.index
-    )
-    for label in {row[0] for row in table.rows}:
-        names = [row[1] for row in table.rows if row[0] == label]
-        marks = np.array([not lowered for lowered in lowered_more(features)])
-        expected = features.index[(features["raises"] == label) & marks][:3]
-        assert names == [explained(3).asvs.label(column) for column in expected]
-    marks = np.array([not lowered for lowered in lowered_more(features)])
-    first = features.index[(features["raises"] == labels[0]) & marks][0]
-    effects = explained(3).effects
-    has, of_class = effects.carriers.toarray()[:, first], effects.truth == 0
-    assert table.rows[0][2:4] == (f"{has[of_class].mean():.0%}", f"{has[~of_class].mean():.0%}")
-    assert table.title in explanation_html([explained(3)], [], 4)
-    assert class_table(explained(1)) == []
+def test_the_table_of_asvs_names_direction_and_attention():
+    explanation = explained()
+    table = asv_table(explanation, 4)
+    assert table.header[-3:] == ("direction", "mean effect", "attention, mean share")
+    rows = {row[0]: row[table.header.index("direction")] for row in table.rows}
+    names = explanation.asvs.short_ids
+    assert (rows[names[0]], rows[names[1]]) == ("higher", "lower")

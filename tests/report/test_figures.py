@@ -38,7 +38,6 @@ from aam.report.tables import Table, middle_cut, plain_lines
 from aam.report.target_figures import (
     confusion_figure,
     differences_figure,
-    errors_by_level,
     reliability_figure,
     scatter_figure,
     target_figures,
@@ -113,7 +112,7 @@ def every_figure() -> list[Figure]:
 
 def test_figures_are_well_formed_and_described():
     drawn = every_figure()
-    assert len(drawn) == 19
+    assert len(drawn) == 17
     for figure in drawn:
         figure.chart.to_dict(validate=True)
         root = parsed(figure)
@@ -143,7 +142,6 @@ def test_files_have_one_place_for_each_figure(tmp_path):
     names = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.svg"))
     assert names == sorted(
         [f"figures/1-age/{name}.svg" for name in ("predicted", "differences", "errors-by-tenth")]
-        + [f"figures/1-age/errors-by-{name}.svg" for name in ("group", "batch")]
         + [
             f"figures/2-case/{name}.svg"
             for name in ("roc", "precision-recall", "reliability", "confusion", "differences")
@@ -276,10 +274,6 @@ def test_the_worst_samples():
     errors = complete.errors
     assert np.allclose(errors, np.abs(complete.predicted - complete.truth))
     assert set(worst_rows(complete, 5).tolist()) == {0, 1, 2, 3, 4}
-    first = next(iter(errors_by_level(complete, complete.groups).items()))
-    assert first[0] == "0"
-    assert first[1][0] == 5
-    assert first[1][1].value == pytest.approx(errors[:5].mean())
     (worst,) = worst_table(result)
     assert worst.rows[0][0] in {"s0", "s1", "s2", "s3", "s4"}
     assert worst.header == (
