@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+
 FAILED = 1
 BAD_INPUT = 2
+LONGEST_NAME = 255
+LONGEST_PATH = 4095
 
 
 class InputError(Exception):
@@ -28,6 +33,19 @@ class FailedError(InputError):
 
     def __init__(self, *problems: str) -> None:
         super().__init__(*problems, status=FAILED)
+
+
+def long_name_problems(words: Iterable[str]) -> list[str]:
+    """Return a problem for each word that cannot be a path: the system would not even look for
+    it.
+    """
+    return [
+        f"{word[:40]}...: has {len(word):,} letters; a path has at most {LONGEST_PATH:,} bytes and "
+        f"each name in it at most {LONGEST_NAME}"
+        for word in words
+        if len(os.fsencode(word)) > LONGEST_PATH
+        or any(len(os.fsencode(name)) > LONGEST_NAME for name in word.split("/"))
+    ]
 
 
 def raise_if_any(problems: list[str]) -> None:

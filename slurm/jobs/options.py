@@ -7,10 +7,12 @@ import difflib
 import functools
 import json
 import shlex
+import tomllib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from containers.lib.errors import InputError
-from containers.lib.files import ROOT
+from containers.lib.files import PACKAGE, ROOT
 
 # What slurm/write_options.py wrote: this program needs nothing but Python.
 OPTIONS_FILE = ROOT / "slurm" / "options.json"
@@ -94,6 +96,31 @@ def options_of(command: str, template: str) -> dict[str, str]:
     return {"--config": "one"} | all_options()[command] | outputs
 
 
+def path_words(words: Iterable[str]) -> Iterator[str]:
+    """Yield the words that stand for files and folders."""
+    names = (*INPUTS, *OUTPUTS)
+    name = ""
+    for word in words:
+        option, equals, value = word.partition("=")
+        name = option.replace("_", "-") if word.startswith("--") else name
+        if name in names and (equals or not word.startswith("--")):
+            yield value if equals else word
+
+
+@functools.cache
+def removed_options() -> dict[str, str]:
+    """Return what to use instead of options that aam no longer has."""
+    path = PACKAGE / "removed.toml"
+    tables = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return {
+        f"--{name.removeprefix('--')}": text
+        for key, table in tables.items()
+        if key != "commands"
+        for name, text in table.items()
+        if isinstance(text, str)
+    }
+
+
 def has_network(options: Options) -> bool:
     """Return whether `aam train` fits a network with these options."""
     return any(
@@ -125,6 +152,9 @@ def option_problems(options: Options, types: dict[str, str], owner: str) -> list
         elif name in RESERVED:
             problems.append(f"{name}: {RESERVED[name]}")
         elif option_type is None:
+            if name in removed_options():
+                problems.append(f"{name} was removed: {removed_options()[name]}")
+                continue
             similar = difflib.get_close_matches(name, types, 1)
             hint = (
                 f"; expected {' or '.join(types)}"

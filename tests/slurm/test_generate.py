@@ -1047,6 +1047,22 @@ def test_wrong_inputs(login, tmp_path):
     login(*words, "table.biom", "--model", "model", "model")
 
 
+def test_names_that_are_too_long_and_options_that_are_gone(login, monkeypatch):
+    long = "a" * 3000
+    message = login("pretrain_node", "--image", long, "--", "--table", f"x/{long}", status=2).stderr
+    assert message.count("has 3,00") == 2
+    assert "each name in it at most 255" in message
+    assert len(message) < 500
+    assert "letters" in login("pretrain-node", program="make", TABLE=long, status=2).stderr
+    message = login("unifrac", "--stripes", "0", "--", "--table", "x", status=2).stderr
+    assert "--stripes 0: slurm/generate has no such option" in message
+    gone = {"--stripe": "one process computes the whole matrix"}
+    monkeypatch.setattr(options, "removed_options", lambda: gone)
+    words = ("--table", "table.biom", "--tree", "tree.nwk", "--stripe", "1/2")
+    message = login("unifrac", "--", *words, status=2).stderr
+    assert "--stripe was removed: one process computes the whole matrix" in message
+
+
 def test_inputs_of_one_name_are_not_staged(login, tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "table.biom").write_text("x")
