@@ -102,7 +102,7 @@ def load_table(
     warnings = (
         []
         if saved.only_places
-        else saved.profile.compare(study.table.sequences, study.table.reads_of_asvs)
+        else saved.profile.compare(study.table.names, study.table.reads_of_asvs)
     )
     if predicts and study.metadata is not None:
         of_models = [

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from aam.data.table import make_table
 from aam.data.tokens import A, C, G, T, Tokens, encode, in_parts, reverse_complement
 from aam.errors import InputError
+from aam.io.fasta import first_not_dna
 from aam.io.tables import AmpliconTable
 
 log = logging.getLogger("aam")
@@ -62,10 +63,12 @@ SAMPLE_NOTES = {
 
 
 def _hashes(sequences: Sequence[str]) -> npt.NDArray[np.uint64]:
-    digests = b"".join(
-        hashlib.blake2b(s.encode("ascii"), digest_size=8).digest() for s in sequences
-    )
+    digests = b"".join(hashlib.blake2b(s.encode(), digest_size=8).digest() for s in sequences)
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
+
+
+def _are_dna(names: Sequence[str]) -> bool:
+    return not any(map(first_not_dna, names))
 
 
 def _starts(sequences: Sequence[str]) -> Tokens:
@@ -104,7 +107,12 @@ class RegionProfile:
 
     @classmethod
     def fit(cls, sequences: Sequence[str]) -> RegionProfile:
-        """Return the profile of at least one training sequence (clean DNA)."""
+        """Return the profile of at least one training sequence (clean DNA), or of the names of
+        features without sequences.
+        """
+        if not _are_dna(sequences):
+            names = np.sort(_hashes(sequences))
+            return cls(np.zeros(5), np.full((POSITIONS, 4), 0.25), np.array(0.0), names)
         seen = np.zeros((POSITIONS, 4), np.int64)
         lengths, hashes = [], []
         for some in in_parts(sequences, AT_ONCE):
@@ -131,6 +139,7 @@ class RegionProfile:
         """
         if not sequences:
             return []
+        of_dna = self.length_quantiles[-1] > 0
         shortest, low, _, high, longest = self.length_quantiles
         flags = self._flags(sequences)
         share = {name: float(values.mean()) for name, values in flags.items()}
@@ -140,7 +149,7 @@ class RegionProfile:
             f"the ASVs have another length: median {median:.0f} nucleotides, "
             f"{share['length']:.0%} outside the "
             f"{shortest:.0f} to {longest:.0f} of the training ASVs; were both trimmed alike?": (
-                share["length"] > MOST_ODD_LENGTH or not low <= median <= high
+                share["length"] > MOST_ODD_LENGTH or (of_dna and not low <= median <= high)
             ),
             f"{share['reversed']:.0%} of the ASVs look reverse-complemented: their other strand "
             "fits the training "
@@ -183,7 +192,7 @@ class RegionProfile:
 
     def shares_of_samples(self, table: AmpliconTable) -> dict[str, npt.NDArray[np.float64]]:
         """Return the shares of each sample's reads, float64 [N], in ASVs that `shares` names."""
-        flags = self._flags(table.sequences)
+        flags = self._flags(table.names)
         depths = np.maximum(table.depths, 1)
         share = {name: np.zeros(len(depths)) for name in flags}
         for rows, counts in table.blocks():
@@ -215,6 +224,10 @@ class RegionProfile:
         return {name: np.concatenate([part[name] for part in parts]) for name in SAMPLE_NOTES}
 
     def _flags_of(self, sequences: Sequence[str]) -> dict[str, npt.NDArray[np.bool_]]:
+        unseen = ~self._seen(_hashes(sequences))
+        if self.length_quantiles[-1] == 0 or not _are_dna(sequences):
+            never = np.zeros(len(sequences), bool)
+            return {"length": never, "reversed": never, "elsewhere": never, "unseen": unseen}
         lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
         shortest, longest = self.length_quantiles[[0, -1]]
         least = float(self.log_likelihood) - MISFIT
@@ -226,7 +239,7 @@ class RegionProfile:
             "length": (lengths < shortest) | (lengths > longest),
             "reversed": ~fits & other_fits,
             "elsewhere": ~fits & ~other_fits,
-            "unseen": ~self._seen(_hashes(sequences)),
+            "unseen": unseen,
         }
 
     def _seen(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:

@@ -205,17 +205,18 @@ class Study:
     metadata: Metadata | None = None
     selection: Selection = field(default_factory=Selection)
 
-    @functools.cached_property
-    def tokens(self) -> torch.Tensor:
-        """Every ASV of the table, uint8 [F, L], PAD at the end of shorter ones.
-
-        Raises `InputError`: the features have no sequences.
-        """
+    def require_sequences(self) -> None:
+        """Raise `InputError` where the features have no sequences, which a network reads."""
         if not self.table.sequences:
             raise InputError(
                 f"features such as {shown(self.table.feature_ids[:1])} have no sequences, which a "
                 "network reads; pass --sequences rep-seqs.fasta|.qza, or train without a network"
             )
+
+    @functools.cached_property
+    def tokens(self) -> torch.Tensor:
+        """Every ASV of the table, uint8 [F, L], PAD at the end of shorter ones."""
+        self.require_sequences()
         return torch.from_numpy(encode(self.table.sequences))
 
     @property
@@ -266,12 +267,13 @@ class Study:
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
         """Nucleotides of each ASV, int64 [F]."""
+        self.require_sequences()
         return self.table.lengths
 
     @property
     def longest(self) -> int:
         """Nucleotides of the longest ASV: what ``--max-bp`` is where it is not set."""
-        return int(self.lengths.max(initial=1))
+        return int(self.table.lengths.max(initial=1))
 
     @functools.cached_property
     def richness(self) -> npt.NDArray[np.float64]:

@@ -435,7 +435,7 @@ def _add_rarefaction(
     `rows` int64 [n] are those of the samples in the effects, and `share` float64 [N] is what one
     rarefaction by one model is of the mean.
     """
-    asvs = len(predictor.study.table.sequences)
+    asvs = len(predictor.study.table.feature_ids)
     reads, limited = (matrix_of(one, asvs) for one in (samples.reads, samples.limited))
     variants = make_variants(
         reads, predictor.reads_counts, (predictor.saved.seed, samples.rarefaction)
@@ -496,7 +496,10 @@ def explain_samples(
     place = {name: row for row, name in enumerate(sample_ids)}
     times = Counter(name for some in samples for name in some)
     share = np.array([1 / (passes * times[name]) for name in sample_ids])
-    specs, shape = specs_in_order(models[0].targets), (len(sample_ids), len(study.table.sequences))
+    specs, shape = (
+        specs_in_order(models[0].targets),
+        (len(sample_ids), len(study.table.feature_ids)),
+    )
     effects = [
         TargetEffects(
             spec,

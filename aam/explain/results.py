@@ -40,8 +40,8 @@ class Asvs:
 
     @cached_property
     def short_ids(self) -> tuple[str, ...]:
-        """Short ids of the sequences."""
-        return short_ids(self.sequences)
+        """Short ids of the sequences; the feature ids without these."""
+        return short_ids(self.sequences) if self.sequences else self.feature_ids
 
     @property
     def unnamed(self) -> str:
@@ -50,7 +50,7 @@ class Asvs:
             "Ids are the beginning of the MD5 of the sequence (features.tsv has it); "
             "--taxonomy gives names."
         )
-        return "" if self.lineages else text
+        return "" if self.lineages or not self.sequences else text
 
     def lineage(self, column: int) -> Lineage:
         """Return the taxa of an ASV, from the top; empty where nothing is known."""
@@ -280,7 +280,7 @@ def _named_asvs(importance: pd.DataFrame, asvs: Asvs) -> pd.DataFrame:
         "taxon": ["; ".join(asvs.lineage(column)) for column in columns],
     }
     table = pd.concat([pd.DataFrame(names, index=columns), importance], axis=1)
-    if asvs.feature_ids != asvs.sequences:
+    if asvs.sequences and asvs.feature_ids != asvs.sequences:
         table["sequence"] = [asvs.sequences[column] for column in columns]
     return table
 

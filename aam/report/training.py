@@ -139,7 +139,7 @@ class TrainingReport:
             data={
                 "table": config.data.table or shown(config.data.tables, 20),
                 "samples": len(study.table.sample_ids),
-                "ASVs": len(study.table.sequences),
+                "ASVs": len(study.table.feature_ids),
                 "rarefaction depth": study.depth,
                 "samples below the depth": len(study.selection.dropped),
             },
