@@ -106,6 +106,7 @@ def prepared(
     columns = MetadataColumns(columns_of_splits(data))
     inputs = inputs or read_inputs(data, columns)
     study = make_study(inputs, data, config.model.max_bp, config.runtime.seed, columns)
+    study.require_sequences()
     model = replace(config.model, max_bp=config.model.max_bp or study.longest)
     config = replace(config, model=model)
     if encoder is not None:

@@ -160,7 +160,7 @@ def start_message(prepared: Prepared) -> list[str]:
     ranks = f" x {prepared.world.size}" if prepared.world.size > 1 else ""
     inputs = (
         f"train: {device_name(prepared.device)}{ranks}; {len(study.table.sample_ids)} samples, "
-        f"{len(study.table.sequences)} ASVs, rarefied to {study.depth} reads"
+        f"{len(study.table.feature_ids)} ASVs, rarefied to {study.depth} reads"
     )
     models = f"members: {in_words(prepared.config.targets.members)}"
     if not prepared.config.trains_network:

@@ -112,6 +112,8 @@ def load_inputs(
     config, why_folds = _with_folds(config, inputs, columns) if learns_alone else (config, "")
     data = config.data
     study = make_study(inputs, data, config.model.max_bp, config.runtime.seed, columns)
+    if config.trains_network:
+        study.require_sequences()
     if config.model.max_bp is None:
         config = dataclasses.replace(
             config, model=dataclasses.replace(config.model, max_bp=study.longest)
@@ -164,7 +166,7 @@ def _with_folds(
             if value is not None
         ]
     named = None if data.group_column is None else metadata.groups(data.group_column, ids)
-    groups, asvs = len(set(named or ids)), sum(len(table.sequences) for table in inputs.tables)
+    groups, asvs = len(set(named or ids)), sum(len(table.feature_ids) for table in inputs.tables)
     targets = config.targets.metadata_column
     if groups < LEAST_GROUPS_FOR_FOLDS or not _is_quick(config, len(ids), asvs, DEFAULT_FOLDS):
         return config, ""
@@ -196,7 +198,7 @@ def _with_baselines(
     if config.targets.rf_baseline is not None:
         return config
     quick = any(split.held_out for split in splits) and _is_quick(
-        config, len(study.table.sample_ids), len(study.table.sequences), len(splits)
+        config, len(study.table.sample_ids), len(study.table.feature_ids), len(splits)
     )
     return dataclasses.replace(
         config, targets=dataclasses.replace(config.targets, rf_baseline=quick)

@@ -522,3 +522,26 @@ def test_another_region_is_told(study_of, caplog):
     )
     assert "c: 100 % of its ASVs are of another region than those of a" in caplog.text
     assert "b: " not in caplog.text
+
+
+@pytest.mark.parametrize("names", [["OTU_1", "OTU_2", "OTU_3", "x"], ["BAD", "CAT", "DAY", "A"]])
+def test_features_without_sequences_are_a_study_that_no_network_reads(tmp_path, names):
+    """Tables of OTUs, taxa or hashes were refused."""
+    write_biom(
+        make_table(csr_array(COUNTS.astype(np.uint32)), NAMES, names), tmp_path / "otus.biom"
+    )
+    (tmp_path / "tree.nwk").write_text("(({}:1,{}:2):0.5,({}:1,{}:3):1);".format(*names))
+    files = {"table": tmp_path / "otus.biom", "tree": tmp_path / "tree.nwk"}
+    study = load(files, rarefy_depth=2)
+    assert study.table.names == tuple(sorted(names))
+    assert tree_of(study).tips.tolist() != [-1] * 4
+    for needs_dna in ("tokens", "lengths"):
+        with pytest.raises(
+            InputError, match=r"have no sequences, which a network reads; pass --seq"
+        ):
+            getattr(study, needs_dna)
+    fasta = tmp_path / "f.fasta"
+    fasta.write_text(
+        "".join(f">{name}\n{seq}\n" for name, seq in zip(names, SEQUENCES, strict=True))
+    )
+    assert load(files, rarefy_depth=2, sequences=fasta).tokens.shape == (4, 39)
