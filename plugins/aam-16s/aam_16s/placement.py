@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float32]
 
 # Share of its 8-mers below which an ASV is no 16S: the first number, or for a short one the second
 # and so many of its 8-mers for each natural logarithm of the number of references. Random sequences
-# share less (docs/decisions.md).
+# share less.
 NOT_16S, NOT_16S_SHARE, NOT_16S_WORDS = 0.2, 0.1, 1.3
 
 # Share of 8-mers that the median ASV of a table of 16S has in common with a reference: .78 to .90

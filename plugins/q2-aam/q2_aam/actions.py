@@ -22,6 +22,7 @@ from aam.api.training import run
 from aam.api.unifrac import unifrac
 from aam.commands.evaluate import evaluate_table
 from aam.config import (
+    EmbedConfig,
     EvaluateConfig,
     ExplainConfig,
     FineTuneConfig,
@@ -73,7 +74,7 @@ CROSS_VALIDATE = Parameters(
     *MACHINE,
 )
 PREDICT = Parameters(PredictConfig(), "prediction_passes", "trim", "threads", "device")
-EMBED = Parameters(PredictConfig(), "trim", "threads", "device")
+EMBED = Parameters(EmbedConfig(), "rarefy_depth", "trim", "threads", "device")
 EVALUATE = Parameters(EvaluateConfig(), "prediction_passes", "trim", "threads", "device")
 EXPLAIN = Parameters(ExplainConfig(), "prediction_passes", "top", "threads", "device")
 UNIFRAC = Parameters(
@@ -229,9 +230,8 @@ def embed(arguments: dict[str, Any]) -> SampleTableFormat:
     options = EMBED.options(arguments)
     model = load(str(arguments["encoder"]), device=options["device"], threads=options["threads"])
     result = SampleTableFormat()
-    vectors = model.embed(
-        str(arguments["table"]), sequences=_path(arguments["sequences"]), trim=options["trim"]
-    )
+    given = {name: options[name] for name in ("rarefy_depth", "trim")}
+    vectors = model.embed(str(arguments["table"]), sequences=_path(arguments["sequences"]), **given)
     vectors.to_csv(str(result), sep="\t", float_format="%.6g")
     return result
 

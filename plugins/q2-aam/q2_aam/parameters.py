@@ -11,7 +11,7 @@ from typing import Any
 from decorator import FunctionMaker
 from qiime2.plugin import Bool, Choices, Float, Int, Range, Str
 
-from aam.options import bounds_of, options_of, without_none
+from aam.options import Option, bounds_of, options_of
 
 # Names by which users of q2-sample-classifier and of q2-diversity know options.
 NAMES = {
@@ -27,20 +27,32 @@ REQUIRED = object()
 PRIMITIVES = {int: Int, float: Float, bool: Bool, str: Str}
 
 
-def _type(hint: Any, allowed: Any) -> Any:
-    """Return the type of a parameter for the type of an option and its range."""
-    hint = without_none(hint)
-    if typing.get_origin(hint) is typing.Literal:
-        return Str % Choices(*typing.get_args(hint))
-    kind = PRIMITIVES[hint]
-    if not allowed or hint not in (int, float):
-        return kind
-    return kind % Range(
-        allowed.get("ge", allowed.get("gt")),
-        allowed.get("le", allowed.get("lt")),
-        inclusive_start="gt" not in allowed,
-        inclusive_end="le" in allowed,
+def _kind(option: Option) -> Any:
+    """Return the type of an option without None; the number of one that also takes a word."""
+    numbers = [part for part in typing.get_args(option.kind) if part in (int, float)]
+    return numbers[0] if numbers else option.kind
+
+
+def _type(option: Option) -> Any:
+    """Return the type of a parameter for an option."""
+    kind, bounds = _kind(option), bounds_of(option.annotation)
+    if typing.get_origin(kind) is typing.Literal:
+        return Str % Choices(*typing.get_args(kind))
+    if not bounds:
+        return PRIMITIVES[kind]
+    return PRIMITIVES[kind] % Range(
+        bounds.get("ge", bounds.get("gt")),
+        bounds.get("le", bounds.get("lt")),
+        inclusive_start="gt" not in bounds,
+        inclusive_end="le" in bounds,
     )
+
+
+def _view(option: Option) -> type:
+    """Return the type by which Python sees a parameter."""
+    kind = _kind(option)
+    view: type = str if typing.get_origin(kind) is typing.Literal else kind
+    return view
 
 
 class Parameters:
@@ -53,32 +65,14 @@ class Parameters:
         by_name = {each.field.name: each for each in options_of(default)}
         # One home for defaults, ranges and descriptions: the option.
         chosen = {name: by_name[option] for name, option in self.option_of.items()}
-        hints = {name: _hints(default)[option] for name, option in self.option_of.items()}
-        self.types = {
-            name: _type(hints[name], bounds_of(each.annotation)) for name, each in chosen.items()
-        }
+        self.types = {name: _type(each) for name, each in chosen.items()}
         self.defaults = {name: each.value for name, each in chosen.items()}
-        self.descriptions = {name: each.field.metadata["help"] for name, each in chosen.items()}
-        self.views = {name: _view(hint) for name, hint in hints.items()}
+        self.descriptions = {name: each.about.help for name, each in chosen.items()}
+        self.views = {name: _view(each) for name, each in chosen.items()}
 
     def options(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options among the arguments of an action."""
         return {option: arguments[name] for name, option in self.option_of.items()}
-
-
-def _hints(config: Any) -> dict[str, Any]:
-    """Return the annotated type of every option of a configuration."""
-    hints: dict[str, Any] = {}
-    for name, hint in typing.get_type_hints(type(config)).items():
-        value = getattr(config, name)
-        hints |= _hints(value) if hasattr(value, "__dataclass_fields__") else {name: hint}
-    return hints
-
-
-def _view(hint: Any) -> type:
-    """Return the type by which Python sees a parameter."""
-    hint = without_none(hint)
-    return str if typing.get_origin(hint) is typing.Literal else hint
 
 
 def action(

@@ -82,7 +82,7 @@ def parents(result: Any) -> set[str]:
 def test_artifacts_to_models_predictions_and_a_report(actions, inputs, study, tmp_path):
     table, tree, metadata = inputs["table"], inputs["phylogeny"], inputs["metadata"]
     groups = metadata.get_column("subject")
-    (encoder,) = actions["pretrain"](table=table, phylogeny=tree, from_scratch=True, **SMALL)
+    (encoder,) = actions["pretrain"](table=table, phylogeny=tree, **SMALL)
     (model,) = actions["fit_regressor"](
         table=table,
         metadata=metadata.get_column("ph"),
