@@ -128,7 +128,7 @@ def test_a_file_that_records_no_machine_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("AAM_PLATFORM", str(path))
     assert "cannot be read" in refusal(recorded_platform)
     path.write_text('{"device": null}')
-    assert "no recorded machine; expected system, torch, device" in refusal(recorded_platform)
+    assert "no machine; expected system, torch, device" in refusal(recorded_platform)
 
 
 # --- parts of an accelerator -------------------------------------------------------------------
