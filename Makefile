@@ -106,7 +106,7 @@ pictures: setup ## take the pictures of the docs anew from real runs, into demo/
 results: setup ## print the first three tables of docs/results.md anew from real runs, in demo/results (AAM_BENCH_DATA; an hour of one processor)
 	$(ENV) docs/results.py demo/results
 
-bench: setup ## measure aam beside its rivals: the plain implementation, scikit-bio, ssu (aam bench: this device alone)
+bench: setup ## measure aam beside its rivals: the plain implementation, scikit-bio, ssu (aam profile step: this device)
 	$(ENV) -m benchmarks rivals $(ARGS)
 
 encoder: setup ## train an encoder like 16s-v4 into plugins/aam-16s, from the studies in DATA, into OUT (MAFFT and FastTree; hours)
