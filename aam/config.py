@@ -19,7 +19,6 @@ from aam.options import (
     IN_MEMORY,
     STRICT,
     NonNegativeFloat,
-    PositiveFloat,
     PositiveInt,
     Seed,
     Share,
@@ -509,10 +508,6 @@ class UnifracConfig(TreeConfig, DeviceConfig, OutputConfig):
     )
     rarefy_depth: PositiveInt | None = option(None, "Reads per sample; unset: no rarefaction.")
     seed: Seed = option(0, "Seed of the rarefaction.")
-    empty_samples: Literal["keep", "nan", "drop"] = option(
-        "keep", "Samples without reads on the tree: distance 0, NaN, or left out."
-    )
-    memory_limit: PositiveFloat = option(1.0, "Memory of the computation in GiB.", memory="lower")
 
     def problems(self) -> list[str]:
         """Say that the output has a suffix of another kind of result."""
@@ -596,9 +591,6 @@ class ExportConfig(OutputConfig):
     model: Path | None = option(None, "Run or model.", required=True, reads=True)
     output: Path | None = option(None, "New folder.", required=True)
     format: Literal["onnx", "torch"] = option("onnx", "ONNX, or a program of torch.export.")
-    part: Literal["model", "encoder"] | None = option(
-        None, "Predictions or vectors; unset: predictions, if there are targets."
-    )
 
 
 @dataclass(frozen=True, config=STRICT)

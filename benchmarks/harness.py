@@ -53,7 +53,7 @@ def time_training(
     speeds = [len(batch.sample_ids) / took for took, batch in zip(taken, batches, strict=True)]
     return {
         "samples_per_s": float(np.median(speeds)),
-        "batch_size": config.train.batch_size,
+        "batch_size": config.train.samples_per_batch,
         "losses": [float(loss) for loss in steps.losses],
         "peak_bytes": peak_memory(steps.device),
     }

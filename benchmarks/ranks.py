@@ -100,7 +100,7 @@ def time_ranks(
             for size in RANKS:
                 _run(commands[:size], ranks=False)
                 speeds.setdefault(f"{size} apart", []).append(sum(map(_last_speed, outputs[:size])))
-                batch = str(TrainConfig().batch_size // size)
+                batch = str(TrainConfig().samples_per_batch // size)
                 _run([[*commands[0], "--distributed", "--batch-size", batch]] * size, ranks=True)
                 speeds.setdefault(f"{size} ranks", []).append(_last_speed(outputs[0]))
     ratios = {

@@ -79,7 +79,7 @@ def measure_steps(config: PretrainConfig, repeats: int) -> Measurements:
         "samples_per_s": float(np.median(np.array(sizes) / np.array(taken))),
         "step_s": dict(zip(("p50", "p95"), np.percentile(taken, [50, 95]).tolist(), strict=True)),
         "steps": repeats,
-        "batch_size": config.train.batch_size,
+        "batch_size": config.train.samples_per_batch,
         "epoch_s": len(steps.loader.rows) / float(np.median(np.array(sizes) / np.array(taken))),
         "distinct_asvs": float(np.mean([len(batch.tokens) for batch in batches])),
         "operations_per_step": counter.operations,

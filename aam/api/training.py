@@ -185,7 +185,7 @@ def dry_run_message(prepared: Prepared) -> Iterator[str]:
             loader = Loader(
                 study,
                 study.rows(split.ids("train")),
-                train.batch_size,
+                train.samples_per_batch,
                 shuffle=True,
                 world=prepared.world,
             )

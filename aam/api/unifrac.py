@@ -14,7 +14,7 @@ from scipy import sparse
 
 from aam.config import Metric, UnifracConfig
 from aam.data.rarefaction import matrix_of, rarefied_row
-from aam.data.table import deep_enough, make_table, read_table, select_samples
+from aam.data.table import deep_enough, make_table, read_table
 from aam.device.environment import available_cores, may_have_gpu
 from aam.device.options import RuntimeConfig
 from aam.diversity.batch import faith_pd, inner, samples_without_tips
@@ -32,6 +32,8 @@ log = logging.getLogger("aam")
 
 # Where a table has fewer samples, the product on the processor ends before torch is imported.
 GPU_SAMPLES = 10_000
+# Bytes that the computation may take.
+MEMORY = 1 << 30
 
 
 def _rarefied(table: AmpliconTable, depth: int, seed: int) -> AmpliconTable:
@@ -42,32 +44,18 @@ def _rarefied(table: AmpliconTable, depth: int, seed: int) -> AmpliconTable:
     return make_table(counts, table.sample_ids, table.feature_ids)
 
 
-def _without_empty(table: AmpliconTable, tips: Ints, choice: str) -> AmpliconTable:
-    """Warn of samples without reads on the tree, and leave them out where that is the choice."""
+def _warn_of_empty(table: AmpliconTable, tips: Ints) -> None:
+    """Warn of samples without reads on the tree."""
     empty = samples_without_tips(tips, table.counts)
-    if not empty.any():
-        return table
     names = [name for name, is_empty in zip(table.sample_ids, empty, strict=True) if is_empty]
-    treatment = {
-        "keep": "their distances mean nothing (0 to each other); --empty-samples nan or drop",
-        "nan": "their distances are NaN",
-        "drop": "they are left out",
-    }[choice]
-    log.warning(
-        "%d of %d samples have no reads on the tree: %s; %s",
-        len(names),
-        len(empty),
-        shown(names),
-        treatment,
-    )
-    if choice != "drop":
-        return table
-    if empty.all():
-        raise InputError(
-            "--empty-samples drop leaves no sample: none has reads on the tree; give the tree of "
-            "this table"
+    if names:
+        log.warning(
+            "%d of %d samples have no reads on the tree, so their distances mean nothing (0 to "
+            "each other): %s",
+            len(names),
+            len(empty),
+            shown(names),
         )
-    return select_samples(table, [name for name in table.sample_ids if name not in set(names)])
 
 
 def _multiply(config: UnifracConfig, samples: int) -> Multiply:
@@ -86,12 +74,7 @@ def _multiply(config: UnifracConfig, samples: int) -> Multiply:
 def _options(config: UnifracConfig) -> UnifracOptions:
     if config.unifrac_metric == "faith_pd":
         raise InputError("--unifrac-metric faith_pd is no distance")
-    return UnifracOptions(
-        config.unifrac_metric,
-        config.alpha,
-        config.root_length,
-        empty="nan" if config.empty_samples == "nan" else "scikit-bio",
-    )
+    return UnifracOptions(config.unifrac_metric, config.alpha, config.root_length)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +101,7 @@ class SamplesOnTree:
             self.table.counts,
             _options(config),
             _multiply(config, samples),
-            int(config.memory_limit * 2**30),
+            MEMORY,
             config.threads or available_cores(),
         )
 
@@ -135,7 +118,8 @@ def samples_on_tree(config: UnifracConfig, table: AmpliconTable, tree: Phylogeny
     if config.rarefy_depth is not None:
         table = _rarefied(table, config.rarefy_depth, config.seed)
     tree, tips = matched_tree(tree, table.feature_ids, config.missing_tips)
-    return SamplesOnTree(config, _without_empty(table, tips, config.empty_samples), tree, tips)
+    _warn_of_empty(table, tips)
+    return SamplesOnTree(config, table, tree, tips)
 
 
 def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -> Any:

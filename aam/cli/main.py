@@ -90,10 +90,10 @@ COMMANDS = {
         "which ASVs, taxa and clades drive predictions",
     ),
     "evaluate": Command(
-        "EvaluateConfig", "commands.evaluate:evaluate_table", "compare predictions with the truth"
+        "EvaluateConfig", "api.evaluation:evaluate_table", "compare predictions with the truth"
     ),
     "export": Command(
-        "ExportConfig", "commands.export:export_model", "a model as ONNX or as a torch program"
+        "ExportConfig", "api.export:export_model", "a model as ONNX or as a torch program"
     ),
     "doctor": Command(
         "DoctorConfig", "api.doctor:doctor", "check this machine, and say what mends it"

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic.dataclasses import dataclass
 
 from aam.device.options import ProcessConfig
+from aam.errors import InputError
 from aam.options import (
     STRICT,
     NonNegativeFloat,
@@ -58,16 +59,24 @@ class TrainingOptions:
     """Optimization"""
 
     epochs: PositiveInt = option(40, "Number of passes over the training samples.")
-    batch_size: PositiveInt = option(64, "Number of samples per batch and device.", memory="lower")
+    batch_size: PositiveInt | Literal["auto"] = option(
+        64, "Number of samples per batch and device; auto: the largest that fits.", memory="lower"
+    )
     lr: PositiveFloat = option(5e-4, "Peak learning rate.")
     weight_decay: NonNegativeFloat = option(0.01, "Weight decay per unit of learning rate.")
     warmup_steps: NonNegativeInt | None = option(
         None, "Number of warm-up steps; unset: a tenth of the run, at most 1,000."
     )
     gradient_accumulation_steps: PositiveInt = option(1, "Number of batches per optimizer step.")
-    auto_batch_size: bool = option(False, "The largest batch that fits in memory.", memory="pass")
     ema_decay: ShareBelowOne = option(0.0, "Decay of the average of the weights; 0: no average.")
     max_grad_norm: PositiveFloat = option(1.0, "Maximum norm of the gradients.")
     patience: NonNegativeInt = option(
         10, "Number of validations without improvement before the end; 0: no early stopping."
     )
+
+    @property
+    def samples_per_batch(self) -> int:
+        """The batch size; `InputError` if it is still to be chosen."""
+        if self.batch_size == "auto":
+            raise InputError("--batch-size is auto, expected a number")
+        return self.batch_size

@@ -385,12 +385,12 @@ def fit(
         trainer.restore(state)
         log.info("%s: goes on after step %d", title, trainer.progress.step)
     devices = world.size if task.splits_batches else 1
-    samples = options.gradient_accumulation_steps * options.batch_size * devices
+    samples = options.gradient_accumulation_steps * options.samples_per_batch * devices
     per_device = (
-        f" ({options.gradient_accumulation_steps} x {options.batch_size} on each of "
+        f" ({options.gradient_accumulation_steps} x {options.samples_per_batch} on each of "
         f"{devices} devices)"
     )
-    alone = samples == options.batch_size
+    alone = samples == options.samples_per_batch
     log.info("%s: %d samples per step%s", title, samples, "" if alone else per_device)
     with logger or contextlib.nullcontext():
         trainer.fit()

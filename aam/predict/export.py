@@ -119,7 +119,7 @@ def check_exportable(saved: SavedModel, part: str) -> None:
     if saved.required_network.reference is not None:
         raise InputError("--model: it places ASVs on a reference, which cannot be exported")
     if part == "model" and not saved.targets.specs:
-        raise InputError("--part model: a pretrained encoder has no targets; leave the option out")
+        raise InputError("--model: a pretrained encoder has no targets")
     if part == "model" and saved.members:
         log.warning(
             "warning: only the network is exported; %s, which predict with it in aam, are left out",

@@ -196,14 +196,14 @@ def choose_batch_size(
 ) -> Facts:
     """Return batch size and accumulation, by name.
 
-    With ``--auto-batch-size`` they are those of the run that is resumed, whose decisions are
+    With ``--batch-size auto`` they are those of the run that is resumed, whose decisions are
     `earlier`, where its effective batch is the same; otherwise the largest batch that fits, with
     the accumulation that keeps the samples of a step.
     """
     train, names = config.train, ("batch_size", "gradient_accumulation_steps")
-    if not train.auto_batch_size:
+    if train.batch_size != "auto":
         return {name: getattr(train, name) for name in names}
-    effective = train.batch_size * train.gradient_accumulation_steps
+    effective = type(config)().train.samples_per_batch * train.gradient_accumulation_steps
     sizes = earlier.get("batch")
     if not _are_numbers(sizes, names) or math.prod(sizes.values()) != effective:
         targets = int(isinstance(config, FineTuneConfig))

@@ -147,7 +147,7 @@ def _task(
     train = Loader(
         study,
         rows[0],
-        config.train.batch_size,
+        config.train.samples_per_batch,
         shuffle=True,
         workers=config.runtime.num_workers,
         how=replace(how, covariate_dropout=HIDDEN_COVARIATES),

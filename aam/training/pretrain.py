@@ -41,7 +41,7 @@ def pretraining_loaders(
     train = Loader(
         study,
         rows[0],
-        config.train.batch_size,
+        config.train.samples_per_batch,
         shuffle=True,
         workers=config.runtime.num_workers,
         how=replace(how, shallow=shallow),

@@ -94,7 +94,7 @@ def attention_shapes(
     """Return batch, heads, length and width of the attention calls of a network."""
     model, samples = config.model, data.shape[1]
     tokens = max((samples - model.patch) // (model.patch // 2) + 1, 1)
-    return ((config.train.batch_size, model.heads, tokens, model.width // model.heads),)
+    return ((config.train.samples_per_batch, model.heads, tokens, model.width // model.heads),)
 
 
 def pretrain(config: PretrainConfig) -> int:

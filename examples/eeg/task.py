@@ -92,7 +92,7 @@ class WindowTask(RowsTask):
         super().__init__(
             model,
             rows["train"],
-            setting.train.batch_size,
+            setting.train.samples_per_batch,
             setting.runtime.seed,
             setting.device,
             setting.world,

@@ -51,9 +51,9 @@ def time_steps(config: BenchmarkConfig, ranks: int) -> dict[str, float]:
     """
     training = TrainConfig(student=StudentOptions(units=config.units))
     options = dataclasses.replace(training.train, epochs=1)
-    windows = random_windows(options.batch_size * (config.steps + WARM_UP))
+    windows = random_windows(options.samples_per_batch * (config.steps + WARM_UP))
     captured = Capture({"train": windows}, CLASSES, {})
-    data = Data(windows, windows.rows(slice(options.batch_size)), 0)
+    data = Data(windows, windows.rows(slice(options.samples_per_batch)), 0)
     runtime = RunConfig(distributed=ranks > 1, device="cpu", threads=config.threads)
     clocks: list[tuple[float, float]] = []
 
@@ -107,7 +107,7 @@ def benchmark(config: BenchmarkConfig) -> None:
         return
     check_output_file(config.profile, overwrite=True)
     pairs = [(measure(config, 1), measure(config, 2)) for _ in range(config.repeats)]
-    samples = config.steps * TrainConfig().train.batch_size
+    samples = config.steps * TrainConfig().train.samples_per_batch
     cases = {}
     for name, runs in zip(("one process", "two processes"), zip(*pairs, strict=True), strict=True):
         seconds, processor = (

@@ -69,7 +69,12 @@ def teach(config: TeachConfig) -> int:
             )
             windows, held_out = corpus.windows.tensor_split([corpus.train])
             task = LanguageTask(
-                model, windows, held_out, config.train.batch_size, config.runtime.seed, device
+                model,
+                windows,
+                held_out,
+                config.train.samples_per_batch,
+                config.runtime.seed,
+                device,
             )
             state = fit_and_save(lambda: task, config.train, run, run.path, "teacher", {})
             model.load_state_dict(state.tensors)

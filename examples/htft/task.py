@@ -72,7 +72,7 @@ class StudentTask(RowsTask):
     ) -> None:
         rows = np.arange(len(data.train))
         super().__init__(
-            student, rows, options.batch_size, data.seed, device, world, splits_batches
+            student, rows, options.samples_per_batch, data.seed, device, world, splits_batches
         )
         self.student, self.data, self.step = student, data, 0
         every = student.options.relocate_every

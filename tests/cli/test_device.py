@@ -504,7 +504,6 @@ print(status, said.getvalue())
     assert set(advice.split(", or ")) == {
         "lower --token-limit (1024)",
         "lower --batch-size (16)",
-        "pass --auto-batch-size",
         "set or lower --asv-chunk-size (None)",
         "pass --gradient-checkpointing",
     }

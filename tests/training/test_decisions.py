@@ -63,17 +63,16 @@ def test_real_steps_are_measured(steps):
 
 
 def test_the_effective_batch_is_kept(steps, monkeypatch):
-    def sizes(fitting: int = 0, **options: int) -> tuple[int, ...]:
+    def sizes(fitting: int, **options: int) -> tuple[int, ...]:
         monkeypatch.setattr(decisions, "largest_fitting_batch", lambda *_: [fitting])
-        config = PretrainConfig(train=TrainConfig(auto_batch_size=fitting > 0, **options))
+        config = PretrainConfig(train=TrainConfig(**{"batch_size": "auto", **options}))
         return tuple(choose_batch_size(config, steps.loader.study, CPU, {}).values())
 
-    assert sizes(batch_size=64) == (64, 1)
-    assert sizes(1000, batch_size=64) == (64, 1)
-    assert sizes(50, batch_size=64) == (32, 2)
-    assert sizes(36, batch_size=64) == (64, 1), "all samples there are"
-    assert sizes(30, batch_size=16, gradient_accumulation_steps=3) == (24, 2)
-    assert sizes(3, batch_size=7) == (1, 7)
+    assert sizes(3, batch_size=7) == (7, 1)
+    assert sizes(1000) == (64, 1)
+    assert sizes(50) == (32, 2)
+    assert sizes(36) == (64, 1), "all samples there are"
+    assert sizes(50, gradient_accumulation_steps=3) == (48, 4)
 
 
 def test_training_with_a_chosen_batch_size(study, tmp_path, capsys, refused, monkeypatch):
@@ -94,18 +93,17 @@ def test_training_with_a_chosen_batch_size(study, tmp_path, capsys, refused, mon
         "--epochs=1",
         "--threads=1",
     ]
-    words += ["--batch-size=8", "--auto-batch-size", "--output-dir", str(tmp_path / "run")]
+    words += ["--batch-size=auto", "--output-dir", str(tmp_path / "run")]
     assert main(words) == 0
-    assert "batches of 4, 2 for each step of 8 samples" in capsys.readouterr().err
+    assert "batches of 4, 16 for each step of 64 samples" in capsys.readouterr().err
     about = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert about["decisions"]["batch"] == {"batch_size": 4, "gradient_accumulation_steps": 2}
+    assert about["decisions"]["batch"] == {"batch_size": 4, "gradient_accumulation_steps": 16}
     assert about["config"]["train"]["batch_size"] == 4
     (tmp_path / "run" / "metrics.json").unlink()
     monkeypatch.setattr(decisions, "_epoch_peak", lambda *_: pytest.fail("searched again"))
     assert main([*words, "--resume-from", "auto"]) == 0
-    stderr = refused(main, [*words, "--resume-from", "auto", "--no-auto-batch-size"])
+    stderr = refused(main, [*words, "--resume-from", "auto", "--batch-size=8"])
     assert "--batch-size was 4 and is 8" in stderr
-    assert "--auto-batch-size was True and is False" in stderr
 
 
 # --- profiles ----------------------------------------------------------------------------------

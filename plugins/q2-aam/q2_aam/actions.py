@@ -15,12 +15,12 @@ from qiime2 import Metadata
 
 from aam.api import pretraining
 from aam.api.apply import predict_table
+from aam.api.evaluation import evaluate_table
 from aam.api.explanation import explain_model
 from aam.api.models import load
 from aam.api.pretraining import interrupts_as_in_python
 from aam.api.training import run
 from aam.api.unifrac import unifrac
-from aam.commands.evaluate import evaluate_table
 from aam.config import (
     EmbedConfig,
     EvaluateConfig,

@@ -16,7 +16,6 @@ from aam.api.unifrac import write_unifrac
 from aam.config import UnifracConfig
 from aam.data.table import make_table, write_biom
 from aam.io.matrices import read_distances
-from tests.refusals import refusal
 
 COUNTS = np.array([[4, 3, 0], [0, 0, 9], [1, 0, 0], [0, 0, 0], [0, 5, 0]], np.uint32)
 
@@ -40,29 +39,12 @@ def run(config: UnifracConfig, **options) -> Path:
     return config.output
 
 
-def test_empty_samples_are_named_and_keep_their_distances_unless_asked_otherwise(config, caplog):
+def test_empty_samples_are_named(config, caplog):
     """Issue 15, point 15: 0 between two empty samples, without a word."""
     with caplog.at_level(logging.WARNING, "aam"):
         values = read_distances(run(config)).values
     assert (
-        "2 of 5 samples have no reads on the tree: 'b', 'd'; their distances mean nothing"
-        in caplog.text
-    )
+        "2 of 5 samples have no reads on the tree, so their distances mean nothing (0 to each "
+        "other): 'b', 'd'"
+    ) in caplog.text
     assert values[1, 3] == 0
-
-
-def test_empty_samples_are_nan_on_request(config):
-    values = np.load(run(config, empty_samples="nan"))
-    others = np.ix_([0, 2, 4], [0, 2, 4])
-    assert np.isfinite(values[others]).all()
-    assert np.isnan(values[1, [0, 2, 3, 4]]).all()
-    assert np.isnan(values[[0, 1, 2, 4], 3]).all()
-
-
-def test_empty_samples_are_left_out_on_request(config, tmp_path):
-    kept = read_distances(run(config, empty_samples="drop"))
-    assert kept.ids == ("a", "c", "e")
-    write_biom(make_table(csr_array(COUNTS[[1]]), "b", ["f", "g", "x"]), tmp_path / "table.biom")
-    assert "--empty-samples drop leaves no sample" in refusal(
-        run, config, empty_samples="drop", overwrite=True
-    )

@@ -41,7 +41,7 @@ def export_model(config: ExportConfig) -> None:
             f"--model: {len(models)} models, which are exported one by one; name one of them"
         )
     (saved,) = models
-    part = config.part or ("model" if saved.targets.specs else "encoder")
+    part = "model" if saved.targets.specs else "encoder"
     check_exportable(saved, part)
     about = describe("export", to_dict(config), files, {})
     with folder_of_results.replaced(about) as folder:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
+from aam.api.evaluation import _saw_unlabelled
 from aam.cli.main import main
-from aam.commands.evaluate import _saw_unlabelled
 from aam.data.splits import read_split
 from aam.evaluate.comparison import MAJORITY, MEDIAN, OWN_MEDIAN
 from aam.predict.saved_model import load_model

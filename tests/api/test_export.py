@@ -120,20 +120,20 @@ def test_a_disk_that_takes_no_more_ends_an_export_with_a_message(model, tmp_path
 @pytest.mark.slow
 @needs_onnx
 def test_the_file_of_onnx_needs_neither_torch_nor_aam(model, tmp_path):
-    about = export(model, tmp_path / "out", "--part", "encoder")
+    about = export(model, tmp_path / "out")
     source = f"""
 import sys, numpy, onnx, onnxruntime
 session = onnxruntime.InferenceSession({str(tmp_path / "out" / "model.onnx")!r})
 tokens = numpy.full((7, 13), 2, numpy.uint8)
 inputs = {{"tokens": tokens, "asv": numpy.zeros((5, 1), numpy.int64), "counts": numpy.ones((5, 1), numpy.float32)}}
-samples, asvs = session.run(None, inputs)
-print(samples.shape, asvs.shape, onnx.load({str(tmp_path / "out" / "model.onnx")!r}).opset_import[0].version)
+results = session.run(None, inputs)
+print([len(each) for each in results], onnx.load({str(tmp_path / "out" / "model.onnx")!r}).opset_import[0].version)
 assert "torch" not in sys.modules and "aam" not in sys.modules
 """
     done = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, check=True
     )
-    assert done.stdout == f"(5, 16) (7, 16) {about['opset']}\n"
+    assert done.stdout == f"[5, 5] {about['opset']}\n"
 
 
 def saved_like(reference: object = None, **changes: object) -> SimpleNamespace:

@@ -1,1 +1,0 @@
-"""One file for each command; the command line only parses and calls them."""
