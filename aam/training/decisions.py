@@ -4,6 +4,7 @@ the compiler.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import logging
@@ -203,7 +204,9 @@ def choose_batch_size(
     train, names = config.train, ("batch_size", "gradient_accumulation_steps")
     if train.batch_size != "auto":
         return {name: getattr(train, name) for name in names}
-    effective = type(config)().train.samples_per_batch * train.gradient_accumulation_steps
+    usual = type(config)().train.samples_per_batch
+    effective = usual * train.gradient_accumulation_steps
+    config = dataclasses.replace(config, train=dataclasses.replace(train, batch_size=usual))
     sizes = earlier.get("batch")
     if not _are_numbers(sizes, names) or math.prod(sizes.values()) != effective:
         targets = int(isinstance(config, FineTuneConfig))
