@@ -39,7 +39,7 @@ RootLength = Literal["include", "exclude"]
 Missing = Literal["error", "drop"]
 Transform = Literal["none", "zscore", "log-zscore"]
 Loss = Literal["huber", "mse", "mae"]
-Member = Literal["deep", "presence", "abundance", "forest"]
+Member = Literal["deep", "presence", "forest"]
 BestMetric = Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"]
 
 MATRIX_SUFFIXES = (".npy", ".h5", ".tsv", ".csv", ".qza")
@@ -481,9 +481,6 @@ class FineTuneConfig:
         if self.targets.class_weights:
             return ("deep",)
         members: tuple[Member, ...] = ("presence", "forest")
-        if self.data.study_column is not None:
-            # Linear models hold better in further studies.
-            members = ("presence", "abundance")
         return ("deep", *members) if self.network_options else members
 
 

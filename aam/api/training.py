@@ -1,35 +1,38 @@
-"""A whole run of `aam pretrain` or `aam train`, from options to saved models and a report."""
+"""A whole run of `aam train`, from options to saved models and a report."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aam.config import FineTuneConfig
 from aam.data.loader import Loader
-from aam.data.splits import duplicates_across_subsets
+from aam.data.splits import Split, duplicates_across_subsets
 from aam.data.study import Inputs
 from aam.device.distributed import World
 from aam.device.environment import is_rank
 from aam.device.platform import device_name
 from aam.encoders import model_folder
-from aam.engine.run import RunDirectory, RunPlan, run_command, training_outputs
-from aam.files.output_folder import FIGURES
+from aam.engine.run import RESULTS, RunDirectory, RunPlan, run_command, training_outputs
+from aam.files.output_folder import FIGURES, claim
 from aam.options import IN_MEMORY, check, to_dict
 from aam.predict.blend import in_words
+from aam.predict.saved_model import SavedModel
 from aam.report.training import TrainingReport
 from aam.training.decisions import decide
 from aam.training.fit import fit_all, fit_split, split_folder, split_name, split_sizes
 from aam.training.inputs import Prepared, check_targets, load_inputs
 
-if TYPE_CHECKING:
-    pass
-
 log = logging.getLogger("aam")
+
+# Seconds between looks at the folds of other processes.
+WAIT = 1.0
 
 
 def run(config: FineTuneConfig, report: bool = True, inputs: Inputs | None = None) -> int:
@@ -62,14 +65,17 @@ def run(config: FineTuneConfig, report: bool = True, inputs: Inputs | None = Non
             "decisions": decisions,
         }
 
-        def work(run: RunDirectory) -> None:
-            train_splits(prepared, run, report)
-
         options, files = options_and_files(prepared.config)
         in_memory = {} if inputs is None else inputs.checksums(config.data)
         outputs = _outputs(prepared.config)
         return RunPlan(
-            options, files, facts, outputs, work, lambda: [*dry_run_message(prepared)], in_memory
+            options=options,
+            files=files,
+            facts=facts,
+            outputs=outputs,
+            work=partial(train_splits, prepared, report),
+            describe=partial(dry_run_message, prepared),
+            in_memory=in_memory,
         )
 
     return run_command("train", config.runtime, prepare)
@@ -91,38 +97,72 @@ def options_and_files(config: FineTuneConfig) -> tuple[dict[str, Any], dict[str,
 def _outputs(config: FineTuneConfig) -> list[str]:
     """Return the names of what a run may write, beside those of every run."""
     folders = [""] if config.data.cv is None else ["", "fold-*/"]
-    model = ("model.json", "*.skops")
     return [
         "predictions.tsv",
         "report.html",
         *FIGURES,
-        *(f"{folder}{name}" for folder in folders for name in ("split.tsv",)),
-        *(name for folder in folders for name in training_outputs(folder, model)),
+        *(f"{folder}split.tsv" for folder in folders),
+        *(f"{folder}model/*.skops" for folder in folders),
+        *(name for folder in folders for name in training_outputs(folder, ("model.json",))),
     ]
 
 
-def train_splits(prepared: Prepared, run: RunDirectory, report: bool) -> None:
-    """Train each split that is not trained yet, and write predictions and, with `report`, the
-    report.
+def train_splits(prepared: Prepared, report: bool, run: RunDirectory) -> None:
+    """Fit each split, the model of all samples after a cross-validation, and write the report.
+
+    Several processes that share the run fit different folds; the first that finds all of them
+    fitted does the rest.
     """
     warnings = _leaks(prepared)
-    collected = (
-        TrainingReport(prepared, "train", run.path, warnings)
-        if report and run.world.is_main
-        else None
-    )
+    models = _fit_splits(prepared, run)
+    if not run.is_shared:
+        _finish(prepared, run, models, warnings, report)
+        return
+    with claim(run.path, "report", wait=True):
+        if not (run.path / RESULTS).is_file():
+            _finish(prepared, run, models, warnings, report)
+
+
+def _fit_splits(prepared: Prepared, run: RunDirectory) -> dict[Split, SavedModel | None]:
+    """The models of all splits; another process may have fitted some of them."""
+    models = dict[Split, SavedModel | None]()
+    while len(models) < len(prepared.splits):
+        before = len(models)
+        for split in prepared.splits:
+            if split in models:
+                continue
+            folder = split_folder(prepared, run.path, split)
+            title = "train" if prepared.config.data.cv is None else f"train fold {split.test_fold}"
+            if not run.is_shared:
+                models[split] = fit_split(prepared, run, split, folder, title)
+                continue
+            with claim(folder, "fold") as is_ours:
+                if is_ours:
+                    models[split] = fit_split(prepared, run, split, folder, title)
+        if len(models) == before:
+            run.signals.raise_if_requested(run.world)
+            time.sleep(WAIT)
+    return models
+
+
+def _finish(
+    prepared: Prepared,
+    run: RunDirectory,
+    models: Mapping[Split, SavedModel | None],
+    warnings: list[str],
+    report: bool,
+) -> None:
+    """Fit the model of all samples after a cross-validation, predict and report."""
+    saved = fit_all(prepared, run) if prepared.config.data.cv is not None else None
+    if not report or not run.world.is_main:
+        return
+    collected = TrainingReport(prepared, "train", run.path, warnings)
     for split in prepared.splits:
-        title = "train" if prepared.config.data.cv is None else f"train fold {split.test_fold}"
-        saved = fit_split(prepared, run, split, split_folder(prepared, run.path, split), title)
-        if collected is not None and saved is not None:
-            collected.add(split, saved)
-    config = prepared.config
-    if config.data.cv is not None:
-        saved = fit_all(prepared, run)
-        if collected is not None and saved is not None:
-            collected.models[run.path] = saved
-    if collected is not None:
-        collected.write()
+        if (model := models[split]) is not None:
+            collected.add(split, model)
+    if saved is not None:
+        collected.models[run.path] = saved
+    collected.write()
 
 
 def _leaks(prepared: Prepared) -> list[str]:
@@ -173,12 +213,13 @@ def start_message(prepared: Prepared) -> list[str]:
     return lines
 
 
-def dry_run_message(prepared: Prepared) -> Iterator[str]:
-    """Yield what ``--dry-run`` shows below the start message: the samples of each split, and the
+def dry_run_message(prepared: Prepared) -> list[str]:
+    """Return what ``--dry-run`` shows below the start message: the samples of each split, and the
     steps.
     """
     _leaks(prepared)
     study, config, train = prepared.study, prepared.config, prepared.config.train
+    lines = []
     for split in prepared.splits:
         line = f"{split_name(prepared, split)}: {split_sizes(prepared, split)}"
         if train.epochs and config.trains_network:
@@ -191,4 +232,5 @@ def dry_run_message(prepared: Prepared) -> Iterator[str]:
             )
             steps = math.ceil(len(loader) / train.gradient_accumulation_steps)
             line += f"; at most {train.epochs} epochs of {steps} step{'s' if steps > 1 else ''}"
-        yield line
+        lines.append(line)
+    return lines

@@ -36,7 +36,15 @@ from aam.files.atomic import (
     verify_manifest,
     write_text,
 )
-from aam.files.output_folder import LIST, MEMORY, RUN, OutputFolder, check_unlocked, lock_folder
+from aam.files.output_folder import (
+    LIST,
+    MEMORY,
+    RUN,
+    OutputFolder,
+    check_unlocked,
+    claim,
+    lock_folder,
+)
 from aam.options import IN_MEMORY, given, names, spelled
 
 log = logging.getLogger("aam")
@@ -47,6 +55,9 @@ Saved = TypeVar("Saved")
 
 # Environment variable that names the container image.
 IMAGE = "AAM_IMAGE"
+
+# Environment variable of processes that share the folds of one run.
+SHARE = "AAM_SHARE_FOLDS"
 
 # Name in the directory of a run.
 CHECKPOINTS = "checkpoints"
@@ -271,6 +282,10 @@ class RunDirectory:
                 world,
             )
             return
+        if os.environ.get(SHARE):
+            with cls._open_shared(about, runtime, signals) as run:
+                yield run
+            return
         run = cls.check(about, runtime, signals, world)
         run.path.mkdir(parents=True, exist_ok=True)
         with lock_folder(run.path):
@@ -279,6 +294,25 @@ class RunDirectory:
             else:
                 run.output.begin(about)
             world.broadcast(b"resumed" if run.resumed else b"")
+            yield run
+
+    @classmethod
+    @contextlib.contextmanager
+    def _open_shared(
+        cls, about: Record, runtime: RunConfig, signals: Signals
+    ) -> Iterator[RunDirectory]:
+        """The directory that several processes share, each of which fits other folds.
+
+        One of them begins it, and the others go on in it.
+        """
+        folder = given(runtime.output_dir).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        with lock_folder(folder, shared=True):
+            with claim(folder, "begin", wait=True):
+                run = cls.check(about, runtime, signals)
+                if not run.resumed:
+                    run.output.begin(about)
+            run.resumed = True
             yield run
 
     @classmethod
@@ -314,6 +348,11 @@ class RunDirectory:
             (EXPLANATION,),
             resumable=True,
         )
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several processes fit the folds of this run."""
+        return bool(os.environ.get(SHARE))
 
     def plan(self) -> str:
         """Return what a run would do to the directory, for ``--dry-run``.

@@ -188,11 +188,6 @@ class Predictor:
         """
         return self.asvs is not None
 
-    @property
-    def reads_counts(self) -> bool:
-        """Whether any member reads more than which ASVs are present."""
-        return self.explains_network or "abundance" in self.saved.members
-
     def rarefied(self, sample_ids: Sequence[str], rarefaction: int) -> Rarefied:
         """Return a numbered rarefaction of some samples."""
         rows = self.study.rows(sample_ids)
@@ -438,7 +433,7 @@ def _add_rarefaction(
     asvs = len(predictor.study.table.feature_ids)
     reads, limited = (matrix_of(one, asvs) for one in (samples.reads, samples.limited))
     variants = make_variants(
-        reads, predictor.reads_counts, (predictor.saved.seed, samples.rarefaction)
+        reads, predictor.explains_network, (predictor.saved.seed, samples.rarefaction)
     )
     present: list[tuple[Name, sparse.coo_matrix, Floats]] = [
         (CARRIERS, reads.tocoo(), np.ones(reads.nnz))

@@ -387,9 +387,9 @@ def check_unlocked(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock `folder` for this process; the system releases the lock when the process ends, however
-    it ends.
+def lock_folder(folder: Path, shared: bool = False) -> Iterator[None]:
+    """Lock `folder` for this process, or for all that share it; the system releases the lock when
+    the process ends, however it ends.
 
     Raises
     ------
@@ -397,5 +397,18 @@ def lock_folder(folder: Path) -> Iterator[None]:
         Another process holds the lock.
     """
     with (folder / LOCK).open("a") as file:
-        _lock(file, folder, fcntl.LOCK_EX)
+        _lock(file, folder, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield
+
+
+@contextlib.contextmanager
+def claim(folder: Path, what: str, wait: bool = False) -> Iterator[bool]:
+    """Claim a part of the work in a shared folder; yield whether this process has it.
+
+    With `wait` it has it once no other process does. A killed process has no claims.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{LOCK}-{what}").open("a") as file:
+        if wait:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield wait or _try_lock(file, folder, fcntl.LOCK_EX)

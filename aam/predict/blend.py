@@ -26,7 +26,6 @@ NETWORK = "deep"
 DESCRIPTIONS = {
     NETWORK: "a network",
     "presence": "a linear model of which ASVs are present",
-    "abundance": "a linear model of log counts",
     "forest": "extra trees on presence",
 }
 
@@ -37,8 +36,7 @@ def make_member(name: str, classes: bool, **parameters: Any) -> CountsEstimator:
     """A member of the blend that is not fitted yet."""
     if name == "forest":
         return (TreesClassifier if classes else TreesRegressor)(**parameters)
-    linear = LinearClassifier if classes else LinearRegressor
-    return linear(features={"presence": "presence", "abundance": "log-counts"}[name], **parameters)
+    return (LinearClassifier if classes else LinearRegressor)(**parameters)
 
 
 class Blend(CountsEstimator):

@@ -221,7 +221,7 @@ def test_tools_of_scikit_learn_work():
     for X in (SAMPLES, frame, SAMPLES.counts):
         predicted = cross_val_predict(pipeline, X, AGE, cv=GroupKFold(3), groups=groups)
         assert np.corrcoef(predicted, AGE)[0, 1] > 0.8
-    grid = {"members": [("presence",), ("presence", "abundance")], "depth": [50, 100]}
+    grid = {"members": [("presence",), ("presence", "forest")], "depth": [50, 100]}
     search = GridSearchCV(BlendClassifier(passes=1), grid, cv=2).fit(SAMPLES, CASE)
     assert search.best_params_["depth"] in (50, 100)
     assert search.predict(SAMPLES).dtype == bool

@@ -206,7 +206,7 @@ def blended(study_of, tiny) -> tuple[Study, SavedModel]:
     )
     samples = Samples.of_study(study, np.arange(40), [2])
     covariates = Covariates({"diet": ("a", "b")}, {"weight": Scale(0.0, 1.0)})
-    blends = fit_blends(study, targets, samples, ("presence", "abundance", "forest"))
+    blends = fit_blends(study, targets, samples, ("presence", "forest"))
     profile = RegionProfile.fit(study.table.sequences)
     return study, saved_model(
         targets=targets, covariates=covariates, profile=profile, blends=blends
@@ -226,12 +226,12 @@ def test_a_model_without_a_network_holds_none(blended, tmp_path):
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == names
     loaded = load_model(tmp_path / "model", CPU)
     assert (loaded.network, loaded.reference, loaded.device) == (None, None, CPU)
-    assert (loaded.members, loaded.network_weight) == (("presence", "abundance", "forest"), 0.0)
+    assert (loaded.members, loaded.network_weight) == (("presence", "forest"), 0.0)
     for values, expected in zip(outputs(study, loaded), outputs(study, saved), strict=True):
         np.testing.assert_array_equal(values, expected)
     alone = loaded.only("presence")
     assert alone.members == ("presence",)
-    message = "it has no network, only 'presence', 'abundance', 'forest'"
+    message = "it has no network, only 'presence', 'forest'"
     with pytest.raises(InputError, match=message):
         _ = loaded.required_network
 
