@@ -114,6 +114,18 @@ def load_table(
     return study, warnings
 
 
+def _counted(study: Study) -> str:
+    """Say how many samples of a file are predicted, and why others are not."""
+    selection = study.selection
+    reasons = {
+        "below the depth": len(selection.dropped),
+        "without metadata, which the model reads": len(selection.of_file) - len(selection.aligned),
+    }
+    left_out = "".join(f", {count} {why}" for why, count in reasons.items() if count)
+    predicted = len(study.table.sample_ids)
+    return f"{len(selection.of_file)} samples, {predicted} of them predicted{left_out}"
+
+
 def predict_table(config: PredictConfig) -> None:
     """Predict every sample of a table and write the predictions.
 
@@ -127,16 +139,10 @@ def predict_table(config: PredictConfig) -> None:
         models, study, config.prediction_passes, config.runtime, config.new_study
     )
     write_predictions(given(config.output), table)
-    log.info(
-        "%s: %d samples, %d of them below the depth",
-        config.output,
-        len(table.sample_ids),
-        len(study.selection.dropped),
-    )
+    log.info("%s: %s", config.output, _counted(study))
     if learned := table.subsets.count("train"):
         log.info(
-            "the model has learned from %d of them (subset train): how good it is the "
-            "predictions of its run say, "
-            "not these",
+            "%d of them were in training (subset train); the report of the run says how good the "
+            "model is",
             learned,
         )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import biom
 import numpy as np
 
+from aam.api.apply import _counted
 from aam.cli.main import main
+from aam.data.study import Selection
 from tests.data.test_region import PRIMERS, written
 
 
@@ -35,3 +38,13 @@ def test_primers_are_no_fault_where_training_had_them_too(
     assert "still hold a primer" not in capsys.readouterr().err
     message = refused(main, [*words.split(), str(tmp_path / "q.tsv"), "--trim-primers"])
     assert "--trim-primers: the model was trained on reads that hold primers" in message
+
+
+def test_samples_without_a_prediction_are_counted_by_their_reason(study):
+    ids = study.table.sample_ids
+    every, aligned = (*ids, "low", "a", "b"), (*ids, "low")
+    study = dataclasses.replace(study, selection=Selection(every, aligned, {"low": 3}))
+    assert _counted(study) == (
+        "12 samples, 9 of them predicted, 1 below the depth, 2 without metadata, which the model "
+        "reads"
+    )
