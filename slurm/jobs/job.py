@@ -205,6 +205,12 @@ def warning_seconds(state_bytes: int, mb_per_second: float, seconds: int) -> int
     return min(needed, seconds // 2)
 
 
+ONE_DEVICE = (
+    "train uses one device of the node; `slurm/generate workflow` fits the folds of --cv on all of "
+    "them at the same time"
+)
+
+
 @dataclass(frozen=True)
 class Places:
     """Where the tasks of a job run: their devices and CPUs, and what the user should know."""
@@ -228,8 +234,12 @@ def choose_places(kind: Kind, options: Options, request: Request, site: Site) ->
         tasks = 1
     uses_gpu = kind.uses_gpu and (kind.command != "train" or has_network(options))
     if uses_gpu or device == "cpu" or request.share:
-        return Places(tasks, device, site.cpus_per_device, site.threads, site.partition)
-    remarks: tuple[str, ...] = ()
+        shown = (
+            [ONE_DEVICE] if kind.command == "train" and 1 == tasks < site.devices_per_node else []
+        )
+        remarks = tuple(shown if device != "cpu" else [])
+        return Places(tasks, device, site.cpus_per_device, site.threads, site.partition, remarks)
+    remarks = ()
     if kind.command:
         where = (
             f"it runs in the partition {site.cpu_partition}"

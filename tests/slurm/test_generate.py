@@ -929,6 +929,9 @@ def test_a_job_without_a_network_uses_no_gpu_and_says_so(of_table, tmp_path):
     assert "--gres" not in done.stdout
     done = of_table("train", more=(*words, "--pretrained-encoder", "16s-v4"))
     assert "uses no GPU" not in done.stderr
+    assert (
+        "# devices     train uses one device of the node; `slurm/generate workflow`" in done.stderr
+    )
     assert "DEVICE=hip\n" in done.stdout
 
 
