@@ -1,6 +1,4 @@
-"""The entry point: the commands, how one is run, and how what goes wrong becomes a message and an
-exit status.
-"""
+"""The entry point: the commands, and how an error becomes a message and an exit status."""
 
 from __future__ import annotations
 
@@ -22,14 +20,13 @@ from aam.engine.signals import Signals
 from aam.engine.terminal import TerminalHandler, write_line
 from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, CallAgain, InputError, RunError
 
-# --- the commands -------------------------------------------------------------------------------
+# --- the commands --------------------------------------------------------------------------------
 
 
 class Command(NamedTuple):
-    """A command: the name of its configuration, ``module:name`` of its function in `package`, and
-    its help.
+    """A command: its configuration in config.py, ``module:name`` of its function, and its help.
 
-    Both are imported when the command is called; the configuration stands in config.py.
+    Both are imported from `package` when the command is called.
     """
 
     config: str
@@ -38,20 +35,17 @@ class Command(NamedTuple):
     package: str = "aam"
 
     def default(self) -> Any:
-        """Return the configuration without any option given."""
-        module = importlib.import_module(f"{self.package}.config")
-        return getattr(module, self.config)()
+        """The configuration without any option given."""
+        return getattr(importlib.import_module(f"{self.package}.config"), self.config)()
 
     def load(self) -> Callable[[Any], Any]:
-        """Return the function that runs a configuration."""
+        """The function that runs a configuration."""
         module, _, name = self.function.partition(":")
         return getattr(importlib.import_module(f"{self.package}.{module}"), name)  # type: ignore[no-any-return]
 
 
 class Bundled(NamedTuple):
-    """A command that is a program of its own: its file, its help, and files of first words that are
-    others.
-    """
+    """A command that is a program of its own: its file, its help, and programs of first words."""
 
     path: str
     help: str
@@ -59,83 +53,56 @@ class Bundled(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A program: its name, its commands, their other names, those that save their state at a
-    signal, and programs.
-    """
+    """A program: its name, its commands, and those that save their state at a signal."""
 
     name: str
     commands: Mapping[str, Command]
-    aliases: Mapping[str, str] = {}
     resumable: tuple[str, ...] = ()
     bundled: Mapping[str, Bundled] = {}
 
 
 COMMANDS = {
-    "unifrac": Command(
-        "UnifracConfig", "api.unifrac:write_unifrac", "UniFrac matrix or Faith PD of a table"
-    ),
-    "pretrain": Command(
-        "PretrainConfig", "api.pretraining:run", "pretrain an encoder on a table and a tree"
-    ),
-    "train": Command(
-        "FineTuneConfig",
-        "api.training:run",
-        "learn to predict metadata columns, and report how well",
-    ),
+    "pretrain": Command("PretrainConfig", "api.pretraining:run", "pretrain an encoder"),
+    "train": Command("FineTuneConfig", "api.training:run", "learn to predict metadata columns"),
     "predict": Command("PredictConfig", "api.apply:predict_table", "predict new samples"),
+    "evaluate": Command("EvaluateConfig", "api.evaluation:evaluate_table", "judge predictions"),
+    "explain": Command("ExplainConfig", "api.explanation:explain_model", "ASVs that matter"),
     "embed": Command("EmbedConfig", "api.embedding:embed_table", "vectors of samples and ASVs"),
-    "explain": Command(
-        "ExplainConfig",
-        "api.explanation:explain_model",
-        "which ASVs, taxa and clades drive predictions",
-    ),
-    "evaluate": Command(
-        "EvaluateConfig", "api.evaluation:evaluate_table", "compare predictions with the truth"
-    ),
-    "export": Command(
-        "ExportConfig", "api.export:export_model", "a model as ONNX or as a torch program"
-    ),
-    "doctor": Command(
-        "DoctorConfig", "api.doctor:doctor", "check this machine, and say what mends it"
-    ),
-    "profile": Command(
-        "ProfileConfig", "api.profile:profile", "where the time of a step goes; what fits"
-    ),
+    "unifrac": Command("UnifracConfig", "api.unifrac:write_unifrac", "UniFrac or Faith PD"),
+    "export": Command("ExportConfig", "api.export:export_model", "a model for other programs"),
+    "doctor": Command("DoctorConfig", "api.doctor:doctor", "check this machine"),
+    "profile": Command("ProfileConfig", "api.profile:profile", "time and memory of a step"),
 }
 
-# They have options of their own, and run where nothing but Python is installed.
+# They have options of their own, and run where only Python is installed.
 BUNDLED = {
-    "slurm": Bundled("slurm/generate", "write and submit job scripts for a SLURM cluster"),
-    "image": Bundled(
-        "containers/build", "build, check and enter container images", {"run": "containers/run"}
-    ),
+    "slurm": Bundled("slurm/generate", "write and submit job scripts"),
+    "image": Bundled("containers/build", "build and run images", {"run": "containers/run"}),
 }
 
-AAM = Program("aam", COMMANDS, {}, ("pretrain", "train"), BUNDLED)
+AAM = Program("aam", COMMANDS, ("pretrain", "train"), BUNDLED)
 
-# --- how one is run -----------------------------------------------------------------------------
+# --- how one is run ------------------------------------------------------------------------------
 
 # How numpy, torch on a CPU and torch on a GPU report that memory is full.
 OUT_OF_MEMORY = re.compile(r"MemoryError|can't allocate memory|out of memory", re.IGNORECASE)
 
-# What a file system answers where another output is to be chosen: bad input, while a full or faulty
-# disk is a failure.
+# What a file system answers if another output must be chosen: bad input. A full or faulty disk is
+# a failure.
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
-# The same where it is said of the file that is to be made.
+# The same, if it is said of the file that is to be made.
 NO_SUCH_PLACE = (errno.ENOENT, errno.ENOTDIR)
 
+ANOTHER_PLACE = "choose an input that you may read, or an output where you may write"
 REMEDIES = {errno.ENOSPC: "free space", errno.EDQUOT: "free space in your quota"}
-REMEDIES |= dict.fromkeys(
-    (*REFUSED, *NO_SUCH_PLACE),
-    "choose an input that you may read, or an output where you may write",
-)
+REMEDIES |= dict.fromkeys((*REFUSED, *NO_SUCH_PLACE), ANOTHER_PLACE)
 
 
 def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
-    """Run one command of a program and return the exit status: 0 finished, 2 bad input, 85 call
-    again, 1 failed.
+    """Run one command of a program.
 
-    A process that was one of several ranks ends with it instead.
+    Returns the exit status: 0 finished, 2 bad input, 85 call again, 1 failed. A process that was
+    one of several ranks ends with it instead.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
@@ -144,23 +111,11 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
     if words[0] == "--version":
         print(f"{program.name} {__version__}")
         return FINISHED
-    name = program.aliases.get(words[0], words[0])
+    name = words[0]
     if name in program.bundled:
         return run_bundled(program.bundled[name], words[1:])
     if name not in program.commands:
-        from aam.options import removed
-
-        if sentence := removed("commands", name):
-            print(f"{program.name} {name} was removed: {sentence}", file=sys.stderr)
-            return BAD_INPUT
-        near = difflib.get_close_matches(
-            name, [*program.commands, *program.aliases, *program.bundled], n=1
-        )
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        print(
-            f"{program.name}: unknown command {name!r}{hint}\n\n{_usage(program)}", file=sys.stderr
-        )
-        return BAD_INPUT
+        return _unknown_command(program, name)
     _configure_log()
     status = FAILED
     try:
@@ -169,9 +124,8 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
         with Signals() if name in program.resumable else contextlib.nullcontext():
             status = run(name, words[1:], program)
     except (InputError, RunError, OSError, CallAgain, KeyboardInterrupt) as error:
-        if "--debug" in words and not isinstance(
-            error, (CallAgain, KeyboardInterrupt, BrokenPipeError)
-        ):
+        expected = isinstance(error, (CallAgain, KeyboardInterrupt, BrokenPipeError))
+        if "--debug" in words and not expected:
             raise
         status = _exit_status(f"{program.name} {name}", error)
     except SystemExit as end:
@@ -185,6 +139,19 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
     return status
 
 
+def _unknown_command(program: Program, name: str) -> int:
+    """Say what a word that is no command may mean."""
+    from aam.options import removed
+
+    if sentence := removed("commands", name):
+        print(f"{program.name} {name} was removed: {sentence}", file=sys.stderr)
+        return BAD_INPUT
+    near = difflib.get_close_matches(name, [*program.commands, *program.bundled], n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    print(f"{program.name}: unknown command {name!r}{hint}\n\n{_usage(program)}", file=sys.stderr)
+    return BAD_INPUT
+
+
 def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     """Parse `words` and check them, then import and run the command; returns the exit status.
 
@@ -195,11 +162,10 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     from aam.device.environment import is_rank, prepare_environment
     from aam.options import check_problems, to_dict
 
-    command = program.commands[name]
-
     def judge(config: Any) -> list[str]:
         return [] if is_rank(getattr(config, "runtime", None)) else check_problems(config)
 
+    command = program.commands[name]
     config = parse(f"{program.name} {name}", command.default(), words, judge)
     options = to_dict(config)
     options |= options.get("runtime", {})
@@ -216,9 +182,8 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     except (MemoryError, RuntimeError) as error:
         if options["debug"] or not OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
             raise
-        raise RunError(
-            f"memory is full ({str(error).splitlines()[0]}); {_memory_advice(config)}"
-        ) from error
+        advice = _memory_advice(config)
+        raise RunError(f"memory is full ({str(error).splitlines()[0]}); {advice}") from error
     if isinstance(result, int):
         return result
     for title, value in (result or {}).items():
@@ -227,18 +192,13 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
 
 
 def programs_folder() -> Path:
-    """Return the folder that holds containers/ and slurm/: part of an installed package (setup.py),
-    or the checkout.
-    """
+    """The folder of containers/ and slurm/: in an installed package (setup.py), or the checkout."""
     package = Path(__file__).parents[1]
     return package / "bundled" if (package / "bundled").is_dir() else package.parent
 
 
 def run_bundled(program: Bundled, words: Sequence[str]) -> int:
-    """Run a program in this process with a command line, whose first word may name another program.
-
-    It ends with `SystemExit`, which has its exit status.
-    """
+    """Run a program in this process; it ends with `SystemExit`, which has its exit status."""
     path = program.path
     if words and words[0] in program.others:
         path, words = program.others[words[0]], words[1:]
@@ -250,15 +210,13 @@ def run_bundled(program: Bundled, words: Sequence[str]) -> int:
 def _usage(program: Program) -> str:
     commands: dict[str, Command | Bundled] = {**program.commands, **program.bundled}
     lines = [f"  {name:<11} {command.help}" for name, command in commands.items()]
-    usage = (
-        f"usage: {program.name} COMMAND [OPTIONS]    ({program.name} COMMAND --help lists "
-        "the options)"
-    )
+    name = program.name
+    usage = f"usage: {name} COMMAND [OPTIONS]    ({name} COMMAND --help lists the options)"
     return "\n".join([usage, "", *lines])
 
 
 def _configure_log() -> None:
-    """Send the log of the package to standard error, above the progress bar where there is one."""
+    """Send the log of the package to standard error, above a progress bar."""
     log = logging.getLogger("aam")
     log.handlers[:] = [TerminalHandler()]
     log.setLevel(logging.INFO)
@@ -279,13 +237,12 @@ def _exit_status(name: str, error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         write_line(f"{name}: interrupted")
     elif not isinstance(error, BrokenPipeError):
-        message = _refused(error) if isinstance(error, OSError) else error
-        write_line(f"{name}: {message}")
+        write_line(f"{name}: {_refused(error) if isinstance(error, OSError) else error}")
     return BAD_INPUT if isinstance(error, OSError) and _is_bad_output(error) else FAILED
 
 
 def _is_bad_output(error: OSError) -> bool:
-    """Return whether a file system takes no output at this place, whatever its state."""
+    """Whether a file system takes no output at this place, whatever its state."""
     from aam.files.atomic import final_name
 
     name = error.filename
@@ -294,21 +251,17 @@ def _is_bad_output(error: OSError) -> bool:
 
 
 def _refused(error: OSError) -> str:
-    """Return what a file system refused, and what mends it."""
+    """What a file system refused, and what to do about it."""
     from aam.files.atomic import final_name
 
     place = f"{final_name(error.filename)}: " if error.filename else ""
     remedy = REMEDIES.get(error.errno or 0)
-    return (
-        f"{place}{error.strerror or error}; nothing was written "
-        f"half{f': {remedy}' if remedy else ''}"
-    )
+    advice = f": {remedy}" if remedy else ""
+    return f"{place}{error.strerror or error}; no partial files were left behind{advice}"
 
 
 def _memory_advice(config: Any) -> str:
-    """Return what to do with which options when memory is full, with the values that were too
-    much.
-    """
+    """What to do with which options when memory is full."""
     from aam.options import options_of
 
     advice = [

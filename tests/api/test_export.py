@@ -113,7 +113,7 @@ def test_a_disk_that_takes_no_more_ends_an_export_with_a_message(model, tmp_path
     )
     assert done.returncode == 1, done.stderr
     assert f"{tmp_path / 'out'}" in done.stderr.splitlines()[-1]
-    assert "nothing was written half" in done.stderr
+    assert "no partial files were left behind" in done.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -27,7 +27,7 @@ HEAVY = (
 
 
 SAID = {
-    "--help": (0, "evaluate    compare"),
+    "--help": (0, "evaluate    judge"),
     "trian": (2, "did you mean 'train'?"),
     "train --help": (0, "--metadata-column"),
     "train --embeding-dim 3": (2, "--embeding-dim: unknown option; did you mean --embedding-dim?"),
