@@ -272,8 +272,9 @@ def is_wrong(kind: str, check: Check) -> bool:
     return "refused" not in check and not error <= TOLERANCE[dtype]
 
 
-def _is_right(kind: str, check: Check) -> bool:
-    return "refused" not in check and not is_wrong(kind, check)
+def serves(kind: str, check: Check | None) -> bool:
+    """Return whether a back end serves this kind of call, and computes it right."""
+    return check is not None and "refused" not in check and not is_wrong(kind, check)
 
 
 def _reason(check: Check) -> str:
@@ -297,7 +298,7 @@ def choose_backends(checks: Checks, requested: str, timed: bool) -> dict[str, st
     problems, chosen = Problems(), {}
     for kind, of_kind in checks.items():
         order = list(BACKENDS) if timed else [SDPA, *BACKENDS]
-        right = [name for name in order if name in of_kind and _is_right(kind, of_kind[name])]
+        right = [name for name in order if serves(kind, of_kind.get(name))]
         if not right:
             reasons = "; ".join(f"{name} {_reason(check)}" for name, check in of_kind.items())
             problems.add(
@@ -312,7 +313,7 @@ def choose_backends(checks: Checks, requested: str, timed: bool) -> dict[str, st
                 log.warning(
                     "attention, %s: %s %s; %s is taken", kind, name, _reason(of_kind[name]), best
                 )
-        elif _is_right(kind, of_kind[requested]):
+        elif serves(kind, of_kind[requested]):
             chosen[kind] = requested
         else:
             reason = _reason(of_kind[requested])
@@ -324,14 +325,16 @@ def choose_backends(checks: Checks, requested: str, timed: bool) -> dict[str, st
 
 
 def _decide_for(facts: Facts, config: RuntimeConfig, in_bf16: bool) -> dict[str, Any]:
-    """Return what would be decided on the machine of a file."""
+    """Return what would be decided on the machine of a file, and report it."""
     platform = platform_of(facts)
     has_bf16 = platform.bf16 and platform.vendor != "Apple"
-    dtypes = dict.fromkeys(select_precision(config, has_bf16 and wide) for wide in (in_bf16, False))
-    kinds = [call_kind(*kind) for kind in itertools.product(dtypes, (True, False))]
+    wide = select_precision(config, has_bf16 and in_bf16), select_precision(config, False)
+    kinds = [call_kind(*kind) for kind in itertools.product(dict.fromkeys(wide), (True, False))]
     checks = {kind: facts["gates"][kind] for kind in kinds if kind in facts["gates"]}
     timed = platform.vendor in ("AMD", "NVIDIA")
     backends = choose_backends(checks, config.attn_implementation, timed)
+    text = "%s: %s would take attention %s; this machine computes with its own"
+    log.info(text, facts.get("origin", "recorded"), platform.name, backends)
     return {"machine": platform.name, "attention": backends}
 
 
@@ -371,12 +374,8 @@ def decide_execution(
     """
     facts = recorded_platform()
     if facts is not None:
-        decision = _decide_for(facts, config, in_bf16)
-        text = "%s: %s would take attention %s; this machine computes with its own"
-        origin = facts.get("origin", "recorded")
-        log.info(text, origin, decision["machine"], decision["attention"])
         use_backends({})
-        return decision
+        return _decide_for(facts, config, in_bf16)
     precisions = (resolve_precision(config, device, wide) for wide in (in_bf16, False))
     dtypes = tuple(dict.fromkeys(precisions))
     question = {
