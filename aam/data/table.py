@@ -225,8 +225,6 @@ def deep_enough(
     Raises `InputError` where no sample has so many; where the depth is `of_model`, no option lowers
     it.
     """
-    if depth < 1:
-        raise InputError(f"--rarefy-depth is {depth}, expected 1 or more reads")
     kept = [
         name for name, reads in zip(table.sample_ids, table.depths, strict=True) if reads >= depth
     ]

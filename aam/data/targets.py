@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import ConfigDict
 
 from aam.config import CovariateConfig, TargetConfig, Transform
 from aam.errors import InputError, Problems, shown
@@ -52,6 +53,8 @@ class TargetSpec:
     of log(1 + x) for ``log-zscore``; `bounds` are the smallest and largest training number in own
     units.
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     name: str
     kind: Kind

@@ -100,7 +100,6 @@ def test_samples_below_the_depth_are_dropped_and_listed(files, caplog):
         load_study(DataConfig(table=files["table"], rarefy_depth=2), 35, 0, of_model=True)
     assert "--rarefy-depth" not in message
     assert "--max-bp" not in str(longer.value)
-    assert "--rarefy-depth is 0, expected 1 or more" in refusal(load, files, rarefy_depth=0)
 
 
 def test_values_that_are_probably_meant_otherwise_are_warned_of(files, caplog):
