@@ -235,7 +235,7 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
     assert "10 of 60 samples are not in its index" in refusal(
         small.fit, frame, metadata["ph"].iloc[10:]
     )
-    with pytest.raises(InputError, match="2 of 60 sample ids cannot stand in metadata: '#a', 'b '"):
+    with pytest.raises(InputError, match="1 of 60 sample ids cannot stand in metadata: '#a'"):
         small.fit(frame.set_axis(["#a", "b ", *frame.index[2:]]), metadata["ph"].to_list())
     assert "is fractional" in refusal(small.fit, frame * 0.5 + 0.5, metadata["ph"])
     with pytest.raises(InputError, match="'epochs' is 'many', expected int"):
