@@ -263,14 +263,8 @@ class TargetConfig:
     target_transform: Transform = option("zscore", "Scale on which numbers are learned.")
     loss_type: Loss = option("huber", "Loss of numeric targets.")
     freeze_base: bool = option(False, "Training of the heads only.")
-    val_prediction_passes: PositiveInt = option(
-        PREDICTION_PASSES, "Number of rarefactions averaged for each held-out prediction."
-    )
     members: tuple[Member, ...] = option(
         (), "Members of the blend; unset: presence and forest, and deep with network options."
-    )
-    rf_baseline: bool | None = option(
-        None, "Learned baselines in the report; unset: for small studies.", of="command"
     )
     best_metric: BestMetric = option("val_loss", "Metric that selects the best epoch.")
 

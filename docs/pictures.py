@@ -55,7 +55,7 @@ def runs(folder: Path) -> dict[str, list[str]]:
         "null": [
             f"train {adults} --metadata-column sex --split {folder}/pretraining/split.tsv "
             "--epochs 3"
-            f" --pretrained-encoder {folder}/pretraining/model --rf-baseline"
+            f" --pretrained-encoder {folder}/pretraining/model"
         ],
         "new-study": [
             (

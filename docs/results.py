@@ -193,9 +193,7 @@ def few_labels(folder: Path) -> Iterator[str]:
                 f" --metadata-column month --missing drop --seed {seed} --split-column "
                 f"fold --test-fold {fold}"
             )
-            target = metrics_of(
-                f"{options} --rarefy-depth 1000 --rf-baseline", path.with_suffix("")
-            )
+            target = metrics_of(f"{options} --rarefy-depth 1000", path.with_suffix(""))
             values = {"the model": target["metrics"]["mae"]["value"]}
             values |= {
                 name: one["mae"] for name, one in target["baselines"].items() if name in totals
@@ -222,7 +220,7 @@ def main() -> None:
     )
     print("|---|---|---|---|---|---|---|---|---|")
     for number, (name, (study, options)) in enumerate(ROWS.items()):
-        words = f"{options.format(DATA / study)} {FOLDS} --rf-baseline"
+        words = f"{options.format(DATA / study)} {FOLDS}"
         print(row(name, metrics_of(words, folder / f"{number:02}-{study}")), flush=True)
     print("\n| disease | studies | AUROC, mean over studies | from, to | processor time, memory |")
     print("|---|---|---|---|---|")

@@ -273,11 +273,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
     def _predicted(self, X: Any, covariates: Any, new_study: bool = False) -> PredictionTable:
         """Return the predictions of every sample; `InputError` where there is none for some."""
         model = self._fitted()
-        options = {
-            **self._of_table(),
-            "prediction_passes": self.val_prediction_passes,
-            "new_study": new_study,
-        }
+        options = {**self._of_table(), "new_study": new_study}
         metadata = None
         if covariates is None and (columns := model.models[0].covariates.columns):
             raise InputError(

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from aam.config import FineTuneConfig
+from aam.config import PREDICTION_PASSES, FineTuneConfig
 from aam.data.splits import Split, fold_column
 from aam.data.study import Study, lost_classes
 from aam.engine.options import RunConfig
@@ -96,15 +96,21 @@ class TrainingReport:
         """Return predictions of the reported samples, by a model that has not learned from them."""
         prepared = self.prepared
         config, study = prepared.config, prepared.study
-        passes = config.targets.val_prediction_passes
         studies = study.column(config.data.study_column, split.held_out)
 
         def predict(model: SavedModel, asvs: AsvVectors | None = None) -> PredictionTable:
             return predict_rows(
-                model, study, split.held_out, config.runtime, passes, split.test_fold, asvs, studies
+                model,
+                study,
+                split.held_out,
+                config.runtime,
+                PREDICTION_PASSES,
+                split.test_fold,
+                asvs,
+                studies,
             )
 
-        for baseline, learner in IN_BLEND.items() if config.targets.rf_baseline else ():
+        for baseline, learner in IN_BLEND.items() if prepared.strong_baselines else ():
             if learner in saved.members:
                 self.in_blend.setdefault(baseline, []).append(predict(saved.only(learner)))
         return predict(saved, prepared.frozen_asvs(saved.network, study))
@@ -214,7 +220,7 @@ class TrainingReport:
             study,
             self.prepared.splits,
             columns,
-            bool(config.targets.rf_baseline),
+            self.prepared.strong_baselines,
             {name: joined(tables) for name, tables in self.in_blend.items()},
         )
         dropped = dropped_by_class(table, study)

@@ -34,6 +34,9 @@ SubsetRows = dict[str, npt.NDArray[np.int64]]
 DEFAULT_FOLDS, LEAST_GROUPS_FOR_FOLDS = 5, 10
 MOST_ROWS, MOST_CELLS, MOST_CLASSES = 1_500, 20_000_000, 100
 
+# Samples up to which a report compares the model with strong baselines.
+MOST_BASELINE_ROWS = MOST_ROWS
+
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
@@ -44,6 +47,8 @@ class Prepared:
     splits: tuple[Split, ...]
     device: torch.device
     world: World = SINGLE
+    # Whether the report compares the model with strong baselines too.
+    strong_baselines: bool = False
     encoded: EncodedAsvs = field(default_factory=EncodedAsvs)
 
     def frozen_asvs(self, network: Aam | None, study: Study) -> AsvVectors | None:
@@ -130,8 +135,11 @@ def load_inputs(
     splits = make_splits(study, config.data, config.runtime.seed)
     if why_folds:
         log.info("%s", why_folds)
-    config = _with_baselines(config, study, splits) if learns_alone and not in_memory else config
-    return Prepared(config, study, splits, device, world)
+    quick = _is_quick(config, len(table.sample_ids), len(table.feature_ids), len(splits))
+    small = len(table.sample_ids) <= MOST_BASELINE_ROWS
+    held_out = any(split.held_out for split in splits)
+    strong = quick and small and held_out and not in_memory
+    return Prepared(config, study, splits, device, world, strong)
 
 
 def _is_quick(config: FineTuneConfig, samples: int, asvs: int, folds: int) -> bool:
@@ -173,7 +181,6 @@ def _with_folds(
     few_values = len(set(metadata.values(targets[0], ids))) <= MOST_CLASSES
     even = targets[0] if few_values or metadata.kinds.get(targets[0]) == "numeric" else None
     whole = "samples" if data.group_column is None else f"{data.group_column} (whole groups)"
-    beside = "" if config.targets.rf_baseline is False else ", beside learned baselines"
     own = (
         "; --cv fold takes the folds of the metadata column fold"
         if "fold" in metadata.kinds
@@ -181,28 +188,11 @@ def _with_folds(
     )
     why = (
         f"every sample is predicted by a model that has not seen it: {DEFAULT_FOLDS} folds of "
-        f"the {groups} {whole}"
-        f"{beside}, as {len(ids)} samples and {asvs} ASVs are few enough; --test-size holds out "
-        f"one subset instead{own}"
+        f"the {groups} {whole}, as {len(ids)} samples and {asvs} ASVs are few enough; "
+        f"--test-size holds out one subset instead{own}"
     )
     data = dataclasses.replace(data, cv=str(DEFAULT_FOLDS), stratify=data.stratify or even)
     return dataclasses.replace(config, data=data), why
-
-
-def _with_baselines(
-    config: FineTuneConfig, study: Study, splits: Sequence[Split]
-) -> FineTuneConfig:
-    """Return the options with learned baselines, where nothing is said, these are quick and samples
-    are held out.
-    """
-    if config.targets.rf_baseline is not None:
-        return config
-    quick = any(split.held_out for split in splits) and _is_quick(
-        config, len(study.table.sample_ids), len(study.table.feature_ids), len(splits)
-    )
-    return dataclasses.replace(
-        config, targets=dataclasses.replace(config.targets, rf_baseline=quick)
-    )
 
 
 def _check_studies(study: Study, column: str | None) -> None:

@@ -236,10 +236,7 @@ def test_new_samples_stand_beside_what_guessing_would_be_in_training(simulated, 
         f"train --table {simulated}/table.biom --metadata {simulated}/metadata.tsv "
         "--metadata-column ph biome "
     )
-    words += (
-        "--rarefy-depth 200 --members presence --no-rf-baseline --test-size 0.3 "
-        "--validation-size 0 "
-    )
+    words += "--rarefy-depth 200 --members presence --test-size 0.3 --validation-size 0 "
     words += "--threads 1 --output-dir"
     assert main([*words.split(), str(tmp_path / "run")]) == 0
     split = read_split(tmp_path / "run" / "split.tsv")

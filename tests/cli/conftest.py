@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,3 +27,17 @@ def predict_study() -> Callable[..., object]:
         return read_predictions(output)
 
     return apply
+
+
+@pytest.fixture(scope="session", autouse=True)
+def weak_baselines() -> Iterator[None]:
+    """Reports without strong baselines, which take longest; `strong_baselines` brings them back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("aam.training.inputs.MOST_BASELINE_ROWS", 0)
+        yield
+
+
+@pytest.fixture
+def strong_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports as users get them."""
+    monkeypatch.setattr("aam.training.inputs.MOST_BASELINE_ROWS", 1_500)

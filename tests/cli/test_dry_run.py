@@ -41,7 +41,7 @@ def supervision(study) -> list[str]:
 
 def of_presence(study, output) -> list[str]:
     """Words of a training without a network, which takes a second."""
-    members = "--members presence --no-rf-baseline --output-dir"
+    members = "--members presence --output-dir"
     return words_of(study, *supervision(study), *members.split(), output)
 
 

@@ -266,7 +266,7 @@ def test_samples_without_metadata_are_named_in_the_report_with_the_class_that_th
         "--metadata-column",
         "biome",
     ]
-    words += ["--cv", "season", "--missing", "drop", "--members", "presence", "--no-rf-baseline"]
+    words += ["--cv", "season", "--missing", "drop", "--members", "presence", ""]
     assert main([*words, "--threads", "1", "--output-dir", str(tmp_path / "run")]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
     number = sum(row[biome] in gone for row in lines)
@@ -348,8 +348,7 @@ def test_evaluate_model_and_predictions_agree(study: Path, tuned: Path, tmp_path
             ],
         ),
         (
-            "train {table} --metadata-column ph --output-dir o --val-prediction-passes 0 "
-            "--out-dim 0",
+            "train {table} --metadata-column ph --output-dir o --out-dim 0",
             ["-passes is 0", "--out-dim"],
         ),
         ("unifrac {table} --tree t.nwk --output d.npy --alpha 5", ["--alpha is 5.0"]),

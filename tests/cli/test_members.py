@@ -32,9 +32,7 @@ def train(
     words = (
         f"train --table {study}/table.biom --rarefy-depth 300 {SMALL} --output-dir {output} {more}"
     )
-    words += (
-        f" --metadata {metadata or study / 'metadata.tsv'} --members {members} --no-rf-baseline"
-    )
+    words += f" --metadata {metadata or study / 'metadata.tsv'} --members {members}"
     return main(words.split())
 
 
@@ -97,7 +95,7 @@ def test_a_network_that_has_no_part_encodes_no_asv(
 
 
 def test_by_default_folds_judge_learners_and_the_model_learns_from_all(
-    study, tmp_path: Path, capsys, refused
+    study, tmp_path: Path, capsys, refused, strong_baselines
 ) -> None:
     """Every sample is reported once by a model that has not seen it; model/ predicts, and the folds
     explain.

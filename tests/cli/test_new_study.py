@@ -21,7 +21,7 @@ from aam.predict.saved_model import load_model
 pytestmark = pytest.mark.slow
 
 TRAIN = (
-    "train --no-rf-baseline --rarefy-depth 300 --threads 1 --missing drop "
+    "train --rarefy-depth 300 --threads 1 --missing drop "
     "--metadata-column status ph --study-column study"
 )
 STUDIES = {"first": 25, "second": 25, "third": 10}

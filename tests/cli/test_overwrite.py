@@ -25,7 +25,7 @@ def train(study: Path, output: Path, more: str = "--members presence") -> int:
         f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column "
         "biome --threads 1"
     )
-    words += " --no-rf-baseline"
+    words += ""
     words += (
         " --rarefy-depth 200 --device cpu --epochs 1 --embedding-dim 8 --attention-layers 1 "
         "--attention-heads 2"
@@ -69,9 +69,7 @@ def test_a_run_is_replaced_and_what_is_of_others_stays(study, tmp_path, refused)
     folder, more = tmp_path / "run", "--members deep presence --cv 2 --memory-profile"
     assert train(study, folder, more) == 0
     assert unlisted(folder) == set()
-    assert "nearest neighbours on 8-mers" not in (folder / "report.html").read_text(), (
-        "of --no-rf-baseline"
-    )
+    assert "nearest neighbours on 8-mers" not in (folder / "report.html").read_text(), "of"
     (folder / "notes.txt").write_text("mine")
     (folder / "raw").mkdir()
     (folder / "raw" / "reads.fastq").write_text("mine")

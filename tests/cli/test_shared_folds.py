@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 def words(study: Path, output: Path) -> list[str]:
     files = f"--table {study}/table.biom --metadata {study}/metadata.tsv --output-dir {output}"
-    options = "--metadata-column ph --cv 3 --rarefy-depth 300 --threads 1 --no-rf-baseline"
+    options = "--metadata-column ph --cv 3 --rarefy-depth 300 --threads 1"
     return [sys.executable, "-m", "aam", "train", *files.split(), *options.split()]
 
 

@@ -160,15 +160,18 @@ def test_one_test_side_makes_intervals_and_changes_no_weight(study: Path, tmp_pa
     ).mean()
 
 
-def test_forests_stand_in_the_report_of_train(study: Path, tmp_path: Path) -> None:
-    more = f"--metadata-column biome --cv 2 --tree {study}/tree.nwk --stratify biome --rf-baseline"
+def test_forests_stand_in_the_report_of_train(
+    study: Path, tmp_path: Path, strong_baselines
+) -> None:
+    more = f"--metadata-column biome --cv 2 --tree {study}/tree.nwk --stratify biome"
     assert main(train(study, tmp_path / "run", more)) == 0
     baselines = json.loads((tmp_path / "run" / "metrics.json").read_text())["targets"]["biome"][
         "baselines"
     ]
     assert {
         "random forest",
-        "extra trees",
+        "extra trees on presence",
+        "gradient boosting",
         "nearest neighbours on UniFrac",
         "the majority class",
     } < set(baselines)

@@ -69,7 +69,6 @@ CROSS_VALIDATE = Parameters(
     "midpoint_root",
     "freeze_base",
     "classifier",
-    "rf_baseline",
     "validation_size",
     *MACHINE,
 )
