@@ -234,7 +234,7 @@ def coverage_by(
 def conformal_sentences(
     predictions: TargetPredictions, coverage: Metrics, unlike: Mapping[str, str]
 ) -> list[str]:
-    """Say how many of the true values the intervals hold, over all and in tenths of the target.
+    """Say where intervals are withheld or hold too few of the true values.
 
     Samples `unlike` training, by their reason, have an interval here only to see what it holds.
     """
@@ -244,16 +244,11 @@ def conformal_sentences(
     withheld = np.array([name in unlike for name in bounded.sample_ids])
     if withheld.any():
         return _withheld_sentences(bounded, withheld, unlike)
-    shares = [
-        values["coverage"] for _, values in coverage_by(bounded, tenths(bounded.truth)).values()
-    ]
-    width = number(coverage["width"].value)
+    if not coverage["coverage"].high < CONFORMAL_LEVEL:
+        return []
     return [
-        f"The {100 * CONFORMAL_LEVEL:.0f} % intervals of predictions hold "
-        f"{with_limits(coverage['coverage'])} of the "
-        f"true values, by tenth of these from {number(min(shares))} to {number(max(shares))}; "
-        f"they are {width} wide on "
-        "average."
+        f"The {100 * CONFORMAL_LEVEL:.0f} % intervals of predictions hold only "
+        f"{with_limits(coverage['coverage'])} of the true values."
     ]
 
 

@@ -21,6 +21,10 @@ RAREST, COMMONEST, MOST_ASVS = 0.05, 0.95, 1000
 # or more (96 % of draws of 20 samples, all of 50).
 LEAST_SHIFT = 1.5
 
+# A table differs too much only if its prevalences do by so much (mean squared difference over
+# p (1 - p), beyond chance): below it, intervals of a large second study held 92 and 96 %.
+LEAST_DIFFERENCE = 0.03
+
 # Held-out folds of grouped samples differ more than chance: a table may differ by so much more.
 ABOVE_FOLDS = 1.25
 
@@ -128,7 +132,8 @@ class Likeness:
         """
         if presence.shape[0] >= LEAST_SAMPLES and self.asvs:
             shift = self.shift(presence, asvs)
-            if shift > self.most_shift:
+            chance = 1 / self.samples + 1 / presence.shape[0]
+            if shift > self.most_shift and (shift - 1) * chance > LEAST_DIFFERENCE:
                 text = (
                     f"the table is unlike the training table: the prevalence of its ASVs differs "
                     f"{shift:.1f} times as much as chance explains (limit {self.most_shift:.1f})"

@@ -214,10 +214,7 @@ CAUTION: dict[Subset, str] = {
 
 
 # What a difference that is not shown means.
-OPEN = (
-    "chance alone may give such a difference on the same samples, and either may predict new "
-    "ones better"
-)
+OPEN = "chance can explain this difference"
 
 
 def _does(name: str, verb: str) -> str:

@@ -420,7 +420,7 @@ def differences_figure(result: Evaluation) -> list[Figure]:
     return [
         Figure(
             "differences",
-            f"The model beside baselines: paired differences of {title}",
+            f"Differences of {title} from baselines",
             f"Model minus baseline: {listed(rows)}.",
             interval_chart(rows, f"{title}, model minus baseline", 0.0, list(legend.items())),
             f"{'Left' if lower else 'Right'} of the line the model is better; where a bar holds "

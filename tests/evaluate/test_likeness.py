@@ -45,6 +45,21 @@ def test_a_table_of_other_prevalences_is_unlike_as_a_whole(likeness: Likeness):
     assert reasons[0].startswith("the table is unlike the training table")
 
 
+def test_a_small_difference_of_a_large_table_is_none(likeness: Likeness):
+    """Another batch of one laboratory: 5,000 samples show the smallest difference."""
+    moved = np.clip(prevalences(0) + np.random.default_rng(3).normal(0, 0.02, 200), 0, 1)
+    large = Likeness(
+        likeness.asvs,
+        tuple(prevalences(0)[[int(name[3:]) for name in likeness.asvs]]),
+        5000,
+        1.5,
+        0.06,
+    )
+    new = presence(8, 5000, moved)
+    assert large.shift(new, ASVS) > 1.5
+    assert set(large.reasons(new, ASVS, np.zeros(5000))) == {""}
+
+
 def test_names_of_asvs_and_not_their_order_are_compared(likeness: Likeness):
     order = np.random.default_rng(5).permutation(200)
     new = presence(2, 40, prevalences(0))
