@@ -299,12 +299,13 @@ def _files(config: PretrainConfig) -> dict[str, Path]:
     encoder = config.train.pretrained_encoder
     values: dict[str, Any] = dict(vars(config.inputs))
     values["pretrained_encoder"] = None if encoder is None else model_folder(encoder)
-    values |= {f"table {number}": path for number, path in enumerate(config.data.tables, 1)}
-    values |= {
-        f"tree {number}": Path(tree)
-        for number, tree in enumerate(config.data.trees, 1)
-        if tree != NO_TREE
-    }
+    if len(config.data.tables) > 1:
+        values |= {f"table {number}": path for number, path in enumerate(config.data.tables, 1)}
+        values |= {
+            f"tree {number}": Path(tree)
+            for number, tree in enumerate(config.data.trees, 1)
+            if tree != NO_TREE
+        }
     return {
         name: path for name, path in values.items() if isinstance(path, Path) and path != IN_MEMORY
     }

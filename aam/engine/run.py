@@ -163,7 +163,8 @@ def differences(first: Record, second: Record) -> dict[str, tuple[Any, Any]]:
     inputs = {**first["inputs"], **second["inputs"]}
     left_out = {"started", "resumed", LIST, *(f"inputs.{name}.path" for name in inputs)}
     left_out |= {f"config.runtime.{name}" for name in names(RunConfig, changes="nothing")}
-    left_out |= {f"config.{part}.{name}" for name in inputs for part in ("data", "targets")}
+    options = {option for name in inputs for option in (name, f"{name.split(' ')[0]}s")}
+    left_out |= {f"config.{part}.{name}" for name in options for part in ("data", "targets")}
     # Compared as text, in which NaN equals NaN.
     return {
         name: (old.get(name), new.get(name))
