@@ -67,9 +67,9 @@ def explained(study, values) -> pd.DataFrame:
     models, samples = [], []
     for split in kfold(ids, FOLDS, subjects, values, 0.0, seed=0):
         rows = study.rows(split.ids("train"))
-        samples = Samples.of_study(with_target, rows)
+        learned = Samples.of_study(with_target, rows)
         of_rows = [subjects[row] for row in rows]
-        blends = fit_blends(with_target, targets, samples, DEFAULT, of_rows)
+        blends = fit_blends(with_target, targets, learned, DEFAULT, of_rows)
         models.append(saved_model(targets=targets, depth=study.depth, blends=blends))
         samples.append(split.ids("test"))
     (effects,) = explain_samples(
