@@ -5,6 +5,7 @@ a file.
 from __future__ import annotations
 
 import io
+import logging
 import math
 import numbers
 import os
@@ -24,10 +25,12 @@ from aam.data.table import table_of_counts
 from aam.errors import InputError, shown
 from aam.io.ids import difference
 from aam.io.matrices import read_distances
-from aam.io.metadata import Metadata, make_metadata, read_metadata
+from aam.io.metadata import Metadata, is_missing, make_metadata, may_be_missing, read_metadata
 from aam.io.phylogeny import Phylogeny, read_tree, rooted_tree
 from aam.io.tables import AmpliconTable, checked_table, whole_counts
 from aam.options import IN_MEMORY
+
+log = logging.getLogger("aam")
 
 EXPECTED = (
     "expected a biom.Table, a DataFrame of samples whose columns are the ASVs' sequences, AnnData, "
@@ -269,23 +272,8 @@ def aligned(values: Any, sample_ids: Sequence[str], name: str) -> list[Any]:
     return [listed[row_of[sample]] for sample in sample_ids]
 
 
-def metadata_of_columns(
-    sample_ids: Sequence[str],
-    columns: Mapping[str, Sequence[Any]],
-    categorical: Collection[str],
-    source: str,
-) -> Metadata:
-    """Return columns of values in the order of `sample_ids` as metadata, of which some are
-    categorical.
-
-    In a categorical column only an empty cell is missing: ``none`` is a class like any other.
-    `source` is what messages call the metadata.
-
-    Raises
-    ------
-    InputError
-        A numeric column holds text, or sample ids could not stand in the files of a run.
-    """
+def _check_sample_ids(sample_ids: Sequence[str]) -> None:
+    """Raise `InputError` for sample ids that could not stand in the files of a run."""
     if unreadable := [
         name for name in sample_ids if name.startswith("#") or name != name.strip() or not name
     ]:
@@ -295,9 +283,38 @@ def metadata_of_columns(
             "takes what begins with # for a comment and drops white space around ids; rename "
             "these samples"
         )
+
+
+def metadata_of_columns(
+    sample_ids: Sequence[str],
+    columns: Mapping[str, Sequence[Any]],
+    categorical: Collection[str],
+    source: str,
+) -> Metadata:
+    """Return columns of values in the order of `sample_ids` as metadata, of which some are
+    categorical.
+
+    In a categorical column only None, NaN and empty text are missing, as Python says it; other text
+    that may mean missing is named in a warning. `source` is what messages call the metadata.
+
+    Raises
+    ------
+    InputError
+        A numeric column holds text, or sample ids could not stand in the files of a run.
+    """
+    _check_sample_ids(sample_ids)
     cells = {name: tuple(map(_text, values)) for name, values in columns.items()}
     types = ["categorical" if name in categorical else "numeric" for name in columns]
     missing = ["blank" if name in categorical else "" for name in columns]
+    for name in categorical:
+        found = {cell for cell in cells[name] if is_missing(cell) or may_be_missing(cell)} - {""}
+        if found:
+            log.warning(
+                "warning: %s: %s in %r may mean a missing value; if so, pass None or NaN",
+                source,
+                shown(sorted(found)),
+                name,
+            )
     return make_metadata(sample_ids, cells, types, missing, source)
 
 
@@ -325,5 +342,10 @@ def metadata_from(
         )
     check_column_names(source, name)
     columns = {str(column): source[column].tolist() for column in source.columns}
-    categorical = [str(column) for column in source.columns if not is_numeric(source[column])]
-    return metadata_of_columns([str(sample) for sample in source.index], columns, categorical, name)
+    ids = [str(sample) for sample in source.index]
+    _check_sample_ids(ids)
+    types = [
+        "numeric" if is_numeric(source[column]) else "categorical" for column in source.columns
+    ]
+    cells = {column: tuple(map(_text, values)) for column, values in columns.items()}
+    return make_metadata(ids, cells, types, [""] * len(types), name, missing_values=missing_values)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import aam
-from aam.api.memory import aligned
+from aam.api.memory import aligned, metadata_from, metadata_of_columns
 from aam.errors import InputError
 from tests.refusals import refusal
 
@@ -100,3 +100,17 @@ def test_every_input_of_fit_is_aligned_by_its_index(name):
     given[name] = given[name].set_axis(range(1, 13))
     with pytest.raises(InputError, match=r"samples are not in its index.*zeros before numbers"):
         aam.AmpliconRegressor().fit(table, **given)
+
+
+def test_metadata_in_memory_has_the_missing_values_of_a_file():
+    frame = pd.DataFrame({"site": ["gut", "#N/A", "-", None]}, IDS)
+    metadata = metadata_from(frame)
+    assert metadata.values("site", IDS) == ("gut", None, None, None)
+    assert metadata_from(frame, missing_values=("gut",)).values("site", IDS) == (None,) * 4
+
+
+def test_labels_that_may_mean_missing_are_named(caplog):
+    values = {"y": ["mild", "none", "-", None]}
+    metadata = metadata_of_columns(IDS, values, ["y"], "y, groups and covariates")
+    assert metadata.values("y", IDS) == ("mild", "none", "-", None)
+    assert "'-', 'none' in 'y' may mean a missing value; if so, pass None or NaN" in caplog.text
