@@ -17,7 +17,7 @@ from aam.data.batch import Batch, Ranks
 from aam.data.rarefaction import EVALUATION, Row, matrix_of, rarefied_rows
 from aam.data.study import Rows, Study
 from aam.data.tokens import asv_keys
-from aam.device.rng import generator
+from aam.device.rng import next_generator
 from aam.device.timing import stage
 from aam.diversity.batch import batch_unifrac
 from aam.diversity.unifrac import UnifracOptions
@@ -217,7 +217,7 @@ def _conditions(study: Study, rows: Rows, epoch: int, dropout: float) -> dict[st
     if not category.shape[1] + covariate.shape[1]:
         return conditions
     for at, row in enumerate(rows.tolist() if dropout else ()):
-        rng = generator(study.seed, "covariates", epoch, study.table.sample_ids[row])
+        rng = next_generator(study.seed, "covariates", epoch, study.table.sample_ids[row])
         is_hidden = rng.random(category.shape[1] + covariate.shape[1]) < dropout
         category[at, is_hidden[: category.shape[1]]] = 0
         covariate[at, is_hidden[category.shape[1] :]] = np.nan

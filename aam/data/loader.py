@@ -45,6 +45,10 @@ def _begun(ahead: DataLoader[Any]) -> Iterator[Any]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _as_it_is(batch: Batch, place: int) -> Batch:
+    return batch
+
+
 @dataclass(frozen=True, eq=False)
 class Loader:
     """Rarefies the samples at `rows` in batches of nearly equal size, at most `batch_size` on each
@@ -111,27 +115,39 @@ class Loader:
             loads[rank] += self.study.richness[row]
         return list(map(self._by_id, parts))
 
-    def epoch(self, epoch: int, skip: int = 0) -> Iterator[Batch]:
-        """Yield this rank's share of the batches of an epoch, after the first `skip`."""
+    def epoch(
+        self, epoch: int, skip: int = 0, finish: Callable[[Batch, int], Any] = _as_it_is
+    ) -> Iterator[Any]:
+        """Yield this rank's share of the batches of an epoch, after the first `skip`.
+
+        The workers give each batch and its place in the epoch to `finish`, and its result is
+        yielded.
+        """
         order, world = self.order(epoch)[skip:], self.world
+        places = range(skip, skip + len(order))
         if world.size == 1:
-            yield from self._ahead(order, partial(self.batch, epoch=epoch))
+            take = partial(self._finished, epoch, finish)
+            yield from self._ahead(list(zip(order, places, strict=True)), take)
             return
         parts_by_batch = [self.parts(rows) for rows in order]
-        take = partial(rarefied_rows, self.study, epoch=epoch, shallow=self.how.shallow)
-        rarefied_here = self._ahead([parts[world.rank] for parts in parts_by_batch], take)
+        rarefied = partial(rarefied_rows, self.study, epoch=epoch, shallow=self.how.shallow)
+        rarefied_here = self._ahead([parts[world.rank] for parts in parts_by_batch], rarefied)
         richest = np.minimum(np.diff(self.study.table.counts.indptr), self.study.depth)
+        numbers = iter(places)
         waiting: deque[tuple[list[Rows], Callable[[], list[list[Row]]]]] = deque()
-        for parts, rarefied in zip(parts_by_batch, rarefied_here, strict=True):
+        for parts, own in zip(parts_by_batch, rarefied_here, strict=True):
             most = max(int(richest[part].sum()) for part in parts)
-            waiting.append(
-                (parts, exchange_rows(rarefied, [len(part) for part in parts], most, world))
-            )
+            waiting.append((parts, exchange_rows(own, [len(part) for part in parts], most, world)))
             # The rows of a batch arrive while the one before is computed.
             if len(waiting) > 1:
-                yield self._share(*waiting.popleft(), epoch)
+                yield finish(self._share(*waiting.popleft(), epoch), next(numbers))
         for parts, arrived in waiting:
-            yield self._share(parts, arrived, epoch)
+            yield finish(self._share(parts, arrived, epoch), next(numbers))
+
+    def _finished(
+        self, epoch: int, finish: Callable[[Batch, int], Any], item: tuple[Rows, int]
+    ) -> Any:
+        return finish(self.batch(item[0], epoch), item[1])
 
     def _share(
         self, parts: Sequence[Rows], arrived: Callable[[], list[list[Row]]], epoch: int
@@ -139,7 +155,7 @@ class Loader:
         """Return this rank's share of a batch, once the rarefied rows of all ranks have arrived."""
         return collate(self.study, parts, arrived(), epoch, self.how, self.world.rank)
 
-    def _ahead(self, batches: list[Rows], take: Callable[[Any], Any]) -> Iterator[Any]:
+    def _ahead(self, batches: list[Any], take: Callable[[Any], Any]) -> Iterator[Any]:
         """Yield what `take` makes of the rows of each batch, in order, in `workers` where there are
         any.
         """

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from aam.device.rng import generator
+from aam.device.rng import next_generator
 from aam.errors import InputError
 from aam.io.tables import AmpliconTable, Integers
 
@@ -72,7 +72,7 @@ def rarefied_row(table: AmpliconTable, row: int, depth: int, seed: int, epoch: i
     It depends on the sample's id and counts, `seed` and `epoch`, and on nothing else in the table.
     """
     columns, values = table.row(row)
-    rarefied = rarefy(values, depth, generator(seed, "rarefy", epoch, table.sample_ids[row]))
+    rarefied = rarefy(values, depth, next_generator(seed, "rarefy", epoch, table.sample_ids[row]))
     kept = np.flatnonzero(rarefied)
     return columns[kept], rarefied[kept]
 
@@ -111,7 +111,7 @@ def _reads_of(study: Study, name: str, epoch: int, shallow: float) -> int:
     """
     if not shallow:
         return study.depth
-    rng = generator(study.seed, "shallow", epoch, name)
+    rng = next_generator(study.seed, "shallow", epoch, name)
     return (
         study.depth
         if rng.random() >= shallow

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:
     import torch
@@ -42,9 +44,33 @@ def generator(*names: int | str) -> np.random.Generator:
 
     The same names give the same stream on every worker, rank and machine.
     """
-    text = "\x1f".join(str(name) for name in names)
-    digest = hashlib.blake2b(text.encode("utf-8"), digest_size=16).digest()
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(_key(names), "little")))
+
+
+def _key(names: tuple[int | str, ...]) -> bytes:
+    return hashlib.blake2b("\x1f".join(map(str, names)).encode(), digest_size=16).digest()
+
+
+class _OneGenerator(threading.local):
+    """The generator of a thread, whose key is set anew for each use."""
+
+    def __init__(self) -> None:
+        self.bits = np.random.Philox(key=0)
+        self.start: Any = self.bits.state
+        self.generator = np.random.Generator(self.bits)
+
+
+_one = _OneGenerator()
+
+
+def next_generator(*names: int | str) -> np.random.Generator:
+    """Return what `generator` does in a quarter of the time, for use before the next call.
+
+    It is one object per thread. A new Philox asks the kernel for entropy that its key replaces.
+    """
+    _one.start["state"]["key"] = np.frombuffer(_key(names), np.uint64)
+    _one.bits.state = _one.start
+    return _one.generator
 
 
 # The increment of SplitMix64: 2**64 divided by the golden ratio, as int64.
@@ -58,3 +84,10 @@ def splitmix64(x: Tensor) -> Tensor:
     x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
     x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
+
+
+def mixed(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Apply `splitmix64` to arrays: the same bits."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(-4658895280553007687 & (2**64 - 1))
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(-7723592293110705685 & (2**64 - 1))
+    return x ^ (x >> np.uint64(31))

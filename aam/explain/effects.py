@@ -18,6 +18,7 @@ from scipy import sparse
 from aam.data.batch import Batch
 from aam.data.collate import batch_of_reads, rows_read
 from aam.data.rarefaction import EVALUATION, Row, matrix_of, rarefied_rows
+from aam.data.shelves import on_shelves
 from aam.data.study import Rows, Study
 from aam.data.targets import TargetSpec
 from aam.device.options import RuntimeConfig
@@ -222,9 +223,8 @@ class Predictor:
         """
         network, by_place = self.saved.required_network, dict[int, Floats]()
         for places, batch, vectors in self._batches(samples):
-            weights = (
-                network.sample.attention(vectors[batch.asv], batch.counts).double().cpu().numpy()
-            )
+            by_shelf = network.sample.attention(vectors, slots_of(on_shelves(batch)))
+            weights = [row for shelf in by_shelf for row in shelf.double().cpu().numpy()]
             by_place |= {
                 int(at): row[:size]
                 for at, row, size in zip(places, weights, batch.sizes, strict=True)
@@ -251,9 +251,8 @@ class Predictor:
         """Return what the network says of each target; nothing where it has no weight."""
         parts, order = [], [np.zeros(0, np.int64)]
         for places, batch, vectors in self._batches(samples):
-            parts.append(
-                per_target(collect(self.saved.required_network(batch, None, vectors), batch))
-            )
+            outputs = self.saved.required_network(on_shelves(batch), vectors)
+            parts.append(per_target(collect(outputs, batch)))
             order.append(places)
         back = np.argsort(np.concatenate(order))
         return [np.concatenate(values)[back] for values in zip(*parts, strict=True)]

@@ -8,18 +8,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid, pad
+from torch.nn.functional import logsigmoid
 from torch.utils._pytree import register_pytree_node
 from torch.utils.checkpoint import checkpoint
 
 from aam.config import ModelConfig
 from aam.data.batch import Batch
-from aam.device.shapes import Bool, Float, Int64, UInt8
+from aam.data.shelves import Shelved, on_shelves
+from aam.device.shapes import Float, UInt8
 from aam.model.asv import AsvEncoder
 from aam.model.heads import CovariateFusion, DistanceHead, Gather, HeadConfig, Readout
-from aam.model.sample import SampleEncoder
+from aam.model.layers import OnShelves
+from aam.model.sample import SampleEncoder, Slots
 
-SIZE_GROUPS = 4
 # Patches that a CPU encodes at a time, so that what one layer writes is in its cache for the next
 # (docs/decisions.md).
 CACHED_PATCHES = 4096
@@ -29,28 +30,6 @@ TYPICAL_LOG_SHARE = -4.0
 
 def _alone(rows: Tensor, sizes: tuple[int, ...]) -> Callable[[], Tensor]:
     return lambda: rows
-
-
-@dataclass(frozen=True)
-class Masks:
-    """What is withheld from the network in one step.
-
-    Attributes
-    ----------
-    rows : int64 [M]
-        ASVs of the batch of which a masked copy is read.
-    tokens : uint8 [M, L]
-        The masked copies; L is 0 where none are wanted.
-    where : bool [M, L]
-        The masked positions.
-    counts : bool [B, S], optional
-        Slots whose count is withheld.
-    """
-
-    rows: Int64[Tensor, " M"]
-    tokens: UInt8[Tensor, "M L"]
-    where: Bool[Tensor, "M L"]
-    counts: Bool[Tensor, "B S"] | None = None
 
 
 def _seen_into(kind: type[Any]) -> type[Any]:
@@ -68,20 +47,20 @@ def _seen_into(kind: type[Any]) -> type[Any]:
 class Outputs:
     """Vectors and predictions of one batch; a head that the model lacks leaves None.
 
-    `samples` [B, D], `asvs` [U, D], `distance` [B, B], `nucleotides` [masked, 4] (logits of A, C,
-    G, T in the order of ``where.nonzero()``), `counts` [B, S] (log of relative abundance), `target`
-    [B, T] (transformed units), `labels` one [B, classes] of logits for each class column; `read`
-    [B, W] are the vectors that target heads read; `compared` [B, C] those whose distances are
+    `samples` [B, D], `asvs` [U, D], `distance` [B, B], `nucleotides` [M, L, 4] (logits of A, C,
+    G, T at each position of the masked copies), `counts` [T] (log of relative abundance of each
+    slot), `target` [B, targets] (transformed units), `labels` one
+    [B, classes] of logits for each class column; `read` [B, W] are the vectors that target heads read; `compared` [B, C] those whose distances are
     predicted. `spread` is the standard deviation of the distance, the unit of its loss.
     """
 
     samples: Float[Tensor, "B D"]
     asvs: Float[Tensor, "U D"]
     distance: Float[Tensor, "B all_B"] | None = None
-    nucleotides: Float[Tensor, "masked 4"] | None = None
-    counts: Float[Tensor, "B S"] | None = None
+    nucleotides: Float[Tensor, "M L 4"] | None = None
+    counts: Float[Tensor, " T"] | None = None
     read: Float[Tensor, "B W"] | None = None
-    target: Float[Tensor, "B T"] | None = None
+    target: Float[Tensor, "B targets"] | None = None
     labels: tuple[Float[Tensor, "B _"], ...] = ()
     compared: Float[Tensor, "B C"] | None = None
     spread: float = 1.0
@@ -152,22 +131,23 @@ class Aam(nn.Module):
             stack.compile(backend=compiler, dynamic=True)
 
     def encode_asvs(
-        self, tokens: UInt8[Tensor, "U L"], padded: bool
-    ) -> tuple[Float[Tensor, "U P D"], Float[Tensor, "U D"]]:
-        """Return patch vectors ``[U, P, D]`` and ASV vectors ``[U, D]``, a chunk at a time."""
+        self, tokens: UInt8[Tensor, "rows L"], padded: bool, copies: int = 0
+    ) -> tuple[Float[Tensor, "rows P D"], Float[Tensor, "U D"]]:
+        """Return patch vectors of all rows, and the vectors of all ASVs but the last `copies`.
+
+        The rows are encoded a chunk at a time.
+        """
         parts = []
         for chunk in tokens.split(self._asvs_at_once(tokens)):
             if torch.is_grad_enabled() and self.recompute_chunks:
-                parts.append(checkpoint(self.asv, chunk, padded, use_reentrant=False))
+                parts.append(checkpoint(self.asv.contextual, chunk, padded, use_reentrant=False))
             else:
-                parts.append(self.asv(chunk, padded))
-        if len(parts) == 1:
-            return parts[0]  # type: ignore[no-any-return]
-        return torch.cat([patches for patches, _ in parts]), torch.cat(
-            [vectors for _, vectors in parts]
-        )
+                parts.append(self.asv.contextual(chunk, padded))
+        x = parts[0] if len(parts) == 1 else torch.cat(parts)
+        asvs = tokens.shape[0] - copies
+        return x, self.asv.vectors(x[:asvs], tokens[:asvs], padded)
 
-    def _asvs_at_once(self, tokens: UInt8[Tensor, "U L"]) -> int:
+    def _asvs_at_once(self, tokens: UInt8[Tensor, "rows L"]) -> int:
         if self.asv_chunk is not None:
             return self.asv_chunk
         if tokens.device.type != "cpu":
@@ -175,26 +155,15 @@ class Aam(nn.Module):
         return max(CACHED_PATCHES // max(self.asv.patches(tokens.shape[1]), 1), 1)
 
     def encode_samples(
-        self, asvs: Float[Tensor, "U D"], batch: Batch, hidden: Bool[Tensor, "B S"] | None = None
-    ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
-        """Return ASVs in context ``[B, S, D]`` and sample vectors ``[B, D]``.
-
-        Samples come sorted by size, so a group of neighbours is cut to its own longest sample.
-        """
-        n, slots = batch.asv.shape
-        step = -(-n // SIZE_GROUPS)
-        contexts, attended = [], []
-        for start in range(0, n, step):
-            rows, longest = slice(start, start + step), batch.sizes[start]
-            part = None if hidden is None else hidden[rows, :longest]
-            vectors = asvs[batch.asv[rows, :longest]]
-            context, pooled = self.sample(vectors, batch.counts[rows, :longest], part)
-            contexts.append(pad(context, (0, 0, 0, slots - longest)))
-            attended.append(pooled)
-        samples = torch.cat(attended) + self.sample.contents(asvs, batch.asv, batch.counts)
+        self, asvs: Float[Tensor, "U D"], batch: Shelved
+    ) -> tuple[Float[Tensor, "T D"], Float[Tensor, "B D"]]:
+        """Return ASVs in context ``[T, D]`` and sample vectors ``[B, D]``."""
+        slots = slots_of(batch)
+        context, attended = self.sample(asvs, slots, batch.hidden)
+        samples = attended + self.sample.contents(asvs, slots)
         if self.reference is not None:
             samples = samples + self.reference(_on_reference(batch))
-        return torch.cat(contexts), samples
+        return context, samples
 
     @torch.no_grad()
     def standardize(self, batch: Batch) -> None:
@@ -204,11 +173,11 @@ class Aam(nn.Module):
         and the first epochs are spent on telling them apart (docs/decisions.md has the numbers).
         """
         self.asv.standardize(batch.tokens.split(self._asvs_at_once(batch.tokens)), batch.padded)
-        asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
-        self.sample.standardize(asvs, batch.asv, batch.counts)
+        asvs, laid_out = self.encode_asvs(batch.tokens, batch.padded)[1], on_shelves(batch)
+        self.sample.standardize(asvs, slots_of(laid_out))
         self.standardize_reference(batch)
         if self.distance is not None:
-            _, samples = self.encode_samples(asvs, batch)
+            _, samples = self.encode_samples(asvs, laid_out)
             self.distance.standardize(self.distance.vectors(samples), self.scale[0])
 
     @torch.no_grad()
@@ -216,7 +185,7 @@ class Aam(nn.Module):
         """Centre and scale a distance head that is new, on a first batch."""
         if self.distance is not None:
             asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
-            _, samples = self.encode_samples(asvs, batch)
+            _, samples = self.encode_samples(asvs, on_shelves(batch))
             self.distance.standardize(self.distance.vectors(samples), self.scale[0])
 
     @torch.no_grad()
@@ -235,27 +204,21 @@ class Aam(nn.Module):
         self.reference.weight[: len(axes)] = (axes / spread).to(self.reference.weight)
         self.reference.bias.copy_(-(self.reference.weight @ mean.to(self.reference.weight)))
 
-    def forward(
-        self, batch: Batch, masks: Masks | None = None, asvs: Float[Tensor, "U D"] | None = None
-    ) -> Outputs:
+    def forward(self, batch: Shelved, asvs: Float[Tensor, "all_U D"] | None = None) -> Outputs:
         """Run `batch`; `asvs` ``[U, D]`` are its ASV vectors where they were computed
         beforehand.
         """
-        nucleotides = None
-        if masks is not None and asvs is None and not self.reads_samples:
-            nucleotides = self._masked_bases(batch, masks)
-            return Outputs(
-                nucleotides[:0], nucleotides[:0], nucleotides=nucleotides
-            )  # no loss reads any vector
+        nucleotides, copies = None, batch.masked
         if asvs is None:
-            arriving = self.gather(
-                self.encode_asvs(batch.tokens, batch.padded)[1], batch.ranks.asvs
-            )
-            if masks is not None and masks.tokens.shape[1] > 0:
-                nucleotides = self._masked_bases(batch, masks)
+            patches, own = self.encode_asvs(batch.tokens, batch.padded, copies)
+            arriving = self.gather(own, batch.ranks.asvs)
+            if batch.bases is not None:
+                masked = patches[patches.shape[0] - copies :]
+                nucleotides = self.asv.nucleotide_logits(masked, batch.bases.shape[1])
             asvs = arriving()
-        hidden = None if masks is None else masks.counts
-        context, samples = self.encode_samples(asvs, batch, hidden)
+            if not self.reads_samples:
+                return Outputs(asvs[:0], asvs, nucleotides=nucleotides)
+        context, samples = self.encode_samples(asvs, batch)
         compared = distance = None
         if self.distance is not None:
             compared = self.distance.vectors(samples)
@@ -267,7 +230,7 @@ class Aam(nn.Module):
             distance=distance,
             nucleotides=nucleotides,
             counts=None
-            if self.count is None or hidden is None
+            if self.count is None or batch.hidden is None
             else logsigmoid(self.count(context).squeeze(-1)),
             read=read,
             target=None if self.target is None else self.target(read),
@@ -281,13 +244,14 @@ class Aam(nn.Module):
         """Whether any head reads sample vectors."""
         return any((self.distance, self.count, self.target, *self.labels))
 
-    def _masked_bases(self, batch: Batch, masks: Masks) -> Float[Tensor, "masked 4"]:
-        """Return the predictions of masked bases, from the masked copies alone."""
-        patches, _ = self.encode_asvs(masks.tokens, batch.padded)
-        return self.asv.nucleotide_logits(patches, batch.tokens.shape[1])[masks.where]
+
+def slots_of(batch: Shelved) -> Slots:
+    """Return the slots of the samples of a batch."""
+    on = OnShelves(batch.shelves, batch.counts > 0)
+    return Slots(batch.asv, batch.row, batch.counts, on)
 
 
-def _on_reference(batch: Batch) -> Float[Tensor, "B E"]:
+def _on_reference(batch: Batch | Shelved) -> Float[Tensor, "B E"]:
     if batch.reference is None:
         raise ValueError("the samples of the batch are not placed on the reference of the model")
     return batch.reference

@@ -43,11 +43,23 @@ class AsvEncoder(nn.Module):
 
         `padded` says whether any row is shorter than L; without padding no mask is needed.
         """
+        x = self.contextual(tokens, padded)
+        return x, self.vectors(x, tokens, padded)
+
+    def contextual(self, tokens: UInt8[Tensor, "U L"], padded: bool) -> Float[Tensor, "U P D"]:
+        """Return patch vectors ``[U, P, D]`` of `tokens`."""
         patches, keep = self.split_patches(tokens, padded)
-        one_hot = F.one_hot(patches.long(), N_TOKENS).to(self.stem.weight.dtype)
-        x = self.stem(one_hot.flatten(2)) + self.position[: patches.shape[1]]
-        x = self.stack(x, None if keep is None else keep[:, None, None, :])
-        return x, self.pool(x, keep) + self._in_place(x, keep)
+        # The product with one-hot bases, without these: a row of the weight for each base.
+        rows = patches.long() + N_TOKENS * torch.arange(self.patch, device=tokens.device)
+        x = F.embedding(rows, self.stem.weight.t()).sum(dim=2) + self.position[: patches.shape[1]]
+        return self.stack(x, None if keep is None else keep[:, None, None, :])  # type: ignore[no-any-return]
+
+    def vectors(
+        self, x: Float[Tensor, "U P D"], tokens: UInt8[Tensor, "U L"], padded: bool
+    ) -> Float[Tensor, "U D"]:
+        """Return ASV vectors ``[U, D]`` of patch vectors ``[U, P, D]``."""
+        keep = self.split_patches(tokens, padded)[1]
+        return self.pool(x, keep) + self._in_place(x, keep)  # type: ignore[no-any-return]
 
     def patches(self, length: int) -> int:
         """Return the patches of a sequence of `length` bases."""

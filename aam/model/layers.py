@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,8 +13,31 @@ from aam.device.attention import masked_softmax, scaled_dot_product_attention
 from aam.device.shapes import Bool, Float
 
 
+class OnShelves(NamedTuple):
+    """Sequences of several lengths in one flat buffer of T positions, shelf after shelf.
+
+    Attributes
+    ----------
+    shelves : tuple of (sequences, length)
+    keep : bool [T]
+        Positions that are not padding.
+    """
+
+    shelves: tuple[tuple[int, int], ...]
+    keep: Bool[Tensor, " T"]
+
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """Return the shelves of a flat buffer ``[T, ...]`` as views ``[n, length, ...]``."""
+        views, at = [], 0
+        for number, length in self.shelves:
+            part = flat[at : at + number * length]
+            views.append(part.view(number, length, *flat.shape[1:]))
+            at += number * length
+        return views
+
+
 class Attention(nn.Module):
-    """Multi-head self-attention over ``[batch, length, D]``."""
+    """Multi-head self-attention over ``[batch, length, D]``, or over shelves of sequences."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -23,18 +48,30 @@ class Attention(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "batch length D"],
-        mask: Bool[Tensor, "#batch 1 #length length"] | None,
-    ) -> Float[Tensor, "batch length D"]:
+        x: Float[Tensor, "*positions D"],
+        mask: Bool[Tensor, "#batch 1 #length length"] | OnShelves | None,
+    ) -> Float[Tensor, "*positions D"]:
         """Attend; `mask` ``[batch, 1, 1, length]`` is true where a position may be seen.
 
-        With ``length`` in place of the second 1 it says so for each position that looks.
+        With ``length`` in place of the second 1 it says so for each position that looks. With
+        `OnShelves` the positions are those of a flat buffer ``[T, D]``.
         """
-        batch, length, width = x.shape
-        projected = self.project(x).view(batch, length, 3, self.heads, width // self.heads)
-        query, key, value = projected.permute(2, 0, 3, 1, 4).unbind(0)
+        projected = self.project(x)
+        if mask is None or isinstance(mask, Tensor):
+            return self.out(self._attend(projected, mask))  # type: ignore[no-any-return]
+        views = zip(mask.views(projected), mask.views(mask.keep), strict=True)
+        attended = [
+            self._attend(view, keep[:, None, None, :]).flatten(0, 1) for view, keep in views
+        ]
+        return self.out(torch.cat(attended))  # type: ignore[no-any-return]
+
+    def _attend(self, projected: Tensor, mask: Tensor | None) -> Tensor:
+        """Return attended values ``[batch, length, D]`` from ``[batch, length, 3 D]``."""
+        batch, length, width = projected.shape
+        split = projected.view(batch, length, 3, self.heads, width // 3 // self.heads)
+        query, key, value = split.permute(2, 0, 3, 1, 4).unbind(0)
         attended = scaled_dot_product_attention(query, key, value, mask)
-        return self.out(attended.transpose(1, 2).reshape(batch, length, width))  # type: ignore[no-any-return]
+        return attended.transpose(1, 2).reshape(batch, length, width // 3)
 
 
 class Block(nn.Module):
@@ -51,10 +88,10 @@ class Block(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "batch length D"],
-        mask: Bool[Tensor, "#batch 1 #length length"] | None,
-    ) -> Float[Tensor, "batch length D"]:
-        """Transform ``[batch, length, D]``."""
+        x: Float[Tensor, "*positions D"],
+        mask: Bool[Tensor, "#batch 1 #length length"] | OnShelves | None,
+    ) -> Float[Tensor, "*positions D"]:
+        """Transform ``[batch, length, D]``, or a flat buffer ``[T, D]``."""
         x = x + self._drop(self.attention(self.norm_attention(x), mask))
         return x + self._drop(
             self.narrow(F.gelu(self.widen(self.norm_feed(x)), approximate="tanh"))
@@ -77,8 +114,8 @@ class Stack(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.recompute = False
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Transform ``[batch, length, D]`` by all blocks, then normalize."""
+    def forward(self, x: Tensor, mask: Tensor | OnShelves | None = None) -> Tensor:
+        """Transform ``[batch, length, D]``, or a flat buffer, by all blocks, then normalize."""
         for block in self.blocks:
             if self.recompute and torch.is_grad_enabled():
                 x = checkpoint(block, x, mask, use_reentrant=False)
@@ -97,15 +134,21 @@ class AttentionPool(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(
-        self, x: Float[Tensor, "batch length D"], mask: Bool[Tensor, "batch length"] | None = None
+        self, x: Float[Tensor, "*positions D"], mask: Tensor | OnShelves | None = None
     ) -> Float[Tensor, "batch D"]:
         """Pool ``[batch, length, D]`` to ``[batch, D]``; `mask` ``[batch, length]`` is true where
-        kept.
+        kept. With `OnShelves` pool the sequences of a flat buffer ``[T, D]``.
         """
-        batch, length, width = x.shape
-        weights = self.weights(x, mask)
-        split = x.view(batch, length, self.heads, width // self.heads)
-        return self.out((weights.unsqueeze(-1) * split).sum(dim=1).reshape(batch, width))  # type: ignore[no-any-return]
+        scores = self.score(x)
+        if mask is None or isinstance(mask, Tensor):
+            return self.out(self._pooled(x, scores, mask))  # type: ignore[no-any-return]
+        parts = zip(mask.views(x), mask.views(scores), mask.views(mask.keep), strict=True)
+        return self.out(torch.cat([self._pooled(*part) for part in parts]))  # type: ignore[no-any-return]
+
+    def _pooled(self, x: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
+        weights = masked_softmax(scores, None if mask is None else mask.unsqueeze(-1), dim=1)
+        split = x.view(*x.shape[:2], self.heads, x.shape[2] // self.heads)
+        return (weights.unsqueeze(-1) * split).sum(dim=1).flatten(1)
 
     def weights(
         self, x: Float[Tensor, "batch length D"], mask: Bool[Tensor, "batch length"] | None = None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aam.config import ModelConfig
 from aam.device.shapes import Bool, Float, Int64
-from aam.model.layers import AttentionPool, Stack, standardize
+from aam.model.layers import AttentionPool, OnShelves, Stack, standardize
 
 # Features whose presence is read, per width; how steep and how rare they are at the start.
 FEATURES = 4
@@ -18,6 +20,24 @@ RARE = -6.0
 # Standard deviations of what attention and presence add, where that of the composition is 1.
 ATTENDED = 0.2
 PRESENT = 0.5
+
+
+class Slots(NamedTuple):
+    """The ASVs of samples in one flat buffer of T slots.
+
+    Attributes
+    ----------
+    asv, row : int64 [T]
+        Which of the distinct ASVs each slot is, and which of the samples it belongs to.
+    counts : float32 [T]
+        Rarefied reads; 0 is padding.
+    on : OnShelves
+    """
+
+    asv: Int64[Tensor, " T"]
+    row: Int64[Tensor, " T"]
+    counts: Float[Tensor, " T"]
+    on: OnShelves
 
 
 class CountEmbedding(nn.Module):
@@ -36,11 +56,11 @@ class CountEmbedding(nn.Module):
 
     def forward(
         self,
-        vectors: Float[Tensor, "B S D"],
-        counts: Float[Tensor, "B S"],
-        hidden: Bool[Tensor, "B S"] | None,
-    ) -> Float[Tensor, "B S D"]:
-        """Add the embedded `counts` ``[B, S]`` to `vectors` ``[B, S, D]``."""
+        vectors: Float[Tensor, "*slots D"],
+        counts: Float[Tensor, "*slots"],
+        hidden: Bool[Tensor, "*slots"] | None,
+    ) -> Float[Tensor, "*slots D"]:
+        """Add the embedded `counts` ``[T]`` to `vectors` ``[T, D]``."""
         share = counts / self.depth
         log_count = torch.log1p(counts) / torch.log1p(counts.new_tensor(float(self.depth)))
         features = torch.stack([share, share.sqrt(), log_count], dim=-1).to(vectors.dtype)
@@ -71,36 +91,33 @@ class CompositionAndPresence(nn.Module):
             self.features.bias.fill_(RARE)
 
     def _sums(
-        self, asvs: Float[Tensor, "U D"], asv: Int64[Tensor, "B S"], counts: Float[Tensor, "B S"]
+        self, asvs: Float[Tensor, "U D"], slots: Slots
     ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B F"]]:
         """Return the composition of each sample, and the extent to which it has each of F
         features.
         """
-        keep = counts > 0
+        keep, counts = slots.on.keep, slots.counts
         weights = counts.sqrt()
-        weights = weights / weights.square().sum(dim=1, keepdim=True).sqrt()
+        total = torch.cat([view.square().sum(dim=1) for view in slots.on.views(weights)]).sqrt()
         # Sizes by shape, not by len(), which would fix them in an exported program.
-        spread = torch.zeros(2, asv.shape[0], asvs.shape[0], dtype=asvs.dtype, device=asvs.device)
-        spread[0].scatter_add_(1, asv, weights.to(asvs.dtype))
-        spread[1].scatter_add_(1, asv, keep.to(asvs.dtype))
+        samples, number = total.shape[0], asvs.shape[0]
+        spread = torch.zeros(2 * samples * number, dtype=asvs.dtype, device=asvs.device)
+        place = slots.row * number + slots.asv
+        values = torch.cat([weights / total[slots.row], keep.to(weights.dtype)]).to(asvs.dtype)
+        spread = spread.index_add(0, torch.cat([place, place + samples * number]), values)
+        spread = spread.view(2, samples, number)
         return spread[0] @ asvs, -torch.expm1(-(spread[1] @ F.softplus(self.features(asvs))))
 
     @torch.no_grad()
-    def standardize(
-        self, asvs: Float[Tensor, "U D"], asv: Int64[Tensor, "B S"], counts: Float[Tensor, "B S"]
-    ) -> None:
+    def standardize(self, asvs: Float[Tensor, "U D"], slots: Slots) -> None:
         """Center and scale both parts on a first batch; the composition is the larger one."""
-        composition, presence = self._sums(asvs, asv, counts)
+        composition, presence = self._sums(asvs, slots)
         standardize(self.composition, self.composition(composition))
         standardize(self.presence, self.presence(presence), PRESENT)
 
-    def forward(
-        self, asvs: Float[Tensor, "U D"], asv: Int64[Tensor, "B S"], counts: Float[Tensor, "B S"]
-    ) -> Float[Tensor, "B D"]:
-        """Return sample vectors ``[B, D]`` from the vectors of distinct ASVs ``[U, D]``, `asv` and
-        `counts`.
-        """
-        composition, presence = self._sums(asvs, asv, counts)
+    def forward(self, asvs: Float[Tensor, "U D"], slots: Slots) -> Float[Tensor, "B D"]:
+        """Return sample vectors ``[B, D]`` from the vectors of distinct ASVs ``[U, D]``."""
+        composition, presence = self._sums(asvs, slots)
         return self.composition(composition) + self.presence(presence)  # type: ignore[no-any-return]
 
 
@@ -120,42 +137,35 @@ class SampleEncoder(nn.Module):
             layer.bias.requires_grad_(False)
 
     @torch.no_grad()
-    def standardize(
-        self, asvs: Float[Tensor, "U D"], asv: Int64[Tensor, "B S"], counts: Float[Tensor, "B S"]
-    ) -> None:
+    def standardize(self, asvs: Float[Tensor, "U D"], slots: Slots) -> None:
         """Center and scale the parts of the sample vectors of a first batch; the contents are the
         larger one.
         """
-        self.contents.standardize(asvs, asv, counts)
-        standardize(self.pool.out, self(asvs[asv], counts)[1], ATTENDED)
+        self.contents.standardize(asvs, slots)
+        standardize(self.pool.out, self(asvs, slots)[1], ATTENDED)
 
     def forward(
-        self,
-        vectors: Float[Tensor, "B S D"],
-        counts: Float[Tensor, "B S"],
-        hidden: Bool[Tensor, "B S"] | None = None,
-    ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
-        """Return ASVs in context ``[B, S, D]`` and what attention adds to the sample vectors, ``[B,
+        self, asvs: Float[Tensor, "U D"], slots: Slots, hidden: Bool[Tensor, " T"] | None = None
+    ) -> tuple[Float[Tensor, "T D"], Float[Tensor, "B D"]]:
+        """Return ASVs in context ``[T, D]`` and what attention adds to the sample vectors, ``[B,
         D]``.
 
         Parameters
         ----------
-        vectors : float [B, S, D]
-            ASV vectors, gathered per sample.
-        counts : float32 [B, S]
-            Rarefied reads; 0 is padding.
-        hidden : bool [B, S], optional
+        asvs : float [U, D]
+            Vectors of the distinct ASVs.
+        slots : Slots
+        hidden : bool [T], optional
             Slots whose count is withheld.
         """
-        keep = counts > 0
-        x = self.stack(self.count(vectors, counts, hidden), keep[:, None, None, :])
-        return x, self.pool(x, keep)
+        x = self.count(F.embedding(slots.asv, asvs), slots.counts, hidden)
+        x = self.stack(x, slots.on)
+        return x, self.pool(x, slots.on)
 
-    def attention(
-        self, vectors: Float[Tensor, "B S D"], counts: Float[Tensor, "B S"]
-    ) -> Float[Tensor, "B S"]:
-        """Return how much of the pooled vector each ASV gets, ``[B, S]``: weights of the heads,
-        averaged, of sum 1.
+    def attention(self, asvs: Float[Tensor, "U D"], slots: Slots) -> list[Float[Tensor, "B S"]]:
+        """Return the share of each slot in the pooled vector, shelf by shelf: the mean weights of
+        the heads, of sum 1.
         """
-        context, _ = self(vectors, counts)
-        return self.pool.weights(context, counts > 0).mean(dim=-1)
+        context, _ = self(asvs, slots)
+        parts = zip(slots.on.views(context), slots.on.views(slots.on.keep), strict=True)
+        return [self.pool.weights(view, keep).mean(dim=-1) for view, keep in parts]

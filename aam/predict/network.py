@@ -16,6 +16,7 @@ from aam.data.batch import Batch
 from aam.data.collate import Collation
 from aam.data.loader import Loader
 from aam.data.rarefaction import EVALUATION
+from aam.data.shelves import Shelved, on_shelves
 from aam.data.study import Study
 from aam.device.options import RuntimeConfig
 from aam.device.precision import autocast
@@ -39,7 +40,7 @@ class AsvVectors:
 
     vectors: Tensor
 
-    def select(self, batch: Batch) -> Tensor:
+    def select(self, batch: Batch | Shelved) -> Tensor:
         """Return the vectors of the batch's distinct ASVs, ``[U, D]``."""
         if batch.column is None:
             raise ValueError("the batch does not say which columns of the table its ASVs are")
@@ -153,7 +154,7 @@ def per_target(predicted: Predicted) -> list[Array]:
     return [*(numbers[:, [column]] for column in range(numbers.shape[1])), *predicted.probabilities]
 
 
-def collect(outputs: Outputs, batch: Batch, compared: bool = False) -> Predicted:
+def collect(outputs: Outputs, batch: Batch | Shelved, compared: bool = False) -> Predicted:
     """Return the predictions of one batch on the host, in float64; with `compared` what distances
     are taken of too.
     """
@@ -208,8 +209,8 @@ def run_model(
     parts = []
     with torch.inference_mode(), autocast(config, device, in_bf16=False):
         for batch in loader.epoch(rarefaction):
-            moved = batch.to(device)
+            moved = on_shelves(batch).to(device)
             with stage("forward"):
-                outputs = model(moved, None, asvs.select(moved))
+                outputs = model(moved, asvs.select(moved))
             parts.append(collect(outputs, moved, compared))
     return Predicted.concatenate(parts).reorder([study.table.sample_ids[row] for row in rows])

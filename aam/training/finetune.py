@@ -13,6 +13,7 @@ from aam.config import FineTuneConfig
 from aam.data.collate import Collation
 from aam.data.loader import Loader
 from aam.data.rarefaction import EVALUATION
+from aam.data.shelves import on_shelves
 from aam.data.study import Study
 from aam.data.targets import Covariates, Labels, Targets
 from aam.device.distributed import SINGLE, World
@@ -36,7 +37,7 @@ from aam.training.network import (
     first_batch,
     load_matching_weights,
 )
-from aam.training.task import AmpliconTask, MaskedBatch
+from aam.training.task import AmpliconTask, Prepared
 
 # Parts of a network that an encoder does not have.
 NEW_PARTS = ("target", "labels", "covariates")
@@ -71,7 +72,7 @@ class SupervisedTask(AmpliconTask):
         self.higher_is_better = metric in HIGHER_IS_BETTER
         self.validates_first = True
 
-    def terms(self, outputs: Outputs, prepared: MaskedBatch) -> Terms:
+    def terms(self, outputs: Outputs, prepared: Prepared) -> Terms:
         """Return every loss of the outputs, those of the targets too."""
         kind, batch = self.config.targets.loss_type, prepared.batch
         return {
@@ -79,9 +80,9 @@ class SupervisedTask(AmpliconTask):
             **target_terms(outputs, batch, kind, self.class_weights),
         }
 
-    def loss_counts(self, prepared: MaskedBatch) -> dict[str, Tensor]:
+    def loss_counts(self, prepared: Prepared) -> dict[str, Tensor]:
         """Return what each loss of a batch will count."""
-        return loss_counts(prepared.batch, prepared.masks, self.class_weights)
+        return loss_counts(prepared.batch, self.class_weights)
 
     def validate(self, network: nn.Module) -> Metrics:
         """Return losses of the validation samples, and metrics of their predictions."""
@@ -90,11 +91,13 @@ class SupervisedTask(AmpliconTask):
         means, parts = RunningMeans(), []
         for batch in self.validation.epoch(EVALUATION):
             prepared = self.prepare(batch, EVALUATION)
-            masked = {} if prepared.masks is None else self.losses(network, prepared)
+            masked = {}
+            if prepared.batch.bases is not None or prepared.batch.hidden is not None:
+                masked = self.losses(network, prepared)
             # Targets are scored as they are predicted, with no count withheld.
-            whole = prepared._replace(masks=None)
+            whole = prepared._replace(batch=on_shelves(batch).to(self.device))
             outputs = self.outputs(network, whole)
-            parts.append(collect(outputs, prepared.batch))
+            parts.append(collect(outputs, whole.batch))
             means.add({**masked, **self.terms(outputs, whole)})
         metrics = {**self._reduced(means), **self._scores(Predicted.concatenate(parts))}
         of_targets = [name for name in metrics if name.startswith(("val_target", "val_label"))]

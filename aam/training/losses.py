@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aam.config import Loss, TrainConfig
-from aam.data.batch import Batch
+from aam.data.shelves import IGNORED, Shelved
 from aam.device.shapes import Bool, Float, Int64
 from aam.engine.task import Terms
 from aam.errors import InputError
-from aam.model.aam import Masks, Outputs
+from aam.model.aam import Outputs
 
 # Weights [classes] of each class column, None where all classes weigh alike.
 ClassWeights = tuple[Tensor | None, ...]
@@ -23,15 +23,12 @@ ClassWeights = tuple[Tensor | None, ...]
 Term = tuple[Tensor, Tensor]
 
 
-def _each_pair(matrix: Float[Tensor, "B all_B"], first: int) -> Float[Tensor, " pairs"]:
-    """Return the values of the pairs of samples, each pair once.
+def _pairs(truth: Float[Tensor, "B all_B"], first: int) -> Bool[Tensor, "B all_B"]:
+    """Return which pairs of samples have a distance, each pair once.
 
-    The rows of `matrix` are the samples of this rank, which start at its column `first`.
+    The rows of `truth` are the samples of this rank, which start at its column `first`.
     """
-    rows, columns = torch.triu_indices(
-        len(matrix), matrix.shape[1], 1 + first, device=matrix.device
-    )
-    return matrix[rows, columns]
+    return torch.ones_like(truth, dtype=torch.bool).triu(1 + first) & torch.isfinite(truth)
 
 
 def unifrac_loss(
@@ -46,8 +43,7 @@ def unifrac_loss(
     first : int
         Column of the first sample of this rank.
     """
-    predicted, truth = _each_pair(predicted, first), _each_pair(truth, first)
-    return _masked_sum(_errors(predicted, truth, "mse"), torch.isfinite(truth))
+    return _masked_sum(_errors(predicted, truth, "mse"), _pairs(truth, first))
 
 
 def _masked_sum(
@@ -77,14 +73,14 @@ def _errors(
     return (predicted - truth).abs() if kind == "mae" else (predicted - truth).square()
 
 
-def _count_loss(
-    log_share: Float[Tensor, "B S"], batch: Batch, hidden: Bool[Tensor, "B S"], depth: int
-) -> Term:
+def _count_loss(log_share: Float[Tensor, " T"], batch: Shelved, depth: int) -> Term:
     """Return the Huber error of the logarithms of withheld counts' shares of `depth` reads; counts
     withheld counts.
     """
+    if batch.hidden is None:
+        raise ValueError("no count is withheld")
     truth = torch.log(batch.counts.clamp_min(1) / depth).to(log_share)
-    return _masked_sum(F.huber_loss(log_share, truth, reduction="none"), hidden)
+    return _masked_sum(F.huber_loss(log_share, truth, reduction="none"), batch.hidden)
 
 
 def class_weights(
@@ -146,21 +142,21 @@ def _label_weights(
     )
 
 
-def nucleotide_loss(logits: Float[Tensor, "masked 4"], batch: Batch, masks: Masks) -> Term:
+def nucleotide_loss(logits: Float[Tensor, "M L 4"], bases: Int64[Tensor, "M L"]) -> Term:
     """Return the cross-entropy of masked bases; counts masked bases."""
-    truth = batch.tokens[masks.rows][masks.where].long() - 1
-    return F.cross_entropy(logits, truth, reduction="sum"), masks.where.sum()
+    truth = bases.flatten()
+    errors = F.cross_entropy(logits.flatten(0, 1), truth, ignore_index=IGNORED, reduction="sum")
+    return errors, (truth != IGNORED).sum()
 
 
-def loss_terms(outputs: Outputs, batch: Batch, masks: Masks | None, depth: int) -> Terms:
+def loss_terms(outputs: Outputs, batch: Shelved, depth: int) -> Terms:
     """Return the losses of pretraining that `outputs` and `batch` allow, as ``name -> (sum,
     count)``.
 
     Parameters
     ----------
     outputs : Outputs
-    batch : Batch
-    masks : Masks or None
+    batch : Shelved
     depth : int
         Reads of a sample after rarefaction.
 
@@ -175,22 +171,22 @@ def loss_terms(outputs: Outputs, batch: Batch, masks: Masks | None, depth: int) 
         error, count = unifrac_loss(outputs.distance, truth, batch.ranks.first)
         terms["unifrac"] = error / outputs.spread**2, count
     # Even where no ASV was masked: all ranks of a step have the same losses.
-    if masks is not None and outputs.nucleotides is not None:
-        terms["nucleotide"] = nucleotide_loss(outputs.nucleotides, batch, masks)
-    if masks is not None and masks.counts is not None and outputs.counts is not None:
-        terms["count"] = _count_loss(outputs.counts, batch, masks.counts, depth)
+    if batch.bases is not None and outputs.nucleotides is not None:
+        terms["nucleotide"] = nucleotide_loss(outputs.nucleotides, batch.bases)
+    if batch.hidden is not None and outputs.counts is not None:
+        terms["count"] = _count_loss(outputs.counts, batch, depth)
     return terms
 
 
 def target_terms(
-    outputs: Outputs, batch: Batch, loss_type: Loss, weights: ClassWeights = ()
+    outputs: Outputs, batch: Shelved, loss_type: Loss, weights: ClassWeights = ()
 ) -> Terms:
     """Return the losses of targets and classes, as ``name -> (sum, count)``.
 
     Parameters
     ----------
     outputs : Outputs
-    batch : Batch
+    batch : Shelved
     loss_type : str
         Loss of numeric targets.
     weights : ClassWeights
@@ -221,14 +217,15 @@ def penalties(train: TrainConfig, columns: int) -> dict[str, float]:
     }
 
 
-def loss_counts(batch: Batch, masks: Masks | None, weights: ClassWeights = ()) -> dict[str, Tensor]:
-    """Return the counts of `loss_terms` by name, before the network has run."""
+def loss_counts(batch: Shelved, weights: ClassWeights = ()) -> dict[str, Tensor]:
+    """Return the counts of the losses of a batch by name, before the network has run."""
     counts: dict[str, Tensor] = {}
     if batch.distance is not None:
-        counts["unifrac"] = torch.isfinite(_each_pair(batch.distance, batch.ranks.first)).sum()
-    if masks is not None:
-        counts["nucleotide"] = masks.where.sum()
-        counts |= {} if masks.counts is None else {"count": masks.counts.sum()}
+        counts["unifrac"] = _pairs(batch.distance, batch.ranks.first).sum()
+    if batch.bases is not None:
+        counts["nucleotide"] = (batch.bases != IGNORED).sum()
+    if batch.hidden is not None:
+        counts["count"] = batch.hidden.sum()
     if batch.target is not None:
         counts["target"] = _masked_sum(batch.target, torch.isfinite(batch.target), batch.weight)[1]
     if batch.label is not None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from aam.config import TrainConfig
 from aam.data.batch import Batch
+from aam.data.shelves import Masks
 from aam.data.tokens import MASK, PAD
-from aam.device.rng import GOLDEN, splitmix64
-from aam.device.shapes import Bool, Float32, Int64, UInt8
-from aam.model.aam import Masks
+from aam.device.rng import GOLDEN, mixed
 from aam.model.asv import N_BASES
 
 # Share of the ASVs of a batch of which a masked copy is read: the UniFrac loss reads whole
@@ -22,26 +22,18 @@ MASKED_ASVS = 0.25
 # Share of the ASVs of a sample whose count is withheld and predicted.
 MASKED_COUNTS = 0.15
 
+Keys = npt.NDArray[np.uint64]
 
-def uniform(keys: Int64[Tensor, "*shape"]) -> Float32[Tensor, "*shape"]:
+
+def uniform(keys: Keys) -> npt.NDArray[np.float32]:
     """Return uniform random numbers in [0, 1), each a function of its key."""
-    return ((splitmix64(keys) >> 40) & 0xFFFFFF).to(torch.float32) / 2**24
+    high = (mixed(keys) >> np.uint64(40)) & np.uint64(0xFFFFFF)
+    return high.astype(np.float32) / np.float32(2**24)
 
 
-def _text_keys(texts: Sequence[str], device: torch.device) -> Int64[Tensor, " texts"]:
+def _text_keys(texts: Sequence[str]) -> Keys:
     digests = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts]
-    return torch.tensor(
-        [int.from_bytes(digest, "little", signed=True) for digest in digests], device=device
-    )
-
-
-def _masked_positions(
-    keys: Int64[Tensor, " M"], tokens: UInt8[Tensor, "M L"], ratio: float
-) -> Bool[Tensor, "M L"]:
-    """Return the masked bases of `tokens`, chosen at random."""
-    index = torch.arange(tokens.shape[1], device=tokens.device)
-    where: Tensor = uniform(keys[:, None] + (index + 1) * GOLDEN) < ratio
-    return where & (tokens > PAD) & (tokens <= N_BASES)
+    return np.array([int.from_bytes(digest, "little") for digest in digests], np.uint64)
 
 
 def make_masks(batch: Batch, config: TrainConfig, seed: int, step: int) -> Masks | None:
@@ -50,7 +42,7 @@ def make_masks(batch: Batch, config: TrainConfig, seed: int, step: int) -> Masks
     Parameters
     ----------
     batch : Batch
-        Without sequences it is not masked.
+        On the host; without sequences it is not masked.
     config : TrainConfig
         A loss whose penalty is 0 needs no mask.
     seed, step : int
@@ -66,24 +58,24 @@ def make_masks(batch: Batch, config: TrainConfig, seed: int, step: int) -> Masks
     ValueError
         The batch has no keys of its ASVs.
     """
-    mask_nucleotides = config.nuc_penalty > 0
-    mask_counts = config.count_penalty > 0
+    mask_nucleotides, mask_counts = config.nuc_penalty > 0, config.count_penalty > 0
     if not (mask_nucleotides or mask_counts) or not batch.tokens.shape[1]:
         return None
-    device = batch.tokens.device
     if batch.key is None:
         raise ValueError("the batch has no keys of its ASVs")
-    keys = batch.key + _text_keys([f"{seed}/{step}"], device)
+    keys = batch.key.numpy().view(np.uint64) + _text_keys([f"{seed}/{step}"])
     hidden = None
     if mask_counts:
-        samples = _text_keys(batch.sample_ids, device)
-        random = uniform(splitmix64(keys)[batch.asv] + samples[:, None])
-        hidden = (random < MASKED_COUNTS) & (batch.counts > 0)
-    if not mask_nucleotides:
-        empty = batch.tokens[:0, :0]
-        return Masks(torch.zeros(0, dtype=torch.int64, device=device), empty, empty.bool(), hidden)
-    keys = keys[batch.ranks.own_asvs]
-    rows = (uniform(keys) < MASKED_ASVS).nonzero().squeeze(1)
-    tokens = batch.tokens[rows]
-    where = _masked_positions(keys[rows], tokens, config.nuc_mask_ratio)
-    return Masks(rows, tokens.masked_fill(where, MASK), where, hidden)
+        of_slots = mixed(keys)[batch.asv.numpy()] + _text_keys(batch.sample_ids)[:, None]
+        is_hidden = (uniform(of_slots) < MASKED_COUNTS) & (batch.counts.numpy() > 0)
+        hidden = torch.from_numpy(is_hidden)
+    tokens, own = batch.tokens.numpy(), keys[batch.ranks.own_asvs]
+    rows = np.flatnonzero(uniform(own) < MASKED_ASVS) if mask_nucleotides else np.zeros(0, np.int64)
+    copies = tokens[rows] if mask_nucleotides else tokens[:0, :0]
+    index = np.arange(1, copies.shape[1] + 1, dtype=np.uint64) * np.uint64(GOLDEN & (2**64 - 1))
+    where = uniform(own[rows][:, None] + index) < config.nuc_mask_ratio
+    where &= (copies > PAD) & (copies <= N_BASES)
+    masked = np.where(where, np.uint8(MASK), copies)
+    return Masks(
+        torch.from_numpy(rows), torch.from_numpy(masked), torch.from_numpy(where), hidden
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -12,13 +13,14 @@ from aam.config import ModelConfig, TrainConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
 from aam.data.rarefaction import EVALUATION
+from aam.data.shelves import Capacities, Shelved, on_shelves
 from aam.device.distributed import SINGLE, World
 from aam.device.precision import autocast
 from aam.device.timing import stage
 from aam.engine.options import RunConfig
 from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Task, Terms
-from aam.model.aam import Aam, Masks, Outputs
+from aam.model.aam import Aam, Outputs
 from aam.predict.network import AsvVectors
 from aam.training.losses import loss_counts, loss_terms, penalties
 from aam.training.masking import make_masks
@@ -40,14 +42,23 @@ class NetworkOptions(Protocol):
         """Machine, precision, output and checkpoints."""
 
 
-class MaskedBatch(NamedTuple):
-    """A batch on the device, what is withheld from the network, and ASV vectors ``[U, D]`` computed
-    beforehand.
-    """
+class Prepared(NamedTuple):
+    """A batch on the device, and ASV vectors ``[U, D]`` computed beforehand."""
 
-    batch: Batch
-    masks: Masks | None
-    asvs: Tensor | None
+    batch: Shelved
+    asvs: Tensor | None = None
+
+
+def laid_out(
+    train: TrainConfig,
+    seed: int,
+    capacities: Capacities | None,
+    first: int,
+    batch: Batch,
+    place: int,
+) -> Shelved:
+    """Return a batch with its masks, laid out; `first + place` is its number in the run."""
+    return on_shelves(batch, make_masks(batch, train, seed, first + place), capacities)
 
 
 class AmpliconTask(Task):
@@ -77,6 +88,7 @@ class AmpliconTask(Task):
         self.model: Aam = model
         self.config, self.device, self.world = config, device, world
         self.train, self.validation, self.asvs = train, validation, asvs
+        self.capacities: Capacities | None = None
         model.gather = world.gather_rows
         self.loss_weights = penalties(config.train, len(model.labels))
         self.loss_names = tuple(self.loss_weights)
@@ -88,52 +100,49 @@ class AmpliconTask(Task):
         """The number of batches of an epoch, on all ranks together."""
         return len(self.train)
 
-    def batches(self, epoch: int, skip: int) -> Iterator[Batch]:
-        """Yield the batches of an epoch."""
-        return iter(self.train.epoch(epoch, skip))
-
-    @stage("losses")
-    def masks(self, batch: Batch, number: int) -> Masks | None:
-        """Return what is withheld from the network in batch `number` of the run."""
-        return make_masks(batch, self.config.train, self.config.runtime.seed, number)
-
-    def prepare(self, batch: Batch, number: int) -> MaskedBatch:
-        """Return the batch on the device, with its masks and, where the encoder is frozen, its ASV
-        vectors.
-        """
-        moved = batch.to(self.device)
-        return MaskedBatch(
-            moved, self.masks(moved, number), None if self.asvs is None else self.asvs.select(moved)
+    def batches(self, epoch: int, skip: int) -> Iterator[Shelved]:
+        """Yield the batches of an epoch as a network reads them, made by the loader's workers."""
+        steps = -(-len(self.train) // self.config.train.gradient_accumulation_steps)
+        first = epoch * steps * self.config.train.gradient_accumulation_steps
+        finish = partial(
+            laid_out, self.config.train, self.config.runtime.seed, self.capacities, first
         )
+        return self.train.epoch(epoch, skip, finish)
 
-    def outputs(self, network: nn.Module, prepared: MaskedBatch) -> Outputs:
+    def prepare(self, batch: Batch | Shelved, number: int) -> Prepared:
+        """Return a batch on the device and, where the encoder is frozen, its ASV vectors."""
+        if isinstance(batch, Batch):
+            train, seed = self.config.train, self.config.runtime.seed
+            batch = laid_out(train, seed, self.capacities, number, batch, 0)
+        moved = batch.to(self.device)
+        return Prepared(moved, None if self.asvs is None else self.asvs.select(moved))
+
+    def outputs(self, network: nn.Module, prepared: Prepared) -> Outputs:
         """Return what the network makes of a batch."""
         precision = autocast(self.config.runtime, self.device, self.config.model.trains_in_bf16)
         with precision, stage("forward"):
             return network(*prepared).full()  # type: ignore[no-any-return]
 
-    def terms(self, outputs: Outputs, prepared: MaskedBatch) -> Terms:
+    def terms(self, outputs: Outputs, prepared: Prepared) -> Terms:
         """Return every loss of the outputs as ``name -> (sum, count)``."""
-        return loss_terms(outputs, prepared.batch, prepared.masks, self.train.study.depth)
+        return loss_terms(outputs, prepared.batch, self.train.study.depth)
 
-    def losses(self, network: nn.Module, prepared: MaskedBatch) -> Terms:
+    def losses(self, network: nn.Module, prepared: Prepared) -> Terms:
         """Return every loss of a batch as ``name -> (sum, count)``."""
         return self.terms(self.outputs(network, prepared), prepared)
 
     @stage("losses")
-    def loss_counts(self, prepared: MaskedBatch) -> dict[str, Tensor]:
+    def loss_counts(self, prepared: Prepared) -> dict[str, Tensor]:
         """Return what each loss of a batch will count."""
-        return loss_counts(prepared.batch, prepared.masks)
+        return loss_counts(prepared.batch)
 
-    def samples(self, prepared: MaskedBatch) -> int:
+    def samples(self, prepared: Prepared) -> int:
         """Return the samples of a batch on all ranks."""
         return sum(prepared.batch.ranks.samples) or len(prepared.batch.sample_ids)
 
-    def describe_batch(self, prepared: MaskedBatch) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def describe_batch(self, prepared: Prepared) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the tensors of a batch and the ids of its samples."""
-        batch = prepared.batch
-        tensors = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
-        return tensors, {"sample_ids": batch.sample_ids}
+        return prepared.batch.tensors(), {"sample_ids": prepared.batch.sample_ids}
 
     def validate(self, network: nn.Module) -> Metrics:
         """Return losses of the validation samples, in one fixed rarefaction with fixed masks."""

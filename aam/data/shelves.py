@@ -1,0 +1,342 @@
+"""The layout of a batch that a network reads: samples on shelves of one flat buffer.
+
+Legend beside that of `aam.data.batch`: T slots of ASVs in all samples, M masked copies of ASVs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from aam.data.batch import Batch, Ranks
+from aam.device.shapes import Bool, Float, Int64, UInt8
+from aam.device.timing import stage
+
+# Samples and slots of each sample, shelf by shelf; samples come largest first.
+Shelves = tuple[tuple[int, int], ...]
+
+# Shelves of a batch that is laid out exactly, each cut to its own largest sample.
+EXACT_SHELVES = 4
+# Where shelves of constant capacity end, in shares of the batch.
+ENDS = (1 / 16, 1 / 4, 1 / 2, 1.0)
+# Share of the batches that fit their shelves, and the number of batches that are looked at.
+FITTING, BATCHES = 0.995, 64
+# Capacities are multiples of these; buckets of distinct ASVs are a share of the mean apart.
+SLOT_STEP, ASV_STEP, BUCKET = 8, 32, 1 / 8
+# Bytes at which a tensor starts in the buffer of a batch.
+ALIGNMENT = 16
+# A position that no loss reads.
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Masks:
+    """What is withheld from the network in one step.
+
+    Attributes
+    ----------
+    rows : int64 [M]
+        ASVs of the batch of which a masked copy is read.
+    tokens : uint8 [M, L]
+        The masked copies; L is 0 where none are wanted.
+    where : bool [M, L]
+        The masked positions.
+    counts : bool [B, S], optional
+        Slots whose count is withheld.
+    """
+
+    rows: Int64[Tensor, " M"]
+    tokens: UInt8[Tensor, "M L"]
+    where: Bool[Tensor, "M L"]
+    counts: Bool[Tensor, "B S"] | None = None
+
+
+class Capacities(NamedTuple):
+    """Sizes that all batches of a run share.
+
+    Attributes
+    ----------
+    shelves : tuple of (samples, slots)
+    asvs : tuple of (distinct ASVs, masked copies)
+        Buckets in ascending order; a batch takes the first that it fits.
+    length : int
+        Nucleotides of the longest ASV.
+    """
+
+    shelves: Shelves
+    asvs: tuple[tuple[int, int], ...]
+    length: int
+
+    def bucket(self, sizes: Sequence[int], asvs: int, masked: int) -> tuple[int, int] | None:
+        """Return the bucket of a batch; None where it overflows every capacity."""
+        starts = np.cumsum([0, *(samples for samples, _ in self.shelves)])
+        if len(sizes) > starts[-1]:
+            return None
+        for start, (_, slots) in zip(starts, self.shelves, strict=False):
+            if start < len(sizes) and sizes[start] > slots:
+                return None
+        return next((one for one in self.asvs if asvs <= one[0] and masked <= one[1]), None)
+
+
+@dataclass(frozen=True)
+class Shelved:
+    """A batch as a network reads it: shelf after shelf, the slots of its samples one after another.
+
+    Dummies fill constant capacities: slots without reads, samples of one read whose distances and
+    targets are missing, ASVs that no sample has, masked copies of which nothing is predicted.
+
+    Attributes
+    ----------
+    tokens : uint8 [U + M, L]
+        The distinct ASVs of this rank, then the masked copies.
+    asv, row : int64 [T]
+        Which of the distinct ASVs each slot is, and which of the samples it belongs to.
+    counts : float32 [T]
+        Rarefied reads; 0 is padding.
+    hidden : bool [T], optional
+        Slots whose count is withheld.
+    bases : int64 [M, L], optional
+        The masked bases, 0 to 3, and `IGNORED` elsewhere.
+    distance, target, label, category, covariate, weight, reference, column
+        As in `Batch`.
+    shelves : tuple of (samples, slots)
+    padded : bool
+        Whether a row of `tokens` may be shorter than L.
+    ranks : Ranks
+    sample_ids : tuple of str
+        Without dummies.
+    """
+
+    tokens: UInt8[Tensor, "rows L"]
+    asv: Int64[Tensor, " T"]
+    row: Int64[Tensor, " T"]
+    counts: Float[Tensor, " T"]
+    hidden: Bool[Tensor, " T"] | None = None
+    bases: Int64[Tensor, "M L"] | None = None
+    distance: Float[Tensor, "B all_B"] | None = None
+    target: Float[Tensor, "B targets"] | None = None
+    label: Int64[Tensor, "B K"] | None = None
+    category: Int64[Tensor, "B C"] | None = None
+    covariate: Float[Tensor, "B N"] | None = None
+    weight: Float[Tensor, " B"] | None = None
+    reference: Float[Tensor, "B E"] | None = None
+    column: Int64[Tensor, " all_U"] | None = None
+    shelves: Shelves = ()
+    padded: bool = False
+    ranks: Ranks = field(default_factory=Ranks)
+    sample_ids: tuple[str, ...] = ()
+
+    @property
+    def masked(self) -> int:
+        """The number of masked copies."""
+        return 0 if self.bases is None else self.bases.shape[0]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all tensors by name."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+    def shape(self) -> tuple[object, ...]:
+        """Return what two batches of one shape have in common."""
+        sizes = tuple((name, tuple(value.shape)) for name, value in self.tensors().items())
+        return (*sizes, self.shelves, self.padded)
+
+    def buffer(self, pinned: bool = False) -> UInt8[Tensor, " bytes"]:
+        """Return all tensors in one buffer, which one copy brings to a device."""
+        ends = _ends(self)
+        buffer = torch.empty(max(ends.values(), default=0), dtype=torch.uint8, pin_memory=pinned)
+        for name, view in _views(buffer, self).items():
+            view.copy_(self.tensors()[name])
+        return buffer
+
+    def on(self, buffer: UInt8[Tensor, " bytes"]) -> Shelved:
+        """Return the batch with its tensors in `buffer`, which has the layout of `buffer`."""
+        return replace(self, **_views(buffer, self))  # type: ignore[arg-type]
+
+    @stage("transfer")
+    def to(self, device: torch.device) -> Shelved:
+        """Return the batch on `device`."""
+        if device.type == "cpu":
+            return self
+        buffer = self.buffer(pinned=device.type == "cuda")
+        return self.on(buffer.to(device, non_blocking=True))
+
+
+def _ends(shelved: Shelved) -> dict[str, int]:
+    """Return the byte at which each tensor ends in the buffer of a batch."""
+    ends, at = {}, 0
+    for name, value in shelved.tensors().items():
+        at = -(-at // ALIGNMENT) * ALIGNMENT + value.numel() * value.element_size()
+        ends[name] = at
+    return ends
+
+
+def _views(buffer: Tensor, shelved: Shelved) -> dict[str, Tensor]:
+    """Return the tensors of a batch as views of a buffer."""
+    views = {}
+    for name, end in _ends(shelved).items():
+        value = shelved.tensors()[name]
+        part = buffer[end - value.numel() * value.element_size() : end]
+        views[name] = part.view(value.dtype).view(value.shape)
+    return views
+
+
+def exact_shelves(sizes: Sequence[int]) -> Shelves:
+    """Return shelves without dummies, each cut to its own largest sample."""
+    step = -(-len(sizes) // EXACT_SHELVES)
+    starts = range(0, len(sizes), step)
+    return tuple((min(step, len(sizes) - start), max(sizes[start], 1)) for start in starts)
+
+
+def fit_capacities(
+    sizes: Sequence[Sequence[int]], asvs: Sequence[int], batch_size: int, length: int, masked: float
+) -> Capacities:
+    """Return capacities from batches of a run.
+
+    Parameters
+    ----------
+    sizes : sequence of sequences of int
+        ASVs of each sample of each batch, in descending order.
+    asvs : sequence of int
+        Distinct ASVs of each batch.
+    batch_size, length : int
+    masked : float
+        Share of the distinct ASVs of which a masked copy is read.
+    """
+    profile = np.zeros((len(sizes), batch_size), np.int64)
+    for batch, of_batch in enumerate(sizes):
+        profile[batch, : len(of_batch)] = of_batch
+    ends = sorted({max(1, round(batch_size * share)) for share in ENDS})
+    shelves = []
+    for start, end in zip([0, *ends], ends, strict=False):
+        slots = float(np.quantile(profile[:, start], FITTING, method="higher"))
+        shelves.append((end - start, _up(max(slots, 1), SLOT_STEP)))
+    step = _up(max(float(np.mean(asvs)) * BUCKET, 1), ASV_STEP)
+    buckets = sorted({_up(number, step) for number in asvs})
+    buckets.append(buckets[-1] + step)
+    masks = [number * masked + 4 * (number * masked * (1 - masked)) ** 0.5 for number in buckets]
+    pairs = zip(buckets, (_up(number, SLOT_STEP) if masked else 0 for number in masks), strict=True)
+    return Capacities(tuple(shelves), tuple(pairs), length)
+
+
+def _up(number: float, step: int) -> int:
+    """Return the next multiple of `step`."""
+    return int(-(-number // step)) * step
+
+
+def on_shelves(
+    batch: Batch, masks: Masks | None = None, capacities: Capacities | None = None
+) -> Shelved:
+    """Lay out a batch: in constant capacities where they are given and it fits, else exactly."""
+    masked = 0 if masks is None or not masks.tokens.shape[1] else len(masks.rows)
+    bucket = None
+    if capacities is not None:
+        bucket = capacities.bucket(batch.sizes, len(batch.tokens), masked)
+    if capacities is None or bucket is None:
+        return _laid_out(batch, masks, exact_shelves(batch.sizes), None, batch.tokens.shape[1])
+    return _laid_out(batch, masks, capacities.shelves, bucket, capacities.length)
+
+
+def _laid_out(
+    batch: Batch, masks: Masks | None, shelves: Shelves, bucket: tuple[int, int] | None, length: int
+) -> Shelved:
+    samples = sum(number for number, _ in shelves)
+    flat = _slots(batch, shelves)
+    hidden = None
+    if masks is not None and masks.counts is not None:
+        hidden = flat.of(masks.counts, False)
+    counts = flat.of(batch.counts, 0.0)
+    counts[flat.dummies] = 1.0
+    tokens, bases = _tokens(batch, masks, bucket, length)
+    new = samples - len(batch.sizes)
+    distance = batch.distance
+    if distance is not None and new:
+        distance = torch.nn.functional.pad(distance, (0, new, 0, new), value=torch.nan)
+    fields_of_samples = {
+        "target": _grown(batch.target, new, torch.nan),
+        "label": _grown(batch.label, new, -1),
+        "category": _grown(batch.category, new, 0),
+        "covariate": _grown(batch.covariate, new, 0.0),
+        "weight": _grown(batch.weight, new, 0.0),
+        "reference": _grown(batch.reference, new, 0.0),
+    }
+    return Shelved(
+        tokens=tokens,
+        asv=flat.of(batch.asv, 0),
+        row=flat.row,
+        counts=counts,
+        hidden=hidden,
+        bases=bases,
+        distance=distance,
+        column=batch.column if bucket is None else None,
+        shelves=shelves,
+        padded=batch.padded if bucket is None else bool((tokens == 0).any()),
+        ranks=batch.ranks,
+        sample_ids=batch.sample_ids,
+        **fields_of_samples,
+    )
+
+
+class _Slots(NamedTuple):
+    """Where the slots of samples stand in a flat buffer."""
+
+    row: Tensor
+    place: Tensor
+    is_real: Tensor
+    dummies: Tensor
+
+    def of(self, values: Tensor, empty: float) -> Tensor:
+        """Return values [B, S] as those of the flat buffer [T], `empty` in new slots."""
+        taken = values[self.row.clamp(max=len(values) - 1), self.place]
+        return torch.where(self.is_real, taken, torch.as_tensor(empty, dtype=values.dtype))
+
+
+def _slots(batch: Batch, shelves: Shelves) -> _Slots:
+    """Return where the slots of a batch stand on shelves."""
+    number = np.concatenate([np.full(samples, slots) for samples, slots in shelves])
+    row = np.repeat(np.arange(len(number)), number)
+    place = np.concatenate([np.tile(np.arange(slots), samples) for samples, slots in shelves])
+    width = batch.counts.shape[1]
+    is_real = (row < len(batch.sizes)) & (place < width)
+    first = np.cumsum(number) - number
+    device = batch.counts.device
+    arrays: list[npt.NDArray[np.generic]] = [
+        row,
+        np.minimum(place, width - 1),
+        is_real,
+        first[len(batch.sizes) :],
+    ]
+    return _Slots(*(torch.from_numpy(values).to(device) for values in arrays))
+
+
+def _tokens(
+    batch: Batch, masks: Masks | None, bucket: tuple[int, int] | None, length: int
+) -> tuple[Tensor, Tensor | None]:
+    """Return the distinct ASVs with their masked copies, and the masked bases."""
+    tokens, copied, bases = batch.tokens, batch.tokens[:0], None
+    if masks is not None and masks.tokens.shape[1]:
+        copied = masks.tokens
+        bases = (tokens[masks.rows].long() - 1).masked_fill(~masks.where, IGNORED)
+    if bucket is None:
+        return torch.cat([tokens, copied]), bases
+    asvs, copies = bucket
+    missing = length - tokens.shape[1]
+    wide = torch.ones(asvs + (0 if bases is None else copies), length, dtype=torch.uint8)
+    wide[: len(tokens)] = torch.nn.functional.pad(tokens, (0, missing))
+    wide[asvs : asvs + len(copied)] = torch.nn.functional.pad(copied, (0, missing))
+    if bases is not None:
+        bases = torch.nn.functional.pad(bases, (0, missing, 0, copies - len(bases)), value=IGNORED)
+    return wide, bases
+
+
+def _grown(values: Tensor | None, new: int, empty: float) -> Tensor | None:
+    """Return values of samples with those of `new` dummies."""
+    if values is None or not new:
+        return values
+    return torch.cat([values, values.new_full((new, *values.shape[1:]), empty)])
