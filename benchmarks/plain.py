@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from aam.data.batch import Batch
-from aam.model.aam import Masks
-from aam.training.task import AmpliconTask, MaskedBatch
+from aam.data.shelves import Masks, Shelved, on_shelves
+from aam.training.masking import make_masks
+from aam.training.task import AmpliconTask, Prepared
 
 
 def every_slot(batch: Batch) -> Batch:
@@ -35,15 +36,15 @@ class PlainTask(AmpliconTask):
     ASVs.
     """
 
-    def prepare(self, batch: Batch, number: int) -> MaskedBatch:
+    def prepare(self, batch: Batch | Shelved, number: int) -> Prepared:
         """Return the batch on the device with a row for each slot."""
-        return super().prepare(every_slot(batch), number)
-
-    def masks(self, batch: Batch, number: int) -> Masks | None:
-        """Return the masks of a batch, one masked copy of each distinct ASV."""
-        masks = super().masks(batch, number)
-        if masks is None:
-            return None
-        _, first = np.unique(masks.tokens.cpu().numpy(), axis=0, return_index=True)
-        rows = torch.from_numpy(np.sort(first)).to(masks.rows.device)
-        return Masks(masks.rows[rows], masks.tokens[rows], masks.where[rows], masks.counts)
+        if not isinstance(batch, Batch):
+            raise TypeError("a plain batch is laid out here")
+        plain, train = every_slot(batch), self.config.train
+        masks = make_masks(plain, train, self.config.runtime.seed, number)
+        if masks is not None:
+            # One masked copy of each distinct ASV.
+            _, first = np.unique(masks.tokens.numpy(), axis=0, return_index=True)
+            rows = torch.from_numpy(np.sort(first))
+            masks = Masks(masks.rows[rows], masks.tokens[rows], masks.where[rows], masks.counts)
+        return Prepared(on_shelves(plain, masks).to(self.device))

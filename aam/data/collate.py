@@ -55,10 +55,10 @@ def rows_read(study: Study, rows: Rows, epoch: int) -> list[Row]:
     `token_limit`.
     """
     limit = study.config.token_limit
-    return [_limited(row, limit) for row in rarefied_rows(study, rows, epoch)]
+    return [limited(row, limit) for row in rarefied_rows(study, rows, epoch)]
 
 
-def _limited(row: Row, limit: int) -> Row:
+def limited(row: Row, limit: int) -> Row:
     """Return the `limit` most abundant ASVs of a rarefied sample."""
     columns, reads = row
     if len(columns) > limit:
@@ -170,10 +170,10 @@ def _largest_first(
     """
     rows, read, full = [], [], []
     for part, reads in zip(parts, rarefied, strict=True):
-        limited = [_limited(row, study.config.token_limit) for row in reads]
-        order = np.argsort([-len(columns) for columns, _ in limited], kind="stable")
+        kept = [limited(row, study.config.token_limit) for row in reads]
+        order = np.argsort([-len(columns) for columns, _ in kept], kind="stable")
         rows.append(part[order])
-        read += [limited[i] for i in order]
+        read += [kept[i] for i in order]
         full += [reads[i] for i in order]
     return np.concatenate(rows), read, full
 

@@ -17,8 +17,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from aam.data.batch import Batch
-from aam.data.collate import EVERYTHING, Collation, collate, rarefied_batch
+from aam.data.collate import EVERYTHING, Collation, collate, limited, rarefied_batch
 from aam.data.rarefaction import Row, rarefied_rows
+from aam.data.shelves import BATCHES, Capacities, fit_capacities
 from aam.data.study import Rows, Study
 from aam.device.distributed import SINGLE, World
 from aam.device.rng import generator
@@ -99,6 +100,22 @@ class Loader:
         return np.array_split(
             rows[generator(self.study.seed, "order", epoch).permutation(len(rows))], len(self)
         )
+
+    def capacities(self, masked: float) -> Capacities:
+        """Return the capacities of batches, from the rarefactions of the first epochs.
+
+        `masked` is the share of the distinct ASVs of which a masked copy is read.
+        """
+        study, sizes, asvs = self.study, list[list[int]](), list[int]()
+        limit, epoch = study.config.token_limit, 0
+        while len(sizes) < BATCHES:
+            for rows in self.order(epoch)[: BATCHES - len(sizes)]:
+                rarefied = rarefied_rows(study, rows, epoch, self.how.shallow)
+                read = [limited(row, limit)[0] for row in rarefied]
+                sizes.append(sorted(map(len, read), reverse=True))
+                asvs.append(len(np.unique(np.concatenate(read))))
+            epoch += 1
+        return fit_capacities(sizes, asvs, self.batch_size, study.longest, masked)
 
     def parts(self, rows: Rows) -> list[Rows]:
         """Return the rows of a batch that each rank holds: equally many samples, with nearly

@@ -41,7 +41,9 @@ def make_optimizer(
 ) -> Optimizer:
     """Return fused AdamW over `parameter_groups`."""
     groups = parameter_groups(model, options.weight_decay, factor)
-    return torch.optim.AdamW(groups, lr=options.lr, fused=True)
+    # A captured step reads its learning rate from the device.
+    on_gpu = any(parameter.is_cuda for parameter in model.parameters())
+    return torch.optim.AdamW(groups, lr=options.lr, fused=True, capturable=on_gpu)
 
 
 def optimizer_state(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:

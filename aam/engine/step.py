@@ -145,36 +145,49 @@ def train_step(
 
 
 class RunningMeans:
-    """Running means of loss terms, kept on the device until they are read."""
+    """Running means of loss terms: one tensor of sums and counts, which stays on the device."""
 
     def __init__(self) -> None:
-        self.sums: dict[str, Tensor] = {}
-        self.counts: dict[str, Tensor] = {}
+        self.names: tuple[str, ...] = ()
+        self.values = torch.zeros(2, 0, dtype=torch.float64)
 
     def add(self, terms: Terms, nonfinite: Tensor | None = None) -> None:
         """Add the terms of one batch, unless it is `nonfinite`."""
-        for name, (total, count) in terms.items():
-            if nonfinite is not None:
-                total, count = total.masked_fill(nonfinite, 0), count.masked_fill(nonfinite, 0)
-            self.sums[name] = self.sums.get(name, 0) + total.double()
-            self.counts[name] = self.counts.get(name, 0) + count
+        if not terms:
+            return
+        columns = zip(*terms.values(), strict=True)
+        new = torch.stack([torch.stack([v.double() for v in column]) for column in columns])
+        if nonfinite is not None:
+            new = new.masked_fill(nonfinite, 0)
+        names = tuple(terms)
+        if names != self.names:
+            self._widen(names, new.device)
+            new = _placed(new, names, self.names)
+        self.values = self.values + new
+
+    def _widen(self, names: tuple[str, ...], device: torch.device) -> None:
+        """Make room for new terms."""
+        every = tuple(dict.fromkeys((*self.names, *names)))
+        self.values = _placed(self.values.to(device), self.names, every)
+        self.names = every
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all sums and counts by name, for a checkpoint."""
-        pairs = {"sum": self.sums, "count": self.counts}
         return {
             f"{kind}.{name}": value
-            for kind, values in pairs.items()
-            for name, value in values.items()
+            for kind, row in zip(("sum", "count"), self.values, strict=True)
+            for name, value in zip(self.names, row, strict=True)
         }
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], device: torch.device) -> RunningMeans:
         """Return the means that `tensors` were taken from."""
+        names = tuple(name.partition(".")[2] for name in tensors if name.startswith("sum."))
         means = cls()
-        for name, value in tensors.items():
-            kind, _, term = name.partition(".")
-            (means.sums if kind == "sum" else means.counts)[term] = value.to(device)
+        if names:
+            rows = [[tensors[f"{kind}.{name}"] for name in names] for kind in ("sum", "count")]
+            means.names = names
+            means.values = torch.stack([torch.stack(row) for row in rows]).double().to(device)
         return means
 
     def all_reduce(self, names: Sequence[str], world: World) -> RunningMeans:
@@ -183,26 +196,32 @@ class RunningMeans:
         """
         if world.size == 1:
             return self
-        pairs = [(self.sums.get(name, 0.0), self.counts.get(name, 0.0)) for name in names]
-        values = world.all_reduce_sum(torch.tensor(pairs, dtype=torch.float64))
         means = RunningMeans()
-        means.sums, means.counts = (
-            {
-                name: value
-                for name, value, count in zip(names, column, values[:, 1], strict=True)
-                if count > 0
-            }
-            for column in values.T
-        )
+        values = _placed(self.values.cpu(), self.names, tuple(names))
+        summed = world.all_reduce_sum(values.T.contiguous()).T
+        known = [at for at in range(len(names)) if summed[1, at] > 0]
+        means.names = tuple(names[at] for at in known)
+        means.values = summed[:, known]
         return means
 
     def read(self, weights: Mapping[str, float]) -> dict[str, float]:
         """Return the mean of each term and, as ``loss``, their weighted sum."""
-        names = [name for name in sorted(self.sums) if self.counts[name] > 0]
+        sums, counts = self.values.tolist()
         means = {
-            name: float(self.sums[name] / self.counts[name].clamp_min(MIN_COUNT)) for name in names
+            name: total / max(count, MIN_COUNT)
+            for name, total, count in sorted(zip(self.names, sums, counts, strict=True))
+            if count > 0
         }
         return {
             "loss": sum((weights.get(name, 1.0) * value for name, value in means.items()), 0.0),
             **means,
         }
+
+
+def _placed(values: Tensor, names: Sequence[str], every: Sequence[str]) -> Tensor:
+    """Return columns ``[2, names]`` as those of `every` name, 0 for others."""
+    result = values.new_zeros(2, len(every))
+    for column, name in enumerate(names):
+        if name in every:
+            result[:, every.index(name)] = values[:, column]
+    return result

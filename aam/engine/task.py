@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -96,6 +96,18 @@ class Task:
     def samples(self, batch: Any) -> int:
         """Return how many samples a prepared batch holds on all ranks."""
         return 1
+
+    def shape(self, batch: Any) -> Hashable | None:
+        """Return what prepared batches of one shape have in common; None: do not capture them."""
+        return None
+
+    def tensors(self, batch: Any) -> dict[str, Tensor]:
+        """Return the tensors of a prepared batch, which a captured step reads."""
+        return {}
+
+    def with_tensors(self, batch: Any, tensors: dict[str, Tensor]) -> Any:
+        """Return a prepared batch with other tensors of the same shapes."""
+        raise NotImplementedError
 
     def parts(self) -> Sequence[nn.Module]:
         """Return the modules whose gradients are clipped, each to a norm of its own."""

@@ -23,6 +23,7 @@ from aam.device.distributed import SINGLE, World
 from aam.device.precision import make_scaler
 from aam.device.rng import random_state, set_random_state
 from aam.device.sharding import full_tensor, is_sharded, parallelize, shard_like
+from aam.engine.capture import CapturedSteps
 from aam.engine.checkpoint import CheckpointManager, State, save
 from aam.engine.logger import RunLogger, Tracking
 from aam.engine.optimizer import load_optimizer_state, optimizer_state
@@ -105,6 +106,9 @@ class Trainer:
         )
         self.scaler = make_scaler(self.runtime, self.device)
         self.optimizer = self.task.configure_optimizer(self.options)
+        self.take: Callable[..., StepOutcome] = train_step
+        if self.device.type == "cuda" and self.world.size == 1:
+            self.take = CapturedSteps(self.task, self.optimizer)
         # Of the optimizer.
         epoch_steps = math.ceil(
             self.task.batches_per_epoch / self.options.gradient_accumulation_steps
@@ -226,7 +230,7 @@ class Trainer:
         rate = self.task.learning_rate(self.options, progress.step, self.total_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]
-        outcome = train_step(
+        outcome = self.take(
             self.network,
             window,
             self.task,

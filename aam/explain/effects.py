@@ -251,7 +251,7 @@ class Predictor:
         """Return what the network says of each target; nothing where it has no weight."""
         parts, order = [], [np.zeros(0, np.int64)]
         for places, batch, vectors in self._batches(samples):
-            outputs = self.saved.required_network(on_shelves(batch), vectors)
+            outputs = self.saved.required_network(batch, asvs=vectors)
             parts.append(per_target(collect(outputs, batch)))
             order.append(places)
         back = np.argsort(np.concatenate(order))

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from aam.config import ModelConfig
 from aam.data.batch import Batch
-from aam.data.shelves import Shelved, on_shelves
+from aam.data.shelves import Masks, Shelved, on_shelves
 from aam.device.shapes import Float, UInt8
 from aam.model.asv import AsvEncoder
 from aam.model.heads import CovariateFusion, DistanceHead, Gather, HeadConfig, Readout
@@ -47,11 +47,12 @@ def _seen_into(kind: type[Any]) -> type[Any]:
 class Outputs:
     """Vectors and predictions of one batch; a head that the model lacks leaves None.
 
-    `samples` [B, D], `asvs` [U, D], `distance` [B, B], `nucleotides` [M, L, 4] (logits of A, C,
-    G, T at each position of the masked copies), `counts` [T] (log of relative abundance of each
-    slot), `target` [B, targets] (transformed units), `labels` one
-    [B, classes] of logits for each class column; `read` [B, W] are the vectors that target heads read; `compared` [B, C] those whose distances are
-    predicted. `spread` is the standard deviation of the distance, the unit of its loss.
+    `samples` [B, D], `asvs` [U, D], `distance` [B, B], `nucleotides` [M, L, 4] (logits of A, C, G,
+    T at each position of the masked copies), `counts` [T] (log of relative abundance of each slot),
+    `target` [B, targets] (transformed units), `labels` one [B, classes] of logits for each class
+    column; `read` [B, W] are the vectors that target heads read; `compared` [B, C] those whose
+    distances are predicted. `spread` is the standard deviation of the distance, the unit of its
+    loss.
     """
 
     samples: Float[Tensor, "B D"]
@@ -204,10 +205,25 @@ class Aam(nn.Module):
         self.reference.weight[: len(axes)] = (axes / spread).to(self.reference.weight)
         self.reference.bias.copy_(-(self.reference.weight @ mean.to(self.reference.weight)))
 
-    def forward(self, batch: Shelved, asvs: Float[Tensor, "all_U D"] | None = None) -> Outputs:
-        """Run `batch`; `asvs` ``[U, D]`` are its ASV vectors where they were computed
-        beforehand.
+    def forward(
+        self,
+        batch: Batch | Shelved,
+        masks: Masks | None = None,
+        asvs: Float[Tensor, "all_U D"] | None = None,
+    ) -> Outputs:
+        """Run a batch.
+
+        Parameters
+        ----------
+        batch : Batch or Shelved
+            A `Batch` is laid out here.
+        masks : Masks, optional
+            What is withheld of a `Batch`.
+        asvs : float [all_U, D], optional
+            Vectors of the distinct ASVs that were computed beforehand.
         """
+        if isinstance(batch, Batch):
+            batch = on_shelves(batch, masks)
         nucleotides, copies = None, batch.masked
         if asvs is None:
             patches, own = self.encode_asvs(batch.tokens, batch.padded, copies)

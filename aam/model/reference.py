@@ -7,7 +7,6 @@ import torch
 
 from aam.config import ModelConfig
 from aam.data.batch import Batch
-from aam.data.shelves import on_shelves
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 

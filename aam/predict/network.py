@@ -16,7 +16,7 @@ from aam.data.batch import Batch
 from aam.data.collate import Collation
 from aam.data.loader import Loader
 from aam.data.rarefaction import EVALUATION
-from aam.data.shelves import Shelved, on_shelves
+from aam.data.shelves import Shelved
 from aam.data.study import Study
 from aam.device.options import RuntimeConfig
 from aam.device.precision import autocast
@@ -209,8 +209,8 @@ def run_model(
     parts = []
     with torch.inference_mode(), autocast(config, device, in_bf16=False):
         for batch in loader.epoch(rarefaction):
-            moved = on_shelves(batch).to(device)
+            moved = batch.to(device)
             with stage("forward"):
-                outputs = model(moved, asvs.select(moved))
+                outputs = model(moved, asvs=asvs.select(moved))
             parts.append(collect(outputs, moved, compared))
     return Predicted.concatenate(parts).reorder([study.table.sample_ids[row] for row in rows])

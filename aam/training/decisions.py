@@ -24,7 +24,6 @@ import aam
 from aam.config import FineTuneConfig, ModelConfig, PretrainConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
-from aam.data.shelves import on_shelves
 from aam.data.study import MetadataColumns, Study, make_study, read_inputs
 from aam.device.attention import decide_execution
 from aam.device.distributed import World
@@ -254,7 +253,7 @@ def try_compiler() -> None:
     runtime = from_dict(RunConfig(), request["runtime"], "")
     device = prepare_device(runtime)
     network = fixed_network(model).to(device).train()
-    batch = on_shelves(fixed_batch(model.positions)).to(device)
+    batch = fixed_batch(model.positions).to(device)
     with autocast(runtime, device, model.trains_in_bf16):
         expected = network(batch).samples.double()
         network.bound_memory(runtime.asv_chunk_size, runtime.gradient_checkpointing)

@@ -76,6 +76,4 @@ def make_masks(batch: Batch, config: TrainConfig, seed: int, step: int) -> Masks
     where = uniform(own[rows][:, None] + index) < config.nuc_mask_ratio
     where &= (copies > PAD) & (copies <= N_BASES)
     masked = np.where(where, np.uint8(MASK), copies)
-    return Masks(
-        torch.from_numpy(rows), torch.from_numpy(masked), torch.from_numpy(where), hidden
-    )
+    return Masks(torch.from_numpy(rows), torch.from_numpy(masked), torch.from_numpy(where), hidden)

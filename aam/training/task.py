@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -23,7 +24,7 @@ from aam.engine.task import Metrics, Task, Terms
 from aam.model.aam import Aam, Outputs
 from aam.predict.network import AsvVectors
 from aam.training.losses import loss_counts, loss_terms, penalties
-from aam.training.masking import make_masks
+from aam.training.masking import MASKED_ASVS, make_masks
 
 
 class NetworkOptions(Protocol):
@@ -88,7 +89,10 @@ class AmpliconTask(Task):
         self.model: Aam = model
         self.config, self.device, self.world = config, device, world
         self.train, self.validation, self.asvs = train, validation, asvs
+        # On a GPU all batches have a few shapes, so that a step can be captured and compiled.
         self.capacities: Capacities | None = None
+        if device.type == "cuda" and world.size == 1 and asvs is None and len(train.rows):
+            self.capacities = train.capacities(MASKED_ASVS if config.train.nuc_penalty > 0 else 0.0)
         model.gather = world.gather_rows
         self.loss_weights = penalties(config.train, len(model.labels))
         self.loss_names = tuple(self.loss_weights)
@@ -120,8 +124,8 @@ class AmpliconTask(Task):
     def outputs(self, network: nn.Module, prepared: Prepared) -> Outputs:
         """Return what the network makes of a batch."""
         precision = autocast(self.config.runtime, self.device, self.config.model.trains_in_bf16)
-        with precision, stage("forward"):
-            return network(*prepared).full()  # type: ignore[no-any-return]
+        with precision:
+            return network(prepared.batch, asvs=prepared.asvs).full()  # type: ignore[no-any-return]
 
     def terms(self, outputs: Outputs, prepared: Prepared) -> Terms:
         """Return every loss of the outputs as ``name -> (sum, count)``."""
@@ -135,6 +139,19 @@ class AmpliconTask(Task):
     def loss_counts(self, prepared: Prepared) -> dict[str, Tensor]:
         """Return what each loss of a batch will count."""
         return loss_counts(prepared.batch)
+
+    def shape(self, prepared: Prepared) -> Hashable | None:
+        """Return the shape of a batch of constant capacities; None for others."""
+        whole = self.capacities is not None and prepared.batch.shelves == self.capacities.shelves
+        return prepared.batch.shape() if whole else None
+
+    def tensors(self, prepared: Prepared) -> dict[str, Tensor]:
+        """Return the tensors of a batch."""
+        return prepared.batch.tensors()
+
+    def with_tensors(self, prepared: Prepared, tensors: dict[str, Tensor]) -> Prepared:
+        """Return a batch with other tensors."""
+        return prepared._replace(batch=replace(prepared.batch, **tensors))  # type: ignore[arg-type]
 
     def samples(self, prepared: Prepared) -> int:
         """Return the samples of a batch on all ranks."""

@@ -8,10 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from aam.data.batch import Batch
+from aam.data.shelves import exact_shelves
 from aam.data.study import Study
 from aam.data.targets import Labels
+from aam.model.layers import OnShelves
 
 
 def labelled(study: Study, **values: Any) -> Study:
@@ -32,3 +36,11 @@ def counts_read(study: Study, batch: Batch) -> np.ndarray:
     columns = batch.column[batch.asv].numpy()
     np.add.at(counts, (rows, columns[rows, slots]), batch.counts.numpy()[rows, slots].astype(int))
     return counts
+
+
+def by_slot(batch: Batch, flat: Tensor) -> Tensor:
+    """Values of the slots of a batch that is laid out exactly, [T], as [B, S]."""
+    on = OnShelves(exact_shelves(batch.sizes), flat)
+    width = batch.counts.shape[1]
+    rows = [row for view in on.views(flat) for row in view]
+    return torch.stack([torch.nn.functional.pad(row, (0, width - len(row))) for row in rows])

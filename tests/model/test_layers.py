@@ -19,7 +19,8 @@ from aam.data.collate import rarefied_batch
 from aam.model.aam import Outputs
 from aam.model.asv import AsvEncoder
 from aam.model.heads import DistanceHead
-from aam.model.sample import CompositionAndPresence, SampleEncoder
+from aam.model.layers import OnShelves
+from aam.model.sample import CompositionAndPresence, SampleEncoder, Slots
 from aam.training.losses import unifrac_loss
 
 ASVS = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
@@ -30,11 +31,19 @@ COUNTS = torch.tensor([[4.0, 1.0, 0.0], [9.0, 16.0, 2.0]])
 @pytest.fixture
 def contents() -> CompositionAndPresence:
     torch.manual_seed(0)
-    return CompositionAndPresence(8, abundances=True)
+    return CompositionAndPresence(8)
+
+
+def slots_of(asv: torch.Tensor, counts: torch.Tensor) -> Slots:
+    """The slots of samples of one size, on one shelf."""
+    samples, size = asv.shape
+    row = torch.arange(samples).repeat_interleave(size)
+    on = OnShelves(((samples, size),), counts.flatten() > 0)
+    return Slots(asv.flatten(), row, counts.flatten(), on)
 
 
 def test_composition_and_presence_follow_their_formulas(contents):
-    actual = contents(ASVS, ASV, COUNTS)
+    actual = contents(ASVS, slots_of(ASV, COUNTS))
     for sample, slots in ((0, [0, 1]), (1, [0, 1, 2])):
         reads, vectors = COUNTS[sample, slots], ASVS[ASV[sample, slots]]
         mean = sum(
@@ -47,26 +56,19 @@ def test_composition_and_presence_follow_their_formulas(contents):
         torch.testing.assert_close(actual[sample], expected)
 
 
-def test_without_abundances_reads_change_nothing():
-    contents = CompositionAndPresence(8, abundances=False)
-    torch.testing.assert_close(
-        contents(ASVS, ASV, COUNTS), contents(ASVS, ASV, (COUNTS > 0).float() * 7)
-    )
-
-
 def test_standardized_parts_have_mean_zero_and_their_share():
     torch.manual_seed(0)
     encoder = SampleEncoder(ModelConfig(embedding_dim=8, attention_heads=2), depth=30)
     asvs = torch.randn(40, 8)
     asv = torch.stack([torch.randperm(40)[:12] for _ in range(20)])
     counts = torch.randint(1, 9, (20, 12)).float()
-    encoder.standardize(asvs, asv, counts)
+    encoder.standardize(asvs, slots_of(asv, counts))
     with torch.no_grad():
-        composition, presence = encoder.contents._sums(asvs, asv, counts)
+        composition, presence = encoder.contents._sums(asvs, slots_of(asv, counts))
         parts = (
             (encoder.contents.composition(composition), 1.0),
             (encoder.contents.presence(presence), 0.5),
-            (encoder(asvs[asv], counts)[1], 0.2),
+            (encoder(asvs, slots_of(asv, counts))[1], 0.2),
         )
     for part, scale in parts:
         assert part.mean(dim=0).abs().max() < 1e-4
@@ -99,7 +101,7 @@ def test_a_batch_of_wrong_shapes_or_types_fails(batch, field, change):
     "call",
     [
         lambda: AsvEncoder(SMALL)(TOKENS.float(), False),
-        lambda: SampleEncoder(SMALL, 40)(torch.zeros(2, 4, 8), torch.ones(2, 5)),
+        lambda: SampleEncoder(SMALL, 40)(torch.zeros(5), slots_of(ASV, COUNTS)),
         lambda: DistanceHead(8, True)(torch.zeros(2, 8), torch.zeros(2, 7)),
         lambda: Outputs(torch.zeros(2, 8), torch.zeros(3, 7)),
         lambda: unifrac_loss(torch.zeros(3, 3), torch.zeros(3, 4)),

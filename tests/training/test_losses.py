@@ -15,9 +15,10 @@ from sklearn.utils.class_weight import compute_class_weight
 from aam.config import TrainConfig
 from aam.data.batch import Batch
 from aam.data.collate import rarefied_batch
+from aam.data.shelves import Masks, on_shelves
 from aam.engine.step import total_loss
 from aam.errors import InputError
-from aam.model.aam import Masks, Outputs
+from aam.model.aam import Outputs
 from aam.model.heads import HeadConfig
 from aam.training.losses import (
     class_weights,
@@ -44,10 +45,10 @@ def outputs_of(n: int, **fields) -> Outputs:
 
 
 def terms_of(outputs: Outputs, batch: Batch, masks: Masks | None = None, kind: str = "mse", **rest):
-    outputs = replace(outputs, spread=rest.get("spread", 1.0))
+    outputs, laid_out = replace(outputs, spread=rest.get("spread", 1.0)), on_shelves(batch, masks)
     return {
-        **loss_terms(outputs, batch, masks, rest.get("depth", 10)),
-        **target_terms(outputs, batch, kind, rest.get("weights", ())),
+        **loss_terms(outputs, laid_out, rest.get("depth", 10)),
+        **target_terms(outputs, laid_out, kind, rest.get("weights", ())),
     }
 
 
@@ -172,8 +173,9 @@ def test_nucleotides_and_counts_by_hand():
     batch = Batch(
         tokens, torch.tensor([[0, 1], [2, 1]]), torch.tensor([[4.0, 6.0], [9.0, 1.0]]), sizes=(2, 2)
     )
-    logits = torch.tensor([[0.0, 3.0, 0, 0], [1.0, 0.0, 0, 0], [0.0, 0.0, 0, 2.0]])
-    shares = torch.tensor([[math.log(0.5), 7.0], [7.0, math.log(0.8)]])
+    logits = torch.full((2, 4, 4), 9.0)
+    logits[where] = torch.tensor([[0.0, 3.0, 0, 0], [1.0, 0.0, 0, 0], [0.0, 0.0, 0, 2.0]])
+    shares = torch.tensor([math.log(0.5), 7.0, 7.0, math.log(0.8)])
     terms = terms_of(outputs_of(2, nucleotides=logits, counts=shares), batch, masks)
     # The masked bases are C, C and T: the second column twice, then the fourth.
     expected = (
@@ -280,7 +282,7 @@ def test_weighted_classes_are_those_of_torch():
     terms = terms_of(outputs_of(6, labels=(logits,)), batch, weights=(weight,))
     expected = F.cross_entropy(logits, label, weight, ignore_index=-1)
     assert total_loss(terms, {"label": 1.0}).item() == pytest.approx(expected.item(), rel=1e-5)
-    assert loss_counts(batch, None, (weight,))["label0"].item() == pytest.approx(
+    assert loss_counts(on_shelves(batch), (weight,))["label0"].item() == pytest.approx(
         terms["label0"][1].item()
     )
 
@@ -300,7 +302,7 @@ def test_weights_of_samples_are_repetitions():
     def terms(batch, rows):
         outputs = outputs_of(len(rows), target=predicted[rows], labels=(logits[rows],))
         return terms_of(outputs, batch, None, "huber", weights=classes), loss_counts(
-            batch, None, classes
+            on_shelves(batch), classes
         )
 
     whole, rows = torch.arange(5), torch.arange(5).repeat_interleave(times)

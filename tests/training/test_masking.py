@@ -13,8 +13,8 @@ import torch
 from aam.config import TrainConfig
 from aam.data.batch import Batch
 from aam.data.collate import Collation, rarefied_batch
+from aam.data.shelves import Masks
 from aam.data.tokens import asv_keys, encode
-from aam.model.aam import Masks
 from aam.training import masking
 from aam.training.masking import make_masks
 

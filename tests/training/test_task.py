@@ -20,6 +20,7 @@ from aam.config import CovariateConfig, FineTuneConfig, ModelConfig, TargetConfi
 from aam.data.collate import Collation, rarefied_batch
 from aam.data.loader import Loader
 from aam.data.rarefaction import EVALUATION
+from aam.data.shelves import on_shelves
 from aam.device.distributed import SINGLE
 from aam.device.precision import UNSCALED
 from aam.engine import step as step_module
@@ -34,8 +35,8 @@ from aam.model.heads import HeadConfig
 from aam.predict.network import encode_table, run_model
 from aam.training.finetune import SupervisedTask
 from aam.training.masking import make_masks
-from aam.training.task import AmpliconTask, MaskedBatch
-from tests.data.labels import labelled
+from aam.training.task import AmpliconTask, Prepared
+from tests.data.labels import by_slot, labelled
 from tests.engine.conftest import same as same_weights
 
 CPU = torch.device("cpu")
@@ -434,20 +435,19 @@ def test_validation_is_on_masked_input(study, model_of):
         outputs = model(batch, masks)
         unmasked = model(
             batch, dataclasses.replace(masks, tokens=batch.tokens[masks.rows])
-        ).nucleotides
-    for at, (row, place) in enumerate(masks.where.nonzero().tolist()):
+        ).nucleotides[masks.where]
+    for row, place in masks.where.nonzero().tolist():
         assert masks.tokens[row, place] == 6
         truth = int(batch.tokens[masks.rows[row], place]) - 1
-        sums["nucleotide"] -= float(outputs.nucleotides[at].log_softmax(0)[truth])
+        sums["nucleotide"] -= float(outputs.nucleotides[row, place].log_softmax(0)[truth])
         counts["nucleotide"] += 1
     for i in range(3):
         for j in range(i + 1, 3):
             sums["unifrac"] += float(outputs.distance[i, j] - batch.distance[i, j]) ** 2 / 0.2**2
             counts["unifrac"] += 1
+    shares = by_slot(batch, outputs.counts)
     for sample, slot in masks.counts.nonzero().tolist():
-        error = abs(
-            float(outputs.counts[sample, slot]) - math.log(float(batch.counts[sample, slot]) / 40)
-        )
+        error = abs(float(shares[sample, slot]) - math.log(float(batch.counts[sample, slot]) / 40))
         sums["count"] += error - 0.5 if error > 1 else error**2 / 2
         counts["count"] += 1
     assert min(counts.values()) >= 3
@@ -550,7 +550,7 @@ def test_validation_and_prediction_read_covariates_as_training_does(study, model
         terms = []
         with torch.no_grad():
             for batch in trainer.task.validation.epoch(EVALUATION):
-                prepared = MaskedBatch(batch, None, None if asvs is None else asvs.select(batch))
+                prepared = Prepared(on_shelves(batch), None if asvs is None else asvs.select(batch))
                 outputs = trainer.task.outputs(model.eval(), prepared)
                 terms.append(outputs.target.numpy())
                 order = [predicted.sample_ids.index(one) for one in batch.sample_ids]

@@ -1,0 +1,212 @@
+"""Steps of training captured as CUDA graphs (HIP graphs on AMD), one for each shape of a batch.
+
+A graph holds a whole step, from the forward pass to the optimizer. The host copies a batch and the
+learning rates, and starts the graph: the device no longer waits for the host between operations.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from aam.device.distributed import World
+from aam.device.precision import UNSCALED, Scaler
+from aam.device.rng import random_state, set_random_state
+from aam.engine.step import MicroBatch, StepOutcome, train_step
+from aam.engine.task import Task
+
+log = logging.getLogger("aam")
+
+TakeStep = Callable[..., StepOutcome]
+
+# Steps by which captured and eager training are compared, and the largest relative difference of
+# their weights: atomic sums on a device differ in their order.
+GATE_STEPS, GATE_TOLERANCE = 10, 1e-4
+# Eager steps before a capture, in which libraries allocate what they keep.
+WARM_UP = 3
+
+
+class Snapshot:
+    """The weights, the state of the optimizer and the random state of a training.
+
+    They are restored in place: a graph reads and writes these very tensors.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
+        self.tensors = [*model.parameters(), *model.buffers()]
+        self.optimizer, self.device = optimizer, device
+        self.values = [value.detach().clone() for value in self.tensors]
+        self.states = {
+            parameter: {name: torch.as_tensor(value).clone() for name, value in state.items()}
+            for parameter, state in optimizer.state.items()
+        }
+        self.random = random_state(device)
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Put everything back as it was."""
+        for value, before in zip(self.tensors, self.values, strict=True):
+            value.copy_(before)
+        for parameter, state in self.optimizer.state.items():
+            before_step = self.states.get(parameter)
+            for name, value in state.items():
+                if before_step is None:
+                    value.zero_()
+                else:
+                    value.copy_(before_step[name])
+        set_random_state(self.random, self.device)
+
+    @torch.no_grad()
+    def moved(self) -> list[Tensor]:
+        """Return the weights as they are now."""
+        return [value.detach().clone() for value in self.tensors]
+
+
+def difference_of_steps(
+    model: nn.Module,
+    optimizer: Optimizer,
+    device: torch.device,
+    expected: Callable[[], object],
+    actual: Callable[[], object],
+) -> float:
+    """Return how far apart two ways of taking a step move the weights in `GATE_STEPS` steps.
+
+    That is the norm of the difference over the norm of the movement; NaN where either is not
+    finite. The training is left as it was.
+    """
+    before = Snapshot(model, optimizer, device)
+    ends = []
+    for take in (expected, actual):
+        for _ in range(GATE_STEPS):
+            take()
+        ends.append(before.moved())
+        before.restore()
+    apart = _norm(ends[0], ends[1])
+    moved = _norm(ends[0], before.values)
+    return float(apart / moved.clamp_min(1e-30))
+
+
+def _norm(some: Sequence[Tensor], others: Sequence[Tensor]) -> Tensor:
+    pairs = zip(some, others, strict=True)
+    squares = [(one.double() - other.double()).square().sum() for one, other in pairs]
+    return torch.stack(squares).sum().sqrt()
+
+
+@dataclass
+class _Graph:
+    """A captured step: where its batch and learning rates are read, and what it leaves."""
+
+    graph: Any
+    inputs: list[Tensor]
+    names: tuple[str, ...]
+    results: Tensor
+
+
+@dataclass(eq=False)
+class CapturedSteps:
+    """Takes steps as `train_step` does, by graphs where the batch has a constant shape.
+
+    Attributes
+    ----------
+    task : Task
+        `Task.shape` names the shapes that may be captured.
+    optimizer : Optimizer
+        Made with `capturable`.
+    graphs : dict
+        By the shape of the batch; None where a shape runs eagerly.
+    """
+
+    task: Task
+    optimizer: Optimizer
+    graphs: dict[Hashable, _Graph] = field(default_factory=dict)
+    taken: int = 0
+    is_right: bool | None = None
+    rates: list[Tensor] = field(default_factory=list)
+    pool: Any = None
+
+    def __post_init__(self) -> None:
+        device = self.task.device
+        self.rates = [torch.zeros((), device=device) for _ in self.optimizer.param_groups]
+
+    def __call__(
+        self,
+        network: nn.Module,
+        window: Sequence[MicroBatch],
+        task: Task,
+        optimizer: Optimizer,
+        scaler: Scaler,
+        world: World,
+        max_grad_norm: float,
+    ) -> StepOutcome:
+        """Take one step of the optimizer; parameters as `train_step`."""
+        for group, rate in zip(optimizer.param_groups, self.rates, strict=True):
+            if group["lr"] is not rate:
+                rate.fill_(float(group["lr"]))
+                group["lr"] = rate
+
+        def eager() -> StepOutcome:
+            return train_step(network, window, task, optimizer, scaler, world, max_grad_norm)
+
+        self.taken += 1
+        shape = task.shape(window[0].data) if len(window) == 1 and scaler is UNSCALED else None
+        if shape is None or self.is_right is False or self.taken <= WARM_UP:
+            return eager()
+
+        def captured() -> StepOutcome:
+            if shape not in self.graphs:
+                self.graphs[shape] = self._capture(eager_on, window[0])
+            return self._replay(self.graphs[shape], window[0])
+
+        def eager_on(micro: MicroBatch) -> StepOutcome:
+            return train_step(network, [micro], task, optimizer, scaler, world, max_grad_norm)
+
+        if self.is_right is None:
+            self._judge(network, eager, captured)
+            return eager()
+        return captured()
+
+    def _judge(
+        self, network: nn.Module, eager: Callable[[], object], captured: Callable[[], object]
+    ) -> None:
+        """Compare captured with eager steps, and say where they differ."""
+        try:
+            apart = difference_of_steps(network, self.optimizer, self.task.device, eager, captured)
+            self.is_right = apart < GATE_TOLERANCE
+            reason = f"the weights differ by {apart:.2g} after {GATE_STEPS} steps"
+        except RuntimeError as error:
+            self.is_right, reason = False, str(error).splitlines()[0]
+        if self.is_right:
+            log.info("steps are captured as graphs (%s from eager steps)", reason)
+        else:
+            self.graphs.clear()
+            log.warning("steps are not captured as graphs: %s", reason)
+
+    def _capture(self, step: Callable[[MicroBatch], StepOutcome], micro: MicroBatch) -> _Graph:
+        """Capture a step on batches of one shape, without running it."""
+        tensors = self.task.tensors(micro.data)
+        inputs = {name: value.clone() for name, value in tensors.items()}
+        static = micro._replace(data=self.task.with_tensors(micro.data, inputs))
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.cuda.synchronize(self.task.device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool):
+            outcome = step(static)
+            values = [value for pair in outcome.terms.values() for value in pair]
+            results = torch.stack([value.double() for value in (*values, outcome.nonfinite)])
+        self.pool = graph.pool() if self.pool is None else self.pool
+        return _Graph(graph, list(inputs.values()), tuple(outcome.terms), results)
+
+    def _replay(self, captured: _Graph, micro: MicroBatch) -> StepOutcome:
+        """Run a captured step on a batch."""
+        torch._foreach_copy_(captured.inputs, list(self.task.tensors(micro.data).values()))
+        captured.graph.replay()
+        # The next replay writes over the results.
+        *values, nonfinite = captured.results.clone().unbind()
+        pairs = zip(values[::2], values[1::2], strict=True)
+        return StepOutcome(dict(zip(captured.names, pairs, strict=True)), nonfinite > 0)
