@@ -40,6 +40,8 @@ class StepOutcome(NamedTuple):
 
 def sum_terms(parts: Sequence[Terms]) -> Terms:
     """Return the terms of several batches as those of one, detached."""
+    if len(parts) == 1:
+        return {name: (total.detach(), count) for name, (total, count) in parts[0].items()}
     names = dict.fromkeys(name for part in parts for name in part)
     by_name = {name: [part[name] for part in parts if name in part] for name in names}
     return {

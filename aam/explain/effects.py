@@ -25,6 +25,7 @@ from aam.device.options import RuntimeConfig
 from aam.device.precision import autocast
 from aam.device.rng import generator
 from aam.errors import InputError, shown
+from aam.model.aam import slots_of
 from aam.predict.blend import mean_of, specs_in_order
 from aam.predict.network import AsvVectors, collect, encode_table, per_target
 from aam.predict.prediction import with_inputs

@@ -24,6 +24,8 @@ from aam.data.tokens import MASK, PAD, A, C, G, N, T
 from aam.device.attention import use_backends
 from aam.errors import InputError, RunError, import_extra, shown
 from aam.model.aam import Aam
+from aam.model.layers import OnShelves
+from aam.model.sample import Slots
 from aam.predict.saved_model import SavedModel
 
 log = logging.getLogger("aam")
@@ -70,12 +72,16 @@ class ExportedEncoder(nn.Module):
         self.length = network.asv.position.shape[0] * network.asv.patch
 
     def vectors(self, tokens: Tensor, asv: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return ASVs in context ``[B, S, D]``, samples ``[B, D]`` and distinct ASVs ``[U, D]``."""
+        """Return ASVs in context ``[T, D]``, samples ``[B, D]`` and distinct ASVs ``[U, D]``."""
         # Padded to the length of the model, positions are the same number for every batch.
         full = F.pad(tokens, (0, self.length - tokens.shape[1]), value=PAD)
         _, asvs = self.network.asv(full, True)
-        context, attended = self.network.sample(asvs[asv], counts)
-        return context, attended + self.network.sample.contents(asvs, asv, counts), asvs
+        samples, size = asv.shape
+        row = torch.arange(samples, device=asv.device)[:, None].expand(samples, size).flatten()
+        on = OnShelves(((samples, size),), counts.flatten() > 0)
+        slots = Slots(asv.flatten(), row, counts.flatten(), on)
+        context, attended = self.network.sample(asvs, slots)
+        return context, attended + self.network.sample.contents(asvs, slots), asvs
 
     def forward(self, tokens: Tensor, asv: Tensor, counts: Tensor) -> tuple[Tensor, ...]:
         """Return vectors of samples ``[B, D]`` and of ASVs ``[U, D]``."""

@@ -54,7 +54,7 @@ def _masked_sum(
     """Return the sum of the values where `mask` is set, times the weights of their samples, and
     that of the weights.
     """
-    masked = torch.where(mask, values, torch.zeros_like(values))
+    masked = values.masked_fill(~mask, 0)
     if weight is None:
         return masked.sum(), mask.sum()
     return (masked * weight[:, None]).sum(), (mask * weight[:, None]).sum()
