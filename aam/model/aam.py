@@ -232,7 +232,7 @@ class Aam(nn.Module):
                 masked = patches[patches.shape[0] - copies :]
                 nucleotides = self.asv.nucleotide_logits(masked, batch.bases.shape[1])
             asvs = arriving()
-            if not self.reads_samples:
+            if nucleotides is not None and not self.reads_samples:
                 return Outputs(asvs[:0], asvs, nucleotides=nucleotides)
         context, samples = self.encode_samples(asvs, batch)
         compared = distance = None
