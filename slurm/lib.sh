@@ -184,6 +184,7 @@ use_own_device() {   # a task that works by itself sees one device of its node, 
         [ "$DEVICE" = cuda ] || unset CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES
         export "$name=${devices[SLURM_LOCALID]:-$SLURM_LOCALID}"
     fi
+    [ "$EACH" != cv ] || export AAM_SHARE_FOLDS=1   # aam train then takes the folds that no other process has
     own=$SLURM_LOCALID
     export SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0
 }

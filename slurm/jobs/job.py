@@ -84,7 +84,7 @@ class Job:
     device: str  # hip, cuda or cpu
     cpus: int  # of a task; 0: SLURM decides
     partition: str
-    each: str  # what the tasks are: rank (of one run), or fold or seed (a run of its own)
+    each: str  # what a task runs: rank (of one run), fold or seed (its own run), or cv (its folds)
     seconds: int
     warning: int  # seconds before the time limit
     state_bytes: int  # of a checkpoint
@@ -205,10 +205,12 @@ def warning_seconds(state_bytes: int, mb_per_second: float, seconds: int) -> int
     return min(needed, seconds // 2)
 
 
-ONE_DEVICE = (
-    "train uses one device of the node; `slurm/generate workflow` fits the folds of --cv on all of "
-    "them at the same time"
-)
+ONE_DEVICE = "train uses one device of the node; the folds of --cv would share all of them"
+
+
+def shares_folds(options: Options) -> bool:
+    """Return whether the processes of `aam train` can take folds of one run."""
+    return any(name == "--cv" for name, _ in options)
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,7 @@ def choose_places(kind: Kind, options: Options, request: Request, site: Site) ->
     if request.share and request.devices is None:
         nodes = kind.nodes if request.nodes is None else request.nodes
         tasks = min(site.devices_per_node, -(-len(request.share.values) // max(nodes, 1)))
-    elif kind.command == "train" and request.devices is None:
+    elif kind.command == "train" and request.devices is None and not shares_folds(options):
         tasks = 1
     uses_gpu = kind.uses_gpu and (kind.command != "train" or has_network(options))
     if uses_gpu or device == "cpu" or request.share:
@@ -284,6 +286,13 @@ def aam_command(
     if kind.resumes:
         return [*words, "--resume-from", "auto"]
     return [*words, "--output" if kind.command in FILES else "--output-dir", f"run/{file}"]
+
+
+def each_of(kind: Kind, request: Request, places: Places) -> str:
+    """Return what a task runs: a rank of one run, a fold or seed, or the next fold of --cv."""
+    if request.share:
+        return request.share.name
+    return "cv" if kind.command == "train" and places.tasks > 1 else "rank"
 
 
 def enter_options(site: Site, request: Request, without_image: bool) -> tuple[str, ...]:
@@ -390,7 +399,7 @@ def make_job(request: Request, site: Site) -> Job:
         device=places.device,
         cpus=places.cpus,
         partition=places.partition,
-        each=request.share.name if request.share else "rank",
+        each=each_of(kind, request, places),
         seconds=seconds,
         warning=warning_seconds(state_bytes * runs, site.shared_mb_per_second, seconds),
         state_bytes=state_bytes,

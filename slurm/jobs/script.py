@@ -152,6 +152,8 @@ def header(job: Job) -> str:
     lines += [f"first       {first}  (--submit makes it; sbatch does not)"]
     image = job.image.path if job.image else f"none: {job.python_inside}"
     lines += [f"image       {in_comment(image)}", f"commit      {job.commit}"]
+    if job.each == "cv":
+        lines += ["tasks       take the next fold of --cv until none is left"]
     if job.share:
         values = in_comment(", ".join(job.share.values))
         lines += [f"tasks       take the next {job.share.name} until none is left: {values}"]
@@ -248,7 +250,7 @@ def srun_lines(job: Job) -> str:
     words += [f"--cpus-per-task={job.cpus}"] if job.cpus else []
     # Ranks exit almost together; killing the others after the first 85 would turn theirs into 143.
     # Runs that tasks share end at different times.
-    wait = 0 if job.share else LAST_RANK_SECONDS
+    wait = LAST_RANK_SECONDS if job.each == "rank" else 0
     lines = [" ".join(words), f"--kill-on-bad-exit=0 --wait={wait} --export=ALL"]
     if site.cpu_sets and job.tasks == len(site.cpu_sets):
         lines += [f"--mem-bind=local '--cpu-bind=mask_cpu:{cpu_masks(site)}'"]

@@ -601,6 +601,14 @@ def test_four_tasks_of_a_node_share_five_folds_and_one_is_killed(site):
     assert {sample: found[sample]["ph"] for sample in expected} == {
         sample: row["ph"] for sample, row in expected.items()
     }
+    words = [*data, *train, "--pretrained-encoder", site.shared / "flow" / "pre", "--cv", "fold"]
+    job = site.submit("train", *words, "--output-dir", "cv")
+    site.until(lambda: len(tasks_of(job)) == 4, 240, lambda: site.log("cv"))
+    os.kill(tasks_of(job)[0], signal.SIGKILL)
+    assert site.wait(job, "cv", 400) == ("COMPLETED", 0), site.log("cv")
+    assert "summary: status 137, start 1" in site.log("cv")
+    assert site.weights("cv") == site.weights("process")
+    assert predictions(site.shared / "cv" / "predictions.tsv") == expected
 
 
 def predictions(path: Path) -> dict[str, dict[str, str]]:
