@@ -132,14 +132,15 @@ def embed_table(config: EmbedConfig) -> None:
     output.check()
     models = prepare_models(config.model, config.runtime)
     saved = _single(models)
+    reference = _reference(saved) if config.distances or saved.only_places else None
     if saved.only_places:
         study, placed = place_samples(models, config)
         embedding = None
     else:
         embedding = open_embedding(models, config)
         study = embedding.study
-        if config.distances:
-            placed = _on_reference(study, _reference(saved), str(config.table))
+        if reference is not None:
+            placed = _on_reference(study, reference, str(config.table))
     sample_ids, form = study.table.sample_ids, config.format
     with output.replaced(describe("embed", to_dict(config), files_read(config), {})) as new:
         for metric in config.distances:
