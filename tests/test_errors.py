@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from pathlib import Path
 
 import pytest
 
@@ -63,14 +62,3 @@ def test_an_output_that_a_file_system_refuses_is_bad_input_and_a_broken_disk_a_f
     monkeypatch.setattr(aam.cli.main, "run", run)
     assert aam.cli.main.main(["unifrac"]) == status
     assert f"{output}: {os.strerror(code)}" in capsys.readouterr().err
-
-
-@pytest.mark.skipif(
-    not Path("/sys/kernel").is_dir(), reason="a folder that takes no file, whoever writes"
-)
-def test_a_folder_of_the_system_takes_no_output(capsys):
-    assert (
-        aam.cli.main.main(["doctor", "--no-compile-model", "--output", "/sys/kernel/aam"])
-        == errors.BAD_INPUT
-    )
-    assert "an output where you may write" in capsys.readouterr().err

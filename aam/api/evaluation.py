@@ -256,6 +256,8 @@ def evaluate_table(config: EvaluateConfig) -> None:
     output.check()
     metadata = read_metadata(metadata_path, config.decimal, config.missing_values)
     split: Split | None = None if config.split is None else read_split(config.split)
+    if split is not None and not split.held_out:
+        raise InputError(f"--split: {config.split} holds no sample out; leave the option out")
     study: Study | None = None
     models: list[SavedModel] = []
     warnings: list[str] = []

@@ -24,8 +24,7 @@ SIGNATURES = {
     ),
     "Model.explain": "(self, table: 'Any', metadata: 'Any' = None, *, "
     "output_dir: 'str | os.PathLike[str] | None' = None, **options: 'Any') -> 'pd.DataFrame'",
-    "Model.predict": "(self, table: 'Any', metadata: 'Any' = None, labels: 'Any' = None, "
-    "**options: 'Any') -> "
+    "Model.predict": "(self, table: 'Any', metadata: 'Any' = None, **options: 'Any') -> "
     "'pd.DataFrame'",
     "AmpliconClassifier.explain": "(self, X: 'Any', y: 'Any' = None, groups: 'Any' = None, "
     "covariates: 'Any' = None, "
@@ -34,11 +33,9 @@ SIGNATURES = {
     "'Any' = None, "
     "tree: 'Any' = None, studies: 'Any' = None) -> 'Any'",
     "AmpliconClassifier.predict": "(self, X: 'Any', covariates: 'Any' = None, new_study: 'bool' "
-    "= False, "
-    "labels: 'Any' = None) -> 'npt.NDArray[Any]'",
+    "= False) -> 'npt.NDArray[Any]'",
     "AmpliconClassifier.predict_proba": "(self, X: 'Any', covariates: 'Any' = None, new_study: "
-    "'bool' = False, "
-    "labels: 'Any' = None) -> 'Floats'",
+    "'bool' = False) -> 'Floats'",
     "AmpliconRegressor.predict": (
         "(self, X: 'Any', covariates: 'Any' = None, new_study: 'bool' = False) -> 'Floats'"
     ),

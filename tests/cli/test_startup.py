@@ -99,7 +99,7 @@ def test_help_names_the_range_and_what_is_required(capsys):
     with pytest.raises(SystemExit):
         parse("train", FineTuneConfig(), ["--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "Number of samples per batch and device. (1 or more; default 32)" in text
+    assert "auto: the largest that fits. (1 or more; default 32)" in text
     assert "Sample metadata (QIIME 2 TSV). (required)" in text
 
 
