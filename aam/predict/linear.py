@@ -23,11 +23,11 @@ from aam.predict.estimator import (
 )
 from aam.predict.samples import (
     PASSES,
-    VALUES,
     Floats,
     Rows,
     Samples,
     common_names,
+    feature_values,
     informative_names,
 )
 
@@ -159,13 +159,6 @@ class Linear(CountsEstimator):
         self.features = features
         self.penalties = penalties
 
-    def _values(self, rarefied: Samples) -> Any:
-        """Features [n, P] of one rarefaction."""
-        counts = sparse.csr_matrix(rarefied.counts)
-        if self.features == "shares":
-            return VALUES["shares"](counts) @ rarefied.columns(self.names_)
-        return VALUES[self.features](sparse.csr_matrix(counts @ rarefied.columns(self.names_)))
-
     def _fit(
         self,
         samples: Samples,
@@ -184,43 +177,51 @@ class Linear(CountsEstimator):
             self.thresholds_ = make_thresholds(values)
             self.range_ = np.array([values.min(), values.max()])
             target = (values[:, None] <= self.thresholds_).astype(np.float64)
-        centred = studies if self.n_classes else None
         if studies is not None:
             weights = balanced_weights(values, self.n_classes, weights, studies)
         parts = -(-len(values) // MAX_SAMPLES)
         fits = []
         for number in range(parts):
             rows = subsample(len(values), number, MAX_SAMPLES)
-            features = [self._values(one)[rows] for one in draws]
+            group, study = (None if one is None else one[rows] for one in (groups, studies))
             covariates = samples.covariates[rows]
+            ids = [samples.sample_ids[row] for row in rows.tolist()]
+            features = [feature_values(self.features, one, self.names_)[rows] for one in draws]
             kernel, scales = self._kernel(features, covariates)
-            of_studies = None if centred is None else centred[rows]
             if number == 0:
-                folds = inner_folds(
-                    [samples.sample_ids[row] for row in rows.tolist()],
-                    values[rows],
-                    self.n_classes,
-                    None if groups is None else groups[rows],
-                    None if studies is None else studies[rows],
-                    self.seed,
-                )
+                folds = inner_folds(ids, values[rows], self.n_classes, group, study, self.seed)
                 self.penalty_ = self._penalty(
-                    kernel, target[rows], values[rows], weights[rows], folds, of_studies
+                    kernel, target[rows], values[rows], weights[rows], folds, study
                 )
-            penalty = np.array([self.penalty_])
-            duals, mean = ridge_duals(kernel, target[rows], weights[rows], penalty, of_studies)
-            mean_features = sum(np.asarray(one.T @ duals[0]) for one in features) / len(features)
-            coef = np.concatenate([scales[0] * mean_features, scales[1] * covariates.T @ duals[0]])
-            share = weights[rows] / weights[rows].sum()
-            at_mean = sum(np.asarray(share @ one).ravel() for one in features) / len(features)
-            offset = np.concatenate([at_mean, share @ covariates]) @ coef
-            fits.append((coef, mean - offset, mean))
+            centred = study if self.n_classes else None
+            dual = ridge_duals(
+                kernel, target[rows], weights[rows], np.array([self.penalty_]), centred
+            )
+            fits.append(
+                self._primal(dual, features, samples.covariates[rows], scales, weights[rows])
+            )
         self.coef_, self.intercept_, centre = (
             np.mean(one, axis=0) for one in zip(*fits, strict=True)
         )
         self.__dict__.pop("centre_", None)
-        if centred is not None:
+        if studies is not None and self.n_classes:
             self.centre_ = centre
+
+    def _primal(
+        self,
+        dual: tuple[Floats, Floats],
+        features: list[Any],
+        covariates: Floats,
+        scales: list[float],
+        weights: Floats,
+    ) -> tuple[Floats, Floats, Floats]:
+        """Weights of the features that predict as the dual does, intercepts, and the mean [C]."""
+        (coefficients, mean), share = (dual[0][0], dual[1]), weights / weights.sum()
+        of_features = sum(np.asarray(one.T @ coefficients) for one in features) / len(features)
+        parts = [scales[0] * of_features, scales[1] * covariates.T @ coefficients]
+        at_mean = sum(np.asarray(share @ one).ravel() for one in features) / len(features)
+        coef = np.concatenate(parts)
+        return coef, mean - np.concatenate([at_mean, share @ covariates]) @ coef, mean
 
     def _kernel(self, features: list[Any], covariates: Floats) -> tuple[Floats, list[float]]:
         """The kernel [n, n], averaged over rarefactions, and the factors of its two parts."""
@@ -247,7 +248,7 @@ class Linear(CountsEstimator):
         studies: Names | None,
     ) -> float:
         """The penalty with the smallest error in inner folds; a fixed one for several studies."""
-        if studies is not None:
+        if studies is not None and self.n_classes:
             return STUDY_PENALTY
         if not folds or len(self.penalties) == 1:
             return self.penalties[0] if len(self.penalties) == 1 else PENALTY
@@ -274,7 +275,7 @@ class Linear(CountsEstimator):
     def indicators(self, rarefied: Samples) -> Floats:
         """Predicted indicators [n, C] of rarefied samples."""
         features, covariates = np.split(self.coef_, [len(self.names_)])
-        values = np.asarray(self._values(rarefied) @ features)
+        values = np.asarray(feature_values(self.features, rarefied, self.names_) @ features)
         values = values + rarefied.covariates[:, : len(covariates)] @ covariates
         return np.asarray(values + self.intercept_)
 

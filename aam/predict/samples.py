@@ -178,12 +178,20 @@ def centred_log_ratios(counts: Matrix) -> Floats:
     return np.asarray(logs - logs.mean(axis=1, keepdims=True))
 
 
-VALUES: dict[str, Callable[[Matrix], Any]] = {
-    "presence": present,
-    "shares": shares,
-    "log-counts": log_counts,
-    "clr": centred_log_ratios,
+# Features of counts, and whether they are computed of the features that were learned only.
+VALUES: dict[str, tuple[Callable[[Matrix], Any], bool]] = {
+    "presence": (present, True),
+    "shares": (shares, False),
+    "log-counts": (log_counts, True),
+    "clr": (centred_log_ratios, True),
 }
+
+
+def feature_values(kind: str, rarefied: Samples, names: Sequence[str]) -> Any:
+    """Values [n, P] of named features of rarefied samples; features that they lack are absent."""
+    counts, columns = sparse.csr_matrix(rarefied.counts), rarefied.columns(names)
+    compute, of_learned = VALUES[kind]
+    return compute(sparse.csr_matrix(counts @ columns)) if of_learned else compute(counts) @ columns
 
 
 def common_names(draws: Sequence[Samples], least: int = MIN_SAMPLES) -> tuple[str, ...]:
@@ -242,9 +250,7 @@ class CountFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> Any:
         """Values [n, P] of the features that were learned."""
         drawn = Samples.of(X).rarefied(self.depth, self.seed, self.draw)
-        if self.kind == "shares":
-            return shares(drawn.counts) @ drawn.columns(self.names_)
-        return VALUES[self.kind](sparse.csr_matrix(drawn.counts @ drawn.columns(self.names_)))
+        return feature_values(self.kind, drawn, self.names_)
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
         """Names of the features."""

@@ -12,7 +12,14 @@ from scipy import sparse
 from sklearn import ensemble
 
 from aam.predict.estimator import Classifier, CountsEstimator, Names, Regressor, balanced_weights
-from aam.predict.samples import PASSES, VALUES, Floats, Samples, common_names, informative_names
+from aam.predict.samples import (
+    PASSES,
+    Floats,
+    Samples,
+    common_names,
+    feature_values,
+    informative_names,
+)
 
 # Trees grow twice as fast on dense features: numbers that take 400 MB.
 MAX_DENSE = 10**8
@@ -58,11 +65,7 @@ class Trees(CountsEstimator):
 
     def _values(self, rarefied: Samples) -> Any:
         """Features [n, P] of one rarefaction with the covariates, float32."""
-        counts, columns = sparse.csr_matrix(rarefied.counts), rarefied.columns(self.names_)
-        if self.features == "shares":
-            values = VALUES["shares"](counts) @ columns
-        else:
-            values = VALUES[self.features](sparse.csr_matrix(counts @ columns))
+        values = feature_values(self.features, rarefied, self.names_)
         covariates = rarefied.covariates[:, : self.covariates_]
         joined = sparse.hstack([values, covariates], format="csr", dtype=np.float32)
         if joined.shape[0] * joined.shape[1] <= MAX_DENSE:
