@@ -224,9 +224,9 @@ def test_the_first_step_of_a_job_checks_the_devices_of_a_site_with_gpus(bash, tm
 def test_a_task_that_works_by_itself_sees_one_device(bash, device, listed, name, seen):
     given = f"export {name}={listed} CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES:-9,9,9}};"
     given = f"export {name}={listed};" if device == "cuda" else given
-    show = f'use_own_device; echo "${name} ${{CUDA_VISIBLE_DEVICES:-none}} $SLURM_NTASKS"'
-    done = bash(f"DEVICE={device} SLURM_LOCALID=2 SLURM_NTASKS=4; {given} {show}")
-    assert done.stdout.split() == [seen, seen if device == "cuda" else "none", "1"], done.stderr
+    show = f'use_own_device; echo "${name} ${{CUDA_VISIBLE_DEVICES:-none}} $SLURM_NTASKS $AAM_SHARE_FOLDS"'
+    done = bash(f"EACH=cv DEVICE={device} SLURM_LOCALID=2 SLURM_NTASKS=4; {given} {show}")
+    assert done.stdout.split() == [seen, seen if device == "cuda" else "none", "1", "1"]
 
 
 SHARED = """\

@@ -929,10 +929,13 @@ def test_a_job_without_a_network_uses_no_gpu_and_says_so(of_table, tmp_path):
     assert "--gres" not in done.stdout
     done = of_table("train", more=(*words, "--pretrained-encoder", "16s-v4"))
     assert "uses no GPU" not in done.stderr
-    assert (
-        "# devices     train uses one device of the node; `slurm/generate workflow`" in done.stderr
-    )
+    assert "# devices     train uses one device of the node; the folds of --cv" in done.stderr
     assert "DEVICE=hip\n" in done.stdout
+    done = of_table("train", more=(*words, "--pretrained-encoder", "16s-v4", "--cv", "age"))
+    assert "devices     " not in done.stderr
+    for line in ("EACH=cv", "#SBATCH --ntasks-per-node=4", "VALUES=()"):
+        assert line + "\n" in done.stdout
+    assert "--distributed" not in done.stdout
 
 
 @pytest.mark.parametrize(
