@@ -112,10 +112,8 @@ def evaluate_target(
         Of N samples.
     baselines : sequence of Baseline
         With the same rows; samples that training has seen are not compared.
-    subset : str
-        What the samples were to the model.
-    dropped : mapping of class to (int, int)
-        Samples in the metadata, and those that reach the depth.
+    subset, dropped
+        As in `Evaluation`.
     unlike : mapping of sample to reason
         Samples unlike training, which get no interval when they are predicted.
     seed, repeats : int
