@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
@@ -26,15 +27,17 @@ from aam.data.batch import Batch
 from aam.data.loader import Loader
 from aam.data.study import MetadataColumns, Study, make_study, read_inputs
 from aam.device.attention import decide_execution
-from aam.device.distributed import World
+from aam.device.distributed import SINGLE, World
 from aam.device.memory import memory_limit
 from aam.device.options import RuntimeConfig
 from aam.device.platform import Facts, cached_verdict, device_name, prepare_device
 from aam.device.precision import autocast, make_scaler, resolve_precision
 from aam.device.timing import StageTimer, forward_stage, seconds, stage
+from aam.device.trace import Trace
 from aam.engine.finders import StepRunner, batch_and_accumulation, largest_batch
 from aam.engine.options import RunConfig
 from aam.engine.run import earlier_decisions
+from aam.engine.step import MicroBatch, train_step
 from aam.errors import RunError
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
@@ -142,6 +145,37 @@ def steps_of(
     return PretrainingSteps(
         task, optimizer, make_scaler(config.runtime, device), config.train.max_grad_norm
     )
+
+
+def step_numbers(steps: PretrainingSteps, batches: int = 16) -> dict[str, float]:
+    """Return what a step costs the host and how many shapes its batches have.
+
+    Returns
+    -------
+    dict
+        ``operations_per_step`` that start a kernel, ``host_waits_per_step``, ``distinct_shapes`` of
+        the batches, ``graphs`` (shapes that can be captured), ``samples_per_s`` on this device.
+    """
+    task = steps.task
+    taken = list(itertools.islice(task.batches(1, 0), batches))
+    prepared = [task.prepare(batch, number) for number, batch in enumerate(taken)]
+    shapes = {batch.batch.shape() for batch in prepared}
+    captured = {task.shape(batch) for batch in prepared} - {None}
+    with steps.restored():
+        steps.step(taken[0])
+        with Trace() as trace:
+            window = [MicroBatch(prepared[0], 0)]
+            arguments = (task, steps.optimizer, steps.scaler, SINGLE, steps.max_grad_norm)
+            train_step(task.network, window, *arguments)
+        spent = [seconds(partial(steps.step, batch), steps.device) for batch in taken]
+    samples = sum(task.samples(batch) for batch in prepared)
+    return {
+        "operations_per_step": trace.kernels,
+        "host_waits_per_step": trace.waits,
+        "distinct_shapes": len(shapes),
+        "graphs": len(captured),
+        "samples_per_s": samples / sum(spent),
+    }
 
 
 # --- the largest batch, and the memory of a step -----------------------------------------------

@@ -26,6 +26,9 @@ from aam.predict.network import AsvVectors
 from aam.training.losses import loss_counts, loss_terms, penalties
 from aam.training.masking import MASKED_ASVS, make_masks
 
+# Processes that prepare batches for a GPU where nothing else is asked for.
+GPU_WORKERS = 4
+
 
 class NetworkOptions(Protocol):
     """The sections of options that any training of a network has."""
@@ -88,6 +91,8 @@ class AmpliconTask(Task):
     ) -> None:
         self.model: Aam = model
         self.config, self.device, self.world = config, device, world
+        if device.type == "cuda" and not train.workers:
+            train = replace(train, workers=GPU_WORKERS)
         self.train, self.validation, self.asvs = train, validation, asvs
         # On a GPU all batches have a few shapes, so that a step can be captured and compiled.
         self.capacities: Capacities | None = None

@@ -14,15 +14,13 @@ from aam.device.trace import Trace
 from aam.engine.capture import GATE_TOLERANCE, difference_of_steps
 from aam.engine.options import RunConfig
 from aam.engine.step import total_loss
-from aam.training.decisions import PretrainingSteps, steps_of
+from aam.training.decisions import PretrainingSteps, step_numbers, steps_of
 from aam.training.task import Prepared, laid_out
 
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def steps(study_of, tiny) -> PretrainingSteps:
-    study = study_of(**tiny(samples=24, asvs=40, lengths=(30, 20)))
+def steps_on(study) -> PretrainingSteps:
     config = PretrainConfig(
         model=ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30),
         train=TrainConfig(batch_size=8),
@@ -31,6 +29,11 @@ def steps(study_of, tiny) -> PretrainingSteps:
     steps = steps_of(config, study, CPU)
     steps.task.capacities = steps.loader.capacities(0.25)
     return steps
+
+
+@pytest.fixture
+def steps(study_of, tiny) -> PretrainingSteps:
+    return steps_on(study_of(**tiny(samples=24, asvs=40, lengths=(30, 20))))
 
 
 def gradients(steps: PretrainingSteps, batch) -> tuple[dict[str, float], torch.Tensor]:
@@ -82,22 +85,37 @@ def test_batches_of_one_shape_are_one_sequence_of_operations_without_waits(steps
         with Trace() as trace:
             steps.step(batch)
         assert trace.waits == 0
-        assert trace.kernels <= 535, "with the total that a runner of steps adds to its losses"
         traces.setdefault(batch.shape(), []).append(trace.operations)
     assert len(traces) <= 8
     assert all(one == same[0] for same in traces.values() for one in same)
 
 
+def test_a_step_starts_few_kernels(study_of, tiny, monkeypatch):
+    monkeypatch.setattr(attention, "SHORT", {})
+    monkeypatch.setattr("aam.model.aam.CACHED_PATCHES", 10**9)
+    numbers = step_numbers(steps_on(study_of(**tiny(samples=24, asvs=40, lengths=(30,)))), 3)
+    assert numbers["operations_per_step"] <= 520
+    assert numbers["host_waits_per_step"] == 0
+    assert numbers["graphs"] == numbers["distinct_shapes"] <= 8
+    assert numbers["samples_per_s"] > 0
+
+
 @pytest.mark.slow
-def test_losses_are_one_graph(steps):
-    batch = next(iter(steps.task.batches(1, 0)))
-
-    def sums() -> torch.Tensor:
-        terms = steps.task.losses(steps.model, Prepared(batch))
-        return torch.stack([total for total, _ in terms.values()])
-
-    compiled = torch.compile(sums, fullgraph=True, dynamic=False, backend="aot_eager")
-    torch.testing.assert_close(compiled(), sums())
+def test_the_forward_pass_is_one_graph(plain_python):
+    """In a process without the hook that checks types, which torch.compile cannot trace."""
+    source = """
+import torch
+from aam.config import ModelConfig
+from aam.data.shelves import on_shelves
+from aam.model.reference import fixed_batch, fixed_network
+network, batch = fixed_network(ModelConfig()), on_shelves(fixed_batch())
+def forward():
+    return network(batch).distance.sum()
+compiled = torch.compile(forward, fullgraph=True, dynamic=False, backend="aot_eager")
+torch.testing.assert_close(compiled(), forward())
+print("one graph")
+"""
+    assert "one graph" in plain_python(source)
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.02])
