@@ -97,7 +97,7 @@ def test_run_directory_holds_what_was_promised(encoder: Path, tuned: Path) -> No
 
 
 def test_a_cross_validation_says_how_far_it_is(
-    study: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    study: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], strong_baselines: None
 ) -> None:
     words = [
         "train",
@@ -121,7 +121,7 @@ def test_a_cross_validation_says_how_far_it_is(
     page = (tmp_path / "cv" / "report.html").read_text()
     assert "fold 1 (2 of 2)" in page
     assert "&#34;cv&#34;" in page
-    assert "random forest" in page, "a small study has learned baselines whoever chose the folds"
+    assert "random forest" in page, "a small study has strong baselines whoever chose the folds"
     for of_network in ("epochs", "attention_layers", "categorical_fusion"):
         assert f"&#34;{of_network}&#34;" not in page, "no network was trained"
 
