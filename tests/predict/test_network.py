@@ -37,9 +37,9 @@ def study(study_of, tiny):
     return study_of(**tiny(lengths=LENGTHS))
 
 
-@pytest.mark.parametrize("stem", ["patch", "nucleotide"])
-def test_each_asv_once_equals_the_whole_network(study, model_of, stem):
-    model, rows = model_of(HEADS, asv_stem=stem), np.array([7, 0, 4, 3])
+@pytest.mark.parametrize("patch_size", [5, 1])
+def test_each_asv_once_equals_the_whole_network(study, model_of, patch_size):
+    model, rows = model_of(HEADS, patch_size=patch_size), np.array([7, 0, 4, 3])
     predicted = run_model(model, study, rows, CPU, PLAIN, rarefaction=5)
     assert predicted.sample_ids == ("s7", "s0", "s4", "s3")
     batch = rarefied_batch(study, rows, 5)
