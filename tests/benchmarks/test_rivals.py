@@ -29,8 +29,9 @@ def study(simulate_study) -> Path:
 
 
 @pytest.fixture
-def config(study, small_pretraining) -> PretrainConfig:
-    return small_pretraining(study, {}, batch_size=6, nuc_mask_asvs=1.0)
+def config(study, small_pretraining, monkeypatch) -> PretrainConfig:
+    monkeypatch.setattr("aam.training.masking.MASKED_ASVS", 1.0)
+    return small_pretraining(study, {}, batch_size=6)
 
 
 def test_the_plain_rival_computes_the_same_losses(config):
