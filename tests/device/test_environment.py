@@ -78,6 +78,7 @@ def test_the_environment_is_prepared_before_torch_is_imported(plain_python, tmp_
 import os, sys
 os.environ |= {{"CUDA_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "", "SLURM_JOB_ID": "7",
                "AAM_LOCAL": "{tmp_path}/job"}}
+os.environ.pop("TRITON_CACHE_DIR", None)  # set in an image
 from aam.cli.main import main
 from aam.device.environment import APPLIED, prepare_environment
 prepare_environment()

@@ -14,6 +14,7 @@ from examples.htft.__main__ import PROGRAM as HTFT
 SITE = """
 title = "a small cluster"
 partition = "gpu"
+device = "cuda"
 shared = "/shared/{user}"
 local = "/scratch/{user}"
 setup = ["module load python"]

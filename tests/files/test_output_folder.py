@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -189,7 +190,9 @@ def test_the_folder_in_which_a_user_works_is_not_moved_away(tmp_path, monkeypatc
         assert Path().stat().st_ino == tmp_path.stat().st_ino
         assert Path("metrics.json").read_text() == text
     assert files(tmp_path) == ["metrics.json", RUN]
-    assert "is the root of all folders" in refusal(again(Path("/")).check)
+    # The root folder of an image cannot be written.
+    expected = "is the root of all folders" if os.access("/", os.W_OK) else "no permission to write"
+    assert expected in refusal(again(Path("/")).check)
 
 
 def test_a_file_replaces_neither_an_input_nor_what_a_run_lists(tmp_path):
