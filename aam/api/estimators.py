@@ -102,14 +102,13 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             Numbers, or classes. A Series that is indexed by sample ids is aligned by them; so are
             the following.
         groups : array or Series [N], optional
-            The subject (study, ...) of each sample; early stopping looks at whole groups.
+            The subject of each sample; early stopping looks at whole groups.
         covariates : DataFrame [N, C], optional
             What the model reads beside the ASVs: numeric columns as numbers, others as categories.
         tree : skbio.TreeNode or path, optional
             Phylogeny, for a UniFrac loss beside the targets.
         studies : array or Series [N], optional
-            The study of each sample, two or more: what is learned is to hold in a study that is
-            none of them.
+            The study of each sample, two or more; the model is to hold in a study that is new.
 
         Raises
         ------
@@ -117,36 +116,29 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             Options, table or values that cannot be learned from.
         """
         self._forget()
-        given = {
-            name: value
-            for name, value in self.get_params(deep=False).items()
-            if name != "output_dir"
-        }
-        config = configured(FineTuneConfig(), given, type(self).__name__)
+        options = self.get_params(deep=False)
+        del options["output_dir"]
+        config = configured(FineTuneConfig(), options, type(self).__name__)
         table = sample_table(X, config.data.sequences, merge=config.data.trim)
-        name = getattr(y, "name", None)
-        target = name if isinstance(name, str) and name and name not in RESERVED else "y"
+        target = _target_name(y)
         self._check_target(aligned(y, table.sample_ids, "y"))
         metadata, columns = self._metadata(table.sample_ids, target, y, groups, covariates, studies)
         inputs = inputs_of(config.data, table, tree, metadata)
         output = Path(self.output_dir or self._new_folder() / "run")
-        inputs_named = {
-            "table": option_of(X),
-            "tree": option_of(tree),
-            "metadata": IN_MEMORY,
-            "output_dir": output,
-        }
+        files = {"table": option_of(X), "tree": option_of(tree), "metadata": IN_MEMORY}
         named = {
-            **inputs_named,
+            **files,
+            "output_dir": output,
             "metadata_column": (target,),
             "classifier": self._classifier,
             **columns,
         }
         config = configured(config, named, type(self).__name__)
+        # The report is for people, but it also fits the intervals on what is held out.
+        reported = self.output_dir is not None or self.test_size != 0
         with interrupts_as_in_python():
             check(config)
-            # The report is for people, but it also fits the intervals on what is held out.
-            run(config, self.output_dir is not None or self.test_size != 0, inputs)
+            run(config, reported, inputs)
         self._load(output / "model")
         self.sample_ids_ = table.sample_ids
         return self
@@ -327,6 +319,12 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         self._load(folder / "model")
+
+
+def _target_name(y: Any) -> str:
+    """Return the name of a Series, where a column of metadata may have it."""
+    name = getattr(y, "name", None)
+    return name if isinstance(name, str) and name and name not in RESERVED else "y"
 
 
 def _covariates(

@@ -18,7 +18,7 @@ from aam.data.study import Study
 from aam.engine.run import describe, read_record
 from aam.errors import InputError, shown
 from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
-from aam.evaluate.evaluation import evaluate
+from aam.evaluate.evaluation import Evaluation, evaluate
 from aam.evaluate.metrics import has_prediction
 from aam.evaluate.predictions import HIGH, LOW, PredictionTable, read_predictions, write_predictions
 from aam.evaluate.target_predictions import Columns, Subset
@@ -30,7 +30,7 @@ from aam.predict.prediction import predict_samples, unlike_training, without_lim
 from aam.predict.saved_model import SavedModel, samples_with_labels
 from aam.report.report import ReportData
 from aam.report.results import write_results
-from aam.report.samples import surroundings
+from aam.report.samples import Surroundings, surroundings
 from aam.report.training import TRANSDUCTIVE, dropped_by_class
 
 log = logging.getLogger("aam")
@@ -246,6 +246,21 @@ def _about_samples(table: PredictionTable, split: Split | None, predicted: set[s
     return warnings
 
 
+def _around(study: Study | None, targets: Sequence[Evaluation]) -> Surroundings | None:
+    """Return what the report shows of the samples, where their table is known."""
+    if study is None:
+        return None
+    return surroundings(study.table, [target.predictions for target in targets])
+
+
+def _held_out_split(path: Path | None) -> Split | None:
+    """Read a split file, which must hold samples out."""
+    split = None if path is None else read_split(path)
+    if split is not None and not split.held_out:
+        raise InputError(f"--split: {path} holds no sample out; leave the option out")
+    return split
+
+
 def evaluate_table(config: EvaluateConfig) -> None:
     """Compare predictions with metadata and write run.json, metrics.json, report.html and
     predictions.tsv.
@@ -255,9 +270,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
     output = OutputFolder(folder, "evaluate", OUTPUTS, [*files.values()], config.runtime.overwrite)
     output.check()
     metadata = read_metadata(metadata_path, config.decimal, config.missing_values)
-    split: Split | None = None if config.split is None else read_split(config.split)
-    if split is not None and not split.held_out:
-        raise InputError(f"--split: {config.split} holds no sample out; leave the option out")
+    split = _held_out_split(config.split)
     study: Study | None = None
     models: list[SavedModel] = []
     warnings: list[str] = []
@@ -300,9 +313,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
         data={"table": config.table, "predictions": config.predictions},
         split={"split": config.split or "none", "samples": subset},
         targets=targets,
-        around=None
-        if study is None
-        else surroundings(study.table, [t.predictions for t in targets]),
+        around=_around(study, targets),
         warnings=(*warnings, *about_intervals),
     )
     with output.replaced(describe("evaluate", to_dict(config), files, {})) as new:

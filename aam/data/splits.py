@@ -538,7 +538,7 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     InputError
         The options cannot divide these samples, or the depth dropped a whole subset.
     """
-    splits = _divided(study, data, seed)
+    splits = _split_study(study, data, seed)
     named = set() if data.split is None else {*read_split(data.split).sample_ids}
     if absent := sorted(named.difference(study.selection.of_file)):
         log.warning(
@@ -564,7 +564,7 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     return splits
 
 
-def _divided(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
+def _split_study(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     """Return the splits of the samples that reach the depth.
 
     Where too few samples reach it, these alone are divided, or without a validation subset, so that

@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -371,7 +371,7 @@ def make_study(
     seed : int
     columns : MetadataColumns
     training : collection of str, optional
-        The training samples; where it is not given, those of the splits that `config` asks for.
+        The training samples; without it, those of the splits that `config` asks for.
     of_model : bool
         Whether `max_bp` and the depth are those of a trained model, so that no message advises
         others.
@@ -395,9 +395,6 @@ def make_study(
         warn_of_primers(table, of_model)
     warn_of_reads(aligned)
     _log_dropped(aligned, classes, dropped)
-    class_of = {
-        name: dict(zip(aligned.sample_ids, labels, strict=True)) for name, labels in classes.items()
-    }
     rows = [full_table.row_of[name] for name in table.sample_ids]
     kept = np.zeros(len(rows), np.int64) if origin is None else origin[rows]
     return Study(
@@ -410,8 +407,20 @@ def make_study(
         origin=kept,
         matrix=None if inputs.matrix is None else inputs.matrix.select(table.sample_ids),
         metadata=inputs.metadata,
-        selection=Selection(full_table.sample_ids, aligned.sample_ids, dropped, class_of),
+        selection=_selection(full_table, aligned, dropped, classes),
     )
+
+
+def _selection(
+    full_table: AmpliconTable,
+    aligned: AmpliconTable,
+    dropped: dict[str, int],
+    classes: Mapping[str, ClassLabels],
+) -> Selection:
+    """Return which samples were left out, and the classes of those with metadata."""
+    ids = aligned.sample_ids
+    class_of = {name: dict(zip(ids, labels, strict=True)) for name, labels in classes.items()}
+    return Selection(full_table.sample_ids, ids, dropped, class_of)
 
 
 def _with_metadata(

@@ -164,13 +164,13 @@ class RunningMeans:
         names = tuple(terms)
         if names != self.names:
             self._widen(names, new.device)
-            new = _placed(new, names, self.names)
+            new = _ordered(new, names, self.names)
         self.values = self.values + new
 
     def _widen(self, names: tuple[str, ...], device: torch.device) -> None:
         """Make room for new terms."""
         every = tuple(dict.fromkeys((*self.names, *names)))
-        self.values = _placed(self.values.to(device), self.names, every)
+        self.values = _ordered(self.values.to(device), self.names, every)
         self.names = every
 
     def tensors(self) -> dict[str, Tensor]:
@@ -199,7 +199,7 @@ class RunningMeans:
         if world.size == 1:
             return self
         means = RunningMeans()
-        values = _placed(self.values.cpu(), self.names, tuple(names))
+        values = _ordered(self.values.cpu(), self.names, tuple(names))
         summed = world.all_reduce_sum(values.T.contiguous()).T
         known = [at for at in range(len(names)) if summed[1, at] > 0]
         means.names = tuple(names[at] for at in known)
@@ -220,7 +220,7 @@ class RunningMeans:
         }
 
 
-def _placed(values: Tensor, names: Sequence[str], every: Sequence[str]) -> Tensor:
+def _ordered(values: Tensor, names: Sequence[str], every: Sequence[str]) -> Tensor:
     """Return columns ``[2, names]`` as those of `every` name, 0 for others."""
     result = values.new_zeros(2, len(every))
     for column, name in enumerate(names):

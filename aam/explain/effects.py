@@ -491,10 +491,8 @@ def explain_samples(
     place = {name: row for row, name in enumerate(sample_ids)}
     times = Counter(name for some in samples for name in some)
     share = np.array([1 / (passes * times[name]) for name in sample_ids])
-    specs, shape = (
-        specs_in_order(models[0].targets),
-        (len(sample_ids), len(study.table.feature_ids)),
-    )
+    specs = specs_in_order(models[0].targets)
+    shape = len(sample_ids), len(study.table.feature_ids)
     effects = [
         TargetEffects(
             spec,
@@ -507,10 +505,8 @@ def explain_samples(
     ]
     for number, (saved, some) in enumerate(zip(models, samples, strict=True), start=1):
         if some:
-            predictor, rows = (
-                Predictor.of(saved, study, some, config),
-                np.array([place[name] for name in some]),
-            )
+            predictor = Predictor.of(saved, study, some, config)
+            rows = np.array([place[name] for name in some])
             for passed in range(passes):
                 rarefied = predictor.rarefied(some, EVALUATION - 1 - passed)
                 _add_rarefaction(effects, predictor, rarefied, rows, share)

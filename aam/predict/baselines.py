@@ -226,14 +226,14 @@ class Boosting(CountsEstimator):
         groups: Names | None,
         studies: Names | None,
     ) -> None:
-        draws = samples.draws(self.depth, self.seed, 1, training=True)
-        self.names_ = informative_names(draws, common_names(draws), BOOSTED_FEATURES)
+        rarefactions = samples.rarefactions(self.depth, self.seed, 1, training=True)
+        self.names_ = informative_names(rarefactions, common_names(rarefactions), BOOSTED_FEATURES)
         if self.n_classes:
             kind = ensemble.HistGradientBoostingClassifier
         else:
             kind = partial(ensemble.HistGradientBoostingRegressor, loss="absolute_error")
         model = kind(max_iter=BOOSTED_TREES, random_state=self.seed)
-        self.model_ = model.fit(self._values(draws[0]), values, weights)
+        self.model_ = model.fit(self._values(rarefactions[0]), values, weights)
 
     def outputs(self, rarefied: Samples) -> Floats:
         """Numbers [n, 1] or probabilities [n, K] of rarefied samples."""
@@ -295,11 +295,11 @@ def _of_neighbours(distances: Sequence[Floats], task: Task, train: Array, test: 
     target = np.eye(len(task.labels))[task.truth[train]] if task.labels else task.truth[train]
     number = min(NEIGHBOUR_COUNT, len(train))
     model = KNeighborsRegressor(number, metric="precomputed", weights="distance")
-    draws = [
+    rarefactions = [
         model.fit(one[np.ix_(train, train)], target).predict(one[np.ix_(test, train)])
         for one in distances
     ]
-    return np.asarray(np.mean(draws, axis=0))
+    return np.asarray(np.mean(rarefactions, axis=0))
 
 
 def unifrac_distances(study: Study, samples: Samples, passes: int) -> list[Floats]:
@@ -311,7 +311,7 @@ def unifrac_distances(study: Study, samples: Samples, passes: int) -> list[Float
         log.info("baseline %s: left out: it needs --tree, a tree of these ASVs", NEIGHBOURS)
         return []
     result = []
-    for one in samples.draws(study.depth, study.seed, passes):
+    for one in samples.rarefactions(study.depth, study.seed, passes):
         counts = sparse.csr_matrix(one.counts.astype(np.int64))
         distance = distances_of(study, counts, study.rows(samples.sample_ids))
         if distance is not None:
@@ -327,8 +327,8 @@ def strong_baselines(
     """Held-out predictions of estimators that predict alone, except `known` ones."""
     # Drawn once for all folds and estimators.
     samples = given(task.samples)
-    samples.draws(study.depth, study.seed, passes, training=True)
-    samples.draws(study.depth, study.seed, passes)
+    samples.rarefactions(study.depth, study.seed, passes, training=True)
+    samples.rarefactions(study.depth, study.seed, passes)
     predictors: dict[str, Callable[[Task, Array, Array], Array]] = {
         name: partial(_of_estimator, estimator, passes)
         for name, estimator in make_baselines(

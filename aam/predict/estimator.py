@@ -112,8 +112,8 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
                 if start or len(samples) > SAMPLES_AT_ONCE
                 else samples
             )
-            draws = part.draws(self.depth, self.seed, passes)
-            parts.append(np.stack([self.outputs(one) for one in draws]))
+            rarefactions = part.rarefactions(self.depth, self.seed, passes)
+            parts.append(np.stack([self.outputs(one) for one in rarefactions]))
         return np.concatenate(parts, axis=1)
 
     def centred_on(self, X: Any) -> Any:

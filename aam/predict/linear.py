@@ -167,10 +167,10 @@ class Linear(CountsEstimator):
         groups: Names | None,
         studies: Names | None,
     ) -> None:
-        draws = samples.draws(self.depth, self.seed, self.passes, training=True)
-        self.names_ = common_names(draws)
+        rarefactions = samples.rarefactions(self.depth, self.seed, self.passes, training=True)
+        self.names_ = common_names(rarefactions)
         if self.features == "clr":
-            self.names_ = informative_names(draws, self.names_)
+            self.names_ = informative_names(rarefactions, self.names_)
         if self.n_classes:
             target = np.eye(self.n_classes)[values]
         else:
@@ -186,7 +186,9 @@ class Linear(CountsEstimator):
             group, study = (None if one is None else one[rows] for one in (groups, studies))
             covariates = samples.covariates[rows]
             ids = [samples.sample_ids[row] for row in rows.tolist()]
-            features = [feature_values(self.features, one, self.names_)[rows] for one in draws]
+            features = [
+                feature_values(self.features, one, self.names_)[rows] for one in rarefactions
+            ]
             kernel, scales = self._kernel(features, covariates)
             if number == 0:
                 folds = inner_folds(ids, values[rows], self.n_classes, group, study, self.seed)
@@ -288,8 +290,8 @@ class Linear(CountsEstimator):
         samples = Samples.of(X)
         if not hasattr(self, "centre_") or len(samples) < LEAST_TO_CENTRE:
             return self
-        draws = samples.draws(self.depth, self.seed, self.passes)
-        mean = np.mean([self.indicators(one).mean(axis=0) for one in draws], axis=0)
+        rarefactions = samples.rarefactions(self.depth, self.seed, self.passes)
+        mean = np.mean([self.indicators(one).mean(axis=0) for one in rarefactions], axis=0)
         return shallow_copy(self, intercept_=self.intercept_ + self.centre_ - mean)
 
     def check(self) -> None:

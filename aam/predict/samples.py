@@ -137,7 +137,9 @@ class Samples:
             self.drawn[key] = matrix
         return replace(self, counts=self.drawn[key], drawn={})
 
-    def draws(self, depth: int, seed: int, passes: int, training: bool = False) -> list[Samples]:
+    def rarefactions(
+        self, depth: int, seed: int, passes: int, training: bool = False
+    ) -> list[Samples]:
         """Several rarefactions: those that are learned from, or others that are predicted from."""
         numbers = range(passes) if training else range(EVALUATION - 1, EVALUATION - 1 - passes, -1)
         return [self.rarefied(depth, seed, number) for number in numbers]
@@ -194,20 +196,20 @@ def feature_values(kind: str, rarefied: Samples, names: Sequence[str]) -> Any:
     return compute(sparse.csr_matrix(counts @ columns)) if of_learned else compute(counts) @ columns
 
 
-def common_names(draws: Sequence[Samples], least: int = MIN_SAMPLES) -> tuple[str, ...]:
+def common_names(rarefactions: Sequence[Samples], least: int = MIN_SAMPLES) -> tuple[str, ...]:
     """Names of the features that at least so many samples have, on average over rarefactions."""
-    carriers = sum(np.bincount(one.counts.indices, minlength=one.shape[1]) for one in draws)
-    common = np.flatnonzero(carriers / max(len(draws), 1) >= least)
-    return tuple(draws[0].names[column] for column in common.tolist())
+    carriers = sum(np.bincount(one.counts.indices, minlength=one.shape[1]) for one in rarefactions)
+    common = np.flatnonzero(carriers / max(len(rarefactions), 1) >= least)
+    return tuple(rarefactions[0].names[column] for column in common.tolist())
 
 
 def informative_names(
-    draws: Sequence[Samples], names: Sequence[str], limit: int = MAX_FEATURES
+    rarefactions: Sequence[Samples], names: Sequence[str], limit: int = MAX_FEATURES
 ) -> tuple[str, ...]:
     """At most `limit` of the names: those of the features that divide the samples most evenly."""
     if len(names) <= limit:
         return tuple(names)
-    counts = draws[0].counts @ draws[0].columns(names)
+    counts = rarefactions[0].counts @ rarefactions[0].columns(names)
     carriers = np.bincount(counts.indices, minlength=len(names))
     order = np.argsort(-np.minimum(carriers, counts.shape[0] - carriers), kind="stable")
     return tuple(names[place] for place in sorted(order[:limit].tolist()))

@@ -82,8 +82,8 @@ class Trees(CountsEstimator):
         groups: Names | None,
         studies: Names | None,
     ) -> None:
-        draws = samples.draws(self.depth, self.seed, self.passes, training=True)
-        self.names_ = informative_names(draws, common_names(draws))
+        rarefactions = samples.rarefactions(self.depth, self.seed, self.passes, training=True)
+        self.names_ = informative_names(rarefactions, common_names(rarefactions))
         self.covariates_ = samples.covariates.shape[1]
         name = "ExtraTrees" if self.kind == "extra" else "RandomForest"
         forest = getattr(ensemble, name + ("Classifier" if self.n_classes else "Regressor"))(
@@ -94,8 +94,8 @@ class Trees(CountsEstimator):
         )
         if studies is not None:
             weights = balanced_weights(values, self.n_classes, weights, studies)
-        for number, one in enumerate(draws, 1):
-            forest.n_estimators = max(1, self.n_estimators * number // len(draws))
+        for number, one in enumerate(rarefactions, 1):
+            forest.n_estimators = max(1, self.n_estimators * number // len(rarefactions))
             # scikit-learn warns that a warm start keeps the classes of the first fit.
             with warnings.catch_warnings(record=True):
                 forest.fit(self._values(one), values, weights if np.ptp(weights) else None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import altair as alt
@@ -57,6 +59,9 @@ SHOWN: dict[Outcome, tuple[str, int]] = {
 }
 
 SHARE = {"domain": [0, 1]}
+
+# Name of a curve, x and y.
+CurvePoint = tuple[str, float, float]
 
 
 # --- numbers -----------------------------------------------------------------------------------
@@ -186,27 +191,32 @@ def tenths_figure(complete: TargetPredictions, target: str) -> list[Figure]:
 # --- classes -----------------------------------------------------------------------------------
 
 
-def _points(series: str, x: Array, y: Array) -> list[tuple[str, float, float]]:
+@dataclass(frozen=True)
+class Curves:
+    """Points of curves by their name in a legend, and the colour of each name."""
+
+    points: list[CurvePoint] = field(default_factory=list)
+    colours: dict[str, int] = field(default_factory=dict)
+
+    def drawn(self, axes: tuple[Any, Any], title: str, **mark: object) -> Chart:
+        """Draw the curves."""
+        colour = levels("series", self.colours)["color"].title(title)
+        return lines(self.points, **mark).encode(x=axes[0], y=axes[1], color=colour)
+
+
+def _points(series: str, x: Array, y: Array) -> list[CurvePoint]:
     """Return at most `MOST_STEPS` points of a curve, the first and the last among them."""
     at = np.unique(np.linspace(0, len(x) - 1, min(len(x), MOST_STEPS)).round().astype(int))
     return [(series, *point) for point in zip(x[at].tolist(), y[at].tolist(), strict=True)]
 
 
-def threshold_figures(complete: TargetPredictions) -> list[Figure]:
-    """Return the ROC and the precision-recall curves of the second class of two, or of each of few
-    that occurs.
-    """
+def _threshold_curves(complete: TargetPredictions, classes: list[int]) -> list[Curves]:
+    """Return the ROC and the precision-recall curves of classes, and the lines of guessing."""
     # Imported here: it takes half a second, and few commands draw curves.
     from sklearn.metrics import roc_curve
 
-    classes = np.unique(complete.truth).tolist()
-    if len(classes) < 2 or (len(complete.labels) > 2 and len(classes) > len(LIGHT)):
-        return []
-    roc, recall, chance = [], [], []
-    areas: dict[str, int] = {}
-    averages: dict[str, int] = {}
-    pooled = " (pooled)" if complete.cross_validated else ""
-    for k in classes if len(complete.labels) > 2 else [1]:
+    roc, recall, chance = Curves(), Curves(), Curves()
+    for k in classes:
         positive, score, label = complete.truth == k, complete.predicted[:, k], complete.labels[k]
         colour, share = k if len(complete.labels) > 2 else 0, float(positive.mean())
         false, found, _ = roc_curve(positive, score, drop_intermediate=False)
@@ -216,12 +226,25 @@ def threshold_figures(complete: TargetPredictions) -> list[Figure]:
         mean = in_legend(label, f": {number(average)}, guessing {number(share)}")
         # Names that were cut may be one.
         area, mean = (
-            f"{text} ({k + 1})" if text in {*areas, *averages} else text for text in (area, mean)
+            f"{text} ({k + 1})" if text in {*roc.colours, *recall.colours} else text
+            for text in (area, mean)
         )
-        areas[area], averages[mean] = colour, colour
-        roc += _points(area, false, found)
-        recall += _points(mean, found[1:], precision)
-        chance += [(mean, 0.0, share), (mean, 1.0, share)]
+        roc.colours[area] = recall.colours[mean] = chance.colours[mean] = colour
+        roc.points.extend(_points(area, false, found))
+        recall.points.extend(_points(mean, found[1:], precision))
+        chance.points.extend([(mean, 0.0, share), (mean, 1.0, share)])
+    return [roc, recall, chance]
+
+
+def threshold_figures(complete: TargetPredictions) -> list[Figure]:
+    """Return the ROC and the precision-recall curves of the second class of two, or of each of few
+    that occurs.
+    """
+    classes, binary = np.unique(complete.truth).tolist(), len(complete.labels) <= 2
+    if len(classes) < 2 or (not binary and len(classes) > len(LIGHT)):
+        return []
+    roc, recall, chance = _threshold_curves(complete, [1] if binary else classes)
+    pooled = " (pooled)" if complete.cross_validated else ""
     folds = (
         " Samples of all folds are pooled here; without that word, AUROC and AUPRC are means "
         "over folds."
@@ -232,38 +255,28 @@ def threshold_figures(complete: TargetPredictions) -> list[Figure]:
         if len(complete.labels) == 2
         else ""
     )
-    axes = {
-        "roc": (
-            x_axis("share of the others taken for the class", **SHARE),
-            y_axis("share of the class that is found", **SHARE),
-        ),
-        "recall": (x_axis("recall", **SHARE), y_axis("precision", **SHARE)),
-    }
-
-    titles = {"roc": f"AUROC{pooled}", "recall": f"AUPRC{pooled}"}
-
-    def coloured(
-        curve: list[tuple[str, float, float]], names: dict[str, int], kind: str, **mark: object
-    ) -> Chart:
-        colour = levels("series", names)["color"].title(titles[kind])
-        return lines(curve, **mark).encode(x=axes[kind][0], y=axes[kind][1], color=colour)
-
-    dashes = coloured(chance, averages, "recall", strokeWidth=1.2, strokeDash=[5, 4], opacity=0.7)
+    rates = (
+        x_axis("share of the others taken for the class", **SHARE),
+        y_axis("share of the class that is found", **SHARE),
+    )
+    axes = x_axis("recall", **SHARE), y_axis("precision", **SHARE)
+    area, mean = f"AUROC{pooled}", f"AUPRC{pooled}"
+    dashes = chance.drawn(axes, mean, strokeWidth=1.2, strokeDash=[5, 4], opacity=0.7)
     return [
         Figure(
             "roc",
             "ROC curve",
-            f"Share of a class that is found against false alarms. {titles['roc']} of "
-            f"{'; '.join(areas)}.",
-            sized(diagonal(0, 1), coloured(roc, areas, "roc")),
+            f"Share of a class that is found against false alarms. {area} of "
+            f"{'; '.join(roc.colours)}.",
+            sized(diagonal(0, 1), roc.drawn(rates, area)),
             f"{which}Guessing follows the dashed line; the nearer a curve is to the upper left, "
             f"the better.{folds}",
         ),
         Figure(
             "precision-recall",
             "Precision and recall",
-            f"Precision against recall. {titles['recall']} of {'; '.join(averages)}.",
-            sized(dashes, coloured(recall, averages, "recall")),
+            f"Precision against recall. {mean} of {'; '.join(recall.colours)}.",
+            sized(dashes, recall.drawn(axes, mean)),
             f"{which}Guessing follows the dashed lines: the share of the class.{folds}",
         ),
     ]
@@ -322,6 +335,27 @@ def reliability_figure(complete: TargetPredictions) -> Figure:
     )
 
 
+def _confusion_cells(
+    labels: Sequence[str], true: Sequence[str], counts: Array, shares: Array
+) -> list[dict[str, object]]:
+    """Return one row for each cell of a confusion matrix."""
+    rows = list[dict[str, object]]()
+    for row, column in np.ndindex(*counts.shape):
+        percent, count = f"{100 * float(shares[row, column]):.0f} %", int(counts[row, column])
+        called = f"{labels[row]} called {labels[column]}"
+        rows.append(
+            {
+                "true": true[row],
+                "predicted": labels[column],
+                "share": float(shares[row, column]),
+                "percent": percent,
+                "count": f"n = {count}",
+                "tip": f"{called}: {count} of {counts[row].sum()}, {percent}",
+            }
+        )
+    return rows
+
+
 def confusion_figure(complete: TargetPredictions) -> Figure:
     """Return the confusion matrix: per cent of each true class, which shade the cells, and numbers
     of samples.
@@ -338,26 +372,9 @@ def confusion_figure(complete: TargetPredictions) -> Figure:
         label if with_counts else f"{label} ({n})"
         for label, n in zip(labels, counts.sum(axis=1), strict=True)
     ]
-    rows = []
-    for row, column in np.ndindex(*counts.shape):
-        share, count = float(shares[row, column]), int(counts[row, column])
-        tip = (
-            f"{labels[row]} called {labels[column]}: {count} of {counts[row].sum()}, "
-            f"{100 * share:.0f} %"
-        )
-        rows.append(
-            {
-                "true": true[row],
-                "predicted": labels[column],
-                "share": share,
-                "percent": f"{100 * share:.0f} %",
-                "count": f"n = {count}",
-                "tip": tip,
-            }
-        )
     axis: dict[str, Any] = {"ticks": False, "domain": False, "labelLimit": 110}
     angle = -60 if len(labels) > 2 else 0
-    chart = alt.Chart(data(rows)).encode(
+    chart = alt.Chart(data(_confusion_cells(labels, true, counts, shares))).encode(
         alt.X(
             "predicted:N",
             sort=list(labels),

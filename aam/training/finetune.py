@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Terms
 from aam.evaluate.metrics import classification_metrics, regression_metrics
 from aam.model.aam import Aam, Outputs
-from aam.model.heads import Readout
+from aam.model.heads import HeadConfig, Readout
 from aam.predict.network import Array, AsvVectors, Predicted, collect, encode_table
 from aam.predict.saved_model import SavedModel, load_model, samples_with_labels
 from aam.training.linear_start import fit_heads
@@ -188,56 +189,66 @@ def fit_network(
         The pretrained encoder fits no weight.
     """
     state, machine = place.state, config.runtime
-    heads = replace(
-        encoder_heads(study, config.train, rows[0]),
+    heads = _heads(study, rows[0], targets, covariates, config)
+    both = np.concatenate(rows)
+    seen = {study.table.sample_ids[row] for row in both.tolist()}
+    labelled = set(seen)
+    torch.manual_seed(machine.seed)
+    with stage("model creation"):
+        network = Aam(config.model, study.depth, heads, study.reference_width)
+    encoder, continues = None, False
+    if source := encoder_folder(config.train, place.fold):
+        encoder = load_model(source, torch.device("cpu"))
+        same_targets = (encoder.targets.specs, encoder.covariates) == (targets.specs, covariates)
+        continues = same_targets and replace(encoder.heads, scale=heads.scale) == heads
+        _read_weights(network, encoder, source, continues)
+        seen |= set(encoder.notes["seen_samples"])
+        labelled |= samples_with_labels(encoder)
+    if state is None:
+        _standardize(network, encoder, study, rows[0], config)
+    else:
+        network.load_state_dict(state.part("model"))
+    network.to(place.device)
+    asvs = _frozen(network, study, config, place)
+    if state is None and not continues:
+        vectors = asvs or encode_table(network, study, place.device, machine, both)
+        fit_heads(network, study, rows, vectors, place.device, config)
+    task = _task(network, study, rows, config, place, asvs)
+    trainer = place.train(task, config.train, machine, network)
+    best = best_network(config.model, study, heads, trainer)
+    last, epoch = trainer.last_weights, trainer.progress.best_epoch
+    return FittedNetwork(best, heads, last, epoch, frozenset(seen), frozenset(labelled))
+
+
+def _read_weights(network: Aam, encoder: SavedModel, source: Path, continues: bool) -> None:
+    """Read the weights of an encoder, those of its heads too where its training continues."""
+    # Trained heads go on as they are: a linear model next to their correction counts twice.
+    new_parts = () if continues else NEW_PARTS
+    load_matching_weights(network, encoder.required_network, source, new_parts)
+
+
+def _heads(
+    study: Study, train_rows: Rows, targets: Targets, covariates: Covariates, config: FineTuneConfig
+) -> HeadConfig:
+    """Return the heads that pretraining and the targets ask for."""
+    return replace(
+        encoder_heads(study, config.train, train_rows),
         n_targets=len(targets.numeric),
         n_classes=tuple(len(spec.labels) for spec in targets.classes),
         levels=tuple(1 + len(levels) for levels in covariates.categorical.values()),
         numbers=len(covariates.numeric),
         covariates=config.covariates,
     )
-    seen = {study.table.sample_ids[row] for row in np.concatenate(rows).tolist()}
-    labelled, continues = set(seen), False
-    torch.manual_seed(machine.seed)
-    with stage("model creation"):
-        network = Aam(config.model, study.depth, heads, study.reference_width)
-    source = encoder_folder(config.train, place.fold)
-    if source is None:
-        encoder = None
-    else:
-        encoder = load_model(source, torch.device("cpu"))
-        same_targets = (encoder.targets.specs, encoder.covariates) == (targets.specs, covariates)
-        # Trained heads go on as they are: a linear model next to their correction counts twice.
-        continues = same_targets and replace(encoder.heads, scale=heads.scale) == heads
-        load_matching_weights(
-            network, encoder.required_network, source, () if continues else NEW_PARTS
-        )
-        seen |= set(encoder.notes["seen_samples"])
-        labelled |= samples_with_labels(encoder)
-    if state is None:
-        _standardize(network, encoder, study, rows[0], config)
-    network.to(place.device)
-    if state is not None:
-        network.load_state_dict(state.part("model"))
-    asvs = None
-    if config.targets.freeze_base:
-        asvs = place.encoded.encode(network, study, place.device, machine)
-        for name, parameter in network.named_parameters():
-            parameter.requires_grad_(name.startswith(NEW_PARTS))
-    if state is None and not continues:
-        every = np.concatenate(rows)
-        vectors = asvs or encode_table(network, study, place.device, machine, every)
-        fit_heads(network, study, rows, vectors, place.device, config)
-    task = _task(network, study, rows, config, place, asvs)
-    trainer = place.train(task, config.train, machine, network)
-    return FittedNetwork(
-        best_network(config.model, study, heads, trainer),
-        heads,
-        trainer.last_weights,
-        trainer.progress.best_epoch,
-        frozenset(seen),
-        frozenset(labelled),
-    )
+
+
+def _frozen(network: Aam, study: Study, config: FineTuneConfig, place: Place) -> AsvVectors | None:
+    """With ``--freeze-base``, freeze all but the new parts and return the vectors of the ASVs."""
+    if not config.targets.freeze_base:
+        return None
+    vectors = place.encoded.encode(network, study, place.device, config.runtime)
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(name.startswith(NEW_PARTS))
+    return vectors
 
 
 def _standardize(

@@ -240,25 +240,24 @@ def fit_heads(
     for column, head in enumerate(network.labels):
         if not study.labels.label.shape[1] or not isinstance(head, Readout):
             raise TypeError("class heads need the labels of the study")
-        of_column, classes = inputs, head.linear.out_features
-        label, validation_label = (
-            np.tile(study.labels.label[subset, column], RAREFACTIONS)
-            for subset in (train, validation)
-        )
-        (class_weight,) = class_weights(
-            config.targets.class_weights, study.labels.label[train][:, [column]], [classes]
-        )
-        if class_weight is not None:
-            of_column = replace(inputs, weight=sample_weight * class_weight.double().numpy()[label])
-        known, validation_known = (
-            np.where(of_subset >= 0, of_subset, np.nan) for of_subset in (label, validation_label)
-        )
-        _write_layer(
-            head.linear,
-            slice(None),
-            _logistic(*of_column.labelled(known, validation_known), classes),
-            inputs,
-        )
+        labels = study.labels.label[train, column], study.labels.label[validation, column]
+        _fit_classes(head, labels, config.targets.class_weights, inputs)
+
+
+def _fit_classes(
+    head: Readout, labels: tuple[Labels, Labels], weighting: Sequence[str], inputs: HeadInputs
+) -> None:
+    """Fit one column of classes."""
+    classes, weighted = head.linear.out_features, inputs
+    label, validation_label = (np.tile(values, RAREFACTIONS) for values in labels)
+    (class_weight,) = class_weights(weighting, labels[0][:, None], [classes])
+    if class_weight is not None:
+        weighted = replace(inputs, weight=inputs.weight * class_weight.double().numpy()[label])
+    known, validation_known = (
+        np.where(values >= 0, values, np.nan) for values in (label, validation_label)
+    )
+    model = _logistic(*weighted.labelled(known, validation_known), classes)
+    _write_layer(head.linear, slice(None), model, inputs)
 
 
 def _fit_numbers(

@@ -34,7 +34,7 @@ needs_onnx = pytest.mark.skipif(
 ENCODER = HeadConfig()
 TARGETS = Targets(
     (
-        TargetSpec("age", "numeric", (), "log-zscore", Scale(2.0, 0.5), None, {}, (1.0, 40.0)),
+        TargetSpec("age", "numeric", (), "log-zscore", Scale(2.0, 0.5), (1.0, 40.0)),
         TargetSpec("site", "class", ("gut", "skin", "soil")),
     )
 )
