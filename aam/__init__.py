@@ -14,6 +14,7 @@ _PUBLIC = {
     "AmpliconTable": "aam.io.tables",
     "InputError": "aam.errors",
     "Model": "aam.api.models",
+    "audit": "aam.api.audit",
     "load": "aam.api.models",
     "pretrain": "aam.api.pretraining",
     "read_table": "aam.api.memory",

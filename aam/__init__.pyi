@@ -1,3 +1,4 @@
+from aam.api.audit import audit as audit
 from aam.api.estimators import AmpliconClassifier as AmpliconClassifier
 from aam.api.estimators import AmpliconRegressor as AmpliconRegressor
 from aam.api.memory import read_table as read_table

@@ -618,6 +618,41 @@ class EvaluateConfig(ApplyConfig, MetadataFormat):
 
 
 @dataclass(frozen=True, config=STRICT)
+class AuditConfig(MetadataFormat, OutputConfig):
+    """Show which metadata columns give a target away. Exit status 0: it informs."""
+
+    table: Path | None = option(
+        None, "Feature table (.biom, .qza, .tsv).", "TABLE", positional=True, reads=True
+    )
+    metadata: Path | None = option(
+        None, "Sample metadata.", "METADATA", positional=True, reads=True
+    )
+    metadata_column: str | None = option(None, "Target.", "COLUMN", required=True)
+    classifier: bool = option(False, "Numbers of the target are codes of classes.")
+    group_column: str | None = option(None, "Metadata column of groups (subjects).", "COLUMN")
+    study_column: str | None = option(None, "Metadata column of studies.", "COLUMN")
+    rarefy_depth: PositiveInt | None = option(
+        None, "Reads per sample; unset: the largest depth that keeps 90 % of the samples."
+    )
+    seed: Seed = option(0, "Seed of the rarefaction.")
+    output: Path | None = option(None, "Table of all columns (.tsv).", writes=True)
+
+    @property
+    def data(self) -> DataConfig:
+        """Options of the inputs; samples without the target are left out."""
+        return DataConfig(
+            table=self.table,
+            metadata=self.metadata,
+            decimal=self.decimal,
+            missing_values=self.missing_values,
+            rarefy_depth=self.rarefy_depth,
+            missing="drop",
+            group_column=self.group_column,
+            study_column=self.study_column,
+        )
+
+
+@dataclass(frozen=True, config=STRICT)
 class DoctorConfig(DeviceConfig, ObservedConfig):
     """Check this machine. Exit status 1 if something is wrong."""
 

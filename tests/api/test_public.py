@@ -42,6 +42,8 @@ SIGNATURES = {
     "AmpliconRegressor.predict_interval": "(self, X: 'Any', covariates: 'Any' = None) -> 'Floats'",
     "AmpliconRegressor.save": "(self, path: 'str | os.PathLike[str]') -> 'None'",
     "AmpliconRegressor.score": "(self, X: 'Any', y: 'Any', covariates: 'Any' = None) -> 'float'",
+    "audit": "(table: 'Any', metadata: 'Any', metadata_column: 'str', *, group_column: "
+    "'str | None' = None, **options: 'Any') -> 'pd.DataFrame'",
     "load": "(path: 'Paths', **options: 'Any') -> 'Model'",
     "pretrain": "(table: 'Any', tree: 'Any' = None, *, output_dir: 'str | os.PathLike[str]', "
     "metadata: 'Any' = None, "
@@ -58,6 +60,7 @@ NAMES = [
     "InputError",
     "Model",
     "__version__",
+    "audit",
     "load",
     "pretrain",
     "read_table",
