@@ -58,7 +58,7 @@ NETWORK_COVARIATES = ("categorical_embed_dim", "categorical_fusion")
 COMMON_LENGTH = 150
 # Rarefactions that a prediction averages.
 PREDICTION_PASSES = 4
-# Narrower networks train no faster in bf16 on a GPU (docs/decisions.md, "First runs on a GPU").
+# Narrower networks train no faster in bf16 on a GPU.
 LEAST_BF16_WIDTH = 256
 
 # --- sections ------------------------------------------------------------------------------------

@@ -114,16 +114,10 @@ def metrics_of(options: str, output: Path) -> Mapping[str, Any]:
 
 
 def text(value: float | None) -> str:
-    """Return a metric with three digits, shares without their 0."""
-    return (
-        "-"
-        if value is None
-        else "<.001"
-        if value < 0.0005
-        else f"{value:.3f}"[1:]
-        if value < 1
-        else f"{value:.2f}"
-    )
+    """Format a metric: three digits below 1, two from 1 on."""
+    if value is None:
+        return "-"
+    return "<0.001" if value < 0.0005 else f"{value:.3f}" if value < 1 else f"{value:.2f}"
 
 
 def row(name: str, target: Mapping[str, Any]) -> str:

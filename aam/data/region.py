@@ -295,8 +295,7 @@ PRIMERS = {
 # What a primer may have before it, and how many of its letters may be others.
 SPACER, MISMATCHES = 8, 1
 
-# Sequences that are searched together: the other strand of 3,000,000 of 150 bases takes 6.5 GB
-# (docs/decisions.md).
+# Sequences that are searched together: the other strand of 3,000,000 of 150 bases takes 6.5 GB.
 SEQUENCES_AT_ONCE = 65_536
 
 # Share of the reads that hold a primer above which this is said.

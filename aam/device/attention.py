@@ -37,7 +37,7 @@ BACKENDS = {
 SDPA = "sdpa"
 
 # Longest sequences of a CPU for which two products and a softmax are faster, forward and backward,
-# than torch's own kernel (docs/decisions.md).
+# than torch's own kernel.
 SHORT = {torch.float32: 50, torch.bfloat16: 150}
 
 # The back end of each kind of call, (type of device, precision, masked); for a kind that is absent

@@ -38,7 +38,7 @@ TUNABLE, TUNING = "PYTORCH_TUNABLEOP_ENABLED", "PYTORCH_TUNABLEOP_TUNING"
 AOTRITON = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
 
 # A thread that waits for the others spins unless told not to: faster on free cores, but beside
-# other work it keeps that from the core (docs/decisions.md has the numbers).
+# other work it keeps that from the core.
 WAITING = ("OMP_WAIT_POLICY", "PASSIVE")
 
 # The pools of OpenMP (torch, scikit-learn) and of the libraries of linear algebra below NumPy and

@@ -21,8 +21,7 @@ from aam.model.heads import CovariateFusion, DistanceHead, Gather, HeadConfig, R
 from aam.model.layers import OnShelves
 from aam.model.sample import SampleEncoder, Slots
 
-# Patches that a CPU encodes at a time, so that what one layer writes is in its cache for the next
-# (docs/decisions.md).
+# Patches that a CPU encodes at a time, so that what one layer writes is in its cache for the next.
 CACHED_PATCHES = 4096
 # Of one ASV among about 50 in a sample.
 TYPICAL_LOG_SHARE = -4.0
@@ -171,7 +170,7 @@ class Aam(nn.Module):
         """Center and scale ASV and sample vectors on a first batch, before any training.
 
         At initialization the vectors of different ASVs, and more so of samples, are almost equal,
-        and the first epochs are spent on telling them apart (docs/decisions.md has the numbers).
+        and the first epochs are spent on telling them apart (docs/adr/004-standardized-start.md).
         """
         self.asv.standardize(batch.tokens.split(self._asvs_at_once(batch.tokens)), batch.padded)
         asvs, laid_out = self.encode_asvs(batch.tokens, batch.padded)[1], on_shelves(batch)

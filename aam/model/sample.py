@@ -77,8 +77,7 @@ class CompositionAndPresence(nn.Module):
     The composition is the sum of its ASV vectors, weighted by the root of relative abundance: even
     at random initialization a linear model of it is a good baseline. Presence is what UniFrac asks
     of branches: an ASV v shows feature k at the rate r = softplus(w_k v + b_k), and the sample has
-    it to the extent 1 - exp(-sum of r over its ASVs), once however many show it (docs/decisions.md
-    has the numbers of both).
+    it to the extent 1 - exp(-sum of r over its ASVs), once however many show it.
     """
 
     def __init__(self, width: int) -> None:

@@ -29,8 +29,7 @@ log = logging.getLogger("aam")
 
 SubsetRows = dict[str, npt.NDArray[np.int64]]
 
-# Folds of a cross-validation that nobody asked for, and up to which size there is one: README's
-# cross-validation page says it, docs/decisions.md with what it takes.
+# Number of folds by default, and the largest study that is cross-validated (docs/prepare-data.md).
 DEFAULT_FOLDS, LEAST_GROUPS_FOR_FOLDS = 5, 10
 MOST_ROWS, MOST_CELLS, MOST_CLASSES = 1_500, 20_000_000, 100
 

@@ -66,7 +66,6 @@ def test_files_of_the_images(page):
 
 
 def test_files_that_the_architecture_names():
-    """A page that leads to a file that is not there leads nowhere."""
     folder = ""
     names = re.findall(r"`([\w./]+\.(?:py|j2|toml))", (ROOT / "docs/architecture.md").read_text())
     assert len(names) > 40

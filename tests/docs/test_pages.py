@@ -1,6 +1,4 @@
-"""The documentation site: its commands run as they stand, its pages name every file and column, and
-it builds.
-"""
+"""The documentation: its commands run, its pages name every file and column, and the site builds."""
 
 from __future__ import annotations
 
@@ -12,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import ModuleType
 
@@ -23,9 +22,14 @@ from tests.programs import write_program
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-HOWTO = sorted((DOCS / "howto").glob("*.md"))
 TUTORIAL, SECOND = DOCS / "tutorial" / "index.md", DOCS / "tutorial" / "null.md"
-THIRD = DOCS / "tutorial" / "new-study.md"
+NEW_STUDY = DOCS / "new-study.md"
+PAGES = [*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+MADE = ("options.md", "names.md", "notebook.md")  # by docs/make_reference.py
+
+# Words that a page may have before a test warns; tables of numbers and records are not counted.
+BUDGET = {"README.md": 800, "cluster.md": 3000, "how-it-works.md": 800, "files.md": 1200}
+WORDS = 1200
 
 # Tests learn for one epoch with a small network where a page leaves the length of training to its
 # default, not for models of studies, ...
@@ -77,9 +81,9 @@ def run_page(page: Path, folder: Path, program: str = SHIM) -> str:
 def test_options_of_the_pages_exist():
     """Every option that stands in a command of a page is one of that command."""
     checked = 0
-    for page in [*HOWTO, TUTORIAL, SECOND, THIRD, ROOT / "README.md"]:
+    for page in PAGES:
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-        for line in re.findall(r"(?m)^(?:    )?aam (\w+ .*)$", text):
+        for line in re.findall(r"(?m)^ *aam (\w+ .*)$", text):
             command, *words = re.sub(r"#.*", "", line).split()
             if command not in COMMANDS:
                 continue
@@ -91,14 +95,41 @@ def test_options_of_the_pages_exist():
     assert checked > 20
 
 
+def test_words_of_options_exist():
+    """Every `--option` that a page names in prose is an option of some command or program."""
+    known = set((ROOT / "tests" / "options.txt").read_text(encoding="utf-8").split())
+    known |= {f"--no-{name[2:]}" for name in known}
+    programs = ("slurm", "containers", "Makefile", "noxfile.py", "plugins", "aam/cli", "examples")
+    files = [ROOT / name for name in programs]
+    files = [each for path in files for each in ([path] if path.is_file() else path.rglob("*"))]
+    sources = "".join(
+        path.read_text(encoding="utf-8", errors="ignore")
+        for path in files
+        if path.is_file() and path.suffix in (".py", ".sh", ".toml", ".json", "", ".def")
+    )
+    unknown = {}
+    for page in PAGES:
+        if page.name in MADE or page.parent.name in ("adr", "qiime2-crc"):
+            continue
+        named = set(re.findall(r"`(--[a-z][a-z-]+)", page.read_text(encoding="utf-8")))
+        missing = {name for name in named - known if name not in sources}
+        unknown |= {page.name: sorted(missing)} if missing else {}
+    assert not unknown, unknown
+
+
+def test_pages_keep_their_budget_of_words():
+    for page in PAGES:
+        words = len(page.read_text(encoding="utf-8").split())
+        limit = 320 if page.parent.name == "adr" else BUDGET.get(page.name, WORDS)
+        if page.name not in MADE and words > limit:
+            warnings.warn(f"{page.name} has {words} words, the budget is {limit}", stacklevel=1)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "page", [page for page in HOWTO if commands_of(page)], ids=lambda page: page.stem
-)
-def test_the_commands_of_a_page_run(page, tmp_path):
-    printed = run_page(page, tmp_path)
+def test_the_commands_for_a_new_study_run(tmp_path):
+    printed = run_page(NEW_STUDY, tmp_path)
     assert "Traceback" not in printed
-    assert printed.strip(), "the commands of the page print nothing"
+    assert (tmp_path / "check" / "report.html").is_file()
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +140,7 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def plain(text: str) -> str:
-    """Return a text without what differs between machines and terminals."""
+    """A text without numbers and line breaks, which differ between machines."""
     return " ".join(re.sub(r"\d[\d.e-]*", "#", text).split())
 
 
@@ -119,7 +150,7 @@ def check_shown(page: Path, printed: str) -> None:
     """
     shown = re.findall(r"(?ms)^```text\n(.*?)^```$", page.read_text(encoding="utf-8"))
     pieces = [piece for block in shown for piece in block.split("...") if "sample-id" not in block]
-    assert len(pieces) > 3
+    assert len(pieces) > 1
     for piece in pieces:
         assert plain(piece) in plain(printed), piece
 
@@ -138,27 +169,12 @@ def test_the_tutorial_gives_what_it_shows(tmp_path):
 @pytest.mark.slow
 def test_the_second_tutorial_gives_what_it_shows(second):
     printed = (second / "printed.txt").read_text()
-    for expected in (
-        "Agreement with unifrac on 158 held-out samples",
-        "of 80 subject.",
-        "best baseline: ",
-        "158 samples explained",
-    ):
-        assert expected in printed, expected
-    check_shown(SECOND, printed)
+    assert "158 held-out samples" in printed
+    assert "158 samples explained" in printed
     metrics = json.loads((second / "second/run/metrics.json").read_text())
     auroc = metrics["targets"]["sex"]["metrics"]["auroc"]
-    assert auroc["low"] < 0.684 < auroc["high"]
+    assert auroc["low"] < 0.65 < auroc["high"]
     assert (second / "second/run/report.html").stat().st_size < 2_000_000
-
-
-@pytest.mark.slow
-def test_the_third_tutorial_gives_what_it_shows(tmp_path, bench_data):
-    printed = run_page(THIRD, tmp_path, THREADS_ONLY)
-    check_shown(THIRD, printed)
-    parkinson, ibs = map(float, re.findall(r"In a new study the AUROC is ([\d.]+)", printed))
-    assert 0.745 < parkinson < 0.775
-    assert 0.52 < ibs < 0.565
 
 
 # --- reference ---------------------------------------------------------------------------------
@@ -214,7 +230,7 @@ def test_make_has_every_target_and_variable_that_a_page_names():
     targets = " ".join(re.findall(r"(?m)^([a-z][a-z -]+):", makefile)).split()
     variables = re.findall(r"\b[A-Z_]{2,}\b", makefile[: makefile.index("ENV :=")])
     named = []
-    for page in [*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
+    for page in PAGES:
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")
         named += re.findall(r"`make ([^`\n]+)`|(?m:^    make ([^#\n]+))", text)
     commands = [re.sub(r'"[^"]*"', "", first or second).split() for first, second in named]
