@@ -89,7 +89,6 @@ def time_ranks(
         str(EPOCHS),
         "--overwrite",
     ]
-    words += ["--from-scratch"]
     speeds: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         outputs = [Path(folder) / str(number) for number in range(max(RANKS))]

@@ -102,7 +102,7 @@ def test_transforms_are_undone(study, tmp_path, usual, transform):
 
 @pytest.mark.parametrize(
     ("words", "shapes"),
-    [("--dropout 0.5", {}), ("", {}), ("--count-penalty 0.5", {"count.linear.weight": (1, 16)})],
+    [("--dropout 0.5", {}), ("--count-penalty 0.5", {"count.linear.weight": (1, 16)})],
 )
 def test_options_change_what_is_learned(study, tmp_path, usual, words, shapes):
     model, predictions = predicted(study, tmp_path / "run", f"--metadata-column ph {words}")

@@ -25,6 +25,7 @@ import traceback
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -49,7 +50,10 @@ from aam.io.qza import write_artifact
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import read_config
+from aam.predict.blend import BlendClassifier, BlendRegressor
 from aam.predict.saved_model import SavedModel, load_model, save_model
+from aam.predict.trees import TreesClassifier, TreesRegressor
+from tests.predict.samples import samples_of, saved_model
 
 SECONDS, MEMORY = 5, 1 << 30
 # Inputs that one process reads before the next is started.
@@ -109,7 +113,25 @@ READERS: dict[str, Reader] = {
     "run.json": lambda p: read_config(p, PretrainConfig()),
     "checkpoint": load,
     "model": _model,
+    "members": _model,
 }
+
+
+def _model_of_members() -> SavedModel:
+    """A model of a number and of classes: a linear model and trees of each, without a network."""
+    samples, age = samples_of(n=30, features=12)
+    old = (age > 0).astype(np.int64)
+    usual: dict[str, Any] = {"depth": 100, "passes": 2}
+    number = BlendRegressor(**usual).fit(samples, age)
+    number.members_["forest"] = TreesRegressor(n_estimators=4, **usual).fit(samples, age)
+    classes = BlendClassifier(**usual).fit(samples, old)
+    classes.members_["forest"] = TreesClassifier(n_estimators=4, **usual).fit(samples, old)
+    specs = (
+        TargetSpec("age", "numeric", bounds=(-3.0, 3.0)),
+        TargetSpec("old", "class", ("no", "yes")),
+    )
+    profile = RegionProfile.fit(["ACGTACGTAC" * 4, "TTGTACGTAC" * 4])
+    return saved_model(targets=Targets(specs), profile=profile, blends=(number, classes))
 
 
 def _seeds(folder: Path) -> dict[str, list[Path]]:
@@ -207,6 +229,7 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
         network, DataConfig(), sizes, heads, 40, 0, targets, profile, {"seen_samples": []}
     )
     save_model(folder / "a.model", saved)
+    save_model(folder / "a.members", _model_of_members())
     return {kind: [folder / f"a.{kind}"] for kind in READERS}
 
 
