@@ -4,7 +4,10 @@ and loaded.
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,6 +46,9 @@ from aam.predict.trees import Trees, TreesClassifier, TreesRegressor
 
 # Encoders of earlier formats are read, models with targets are not.
 FORMAT, LAST_OTHER = 3, "aam v0.1.0-complete"
+
+# What skops calls the description in its archive, and addresses of objects in it.
+SCHEMA, ADDRESS = "schema.json", re.compile(r'(?<="__id__": )\d+|(?<="file": ")\d+')
 
 # The one type of a forest that skops does not trust by itself.
 TREE = "sklearn.tree._tree.Tree"
@@ -203,7 +209,7 @@ def save_model(path: Path, saved: SavedModel) -> None:
         for place, blend in enumerate(saved.blends):
             for name, member in blend.members_.items():
                 if isinstance(member, Trees):
-                    skops.io.dump(member.forest_, folder / f"{place}-{name}{FOREST}")
+                    _write_forest(member.forest_, folder / f"{place}-{name}{FOREST}")
         write_manifest(folder)
 
 
@@ -232,6 +238,25 @@ def _described(blend: Blend, place: str, arrays: Arrays) -> dict[str, Any]:
         for name, member in blend.members_.items()
     }
     return {"parameters": blend.get_params(), "members": members}
+
+
+def _write_forest(forest: BaseForest, path: Path) -> None:
+    """Write a forest; equal forests give equal bytes.
+
+    skops names objects by their address in memory and dates its files: both become counters.
+    """
+    numbers: dict[str, str] = {}
+
+    def number(found: re.Match[str]) -> str:
+        return numbers.setdefault(found[0], str(len(numbers)))
+
+    blob = io.BytesIO(skops.io.dumps(forest))
+    with zipfile.ZipFile(blob) as dumped, zipfile.ZipFile(path, "w") as written:
+        schema = ADDRESS.sub(number, dumped.read(SCHEMA).decode("utf-8"))
+        written.writestr(zipfile.ZipInfo(SCHEMA), schema)
+        for address, counter in numbers.items():
+            if f"{address}.npy" in dumped.NameToInfo:
+                written.writestr(zipfile.ZipInfo(f"{counter}.npy"), dumped.read(f"{address}.npy"))
 
 
 def _read_forest(path: Path) -> Any:

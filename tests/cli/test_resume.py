@@ -261,18 +261,23 @@ def test_a_warning_to_the_whole_group_reaches_the_main_process_only(study, tmp_p
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1
 
 
-def test_folds_stay_inside_the_run(study, tmp_path, capsys):
+def test_folds_stay_inside_the_run(study, tmp_path):
     metadata = tmp_path / "metadata.tsv"
     rows = (study / "metadata.tsv").read_text().splitlines()
     folds = ["evil", *("x/../../../evil" if row % 2 else "a" for row in range(len(rows) - 1))]
     metadata.write_text("".join(f"{row}\t{fold}\n" for row, fold in zip(rows, folds, strict=True)))
     words = (
-        f"train --table {study}/table.biom --metadata {metadata} --metadata-column ph --cv "
-        f"evil {SMALL}"
+        f"train --table {study}/table.biom --metadata {metadata} --metadata-column ph --cv evil "
+        "--members presence --rarefy-depth 300 --threads 1"
     )
-    assert main([*words.split(), "--output-dir", str(tmp_path / "deep" / "er" / "run")]) == 2
-    assert "folds that cannot name a folder: 'x/../../../evil'" in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["metadata.tsv"]
+    run = tmp_path / "deep" / "er" / "run"
+    assert main([*words.split(), "--output-dir", str(run)]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "metadata.tsv"]
+    assert [path.name for path in run.parent.iterdir()] == ["run"]
+    plain, evil = sorted(path for path in run.glob("fold-*"))
+    assert plain.name == "fold-a"
+    assert evil.name.startswith("fold-x_")
+    assert (evil / "split.tsv").is_file()
 
 
 def test_models_that_are_gone_are_made_again(study, whole, tmp_path):

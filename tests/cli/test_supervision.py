@@ -158,6 +158,7 @@ def error(predictions, study: Path, metadata: Path | None = None) -> float:
 )
 def test_covariates_are_read(study, tmp_path, capsys, words, shapes):
     """What only season and `null` tell is predicted with them; new categories are unknown."""
+    words = f"{words} --epochs 24"
     both = f"--metadata-column told --categorical-columns season --numeric-columns null {words}"
     model, predictions = predicted(
         study, tmp_path / "with", both, f"--metadata {study}/shifted.tsv"
