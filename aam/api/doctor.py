@@ -115,7 +115,7 @@ def _version_findings(versions: Facts) -> list[Finding]:
 
 
 def _device_findings(platform: Platform, report: Facts) -> list[Finding]:
-    """Return what is known to fail on this kind of device."""
+    """Known failures of this kind of device."""
     findings = []
     if report.get("first_tensor"):
         what = f"the first tensor on the GPU {report['first_tensor']}"
@@ -149,7 +149,7 @@ def _training_findings(training: Facts) -> list[Finding]:
 
 
 def collect_findings(platform: Platform, facts: Facts, report: Facts) -> list[Finding]:
-    """Return what is wrong, was mended or is worth a note.
+    """Findings: errors, repairs and notes.
 
     Parameters
     ----------
@@ -336,7 +336,7 @@ def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
 
 
 def _from_file(facts: Facts) -> Facts:
-    """Return what a file says of its machine, and what follows there."""
+    """Description of the machine of a file, and decisions for it."""
     unmeasured: Facts = {
         "first_tensor": "",
         "devices": 0,

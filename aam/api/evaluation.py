@@ -247,7 +247,7 @@ def _about_samples(table: PredictionTable, split: Split | None, predicted: set[s
 
 
 def _around(study: Study | None, targets: Sequence[Evaluation]) -> Surroundings | None:
-    """Return what the report shows of the samples, where their table is known."""
+    """Figures and tables of the samples, where their table is known."""
     if study is None:
         return None
     return surroundings(study.table, [target.predictions for target in targets])

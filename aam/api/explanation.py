@@ -158,7 +158,7 @@ def _notes(
     subset: str,
     metadata: Metadata | None,
 ) -> list[str]:
-    """Return what a reader must know of the samples."""
+    """Notes about the samples."""
     notes = []
     if subset == TRAINING:
         notes.append(

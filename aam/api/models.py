@@ -237,7 +237,7 @@ class Model:
 
 
 def inputs_of_model(config: ApplyConfig, table: Any, metadata: Any = None) -> Inputs:
-    """Return what a model is applied to, from files or from memory, read as `config` says."""
+    """Inputs of a model, from files or from memory, read as `config` says."""
     read = sample_table(table, config.sequences, merge=config.trim)
     how = {
         name: getattr(config, name)

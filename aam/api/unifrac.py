@@ -59,7 +59,7 @@ def _warn_of_empty(table: AmpliconTable, tips: Ints) -> None:
 
 
 def _multiply(config: UnifracConfig, samples: int) -> Multiply:
-    """Return what multiplies matrices: NumPy, or torch on a GPU that is asked for or worth it."""
+    """Library of matrix products: NumPy, or torch on a GPU that is asked for or worth it."""
     worth_it = samples >= GPU_SAMPLES and config.unifrac_metric == "unifrac" and may_have_gpu()
     if config.device == "cpu" or (config.device == "auto" and not worth_it):
         return inner

@@ -152,8 +152,9 @@ class RegionProfile:
                 share["length"] > MOST_ODD_LENGTH or (of_dna and not low <= median <= high)
             ),
             f"{share['reversed']:.0%} of the ASVs look reverse-complemented: their other strand "
-            "fits the training "
-            "ASVs, they do not; turn them round and predict again": share["reversed"]
+            "fits the training ASVs, they do not; reverse-complement them and run again": share[
+                "reversed"
+            ]
             > MOST_REVERSED,
             f"{share['elsewhere']:.0%} of the ASVs look like another region than the training "
             "ASVs, or begin at "

@@ -143,7 +143,7 @@ class Shelved:
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     def shape(self) -> tuple[object, ...]:
-        """Return what two batches of one shape have in common."""
+        """Key shared by batches of one shape."""
         sizes = tuple((name, tuple(value.shape)) for name, value in self.tensors().items())
         return (*sizes, self.shelves, self.padded)
 

@@ -325,7 +325,7 @@ def choose_backends(checks: Checks, requested: str, timed: bool) -> dict[str, st
 
 
 def _decide_for(facts: Facts, config: RuntimeConfig, in_bf16: bool) -> dict[str, Any]:
-    """Return what would be decided on the machine of a file, and report it."""
+    """Decide as on the machine of a file, and report it."""
     platform = platform_of(facts)
     has_bf16 = platform.bf16 and platform.vendor != "Apple"
     wide = select_precision(config, has_bf16 and in_bf16), select_precision(config, False)

@@ -98,7 +98,7 @@ def required_changes(
     hip: str | None,
     job: Path | None = None,
 ) -> list[Change]:
-    """Return what to change in `environment` before torch is imported.
+    """Changes of `environment` to make before torch is imported.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def prepare_environment(threads: int | None = None) -> None:
 
 
 def describe_change(change: Change) -> str:
-    """Return what was done to a variable, for a message."""
+    """Description of the change of a variable, for a message."""
     return "unset" if change.value is None else f"set to {change.value}"
 
 

@@ -87,7 +87,7 @@ class Metric(Protocol):
     """One distance between samples, from what is below each branch."""
 
     def read(self, layout: Layout, block: Block, dtype: npt.DTypeLike) -> MetricInput:
-        """Return what the metric reads of a block; shares and reads are of type `dtype`."""
+        """Input of the metric for a block; shares and reads are of type `dtype`."""
 
     def compare(
         self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply

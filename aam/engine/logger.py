@@ -242,7 +242,7 @@ class RunLogger:
             self.tracking.close(failed=kind is not None)
 
     def state(self) -> Record:
-        """Return what a checkpoint keeps of the clock and the step; `text` holds the records."""
+        """State of the clock and the step for a checkpoint; `text` holds the records."""
         return {"seconds": time.perf_counter() - self.started, "step": self.steps}
 
     @property

@@ -111,7 +111,7 @@ def describe(
     facts: Record,
     in_memory: Mapping[str, str] | None = None,
 ) -> Record:
-    """Return what run.json holds: resolved options, versions, machine, checksums of the inputs, and
+    """Content of run.json: resolved options, versions, machine, checksums of the inputs, and
     `facts`.
 
     Inputs are `files`, and those `in_memory`, whose checksums are given, by option.
@@ -356,7 +356,7 @@ class RunDirectory:
         return bool(os.environ.get(SHARE))
 
     def plan(self) -> str:
-        """Return what a run would do to the directory, for ``--dry-run``.
+        """Description of what a run would do to the directory, for ``--dry-run``.
 
         Raises
         ------

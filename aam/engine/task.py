@@ -98,7 +98,7 @@ class Task:
         return 1
 
     def shape(self, batch: Any) -> Hashable | None:
-        """Return what prepared batches of one shape have in common; None: do not capture them."""
+        """Key shared by prepared batches of one shape; None: do not capture them."""
         return None
 
     def tensors(self, batch: Any) -> dict[str, Tensor]:

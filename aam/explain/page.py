@@ -43,7 +43,7 @@ def colour_of(explanation: Explanation, raises: str) -> int:
 
 
 def _legend(explanation: Explanation) -> dict[int, str]:
-    """Return what the colours of directions mean."""
+    """Meaning of the colours of directions."""
     spec = explanation.effects.spec
     if spec.labels:
         return {
@@ -81,7 +81,7 @@ def _corrected(table: pd.DataFrame, place: int) -> tuple[Interval, str]:
 
 
 def _test_words(table: pd.DataFrame, what: str) -> str:
-    """Return what the bars of importances of ASVs or taxa are."""
+    """Description of the bars of importances of ASVs or taxa."""
     tested = int(table["q"].notna().sum())
     if not tested:
         return "Bars are 95 % intervals."

@@ -329,7 +329,7 @@ class DeferredErrorFile(io.FileIO):
         self.error: OSError | None = None
 
     def _attempt(self, change: Callable[[Any], int], argument: Any) -> int | None:
-        """Return what `change` returns, or None once a change has failed."""
+        """Result of `change`, or None once a change has failed."""
         if self.error is None:
             try:
                 return change(argument)

@@ -219,9 +219,8 @@ class OutputFolder:
         listed = _listed(folder)
         if listed is None:
             raise InputError(
-                f"{folder} holds files and no {RUN} that lists which of them are of aam (earlier "
-                "versions wrote none), "
-                "and is left alone; choose another folder, or remove by hand what may go"
+                f"{folder} is not empty and was not created by aam, so it was left untouched. "
+                "Choose another folder or clear it yourself."
             )
         command, names = listed
         entries = list(_entries(folder))

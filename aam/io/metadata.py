@@ -239,7 +239,7 @@ class Metadata:
         return tuple(None if cell in missing else cell for cell in chosen)
 
     def cell(self, name: str, sample: str) -> str:
-        """Return what the file holds in one cell."""
+        """Text of one cell of the file."""
         return self.columns[name][self._row[sample]]
 
     def groups(self, name: str, ids: Iterable[str]) -> list[str]:

@@ -359,7 +359,7 @@ class _Nodes:
         return ""
 
     def problems(self) -> list[str]:
-        """Return what is wrong with names and lengths."""
+        """Problems of names and lengths."""
         problems = [
             f"{len(places)} {what}, the first {places[0]}" for what, places in self.wrong.items()
         ]

@@ -294,7 +294,7 @@ def _difference(run: Run, saved: SavedModel, part: str, seed: int) -> float:
 
 
 def _description(saved: SavedModel, part: str, form: str, difference: float) -> dict[str, Any]:
-    """Return what a program needs to make the inputs and to read the outputs."""
+    """Description of inputs and outputs for other programs."""
     tokens = {
         "padding": PAD,
         "A": A,

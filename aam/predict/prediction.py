@@ -144,8 +144,7 @@ def _check_new_study(models: Sequence[SavedModel], study: Study, new_study: bool
         )
     elif relative and new_study:
         log.info(
-            "--new-study: read relative to the mean of its %d samples, whose labels nobody needs",
-            len(ids),
+            "--new-study: centred on the mean of its %d samples (no labels required)", len(ids)
         )
 
 

@@ -21,7 +21,7 @@ log = logging.getLogger("aam")
 
 
 def plain_json(value: object) -> object:
-    """Return what JSON can hold of nested dicts of numbers: NaN and infinity become null."""
+    """Convert nested dicts of numbers for JSON: NaN and infinity become null."""
     if isinstance(value, dict):
         return {name: plain_json(item) for name, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -36,7 +36,7 @@ def _with_limits(metrics: dict[str, Interval]) -> dict[str, object]:
 
 
 def _target_json(result: Evaluation) -> dict[str, object]:
-    """Return what metrics.json holds of one target."""
+    """Entry of one target in metrics.json."""
     columns = {result.names.batch: result.batches}
     tests = {
         one.name: {

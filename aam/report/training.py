@@ -121,7 +121,7 @@ class TrainingReport:
         log.info("report: %s", seen_from_here(self.path / "report.html"))
 
     def _report_data(self, targets: tuple[Evaluation, ...]) -> ReportData:
-        """Return what the report shows of the run and its targets."""
+        """Contents of the report of the run and its targets."""
         config, study, splits = self.prepared.config, self.prepared.study, self.prepared.splits
         specs = [spec for table in self.held_out[:1] for spec in table.specs]
         names = loss_names(

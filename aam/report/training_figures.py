@@ -108,7 +108,7 @@ def _losses(runs: Mapping[str, Sequence[Record]]) -> list[str]:
 
 
 def loss_names(numeric: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
-    """Return what to call the losses of targets, by their names in metrics.jsonl."""
+    """Titles of the losses of targets, by their names in metrics.jsonl."""
     return {"target": ", ".join(numeric), **{f"label{at}": name for at, name in enumerate(classes)}}
 
 

@@ -148,7 +148,7 @@ def steps_of(
 
 
 def step_numbers(steps: PretrainingSteps, batches: int = 16) -> dict[str, float]:
-    """Return what a step costs the host and how many shapes its batches have.
+    """Cost of a step for the host, and the number of shapes of its batches.
 
     Returns
     -------

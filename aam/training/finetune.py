@@ -82,7 +82,7 @@ class SupervisedTask(AmpliconTask):
         }
 
     def loss_counts(self, prepared: Prepared) -> dict[str, Tensor]:
-        """Return what each loss of a batch will count."""
+        """Number of terms of each loss of a batch."""
         return loss_counts(prepared.batch, self.class_weights)
 
     def validate(self, network: nn.Module) -> Metrics:

@@ -127,7 +127,7 @@ class AmpliconTask(Task):
         return Prepared(moved, None if self.asvs is None else self.asvs.select(moved))
 
     def outputs(self, network: nn.Module, prepared: Prepared) -> Outputs:
-        """Return what the network makes of a batch."""
+        """Outputs of the network for a batch."""
         precision = autocast(self.config.runtime, self.device, self.config.model.trains_in_bf16)
         with precision:
             return network(prepared.batch, asvs=prepared.asvs).full()  # type: ignore[no-any-return]
@@ -142,7 +142,7 @@ class AmpliconTask(Task):
 
     @stage("losses")
     def loss_counts(self, prepared: Prepared) -> dict[str, Tensor]:
-        """Return what each loss of a batch will count."""
+        """Number of terms of each loss of a batch."""
         return loss_counts(prepared.batch)
 
     def shape(self, prepared: Prepared) -> Hashable | None:

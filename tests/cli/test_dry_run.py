@@ -117,7 +117,7 @@ def test_a_folder_without_a_list_of_results_is_refused_and_one_in_use_too(
     for name in ("predictions.tsv", "mine.txt"):
         (run / name).write_text("x")
     words = of_presence(study, run)
-    assert "is left alone" in refused(main, ["train", *words, "--overwrite"])
+    assert "was left untouched" in refused(main, ["train", *words, "--overwrite"])
     (run / "run.json").write_text(
         '{"command": "train", "outputs": ["predictions.tsv", "run.json"]}'
     )

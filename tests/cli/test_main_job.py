@@ -348,7 +348,7 @@ def test_evaluate_model_and_predictions_agree(study: Path, tuned: Path, tmp_path
             ["--out-dim was removed"],
         ),
         ("unifrac {table} --tree t.nwk --output d.npy --alpha 5", ["--alpha is 5.0"]),
-        ("pretrain {table} --output-dir {study} --overwrite", ["left alone"]),
+        ("pretrain {table} --output-dir {study} --overwrite", ["left untouched"]),
         ("pretrain {table} --output-dir o --max-bp 50", ["--trim"]),
         ("pretrain {table} --output-dir o --rarefy-depth 10000000", ["--rarefy-depth"]),
         ("pretrain {table} --output-dir o --device gpu", ["--device"]),

@@ -61,7 +61,7 @@ def test_training_leaves_a_folder_of_others_alone(study, tmp_path, refused):
         (tmp_path / name).write_text("mine")
     before = contents(tmp_path)
     for more in ("--overwrite", "--overwrite --dry-run", ""):
-        assert "is left alone" in refused(train, study, tmp_path, f"--members presence {more}")
+        assert "was left untouched" in refused(train, study, tmp_path, f"--members presence {more}")
     assert contents(tmp_path) == before
 
 

@@ -107,7 +107,7 @@ def test_each_sample_is_judged_by_its_own_reads(profile):
     )
     assert profile.compare(table.sequences) == [
         "6% of the ASVs look reverse-complemented: their other strand fits the "
-        "training ASVs, they do not; turn them round and predict again"
+        "training ASVs, they do not; reverse-complement them and run again"
     ]
     good, nearly, mixed, reversed_ = profile.compare_samples(table)
     assert (good, nearly) == ("", "")

@@ -86,9 +86,7 @@ def test_a_folder_without_a_list_is_left_alone(tmp_path, record):
     write(tmp_path, "samples.tsv", "thesis.docx", "raw/reads.fastq", *([RUN] if record else []))
     if record:
         (tmp_path / RUN).write_text(record)
-    assert "left alone; choose another folder, or remove by hand" in refusal(
-        again(tmp_path).begin, {}
-    )
+    assert "left untouched. Choose another folder or clear it" in refusal(again(tmp_path).begin, {})
     assert "raw/reads.fastq" in files(tmp_path)
 
 
