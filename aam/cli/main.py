@@ -160,14 +160,19 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     right.
     """
     from aam.cli.command_line import parse
-    from aam.device.environment import is_rank, prepare_environment
+    from aam.device.environment import is_later_rank, is_rank, prepare_environment
     from aam.options import check_problems, to_dict
 
     def judge(config: Any) -> list[str]:
         return [] if is_rank(getattr(config, "runtime", None)) else check_problems(config)
 
     command = program.commands[name]
-    config = parse(f"{program.name} {name}", command.default(), words, judge)
+    try:
+        config = parse(f"{program.name} {name}", command.default(), words, judge)
+    except InputError as error:
+        if is_later_rank(words):
+            raise InputError("wrong options; rank 0, which has the same, lists them") from error
+        raise
     options = to_dict(config)
     options |= options.get("runtime", {})
     # Before torch is imported, which reads them.

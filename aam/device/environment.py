@@ -331,6 +331,13 @@ def is_rank(runtime: Any) -> bool:
     return rank_of(os.environ) is not None and bool(process_options(runtime))
 
 
+def is_later_rank(words: Sequence[str]) -> bool:
+    """Whether this process is a rank but the first, by words of the command line as they came."""
+    place = rank_of(os.environ)
+    names = {f"--{name.replace('_', '-')}" for name in MULTI_PROCESS_OPTIONS}
+    return place is not None and place.rank > 0 and not names.isdisjoint(words)
+
+
 def process_options(runtime: Any) -> list[str]:
     """Return the options given that ask for several processes."""
     names = [name for name in MULTI_PROCESS_OPTIONS if getattr(runtime, name, False)]
