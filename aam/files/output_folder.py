@@ -219,8 +219,8 @@ class OutputFolder:
         listed = _listed(folder)
         if listed is None:
             raise InputError(
-                f"{folder} is not empty and was not created by aam, so it was left untouched. "
-                "Choose another folder or clear it yourself."
+                f"{folder} is not empty and was not created by this version of aam, so it "
+                "was left untouched. Choose another folder or clear it yourself."
             )
         command, names = listed
         entries = list(_entries(folder))

@@ -93,7 +93,7 @@ def test_a_run_of_an_earlier_version_goes_on_but_is_not_replaced(study, run, tmp
     record = json.loads((folder / "run.json").read_text())
     del record["outputs"]
     (folder / "run.json").write_text(json.dumps(record))
-    assert "earlier versions wrote none" in refused(train, study, folder, f"{MEMBERS} --overwrite")
+    assert "was left untouched" in refused(train, study, folder, f"{MEMBERS} --overwrite")
     (folder / "metrics.json").unlink()
     assert train(study, folder, f"{MEMBERS} --resume-from auto") == 0
     assert (folder / "metrics.json").is_file()
