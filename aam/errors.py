@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 import signal
 from collections.abc import Iterator
 from types import ModuleType
@@ -16,6 +17,8 @@ BAD_INPUT = 2
 CALL_AGAIN = 85
 # The signals with which a scheduler or a person ends a process.
 WARNINGS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)
+# How numpy, torch on a CPU and torch on a GPU report that memory is full.
+OUT_OF_MEMORY = re.compile(r"MemoryError|can't allocate memory|out of memory", re.IGNORECASE)
 
 
 class InputError(ValueError):

@@ -8,7 +8,6 @@ import errno
 import importlib
 import logging
 import os
-import re
 import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,16 @@ from typing import Any, NamedTuple
 from aam import __version__
 from aam.engine.signals import Signals
 from aam.engine.terminal import TerminalHandler, write_line
-from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, CallAgain, InputError, RunError
+from aam.errors import (
+    BAD_INPUT,
+    CALL_AGAIN,
+    FAILED,
+    FINISHED,
+    OUT_OF_MEMORY,
+    CallAgain,
+    InputError,
+    RunError,
+)
 
 # --- the commands --------------------------------------------------------------------------------
 
@@ -84,9 +92,6 @@ BUNDLED = {
 AAM = Program("aam", COMMANDS, ("pretrain", "train"), BUNDLED)
 
 # --- how one is run ------------------------------------------------------------------------------
-
-# How numpy, torch on a CPU and torch on a GPU report that memory is full.
-OUT_OF_MEMORY = re.compile(r"MemoryError|can't allocate memory|out of memory", re.IGNORECASE)
 
 # What a file system answers if another output must be chosen: bad input. A full or faulty disk is
 # a failure.

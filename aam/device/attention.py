@@ -21,7 +21,7 @@ from aam.device.options import RuntimeConfig
 from aam.device.platform import Facts, cached_verdict, device_name, platform_of, recorded_platform
 from aam.device.precision import resolve_precision, select_precision
 from aam.device.timing import seconds
-from aam.errors import Problems
+from aam.errors import OUT_OF_MEMORY, Problems
 
 log = logging.getLogger("aam")
 
@@ -204,6 +204,9 @@ def _check_backend(
             warnings.simplefilter("ignore")
             runs = [_check_current(device, dtype, masked, shape) for shape in shapes]
     except RuntimeError as error:
+        if OUT_OF_MEMORY.search(str(error)):
+            # It says nothing of the back end, and the verdict would be remembered.
+            raise
         return {"refused": str(error).splitlines()[0]}
     largest = {kind: max(run[kind] for run in runs) for kind in ("forward", "backward")}
     return {**largest, "seconds": sum(run["seconds"] for run in runs)}

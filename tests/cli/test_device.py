@@ -344,8 +344,7 @@ def test_attention_is_not_judged_where_there_is_no_network(study, tmp_path, monk
         "200",
     ]
     assert (
-        main(["train", *words, "--members", "presence", "", "--output-dir", str(tmp_path / "run")])
-        == 0
+        main(["train", *words, "--members", "presence", "--output-dir", str(tmp_path / "run")]) == 0
     )
     assert json.loads((tmp_path / "run" / "run.json").read_text())["decisions"] == {}
     model = ["--model", str(tmp_path / "run" / "model")]
