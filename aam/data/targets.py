@@ -62,7 +62,6 @@ class TargetSpec:
     transform: Transform = "none"
     scale: Scale = UNSCALED
     bounds: tuple[float, float] | None = None
-    quantiles: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -287,7 +287,7 @@ def test_weighted_classes_are_those_of_torch():
     )
 
 
-# --- quantiles, columns and samples ------------------------------------------------------------
+# --- weights of samples -------------------------------------------------------------------------
 
 
 def test_weights_of_samples_are_repetitions():
