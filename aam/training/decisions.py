@@ -93,10 +93,9 @@ class PretrainingSteps(StepRunner):
 
     def stages(self, number: int, epoch: int) -> dict[str, Any]:
         """Return mean seconds of each stage of a step, and their sum's share of the wall time."""
-        asv, sample = (
-            forward_stage(self.model.asv, "ASV encoder"),
-            forward_stage(self.model.sample, "sample encoder"),
-        )
+        # The network calls the layers of the ASV encoder, for a chunk of rows at a time.
+        asv = forward_stage(self.model.asv.stack, "ASV encoder")
+        sample = forward_stage(self.model.sample, "sample encoder")
         with asv, sample, StageTimer(self.device, STAGES) as taken:
             wall = sum(self.take(number, epoch)[0])
         means = {name: taken.get(name, 0.0) / number for name in STAGES}

@@ -47,7 +47,8 @@ def test_limits_of_a_tested_difference_hold_0_where_none_is_shown(constant):
         p = draw.uniform() ** 3 / (2 if constant else 1)
         corrected = p if constant else min(1.0, p * draw.integers(1, 11))
         difference = intervals.Interval(value, value - below, value + above)
-        one = Comparison("x", False, constant, 9, 9, {}, {}, difference, p, corrected)
+        errors = {"mae": difference}
+        one = Comparison("x", False, constant, 9, 9, errors, {}, difference, p, corrected)
         limits = one.tested_difference
         assert (limits.low <= 0 <= limits.high) == (corrected > SIGNIFICANT)
         assert limits.low < value < limits.high

@@ -49,8 +49,8 @@ def test_each_asv_once_equals_the_whole_network(study, model_of, patch_size):
         values.double().numpy() for values in (outputs.target, outputs.samples, outputs.read)
     ]
     classes = tuple(torch.softmax(logits.double(), 1).numpy() for logits in outputs.labels)
-    nothing = np.zeros((4, 0, 0)), np.zeros((4, 0), np.float32)
-    expected = Predicted(batch.sample_ids, numbers[0], classes, *numbers[1:], *nothing)
+    nothing = np.zeros((4, 0), np.float32)
+    expected = Predicted(batch.sample_ids, numbers[0], classes, *numbers[1:], nothing)
     assert expected.target.std() > 0.05
     assert_same(predicted, expected.reorder(predicted.sample_ids))
     for probabilities in predicted.probabilities:

@@ -69,7 +69,8 @@ def test_a_new_study_is_read_by_its_own_principal_components(study):
         config = FineTuneConfig(
             data=DataConfig(table=study / "table.tsv", metadata=study / "metadata.tsv"),
             targets=TargetConfig(metadata_column=("y",), members=("deep",), freeze_base=frozen),
-            train=TrainConfig(pretrained_encoder=Path("16s-v4"), epochs=0),
+            # Training that changes nothing: what is seen is the start.
+            train=TrainConfig(pretrained_encoder=Path("16s-v4"), epochs=1, lr=1e-12),
             runtime=RunConfig(output_dir=study / "run", device="cpu", threads=1),
         )
         prepared = load_inputs(config)
