@@ -140,6 +140,9 @@ KEPT_TENTHS = 9
 LOWEST_DEPTH = 500
 SMALLEST_CLASS = 10
 
+# Of fewer samples the depth keeps two of every class.
+FEW_SAMPLES = 30
+
 Labels = Sequence[str | None]
 
 
@@ -174,7 +177,7 @@ def choose_depth(
     training: Collection[int] | None = None,
 ) -> DepthChoice:
     """Choose the largest depth that keeps 90 % of all samples and of every class of 10 training
-    samples or more.
+    samples or more and, in a table of few samples, two of every smaller class.
 
     Labels of other than training samples decide nothing, and no depth below `LOWEST_DEPTH` is
     chosen.
@@ -206,6 +209,9 @@ def choose_depth(
             if len(depths_of_class) >= SMALLEST_CLASS:
                 name = f"the training samples of class {label!r} of {column!r}"
                 candidates[name] = _largest_kept(depths_of_class)
+            elif len(reads) < FEW_SAMPLES and len(depths_of_class) > 1:
+                name = f"the training samples, and two of class {label!r} of {column!r}"
+                candidates[name] = sorted(depths_of_class)[-2]
     decided_by = min(candidates, key=lambda name: candidates[name])
     keeping = candidates[decided_by]
     if max(reads) < LOWEST_DEPTH:

@@ -19,6 +19,7 @@ from aam.device.distributed import SINGLE, World
 from aam.device.platform import prepare_device
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.predictions import name_problems
+from aam.io.metadata import Metadata
 from aam.model.aam import Aam
 from aam.predict.network import AsvVectors, EncodedAsvs
 from aam.predict.saved_model import SavedModel, load_model, samples_with_labels
@@ -31,6 +32,9 @@ SubsetRows = dict[str, npt.NDArray[np.int64]]
 
 # Number of folds by default, and the largest study that is cross-validated (docs/prepare-data.md).
 DEFAULT_FOLDS, LEAST_GROUPS_FOR_FOLDS = 5, 10
+
+# Folds of a study of few groups leave a class of two groups only one to learn from.
+FEW_GROUPS, LEAST_GROUPS_OF_CLASS = 30, 3
 MOST_ROWS, MOST_CELLS, MOST_CLASSES = 1_500, 20_000_000, 100
 
 # Samples up to which a report compares the model with strong baselines.
@@ -177,6 +181,9 @@ def _with_folds(
     targets = config.targets.metadata_column
     if groups < LEAST_GROUPS_FOR_FOLDS or not _is_quick(config, len(ids), asvs, DEFAULT_FOLDS):
         return config, ""
+    if rare := _rare_class(config, metadata, ids, named or ids):
+        log.info("no folds: class %s; all samples are learned from", rare)
+        return config, ""
     few_values = len(set(metadata.values(targets[0], ids))) <= MOST_CLASSES
     even = targets[0] if few_values or metadata.kinds.get(targets[0]) == "numeric" else None
     whole = "samples" if data.group_column is None else f"{data.group_column} (whole groups)"
@@ -192,6 +199,24 @@ def _with_folds(
     )
     data = dataclasses.replace(data, cv=str(DEFAULT_FOLDS), stratify=data.stratify or even)
     return dataclasses.replace(config, data=data), why
+
+
+def _rare_class(
+    config: FineTuneConfig, metadata: Metadata, ids: Sequence[str], groups: Sequence[str]
+) -> str:
+    """Name a class in too few groups for folds of a study of few groups; empty if there is none."""
+    if len(set(groups)) >= FEW_GROUPS:
+        return ""
+    for column in config.targets.metadata_column:
+        if metadata.kinds[column] == "numeric" and not config.targets.classifier:
+            continue
+        groups_of = dict[str, set[str]]()
+        for value, group in zip(metadata.values(column, ids), groups, strict=True):
+            groups_of.setdefault(str(value), set()).add(group)
+        rare = min(groups_of, key=lambda label: len(groups_of[label]))
+        if len(groups_of[rare]) < LEAST_GROUPS_OF_CLASS:
+            return f"{rare!r} of {column!r} has {len(groups_of[rare])}"
+    return ""
 
 
 def _check_studies(study: Study, column: str | None) -> None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from aam.cli.main import main
@@ -100,3 +102,22 @@ def test_names_and_validation_subsets_that_cannot_be_used(
     undefined = "--best-metric auroc: the validation subset holds one value of 'site' only"
     assert (undefined in message) == (metric == "auroc")
     assert not (tmp_path / "run").exists()
+
+
+# --- few samples ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("samples", [8, 9, 10, 11, 12, 16])
+def test_three_classes_of_few_samples_are_learned_from(samples, tmp_path):
+    rng = np.random.default_rng(samples)
+    ids = [f"s{row}" for row in range(samples)]
+    names = [f"OTU{column}" for column in range(30)]
+    counts = pd.DataFrame(rng.poisson(40, (samples, 30)), ids, names)
+    counts.T.to_csv(tmp_path / "table.tsv", sep="\t", index_label="#OTU ID")
+    kinds = ["a"] * (samples - 4) + ["b"] * 2 + ["c"] * 2
+    pd.DataFrame({"kind": kinds}, ids).to_csv(
+        tmp_path / "metadata.tsv", sep="\t", index_label="sample-id"
+    )
+    inputs = f"--table {tmp_path}/table.tsv --metadata {tmp_path}/metadata.tsv"
+    words = f"{inputs} --metadata-column kind --output-dir {tmp_path}/run --dry-run"
+    assert main(["train", *words.split()]) == 0
