@@ -250,13 +250,14 @@ def _write_forest(forest: BaseForest, path: Path) -> None:
     def number(found: re.Match[str]) -> str:
         return numbers.setdefault(found[0], str(len(numbers)))
 
-    blob = io.BytesIO(skops.io.dumps(forest))
-    with zipfile.ZipFile(blob) as dumped, zipfile.ZipFile(path, "w") as written:
+    blob, archive = io.BytesIO(skops.io.dumps(forest)), io.BytesIO()
+    with zipfile.ZipFile(blob) as dumped, zipfile.ZipFile(archive, "w") as written:
         schema = ADDRESS.sub(number, dumped.read(SCHEMA).decode("utf-8"))
         written.writestr(zipfile.ZipInfo(SCHEMA), schema)
         for address, counter in numbers.items():
             if f"{address}.npy" in dumped.NameToInfo:
                 written.writestr(zipfile.ZipInfo(f"{counter}.npy"), dumped.read(f"{address}.npy"))
+    path.write_bytes(archive.getbuffer())
 
 
 def _read_forest(path: Path) -> Any:
