@@ -218,16 +218,14 @@ def choose_depth(
         hint = f"; 90 % of {decided_by} have {keeping} or more" if keeping > 0 else ""
         raise InputError(
             f"no sample has {LOWEST_DEPTH} reads, the least that is chosen unasked (the deepest "
-            f"has {max(reads)}); "
-            f"pass --rarefy-depth to use fewer{hint}"
+            f"has {max(reads)}); pass --rarefy-depth to use fewer{hint}"
         )
     depth = max(keeping, LOWEST_DEPTH)
     message = f"rarefaction depth: {depth} reads, the largest that keeps 90 % of {decided_by}"
     if keeping < depth:
         message = (
             f"rarefaction depth: {depth} reads, the least that is chosen unasked, though 90 % of "
-            f"{decided_by} reach "
-            f"only {keeping}; pass --rarefy-depth to choose another"
+            f"{decided_by} reach only {keeping}; pass --rarefy-depth to choose another"
         )
     elif depth < candidates["all samples"]:
         message += f"; of all samples together it would be {candidates['all samples']}"
