@@ -84,7 +84,7 @@ def test_a_new_table_is_predicted_as_the_fold_was(
     )
     assert main(f"{words}/new.tsv --new-study".split()) == 0
     said = (
-        "relative to the mean of its 25 samples"
+        "centred on the mean of its 25 samples"
         if centred
         else "10 samples are too few to know the mean"
     )

@@ -209,6 +209,7 @@ def test_every_file_and_column_is_described(second):
             for name in header:
                 plain = re.sub(r"^sex$", "TARGET", re.sub(r"^sex=.*", "TARGET=CLASS", name))
                 plain = re.sub(r"=(female|male)$", "", plain)
+                plain = re.sub(r"^d\d+$", "dN", plain)
                 plain = re.sub(r"\.(presence|forest|deep)$", ".MEMBER", plain)
                 missing += [] if f"`{plain}`" in page else [f"{path.name}: {name}"]
     assert not missing, missing
