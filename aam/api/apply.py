@@ -140,7 +140,7 @@ def predict_table(config: PredictConfig) -> None:
     )
     write_predictions(given(config.output), table)
     log.info("%s: %s", config.output, _counted(study))
-    if learned := table.subsets.count("train"):
+    if learned := table.texts("subset").count("train"):
         log.info(
             "%d of them were in training (subset train); the report of the run says how good the "
             "model is",

@@ -275,14 +275,14 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             (target,) = model.targets
             metadata, _ = self._metadata(self._sample_ids(X), target, covariates=covariates)
         table = model.prediction_table(X, metadata, **options)
-        values = next(iter((*table.values.values(), *table.probabilities.values())))
+        values = table.predicted(table.specs[0].name)
         empty = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
         if len(empty):
             first = empty[0]
             raise InputError(
                 f"{len(empty)} of {len(values)} samples cannot be predicted, such as "
                 f"{table.sample_ids[first]!r} "
-                f"({table.notes[first]}); leave them out (aam.read_table gives tables with "
+                f"({table.texts('note')[first]}); leave them out (aam.read_table gives tables with "
                 ".depths that can be "
                 "divided), or take model_.predict, which leaves their rows empty"
             )
@@ -370,8 +370,8 @@ class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc
             A sample has fewer reads than the model's depth, or covariates that the model reads are
             not given.
         """
-        (values,) = self._predicted(X, covariates, new_study).values.values()
-        return values
+        table = self._predicted(X, covariates, new_study)
+        return table.predicted(table.specs[0].name)
 
     def predict_interval(self, X: Any, covariates: Any = None) -> Floats:
         """Return the lower and upper limit of 90 % conformal intervals, [N, 2].
@@ -438,7 +438,7 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
         table = self._predicted(X, covariates, new_study)
         probabilities = np.zeros((len(table.sample_ids), len(self.classes_)))
         columns = [self._label_of[label] for label in table.specs[0].labels]
-        probabilities[:, columns] = table.probabilities[table.specs[0].name]
+        probabilities[:, columns] = table.predicted(table.specs[0].name)
         return probabilities
 
     def predict(self, X: Any, covariates: Any = None, new_study: bool = False) -> npt.NDArray[Any]:

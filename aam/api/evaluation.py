@@ -20,7 +20,7 @@ from aam.errors import InputError, shown
 from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
 from aam.evaluate.evaluation import Evaluation, evaluate
 from aam.evaluate.metrics import has_prediction
-from aam.evaluate.predictions import HIGH, LOW, PredictionTable, read_predictions, write_predictions
+from aam.evaluate.predictions import PredictionTable, read_predictions, write_predictions
 from aam.evaluate.target_predictions import Columns, Subset
 from aam.files.output_folder import FIGURES, MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, align, read_metadata
@@ -53,11 +53,8 @@ def _with_truth(
         f"{metadata.source} has no row, or no "
         f"value of {shown(targets)}, for {shown(absent, 3)}"
     ]
-    table = table.with_rows(ids, dict(zip(table.sample_ids, table.notes, strict=True)))
-    if not any(
-        has_prediction(values).any()
-        for values in (*table.values.values(), *table.probabilities.values())
-    ):
+    table = table.with_rows(ids, dict(zip(table.sample_ids, table.texts("note"), strict=True)))
+    if not any(has_prediction(table.predicted(target)).any() for target in targets):
         raise InputError(
             f"--predictions: none of {len(ids)} samples with a value of {shown(targets)} has a "
             "prediction: all are "
@@ -83,7 +80,7 @@ def _check_groups(
             split, dict(zip(metadata.ids, metadata.values(column, metadata.ids), strict=True))
         )
     folds: dict[str, set[str]] = {}
-    for group, fold in zip(groups, table.folds, strict=True):
+    for group, fold in zip(groups, table.texts("fold"), strict=True):
         folds.setdefault(group, set()).add(fold)
     crossing = sorted(group for group, of_group in folds.items() if len(of_group - {""}) > 1)
     if not crossing:
@@ -103,12 +100,12 @@ def _subset(table: PredictionTable, split: Split | None, with_model: bool) -> Su
     The members of a model learn from validation samples too, so that these are samples of training
     to it.
     """
-    kinds = set(table.subsets)
+    kinds = set(table.texts("subset"))
     if "train" in kinds:
         return "training"
     if "validation" in kinds or (split is not None and not split.ids("test")):
         return "validation"
-    tested = kinds == {"test"} or all(table.folds)
+    tested = kinds == {"test"} or all(table.texts("fold"))
     return "held-out" if with_model or split is not None or tested else "unknown"
 
 
@@ -118,10 +115,8 @@ def _without_fitted_limits(table: PredictionTable) -> tuple[PredictionTable, lis
 
     Intervals of samples whose ``subset`` is test were fitted on other folds.
     """
-    seen = np.array(
-        [subset in ("calibration", "train", "validation") for subset in table.subsets], bool
-    )
-    if not seen.any() or not any(name.endswith((f".{LOW}", f".{HIGH}")) for name in table.derived):
+    seen = table.frame["subset"].isin(["calibration", "train", "validation"]).to_numpy()
+    if not seen.any() or all(table.limits(spec.name) is None for spec in table.specs):
         return table, []
     for spec in table.specs:
         limits = table.limits(spec.name)
@@ -141,11 +136,11 @@ def _with_reasons(table: PredictionTable, unlike: Mapping[str, str]) -> Predicti
     """
     if not any(table.limits(spec.name) is not None for spec in table.specs):
         return table
-    notes = tuple(
+    notes = [
         "; ".join(filter(None, (note, f"no interval: {unlike[name]}" if name in unlike else "")))
-        for name, note in zip(table.sample_ids, table.notes, strict=True)
-    )
-    return replace(without_limits(table, unlike), notes=notes)
+        for name, note in zip(table.sample_ids, table.texts("note"), strict=True)
+    ]
+    return without_limits(table, unlike).with_columns({"note": notes})
 
 
 def _guesses(
@@ -232,7 +227,7 @@ def _about_samples(table: PredictionTable, split: Split | None, predicted: set[s
             f"{len(absent)} held-out samples of --split have no prediction, such as "
             f"{shown(sorted(absent), 3)}"
         )
-    if seen := table.subsets.count("train"):
+    if seen := table.texts("subset").count("train"):
         what_helps = (
             "RUN/predictions.tsv of a cross-validation is of held-out samples; for a run without "
             "folds, --split RUN/split.tsv leaves only the test samples"

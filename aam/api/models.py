@@ -19,7 +19,7 @@ from aam.config import ApplyConfig, EmbedConfig, ExplainConfig, PredictConfig
 from aam.data.reference import PlacedMetric, PlacedSamples
 from aam.data.study import Inputs
 from aam.errors import InputError, import_extra, shown
-from aam.evaluate.predictions import PredictionTable, prediction_columns
+from aam.evaluate.predictions import PredictionTable, file_frame
 from aam.io.matrices import fill_tiles
 from aam.options import configured, option_problems, options_of
 from aam.predict.prediction import predict_samples
@@ -85,8 +85,7 @@ class Model:
         InputError
             Bad options or tables, or an encoder without targets.
         """
-        columns = dict(prediction_columns(self.prediction_table(table, metadata, **options)))
-        return pd.DataFrame(columns).set_index("sample-id")
+        return file_frame(self.prediction_table(table, metadata, **options))
 
     def prediction_table(self, table: Any, metadata: Any = None, **options: Any) -> PredictionTable:
         """Return the predictions as `aam.evaluate` takes them; parameters as `predict`."""

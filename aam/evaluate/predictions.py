@@ -1,6 +1,4 @@
-"""Predictions of samples in the units of their targets: a table, tables joined and combined, their
-file (.tsv).
-"""
+"""Predictions of samples in the units of their targets, and their file (.tsv)."""
 
 from __future__ import annotations
 
@@ -9,12 +7,13 @@ import io
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from aam.config import RESERVED
 from aam.data.targets import TargetSpec
@@ -23,21 +22,24 @@ from aam.files.atomic import write_text
 
 Array = npt.NDArray[np.float64]
 
-# Suffixes of columns TARGET.SUFFIX: standard deviation over rarefactions and over an ensemble,
-# limits of the conformal interval.
-RAREFACTIONS = "rarefaction-sd"
-MEMBERS = "member-sd"
-LOW = "low"
-HIGH = "high"
+# Suffixes of columns TARGET.SUFFIX: standard deviation over rarefactions and over models, limits
+# of the conformal interval.
+RAREFACTIONS, MEMBERS, LOW, HIGH = SUFFIXES = ("rarefaction-sd", "member-sd", "low", "high")
 
-# The parts of a table that hold numbers.
-NUMBERS = ("values", "deviations", "probabilities", "derived")
-
-SUFFIXES = (RAREFACTIONS, MEMBERS, LOW, HIGH)
+# Columns of text, "" where nothing is known: the fold that held a sample out; what it was to the
+# model (train, validation, test, or calibration if it fitted the intervals); why it has no value.
+TEXTS = ("fold", "subset", "note")
 
 # Files of others hold few digits: so far may probabilities be from a sum of 1, and a label's from
-# the largest.
-ROUNDING = 0.02
+# the largest. Squares of numbers above the largest overflow.
+ROUNDING, LARGEST = 0.02, 1e38
+
+# What a file of predictions must have, for messages, and how many lines a message names.
+COLUMNS = (
+    "tab-separated columns: sample-id first, and one for each target, called as in the metadata; "
+    "for a target with classes also TARGET=CLASS, a probability for each"
+)
+MOST_LINES = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,283 +48,183 @@ class PredictionTable:
 
     Attributes
     ----------
-    sample_ids : tuple of str [N]
     specs : tuple of TargetSpec
         The targets, in the order of their columns.
-    values : dict of target to float64 [N]
-        Numeric targets in their own units; NaN where no prediction was made.
-    deviations : dict of target to float64 [N]
-        Standard deviation over rarefactions, when there were several.
-    probabilities : dict of target to float64 [N, classes]
-    notes : tuple of str [N]
-        Why a value is missing; empty otherwise.
-    folds : tuple of str [N]
-        Fold in which the sample was held out; empty without folds.
-    derived : dict of column to float64 [N]
-        More of numeric targets, by name of the column: `MEMBERS`, `LOW` and `HIGH` after a dot.
-    subsets : tuple of str [N]
-        What the sample was to the model: train, validation, test, or calibration (it fitted the
-        conformal intervals); empty for a new sample, and for all where nothing is known.
+    frame : DataFrame [N]
+        By sample id: TARGET and TARGET.SUFFIX of a number, TARGET=LABEL of classes, NaN where there
+        is no prediction; and `TEXTS`.
     """
 
-    sample_ids: tuple[str, ...]
     specs: tuple[TargetSpec, ...]
-    values: dict[str, Array]
-    deviations: dict[str, Array]
-    probabilities: dict[str, Array]
-    notes: tuple[str, ...]
-    folds: tuple[str, ...]
-    derived: dict[str, Array] = field(default_factory=dict)
-    subsets: tuple[str, ...] = ()
+    frame: pd.DataFrame
 
-    def spec(self, target: str) -> TargetSpec | None:
-        """Return the target of that name, if the table has it."""
-        return next((spec for spec in self.specs if spec.name == target), None)
+    @property
+    def sample_ids(self) -> tuple[str, ...]:
+        """Sample ids [N]."""
+        return tuple(self.frame.index)
+
+    def texts(self, column: str) -> tuple[str, ...]:
+        """A column of `TEXTS`, [N]."""
+        return tuple(self.frame[column])
 
     def predicted(self, target: str) -> Array:
-        """Return the values [N] of a number, or the probabilities [N, classes]."""
-        return self.values[target] if target in self.values else self.probabilities[target]
+        """The values [N] of a number, or the probabilities [N, classes]."""
+        (spec,) = (spec for spec in self.specs if spec.name == target)
+        columns = _columns(spec) if spec.labels else target
+        return np.asarray(self.frame[columns], np.float64)
 
     def limits(self, target: str) -> Array | None:
-        """Return the limits of the conformal intervals of a target, [N, 2], if there are any."""
-        low, high = (self.derived.get(f"{target}.{suffix}") for suffix in (LOW, HIGH))
-        return None if low is None or high is None else np.stack([low, high], axis=1)
+        """The limits of the conformal intervals of a target, [N, 2], if there are any."""
+        names = [f"{target}.{LOW}", f"{target}.{HIGH}"]
+        if not set(names) <= set(self.frame):
+            return None
+        return np.asarray(self.frame[names], np.float64)
+
+    def with_columns(self, columns: Mapping[str, Any]) -> PredictionTable:
+        """Add or replace columns of the table, such as ``note``."""
+        frame = self.frame.copy()
+        for name, values in columns.items():
+            frame[name] = values
+        return replace(self, frame=frame)
 
     def with_limits(self, target: str, limits: Array) -> PredictionTable:
-        """Return the table with the conformal intervals [N, 2] of a target."""
+        """Set the conformal intervals [N, 2] of a target."""
         ends = {f"{target}.{suffix}": limits[:, at] for at, suffix in enumerate((LOW, HIGH))}
-        return replace(self, derived={**self.derived, **ends})
+        return self.with_columns(ends)
 
-    def with_rows(self, sample_ids: Sequence[str], notes: dict[str, str]) -> PredictionTable:
-        """Return rows for `sample_ids` in their order; those without a prediction are empty and say
-        why.
-        """
-        place = {name: row for row, name in enumerate(self.sample_ids)}
-        rows = np.array([place.get(name, -1) for name in sample_ids], np.int64)
-
-        def in_order(values: Array) -> Array:
-            result = np.full((len(rows), *values.shape[1:]), math.nan)
-            result[rows >= 0] = values[rows[rows >= 0]]
-            return result
-
-        numbers: dict[str, Any] = {
-            part: {name: in_order(values) for name, values in getattr(self, part).items()}
-            for part in NUMBERS
-        }
-        return replace(
-            self,
-            sample_ids=tuple(sample_ids),
-            **numbers,
-            notes=tuple(notes.get(name, "") for name in sample_ids),
-            folds=tuple(self.folds[row] if row >= 0 else "" for row in rows),
-            subsets=tuple(self.subsets[row] if row >= 0 else "" for row in rows)
-            if self.subsets
-            else (),
-        )
+    def with_rows(self, sample_ids: Sequence[str], notes: Mapping[str, str]) -> PredictionTable:
+        """Rows for `sample_ids` in their order; those without a prediction say why."""
+        frame = self.frame.reindex(pd.Index(sample_ids, name="sample-id"))
+        frame["note"] = [notes.get(name, "") for name in sample_ids]
+        return replace(self, frame=frame.fillna(dict.fromkeys(TEXTS, "")))
 
 
-def _union_of_bounds(versions: Sequence[TargetSpec]) -> tuple[float, float] | None:
-    """Return the smallest and largest training value of a target in any of the tables."""
-    bounds = [spec.bounds for spec in versions if spec.bounds is not None]
-    return (min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None
+def _columns(spec: TargetSpec) -> list[str]:
+    """Columns of numbers that a target may have, in the order of the file."""
+    suffixed = [f"{spec.name}.{suffix}" for suffix in SUFFIXES]
+    classes = [f"{spec.name}={label}" for label in spec.labels]
+    return classes if spec.kind == "class" else [spec.name, *suffixed]
+
+
+def make_predictions(
+    sample_ids: Sequence[str],
+    specs: Sequence[TargetSpec],
+    predicted: Mapping[str, Array],
+    deviations: Mapping[str, Array] | None = None,
+    **texts: Sequence[str] | str,
+) -> PredictionTable:
+    """Make a table of values [N] or probabilities [N, classes] by target.
+
+    `deviations` are the standard deviations over rarefactions, by target; `texts` the columns of
+    text.
+    """
+    columns: dict[str, object] = {}
+    for spec in specs:
+        values = predicted[spec.name]
+        columns |= zip(_columns(spec), values.T if spec.labels else [values], strict=False)
+    columns |= {f"{name}.{RAREFACTIONS}": one for name, one in (deviations or {}).items()}
+    columns |= {name: texts.get(name, "") for name in TEXTS}
+    frame = pd.DataFrame(columns, pd.Index(sample_ids, name="sample-id", dtype=object))
+    return PredictionTable(tuple(specs), frame)
 
 
 def _with_same_labels(tables: Sequence[PredictionTable]) -> list[PredictionTable]:
-    """Return tables whose targets have the labels of all; a label that one never saw gets
-    probability 0.
-    """
-    specs, probabilities = [], [dict[str, Array]() for _ in tables]
-    for column, versions in enumerate(zip(*(table.specs for table in tables), strict=True)):
+    """The tables with the labels of all; a label that one never saw has probability 0."""
+    specs = []
+    for versions in zip(*(table.specs for table in tables), strict=True):
         union = {label for version in versions for label in version.labels}
-        labels = next(
-            (version.labels for version in versions if set(version.labels) == union),
-            tuple(sorted(union)),
-        )
-        specs.append(spec := replace(versions[0], labels=labels, bounds=_union_of_bounds(versions)))
-        for table, of_table in zip(tables, probabilities, strict=True):
-            if spec.kind == "class":
-                of_table[spec.name] = np.zeros((len(table.sample_ids), len(spec.labels)))
-                places = [spec.labels.index(label) for label in table.specs[column].labels]
-                of_table[spec.name][:, places] = table.probabilities[spec.name]
+        ordered = next((one.labels for one in versions if set(one.labels) == union), sorted(union))
+        bounds = [spec.bounds for spec in versions if spec.bounds is not None]
+        ends = (min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None
+        specs.append(replace(versions[0], labels=tuple(ordered), bounds=ends))
+    names = [name for spec in specs if spec.labels for name in _columns(spec)]
     return [
-        replace(table, specs=tuple(specs), probabilities=of)
-        for table, of in zip(tables, probabilities, strict=True)
+        replace(
+            table.with_columns({name: 0.0 for name in names if name not in table.frame}),
+            specs=tuple(specs),
+        )
+        for table in tables
     ]
 
 
 def joined(tables: Sequence[PredictionTable]) -> PredictionTable:
-    """Return the tables one below the other, without derived columns."""
-    tables = [replace(table, derived={}) for table in _with_same_labels(tables)]
-    parts: dict[str, Any] = {
-        part: tuple(
-            text
-            for table in tables
-            for text in getattr(table, part) or ("",) * len(table.sample_ids)
-        )
-        for part in ("sample_ids", "notes", "folds", "subsets")
-    }
-    for part in NUMBERS:
-        names = getattr(tables[0], part)
-        parts[part] = {
-            name: np.concatenate([getattr(table, part)[name] for table in tables]) for name in names
-        }
-    return replace(tables[0], **parts)
+    """Put tables one below the other, without limits and deviations between models."""
+    tables = _with_same_labels(tables)
+    frame = pd.concat([table.frame for table in tables])
+    removed = [f"{spec.name}.{suffix}" for spec in tables[0].specs for suffix in SUFFIXES[1:]]
+    return replace(tables[0], frame=frame.drop(columns=removed, errors="ignore"))
 
 
 def combined(tables: Sequence[PredictionTable]) -> PredictionTable:
-    """Return what several models predict of the same samples: means of values, limits and
-    probabilities.
+    """Average what several models predict of the same samples: values, limits and probabilities.
 
     The standard deviation over rarefactions is that within a model; the one between the models
-    stands beside it.
+    has a column of its own.
     """
     if len(tables) == 1:
         return tables[0]
     tables = _with_same_labels(tables)
-
-    def mean(part: str, power: int = 1) -> dict[str, Array]:
-        shared = [
-            name
-            for name in getattr(tables[0], part)
-            if all(name in getattr(table, part) for table in tables)
-        ]
-        return {
-            name: np.mean([getattr(table, part)[name] ** power for table in tables], axis=0)
-            for name in shared
-        }
-
-    between = {
-        f"{name}.{MEMBERS}": np.std([table.values[name] for table in tables], axis=0)
-        for name in tables[0].values
-    }
-    return replace(
-        tables[0],
-        values=mean("values"),
-        probabilities=mean("probabilities"),
-        deviations={name: np.sqrt(variance) for name, variance in mean("deviations", 2).items()},
-        derived={**between, **mean("derived")},
-    )
-
-
-def _target_columns(table: PredictionTable, spec: TargetSpec) -> dict[str, Array | list[str]]:
-    """Columns of a target: its values, what is derived from them, or probabilities of classes."""
-    name = spec.name
-    if spec.kind == "class":
-        shares = table.probabilities[name]
-        chosen = ["" if np.isnan(row).any() else spec.labels[int(row.argmax())] for row in shares]
-        of_classes = zip(spec.labels, shares.T, strict=True)
-        return {name: chosen, **{f"{name}={label}": column for label, column in of_classes}}
-    columns: dict[str, Array | list[str]] = {name: table.values[name]}
-    if name in table.deviations:
-        columns[f"{name}.{RAREFACTIONS}"] = table.deviations[name]
-    suffixed = [f"{name}.{suffix}" for suffix in (MEMBERS, LOW, HIGH)]
-    return columns | {
-        column: table.derived[column] for column in suffixed if column in table.derived
-    }
+    frame = tables[0].frame.copy()
+    for name in frame.columns.drop(list(TEXTS)):
+        if not all(name in table.frame for table in tables):
+            frame = frame.drop(columns=name)
+            continue
+        power = 2 if name.endswith(f".{RAREFACTIONS}") else 1
+        of_models = np.stack([table.frame[name].to_numpy() ** power for table in tables])
+        frame[name] = of_models.mean(axis=0) ** (1 / power)
+    for spec in tables[0].specs:
+        if spec.kind == "numeric":
+            values = [table.frame[spec.name] for table in tables]
+            frame[f"{spec.name}.{MEMBERS}"] = np.std(values, axis=0)
+    return replace(tables[0], frame=frame)
 
 
 def name_problems(specs: Iterable[TargetSpec]) -> list[str]:
     """Say which columns of predictions would have the same name, or the name of a derived one."""
-    specs = list(specs)
-    names = [
-        name
-        for spec in specs
-        for name in (
-            spec.name,
-            *(f"{spec.name}={label}" for label in spec.labels),
-            *(f"{spec.name}.{suffix}" for suffix in SUFFIXES if spec.kind == "numeric"),
-        )
-    ]
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    names = Counter(name for spec in specs for name in dict.fromkeys([spec.name, *_columns(spec)]))
     return [
         f"--metadata-column: two columns of predictions would be called {name!r}; rename one in "
         "the metadata"
-        for name in repeated
+        for name in sorted(names)
+        if names[name] > 1
     ]
 
 
-def prediction_columns(table: PredictionTable) -> list[tuple[str, Array | list[str]]]:
-    """Columns of the file: ``sample-id``; per target TARGET, TARGET.SUFFIX, TARGET=LABEL; ``fold``,
-    ``subset`` and ``note``. Numbers are arrays, NaN where there is none.
+def file_frame(table: PredictionTable) -> pd.DataFrame:
+    """Columns of the file by sample id: TARGET, TARGET.SUFFIX, TARGET=LABEL; fold, subset, note.
 
     Raises
     ------
     InputError
         Two columns would have the same name.
     """
-    columns: list[tuple[str, Array | list[str]]] = [("sample-id", list(table.sample_ids))]
+    if problems := name_problems(table.specs):
+        raise InputError(*problems)
+    columns: dict[str, object] = {}
     for spec in table.specs:
-        columns += _target_columns(table, spec).items()
-    columns += [("fold", list(table.folds))] if any(table.folds) else []
-    columns += [("subset", list(table.subsets))] if any(table.subsets) else []
-    columns.append(("note", list(table.notes)))
-    header = [name for name, _ in columns]
-    if repeated := sorted({name for name in header if header.count(name) > 1}):
-        raise InputError(
-            f"two columns of predictions would be called {shown(repeated)}; rename the metadata "
-            "column"
-        )
-    return columns
+        present = [name for name in _columns(spec) if name in table.frame]
+        if spec.kind == "class":
+            shares = table.predicted(spec.name)
+            columns[spec.name] = [
+                "" if np.isnan(row).any() else spec.labels[int(row.argmax())] for row in shares
+            ]
+        columns |= {name: table.frame[name] for name in present}
+    kept = [name for name in TEXTS if name == "note" or any(table.frame[name])]
+    return pd.DataFrame(columns | {name: table.frame[name] for name in kept}, table.frame.index)
 
 
 def write_predictions(path: Path, table: PredictionTable) -> None:
-    """Write the `prediction_columns` of a table, numbers with seven digits; `InputError` as they
-    raise it.
-    """
-    columns = prediction_columns(table)
+    """Write the `file_frame` of a table, numbers with seven digits; `InputError` as it raises."""
     text = io.StringIO(newline="")
-    writer = csv.writer(text, dialect="excel-tab", lineterminator="\n")
-    writer.writerow([name for name, _ in columns])
-    cells = [
-        values
-        if isinstance(values, list)
-        else ["" if math.isnan(value) else f"{value:.7g}" for value in values]
-        for _, values in columns
-    ]
-    writer.writerows(zip(*cells, strict=True))
+    file_frame(table).to_csv(text, sep="\t", float_format="%.7g", lineterminator="\n")
     write_text(path, text.getvalue())
 
 
-def _derived_from(header: Sequence[str]) -> dict[str, str]:
-    """Target of each column that is derived from a number: TARGET.SUFFIX next to TARGET."""
-    derived = {}
-    for name in header:
-        target, _, suffix = name.rpartition(".")
-        whole = suffix in (RAREFACTIONS, MEMBERS) or {f"{target}.{LOW}", f"{target}.{HIGH}"} <= set(
-            header
-        )
-        if target in header and suffix in SUFFIXES and whole:
-            derived[name] = target
-    return derived
+# --- reading -----------------------------------------------------------------------------------
 
 
-def _labels(header: Sequence[str]) -> dict[str, list[str]]:
-    """Return the labels of each class target."""
-    labels: dict[str, list[str]] = {}
-    for name in header:
-        # Target and label may both hold "=": the target is the shortest column that begins the
-        # name.
-        target = min(
-            (other for other in header if name.startswith(f"{other}=")), key=len, default=None
-        )
-        if target is not None:
-            labels.setdefault(target, []).append(name.removeprefix(f"{target}="))
-    return labels
-
-
-# What a file of predictions must have, for messages.
-COLUMNS = (
-    "tab-separated columns: sample-id first, and one for each target, called as in the metadata; "
-    "for a target with "
-    "classes also TARGET=CLASS, a probability for each"
-)
-MOST_LINES = 8
-# Squares of larger ones overflow.
-LARGEST = 1e38
-
-
-def _cells(path: Path) -> dict[str, list[str]]:
-    """Return the cells of each column as text."""
+def _cells(path: Path) -> pd.DataFrame:
+    """The cells of a file as text, by sample id."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.reader(file, dialect="excel-tab"))
@@ -333,15 +235,13 @@ def _cells(path: Path) -> dict[str, list[str]]:
         raise InputError(f"{path}: no predictions, {start}; expected {COLUMNS}")
     header, body = rows[0], rows[1:]
     problems = Problems()
-    for line, row in enumerate(body, 2):
-        if len(row) != len(header) and len(problems.messages) < MOST_LINES:
-            problems.add(
-                f"{path}: line {line} has {len(row)} cells, expected {len(header)} as in the header"
-            )
+    ragged = [(line, len(row)) for line, row in enumerate(body, 2) if len(row) != len(header)]
+    for line, count in ragged[:MOST_LINES]:
+        problems.add(
+            f"{path}: line {line} has {count} cells, expected {len(header)} as in the header"
+        )
     for what, names in {"columns": header, "samples": [row[0] for row in body if row]}.items():
-        if twice := [
-            f"{name} ({times} times)" for name, times in Counter(names).items() if times > 1
-        ]:
+        if twice := [f"{name} ({n} times)" for name, n in Counter(names).items() if n > 1]:
             problems.add(f"{path}: {what} occur more than once: {shown(twice)}; leave each in once")
     if unnamed := [line for line, row in enumerate(body, 2) if row and not row[0].strip()]:
         problems.add(
@@ -350,18 +250,34 @@ def _cells(path: Path) -> dict[str, list[str]]:
     if not body:
         problems.add(f"{path}: no sample below the header; expected {COLUMNS}")
     problems.raise_if_any()
-    return {name: [row[place] for row in body] for place, name in enumerate(header)}
+    return pd.DataFrame(body, columns=header, dtype=object).set_index("sample-id")
 
 
-def _numbers(path: Path, name: str, cells: Sequence[str]) -> Array:
-    try:
-        return np.array([math.nan if cell == "" else float(cell) for cell in cells])
-    except ValueError as error:
-        raise InputError(
-            f"{path}: column {name!r} holds text where numbers belong ({error}); correct it, or, "
-            f"where {name!r} has "
-            f"classes, add a probability for each: {name}=CLASS"
-        ) from None
+def _specs(path: Path, header: Sequence[str]) -> tuple[TargetSpec, ...]:
+    """The targets of a file with such columns."""
+    suffixed, labels = set[str](), dict[str, list[str]]()
+    for name in header:
+        target, _, suffix = name.rpartition(".")
+        limits = {f"{target}.{LOW}", f"{target}.{HIGH}"}
+        if target in header and (suffix in SUFFIXES[:2] or name in limits <= set(header)):
+            suffixed.add(name)
+        # Target and label may both hold "=": the target is the shortest column that begins the
+        # name.
+        of_label = [other for other in header if name.startswith(f"{other}=")]
+        if of_label:
+            target = min(of_label, key=len)
+            labels.setdefault(target, []).append(name.removeprefix(f"{target}="))
+    probabilities = {f"{target}={label}" for target in labels for label in labels[target]}
+    names = [name for name in header if name not in {*RESERVED, *suffixed, *probabilities}]
+    if not names:
+        classes = {name.partition("=")[0] for name in header if "=" in name}
+        hint = f" (is {shown(sorted(classes))} missing?)" if classes else ""
+        found = shown(["sample-id", *header])
+        raise InputError(f"{path}: no target column next to {found}{hint}; expected {COLUMNS}")
+    return tuple(
+        TargetSpec(name, "class" if name in labels else "numeric", tuple(labels.get(name, ())))
+        for name in names
+    )
 
 
 def read_predictions(path: Path) -> PredictionTable:
@@ -370,100 +286,25 @@ def read_predictions(path: Path) -> PredictionTable:
     Raises
     ------
     InputError
-        Columns or numbers cannot be read as such, or hold what `check_predictions` refuses.
+        Columns or numbers cannot be read, or hold what no model predicts: infinite values, no
+        probabilities, limits the wrong way round. A missing value (empty, or nan) is none of these.
     """
-    columns = _cells(path)
-    header = list(columns)
-    labels, derived = _labels(header), _derived_from(header)
-    probabilities = {f"{target}={label}" for target in labels for label in labels[target]}
-    names = [name for name in header if name not in {*RESERVED, *derived, *probabilities}]
-    if not names:
-        classes = {name.partition("=")[0] for name in header if "=" in name}
-        hint = f" (is {shown(sorted(classes))} missing?)" if classes else ""
-        raise InputError(
-            f"{path}: no target column beside {shown(header)}{hint}; expected {COLUMNS}"
-        )
-    as_text = {*RESERVED, *(labels.keys() - derived.keys())}
-    numbers = {name: _numbers(path, name, columns[name]) for name in header if name not in as_text}
-    parts = {column: numbers[column] for column in derived}
-    empty = ("",) * len(columns["sample-id"])
-    table = PredictionTable(
-        tuple(columns["sample-id"]),
-        tuple(
-            TargetSpec(name, "class" if name in labels else "numeric", tuple(labels.get(name, ())))
-            for name in names
-        ),
-        {name: numbers[name] for name in names if name not in labels},
-        {
-            name: parts[f"{name}.{RAREFACTIONS}"]
-            for name in names
-            if f"{name}.{RAREFACTIONS}" in parts
-        },
-        {
-            name: np.stack([numbers[f"{name}={label}"] for label in of], 1)
-            for name, of in labels.items()
-        },
-        tuple(columns.get("note", empty)),
-        tuple(columns.get("fold", empty)),
-        {
-            column: values
-            for column, values in parts.items()
-            if column.rpartition(".")[2] in (MEMBERS, LOW, HIGH)
-        },
-        tuple(columns.get("subset", ())),
-    )
-    check_predictions(path, table, columns)
-    return table
-
-
-def _probability_problems(
-    table: PredictionTable, probabilities: Array, labels: Sequence[str], cells: Sequence[str]
-) -> dict[str, npt.NDArray[np.bool_]]:
-    """Return which samples have each problem, [N], of probabilities [N, K] and of the labels in the
-    cells [N].
-    """
-    given = np.isfinite(probabilities).all(axis=1)
-    outside = (probabilities < -ROUNDING) | (probabilities > 1 + ROUNDING)
-    sums = np.abs(probabilities.sum(axis=1) - 1)
-    place = {label: column for column, label in enumerate(labels)}
-    column = np.array([place.get(cell, -1) for cell in cells], np.int64)
-    of_label = probabilities[np.arange(len(column)), column]
-    named = np.array([cell != "" for cell in cells], bool)
-    disagrees = (column < 0) | (of_label < probabilities.max(axis=1) - ROUNDING)
-    return {
-        "probabilities that are no numbers from 0 to 1 with a sum of 1": given
-        & (outside.any(axis=1) | (sums > ROUNDING)),
-        "a label that has not the largest probability": given & named & disagrees,
-        "infinite probabilities": np.isinf(probabilities).any(axis=1),
-    }
-
-
-def check_predictions(
-    path: Path, table: PredictionTable, cells: Mapping[str, Sequence[str]]
-) -> None:
-    """Refuse predictions that are infinite, no probabilities, or have limits the wrong way round.
-
-    `cells` are the columns of the file as text. A missing value (empty, or nan) is none of these.
-
-    Raises
-    ------
-    InputError
-        With every such column, how many samples it has wrong, and the first of them.
-    """
+    cells = _cells(path)
+    specs = _specs(path, list(cells))
+    frame = cells[[name for name in TEXTS if name in cells]].reindex(columns=TEXTS, fill_value="")
+    for name in (name for spec in specs for name in _columns(spec) if name in cells):
+        try:
+            numbers = [math.nan if cell == "" else float(cell) for cell in cells[name]]
+        except ValueError as error:
+            raise InputError(
+                f"{path}: column {name!r} holds text where numbers belong ({error}); correct it, "
+                f"or, where {name!r} has classes, add a probability for each: {name}=CLASS"
+            ) from None
+        frame[name] = np.array(numbers)
+    table = PredictionTable(specs, frame)
     problems = Problems()
-    for spec in table.specs:
-        wrong: dict[str, npt.NDArray[np.bool_]] = {}
-        if spec.labels:
-            values = table.probabilities[spec.name]
-            wrong = _probability_problems(table, values, spec.labels, cells[spec.name])
-        else:
-            sizes = np.abs(table.values[spec.name])
-            wrong["an infinite prediction"] = np.isinf(sizes)
-            wrong[f"a prediction above {LARGEST:g}"] = np.isfinite(sizes) & (sizes > LARGEST)
-            limits = table.limits(spec.name)
-            if limits is not None:
-                wrong["a lower limit above the upper one"] = limits[:, 0] > limits[:, 1]
-        for what, rows in wrong.items():
+    for spec in specs:
+        for what, rows in _impossible(table, spec, cells).items():
             if rows.any():
                 ids = shown([table.sample_ids[row] for row in np.flatnonzero(rows)], 3)
                 problems.add(
@@ -471,3 +312,31 @@ def check_predictions(
                     f"{spec.name!r}; correct them"
                 )
     problems.raise_if_any()
+    return table
+
+
+def _impossible(
+    table: PredictionTable, spec: TargetSpec, cells: pd.DataFrame
+) -> dict[str, npt.NDArray[np.bool_]]:
+    """Which samples have each problem, bool [N], in the predictions of a target."""
+    values = table.predicted(spec.name)
+    if not spec.labels:
+        sizes, limits = np.abs(values), table.limits(spec.name)
+        crossed = np.zeros(len(sizes), bool) if limits is None else limits[:, 0] > limits[:, 1]
+        return {
+            "an infinite prediction": np.isinf(sizes),
+            f"a prediction above {LARGEST:g}": np.isfinite(sizes) & (sizes > LARGEST),
+            "a lower limit above the upper one": crossed,
+        }
+    known = np.isfinite(values).all(axis=1)
+    outside = (values < -ROUNDING) | (values > 1 + ROUNDING)
+    no_shares = outside.any(axis=1) | (np.abs(values.sum(axis=1) - 1) > ROUNDING)
+    named = (cells[spec.name] != "").to_numpy()
+    column = pd.Index(spec.labels).get_indexer(cells[spec.name])
+    of_label = values[np.arange(len(column)), column]
+    disagrees = (column < 0) | (of_label < values.max(axis=1) - ROUNDING)
+    return {
+        "probabilities that are no numbers from 0 to 1 with a sum of 1": known & no_shares,
+        "a label that has not the largest probability": known & named & disagrees,
+        "infinite probabilities": np.isinf(values).any(axis=1),
+    }

@@ -199,13 +199,13 @@ def target_predictions(
     table: PredictionTable, spec: TargetSpec, metadata: Metadata, columns: Columns
 ) -> TargetPredictions:
     """Predictions of one target of a table next to what the metadata say of the same samples."""
-    ids = table.sample_ids
+    ids, folds = table.sample_ids, table.texts("fold")
     return TargetPredictions(
         sample_ids=ids,
         truth=truth_of(metadata, spec, ids),
         predicted=table.predicted(spec.name),
         labels=spec.labels,
-        fold=np.array(table.folds) if len(set(table.folds)) > 1 else None,
+        fold=np.array(folds) if len(set(folds)) > 1 else None,
         groups=group_values(metadata, columns.group, ids),
         batch=column_values(metadata, columns.batch, ids),
         limits=table.limits(spec.name),

@@ -16,7 +16,7 @@ from aam.device.options import RuntimeConfig
 from aam.errors import InputError, shown
 from aam.evaluate.conformal import Conformal
 from aam.evaluate.likeness import Likeness
-from aam.evaluate.predictions import PredictionTable, combined, joined
+from aam.evaluate.predictions import PredictionTable, combined, joined, make_predictions
 from aam.predict.blend import mean_of
 from aam.predict.estimator import SAMPLES_AT_ONCE
 from aam.predict.linear import LEAST_TO_CENTRE
@@ -70,7 +70,7 @@ def predict_samples(
         name: "calibration" for saved in models for name in saved.notes.get("interval_samples", ())
     }
     subsets |= {name: "train" for saved in models for name in samples_with_labels(saved)}
-    table = replace(table, subsets=tuple(subsets.get(name, "") for name in table.sample_ids))
+    table = table.with_columns({"subset": [subsets.get(name, "") for name in table.sample_ids]})
     return table.with_rows(study.selection.of_file, notes)
 
 
@@ -201,9 +201,9 @@ def predict_rows(
             part = ids[start : start + SAMPLES_AT_ONCE]
             parts.append(_predict_part(model, study, part, config, asvs, passes))
     table = parts[0] if len(parts) == 1 else joined(parts).with_rows(sample_ids, {})
-    table = replace(table, folds=(fold,) * len(sample_ids))
+    table = table.with_columns({"fold": fold})
     for name, fitted in saved.notes.get("intervals", {}).items():
-        table = table.with_limits(name, Conformal.from_json(fitted).limits(table.values[name]))
+        table = table.with_limits(name, Conformal.from_json(fitted).limits(table.predicted(name)))
     return table
 
 
@@ -234,17 +234,11 @@ def _predict_part(
         ]
     )
     means, deviations = numbers.mean(axis=0), numbers.std(axis=0)
-    return PredictionTable(
-        sample_ids=tuple(sample_ids),
-        specs=saved.targets.specs,
-        values={spec.name: means[:, column] for column, spec in enumerate(numeric)},
-        deviations={spec.name: deviations[:, column] for column, spec in enumerate(numeric)}
-        if passes > 1
-        else {},
-        probabilities={
-            spec.name: np.mean([one[len(numeric) + column] for one in draws], axis=0)
-            for column, spec in enumerate(classes)
-        },
-        notes=("",) * len(sample_ids),
-        folds=("",) * len(sample_ids),
-    )
+    of_targets = {spec.name: means[:, column] for column, spec in enumerate(numeric)}
+    of_targets |= {
+        spec.name: np.mean([one[len(numeric) + column] for one in draws], axis=0)
+        for column, spec in enumerate(classes)
+    }
+    spread = {spec.name: deviations[:, column] for column, spec in enumerate(numeric)}
+    specs = saved.targets.specs
+    return make_predictions(sample_ids, specs, of_targets, spread if passes > 1 else None)

@@ -189,9 +189,7 @@ class TrainingReport:
         columns = _columns(config)
         table = joined(self.held_out)
         tested = all(split.ids("test") for split in self.prepared.splits)
-        table = dataclasses.replace(
-            table, subsets=("test" if tested else "validation",) * len(table.sample_ids)
-        )
+        table = table.with_columns({"subset": "test" if tested else "validation"})
         # Without a test side early stopping has seen what is held out, which cannot vouch for new
         # samples.
         if tested:
@@ -208,7 +206,7 @@ class TrainingReport:
                     "interval_samples": sorted(table.sample_ids),
                 }
                 save_model(folder / "model", dataclasses.replace(saved, notes=notes))
-        elif table.values:
+        elif any(spec.kind == "numeric" for spec in table.specs):
             log.info(
                 "no intervals: early stopping has seen what is held out; --cv or --test-size "
                 "hold out more"

@@ -137,12 +137,12 @@ def test_predict_another_table_in_original_units(study: Path, tuned: Path, tmp_p
     assert len(rows) == 61, "one row per input sample"
     predicted = read_predictions(output)
     shallow = 3
-    assert np.isnan(predicted.values["ph"][shallow])
-    assert "7 reads" in predicted.notes[shallow]
-    ph = np.delete(predicted.values["ph"], shallow)
+    assert np.isnan(predicted.predicted("ph")[shallow])
+    assert "7 reads" in predicted.texts("note")[shallow]
+    ph = np.delete(predicted.predicted("ph"), shallow)
     assert np.isfinite(ph).all()
     assert 3 < ph.mean() < 10, "pH, not a z-score"
-    probabilities = np.delete(predicted.probabilities["biome"], shallow, axis=0)
+    probabilities = np.delete(predicted.predicted("biome"), shallow, axis=0)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
 
 
@@ -152,9 +152,9 @@ def test_held_out_predictions_are_repeated_by_predict(
     held_out = read_predictions(tuned / "predictions.tsv")
     again = predict_study(study, tmp_path / "p.tsv", tuned / "model")
     rows = [again.sample_ids.index(name) for name in held_out.sample_ids]
-    np.testing.assert_allclose(again.values["ph"][rows], held_out.values["ph"], atol=1e-5)
+    np.testing.assert_allclose(again.predicted("ph")[rows], held_out.predicted("ph"), atol=1e-5)
     np.testing.assert_allclose(
-        again.probabilities["biome"][rows], held_out.probabilities["biome"], atol=1e-5
+        again.predicted("biome")[rows], held_out.predicted("biome"), atol=1e-5
     )
 
 
@@ -239,7 +239,7 @@ def test_cross_validation_pools_every_sample_once(study: Path, tmp_path: Path) -
     assert all((tune / fold / "model" / "manifest.json").is_file() for fold in folds)
     pooled = read_predictions(tune / "predictions.tsv")
     assert sorted(pooled.sample_ids) == sorted(read_table(study / "table.biom").sample_ids)
-    assert set(pooled.folds) == {"case", "control"}
+    assert set(pooled.texts("fold")) == {"case", "control"}
     page = (tune / "report.html").read_text()
     assert "Pretraining saw the held-out samples" not in page
     assert "Each of 2 values of depth_confounded was held out whole: " in page

@@ -50,10 +50,8 @@ def test_a_saved_model_predicts_as_its_run_reported(
     predicted = predict_study(study, tmp_path / "all.tsv", run / "model").with_rows(
         reported.sample_ids, {}
     )
-    np.testing.assert_allclose(predicted.values["ph"], reported.values["ph"], rtol=1e-5)
-    np.testing.assert_allclose(
-        predicted.probabilities["biome"], reported.probabilities["biome"], atol=1e-5
-    )
+    np.testing.assert_allclose(predicted.predicted("ph"), reported.predicted("ph"), rtol=1e-5)
+    np.testing.assert_allclose(predicted.predicted("biome"), reported.predicted("biome"), atol=1e-5)
 
 
 def with_other_values(study: Path, run: Path, path: Path) -> Path:
@@ -114,8 +112,8 @@ def test_by_default_folds_judge_learners_and_the_model_learns_from_all(
     assert main([*words.split(), "--threads", "1"]) == 0
     assert unlisted(run) == set()
     reported = read_predictions(run / "predictions.tsv")
-    assert set(reported.folds) == set("01234")
-    assert set(reported.subsets) == {"test"}
+    assert set(reported.texts("fold")) == set("01234")
+    assert set(reported.texts("subset")) == {"test"}
     folds = [load_model(run / f"fold-{fold}" / "model", CPU) for fold in range(5)]
     saved = load_model(run / "model", CPU)
     assert saved.network is None
@@ -124,7 +122,7 @@ def test_by_default_folds_judge_learners_and_the_model_learns_from_all(
     assert "extra trees on presence" in (run / "report.html").read_text()
     applied = f"--table {study}/table.biom --threads 1 --model {run}"
     assert main(f"predict {applied} --output {tmp_path}/all.tsv".split()) == 0
-    assert set(read_predictions(tmp_path / "all.tsv").subsets) == {"train"}
+    assert set(read_predictions(tmp_path / "all.tsv").texts("subset")) == {"train"}
     assert main(f"explain {applied} {metadata} --prediction-passes 1".split()) == 0
     assert "left out" not in (run / "report.html").read_text()
     assert main([*words.split(), "--threads", "1", "--resume-from", "auto"]) == 0

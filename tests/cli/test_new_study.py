@@ -61,7 +61,10 @@ def test_every_study_is_held_out_whole_and_the_model_learns_from_all(
     run: Path, metadata: pd.DataFrame
 ) -> None:
     reported = read_predictions(run / "predictions.tsv")
-    assert dict(zip(reported.sample_ids, reported.folds, strict=True)) == metadata.study.to_dict()
+    assert (
+        dict(zip(reported.sample_ids, reported.texts("fold"), strict=True))
+        == metadata.study.to_dict()
+    )
     assert "for a study never seen" in (run / "report.html").read_text()
     for model, studies in (
         (run / "model", {"first", "second", "third"}),
@@ -92,15 +95,15 @@ def test_a_new_table_is_predicted_as_the_fold_was(
     reported = read_predictions(run / "predictions.tsv").with_rows(ids, {})
     predicted = read_predictions(tmp_path / "new.tsv")
     np.testing.assert_allclose(
-        predicted.probabilities["status"], reported.probabilities["status"], atol=1e-6
+        predicted.predicted("status"), reported.predicted("status"), atol=1e-6
     )
-    np.testing.assert_allclose(predicted.values["ph"], reported.values["ph"], atol=1e-5)
+    np.testing.assert_allclose(predicted.predicted("ph"), reported.predicted("ph"), atol=1e-5)
     assert main(f"{words}/plain.tsv".split()) == 0
     assert "for one it has not seen: --new-study" in capsys.readouterr().err
     plain = read_predictions(tmp_path / "plain.tsv")
-    assert np.allclose(plain.probabilities["status"], predicted.probabilities["status"]) != centred
+    assert np.allclose(plain.predicted("status"), predicted.predicted("status")) != centred
     of_api = aam.load(run / f"fold-{name}" / "model").predict(table, new_study=True, threads=1)
-    np.testing.assert_allclose(of_api["ph"], predicted.values["ph"], atol=1e-5)
+    np.testing.assert_allclose(of_api["ph"], predicted.predicted("ph"), atol=1e-5)
 
 
 def test_what_cannot_be_learned_of_studies_is_refused(
@@ -148,7 +151,10 @@ def test_of_two_studies_each_is_learned_from_alone(
         f"{tmp_path}/run"
     )
     assert main(words.split()) == 0
-    assert set(read_predictions(tmp_path / "run" / "predictions.tsv").folds) == {"first", "second"}
+    assert set(read_predictions(tmp_path / "run" / "predictions.tsv").texts("fold")) == {
+        "first",
+        "second",
+    }
 
 
 def test_samples_of_training_are_no_new_study(

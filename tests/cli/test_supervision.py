@@ -66,7 +66,7 @@ def test_weights_of_classes_move_predictions(study, tmp_path):
             tmp_path / weights[-2:].strip(),
             f"--metadata-column biome --class-weights {weights}",
         )
-        shares[weights] = predictions.probabilities["biome"].mean(axis=0)
+        shares[weights] = predictions.predicted("biome").mean(axis=0)
     assert shares["1 1 1 60"][3] > shares["1 1 1 1"][3] + 0.1
 
 
@@ -86,7 +86,7 @@ def usual(study, tmp_path_factory):
 @pytest.mark.parametrize("loss", ["mse", "mae", "huber"])
 def test_losses_differ(study, tmp_path, usual, loss):
     _, predictions = predicted(study, tmp_path / loss, f"--metadata-column ph --loss-type {loss}")
-    apart = np.abs(predictions.values["ph"] - usual[1].values["ph"]).max()
+    apart = np.abs(predictions.predicted("ph") - usual[1].predicted("ph")).max()
     assert (apart == 0) == (loss == "huber")
 
 
@@ -96,8 +96,8 @@ def test_transforms_are_undone(study, tmp_path, usual, transform):
         study, tmp_path / "run", f"--metadata-column ph --target-transform {transform}"
     )
     truth = read_metadata(study / "shifted.tsv").numbers("ph", predictions.sample_ids)
-    assert np.abs(predictions.values["ph"] - truth).mean() < 1.2
-    assert np.abs(predictions.values["ph"] - usual[1].values["ph"]).max() > 1e-3
+    assert np.abs(predictions.predicted("ph") - truth).mean() < 1.2
+    assert np.abs(predictions.predicted("ph") - usual[1].predicted("ph")).max() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_transforms_are_undone(study, tmp_path, usual, transform):
 )
 def test_options_change_what_is_learned(study, tmp_path, usual, words, shapes):
     model, predictions = predicted(study, tmp_path / "run", f"--metadata-column ph {words}")
-    assert np.abs(predictions.values["ph"] - usual[1].values["ph"]).max() > 1e-4
+    assert np.abs(predictions.predicted("ph") - usual[1].predicted("ph")).max() > 1e-4
     weights, before = weights_of(model), weights_of(usual[0])
     assert {name: weights[name].shape for name in shapes} == shapes
     assert ("count.linear.weight" in weights) == ("count" in words)
@@ -142,7 +142,7 @@ def test_numbers_may_be_classes_and_the_best_epoch_is_by_the_figure_asked_for(st
 
 def error(predictions, study: Path, metadata: Path | None = None) -> float:
     truth = read_metadata(metadata or study / "shifted.tsv").numbers("told", predictions.sample_ids)
-    return float(np.abs(predictions.values["told"] - truth).mean())
+    return float(np.abs(predictions.predicted("told") - truth).mean())
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_covariates_are_read(study, tmp_path, capsys, words, shapes):
     winter = np.array(
         [cell == "winter" for cell in read_metadata(study / "shifted.tsv").columns["season"]]
     )
-    apart = np.abs(again.values["told"] - predictions.values["told"])
+    apart = np.abs(again.predicted("told") - predictions.predicted("told"))
     assert apart[~winter].max() < 1e-5
     assert apart[winter].min() > 0.01
 
@@ -216,16 +216,16 @@ def test_a_model_that_reads_covariates_needs_them(study, tmp_path, capsys, refus
     )
     some = read_predictions(tmp_path / "p.tsv")
     assert some.sample_ids == predictions.sample_ids
-    assert sum(note != "" for note in some.notes) == 3
-    is_predicted = np.array([note == "" for note in some.notes])
+    assert sum(note != "" for note in some.texts("note")) == 3
+    is_predicted = np.array([note == "" for note in some.texts("note")])
     np.testing.assert_allclose(
-        some.values["told"][is_predicted], predictions.values["told"][is_predicted], rtol=1e-5
+        some.predicted("told")[is_predicted], predictions.predicted("told")[is_predicted], rtol=1e-5
     )
-    assert np.isnan(some.values["told"][~is_predicted]).all()
+    assert np.isnan(some.predicted("told")[~is_predicted]).all()
     evaluate = f"evaluate {plain} --metadata {study}/shifted.tsv --output-dir {tmp_path}/evaluation"
     assert main(evaluate.split()) == 0
     judged = read_predictions(tmp_path / "evaluation" / "predictions.tsv")
-    np.testing.assert_allclose(judged.values["told"], predictions.values["told"], rtol=1e-5)
+    np.testing.assert_allclose(judged.predicted("told"), predictions.predicted("told"), rtol=1e-5)
     assert main(f"embed {plain} --output-dir {tmp_path}/vectors".split()) == 0, (
         "vectors are of the ASVs alone"
     )

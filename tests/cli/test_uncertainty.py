@@ -55,7 +55,7 @@ def test_models_of_other_seeds_predict_together_and_of_other_depths_not(
     alone = [predict_study(study, tmp_path / f"{x}.tsv", tmp_path / x / "model") for x in "ab"]
     both = predict_study(study, tmp_path / "ab.tsv", *(tmp_path / x / "model" for x in "ab"))
     np.testing.assert_allclose(
-        both.values["ph"], np.mean([one.values["ph"] for one in alone], 0), rtol=1e-5
+        both.predicted("ph"), np.mean([one.predicted("ph") for one in alone], 0), rtol=1e-5
     )
     words = ["predict", "--table", str(study / "table.biom"), "--output", str(tmp_path / "x.tsv")]
     assert main([*words, "--model", *(str(tmp_path / x / "model") for x in "ac")]) == 2
@@ -69,9 +69,9 @@ def test_intervals_of_a_fold_come_from_the_other_folds(
     study: Path, run: Path, tmp_path: Path
 ) -> None:
     table = read_predictions(run / "predictions.tsv")
-    limits, predicted = table.limits("ph"), table.values["ph"]
+    limits, predicted = table.limits("ph"), table.predicted("ph")
     truth = read_metadata(study / "metadata.tsv").numbers("ph", table.sample_ids)
-    folds = np.array(table.folds)
+    folds = np.array(table.texts("fold"))
     np.testing.assert_allclose(limits.mean(axis=1), predicted, rtol=1e-5)
     for fold in "012":
         here = folds == fold
@@ -105,8 +105,8 @@ def test_the_models_hold_the_intervals_and_evaluate_reports_them(
     assert (fitted["samples"], fitted["groups"], len(fitted["knots"])) == (60, 60, 5)
     assert "intervals" not in load_model(run / "fold-1" / "last", CPU).notes
     table = predict_study(study, tmp_path / "p.tsv", run / "model")
-    assert (table.limits("ph")[:, 0] < table.values["ph"]).all()
-    assert (table.values["ph"] < table.limits("ph")[:, 1]).all()
+    assert (table.limits("ph")[:, 0] < table.predicted("ph")).all()
+    assert (table.predicted("ph") < table.limits("ph")[:, 1]).all()
     words = (
         f"evaluate --model {run}/model --table {study}/table.biom --metadata {study}/metadata.tsv"
     )
@@ -202,7 +202,7 @@ def test_a_table_unlike_training_gets_no_interval_and_the_note_says_why(
         renamed.to_hdf5(file, "test")
     table = predict_study(other, tmp_path / "p.tsv", run / "fold-0" / "model")
     assert np.isnan(table.limits("ph")).all()
-    assert all("no interval: the table is unlike" in note for note in table.notes)
+    assert all("no interval: the table is unlike" in note for note in table.texts("note"))
     words = f"evaluate --model {run}/fold-0/model --table {other}/table.biom --metadata "
     words += f"{other}/metadata.tsv --output-dir {tmp_path}/e"
     assert main(words.split()) == 0

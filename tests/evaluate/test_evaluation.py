@@ -20,7 +20,7 @@ from aam.data.targets import TargetSpec, fit_targets
 from aam.evaluate.comparison import MAJORITY, MEDIAN
 from aam.evaluate.conformal import with_conformal_intervals
 from aam.evaluate.evaluation import evaluate
-from aam.evaluate.predictions import PredictionTable
+from aam.evaluate.predictions import PredictionTable, make_predictions
 from aam.evaluate.target_predictions import Columns
 from aam.io.metadata import Metadata
 from aam.predict.baselines import baselines_by_target, baselines_of
@@ -58,15 +58,8 @@ def predictions() -> PredictionTable:
     ids = [f"s{row}" for row in (4, 5, 6, 7, 8, 0, 1, 2, 3)]
     values = np.array([5.0, 7, 7, 8, 9, 1, 2, 3, 4])
     second = np.array([0.9, 0.5, 0.2, 0.4, 0.1, 0.8, 0.7, 0.3, 0.6])
-    return PredictionTable(
-        tuple(ids),
-        SPECS,
-        {"age": values},
-        {},
-        {"diet": np.stack([1 - second, second], axis=1)},
-        ("",) * 9,
-        ("1",) * 5 + ("0",) * 4,
-    )
+    predicted = {"age": values, "diet": np.stack([1 - second, second], axis=1)}
+    return make_predictions(ids, SPECS, predicted, fold=("1",) * 5 + ("0",) * 4)
 
 
 def test_targets_are_compared_with_their_metadata(study_of, tiny):
@@ -122,7 +115,7 @@ def test_samples_below_the_depth_and_without_metadata_stand_in_no_baseline(study
     metadata = dataclasses.replace(
         METADATA, ids=(*(f"s{row}" for row in kept), "lost"), columns=columns
     )
-    table = dataclasses.replace(predictions(), specs=SPECS[:1], folds=("",) * 9)
+    table = dataclasses.replace(predictions(), specs=SPECS[:1]).with_columns({"fold": ""})
     table = table.with_rows(("s1", "lost", "s0"), {"lost": "3 reads"})
     study = dataclasses.replace(study, metadata=metadata)
     baselines = baselines_by_target(table, study, [split_of([0, 1], [2])], Columns())
@@ -163,12 +156,9 @@ def said_of(folder: Path, target: str, columns: Columns, like: str) -> str:
     (spec,) = fit_targets(study.metadata, [target], study.table.sample_ids, transform="none").specs
     ids, baselines = baselines_of(study, splits, spec, study.metadata, columns)
     predicted = next(one.predicted for one in baselines if one.name == like)
-    values = {target: predicted} if not spec.labels else {}
-    shares = {} if not spec.labels else {target: predicted}
     fold = {name: split.test_fold for split in splits for name in split.held_out}
-    table = PredictionTable(
-        ids, (spec,), values, {}, shares, ("",) * len(ids), tuple(fold[name] for name in ids)
-    )
+    folds = [fold[name] for name in ids]
+    table = make_predictions(ids, (spec,), {target: predicted}, fold=folds)
     found = baselines_by_target(table, study, splits, columns)
     (result,) = evaluate(table, study.metadata, columns, found)
     return " ".join(result.verdict.sentences)
@@ -205,9 +195,7 @@ def of_batches(batches: int, seed: int) -> tuple[PredictionTable, Metadata, np.n
     texts = {name: tuple(map(str, values)) for name, values in columns.items()}
     ids = tuple(f"s{row}" for row in range(len(batch)))
     kinds = {"age": "numeric", "study": "categorical", "subject": "categorical"}
-    table = PredictionTable(
-        ids, SPECS[:1], {"age": truth * 0}, {}, {}, ("test",) * len(ids), texts["study"]
-    )
+    table = make_predictions(ids, SPECS[:1], {"age": truth * 0}, fold=texts["study"])
     return table, Metadata(ids, texts, kinds), truth
 
 
@@ -245,9 +233,7 @@ def test_limits_are_not_below_zero_where_no_value_is(caplog):
         cells = tuple(str(value - shift) for value in truth)
         metadata = Metadata(ids, {"age": cells}, {"age": "numeric"})
         spec = TargetSpec("age", "numeric", bounds=(lowest, 9.0))
-        table = PredictionTable(
-            ids, (spec,), {"age": predicted - shift}, {}, {}, ("",) * 200, ("",) * 200
-        )
+        table = make_predictions(ids, (spec,), {"age": predicted - shift})
         made, fitted = with_conformal_intervals(table, metadata, Columns(), 0)
         assert fitted["age"].bounds == (None if shift or lowest < 0 else (0.0, None))
         return np.asarray(made.limits("age")) + shift
@@ -271,7 +257,7 @@ def test_the_only_negative_value_decides_nothing_of_its_own_interval():
     # The bounds of joined folds are those of all samples.
     spec = TargetSpec("age", "numeric", bounds=(-1.0, 9.0))
     predicted = truth + draw.normal(size=200)
-    table = PredictionTable(ids, (spec,), {"age": predicted}, {}, {}, ("",) * 200, folds)
+    table = make_predictions(ids, (spec,), {"age": predicted}, fold=folds)
     made, _ = with_conformal_intervals(table, metadata, Columns(), 0)
     low, high = made.limits("age").T
     in_fold = np.array(folds) == folds[0]

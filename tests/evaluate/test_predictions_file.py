@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from aam.data.targets import TargetSpec
 from aam.errors import InputError
 from aam.evaluate.predictions import (
-    PredictionTable,
+    make_predictions,
     name_problems,
     read_predictions,
     write_predictions,
@@ -21,15 +20,13 @@ from tests.refusals import refusal
 
 
 def test_the_columns_of_the_file(tmp_path):
-    specs = (AGE, SITE)
-    written = PredictionTable(
+    shares = np.array([[0.25, 0.625, 0.125], [math.nan] * 3])
+    written = make_predictions(
         ("a", "b"),
-        specs,
-        {"age": np.array([31.25, math.nan])},
+        (AGE, SITE),
+        {"age": np.array([31.25, math.nan]), "site": shares},
         {"age": np.array([0.5, math.nan])},
-        {"site": np.array([[0.25, 0.625, 0.125], [math.nan] * 3])},
-        ("", "12 reads, fewer than 40"),
-        ("", ""),
+        note=("", "12 reads, fewer than 40"),
     )
     write_predictions(tmp_path / "p.tsv", written)
     assert (tmp_path / "p.tsv").read_bytes().decode() == (
@@ -48,8 +45,8 @@ def test_names_may_hold_anything(tmp_path):
     )
     ids = ("0012", 'q"t', "with blank", "Ünï", "tab\tbed")
     weights = np.random.default_rng(0).dirichlet(np.ones(4), 5)
-    values = {"pH (1:5, H₂O)": np.arange(5.0), "b": np.full(5, -1e-9)}
-    written = PredictionTable(ids, specs, values, {}, {"a=b": weights}, ("",) * 5, ("",) * 5)
+    values = {"pH (1:5, H₂O)": np.arange(5.0), "b": np.full(5, -1e-9), "a=b": weights}
+    written = make_predictions(ids, specs, values)
     write_predictions(tmp_path / "p.tsv", written)
     assert_same(read_predictions(tmp_path / "p.tsv"), written)
 
@@ -91,18 +88,18 @@ def test_unreadable_files(tmp_path):
 def test_what_is_derived_is_written_read_and_laid_out(tmp_path):
     written = table(folds=("0", "1"), notes=("", "why"), specs=(SITE, READS, AGE))
     written = written.with_limits("age", np.array([[1.5, 2.5], [3.0, 4.25]]))
-    derived = {"age.member-sd": np.array([0.5, 0.25]), **written.derived}
-    written = replace(written, derived=derived, subsets=("train", ""))
+    more = {"age.member-sd": np.array([0.5, 0.25]), "subset": ("train", "")}
+    written = written.with_columns(more)
     write_predictions(tmp_path / "p.tsv", written)
     header = (tmp_path / "p.tsv").read_text().splitlines()[0].split("\t")
     of_age = ["age", "age.rarefaction-sd", "age.member-sd", "age.low", "age.high"]
     assert header[-8:] == [*of_age, "fold", "subset", "note"]
     read = read_predictions(tmp_path / "p.tsv")
     assert_same(read, written)
-    assert read.subsets == ("train", "")
+    assert read.texts("subset") == ("train", "")
     moved = written.with_rows(["007", "new"], {})
     np.testing.assert_array_equal(moved.limits("age"), [[3.0, 4.25], [math.nan, math.nan]])
-    assert (moved.subsets, moved.folds) == (("", ""), ("1", ""))
+    assert (moved.texts("subset"), moved.texts("fold")) == (("", ""), ("1", ""))
     assert table().limits("age") is None
 
 

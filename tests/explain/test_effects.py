@@ -86,7 +86,7 @@ def predicted_alone(saved, study_of, study, counts):
     """What `predict` says of the age and the case of a sample with these reads."""
     alone = study_of(counts[None], study.table.sequences, depth=int(counts.sum()))
     table = predict_rows(saved, alone, alone.table.sample_ids, RUNTIME, 1)
-    return table.values["age"][0], table.probabilities["case"][0, 1]
+    return table.predicted("age")[0], table.predicted("case")[0, 1]
 
 
 def test_an_effect_is_what_predict_says_minus_what_it_says_without_the_asv(study, saved, study_of):

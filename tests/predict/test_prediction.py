@@ -12,7 +12,7 @@ from aam.data.rarefaction import EVALUATION
 from aam.data.region import RegionProfile
 from aam.data.targets import Targets, TargetSpec
 from aam.device.options import RuntimeConfig
-from aam.evaluate.predictions import combined, joined
+from aam.evaluate.predictions import TEXTS, combined, joined
 from aam.model.heads import HeadConfig
 from aam.predict.network import run_model
 from aam.predict.prediction import predict_rows
@@ -38,13 +38,13 @@ def test_predictions_are_in_own_units(saved, study):
     expected = run_model(saved.network, study, np.array([4, 0, 7]), CPU, PLAIN, EVALUATION - 1)
     assert predictions.sample_ids == ("s4", "s0", "s7")
     assert predictions.specs == (AGE, SITE, READS)
-    np.testing.assert_allclose(predictions.values["age"], expected.target[:, 0] * 15 + 40)
+    np.testing.assert_allclose(predictions.predicted("age"), expected.target[:, 0] * 15 + 40)
     np.testing.assert_allclose(
-        predictions.values["reads"], np.expm1(expected.target[:, 1] * 0.5 + 2)
+        predictions.predicted("reads"), np.expm1(expected.target[:, 1] * 0.5 + 2)
     )
-    np.testing.assert_array_equal(predictions.probabilities["site"], expected.probabilities[0])
-    assert predictions.deviations == {}
-    assert (predictions.folds, predictions.notes) == (("2",) * 3, ("",) * 3)
+    np.testing.assert_array_equal(predictions.predicted("site"), expected.probabilities[0])
+    assert "age.rarefaction-sd" not in predictions.frame
+    assert (predictions.texts("fold"), predictions.texts("note")) == (("2",) * 3, ("",) * 3)
 
 
 def test_passes_are_averaged_in_own_units(saved, study):
@@ -56,11 +56,11 @@ def test_passes_are_averaged_in_own_units(saved, study):
     ]
     reads = np.expm1(np.stack([draw.target[:, 1] for draw in rarefactions]) * 0.5 + 2)
     assert reads.std(axis=0).max() > 1e-3
-    np.testing.assert_allclose(predictions.values["reads"], reads.mean(axis=0))
-    np.testing.assert_allclose(predictions.deviations["reads"], reads.std(axis=0))
+    np.testing.assert_allclose(predictions.predicted("reads"), reads.mean(axis=0))
+    np.testing.assert_allclose(predictions.frame["reads.rarefaction-sd"], reads.std(axis=0))
     expected = np.mean([draw.probabilities[0] for draw in rarefactions], axis=0)
-    np.testing.assert_allclose(predictions.probabilities["site"], expected)
-    np.testing.assert_allclose(predictions.probabilities["site"].sum(axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(predictions.predicted("site"), expected)
+    np.testing.assert_allclose(predictions.predicted("site").sum(axis=1), 1, atol=1e-6)
     assert_same(predict_rows(saved, study, names, PLAIN, 3), predictions, 0)
 
 
@@ -68,13 +68,12 @@ def test_rows_without_a_prediction_say_why():
     full = table()
     predictions = full.with_rows(["007", "shallow", "a"], {"shallow": "12 reads, fewer than 1000"})
     assert predictions.sample_ids == ("007", "shallow", "a")
-    assert predictions.notes == ("", "12 reads, fewer than 1000", "")
-    assert predictions.folds == ("", "", "")
-    for column in ("values", "deviations", "probabilities"):
-        for name, values in getattr(full, column).items():
-            laid_out = getattr(predictions, column)[name]
-            np.testing.assert_array_equal(laid_out[[2, 0]], values)
-            assert np.isnan(laid_out[1]).all()
+    assert predictions.texts("note") == ("", "12 reads, fewer than 1000", "")
+    assert predictions.texts("fold") == ("", "", "")
+    numbers = full.frame.drop(columns=[*TEXTS])
+    laid_out = predictions.frame[numbers.columns]
+    np.testing.assert_array_equal(laid_out.iloc[[2, 0]], numbers)
+    assert laid_out.iloc[1].isna().all()
 
 
 def test_folds_are_joined_and_an_unseen_label_has_probability_0():
@@ -87,16 +86,16 @@ def test_folds_are_joined_and_an_unseen_label_has_probability_0():
     )
     predictions = joined([first, second])
     assert predictions.sample_ids == ("a", "b", "c")
-    assert predictions.folds == ("0", "0", "1")
-    assert predictions.notes == ("", "", "x")
+    assert predictions.texts("fold") == ("0", "0", "1")
+    assert predictions.texts("note") == ("", "", "x")
     assert predictions.specs[1].labels == ("air", "gut", "oral", "skin")
     np.testing.assert_array_equal(
-        predictions.values["age"], np.r_[first.values["age"], second.values["age"]]
+        predictions.predicted("age"), np.r_[first.predicted("age"), second.predicted("age")]
     )
-    one, other = first.probabilities["site"], second.probabilities["site"]
-    np.testing.assert_array_equal(predictions.probabilities["site"][:2], np.c_[[0, 0], one])
+    one, other = first.predicted("site"), second.predicted("site")
+    np.testing.assert_array_equal(predictions.predicted("site")[:2], np.c_[[0, 0], one])
     np.testing.assert_array_equal(
-        predictions.probabilities["site"][2], [other[0, 0], other[0, 1], 0, other[0, 2]]
+        predictions.predicted("site")[2], [other[0, 0], other[0, 1], 0, other[0, 2]]
     )
     assert_same(joined([first]), first, 0)
 
@@ -106,18 +105,17 @@ def test_members_are_averaged_over_the_labels_of_all():
     other = table(specs=(AGE, replace(SITE, labels=("gut", "air", "skin"))))
     predictions = combined([first, other])
     assert predictions.specs[1].labels == ("air", "gut", "oral", "skin")
-    one, two = first.probabilities["site"], other.probabilities["site"]
+    one, two = first.predicted("site"), other.predicted("site")
     expected = (
         np.stack([two[:, 1], one[:, 0] + two[:, 0], one[:, 1], one[:, 2] + two[:, 2]], axis=1) / 2
     )
-    np.testing.assert_allclose(predictions.probabilities["site"], expected)
+    np.testing.assert_allclose(predictions.predicted("site"), expected)
     assert combined([first]) is first
-    shifted = replace(
-        first,
-        values={"age": first.values["age"] + 4},
-        deviations={"age": 2 * first.deviations["age"]},
+    spread = first.frame["age.rarefaction-sd"]
+    shifted = first.with_columns(
+        {"age": first.predicted("age") + 4, "age.rarefaction-sd": 2 * spread}
     )
     both = combined([first, shifted])
-    np.testing.assert_allclose(both.values["age"], first.values["age"] + 2)
-    np.testing.assert_allclose(both.derived["age.member-sd"], 2)
-    np.testing.assert_allclose(both.deviations["age"], np.sqrt(2.5) * first.deviations["age"])
+    np.testing.assert_allclose(both.predicted("age"), first.predicted("age") + 2)
+    np.testing.assert_allclose(both.frame["age.member-sd"], 2)
+    np.testing.assert_allclose(both.frame["age.rarefaction-sd"], np.sqrt(2.5) * spread)
