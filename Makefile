@@ -100,10 +100,10 @@ docs: setup ## build the documentation site into docs/build/html, without the in
 	$(ENV) -c "import furo, myst_parser" 2>/dev/null || $(ENV) -m pip install -q -e ".[docs]"
 	$(ENV) -m sphinx -b html -W --keep-going -n docs docs/build/html $(ARGS)
 
-pictures: setup ## take the pictures of the docs anew from real runs, into demo/pictures (Chromium, AAM_BENCH_DATA; 20 minutes)
-	$(ENV) docs/pictures.py demo/pictures
+pictures: demo ## take the picture of README from the report of the demo (Chromium)
+	$(ENV) docs/pictures.py
 
-results: setup ## print the first three tables of docs/results.md anew from real runs, in demo/results (AAM_BENCH_DATA; an hour of one processor)
+results: setup ## train the runs of docs/results.md in demo/results and print its tables (AAM_BENCH_DATA)
 	$(ENV) docs/results.py demo/results
 
 bench: setup ## measure aam beside its rivals: the plain implementation, scikit-bio, ssu (aam profile step: this device)
