@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
@@ -24,10 +24,13 @@ from aam.options import (
     Share,
     ShareBelowOne,
     broken,
+    column,
     names,
     option,
+    path,
     section,
     spelled,
+    wrong_ending,
 )
 
 if TYPE_CHECKING:
@@ -50,16 +53,18 @@ PREDICTIONS = (".tsv", ".txt")
 RESERVED = ("sample-id", "fold", "subset", "note")
 # In the place of a tree.
 NO_TREE = "none"
-# Options that serve the network alone.
-NETWORK_SECTIONS = ("model", "train")
-NETWORK_TARGETS = ("loss_type", "freeze_base", "best_metric")
-NETWORK_COVARIATES = ("categorical_embed_dim", "categorical_fusion")
 # Nucleotides of the most common reads, 2 x 150 trimmed to their forward half.
 COMMON_LENGTH = 150
 # Rarefactions that a prediction averages.
 PREDICTION_PASSES = 4
 # Narrower networks train no faster in bf16 on a GPU.
 LEAST_BF16_WIDTH = 256
+
+# Help of options that several commands have.
+SEQUENCES = "Sequences of the features (FASTA, .qza) if their ids are not DNA."
+DEPTH = "Reads per sample; unset: the largest depth that keeps 90 % of the samples."
+GROUPS = "Metadata column of groups; unset: that of the model."
+BATCHES = "Metadata column of batches, for metrics within each."
 
 # --- sections ------------------------------------------------------------------------------------
 
@@ -69,21 +74,15 @@ class MetadataFormat:
     """Format of the metadata"""
 
     decimal: Literal[".", ","] = option(".", "Decimal mark of numbers in the metadata.")
-    missing_values: tuple[str, ...] = option(
-        (), "Further words for a missing value in the metadata.", "TEXT ..."
-    )
+    missing_values: tuple[str, ...] = option((), "Further words for a missing value.", "TEXT ...")
 
 
 @dataclass(frozen=True, config=STRICT)
 class TreeConfig:
     """Table, tree and distance between samples"""
 
-    table: Path | None = option(
-        None, "Feature table (.biom, .qza, .tsv).", reads=True, of="command"
-    )
-    tree: Path | None = option(
-        None, "Rooted phylogeny of the ASVs (Newick, .qza).", reads=True, of="command"
-    )
+    table: Path | None = path("Feature table (.biom, .qza, .tsv).", of="command")
+    tree: Path | None = path("Rooted phylogeny of the ASVs (Newick, .qza).", of="command")
     unifrac_metric: Metric = option("unifrac", "UniFrac metric.")
     alpha: Share = option(0.5, "Exponent of generalized UniFrac.")
     root_length: RootLength = option("include", "Branch of the root: include or exclude.")
@@ -96,37 +95,27 @@ class DataConfig(TreeConfig, MetadataFormat):
     """Table, tree, metadata and splits"""
 
     unifrac_metric: UnifracMetric = option("unifrac", "UniFrac metric.")
-    sequences: Path | None = option(
-        None, "Sequences of the features (FASTA, .qza) if their ids are not DNA.", reads=True
-    )
-    metadata: Path | None = option(None, "Sample metadata (QIIME 2 TSV).", reads=True, of="command")
-    unifrac_matrix: Path | None = option(
-        None, "Precomputed distances with ids, instead of a tree.", reads=True
-    )
-    rarefy_depth: PositiveInt | None = option(
-        None, "Reads per sample; unset: the largest depth that keeps 90 % of the samples."
-    )
+    sequences: Path | None = path(SEQUENCES)
+    metadata: Path | None = path("Sample metadata (QIIME 2 TSV).", of="command")
+    unifrac_matrix: Path | None = path("Precomputed distances with ids, instead of a tree.")
+    rarefy_depth: PositiveInt | None = option(None, DEPTH)
     missing: Missing = option("error", "Samples without metadata or target: error or drop.")
-    split: Path | None = option(None, "split.tsv of an earlier run.", reads=True, of="command")
-    split_column: str | None = option(None, "Metadata column of folds.", "COLUMN", of="command")
+    split: Path | None = path("split.tsv of an earlier run.", of="command")
+    split_column: str | None = column("Metadata column of folds.", of="command")
     test_fold: str | None = option(
         None, "Value of --split-column of the test samples.", "FOLD", of="command"
     )
     cv: str | None = option(
         None, "Number of folds of a cross-validation, or a metadata column of folds.", of="command"
     )
-    group_column: str | None = option(
-        None, "Metadata column of groups (subjects) that are not divided.", "COLUMN", of="command"
+    group_column: str | None = column(
+        "Metadata column of groups (subjects) that are not divided.", of="command"
     )
-    study_column: str | None = option(
-        None, "Metadata column of studies, to predict in a new study.", "COLUMN", of="command"
+    study_column: str | None = column(
+        "Metadata column of studies, to predict in a new study.", of="command"
     )
-    batch_column: str | None = option(
-        None, "Metadata column of batches, for metrics within each.", "COLUMN", of="command"
-    )
-    stratify: str | None = option(
-        None, "Metadata column that is spread evenly over the folds.", "COLUMN", of="command"
-    )
+    batch_column: str | None = column(BATCHES, of="command")
+    stratify: str | None = column("Metadata column spread evenly over the folds.", of="command")
     test_size: ShareBelowOne | None = option(
         None, "Share of the groups in the test subset; unset: by the size of the study."
     )
@@ -143,28 +132,25 @@ class DataConfig(TreeConfig, MetadataFormat):
     def problems(self) -> list[str]:
         """Contradictions of the split, and columns that are asked for without metadata."""
         folds = None if self.cv is None or self.cv.isdigit() else self.cv
-        columns = (
-            *(self.split_column, folds, self.group_column),
-            *(self.study_column, self.batch_column, self.stratify),
-        )
-        asked = shown(dict.fromkeys(column for column in columns if column is not None))
+        named = (self.split_column, folds, self.group_column, self.study_column)
+        columns = dict.fromkeys(filter(None, (*named, self.batch_column, self.stratify)))
         chosen = {"--split": self.split, "--split-column": self.split_column, "--cv": self.cv}
-        given = " and ".join(name for name, value in chosen.items() if value is not None)
-        few = self.cv is not None and self.cv.isdigit() and int(self.cv) < 2
-        sized = given != "" and bool(self.test_size)
-        alone = (self.split_column is None) != (self.test_fold is None)
-        both = self.has_tree and self.unifrac_matrix is not None
-        size = (
-            f"--test-size is {self.test_size}, and {given} chooses the test samples; leave it out"
-        )
+        splits = " and ".join(name for name, value in chosen.items() if value is not None)
         rules = {
-            f"--cv is {self.cv}, expected 2 or more folds, or a metadata column": few,
-            f"{given} all choose the split; give one of them": " and " in given,
-            size: sized,
-            "--split-column and --test-fold need each other": alone,
-            "--tree and --unifrac-matrix: both given; distances come from one of them": both,
-            f"--metadata: not given, but columns {asked} are asked for": (
-                self.metadata is None and asked != ""
+            f"--cv is {self.cv}, expected 2 or more folds, or a metadata column": (
+                self.cv in ("0", "1")
+            ),
+            f"{splits} all choose the split; give one of them": " and " in splits,
+            f"--test-size is {self.test_size}, and {splits} chooses the test samples; leave it "
+            "out": splits != "" and bool(self.test_size),
+            "--split-column and --test-fold need each other": (
+                (self.split_column is None) != (self.test_fold is None)
+            ),
+            "--tree and --unifrac-matrix: both given; distances come from one of them": (
+                self.has_tree and self.unifrac_matrix is not None
+            ),
+            f"--metadata: not given, but columns {shown(columns)} are asked for": (
+                self.metadata is None and columns != {}
             ),
         }
         return broken(rules)
@@ -237,11 +223,8 @@ class ModelConfig:
 class TrainConfig(TrainingOptions):
     """Objective and optimization"""
 
-    pretrained_encoder: Path | None = option(
-        None,
-        "Run or model of `aam pretrain`, or an encoder by name.",
-        reads=True,
-        named=why_no_encoder,
+    pretrained_encoder: Path | None = path(
+        "Run or model of `aam pretrain`, or an encoder by name.", named=why_no_encoder
     )
     penalty: NonNegativeFloat = option(1.0, "Weight of the UniFrac loss.")
     nuc_penalty: NonNegativeFloat = option(1.0, "Weight of the masked-nucleotide loss.")
@@ -271,13 +254,14 @@ class TargetConfig:
     def problems(self) -> list[str]:
         """Names of targets that are reserved, and options that exclude each other."""
         reserved = shown(sorted(set(RESERVED) & set(self.metadata_column)))
-        weighted = bool(set(self.members) - {"deep"}) and bool(self.class_weights)
-        unequal = len(set(self.members)) < len(self.members)
-        members = f"--members is {shown(self.members)}, expected {', '.join(get_args(Member))}"
         rules = {
             f"--metadata-column: {reserved} is also a column of predictions.tsv": reserved != "",
-            f"{members}, each at most once": unequal,
-            "--members and --class-weights: only the network takes weights": weighted,
+            f"--members is {shown(self.members)}, expected each at most once": (
+                len(set(self.members)) < len(self.members)
+            ),
+            "--members and --class-weights: only the network takes weights": (
+                bool(set(self.members) - {"deep"}) and bool(self.class_weights)
+            ),
         }
         return broken(rules)
 
@@ -313,11 +297,13 @@ class CovariateConfig:
     def problems(self) -> list[str]:
         """Columns that are named twice, and options without a column."""
         columns = self.columns
-        twice = len(set(columns)) < len(columns)
-        fused = not columns and self != CovariateConfig()
         rules = {
-            f"--categorical-columns, --numeric-columns: {shown(columns)} repeats a column": twice,
-            f"--categorical-fusion is {self.categorical_fusion}, and no covariate is named": fused,
+            f"--categorical-columns, --numeric-columns: {shown(columns)} repeats a column": (
+                len(set(columns)) < len(columns)
+            ),
+            f"--categorical-fusion is {self.categorical_fusion}, and no covariate is named": (
+                not columns and self != CovariateConfig()
+            ),
         }
         return broken(rules)
 
@@ -363,29 +349,33 @@ class PretrainConfig:
 
     def problems(self) -> list[str]:
         """Contradictions between the studies and what an encoder is to learn from."""
-        shared = run_rules(self.data, self.runtime)
-        return [*broken(shared), *self._study_problems(), *self._loss_problems()]
+        data, train = self.data, self.train
+        compared = data.unifrac_matrix is not None or data.has_tree
+        masked = train.nuc_penalty > 0 or train.count_penalty > 0
+        rules = {
+            **run_rules(data, self.runtime),
+            f"--nuc-penalty {train.nuc_penalty}, --count-penalty {train.count_penalty}, --penalty "
+            f"{train.penalty} {'with' if compared else 'without'} a tree or distances: nothing is "
+            "learned; give one of them a weight": (
+                not masked and not (train.penalty > 0 and compared)
+            ),
+        }
+        return [*broken(rules), *self._study_problems()]
 
     def _study_problems(self) -> list[str]:
         """Say why several tables cannot be pretrained on together."""
-        data = self.data
-        trees, tables, several = data.trees, data.tables, len(data.tables) > 1
-        of_one = (
-            *("metadata", "sequences", "unifrac_matrix"),
-            *("split", "split_column", "cv", "group_column"),
-        )
-        unused = [spelled(name) for name in of_one if getattr(data, name) is not None]
-        paths = Counter(path.resolve() for path in tables)
+        data, several = self.data, len(self.data.tables) > 1
+        of_one = ("metadata", "sequences", "unifrac_matrix", "split", "split_column", "cv")
+        unused = [spelled(name) for name in (*of_one, "group_column") if getattr(data, name)]
+        paths = Counter(path.resolve() for path in data.tables)
         twice = [path for path, times in paths.items() if times > 1]
-        files = [tree for tree in trees if tree not in (NO_TREE, str(IN_MEMORY))]
-        missing = [tree for tree in files if not Path(tree).is_file()]
+        files = [Path(tree) for tree in data.trees if tree != NO_TREE]
+        missing = [tree for tree in files if tree != IN_MEMORY and not tree.is_file()]
         remedy = f", or write {NO_TREE} for a study without a tree" * several
-        of_all = f"for {len(tables)} tables; give one for each"
         rules = {
-            f"--tree: {shown(missing)}: no such file; leave it out{remedy}": (missing != []),
-            f"--tree: {len(trees)} {of_all}, or {NO_TREE} in its place": (
-                len(trees) not in (0, len(tables))
-            ),
+            f"--tree: {shown(missing)}: no such file; leave it out{remedy}": missing != [],
+            f"--tree: {len(data.trees)} for {len(data.tables)} tables; give one for each, or "
+            f"{NO_TREE} in its place": len(data.trees) not in (0, len(data.tables)),
             f"--table: {shown(twice)} is there twice; name each table once": twice != [],
             f"{shown(unused)}: for one table only; several tables share no metadata": (
                 several and unused != []
@@ -393,21 +383,16 @@ class PretrainConfig:
         }
         return broken(rules)
 
-    def _loss_problems(self) -> list[str]:
-        """Say that nothing is learned, if no loss has both a weight and what it needs."""
-        data, train = self.data, self.train
-        compared = data.unifrac_matrix is not None or data.has_tree
-        masked = train.nuc_penalty > 0 or train.count_penalty > 0
-        problem = (
-            f"--nuc-penalty {train.nuc_penalty}, --count-penalty {train.count_penalty}, "
-            f"--penalty {train.penalty} {'with' if compared else 'without'} a tree or distances: "
-            "nothing is learned; give one of them a weight"
-        )
-        return broken({problem: not masked and not (train.penalty > 0 and compared)})
-
 
 # What `aam train` leaves to `aam pretrain`.
 DATA = (*names(DataConfig, of="studies"), "alpha", "root_length")
+# By section the options that serve the network alone; the other members read --max-bp too.
+OF_NETWORK = {
+    "model": tuple(name for name in names(ModelConfig) if name != "max_bp"),
+    "train": names(TrainConfig),
+    "targets": ("loss_type", "freeze_base", "best_metric"),
+    "covariates": ("categorical_embed_dim", "categorical_fusion"),
+}
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -426,17 +411,15 @@ class FineTuneConfig:
 
     def problems(self) -> list[str]:
         """Options that contradict options of another section."""
-        data, targets = self.data, self.targets
-        predicted_too = shown(set(self.covariates.columns) & set(targets.metadata_column))
-        columns = {data.group_column, data.study_column, data.split_column, data.cv}
-        dividing = shown(columns & set(targets.metadata_column))
+        data, targets = self.data, set(self.targets.metadata_column)
+        predicted_too = shown(set(self.covariates.columns) & targets)
+        dividing = {data.group_column, data.study_column, data.split_column, data.cv} & targets
         rules = {
             f"--metadata-column {predicted_too} is a covariate too; leave one of them out": (
                 predicted_too != ""
             ),
-            f"--metadata-column {dividing} also divides the samples; leave one of them out": (
-                dividing != ""
-            ),
+            f"--metadata-column {shown(dividing)} also divides the samples; leave one of them "
+            "out": dividing != set(),
             **run_rules(data, self.runtime),
         }
         return broken(rules)
@@ -448,24 +431,13 @@ class FineTuneConfig:
         return not self.targets.metadata_column or "deep" in members
 
     @property
-    def of_network(self) -> dict[str, tuple[str, ...]]:
-        """By section the options that serve the network alone."""
-        parts = {part: dataclasses.fields(getattr(self, part)) for part in NETWORK_SECTIONS}
-        # Learners read sequences too, up to --max-bp.
-        served = {
-            part: tuple(item.name for item in fields if item.name != "max_bp")
-            for part, fields in parts.items()
-        }
-        return {**served, "targets": NETWORK_TARGETS, "covariates": NETWORK_COVARIATES}
-
-    @property
     def network_options(self) -> list[str]:
         """Options of the network alone that are not at their defaults."""
         usual = FineTuneConfig()
         return [
             spelled(name)
-            for part, names in self.of_network.items()
-            for name in names
+            for part, options in OF_NETWORK.items()
+            for name in options
             if getattr(getattr(self, part), name) != getattr(getattr(usual, part), name)
         ]
 
@@ -485,12 +457,8 @@ class FineTuneConfig:
 class UnifracConfig(TreeConfig, DeviceConfig, OutputConfig):
     """Write the UniFrac matrix or Faith PD of a whole table."""
 
-    table: Path | None = option(
-        None, "Feature table (.biom, .qza, .tsv).", required=True, reads=True
-    )
-    tree: Path | None = option(
-        None, "Rooted phylogeny of the ASVs (Newick, .qza).", required=True, reads=True
-    )
+    table: Path | None = path("Feature table (.biom, .qza, .tsv).", required=True)
+    tree: Path | None = path("Rooted phylogeny of the ASVs (Newick, .qza).", required=True)
     output: Path | None = option(
         None,
         "Matrix (.h5, .npy, .tsv, .csv, .qza) or Faith PD (.tsv, .qza).",
@@ -502,11 +470,9 @@ class UnifracConfig(TreeConfig, DeviceConfig, OutputConfig):
 
     def problems(self) -> list[str]:
         """Say that the output has a suffix of another kind of result."""
-        diversity, output = self.unifrac_metric == "faith_pd", self.output
-        suffixes = FAITH_PD_SUFFIXES if diversity else MATRIX_SUFFIXES
-        if output is None or output.suffix in suffixes:
-            return []
-        return [f"--output: {output} ends in {output.suffix!r}, expected {', '.join(suffixes)}"]
+        is_matrix = self.unifrac_metric != "faith_pd"
+        suffixes = MATRIX_SUFFIXES if is_matrix else FAITH_PD_SUFFIXES
+        return [] if self.output is None else wrong_ending("--output", self.output, suffixes)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -521,10 +487,8 @@ class ApplyConfig:
         reads=True,
         named=why_no_encoder,
     )
-    table: Path | None = option(None, "Feature table.", required=True, reads=True)
-    sequences: Path | None = option(
-        None, "Sequences of the features (FASTA, .qza) if their ids are not DNA.", reads=True
-    )
+    table: Path | None = path("Feature table.", required=True)
+    sequences: Path | None = path(SEQUENCES)
     trim: bool = option(False, "Trimming of ASVs to --max-bp of the model.")
     trim_primers: bool = option(False, "Trimming of common 16S primers.")
     runtime: RuntimeConfig = section(RuntimeConfig(), required=("output_dir",))
@@ -539,7 +503,7 @@ class PredictConfig(ApplyConfig, MetadataFormat):
     )
     prediction_passes: PositiveInt = option(PREDICTION_PASSES, "Number of averaged rarefactions.")
     new_study: bool = option(False, "Centring by the mean of the samples, which are a new study.")
-    metadata: Path | None = option(None, "Sample metadata, for covariates.", reads=True)
+    metadata: Path | None = path("Sample metadata, for covariates.")
     missing: Missing = option("error", "Samples without metadata: error, or drop (empty values).")
     runtime: RuntimeConfig = section(RuntimeConfig(), omitted=("output_dir",))
 
@@ -564,12 +528,10 @@ class ExplainConfig(ApplyConfig, MetadataFormat):
     model: tuple[Path, ...] = option(
         (), "Run of `aam train`, or models.", "PATH ...", required=True, reads=True
     )
-    metadata: Path | None = option(None, "Sample metadata with the true values.", reads=True)
-    taxonomy: Path | None = option(None, "Taxonomy of the features (.qza, .tsv).", reads=True)
-    split: Path | None = option(None, "split.tsv of the run, to explain test samples.", reads=True)
-    group_column: str | None = option(
-        None, "Metadata column of groups; unset: that of the model.", "COLUMN"
-    )
+    metadata: Path | None = path("Sample metadata with the true values.")
+    taxonomy: Path | None = path("Taxonomy of the features (.qza, .tsv).")
+    split: Path | None = path("split.tsv of the run, to explain test samples.")
+    group_column: str | None = column(GROUPS)
     prediction_passes: PositiveInt = option(2, "Number of averaged rarefactions.")
     top: Annotated[int, Ge(1), Le(100)] = option(20, "Number of ASVs in figures.")
     runtime: RuntimeConfig = section(RuntimeConfig())
@@ -579,7 +541,7 @@ class ExplainConfig(ApplyConfig, MetadataFormat):
 class ExportConfig(OutputConfig):
     """Write a trained model for programs without aam."""
 
-    model: Path | None = option(None, "Run or model.", required=True, reads=True)
+    model: Path | None = path("Run or model.", required=True)
     output: Path | None = option(None, "New folder.", required=True)
     format: Literal["onnx", "torch"] = option("onnx", "ONNX, or a program of torch.export.")
 
@@ -589,29 +551,23 @@ class EvaluateConfig(ApplyConfig, MetadataFormat):
     """Compare predictions with the truth: metrics, intervals, baselines, report."""
 
     model: tuple[Path, ...] = option((), "Runs or models of `aam train`.", "PATH ...", reads=True)
-    table: Path | None = option(None, "Feature table, with --model.", reads=True)
+    table: Path | None = path("Feature table, with --model.")
     prediction_passes: PositiveInt = option(PREDICTION_PASSES, "Number of averaged rarefactions.")
-    predictions: Path | None = option(None, "Predictions, instead of --model.", reads=True)
-    metadata: Path | None = option(
-        None, "Sample metadata with the true values.", required=True, reads=True
-    )
-    split: Path | None = option(None, "split.tsv of the run, to evaluate test samples.", reads=True)
-    group_column: str | None = option(
-        None, "Metadata column of groups; unset: that of the model.", "COLUMN"
-    )
-    batch_column: str | None = option(
-        None, "Metadata column of batches, for metrics within each.", "COLUMN"
-    )
+    predictions: Path | None = path("Predictions, instead of --model.")
+    metadata: Path | None = path("Sample metadata with the true values.", required=True)
+    split: Path | None = path("split.tsv of the run, to evaluate test samples.")
+    group_column: str | None = column(GROUPS)
+    batch_column: str | None = column(BATCHES)
 
     def problems(self) -> list[str]:
         """Contradictions between what is to be evaluated."""
-        applied = bool(self.model)
+        predicted = self.predictions is not None
         rules = {
             "give --model and --table, or --predictions; one of the two": (
-                applied == (self.predictions is not None)
+                bool(self.model) == predicted
             ),
             "--table: not given; --model needs the table that it is applied to": (
-                applied and self.predictions is None and self.table is None
+                bool(self.model) and not predicted and self.table is None
             ),
         }
         return broken(rules)
@@ -629,11 +585,9 @@ class AuditConfig(MetadataFormat, OutputConfig):
     )
     metadata_column: str | None = option(None, "Target.", "COLUMN", required=True)
     classifier: bool = option(False, "Numbers of the target are codes of classes.")
-    group_column: str | None = option(None, "Metadata column of groups (subjects).", "COLUMN")
-    study_column: str | None = option(None, "Metadata column of studies.", "COLUMN")
-    rarefy_depth: PositiveInt | None = option(
-        None, "Reads per sample; unset: the largest depth that keeps 90 % of the samples."
-    )
+    group_column: str | None = column("Metadata column of groups (subjects).")
+    study_column: str | None = column("Metadata column of studies.")
+    rarefy_depth: PositiveInt | None = option(None, DEPTH)
     seed: Seed = option(0, "Seed of the rarefaction.")
     output: Path | None = option(None, "Table of all columns (.tsv).", writes=True)
 
@@ -658,7 +612,7 @@ class DoctorConfig(DeviceConfig, ObservedConfig):
 
     output: Path | None = option(None, "JSON of the findings; an earlier one is replaced.")
     ranks: bool = option(False, "Check of the processes that srun or torchrun started.")
-    baseline: Path | None = option(None, "Earlier JSON to compare with.", reads=True)
+    baseline: Path | None = path("Earlier JSON to compare with.")
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -672,8 +626,8 @@ class ProfileConfig:
         positional=True,
     )
     steps: PositiveInt = option(20, "Number of measured steps.")
-    rocprof: Path | None = option(None, "CSV file or folder of rocprofv3.", reads=True)
-    baseline: Path | None = option(None, "Earlier profile.json to compare with.", reads=True)
+    rocprof: Path | None = path("CSV file or folder of rocprofv3.")
+    baseline: Path | None = path("Earlier profile.json to compare with.")
     data: DataConfig = section(
         DataConfig(), required=("table",), omitted=names(DataConfig, of="studies")
     )

@@ -15,8 +15,9 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 
-from aam.errors import InputError, shown
+from aam.errors import InputError
 from aam.files.output_folder import check_output_file
 
 if sys.version_info >= (3, 11):
@@ -49,7 +50,7 @@ Seed = Annotated[int, Ge(0), Le(2**32 - 1)]
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """What is known of an option beside its type and default.
+    """Properties of an option, next to its type and default.
 
     Attributes
     ----------
@@ -61,8 +62,6 @@ class About:
         Name on the command line, if it is not that of the field.
     positional, required : bool
         Whether the value stands without a name; whether every command with the option needs it.
-    unless : str
-        Option of the same section that makes a required one unnecessary.
     reads, writes : bool
         Whether it names files that must exist, or a file that must not exist yet.
     suffixes : tuple of str
@@ -82,7 +81,6 @@ class About:
     name: str = ""
     positional: bool = False
     required: bool = False
-    unless: str = ""
     reads: bool = False
     writes: bool = False
     suffixes: tuple[str, ...] = ()
@@ -95,6 +93,16 @@ class About:
 def option(default: Any, help: str, metavar: str = "", **about: Any) -> Any:
     """Declare an option: its default, its help and what else `About` holds."""
     return dataclasses.field(default=default, metadata=vars(About(help, metavar, **about)))
+
+
+def path(help: str, **about: Any) -> Any:
+    """Declare an option that names a file to read."""
+    return option(None, help, reads=True, **about)
+
+
+def column(help: str, **about: Any) -> Any:
+    """Declare an option that names a column of the metadata."""
+    return option(None, help, "COLUMN", **about)
 
 
 def section(default: Any, *, required: tuple[str, ...] = (), omitted: tuple[str, ...] = ()) -> Any:
@@ -121,16 +129,19 @@ _cached_hints = functools.cache(typing.get_type_hints)
 
 
 def _hints(section: Any, extras: bool = False) -> dict[str, Any]:
-    return _cached_hints(section, include_extras=extras)
+    kind: Any = type(section)
+    return _cached_hints(kind, include_extras=extras)
 
 
 class Option(NamedTuple):
-    """An option of a configuration with its value, and the section that holds it."""
+    """An option of a configuration with its value; `part` names the section that holds it."""
 
     field: dataclasses.Field[Any]
     value: Any
     required: bool
     section: Any
+    part: str
+    is_taken: bool
 
     @property
     def about(self) -> About:
@@ -144,24 +155,23 @@ class Option(NamedTuple):
         return about.metavar if about.positional else about.name or spelled(self.field.name)
 
     @property
-    def hint(self) -> Any:
-        """Its type without ranges."""
-        return _hints(type(self.section))[self.field.name]
+    def annotation(self) -> Any:
+        """Its type with ranges."""
+        return _hints(self.section, True)[self.field.name]
 
     @property
     def kind(self) -> Any:
         """Its type without ranges and None."""
-        return without_none(self.hint)
-
-    @property
-    def annotation(self) -> Any:
-        """Its type with ranges."""
-        return _hints(type(self.section), True)[self.field.name]
+        return without_none(_hints(self.section)[self.field.name])
 
     @property
     def range(self) -> str:
-        """Its range in words; empty without one."""
-        return _range(self.annotation)
+        """Its range in words; empty without a range."""
+        bounds = bounds_of(self.annotation)
+        if "ge" in bounds and "le" in bounds:
+            return f"{bounds['ge']} to {bounds['le']:,}"
+        words = {"ge": "{} or more", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
+        return " and ".join(words[name].format(bounds[name]) for name in words if name in bounds)
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -182,49 +192,30 @@ def bounds_of(hint: Any) -> dict[str, float]:
     return bounds
 
 
-def _range(hint: Any) -> str:
-    """Describe the bounds of an annotated type."""
-    bounds = bounds_of(hint)
-    if "ge" in bounds and "le" in bounds:
-        return f"{bounds['ge']} to {bounds['le']:,}"
-    words = {"ge": "{} or more", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
-    return " and ".join(text.format(bounds[name]) for name, text in words.items() if name in bounds)
-
-
-def _expected(hint: Any) -> str:
-    """Describe the values that an annotated type allows."""
-    hint = without_none(hint)
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        return _range(hint)
-    if origin is Literal:
-        return "one of " + shown(arguments, 20)
-    if origin is tuple:
-        return f"a list, each {_expected(arguments[0])}"
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(map(_expected, arguments))
-    words = {int: "an integer", float: "a number", bool: "true or false", Path: "a path"}
-    return words.get(hint, "text")
-
-
-def options_of(
-    config: Any, required: tuple[str, ...] = (), omitted: tuple[str, ...] = ()
-) -> Iterator[Option]:
-    """Yield every option that a command takes, those of its sections too."""
+def _all_options(config: Any) -> Iterator[Option]:
+    """Yield every option of a configuration, also those that its command does not take."""
     for item in dataclasses.fields(config):
         value, about = getattr(config, item.name), item.metadata
-        if dataclasses.is_dataclass(value):
-            yield from options_of(value, about.get("required", ()), about.get("omitted", ()))
-        elif item.name not in omitted:
-            yield Option(item, value, about["required"] or item.name in required, config)
+        if not dataclasses.is_dataclass(value):
+            yield Option(item, value, about["required"], config, "", True)
+            continue
+        required, omitted = about.get("required", ()), about.get("omitted", ())
+        for each in _all_options(value):
+            name = each.field.name
+            is_required, is_taken = each.required or name in required, name not in omitted
+            yield each._replace(required=is_required, part=item.name, is_taken=is_taken)
+
+
+def options_of(config: Any) -> Iterator[Option]:
+    """Yield every option that a command takes, those of its sections too."""
+    return (each for each in _all_options(config) if each.is_taken)
 
 
 def names(section: Any, **properties: Any) -> tuple[str, ...]:
     """Fields whose options have these properties: ``names(RunConfig, changes="nothing")``."""
-    fields = dataclasses.fields(section)
     return tuple(
         item.name
-        for item in fields
+        for item in dataclasses.fields(section)
         if all(item.metadata[name] == value for name, value in properties.items())
     )
 
@@ -247,28 +238,93 @@ def files_read(config: Any) -> dict[str, Path]:
     }
 
 
+def keyword_options(config: Any) -> dict[str, Any]:
+    """Defaults of the options of a command that are parameters in Python, by name."""
+    taken = [each for each in options_of(config) if each.about.of not in ("command", "run")]
+    return {each.field.name: each.value for each in taken}
+
+
 # --- saving and reading --------------------------------------------------------------------------
 
 
 def to_dict(config: Any) -> dict[str, Any]:
     """The configuration as plain JSON data; paths become text."""
-    return {item.name: _plain(getattr(config, item.name)) for item in dataclasses.fields(config)}
+    data: dict[str, Any] = _plain(config)
+    return data
 
 
 def _plain(value: Any) -> Any:
     """Convert a value of Python, numpy (a scalar) or pathlib to what JSON and TOML hold."""
-    if dataclasses.is_dataclass(value):
-        return to_dict(value)
-    if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
-    if getattr(value, "ndim", None) == 0:
-        return value.item()
-    return str(value) if isinstance(value, Path) else value
+    return to_jsonable_python(value, fallback=lambda other: getattr(other, "item", str)())
 
 
-def typed(value: Any, hint: Any) -> Any:
-    """Convert plain JSON data to an annotated type; ValueError if it does not fit."""
-    return TypeAdapter(hint).validate_json(json.dumps(value, default=str), strict=True)
+def typed(value: Any, hint: Any, strict: bool = True) -> Any:
+    """Convert plain JSON data, or words unless `strict`, to an annotated type; ValueError if it
+    does not fit.
+    """
+    adapter = TypeAdapter(hint, config=None if isinstance(hint, type) else STRICT)
+    if strict:
+        return adapter.validate_json(json.dumps(value, default=str), strict=True)
+    return adapter.validate_python(value)
+
+
+def overlaid(default: Config, values: Mapping[str, Any], where: str) -> tuple[Config, list[str]]:
+    """`default` with `values` by option, or by section and option, and what is wrong with them.
+
+    A wrong value leaves the default. Problems name an option as in the file or call `where`, or
+    as on the command line if it is empty; only the command line spells numbers as text.
+    """
+    options = {each.about.name[2:]: each for each in options_of(default) if each.about.name}
+    options |= {each.field.name: each for each in _all_options(default)}
+    changed: dict[str, dict[str, Any]] = {}
+    problems = []
+    for part, key, value in _entries(default, values):
+        each = options.get(key)
+        place = f"{where}, [{part}]" if part else where
+        if each is None or part not in (None, each.part):
+            problems.append(f"{place}: {_why_unknown(key, options)}")
+            continue
+        try:
+            new = changed.setdefault(each.part, {})
+            new[each.field.name] = typed(value, each.annotation, strict=where != "")
+        except ValidationError as error:
+            wrong = " or ".join(dict.fromkeys(each["msg"] for each in error.errors()))
+            name = f"{place}: {key!r} is {value!r}" if where else f"{each.name} is {value}"
+            problems.append(f"{name}: {wrong}")
+    sections = {
+        part: dataclasses.replace(getattr(default, part), **new)
+        for part, new in changed.items()
+        if part
+    }
+    return dataclasses.replace(default, **sections, **changed.get("", {})), problems  # type: ignore[type-var]
+
+
+def _entries(default: Any, values: Mapping[str, Any]) -> Iterator[tuple[str | None, str, Any]]:
+    """Yield section (None at the top), option and value."""
+    for key, value in values.items():
+        name = key.replace("-", "_")
+        if isinstance(value, Mapping) and dataclasses.is_dataclass(getattr(default, name, None)):
+            yield from ((name, inner.replace("-", "_"), item) for inner, item in value.items())
+        else:
+            yield None, name, value
+
+
+def _why_unknown(name: str, known: Mapping[str, Option]) -> str:
+    if sentence := removed("options", spelled(name)):
+        return f"{name!r} was removed: {sentence}"
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "--help of the command lists the options"
+    return f"unknown option {name!r}; {hint}"
+
+
+@functools.cache
+def _removed() -> Any:
+    return tomllib.loads(Path(__file__).with_name("removed.toml").read_text(encoding="utf-8"))
+
+
+def removed(kind: Literal["commands", "options"], name: str) -> str:
+    """What to use instead of a removed command or option; empty if it was not removed."""
+    return str(_removed()[kind].get(name, ""))
 
 
 def from_dict(default: Config, data: Mapping[str, Any], where: str) -> Config:
@@ -285,113 +341,32 @@ def from_dict(default: Config, data: Mapping[str, Any], where: str) -> Config:
     return config
 
 
-def overlaid(default: Config, data: Mapping[str, Any], where: str) -> tuple[Config, list[str]]:
-    """Lay plain data over a configuration; where a value is wrong, the default stays.
-
-    Problems name a key as in a file that `where` names, or as on the command line if it is empty.
-    """
-    problems: list[str] = []
-    usual, merged = to_dict(default), to_dict(default)
-    for key, value in data.items():
-        name = key.replace("-", "_")
-        if isinstance(value, dict) and isinstance(usual.get(name), dict):
-            part = {inner.replace("-", "_"): item for inner, item in value.items()}
-            merged[name] = {**usual[name], **part}
-        else:
-            merged[name] = value
-    try:
-        return typed(merged, type(default)), problems
-    except ValidationError as error:
-        wrong = dict.fromkeys(_place(default, each["loc"]) for each in error.errors())
-    for section, name in wrong:
-        inside = getattr(default, section) if section else default
-        target, known = (merged[section], usual[section]) if section else (merged, usual)
-        place = f"{where}, [{section}]" if section and where else where
-        problems.append(_problem(inside, name, target[name], place))
-        if name in known:
-            target[name] = known[name]
-        else:
-            del target[name]
-    return typed(merged, type(default)), problems
-
-
-def _place(default: Any, location: tuple[int | str, ...]) -> tuple[str, str]:
-    """Section, empty for none, and name of a wrong value."""
-    first = str(location[0])
-    if len(location) > 1 and dataclasses.is_dataclass(getattr(default, first, None)):
-        return first, str(location[1])
-    return "", first
-
-
-def _problem(section: Any, name: str, value: Any, where: str) -> str:
-    """Say what is wrong with a value of a section."""
-    hints = _hints(type(section), True)
-    if name not in hints:
-        if sentence := removed("options", spelled(name)):
-            return f"{where}: {name!r} was removed: {sentence}"
-        near = difflib.get_close_matches(name, hints, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {shown(hints, 40)}"
-        return f"{where}: unknown key {name!r}; {hint}"
-    if dataclasses.is_dataclass(hints[name]):
-        return f"{where}: {name!r} is {value!r}, expected a section"
-    text = shown(value, 20) if isinstance(value, list) else value
-    expected = _expected(hints[name])
-    if where:
-        return f"{where}: {name!r} is {text!r}, expected {expected}"
-    field = next(item for item in dataclasses.fields(section) if item.name == name)
-    return f"{Option(field, value, False, section).name} is {text}, expected {expected}"
-
-
-@functools.cache
-def _removed() -> Any:
-    return tomllib.loads(Path(__file__).with_name("removed.toml").read_text(encoding="utf-8"))
-
-
-def removed(kind: Literal["commands", "options"], name: str) -> str:
-    """What to use instead of a removed command or option; empty if it was not removed."""
-    return str(_removed()[kind].get(name, ""))
-
-
 def configured(default: Config, options: Mapping[str, Any], where: str) -> Config:
-    """The configuration `default` with options given by name, without their sections.
+    """The configuration `default` with options of Python by name; `InputError` as `from_dict`."""
+    return from_dict(default, {name: _plain(value) for name, value in options.items()}, where)
+
+
+def read_config(path: Path, default: Config) -> Config:
+    """Lay a TOML file, or the ``config`` of a run.json, over a configuration.
 
     Raises
     ------
     InputError
-        Names every unknown option with the nearest one, and every value that is not allowed.
+        The file cannot be read, or holds unknown keys, wrong values, or options that the command
+        does not take.
     """
-    taken = {each.field.name: each for each in options_of(default)}
-    parts = {id(getattr(default, item.name)): item.name for item in dataclasses.fields(default)}  # type: ignore[arg-type]
-    sections: dict[str, Any] = {}
-    problems = []
-    for name, value in options.items():
-        if name in taken:
-            part = parts.get(id(taken[name].section))
-            (sections.setdefault(part, {}) if part else sections)[name] = _plain(value)
-            continue
-        near = difflib.get_close_matches(name, taken, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "--help of the command lists the options"
-        sentence = removed("options", spelled(name))
-        problems.append(
-            f"{where}: {name!r} was removed: {sentence}"
-            if sentence
-            else f"{where}: unknown option {name!r}; {hint}"
-        )
+    config, problems = overlaid(default, _read_toml(path), str(path))
+    for before, each in zip(_all_options(default), _all_options(config), strict=True):
+        if not each.is_taken and each.value != before.value:
+            where = f"{path}: [{each.part}] {each.field.name} is {_plain(each.value)}"
+            problems.append(f"{where}, and this command has no such option; leave it out")
     if problems:
         raise InputError(*problems)
-    return from_dict(default, sections, where)
+    return config
 
 
-def keyword_options(config: Any) -> dict[str, Any]:
-    """Defaults of the options of a command that are parameters in Python, by name."""
-    taken = options_of(config)
-    return {
-        each.field.name: each.value for each in taken if each.about.of not in ("command", "run")
-    }
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Sections of a TOML file, or of the ``config`` of a run.json; `InputError` for other files."""
+def _read_toml(path: Path) -> dict[str, Any]:
+    """Options of a TOML file, or of the ``config`` of a run.json; `InputError` for other files."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -408,7 +383,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not valid TOML or JSON ({error})") from None
     if path.suffix == ".json" and isinstance(data, dict) and "config" in data:
         data = data["config"]
-        # What one call may replace, a later one may not.
+        # A later run replaces earlier results only if it is asked to.
         for part in (data, data.get("runtime")) if isinstance(data, dict) else ():
             if isinstance(part, dict):
                 part.pop("overwrite", None)
@@ -417,33 +392,18 @@ def read_toml(path: Path) -> dict[str, Any]:
     return data
 
 
-def read_config(path: Path, default: Config) -> Config:
-    """Lay a TOML file, or the ``config`` of a run.json, over a configuration.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, or holds unknown keys, wrong values, or options that the command
-        does not take.
-    """
-    config, problems = overlaid(default, read_toml(path), str(path))
-    for part in dataclasses.fields(default):  # type: ignore[arg-type]
-        for name in part.metadata.get("omitted", ()):
-            value = getattr(getattr(config, part.name), name)
-            if value != getattr(getattr(default, part.name), name):
-                where = f"{path}: [{part.name}] {name} is {_plain(value)}"
-                problems.append(f"{where}, and this command has no such option; leave it out")
-    if problems:
-        raise InputError(*problems)
-    return config
-
-
 # --- checks --------------------------------------------------------------------------------------
 
 
 def broken(rules: Mapping[str, bool]) -> list[str]:
     """The problems whose condition holds."""
     return [problem for problem, holds in rules.items() if holds]
+
+
+def wrong_ending(name: str, path: Path, suffixes: tuple[str, ...]) -> list[str]:
+    """Say that the file of an option has the suffix of another format."""
+    expected = f"{name}: {path} ends in {path.suffix!r}, expected {', '.join(suffixes)}"
+    return broken({expected: path.suffix not in suffixes})
 
 
 def check(config: Any) -> None:
@@ -465,7 +425,8 @@ def check_problems(config: Any) -> list[str]:
         f"{each.name}: not given, and it is required: {each.about.help}"
         for each in options_of(config)
         if each.required and each.value in (None, ())
-        if not (each.about.unless and getattr(each.section, each.about.unless, None))
+        # A dry run writes nothing.
+        if not (each.field.name == "output_dir" and getattr(each.section, "dry_run", False))
     ]
     problems += option_problems(config)
     overwrite = getattr(getattr(config, "runtime", config), "overwrite", False)
@@ -479,29 +440,21 @@ def check_problems(config: Any) -> list[str]:
 
 
 def option_problems(config: Any) -> list[str]:
-    """What is wrong with files, and what the rules of sections and command refuse.
+    """Files that do not exist, and what the rules of sections and command refuse.
 
     A section or command holds its rules in a method `problems`, which returns those that are
     broken.
     """
-    problems = [problem for each in options_of(config) for problem in _file_problems(each)]
+    problems = []
+    for each in options_of(config):
+        about = each.about
+        for path in each.values if about.reads else ():
+            why = "no such file or folder" if about.named is None else about.named(str(path))
+            if why and path != IN_MEMORY and not path.exists():
+                problems.append(f"{each.name}: {path}: {why}")
+        for path in each.values if about.suffixes else ():
+            problems += wrong_ending(each.name, path, about.suffixes)
     parts = [getattr(config, item.name) for item in dataclasses.fields(config)]
     for part in (*filter(dataclasses.is_dataclass, parts), config):
         problems += part.problems() if hasattr(part, "problems") else []
     return problems
-
-
-def _file_problems(each: Option) -> Iterator[str]:
-    """Yield what is wrong with the files that an option names."""
-    about = each.about
-    if about.reads:
-        for path in each.values:
-            if path.exists() or path == IN_MEMORY:
-                continue
-            why = "no such file or folder" if about.named is None else about.named(str(path))
-            if why:
-                yield f"{each.name}: {path}: {why}"
-    for path in each.values if about.suffixes else ():
-        if path.suffix not in about.suffixes:
-            expected = " or ".join(about.suffixes)
-            yield f"{each.name} is {path}, which ends in {path.suffix!r}; expected {expected}"

@@ -14,14 +14,14 @@ from typing import Any
 import aam
 from aam.cli.command_line import metavar
 from aam.cli.main import COMMANDS
-from aam.options import Option, options_of, without_none
+from aam.options import Option, options_of
 
 MADE = "<!-- Made from the code by docs/make_reference.py; changes here are lost. -->\n"
 
 
 def _kind(option: Option) -> str:
     """Return what an option takes: choices, a kind of value, or nothing for a switch."""
-    plain: Any = without_none(option.hint)
+    plain: Any = option.kind
     item = typing.get_args(plain)[0] if typing.get_origin(plain) is tuple else plain
     if typing.get_origin(item) is typing.Literal:
         return ", ".join(f"`{choice}`" for choice in typing.get_args(item))

@@ -15,7 +15,6 @@ from aam.config import (
     RESERVED,
     CovariateConfig,
     DataConfig,
-    EmbedConfig,
     EvaluateConfig,
     ExportConfig,
     FineTuneConfig,
@@ -122,6 +121,7 @@ def test_a_file_may_hold_some_options(tmp_path):
 
 def test_every_problem_of_a_file_is_told(tmp_path):
     path = tmp_path / "bad.toml"
+    path.with_name("ok.toml").write_text("epochs = 3\n")
     path.write_text(
         "epochs = 3\n[train]\nbatchsize = 3\nlr = 'fast'\nepochs = true\npatience = -1\n"
         "[data]\ntable = 3\n[targets]\nmetadata_column = 'age'\n[modell]\n[runtime]\nseed = 1.5\n"
@@ -129,21 +129,19 @@ def test_every_problem_of_a_file_is_told(tmp_path):
     with pytest.raises(InputError) as caught:
         read_config(path, FineTuneConfig())
     message = "\n".join(caught.value.problems)
-    assert len(caught.value.problems) == 9
+    assert len(caught.value.problems) == 8
     for expected in (
-        f"{path}: unknown key 'epochs'",
-        f"{path}, [train]: unknown key 'batchsize'; did you mean 'batch_size'?",
-        "'lr' is 'fast', expected above 0",
-        "'epochs' is True, expected 1 or more",
-        "'patience' is -1, expected 0 or more",
-        "'table' is 3, expected a path",
-        "'metadata_column' is 'age', expected a list, each text",
-        "unknown key 'modell'; did you mean 'model'?",
-        "'seed' is 1.5, expected 0 to 4,294,967,295",
+        f"{path}, [train]: unknown option 'batchsize'; did you mean 'batch_size'?",
+        "[train]: 'lr' is 'fast': Input should be a valid number",
+        "'epochs' is True: Input should be a valid integer",
+        "'patience' is -1: Input should be greater than or equal to 0",
+        "'table' is 3: Input should be a valid string",
+        "'metadata_column' is 'age': Input should be a valid array",
+        f"{path}: unknown option 'modell'; --help of the command lists the options",
+        "'seed' is 1.5: Input should be a valid integer",
     ):
         assert expected in message
-    with pytest.raises(InputError, match="expected a section"):
-        from_dict(FineTuneConfig(), {"train": 3}, "here")
+    assert read_config(path.with_name("ok.toml"), FineTuneConfig()).train.epochs == 3
 
 
 @pytest.mark.parametrize(
@@ -174,10 +172,6 @@ def test_a_file_with_options_that_the_command_does_not_take_is_refused(tmp_path)
     assert parse("pretrain", PretrainConfig(), ["--config", str(path)]) == pretrained
     assert refusal(parse, "train", FineTuneConfig(), ["--config", str(path)]) == (
         f"{path}: [data] tables is ['a', 'b'], and this command has no such option; leave it out"
-    )
-    path.write_text(json.dumps({"config": to_dict(EmbedConfig(model=(Path("m"),)))}))
-    assert "unknown key 'model'" not in refusal(
-        parse, "train", FineTuneConfig(), ["--config", str(path)]
     )
 
 
@@ -224,25 +218,24 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_p
         assert parsed.train.batch_size == FineTuneConfig().train.batch_size
     parsed = parse("train", FineTuneConfig(), [*config, "--metadata-column", "x"])
     assert parsed.targets.metadata_column == ("x",)
-    assert parse("train", FineTuneConfig(), [*config, "--metadata-column"]) == replace(
-        parsed, targets=TargetConfig(), train=replace(parsed.train)
-    )
+    several = parse("train", FineTuneConfig(), ["--metadata-column", "x", "--metadata-column", "y"])
+    assert several.targets.metadata_column == ("x", "y")
 
 
-def test_bad_words(tmp_path, capsys):
-    for words in (["--lr", "fast"], ["--loss-type", "l3"], ["--epochs"], ["stray"]):
-        with pytest.raises(SystemExit) as stopped:
-            parse("train", FineTuneConfig(), words)
-        assert stopped.value.code == 2, words
-        assert words[0].lstrip("-") in capsys.readouterr().err.replace("_", "-")
+def test_bad_words(tmp_path):
     for words, message in (
+        (["--lr", "fast"], "--lr is fast: Input should be a valid number"),
+        (["--lr", "nan"], "--lr is nan: Input should be a finite number"),
+        (["--loss-type", "l3"], "--loss-type is l3: Input should be 'huber', 'mse' or 'mae'"),
+        (["--batch-size", "0"], "--batch-size is 0: Input should be greater than or equal to 1"),
+        (["--epochs"], "--epochs: expected one argument"),
+        (["stray"], "stray: unexpected"),
         (["--no-such-option", "3"], "--no-such-option: unknown option"),
         (["--embeding-dim", "3"], "--embeding-dim: unknown option; did you mean --embedding-dim?"),
-        (["--alpha=1"], "--alpha: this command has no such option, and takes 0.5; leave it out"),
-        (["--config"], "--config: no file follows it"),
+        (["--alpha=1"], "--alpha: unknown option"),
+        (["--config"], "--config: expected one argument"),
         (["--config", str(tmp_path / "nowhere.toml")], "cannot be read"),
-        (["--members", "--trim"], "--members: no value follows it"),
-        (["--epochs", "0"], "--epochs is 0, expected 1 or more"),
+        (["--members", "--trim"], "--members: expected at least one argument"),
     ):
         assert message in refusal(parse, "train", FineTuneConfig(), words)
 
@@ -254,7 +247,7 @@ def test_everything_that_is_wrong_is_named_at_once(tmp_path, refused):
     stderr = refused(main, ["train", *words])
     for name, path in names.items():
         assert f"--{name}: {path}: no such file or folder" in stderr
-    assert "--epochs is 0, expected 1 or more" in stderr
+    assert "--epochs is 0: Input should be greater than or equal to 1" in stderr
     assert not (tmp_path / "run").exists()
 
 
@@ -337,7 +330,7 @@ RULES = [
         UnifracConfig(output=Path("d.doc"), unifrac_metric="faith_pd"),
         "ends in '.doc', expected .tsv, .qza",
     ),
-    (PredictConfig(output=Path("p.csv")), "ends in '.csv'; expected .tsv or .txt"),
+    (PredictConfig(output=Path("p.csv")), "ends in '.csv', expected .tsv, .txt"),
 ]
 
 

@@ -110,16 +110,12 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
     Returns the exit status: 0 finished, 2 bad input, 85 call again, 1 failed. A process that was
     one of several ranks ends with it instead.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(_usage(program))
+    name, *words = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if name in ("-h", "--help", "help", "--version"):
+        print(f"{program.name} {__version__}" if name == "--version" else _usage(program))
         return FINISHED
-    if words[0] == "--version":
-        print(f"{program.name} {__version__}")
-        return FINISHED
-    name = words[0]
     if name in program.bundled:
-        return run_bundled(program.bundled[name], words[1:])
+        return run_bundled(program.bundled[name], words)
     if name not in program.commands:
         return _unknown_command(program, name)
     _configure_log()
@@ -128,7 +124,7 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
         # Before a run handles signals itself, and after, a warning ends it with the status that
         # calls it again.
         with Signals() if name in program.resumable else contextlib.nullcontext():
-            status = run(name, words[1:], program)
+            status = run(name, words, program)
     except (InputError, RunError, OSError, CallAgain, KeyboardInterrupt) as error:
         expected = isinstance(error, (CallAgain, KeyboardInterrupt, BrokenPipeError))
         if "--debug" in words and not expected:
@@ -166,7 +162,7 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     """
     from aam.cli.command_line import parse
     from aam.device.environment import is_later_rank, is_rank, prepare_environment
-    from aam.options import check_problems, to_dict
+    from aam.options import check_problems
 
     def judge(config: Any) -> list[str]:
         return [] if is_rank(getattr(config, "runtime", None)) else check_problems(config)
@@ -178,20 +174,19 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
         if is_later_rank(words):
             raise InputError("wrong options; rank 0, which has the same, lists them") from error
         raise
-    options = to_dict(config)
-    options |= options.get("runtime", {})
+    machine = getattr(config, "runtime", config)
     # Before torch is imported, which reads them.
-    prepare_environment(options.get("threads"))
+    prepare_environment(getattr(machine, "threads", None))
     function = command.load()
     try:
-        if options["memory_profile"] and not options.get("dry_run"):
+        if machine.memory_profile and not getattr(machine, "dry_run", False):
             from aam.device.memory import memory_profiled
 
             result = memory_profiled(function, config)
         else:
             result = function(config)
     except (MemoryError, RuntimeError) as error:
-        if options["debug"] or not OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
+        if machine.debug or not OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
             raise
         advice = _memory_advice(config)
         raise RunError(f"memory is full ({str(error).splitlines()[0]}); {advice}") from error
@@ -220,10 +215,9 @@ def run_bundled(program: Bundled, words: Sequence[str]) -> int:
 
 def _usage(program: Program) -> str:
     commands: dict[str, Command | Bundled] = {**program.commands, **program.bundled}
+    usage = "usage: {0} COMMAND [OPTIONS]    ({0} COMMAND --help lists the options)\n"
     lines = [f"  {name:<11} {command.help}" for name, command in commands.items()]
-    name = program.name
-    usage = f"usage: {name} COMMAND [OPTIONS]    ({name} COMMAND --help lists the options)"
-    return "\n".join([usage, "", *lines])
+    return "\n".join([usage.format(program.name), *lines])
 
 
 def _configure_log() -> None:

@@ -46,9 +46,7 @@ class DeviceConfig:
 class RuntimeConfig(DeviceConfig, OutputConfig):
     """Machine, precision and output"""
 
-    output_dir: Path | None = option(
-        None, "New folder of the run.", changes="nothing", unless="dry_run"
-    )
+    output_dir: Path | None = option(None, "New folder of the run.", changes="nothing")
     seed: Seed = option(0, "Seed of all random draws.")
     num_workers: NonNegativeInt = option(
         0, "Number of additional processes that prepare batches.", changes="nothing"

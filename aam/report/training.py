@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from aam.config import PREDICTION_PASSES, FineTuneConfig
+from aam.config import OF_NETWORK, PREDICTION_PASSES, FineTuneConfig
 from aam.data.splits import Split, fold_column
 from aam.data.study import Study, lost_classes
 from aam.engine.options import RunConfig
@@ -229,7 +229,7 @@ def _with_effect(config: FineTuneConfig) -> dict[str, Any]:
     """Return the options of a run that may change its results: those of the network only where one
     is trained.
     """
-    of_network = {} if config.trains_network else config.of_network
+    of_network = {} if config.trains_network else OF_NETWORK
     of_machine = names(RunConfig, changes="results") if config.trains_network else ("seed",)
     parts = {
         part: {

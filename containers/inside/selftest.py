@@ -34,7 +34,6 @@ MODULES = (
     "h5py",
     "sklearn",
     "safetensors",
-    "tyro",
     "rich",
 )
 MODULES += ("tensorboard", "altair", "vl_convert", "jaxtyping", "aam", "aam.cli.main")

@@ -94,7 +94,7 @@ def test_type_checkers_see_the_same_names():
 
 def test_importing_aam_imports_nothing_large(plain_python):
     source = (
-        "import sys, aam; print([n for n in ('torch', 'numpy', 'sklearn', 'pandas', 'tyro') "
+        "import sys, aam; print([n for n in ('torch', 'numpy', 'sklearn', 'pandas', 'pydantic') "
         "if n in sys.modules])"
     )
     assert plain_python(source) == "[]\n"
