@@ -115,7 +115,6 @@ class DataConfig(TreeConfig, MetadataFormat):
         "Metadata column of studies, to predict in a new study.", of="command"
     )
     batch_column: str | None = column(BATCHES, of="command")
-    stratify: str | None = column("Metadata column spread evenly over the folds.", of="command")
     test_size: ShareBelowOne | None = option(
         None, "Share of the groups in the test subset; unset: by the size of the study."
     )
@@ -133,7 +132,7 @@ class DataConfig(TreeConfig, MetadataFormat):
         """Contradictions of the split, and columns that are asked for without metadata."""
         folds = None if self.cv is None or self.cv.isdigit() else self.cv
         named = (self.split_column, folds, self.group_column, self.study_column)
-        columns = dict.fromkeys(filter(None, (*named, self.batch_column, self.stratify)))
+        columns = dict.fromkeys(filter(None, (*named, self.batch_column)))
         chosen = {"--split": self.split, "--split-column": self.split_column, "--cv": self.cv}
         splits = " and ".join(name for name, value in chosen.items() if value is not None)
         rules = {

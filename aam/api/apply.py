@@ -99,11 +99,7 @@ def load_table(
     study = make_study(inputs, data, saved.model.max_bp, saved.seed, columns, of_model=True)
     if not saved.profile.holds_primer:
         warn_of_primers(study.table, of_model=True)
-    warnings = (
-        []
-        if saved.only_places
-        else saved.profile.compare(study.table.names, study.table.reads_of_asvs)
-    )
+    warnings = [] if saved.only_places else saved.profile.compare(study.table)
     if predicts and study.metadata is not None:
         of_models = [
             model.covariates.warnings(study.metadata, study.table.sample_ids) for model in models

@@ -111,7 +111,7 @@ def prepared(
     config = replace(config, model=model)
     if encoder is not None:
         study = study.placed_on(encoder.reference)
-        for sentence in encoder.profile.compare(study.table.sequences, study.table.reads_of_asvs):
+        for sentence in encoder.profile.compare(study.table):
             log.warning("warning: --pretrained-encoder: %s", sentence)
     splits = make_splits(study, data, config.runtime.seed)
     _check_sizes(study, splits, world)

@@ -5,7 +5,6 @@ asked for.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -146,25 +145,6 @@ FEW_SAMPLES = 30
 Labels = Sequence[str | None]
 
 
-@dataclass(frozen=True)
-class DepthChoice:
-    """A rarefaction depth and why it is this one.
-
-    Attributes
-    ----------
-    depth : int
-        Reads of each sample.
-    keeping : int
-        The largest depth that keeps 90 % everywhere; below `depth` where that is `LOWEST_DEPTH`.
-    message : str
-        A sentence for the log: the depth, what decides it, and what another choice would be.
-    """
-
-    depth: int
-    keeping: int
-    message: str
-
-
 def _largest_kept(depths: Sequence[int]) -> int:
     """Return the largest depth that 90 % of the samples reach."""
     kept = -(-KEPT_TENTHS * len(depths) // 10)
@@ -175,7 +155,7 @@ def choose_depth(
     depths: npt.NDArray[np.int64],
     classes: Mapping[str, Labels] | None = None,
     training: Collection[int] | None = None,
-) -> DepthChoice:
+) -> tuple[int, str, bool]:
     """Choose the largest depth that keeps 90 % of all samples and of every class of 10 training
     samples or more and, in a table of few samples, two of every smaller class.
 
@@ -190,6 +170,14 @@ def choose_depth(
         The class of each sample, none where it is missing, by metadata column.
     training : collection of int, optional
         Rows of the training samples; all where it is not given.
+
+    Returns
+    -------
+    depth : int
+    message : str
+        A sentence for the log: the depth, what decides it, and what another choice would be.
+    is_deep : bool
+        Whether that many reads are above `LOWEST_DEPTH`.
 
     Raises
     ------
@@ -229,4 +217,4 @@ def choose_depth(
         )
     elif depth < candidates["all samples"]:
         message += f"; of all samples together it would be {candidates['all samples']}"
-    return DepthChoice(depth, keeping, message)
+    return depth, message, keeping >= depth

@@ -1,13 +1,11 @@
-"""The region of a table's ASVs, compared with that of training: lengths, first bases, strand; and
-primers of 16S.
-"""
+"""Warnings of another region, strand or length than those of training, and of primers in reads."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.data.table import make_table
-from aam.data.tokens import A, C, G, T, Tokens, encode, in_parts, reverse_complement
-from aam.errors import InputError
+from aam.data.tokens import A, C, G, T, Tokens, encode, reverse_complement
+from aam.errors import InputError, shown
 from aam.io.fasta import first_not_dna
 from aam.io.tables import AmpliconTable
 
@@ -24,10 +22,8 @@ log = logging.getLogger("aam")
 
 Ints = npt.NDArray[np.int64]
 
+# Bases at the ends of a sequence that are looked at.
 POSITIONS = 50
-
-# Sequences that are looked at together.
-AT_ONCE = 1 << 14
 
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 
@@ -40,25 +36,20 @@ NOISE = 0.02
 # strand 2.7 and more.
 MISFIT = 1.0
 
-# Shares of ASVs, or of the reads of a sample, above which there is a warning.
-MOST_REVERSED, MOST_ELSEWHERE, MOST_ODD_LENGTH, MOST_UNSEEN = 0.05, 0.25, 0.05, 0.5
-
-# The same of the reads of a table. Held-out subjects of infants and mackerel had up to .04 of their
-# reads in ASVs of their own, held-out seasons up to .09, held-out studies of the mouth up to .05,
-# though up to .73 of their ASVs.
-MOST_UNSEEN_READS = 0.2
-
-SAMPLE_NOTES = {
-    "length": (
-        MOST_ODD_LENGTH,
-        "{:.0%} of its reads have a length outside that of the training ASVs",
-    ),
-    "reversed": (MOST_REVERSED, "{:.0%} of its reads look reverse-complemented"),
+# What is said of reads, and the shares of a sample and of a table above which it is. Held-out
+# subjects of infants and mackerel had up to 0.04 of their reads in ASVs of their own, held-out
+# seasons up to 0.09, held-out studies of the mouth up to 0.05.
+UNLIKE = {
+    "length": (0.05, 0.05, "have a length outside that of the training ASVs", "trim both alike"),
+    "reversed": (0.05, 0.05, "look reverse-complemented", "reverse-complement them and run again"),
     "elsewhere": (
-        MOST_ELSEWHERE,
-        "{:.0%} of its reads look like another region than the training ASVs",
+        *(0.25, 0.25, "look like another region than the training ASVs"),
+        "use reads of the same primers, and cut these",
     ),
-    "unseen": (MOST_UNSEEN, "{:.0%} of its reads are of ASVs that were not in the training table"),
+    "unseen": (
+        *(0.5, 0.2, "are of ASVs that were not in the training table"),
+        "predictions are less reliable",
+    ),
 }
 
 
@@ -67,28 +58,13 @@ def _hashes(sequences: Sequence[str]) -> npt.NDArray[np.uint64]:
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
-def _are_dna(names: Sequence[str]) -> bool:
-    return not any(map(first_not_dna, names))
-
-
-def _starts(sequences: Sequence[str]) -> Tokens:
-    """Return the first `POSITIONS` bases of each sequence, uint8 [F, POSITIONS]."""
-    tokens = encode([sequence[:POSITIONS] for sequence in sequences])
+def _starts(sequences: Sequence[str], other_strand: bool = False) -> Tokens:
+    """Return the first bases of each sequence, or of its other strand, [F, POSITIONS]."""
+    if other_strand:
+        tokens = reverse_complement(encode([sequence[-POSITIONS:] for sequence in sequences]))
+    else:
+        tokens = encode([sequence[:POSITIONS] for sequence in sequences])
     return np.pad(tokens, ((0, 0), (0, POSITIONS - tokens.shape[1])))
-
-
-def _log_likelihood(
-    starts: Tokens, frequencies: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
-    """Return the mean log-likelihood per base of each row, in nats; 0 for a row without a known
-    base.
-    """
-    is_base = (starts >= A) & (starts <= T)
-    log = np.log((1 - NOISE) * frequencies + NOISE / 4)
-    by_position = np.where(
-        is_base, log[np.arange(POSITIONS), np.where(is_base, starts - 1, 0)], 0.0
-    )
-    return np.asarray(by_position.sum(axis=1) / np.maximum(is_base.sum(axis=1), 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,145 +86,93 @@ class RegionProfile:
         """Return the profile of at least one training sequence (clean DNA), or of the names of
         features without sequences.
         """
-        if not _are_dna(sequences):
-            names = np.sort(_hashes(sequences))
-            return cls(np.zeros(5), np.full((POSITIONS, 4), 0.25), np.array(0.0), names)
-        seen = np.zeros((POSITIONS, 4), np.int64)
-        lengths, hashes = [], []
-        for some in in_parts(sequences, AT_ONCE):
-            starts = _starts(some)
-            seen += np.stack([(starts == base).sum(axis=0) for base in (A, C, G, T)], axis=1)
-            lengths += list(map(len, some))
-            hashes.append(_hashes(some))
+        hashes, frequencies = np.sort(_hashes(sequences)), np.full((POSITIONS, 4), 0.25)
+        profile = cls(np.zeros(len(QUANTILES)), frequencies, np.array(0.0), hashes)
+        if any(map(first_not_dna, sequences)):
+            return profile
+        starts = _starts(sequences)
+        seen = np.stack([(starts == base).sum(axis=0) for base in (A, C, G, T)], axis=1)
         total = seen.sum(axis=1, keepdims=True)
-        frequencies = np.where(total > 0, seen / np.maximum(total, 1), 0.25)
-        parts = in_parts(sequences, AT_ONCE)
-        likelihood = np.concatenate([_log_likelihood(_starts(some), frequencies) for some in parts])
-        return cls(
-            length_quantiles=np.quantile(lengths, QUANTILES),
-            frequencies=frequencies,
-            log_likelihood=np.array(likelihood.mean()),
-            hashes=np.sort(np.concatenate(hashes)),
-        )
+        np.divide(seen, total, out=frequencies, where=total > 0)
+        likelihood = np.array(profile._likelihood(starts).mean())
+        return cls(np.quantile([*map(len, sequences)], QUANTILES), frequencies, likelihood, hashes)
 
-    def compare(self, sequences: Sequence[str], reads: Ints | None = None) -> list[str]:
-        """Return one sentence for each way in which new sequences (clean DNA) differ from the
-        training ones.
-
-        `reads` int64 [F] are those of each; all have as many where they are not given.
-        """
-        if not sequences:
-            return []
-        of_dna = self.length_quantiles[-1] > 0
-        shortest, low, _, high, longest = self.length_quantiles
-        flags = self._flags(sequences)
-        share = {name: float(values.mean()) for name, values in flags.items()}
-        unseen_reads = float(np.average(flags["unseen"], weights=reads))
-        median = float(np.median(list(map(len, sequences))))
-        applies = {
-            f"the ASVs have another length: median {median:.0f} nucleotides, "
-            f"{share['length']:.0%} outside the "
-            f"{shortest:.0f} to {longest:.0f} of the training ASVs; were both trimmed alike?": (
-                share["length"] > MOST_ODD_LENGTH or (of_dna and not low <= median <= high)
-            ),
-            f"{share['reversed']:.0%} of the ASVs look reverse-complemented: their other strand "
-            "fits the training ASVs, they do not; reverse-complement them and run again": share[
-                "reversed"
-            ]
-            > MOST_REVERSED,
-            f"{share['elsewhere']:.0%} of the ASVs look like another region than the training "
-            "ASVs, or begin at "
-            "another base; were the same primers used and removed?": share["elsewhere"]
-            > MOST_ELSEWHERE,
-            f"{share['unseen']:.0%} of the {len(sequences)} ASVs, with {unseen_reads:.0%} of the "
-            "reads, were not in "
-            "the training table; of samples of the same kind it is a tenth of the reads at most, "
-            "so expect less": (share["unseen"] > MOST_UNSEEN and unseen_reads > MOST_UNSEEN_READS),
-        }
-        return [sentence for sentence, holds in applies.items() if holds]
+    def _likelihood(self, starts: Tokens) -> npt.NDArray[np.float64]:
+        """Return the mean log-likelihood per base of each row; 0 for a row without a known base."""
+        total, known = np.zeros(len(starts)), np.zeros(len(starts), np.int64)
+        for at, shares in enumerate((1 - NOISE) * self.frequencies + NOISE / 4):
+            # The first and last two tokens are padding, an unknown base and the mask.
+            total += np.array([0, *np.log(shares), 0, 0])[starts[:, at]]
+            known += (starts[:, at] >= A) & (starts[:, at] <= T)
+        return total / np.maximum(known, 1)
 
     @property
     def holds_primer(self) -> bool:
         """Whether most training ASVs begin with a primer: their base frequencies fit one."""
         for primer in PRIMERS.values():
-            allowed = np.array(
-                [[LETTERS[letter] >> base & 1 for base in range(4)] for letter in primer]
-            )
+            allowed = np.array([[LETTERS[x] >> base & 1 for base in range(4)] for x in primer])
             for start in range(SPACER + 1):
-                fits = (self.frequencies[start : start + len(primer)] * allowed).sum(axis=1)
-                if len(primer) - fits.sum() <= MISMATCHES:
+                fits = (self.frequencies[start : start + len(primer)] * allowed).sum()
+                if len(primer) - fits <= MISMATCHES:
                     return True
         return False
 
-    def shares(self, sequences: Sequence[str]) -> dict[str, float]:
-        """Return the share of new sequences that have another length, strand or region, or were not
-        seen, by name.
+    def flags(self, sequences: Sequence[str]) -> dict[str, npt.NDArray[np.bool_]]:
+        """Return which new sequences, bool [F], have another length, strand or region, or were not
+        seen.
         """
-        return {name: float(values.mean()) for name, values in self._flags(sequences).items()}
-
-    def fitting(self, sequences: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """Return which sequences are of the training ASVs' region and strand, bool [F]."""
-        flags = self._flags(sequences)
-        return ~(flags["elsewhere"] | flags["reversed"])
+        # The hashes are sorted already; np.isin would sort them again.
+        hashes = _hashes(sequences)
+        places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        unseen = np.asarray(self.hashes[places] != hashes)
+        if self.length_quantiles[-1] == 0 or any(map(first_not_dna, sequences)):
+            return {**dict.fromkeys(UNLIKE, np.zeros(len(sequences), bool)), "unseen": unseen}
+        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+        least = float(self.log_likelihood) - MISFIT
+        fits, other_fits = (
+            self._likelihood(_starts(sequences, other_strand)) > least
+            for other_strand in (False, True)
+        )
+        return {
+            "length": (lengths < self.length_quantiles[0]) | (lengths > self.length_quantiles[-1]),
+            "reversed": ~fits & other_fits,
+            "elsewhere": ~fits & ~other_fits,
+            "unseen": unseen,
+        }
 
     def shares_of_samples(self, table: AmpliconTable) -> dict[str, npt.NDArray[np.float64]]:
-        """Return the shares of each sample's reads, float64 [N], in ASVs that `shares` names."""
-        flags = self._flags(table.names)
-        depths = np.maximum(table.depths, 1)
+        """Return the shares of each sample's reads, float64 [N], in ASVs that `flags` names."""
+        flags, depths = self.flags(table.names), np.maximum(table.depths, 1)
         share = {name: np.zeros(len(depths)) for name in flags}
         for rows, counts in table.blocks():
             for name, values in flags.items():
                 share[name][rows] = np.asarray(counts @ values.astype(np.int64)) / depths[rows]
         return share
 
-    def compare_samples(self, table: AmpliconTable) -> tuple[str, ...]:
-        """Return a note for each sample of a table, by its reads: how its ASVs differ from the
-        training ones, or ''.
+    def compare(self, table: AmpliconTable, kinds: Collection[str] = UNLIKE.keys()) -> list[str]:
+        """Return one sentence for each way in which the reads of a table differ from training."""
+        found = []
+        for name, shares in self.shares_of_samples(table).items():
+            share, (_, most, text, remedy) = np.average(shares, weights=table.depths), UNLIKE[name]
+            if share > most and name in kinds:
+                found.append(f"{share:.0%} of the reads {text}; {remedy}")
+        return found
 
-        A table of good samples hides a bad one, so each is judged by itself, by the thresholds of
-        `compare`; one that has training ASVs alone is not unlike them.
+    def compare_samples(self, table: AmpliconTable) -> tuple[str, ...]:
+        """Return a note for each sample of a table: how its reads differ from training, or ''.
+
+        A table of good samples hides a bad one, so each is judged by itself; one that has training
+        ASVs only is not unlike them.
         """
         share = self.shares_of_samples(table)
-        notes = []
-        for row in range(len(table.sample_ids)):
-            new = share["unseen"][row] > 0
-            shares = ((share[name][row], most, text) for name, (most, text) in SAMPLE_NOTES.items())
-            reasons = [text.format(value) for value, most, text in shares if new and value > most]
-            notes.append("; ".join(reasons))
-        return tuple(notes)
-
-    def _flags(self, sequences: Sequence[str]) -> dict[str, npt.NDArray[np.bool_]]:
-        """Return which sequences, bool [F] each, have another length, strand or region, or were not
-        seen.
-        """
-        parts = [self._flags_of(some) for some in in_parts(sequences, AT_ONCE)]
-        return {name: np.concatenate([part[name] for part in parts]) for name in SAMPLE_NOTES}
-
-    def _flags_of(self, sequences: Sequence[str]) -> dict[str, npt.NDArray[np.bool_]]:
-        unseen = ~self._seen(_hashes(sequences))
-        if self.length_quantiles[-1] == 0 or not _are_dna(sequences):
-            never = np.zeros(len(sequences), bool)
-            return {"length": never, "reversed": never, "elsewhere": never, "unseen": unseen}
-        lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
-        shortest, longest = self.length_quantiles[[0, -1]]
-        least = float(self.log_likelihood) - MISFIT
-        ends = reverse_complement(encode([sequence[-POSITIONS:] for sequence in sequences]))
-        other_strand = np.pad(ends, ((0, 0), (0, POSITIONS - ends.shape[1])))
-        fits = _log_likelihood(_starts(sequences), self.frequencies) > least
-        other_fits = _log_likelihood(other_strand, self.frequencies) > least
-        return {
-            "length": (lengths < shortest) | (lengths > longest),
-            "reversed": ~fits & other_fits,
-            "elsewhere": ~fits & ~other_fits,
-            "unseen": unseen,
-        }
-
-    def _seen(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Return which hashes are those of training ASVs; np.isin would sort these again for each
-        part of a table.
-        """
-        places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
-        return np.asarray(self.hashes[places] == hashes)
+        return tuple(
+            "; ".join(
+                f"{share[name][row]:.0%} of its reads {text}"
+                for name, (most, _, text, _) in UNLIKE.items()
+                if share["unseen"][row] > 0 and share[name][row] > most
+            )
+            for row in range(len(table))
+        )
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Return the profile as named arrays, for safetensors, not every version of which writes
@@ -262,24 +186,14 @@ class RegionProfile:
         """Rebuild the profile of `to_arrays`; `InputError` when an array is missing or has another
         shape.
         """
-        shapes = {
-            "length_quantiles": (5,),
-            "frequencies": (POSITIONS, 4),
-            "log_likelihood": (),
-            "hashes": None,
-        }
-        for name, expected in shapes.items():
-            shape = arrays[name].shape if name in arrays else None
-            if shape is None or (expected is not None and shape != expected):
-                raise InputError(
-                    f"the model's region profile is damaged: {name} is {shape}, not {expected}"
-                )
-        return cls(
-            **{
-                **{name: arrays[name] for name in shapes},
-                "hashes": arrays["hashes"].view(np.uint64),
-            }
-        )
+        shapes = {"length_quantiles": (5,), "frequencies": (POSITIONS, 4), "log_likelihood": ()}
+        empty = np.zeros((0, 0, 0))
+        wrong = [name for name in shapes if arrays.get(name, empty).shape != shapes[name]]
+        wrong += ["hashes"] if arrays.get("hashes", empty).ndim != 1 else []
+        if wrong:
+            raise InputError(f"the model's region profile is damaged: {shown(wrong)}")
+        hashes = arrays["hashes"].view(np.uint64)
+        return cls(**{name: arrays[name] for name in shapes}, hashes=hashes)
 
 
 PRIMERS = {
@@ -296,122 +210,73 @@ PRIMERS = {
 # What a primer may have before it, and how many of its letters may be others.
 SPACER, MISMATCHES = 8, 1
 
-# Sequences that are searched together: the other strand of 3,000,000 of 150 bases takes 6.5 GB.
-SEQUENCES_AT_ONCE = 65_536
-
 # Share of the reads that hold a primer above which this is said.
 MOST_WITH_PRIMER = 0.05
 
-LETTERS = {
-    "A": 1,
-    "C": 2,
-    "G": 4,
-    "T": 8,
-    "R": 5,
-    "Y": 10,
-    "S": 6,
-    "W": 9,
-    "K": 12,
-    "M": 3,
-    "B": 14,
-    "D": 13,
-    "H": 11,
-    "V": 7,
-    "N": 15,
-}
+# The bases that a letter of IUPAC means, as bits: A is 1, C 2, G 4, T 8, and N all of them.
+LETTERS = {letter: bits for bits, letter in enumerate("-ACMGRSVTWYHKDBN")}
 # The same of tokens: none of padding, any of an unknown base.
 BITS = np.array([0, 1, 2, 4, 8, 15, 0], np.uint8)
 
-# The letters of the other strand: A for T, of several letters the one that means their complements.
-OTHER_STRAND = str.maketrans("ACGTRYKMBDHV", "TGCAYRMKVHDB")
 
-
-@dataclass(frozen=True, eq=False)
-class FoundPrimers:
-    """The primers at the ends of F sequences, as places in `PRIMERS` (-1 for none), and how many
-    bases to cut there.
+def mismatches(tokens: Tokens, primer: str) -> npt.NDArray[np.int8]:
+    """Return how many letters of a primer differ at each place in sequences [F, L] that it fits
+    into, [F, L - length + 1].
     """
-
-    first: Ints
-    last: Ints
-    before: Ints
-    after: Ints
-
-    @property
-    def any(self) -> npt.NDArray[np.bool_]:
-        """Which sequences hold a primer, bool [F]."""
-        return (self.first >= 0) | (self.last >= 0)
-
-
-def mismatches(bits: Tokens, primer: str) -> Ints:
-    """Return how many letters of a primer differ at each place that it fits into, [F, L - length +
-    1].
-    """
-    allowed = [LETTERS[letter] for letter in primer]
-    places = bits.shape[1] - len(primer) + 1
-    misses = np.zeros((len(bits), max(places, 0)), np.int64)
-    for at, letter in enumerate(allowed):
-        misses += (bits[:, at : at + places] & letter) == 0 if places > 0 else 0
+    bits, places = BITS[tokens], max(tokens.shape[1] - len(primer) + 1, 0)
+    misses = np.zeros((len(bits), places), np.int8)
+    for at, letter in enumerate(primer):
+        misses += (bits[:, at : at + places] & LETTERS[letter]) == 0
     return misses
 
 
-def _at_start(tokens: Tokens) -> tuple[Ints, Ints]:
-    """Return the primer near the start of each sequence [F, L], and the bases up to its end."""
-    found, cut = np.full(len(tokens), -1), np.zeros(len(tokens), np.int64)
-    for number, primer in enumerate(PRIMERS.values()):
-        misses = mismatches(BITS[tokens[:, : SPACER + len(primer)]], primer)
-        if not misses.shape[1]:
-            continue
-        fits = (misses.min(axis=1) <= MISMATCHES) & (found < 0)
-        found[fits] = number
-        cut[fits] = misses[fits].argmin(axis=1) + len(primer)
-    return found, cut
-
-
-def find_primers(tokens: Tokens) -> FoundPrimers:
-    """Return the primers with which sequences ``[F, L]`` begin, and those whose complement ends
-    them.
+def find_primers(sequences: Sequence[str]) -> tuple[Ints, Ints]:
+    """Return the primers at the two ends of sequences, as places in `PRIMERS` (-1 for none), and
+    the bases to cut there, both [2, F].
     """
-    parts = in_parts(tokens, SEQUENCES_AT_ONCE)
-    first, before = map(np.concatenate, zip(*map(_at_start, parts), strict=True))
-    last, after = map(
-        np.concatenate, zip(*(_at_start(reverse_complement(part)) for part in parts), strict=True)
-    )
-    return FoundPrimers(first, last, before, after)
+    found = np.full((2, len(sequences)), -1)
+    cut = np.zeros((2, len(sequences)), np.int64)
+    for end in (0, 1):
+        starts = _starts(sequences, other_strand=bool(end))
+        for number, primer in enumerate(PRIMERS.values()):
+            misses = mismatches(starts[:, : SPACER + len(primer)], primer)
+            fits = (misses.min(axis=1) <= MISMATCHES) & (found[end] < 0)
+            found[end, fits] = number
+            cut[end, fits] = misses[fits].argmin(axis=1) + len(primer)
+    return found, cut
 
 
 def without_primers(table: AmpliconTable) -> AmpliconTable:
     """Cut primers from ASVs; those that become identical are merged and their reads added."""
-    found = find_primers(encode(table.sequences))
-    ends = zip(table.sequences, found.before.tolist(), found.after.tolist(), strict=True)
-    cut = [sequence[before : len(sequence) - after] or sequence for sequence, before, after in ends]
-    log.info("primers cut from %d of %d ASVs", found.any.sum(), len(found.any))
-    return make_table(table.counts, table.sample_ids, table.feature_ids, cut)
+    found, cut = find_primers(table.sequences)
+    ends = zip(table.sequences, *cut.tolist(), strict=True)
+    short = [
+        sequence[before : len(sequence) - after] or sequence for sequence, before, after in ends
+    ]
+    log.info("primers cut from %d of %d ASVs", (found >= 0).any(axis=0).sum(), len(short))
+    return make_table(table.counts, table.sample_ids, table.feature_ids, short)
 
 
 def warn_of_primers(table: AmpliconTable, of_model: bool) -> None:
     """Name the primers which reads still hold, and how many hold them; of a model an option cuts
     them.
     """
-    if not table.sequences:
+    found, _ = find_primers(table.sequences)
+    reads = table.reads_of_asvs[(found >= 0).any(axis=0)] if table.sequences else np.zeros(0)
+    total = int(table.reads_of_asvs.sum())
+    if reads.sum() <= MOST_WITH_PRIMER * total:
         return
-    found = find_primers(encode(table.sequences))
-    reads = np.asarray(table.counts.sum(axis=0)).ravel()
-    held, total = int(reads[found.any].sum()), int(reads.sum())
-    if held <= MOST_WITH_PRIMER * total:
-        return
-    names, sequences = list(PRIMERS), list(PRIMERS.values())
-    number = Counter(int(at) for ends in (found.first, found.last) for at in ends if at >= 0)
+    primers = list(PRIMERS.items())
     listed = ", ".join(
-        f"{names[at]} ({sequences[at]}) in {asvs} ASVs" for at, asvs in number.most_common()
+        f"{primers[at][0]} ({primers[at][1]}) in {asvs} ASVs"
+        for at, asvs in Counter(found[found >= 0].tolist()).most_common()
     )
-    remedy = "pass --trim-primers, or cut" if of_model else "cut"
     log.warning(
         "warning: %s of %s reads (%s) still hold a primer: %s; %s primers before denoising "
         "(cutadapt)",
-        f"{held:,}",
+        f"{reads.sum():,}",
         f"{total:,}",
-        f"{held / total:.0%}",
+        f"{reads.sum() / total:.0%}",
         listed,
-        remedy,
+        "pass --trim-primers, or cut" if of_model else "cut",
     )

@@ -7,7 +7,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import itertools
 import logging
 import re
 from collections import Counter
@@ -25,7 +24,7 @@ from aam.device.rng import generator
 from aam.errors import InputError, Problems, shown
 from aam.files.atomic import write_text
 from aam.io.ids import difference
-from aam.io.metadata import Metadata
+from aam.io.metadata import Metadata, is_number
 from aam.io.tables import AmpliconTable
 from aam.io.text import read_header, read_text, until_full
 
@@ -38,15 +37,25 @@ Strata = Sequence[str | None] | npt.NDArray[np.float64] | None
 
 SUBSETS: tuple[Subset, ...] = ("train", "validation", "test")
 
-# Numeric strata are quintiles.
-QUANTILES = 5
-
-MAX_STRATA = 101
+# Numeric strata are quintiles; columns of more classes are not spread over the subsets.
+QUANTILES, MOST_STRATA = 5, 100
 
 # Exchanges tried between parts of unequal groups. Five folds of the 248 fish of `mackerel-type`
 # hold a fifth of each type to within 0.008; the best of 100 random divisions holds it to within
 # 0.033.
 SWAPS = 2000
+
+# Share of the groups that is held out for a test where nothing is asked for, and the fewest groups
+# of which some can be spared.
+DEFAULT_TEST_SHARE, LEAST_GROUPS_FOR_TEST = 0.2, 30
+
+# Folds that name a folder as they are.
+FOLDER_NAME = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
+
+# The second column kept its name when the word for its values became subset.
+HEADER = ["sample-id", "side", "fold"]
+
+log = logging.getLogger("aam")
 
 
 @dataclass(frozen=True)
@@ -95,14 +104,25 @@ class _Samples:
     ids: list[str]
     groups: list[str]
     strata: npt.NDArray[np.int64]
-    grouped: bool
+    kind: str = "samples"
+
+    @classmethod
+    def of(cls, ids: Sequence[str], groups: Sequence[str] | None, strata: Strata) -> _Samples:
+        """Return the samples sorted by id; without `groups` each is its own group."""
+        if repeated := sorted(name for name, times in Counter(ids).items() if times > 1):
+            raise InputError(f"split: samples occur more than once: {shown(repeated)}")
+        if not ids:
+            raise InputError("split: no samples to divide")
+        order = sorted(range(len(ids)), key=ids.__getitem__)
+        own, kind = (ids, "samples") if groups is None else (groups, "groups")
+        names = [ids[row] for row in order]
+        return cls(names, [own[row] for row in order], _codes(strata, len(ids))[order], kind)
 
     def without(self, dropped: set[str]) -> _Samples:
         """Return the samples that are not of these groups."""
         rows = [row for row, group in enumerate(self.groups) if group not in dropped]
-        ids = [self.ids[row] for row in rows]
-        groups = [self.groups[row] for row in rows]
-        return _Samples(ids, groups, self.strata[rows], self.grouped)
+        ids, groups = ([names[row] for row in rows] for names in (self.ids, self.groups))
+        return replace(self, ids=ids, groups=groups, strata=self.strata[rows])
 
     def parts(self, sizes: Sequence[int], *names: int | str) -> dict[str, int]:
         """Deal the groups into parts of `sizes` groups each, at random and evenly over the strata.
@@ -120,9 +140,36 @@ class _Samples:
         owner = np.repeat(np.arange(len(sizes)), sizes)[np.argsort(turn, kind="stable")]
         part = np.empty(len(groups), dtype=np.int64)
         part[np.lexsort((random.random(len(groups)), counts.argmax(axis=1)))] = owner
-        if self.grouped:
+        if self.kind == "groups":
             _even_out(part, counts / np.maximum(counts.sum(axis=0), 1), sizes, random)
         return dict(zip(groups.tolist(), part.tolist(), strict=True))
+
+    def held_out(self, share: float, option: str, *names: int | str) -> set[str]:
+        """Return the groups that are held out: `share` of them, at least one where it is above 0,
+        and never all.
+        """
+        if not 0 <= share < 1:
+            raise InputError(f"{option} is {share}, expected a share from 0 to below 1")
+        total = len(set(self.groups))
+        size = max(1, int(share * total + 0.5)) if share > 0 else 0
+        if size >= total:
+            raise InputError(
+                f"split: {option} {share} takes {size} of {total} {self.kind} and leaves none to "
+                f"train on; pass a smaller {option}, 0 for none, or another --group-column"
+            )
+        part = self.parts([total - size, size], *names) if size else {}
+        return {group for group, place in part.items() if place == 1}
+
+    def split(self, test: set[str], folds: dict[str, str], share: float, seed: int) -> Split:
+        """Return the split whose test groups are `test`, with validation carved from the others."""
+        names = (seed, "split", "validation", folds[min(test)] if folds else "")
+        validation = self.without(test).held_out(share, "--validation-size", *names)
+        subset_of: dict[str, Subset] = {
+            **dict.fromkeys(validation, "validation"),
+            **dict.fromkeys(test, "test"),
+        }
+        subsets = tuple(subset_of.get(group, "train") for group in self.groups)
+        return Split(tuple(self.ids), subsets, tuple(folds.get(name, "") for name in self.groups))
 
 
 def _codes(strata: Strata, n: int) -> npt.NDArray[np.int64]:
@@ -139,29 +186,8 @@ def _codes(strata: Strata, n: int) -> npt.NDArray[np.int64]:
         strata = [
             None if np.isnan(x) else f"{np.searchsorted(edges, x, side='right')}" for x in strata
         ]
-    names = sorted({stratum for stratum in strata if stratum is not None})
-    code_of = {name: code for code, name in enumerate(names)}
-    return np.array([len(names) if stratum is None else code_of[stratum] for stratum in strata])
-
-
-def _sorted(ids: Sequence[str], groups: Sequence[str] | None, strata: Strata) -> _Samples:
-    """Return the samples sorted by id; without `groups` each is its own group."""
-    if repeated := sorted(name for name, times in Counter(ids).items() if times > 1):
-        raise InputError(f"split: samples occur more than once: {shown(repeated)}")
-    if not ids:
-        raise InputError("split: no samples to divide")
-    order = sorted(range(len(ids)), key=ids.__getitem__)
-    codes = _codes(strata, len(ids))[order]
-    if codes.max() >= MAX_STRATA:
-        raise InputError(
-            f"split: --stratify names a column of {codes.max() + 1} different values, expected "
-            f"at most {MAX_STRATA}; "
-            "name another, or numbers, which are divided by quintiles"
-        )
-    own = ids if groups is None else groups
-    return _Samples(
-        [ids[row] for row in order], [own[row] for row in order], codes, groups is not None
-    )
+    code_of = {name: code for code, name in enumerate(sorted({*strata} - {None}, key=str))}
+    return np.array([code_of.get(stratum, len(code_of)) for stratum in strata])
 
 
 def _even_out(
@@ -188,44 +214,6 @@ def _even_out(
             excess[a], excess[b] = after_a, after_b
 
 
-def _held_out(samples: _Samples, share: float, option: str, *names: int | str) -> set[str]:
-    """Return the groups that are held out: `share` of them, at least one where it is above 0, and
-    never all.
-    """
-    if not 0 <= share < 1:
-        raise InputError(f"{option} is {share}, expected a share from 0 to below 1")
-    total = len(set(samples.groups))
-    size = max(1, int(share * total + 0.5)) if share > 0 else 0
-    if size >= total:
-        kind = "groups" if samples.grouped else "samples"
-        raise InputError(
-            f"split: {option} {share} takes {size} of {total} {kind} and leaves none to train "
-            "on; pass a "
-            f"smaller {option}, 0 for none, or another --group-column"
-        )
-    part = samples.parts([total - size, size], *names) if size else {}
-    return {group for group, place in part.items() if place == 1}
-
-
-def _make_split(
-    samples: _Samples, test: set[str], folds: dict[str, str], share: float, seed: int
-) -> Split:
-    """Return the split whose test groups are `test`, with validation carved from the other
-    groups.
-    """
-    fold = folds[min(test)] if folds else ""
-    names = (seed, "split", "validation", fold)
-    validation = _held_out(samples.without(test), share, "--validation-size", *names)
-    subset_of: dict[str, Subset] = {
-        **dict.fromkeys(validation, "validation"),
-        **dict.fromkeys(test, "test"),
-    }
-    subsets = tuple(subset_of.get(group, "train") for group in samples.groups)
-    return Split(
-        tuple(samples.ids), subsets, tuple(folds.get(group, "") for group in samples.groups)
-    )
-
-
 def make_split(
     ids: Sequence[str],
     *,
@@ -244,9 +232,9 @@ def make_split(
 
     Raises `InputError`: a share that is none or leaves a subset empty, duplicate ids.
     """
-    samples = _sorted(ids, groups, strata)
-    test = _held_out(samples, test_size, "--test-size", seed, "split", "test")
-    return _make_split(samples, test, {}, validation_size, seed)
+    samples = _Samples.of(ids, groups, strata)
+    test = samples.held_out(test_size, "--test-size", seed, "split", "test")
+    return samples.split(test, {}, validation_size, seed)
 
 
 def _scattered(
@@ -277,35 +265,29 @@ def from_column(
 
     Raises `InputError`: a fold that does not exist, groups that lie in several folds.
     """
-    samples = _sorted(ids, groups, strata)
+    samples = _Samples.of(ids, groups, strata)
     fold_of = dict(zip(ids, fold_values, strict=True))
-    folds_of_group, crossing = _scattered(
-        samples.groups, (fold_of[sample] for sample in samples.ids)
-    )
+    folds_of, crossing = _scattered(samples.groups, (fold_of[name] for name in samples.ids))
     if crossing:
         raise InputError(
-            f"split: {len(crossing)} of {len(folds_of_group)} groups lie in several folds and "
-            "would be trained on and "
-            f"tested: {shown(crossing)}, e.g. {crossing[0]!r} in folds "
-            f"{shown(sorted(folds_of_group[crossing[0]]))}; "
-            "give each group one fold, or name the column of the folds as --group-column (unset, "
-            "it is --study-column) "
-            "too: intervals and tests then count folds"
+            f"split: {len(crossing)} of {len(folds_of)} groups lie in several folds and would be "
+            f"trained on and tested: {shown(crossing)}, e.g. {crossing[0]!r} in folds "
+            f"{shown(sorted(folds_of[crossing[0]]))}; give each group one fold, or name the column "
+            "of the folds as --group-column (unset, it is --study-column) too"
         )
-    folds = {group: min(values) for group, values in folds_of_group.items()}
+    folds = {group: min(values) for group, values in folds_of.items()}
     present = sorted(set(folds.values()))
     if len(present) < 2:
         raise InputError(
             f"split: all samples are in fold {shown(present)}, expected two folds or more; name "
-            "another column by "
-            "--cv or --split-column (unset, it is --study-column)"
+            "another column by --cv or --split-column (unset, it is --study-column)"
         )
     if test_fold not in present:
         raise InputError(
             f"split: folds are {shown(present, 20)}, expected --test-fold {test_fold!r} among them"
         )
     test = {group for group, fold in folds.items() if fold == test_fold}
-    return _make_split(samples, test, folds, validation_size, seed)
+    return samples.split(test, folds, validation_size, seed)
 
 
 def kfold(
@@ -322,16 +304,15 @@ def kfold(
 
     Raises `InputError`: `k` below 2 or above the number of groups, or as `make_split`.
     """
-    samples = _sorted(ids, groups, strata)
+    samples = _Samples.of(ids, groups, strata)
     total = len(set(samples.groups))
     if not 2 <= k <= total:
-        kind = "groups" if samples.grouped else "samples"
-        raise InputError(f"--cv is {k}, expected 2 to {total}, the number of {kind}")
+        raise InputError(f"--cv is {k}, expected 2 to {total}, the number of {samples.kind}")
     sizes = [total // k + (fold < total % k) for fold in range(k)]
     part = samples.parts(sizes, seed, "split", "folds", k)
     folds = {group: str(place) for group, place in part.items()}
     tests = [{group for group, place in part.items() if place == fold} for fold in range(k)]
-    return [_make_split(samples, test, folds, validation_size, seed) for test in tests]
+    return [samples.split(test, folds, validation_size, seed) for test in tests]
 
 
 def check_groups(split: Split, groups: Mapping[str, str | None]) -> None:
@@ -342,9 +323,8 @@ def check_groups(split: Split, groups: Mapping[str, str | None]) -> None:
     if leaking:
         raise InputError(
             f"split: {len(leaking)} of {len(subsets)} groups stand in two subsets: "
-            f"{shown(leaking)}, e.g. "
-            f"{leaking[0]!r} in {shown(sorted(subsets[leaking[0]]))}; make the split with this "
-            "--group-column"
+            f"{shown(leaking)}, e.g. {leaking[0]!r} in {shown(sorted(subsets[leaking[0]]))}; make "
+            "the split with this --group-column"
         )
 
 
@@ -357,30 +337,17 @@ def restricted(split: Split, sample_ids: Sequence[str]) -> Split:
     if absent := sorted(wanted.difference(split.sample_ids)):
         raise InputError(
             f"split: {len(absent)} of {len(wanted)} samples are not in it: {shown(absent)}"
-            f"{difference(wanted, split.sample_ids)}; add them to "
-            "split.tsv or make a new split"
+            f"{difference(wanted, split.sample_ids)}; add them to split.tsv or make a new split"
         )
-    rows = [
-        row
-        for row in zip(split.sample_ids, split.subsets, split.folds, strict=True)
-        if row[0] in wanted
-    ]
-    remaining = {subset for _, subset, _ in rows}
-    if empty := [
-        subset for subset in SUBSETS if subset in split.subsets and subset not in remaining
-    ]:
+    rows = zip(split.sample_ids, split.subsets, split.folds, strict=True)
+    ids, subsets, folds = zip(*(row for row in rows if row[0] in wanted), strict=True)
+    if empty := [subset for subset in SUBSETS if subset in {*split.subsets} - {*subsets}]:
         of_fold = f" of fold {split.test_fold!r}" if split.test_fold else ""
         raise InputError(
             f"split: none of the {len(wanted)} samples is in the subset {shown(empty)}{of_fold}; "
-            "lower "
-            "--rarefy-depth if it dropped them, or make a new split"
+            "lower --rarefy-depth if it dropped them, or make a new split"
         )
-    ids, subsets, folds = zip(*rows, strict=True)
     return Split(ids, subsets, folds)
-
-
-# The second column kept its name when the word for its values became subset.
-HEADER = ["sample-id", "side", "fold"]
 
 
 def write_split(path: Path, split: Split) -> None:
@@ -398,8 +365,8 @@ def read_split(path: Path) -> Split:
     Raises `InputError`: another header, a row of another length, an unknown subset, empty or
     duplicate ids, folds for some samples only, no training samples.
     """
-    problems = Problems()
-    rows: dict[str, tuple[Subset, str]] = {}
+    problems, rows = Problems(), dict[str, tuple[Subset, str]]()
+    subset_of = {str(subset): subset for subset in SUBSETS}
     header, body = read_header(read_text(path), path, f"the header {HEADER}")
     if header != HEADER:
         raise InputError(f"{path}: the header is {header}, expected {HEADER}, separated by tabs")
@@ -410,37 +377,17 @@ def read_split(path: Path) -> Split:
         elif cells[1] not in SUBSETS:
             problems.add(f"{where}: side is {cells[1]!r}, expected {' or '.join(SUBSETS)}")
         elif not cells[0] or cells[0] in rows:
-            both = shown(sorted({cells[1], rows.get(cells[0], (cells[1], ""))[0]}))
-            problems.add(
-                f"{where}: sample-id {cells[0]!r} is empty or stands there twice, with the side "
-                f"{both}"
-            )
+            problems.add(f"{where}: sample-id {cells[0]!r} is empty or stands there twice")
         else:
-            rows[cells[0]] = (next(subset for subset in SUBSETS if subset == cells[1]), cells[2])
-    folded = [sample for sample, (_, fold) in rows.items() if fold]
-    if folded and len(folded) < len(rows):
-        problems.add(
-            f"{path}: {len(rows) - len(folded)} samples have no fold and {len(folded)} have one"
-        )
+            rows[cells[0]] = subset_of[cells[1]], cells[2]
+    folded = sum(fold != "" for _, fold in rows.values())
+    if 0 < folded < len(rows):
+        problems.add(f"{path}: {len(rows) - folded} samples have no fold and {folded} have one")
     if not problems.messages and all(subset != "train" for subset, _ in rows.values()):
         problems.add(f"{path}: {len(rows)} samples and none with the side 'train'")
     problems.raise_if_any()
-    ids = sorted(rows)
-    return Split(
-        tuple(ids), tuple(rows[name][0] for name in ids), tuple(rows[name][1] for name in ids)
-    )
-
-
-log = logging.getLogger("aam")
-
-# What is held out for a test where nothing is asked for, and the fewest groups of which some can be
-# spared.
-DEFAULT_TEST_SHARE = 0.2
-LEAST_GROUPS_FOR_TEST = 30
-
-
-# Folds that name a folder as they are.
-FOLDER_NAME = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
+    ids = tuple(sorted(rows))
+    return Split(ids, tuple(rows[name][0] for name in ids), tuple(rows[name][1] for name in ids))
 
 
 def fold_folder(fold: str) -> str:
@@ -476,11 +423,25 @@ def _folds_of(metadata: Metadata, column: str, ids: Sequence[str]) -> list[str]:
     return [fold for fold in folds if fold is not None]
 
 
+def _strata(metadata: Metadata, target: str, ids: Sequence[str]) -> Strata:
+    """Return what is spread evenly over the subsets: the classes or the numbers of a target."""
+    if metadata.kinds[target] == "numeric":
+        values = metadata.values(target, ids)
+        if all(value is None or is_number(value) for value in values):
+            return metadata.numbers(target, ids)
+    classes = metadata.values(target, ids)
+    return classes if len(set(classes)) <= MOST_STRATA else None
+
+
 def split_samples(
-    metadata: Metadata | None, data: DataConfig, ids: Sequence[str], seed: int
+    metadata: Metadata | None,
+    data: DataConfig,
+    ids: Sequence[str],
+    seed: int,
+    target: str | None = None,
 ) -> tuple[Split, ...]:
     """Divide the samples `ids`: one split, or one for each fold. A split file is returned as it was
-    written.
+    written. What is drawn is spread evenly over the classes, or the quintiles, of `target`.
 
     Raises
     ------
@@ -490,13 +451,8 @@ def split_samples(
     groups = strata = None
     if metadata is not None and data.group_column is not None:
         groups = metadata.groups(data.group_column, ids)
-    if data.stratify is not None:
-        if metadata is None:
-            raise InputError(
-                f"--stratify {data.stratify}: a metadata column, and no --metadata is given"
-            )
-        numeric = metadata.kinds.get(data.stratify) == "numeric"
-        strata = (metadata.numbers if numeric else metadata.values)(data.stratify, ids)
+    if metadata is not None and target is not None:
+        strata = _strata(metadata, target, ids)
     if data.split is not None:
         split = read_split(data.split)
         if groups is not None:
@@ -511,20 +467,14 @@ def split_samples(
         )
     if data.cv is not None:
         return tuple(kfold(ids, int(data.cv), groups, strata, size, seed=seed))
-    share = test_share(data, len(ids) if groups is None else len(set(groups)))
+    share = data.test_size
+    if share is None:
+        enough = len(set(groups or ids)) >= LEAST_GROUPS_FOR_TEST
+        share = DEFAULT_TEST_SHARE if enough else 0.0
     split = make_split(
         ids, groups=groups, strata=strata, test_size=share, validation_size=size, seed=seed
     )
     return (split,)
-
-
-def test_share(data: DataConfig, groups: int) -> float:
-    """Return the share of so many groups that is held out as the test subset: as asked, or a fifth
-    where it can be.
-    """
-    if data.test_size is not None:
-        return data.test_size
-    return DEFAULT_TEST_SHARE if groups >= LEAST_GROUPS_FOR_TEST else 0.0
 
 
 def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
@@ -543,23 +493,12 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     if absent := sorted(named.difference(study.selection.of_file)):
         log.warning(
             "warning: %s: %d of %d samples are not in the table: %s",
-            data.split,
-            len(absent),
-            len(named),
-            shown(absent),
+            *(data.split, len(absent), len(named), shown(absent)),
         )
-    if (
-        data.test_size is None
-        and data.cv is None
-        and data.split_column is None
-        and data.split is None
-    ):
+    if all(x is None for x in (data.test_size, data.cv, data.split_column, data.split)):
         tested = len(splits[0].ids("test"))
-        says = (
-            f"{tested} samples are held out as the test subset"
-            if tested
-            else "no sample is held out for a test"
-        )
+        says = f"{tested} samples are held out as the test subset"
+        says = says if tested else "no sample is held out for a test"
         log.info("%s; --test-size sets its share, --cv tests every sample", says)
     return splits
 
@@ -567,10 +506,10 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
 def _split_study(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     """Return the splits of the samples that reach the depth.
 
-    Where too few samples reach it, these alone are divided, or without a validation subset, so that
+    Where too few samples reach it, these only are divided, or without a validation subset, so that
     no subset is empty and every class has two training samples.
     """
-    ids, size = study.table.sample_ids, data.validation_size
+    ids, size, target = study.table.sample_ids, data.validation_size, study.selection.target
     choices = [(study.selection.aligned or ids, size)]
     if data.split is None and fold_column(data) is None:
         choices += [(ids, size), (ids, 0.0)]
@@ -578,7 +517,7 @@ def _split_study(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]
     for samples, validation_size in choices:
         asked = replace(data, validation_size=validation_size)
         try:
-            splits = split_samples(study.metadata, asked, samples, seed)
+            splits = split_samples(study.metadata, asked, samples, seed, target)
             found.append(tuple(restricted(split, ids) for split in splits))
         except InputError as error:
             errors.append(error)
@@ -624,37 +563,21 @@ COMMON = 50
 def duplicates_across_subsets(
     table: AmpliconTable, split: Split, group_column: str | None
 ) -> tuple[str, ...]:
-    """Return warnings of samples with the very same reads, or nearly, that are both held out and
+    """Return a warning of samples with the same reads, or nearly, that are both held out and
     learned from.
     """
     held_out = set(split.held_out)
-    same_reads = dict[bytes, list[str]]()
-    for row, name in enumerate(table.sample_ids):
-        columns, reads = table.row(row)
-        digest = hashlib.sha256(columns.tobytes() + reads.tobytes()).digest()
-        same_reads.setdefault(digest, []).append(name)
-    across = [
-        names for names in same_reads.values() if 0 < len(held_out.intersection(names)) < len(names)
-    ]
-    equal = {name for names in across for name in names}
-    close = [
-        pair
-        for pair in nearly_alike(table)
-        if len(held_out.intersection(pair)) == 1 and not equal.issuperset(pair)
-    ]
+    across = [pair for pair in nearly_alike(table) if len(held_out.intersection(pair)) == 1]
+    if not across:
+        return ()
     fold = f" of fold {split.test_fold}" if split.test_fold else ""
     advice = "--group-column keeps it together"
     if group_column is not None:
-        advice = (
-            f"the same value in column {group_column!r}, by which samples are grouped, "
-            "keeps it together"
-        )
-    return tuple(
-        f"{len(held_out.intersection(itertools.chain.from_iterable(groups)))} held-out "
-        f"samples{fold} have {what} of "
-        f"others that were learned from: {shown(groups[0])}; one sample under two ids? {advice}"
-        for what, groups in (("the very reads", across), ("nearly the reads", close))
-        if groups
+        advice = f"give both the same value in the column of groups, {group_column!r}"
+    number = len(held_out.intersection(name for pair in across for name in pair))
+    return (
+        f"{number} held-out samples{fold} have nearly the same reads as others that were learned "
+        f"from: {shown(across[0])}; one sample under two ids? {advice}",
     )
 
 
@@ -666,17 +589,15 @@ def nearly_alike(table: AmpliconTable) -> list[tuple[str, str]]:
     number of reads.
     """
     rows, keys = [], []
-    for row in range(len(table.sample_ids)):
+    for row in range(len(table)):
         columns, reads = table.row(row)
         top = np.argsort(-reads.astype(np.int64), kind="stable")[:LOOKED_AT]
         rows.append(np.full(len(top), row))
         keys.append(np.stack([columns[top], reads[top]], axis=1).astype(np.int64))
     _, key, times = np.unique(np.concatenate(keys), axis=0, return_inverse=True, return_counts=True)
     rare = times[key := key.ravel()] <= COMMON
-    size = (len(table.sample_ids), len(times))
-    has = csr_array(
-        (np.ones(rare.sum(), np.int8), (np.concatenate(rows)[rare], key[rare])), shape=size
-    )
+    entries = (np.ones(rare.sum(), np.int8), (np.concatenate(rows)[rare], key[rare]))
+    has = csr_array(entries, shape=(len(table), len(times)))
     shared = (has @ has.T).tocoo()
     found = (shared.data >= SHARED) & (shared.row < shared.col)
     names = table.sample_ids

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -21,10 +20,9 @@ from scipy import sparse
 
 from aam.config import NO_TREE, DataConfig
 from aam.data.checks import warn_of_donors, warn_of_reads, warn_of_values
-from aam.data.rarefaction import Labels as ClassLabels
 from aam.data.rarefaction import choose_depth
 from aam.data.reference import Reference, SampleInput
-from aam.data.region import MOST_ELSEWHERE, MOST_REVERSED, RegionProfile, warn_of_primers
+from aam.data.region import RegionProfile, warn_of_primers
 from aam.data.splits import fold_column, split_samples
 from aam.data.table import check_length, deep_enough, make_table, read_table, select_samples, trim
 from aam.data.targets import Covariates, Labels
@@ -72,30 +70,26 @@ class Inputs:
         `IN_MEMORY`.
         """
         (table,), (tree,), metadata = self.tables, self.trees, self.metadata
-        counts, parts = table.counts, dict[str, tuple[Any, ...]]()
-        names = (table.sample_ids, table.feature_ids, table.sequences)
-        parts["table"] = (counts.indptr, counts.indices, counts.data, *names)
-        if tree is not None:
-            parts["tree"] = (tree.parent, tree.length, tuple(tree.tips))
-        if metadata is not None:
-            declared = (
-                sorted(names)
-                for names in (metadata.declared, metadata.blank, metadata.missing_values)
-            )
-            parts["metadata"] = (metadata.ids, metadata.columns, metadata.kinds, *declared)
-        return {
-            name: _checksum(*part)
-            for name, part in parts.items()
-            if getattr(options, name, None) == IN_MEMORY
+        counts = table.counts
+        values: dict[str, tuple[Any, ...]] = {
+            "table": (counts.indptr, counts.indices, counts.data, table.sample_ids, table.names),
+            "tree": () if tree is None else (tree.parent, tree.length, tree.tips),
+            "metadata": ()
+            if metadata is None
+            else (
+                *(metadata.ids, metadata.columns, metadata.kinds),
+                *map(sorted, (metadata.declared, metadata.blank, metadata.missing_values)),
+            ),
         }
-
-
-def _checksum(*parts: Any) -> str:
-    """Return the SHA-256 of arrays and of values that JSON can hold."""
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.tobytes() if isinstance(part, np.ndarray) else json.dumps(part).encode())
-    return digest.hexdigest()
+        digests = {}
+        for name in values:
+            if values[name] and getattr(options, name, None) == IN_MEMORY:
+                digest = hashlib.sha256()
+                for part in values[name]:
+                    is_array = isinstance(part, np.ndarray)
+                    digest.update(part.tobytes() if is_array else repr(part).encode())
+                digests[name] = digest.hexdigest()
+        return digests
 
 
 @dataclass(frozen=True)
@@ -155,12 +149,15 @@ class Selection:
         Samples below the depth, and their reads.
     classes : dict
         The class of each aligned sample, by target column.
+    target : str, optional
+        The first target column, over whose values subsets are spread evenly.
     """
 
     of_file: tuple[str, ...] = ()
     aligned: tuple[str, ...] = ()
     dropped: dict[str, int] = field(default_factory=dict)
     classes: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    target: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,23 +293,7 @@ class Study:
         return np.array([place[name] for name in sample_ids], np.int64)
 
 
-def load_study(
-    config: DataConfig,
-    max_bp: int | None,
-    seed: int,
-    columns: MetadataColumns = MetadataColumns(),
-    training: Collection[str] | None = None,
-    of_model: bool = False,
-) -> Study:
-    """Read the files that `config` names and make a study of them; parameters and errors as
-    `make_study`.
-    """
-    return make_study(
-        read_inputs(config, columns), config, max_bp, seed, columns, training, of_model
-    )
-
-
-def read_inputs(config: DataConfig, columns: MetadataColumns) -> Inputs:
+def read_inputs(config: DataConfig, columns: MetadataColumns = MetadataColumns()) -> Inputs:
     """Read the files that `config` names.
 
     Raises
@@ -321,13 +302,12 @@ def read_inputs(config: DataConfig, columns: MetadataColumns) -> Inputs:
         With the problems of every file, and with metadata columns that are not there.
     """
     problems = Problems()
-
-    paths = config.tables or ((config.table,) if config.table is not None else ())
-    names = study_names(config.tables) if config.tables else ("",)
-    trees = (
-        config.trees if config.tables else (NO_TREE if config.tree is None else str(config.tree),)
-    )
-    sequences = None if config.tables else config.sequences
+    if config.tables:
+        paths, names = config.tables, study_names(config.tables)
+        trees, sequences = config.trees or (NO_TREE,) * len(names), None
+    else:
+        paths, names = (() if config.table is None else (config.table,)), ("",)
+        trees, sequences = (str(config.tree or NO_TREE),), config.sequences
     tables, phylogenies = list[AmpliconTable](), dict[str, Phylogeny]()
     metadata = matrix = None
     for path in paths:
@@ -345,8 +325,7 @@ def read_inputs(config: DataConfig, columns: MetadataColumns) -> Inputs:
         if config.unifrac_matrix is not None:
             matrix = read_distances(config.unifrac_matrix)
     problems.raise_if_any()
-    of_tables = tuple(phylogenies.get(tree) for tree in trees or (NO_TREE,) * len(names))
-    return Inputs(tuple(tables), names, of_tables, matrix, metadata)
+    return Inputs(tuple(tables), names, tuple(map(phylogenies.get, trees)), matrix, metadata)
 
 
 def make_study(
@@ -385,16 +364,20 @@ def make_study(
     tables = _fitting(inputs.tables, max_bp, config.trim, of_model)
     full_table, origin = (tables[0], None) if len(tables) == 1 else _joined(tables, inputs.names)
     aligned, classes = _with_metadata(full_table, inputs.metadata, columns, config)
-    if inputs.metadata is not None and columns.targets and training is None and not of_model:
+    target = columns.targets[0] if columns.targets else None
+    if inputs.metadata is not None and target and training is None and not of_model:
         warn_of_donors(aligned, inputs.metadata, columns.targets, config)
     depth = config.rarefy_depth
     if depth is None:
-        depth = _chosen_depth(aligned, inputs.metadata, classes, training, config, seed)
+        if classes and training is None:
+            splits = split_samples(inputs.metadata, config, aligned.sample_ids, seed, target)
+            training = {name for split in splits for name in split.ids("train")}
+        depth = _chosen_depth(aligned, classes, training)
     table, dropped = deep_enough(aligned, depth, of_model)
     if not of_model:
         warn_of_primers(table, of_model)
     warn_of_reads(aligned)
-    _log_dropped(aligned, classes, dropped)
+    _log_dropped(classes, dropped)
     rows = [full_table.row_of[name] for name in table.sample_ids]
     kept = np.zeros(len(rows), np.int64) if origin is None else origin[rows]
     return Study(
@@ -402,32 +385,20 @@ def make_study(
         depth=depth,
         seed=seed,
         config=config,
-        labels=Labels.none(len(table.sample_ids)),
+        labels=Labels.none(len(table)),
         parts=_parts(table, kept, inputs, config),
         origin=kept,
         matrix=None if inputs.matrix is None else inputs.matrix.select(table.sample_ids),
         metadata=inputs.metadata,
-        selection=_selection(full_table, aligned, dropped, classes),
+        selection=Selection(full_table.sample_ids, aligned.sample_ids, dropped, classes, target),
     )
-
-
-def _selection(
-    full_table: AmpliconTable,
-    aligned: AmpliconTable,
-    dropped: dict[str, int],
-    classes: Mapping[str, ClassLabels],
-) -> Selection:
-    """Return which samples were left out, and the classes of those with metadata."""
-    ids = aligned.sample_ids
-    class_of = {name: dict(zip(ids, labels, strict=True)) for name, labels in classes.items()}
-    return Selection(full_table.sample_ids, ids, dropped, class_of)
 
 
 def _with_metadata(
     table: AmpliconTable, metadata: Metadata | None, columns: MetadataColumns, config: DataConfig
-) -> tuple[AmpliconTable, dict[str, ClassLabels]]:
-    """Return the samples of a table that have what is required of their metadata, and their classes
-    by target column.
+) -> tuple[AmpliconTable, dict[str, dict[str, str | None]]]:
+    """Return the samples of a table that have what is required of their metadata, and the class of
+    each by target column.
     """
     asked = [*columns.required, *columns.optional]
     if metadata is None:
@@ -500,7 +471,7 @@ def _classes(
     config: DataConfig,
     every: Sequence[str],
     ids: Sequence[str],
-) -> dict[str, ClassLabels]:
+) -> dict[str, dict[str, str | None]]:
     """Return the classes of the samples `ids` by target column, and warn of odd values, and classes
     that these lack.
 
@@ -522,61 +493,38 @@ def _classes(
             log.warning(
                 "warning: %s: %d of %d samples have no value in --group-column %s; each counts as "
                 "a group of its own",
-                metadata.source,
-                lacking,
-                len(ids),
-                config.group_column,
+                *(metadata.source, lacking, len(ids), config.group_column),
             )
-    classes: dict[str, ClassLabels] = {name: metadata.values(name, ids) for name in names}
     for name in names:
         for lost, samples in lost_classes(metadata, name, every, ids).items():
             log.warning(
                 "warning: no sample of %s %r is left: all %d lack other metadata",
-                name,
-                lost,
-                samples,
+                *(name, lost, samples),
             )
-    return classes
+    return {name: dict(zip(ids, metadata.values(name, ids), strict=True)) for name in names}
 
 
 def _chosen_depth(
     table: AmpliconTable,
-    metadata: Metadata | None,
-    classes: dict[str, ClassLabels],
+    classes: Mapping[str, Mapping[str, str | None]],
     training: Collection[str] | None,
-    config: DataConfig,
-    seed: int,
 ) -> int:
     """Return the depth for these samples, by the classes of the training samples, and log why."""
-    if classes and training is None:
-        splits = split_samples(metadata, config, table.sample_ids, seed)
-        training = {name for split in splits for name in split.ids("train")}
-    rows = (
-        None
-        if training is None
-        else [row for row, name in enumerate(table.sample_ids) if name in training]
-    )
-    choice = choose_depth(table.depths, classes, rows)
-    log.log(
-        logging.WARNING if choice.keeping < choice.depth else logging.INFO, "%s", choice.message
-    )
-    return choice.depth
+    rows = None
+    if training is not None:
+        rows = [row for row, name in enumerate(table.sample_ids) if name in training]
+    labels = {name: [*class_of.values()] for name, class_of in classes.items()}
+    depth, message, is_deep = choose_depth(table.depths, labels, rows)
+    log.log(logging.INFO if is_deep else logging.WARNING, "%s", message)
+    return depth
 
 
-def _log_dropped(
-    table: AmpliconTable, classes: dict[str, ClassLabels], dropped: Collection[str]
-) -> None:
+def _log_dropped(classes: Mapping[str, Mapping[str, str | None]], dropped: Collection[str]) -> None:
     """Say how many samples of each class the depth drops, where it drops any."""
-    for column, labels in classes.items() if dropped else ():
-        label_of = dict(zip(table.sample_ids, labels, strict=True))
-        fewer, totals = (
-            Counter(label_of[name] or "" for name in dropped),
-            Counter(label or "" for label in labels),
-        )
-        lines = [
-            f"{fewer[label]} of {totals[label]} of {label or 'no class'!r}"
-            for label in sorted(fewer)
-        ]
+    for column, class_of in classes.items() if dropped else ():
+        totals = Counter(label or "" for label in class_of.values())
+        fewer = Counter(class_of[name] or "" for name in dropped)
+        lines = [f"{fewer[x]} of {totals[x]} of {x or 'no class'!r}" for x in sorted(fewer)]
         log.warning("dropped for too few reads, by %r: %s", column, ", ".join(lines))
 
 
@@ -594,33 +542,11 @@ def study_names(tables: Sequence[Path]) -> tuple[str, ...]:
 
 
 def _warn_of_regions(tables: Sequence[AmpliconTable], names: Sequence[str]) -> None:
-    """Log which studies hold ASVs of another region or strand than the first, or of another
-    length.
-    """
+    """Log which studies hold reads of another region or strand than the first."""
     profile = RegionProfile.fit(tables[0].sequences)
     for name, table in zip(names[1:], tables[1:], strict=True):
-        share = profile.shares(table.sequences)
-        if share["elsewhere"] > MOST_ELSEWHERE or share["reversed"] > MOST_REVERSED:
-            log.warning(
-                "warning: %s: %.0f %% of its ASVs are of another region than those of %s, and "
-                "%.0f %% of the other "
-                "strand; samples of different studies are never compared, but one encoder reads "
-                "both",
-                name,
-                100 * share["elsewhere"],
-                names[0],
-                100 * share["reversed"],
-            )
-    lengths = {
-        name: round(np.median([len(s) for s in table.sequences]))
-        for name, table in zip(names, tables, strict=True)
-    }
-    if len(set(lengths.values())) > 1:
-        listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        log.info(
-            "median lengths of ASVs in nucleotides: %s; --trim with --max-bp makes them equal",
-            listed,
-        )
+        for sentence in profile.compare(table, ("reversed", "elsewhere")):
+            log.warning("warning: %s, compared with %s: %s", name, names[0], sentence)
 
 
 def _sample_ids(tables: Sequence[AmpliconTable], names: Sequence[str]) -> list[str]:
@@ -649,10 +575,5 @@ def _joined(tables: Sequence[AmpliconTable], names: Sequence[str]) -> tuple[Ampl
     ids = [name for table in tables for name in table.names]
     origin = np.repeat(np.arange(len(tables)), [len(table.sample_ids) for table in tables])
     joined = make_table(counts, _sample_ids(tables, names), ids, () if without else ids)
-    log.info(
-        "%d studies: %d samples, %d distinct ASVs",
-        len(tables),
-        len(joined.sample_ids),
-        len(joined.feature_ids),
-    )
+    log.info("%d studies: %d samples, %d distinct ASVs", len(tables), *joined.shape)
     return joined, origin

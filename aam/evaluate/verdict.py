@@ -318,7 +318,7 @@ def _undefined_folds(complete: TargetPredictions) -> list[str]:
     return [
         "No fold holds samples of both classes: there is no AUROC inside a fold, and nothing is "
         "compared. The pooled "
-        "AUROC mixes the scores of different models; fewer folds, or --stratify, hold both classes."
+        "AUROC mixes the scores of different models; fewer folds hold both classes."
     ]
 
 

@@ -35,7 +35,7 @@ DEFAULT_FOLDS, LEAST_GROUPS_FOR_FOLDS = 5, 10
 
 # Folds of a study of few groups leave a class of two groups only one to learn from.
 FEW_GROUPS, LEAST_GROUPS_OF_CLASS = 30, 3
-MOST_ROWS, MOST_CELLS, MOST_CLASSES = 1_500, 20_000_000, 100
+MOST_ROWS, MOST_CELLS = 1_500, 20_000_000
 
 # Samples up to which a report compares the model with strong baselines.
 MOST_BASELINE_ROWS = MOST_ROWS
@@ -129,11 +129,7 @@ def load_inputs(
     study = study.placed_on(None if pretrained is None else pretrained.reference)
     _check_studies(study, data.study_column)
     table = study.table
-    for sentence in (
-        ()
-        if pretrained is None
-        else pretrained.profile.compare(table.sequences, table.reads_of_asvs)
-    ):
+    for sentence in () if pretrained is None else pretrained.profile.compare(table):
         log.warning("warning: --pretrained-encoder: %s", sentence)
     splits = make_splits(study, config.data, config.runtime.seed)
     if why_folds:
@@ -178,14 +174,11 @@ def _with_folds(
         ]
     named = None if data.group_column is None else metadata.groups(data.group_column, ids)
     groups, asvs = len(set(named or ids)), sum(len(table.feature_ids) for table in inputs.tables)
-    targets = config.targets.metadata_column
     if groups < LEAST_GROUPS_FOR_FOLDS or not _is_quick(config, len(ids), asvs, DEFAULT_FOLDS):
         return config, ""
     if rare := _rare_class(config, metadata, ids, named or ids):
         log.info("no folds: class %s; all samples are learned from", rare)
         return config, ""
-    few_values = len(set(metadata.values(targets[0], ids))) <= MOST_CLASSES
-    even = targets[0] if few_values or metadata.kinds.get(targets[0]) == "numeric" else None
     whole = "samples" if data.group_column is None else f"{data.group_column} (whole groups)"
     own = (
         "; --cv fold takes the folds of the metadata column fold"
@@ -197,7 +190,7 @@ def _with_folds(
         f"the {groups} {whole}, as {len(ids)} samples and {asvs} ASVs are few enough; "
         f"--test-size holds out one subset instead{own}"
     )
-    data = dataclasses.replace(data, cv=str(DEFAULT_FOLDS), stratify=data.stratify or even)
+    data = dataclasses.replace(data, cv=str(DEFAULT_FOLDS))
     return dataclasses.replace(config, data=data), why
 
 
@@ -329,7 +322,7 @@ def _undefined_metric(
     return [
         f"--best-metric {metric}: the validation subset{of_fold} holds one value of "
         f"{spec.name!r} only, so that no "
-        "epoch is the best; take another metric, --stratify, or a larger --validation-size"
+        "epoch is the best; take another metric or a larger --validation-size"
         for spec, column in zip(specs, values[rows].T, strict=True)
         if len(np.unique(column)) < 2
     ]

@@ -40,7 +40,7 @@ def train(study: Path, output: Path, more: str) -> list[str]:
 def run(study: Path) -> Path:
     """Three folds of two targets; every sample is a group of its own."""
     folder = study.parent / "run"
-    assert main(train(study, folder, "--metadata-column ph biome --cv 3 --stratify biome")) == 0
+    assert main(train(study, folder, "--metadata-column ph biome --cv 3")) == 0
     return folder
 
 
@@ -163,7 +163,7 @@ def test_one_test_side_makes_intervals_and_changes_no_weight(study: Path, tmp_pa
 def test_forests_stand_in_the_report_of_train(
     study: Path, tmp_path: Path, strong_baselines
 ) -> None:
-    more = f"--metadata-column biome --cv 2 --tree {study}/tree.nwk --stratify biome"
+    more = f"--metadata-column biome --cv 2 --tree {study}/tree.nwk"
     assert main(train(study, tmp_path / "run", more)) == 0
     baselines = json.loads((tmp_path / "run" / "metrics.json").read_text())["targets"]["biome"][
         "baselines"

@@ -9,7 +9,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from aam.config import DataConfig
-from aam.data.study import MatchedTree, Study, StudyPart
+from aam.data import study as studies
+from aam.data.study import MatchedTree, MetadataColumns, Study, StudyPart, read_inputs
 from aam.data.table import make_table
 from aam.data.targets import Labels
 from aam.io.phylogeny import match_tips, parse_newick
@@ -33,6 +34,12 @@ def make_study(counts, sequences, *, names=None, depth=40, seed=0, newick=None, 
         ),
         origin=np.zeros(len(names), np.int64),
     )
+
+
+def load_study(config: DataConfig, max_bp: int | None = None, columns=None, **more) -> Study:
+    """The study of the files that `config` names, with seed 0."""
+    columns = MetadataColumns() if columns is None else columns
+    return studies.make_study(read_inputs(config, columns), config, max_bp, 0, columns, **more)
 
 
 def random_counts(samples=9, asvs=24, lengths=(20,), seed=1, tree=True) -> dict[str, Any]:

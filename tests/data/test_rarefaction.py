@@ -95,17 +95,17 @@ def test_a_sample_is_rarefied_by_itself(tmp_path):
 def test_ninety_percent_are_kept_of_all_and_of_every_class_of_ten(depths, classes, expected):
     depths = np.array(depths) + 1000
     labels = None if classes is None else [label or None for label in classes]
-    choice = choose_depth(depths, None if labels is None else {"site": labels})
-    assert choice.depth == 1000 + expected
+    depth, _, _ = choose_depth(depths, None if labels is None else {"site": labels})
+    assert depth == 1000 + expected
     for name in {*(labels or []), "all"} - {None}:
         members = depths if name == "all" else depths[[label == name for label in labels]]
-        assert len(members) < 10 or (members >= choice.depth).mean() >= 0.9
+        assert len(members) < 10 or (members >= depth).mean() >= 0.9
 
 
 def test_no_depth_below_the_lowest_is_chosen_unasked():
-    choice = choose_depth(np.array([20] * 5 + [900] * 15))
-    assert (choice.depth, choice.keeping) == (LOWEST_DEPTH, 20)
-    assert "90 % of all samples reach only 20; pass --rarefy-depth" in choice.message
+    depth, message, is_deep = choose_depth(np.array([20] * 5 + [900] * 15))
+    assert (depth, is_deep) == (LOWEST_DEPTH, False)
+    assert "90 % of all samples reach only 20; pass --rarefy-depth" in message
     with pytest.raises(
         InputError,
         match=r"no sample has 500 reads.*deepest has 499.*--rarefy-depth.*have 499 or more",

@@ -171,9 +171,6 @@ def test_what_cannot_be_divided():
         make_split, ["a", "b"], groups=["1", "2"], test_size=0.99
     )
     assert "leaves none to train on" in refusal(make_split, ["a", "b"], test_size=0.5)
-    assert "--stratify names a column of 102 different values" in refusal(
-        make_split, [*IDS, "x", "y"], strata=[*IDS, "x", "y"]
-    )
     assert "--cv is 21, expected 2 to 20, the number of groups" in refusal(kfold, IDS, 21, GROUPS)
     assert "--cv is 1," in refusal(kfold, IDS, 1)
     assert "takes 1 of 1 groups" in refusal(kfold, ["a", "b"], 2, ["1", "2"])
@@ -350,34 +347,28 @@ def test_damaged_split_files(tmp_path, text, expected):
     assert len(error.value.problems) <= 10
 
 
-def test_strata_are_spread_over_what_is_drawn_and_not_over_columns_of_folds(study_of, tiny):
+@pytest.mark.parametrize("target", ["site", "age"])
+def test_the_first_target_is_spread_over_what_is_drawn(study_of, tiny, target):
+    """Classes, or quintiles of numbers; folds of a column stay as they are."""
     ids = tuple(f"s{row}" for row in range(30))
-    columns = {
-        "site": tuple("abbbbc" * 5),
-        "age": tuple(map(str, range(30))),
-        "fold": tuple("012" * 10),
-    }
+    columns = {"site": tuple("abbbbc" * 5), "age": tuple(map(str, range(30)))}
+    columns["fold"] = tuple("012" * 10)
     kinds = {"site": "categorical", "age": "numeric", "fold": "numeric"}
+    selection = Selection(of_file=ids, aligned=ids, target=target)
+    metadata = Metadata(ids, columns, kinds)
     study = dataclasses.replace(
-        study_of(**tiny(samples=30)), metadata=Metadata(ids, columns, kinds)
+        study_of(**tiny(samples=30)), metadata=metadata, selection=selection
     )
-    (split,) = make_splits(
-        study, DataConfig(stratify="site", test_size=0.4, validation_size=0.0), 0
-    )
-    assert (
-        sorted(columns["site"][ids.index(name)] for name in split.ids("test"))
-        == ["a"] * 2 + ["b"] * 8 + ["c"] * 2
-    )
-    for one in make_splits(study, DataConfig(stratify="age", cv="6", validation_size=0.0), 1):
-        quintiles = sorted(int(name[1:]) // 6 for name in one.ids("test"))
-        assert quintiles == [0, 1, 2, 3, 4], "each sixth of the samples has one of each quintile"
-    assert [
-        one.ids("test") for one in make_splits(study, DataConfig(stratify="site", cv="fold"), 0)
-    ] == [tuple(sorted(ids[fold::3])) for fold in range(3)]
-    with pytest.raises(InputError, match="no column 'sit'"):
-        make_splits(study, DataConfig(stratify="sit"), 0)
-    with pytest.raises(InputError, match="--stratify site"):
-        make_splits(dataclasses.replace(study, metadata=None), DataConfig(stratify="site"), 0)
+    expected = ["a"] + ["b"] * 4 + ["c"] if target == "site" else [0, 1, 2, 3, 4]
+    value_of = dict(zip(ids, columns["site"], strict=True))
+    if target == "age":
+        value_of = {name: row // 6 for row, name in enumerate(ids)}
+    folds = "5" if target == "site" else "6"
+    for one in make_splits(study, DataConfig(cv=folds, validation_size=0.0), 1):
+        assert sorted(value_of[name] for name in one.ids("test")) == expected
+    assert [one.ids("test") for one in make_splits(study, DataConfig(cv="fold"), 0)] == [
+        tuple(sorted(ids[fold::3])) for fold in range(3)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -401,27 +392,25 @@ def test_a_fifth_of_the_groups_is_held_out_where_there_are_thirty(
     assert not everyone.ids("test")
 
 
-@pytest.mark.parametrize("what", ["the very reads", "nearly the reads"])
-def test_a_sample_under_two_ids_on_two_sides_is_named(study_of, tiny, what):
+@pytest.mark.parametrize("what", ["the same", "nearly the same"])
+def test_a_sample_under_two_ids_in_two_subsets_is_named(study_of, tiny, what):
     draw, given = np.random.default_rng(0), tiny(lengths=(20,) * 40)
     counts = draw.poisson(np.exp(draw.normal(3, 1, (9, given["counts"].shape[1])))).astype(np.int64)
     counts[4] = counts[1]
     counts[6] = counts[1] // 2
-    if what == "nearly the reads":
+    if what == "nearly the same":
         counts[4, :3] += 1
     table = study_of(**{**given, "counts": counts}).table
 
     def warned(held_out: tuple[str, ...], group_column: str | None) -> tuple[str, ...]:
         subsets = tuple("test" if name in held_out else "train" for name in table.sample_ids)
-        return duplicates_across_subsets(
-            table, Split(table.sample_ids, subsets, ("2",) * 9), group_column
-        )
+        split = Split(table.sample_ids, subsets, ("2",) * 9)
+        return duplicates_across_subsets(table, split, group_column)
 
     (message,) = warned(("s4", "s5"), None)
-    assert f"1 held-out samples of fold 2 have {what} of others" in message
+    assert "1 held-out samples of fold 2 have nearly the same reads as others" in message
     assert "'s1', 's4'" in message
     assert message.endswith("--group-column keeps it together")
     (message,) = warned(("s4", "s5"), "subject")
-    assert "--group-column" not in message
-    assert "the same value in column 'subject'" in message
+    assert message.endswith("the same value in the column of groups, 'subject'")
     assert warned(("s1", "s4"), None) == ()

@@ -21,13 +21,13 @@ from aam.data.study import (
     MetadataColumns,
     Study,
     _warn_of_regions,
-    load_study,
     read_inputs,
     study_names,
 )
 from aam.data.table import make_table, write_biom
 from aam.errors import InputError
 from aam.io.matrices import write_distances
+from tests.data.studies import load_study
 from tests.refusals import refusal
 
 DEPTH = 40
@@ -70,7 +70,6 @@ def load(files: dict[str, Path], *columns: str, classes: tuple[str, ...] = (), *
     return load_study(
         DataConfig(**{**files, **config}),
         config.pop("max_bp", 150),
-        0,
         MetadataColumns(columns, targets=classes),
     )
 
@@ -91,13 +90,13 @@ def test_samples_below_the_depth_are_dropped_and_listed(files, caplog):
         load, files, rarefy_depth=32
     )
     message = refusal(
-        load_study, DataConfig(table=files["table"], rarefy_depth=32), 150, 0, of_model=True
+        load_study, DataConfig(table=files["table"], rarefy_depth=32), 150, of_model=True
     )
     assert "deepest has 31); the model was trained at this depth" in message
     with pytest.raises(
         InputError, match=r"longer than the model's 35, .*pass --trim to cut them to 35$"
     ) as longer:
-        load_study(DataConfig(table=files["table"], rarefy_depth=2), 35, 0, of_model=True)
+        load_study(DataConfig(table=files["table"], rarefy_depth=2), 35, of_model=True)
     assert "--rarefy-depth" not in message
     assert "--max-bp" not in str(longer.value)
 
@@ -131,7 +130,7 @@ def test_text_among_numbers_is_named_in_all_samples_at_once(files):
     )
     columns = MetadataColumns(["age"], ["site"], ["age"], numeric=["site"])
     with pytest.raises(InputError) as caught:
-        load_study(DataConfig(**files, rarefy_depth=2), 150, 0, columns, training=["a"])
+        load_study(DataConfig(**files, rarefy_depth=2), 150, columns, training=["a"])
     age, site = caught.value.problems
     assert "column 'age' has 1 of 5 values that are no finite numbers: 'old' (sample 'b')" in age
     assert "--missing-values" in age
@@ -248,14 +247,13 @@ def test_the_depth_keeps_nine_tenths_of_every_class(deep_files, caplog):
     )
     config = DataConfig(**deep_files, **everything)
     assert (
-        load_study(config, 150, 0, MetadataColumns(["case"], (), ["case"], classifier=True)).depth
+        load_study(config, 150, MetadataColumns(["case"], (), ["case"], classifier=True)).depth
         == 1002
     )
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"test_size": 0.2}, {"split_column": "fold", "test_fold": "1"}, {"split": "split.tsv"}],
+    "options", [{"split_column": "fold", "test_fold": "1"}, {"split": "split.tsv"}]
 )
 def test_labels_of_test_samples_do_not_dictate_the_depth(deep_files, tmp_path, options):
     """Issue 15, point 13: whatever the test samples are called, the depth and the split stay."""
@@ -287,7 +285,7 @@ def test_training_samples_named_by_the_caller_decide(deep_files):
     config = DataConfig(**deep_files)
     training = [f"s{row:02d}" for row in range(1, 20)]
     site = MetadataColumns(["site"], targets=["site"])
-    assert load_study(config, 150, 0, site, training).depth == 1003, "nine of gut are too few"
+    assert load_study(config, 150, site, training=training).depth == 1003, "nine of gut are too few"
 
 
 def test_the_longest_asv_of_the_table_is_accepted_unless_a_limit_is_given(tmp_path):
@@ -298,7 +296,7 @@ def test_the_longest_asv_of_the_table_is_accepted_unless_a_limit_is_given(tmp_pa
         tmp_path / "t.biom",
     )
     config = DataConfig(table=tmp_path / "t.biom")
-    assert load_study(config, None, 0).longest == 176
+    assert load_study(config).longest == 176
 
 
 def test_tips_that_are_the_sequences_are_matched_where_ids_are_hashes(files, tmp_path):
@@ -388,9 +386,9 @@ def test_a_precomputed_matrix_is_matched_by_its_ids(files, tmp_path):
 def test_long_sequences_are_refused_or_trimmed(files):
     config = {**files, "rarefy_depth": 2}
     with pytest.raises(InputError, match=r"longer than --max-bp 38.*--trim"):
-        load_study(DataConfig(**config), 38, 0)
+        load_study(DataConfig(**config), 38)
     del config["tree"]
-    assert load_study(DataConfig(**config, trim=True), 36, 0).table.sequences == tuple(
+    assert load_study(DataConfig(**config, trim=True), 36).table.sequences == tuple(
         START + end for end in ("ACGT", "CCGT", "GGGT")
     )
 
@@ -446,13 +444,12 @@ def data(folder, **changes) -> DataConfig:
 
 @pytest.fixture(scope="module")
 def joined(folder):
-    return load_study(data(folder), None, 0)
+    return load_study(data(folder))
 
 
 def test_the_same_sequence_is_one_asv_and_the_same_id_is_two_samples(joined, folder):
     single = [
-        load_study(DataConfig(table=path, rarefy_depth=DEPTH), None, 0)
-        for path in data(folder).tables
+        load_study(DataConfig(table=path, rarefy_depth=DEPTH)) for path in data(folder).tables
     ]
     assert set(joined.table.sequences) == {s for study in single for s in study.table.sequences}
     assert [part.name for part in joined.parts] == ["a", "b", "c"]
@@ -473,9 +470,7 @@ def test_distances_are_those_of_each_study_alone(joined, folder):
         alone = load_study(
             DataConfig(
                 table=folder / f"{name}.biom", tree=folder / f"{name}.nwk", rarefy_depth=DEPTH
-            ),
-            None,
-            0,
+            )
         )
         ids = [each for each in alone.table.sample_ids if each != "s0"]
         expected = rarefied_batch(alone, alone.rows(ids), 3)
@@ -505,7 +500,7 @@ def test_problems_of_all_tables_come_together(folder, tmp_path):
     bad = tmp_path / "bad.biom"
     bad.write_text("nothing", encoding="ascii")
     with pytest.raises(InputError) as error:
-        load_study(data(folder, tables=(folder / "a.biom", bad, folder / "none.biom")), None, 0)
+        load_study(data(folder, tables=(folder / "a.biom", bad, folder / "none.biom")))
     assert len(error.value.problems) == 2
     names = study_names([folder / "a.biom", tmp_path / "a.qza", folder / "c" / "table.biom"])
     assert names == ("a", "a-2", "c")
@@ -519,7 +514,7 @@ def test_another_region_is_told(study_of, caplog):
     _warn_of_regions(
         [table("ACGTT" * 10), table("ACGTT" * 10), table("GATTC" * 10)], ["a", "b", "c"]
     )
-    assert "c: 100 % of its ASVs are of another region than those of a" in caplog.text
+    assert "c, compared with a: 100% of the reads look like another region" in caplog.text
     assert "b: " not in caplog.text
 
 

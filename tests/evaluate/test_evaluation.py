@@ -15,7 +15,7 @@ import torch
 
 from aam.config import DataConfig
 from aam.data.splits import Split, make_splits
-from aam.data.study import MetadataColumns, Selection, load_study
+from aam.data.study import MetadataColumns, Selection
 from aam.data.targets import TargetSpec, fit_targets
 from aam.evaluate.comparison import MAJORITY, MEDIAN
 from aam.evaluate.conformal import with_conformal_intervals
@@ -27,6 +27,7 @@ from aam.predict.baselines import baselines_by_target, baselines_of
 from aam.report.report import ReportData
 from aam.report.results import write_results
 from aam.report.training import dropped_by_class
+from tests.data.studies import load_study
 
 CPU = torch.device("cpu")
 
@@ -151,7 +152,7 @@ def said_of(folder: Path, target: str, columns: Columns, like: str) -> str:
     data = DataConfig(
         table=folder / "table.biom", metadata=folder / "metadata.tsv", rarefy_depth=1000, cv="fold"
     )
-    study = load_study(data, 200, 0, MetadataColumns([target, "fold"]))
+    study = load_study(data, 200, MetadataColumns([target, "fold"]))
     splits = make_splits(study, data, 0)
     (spec,) = fit_targets(study.metadata, [target], study.table.sample_ids, transform="none").specs
     ids, baselines = baselines_of(study, splits, spec, study.metadata, columns)

@@ -14,7 +14,6 @@ import pytest
 from aam.config import DataConfig
 from aam.data.simulate import simulate
 from aam.data.splits import kfold
-from aam.data.study import load_study
 from aam.data.targets import Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.evaluate.metrics import auroc
@@ -24,6 +23,7 @@ from aam.io.metadata import read_metadata
 from aam.predict.blend import DEFAULT, fit_blends
 from aam.predict.samples import Samples
 from tests.data.labels import labelled
+from tests.data.studies import load_study
 from tests.predict.samples import saved_model
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ CAUSAL, FOLDS, PASSES, TARGET = 20, 5, 2, "y"
 def study(tmp_path_factory):
     folder = tmp_path_factory.mktemp("causal") / "study"
     simulate(folder, samples=400, asvs=1000, length=100, seed=1)
-    made = load_study(DataConfig(table=Path(folder) / "table.biom"), None, 0)
+    made = load_study(DataConfig(table=Path(folder) / "table.biom"))
     return dataclasses.replace(made, metadata=read_metadata(Path(folder) / "metadata.tsv"))
 
 

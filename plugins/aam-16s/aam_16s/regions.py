@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from aam.data.region import BITS, MISMATCHES, OTHER_STRAND, PRIMERS, mismatches
+from aam.data.region import MISMATCHES, PRIMERS, mismatches
 from aam.data.tokens import Tokens
+
+# The letters of the other strand: A for T, of several letters the one that means their complements.
+OTHER_STRAND = str.maketrans("ACGTRYKMBDHV", "TGCAYRMKVHDB")
 
 # Where sites begin on the gene of Escherichia coli: those of primers, and in their complement of
 # reverse ones.
@@ -42,7 +45,7 @@ def first_regions(references: Tokens, shift: npt.NDArray[np.int64]) -> list[str]
         primer = PRIMERS[name]
         if name.endswith("R"):
             primer = primer[::-1].translate(OTHER_STRAND)
-        misses = mismatches(BITS[references], primer)
+        misses = mismatches(references, primer).astype(np.int64)
         at = misses.argmin(axis=1)
         known = misses[np.arange(len(at)), at] <= 2 * MISMATCHES
         sites.append(np.where(known, shift - at + place, np.iinfo(np.int64).min))

@@ -13,7 +13,7 @@ from skbio import TreeNode
 
 from aam.config import DataConfig
 from aam.data.simulate import simulate
-from aam.data.study import load_study
+from aam.data.study import make_study, read_inputs
 from aam.data.table import read_table
 from aam.errors import FINISHED
 from aam.files.atomic import MANIFEST
@@ -79,7 +79,8 @@ def test_the_recipe_makes_an_encoder_that_ships(tmp_path, monkeypatch):
 
     saved = load_model(shipped, torch.device("cpu"))
     assert saved.network.distance is None
-    study = load_study(DataConfig(table=data / "second" / "table.biom", rarefy_depth=500), None, 0)
+    config = DataConfig(table=data / "second" / "table.biom", rarefy_depth=500)
+    study = make_study(read_inputs(config), config, None, 0)
     placed = study.placed_on(saved.reference)
     assert placed.sample_input is not None
     assert len(placed.sample_input.features) == 150

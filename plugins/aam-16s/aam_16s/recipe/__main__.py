@@ -196,7 +196,8 @@ def prepare(data: Path, output: Path) -> None:
     tables = {source.name: read_table(data / source.folder / "table.biom") for source in SOURCES}
     profile = RegionProfile.fit(tables[SOURCES[0].name].sequences)
     for source in SOURCES:
-        fits = profile.fitting(tables[source.name].sequences)
+        flags = profile.flags(tables[source.name].sequences)
+        fits = ~(flags["elsewhere"] | flags["reversed"])
         tables[source.name] = select_features(tables[source.name], fits)
         print(f"{source.name}: {fits.sum()} of {len(fits)} ASVs are of the region", flush=True)
     for folder in ("asvs", "tree"):

@@ -23,7 +23,7 @@ from scipy import sparse
 import aam
 from aam.config import DataConfig
 from aam.data.rarefaction import rarefied_table
-from aam.data.study import Study, load_study
+from aam.data.study import Study, make_study, read_inputs
 from aam.data.table import make_table, write_biom
 from aam.data.tokens import kmer_counts
 from aam.diversity.batch import bray_curtis, jaccard
@@ -45,7 +45,7 @@ def read_study(files: Sequence[str], depth: int) -> Study:
         table=table, tree=tree, sequences=sequences[0] if sequences else None, rarefy_depth=depth,
         missing_tips="drop", midpoint_root=tree.name.startswith("unrooted"),
     )  # fmt: skip
-    return load_study(config, None, 0)
+    return make_study(read_inputs(config), config, None, 0)
 
 
 def correlations(exact: Floats, compared: Sequence[Floats]) -> list[str]:
