@@ -204,33 +204,6 @@ def conformal_coverage(predictions: TargetPredictions, seed: int, repeats: int =
     return _interval_metrics(bounded.truth, bounded.limits, bounded.resampling_units, seed, repeats)
 
 
-def tenths(truth: Array) -> Array:
-    """Return in which tenth of the values each lies, equal values in one, [N] of text."""
-    edges = np.unique(np.quantile(truth, np.arange(1, 10) / 10))
-    tenth = np.searchsorted(edges, truth, side="right")
-    in_tenths = {part: truth[tenth == part] for part in np.unique(tenth)}
-    ends = {
-        part: number(values.min())
-        if values.min() == values.max()
-        else f"{number(values.min())} to {number(values.max())}"
-        for part, values in in_tenths.items()
-    }
-    return np.array([ends[part] for part in tenth], dtype=object)
-
-
-def coverage_by(
-    bounded: TargetPredictions, levels: Array
-) -> dict[str, tuple[int, dict[str, float]]]:
-    """Return samples, coverage and mean width at each level, in their order."""
-    names = levels.astype(str)
-    result = {}
-    for level in metrics.sorted_levels(names):
-        truth, limits = bounded.truth[names == level], np.asarray(bounded.limits)[names == level]
-        values = metrics.unweighted_metrics(metrics.weighted_interval_metrics, truth, limits)
-        result[str(level)] = (len(truth), values)
-    return result
-
-
 def conformal_sentences(
     predictions: TargetPredictions, coverage: Metrics, unlike: Mapping[str, str]
 ) -> list[str]:

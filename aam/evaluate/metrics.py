@@ -337,20 +337,6 @@ def mantel(first: Array, second: Array) -> float:
     return pearson(upper_triangle(first), upper_triangle(second))
 
 
-def partial_mantel(first: Array, second: Array, others: Sequence[Array]) -> float:
-    """Return the partial correlation of two distance matrices [N, N] given `others` (Smouse, Long
-    and Sokal 1986).
-    """
-    pair = np.stack([upper_triangle(first), upper_triangle(second)], axis=1)
-    predictors = np.stack([np.ones(len(pair)), *map(upper_triangle, others)], axis=1)
-    residuals = pair - predictors @ np.linalg.lstsq(predictors, pair, rcond=None)[0]
-    if (
-        np.abs(residuals).max(axis=0, initial=0.0) <= 1e-10 * np.abs(pair).max(axis=0, initial=0.0)
-    ).any():
-        return math.nan
-    return pearson(residuals[:, 0], residuals[:, 1])
-
-
 def neighbours_recovered(predicted: Array, truth: Array, k: int = 10) -> float:
     """Return the mean share of a sample's k nearest by predicted distance [N, N] that are among its
     k nearest in truth.

@@ -73,14 +73,8 @@ MOST_POINTS = 2000
 
 DASHES = [5, 4]
 
-# Height of an interval below its name and value, and the width of a line.
-ROW_HEIGHT, LINE = 48, WIDTH - 14
-
-# Font size of the names of intervals.
-NAME_SIZE = 12
-
-# The width of a line of a legend, beside its symbol, under the plot.
-LEGEND = WIDTH - 90
+# Height of an interval below its name and value; the longest name that a line has room for.
+ROW_HEIGHT, NAME_SIZE, LONGEST_NAME = 48, 12, 47
 
 FONT = "Helvetica, Arial, sans-serif"
 
@@ -328,33 +322,6 @@ def levels(field: str, colour_of: Mapping[str, int], legend: bool = True) -> dic
     }
 
 
-def text_width(text: str) -> float:
-    """Width of a text of a figure in pixels, in DejaVu Sans of 13 pixels, the widest usual font."""
-    of = {"ijlI'|": 3.9, " .,:;f/[]rt()-": 5.1, "cksvxyzJ": 7.7, "mwMW%@…": 13.0}
-    widths = {one: width for letters, width in of.items() for one in letters}
-    return sum(widths.get(one, 10.2 if one.isupper() or ord(one) > 255 else 8.3) for one in text)
-
-
-def shades_legend(title: str, values: Sequence[float], form: str, colour: str) -> alt.Legend:
-    """Legend of shades of a colour, if they alone say how large something is."""
-    symbols: dict[str, Any] = {
-        "symbolType": "square",
-        "symbolFillColor": colour,
-        "symbolStrokeWidth": 0,
-    }
-    return alt.Legend(
-        title=title, values=list(values), format=form, direction="horizontal", **symbols
-    )
-
-
-def in_legend(name: str, rest: str) -> str:
-    """Return a name before the `rest` of a line of a legend, cut in its middle where it has no room
-    there.
-    """
-    room = LEGEND - text_width(rest)
-    return f"{middle_cut(name, int(len(name) * min(1.0, room / max(text_width(name), 1.0))))}{rest}"
-
-
 @dataclass(frozen=True)
 class IntervalRow:
     """A name, a value with limits, the number of its colour, and the text beside it if not the
@@ -380,17 +347,13 @@ def interval_chart(
     `line` is a value that all are compared with; `legend` names the colours; with `zero` the axis
     begins at 0.
     """
-
-    def named(row: IntervalRow) -> float:
-        return max(text_width(row.name) * NAME_SIZE / 13, 1.0)
-
     names = {colour: name for colour, name in legend if colour in {row.colour for row in rows}}
     used = list(names) or sorted({row.colour for row in rows})
     texts = [with_limits(row.value) if row.text is None else row.text for row in rows]
     values = [
         {
             "row": at,
-            "name": middle_cut(row.name, int(len(row.name) * min(1, LINE / named(row)))),
+            "name": middle_cut(row.name, LONGEST_NAME),
             "text": text,
             "kind": names.get(row.colour, str(row.colour)),
             "x": row.value.value,

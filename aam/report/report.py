@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from aam.evaluate import intervals, metrics
 from aam.evaluate.comparison import full_baselines, headline, tests_corrected_for
-from aam.evaluate.conformal import CONFORMAL_LEVEL, coverage_by, tenths
 from aam.evaluate.evaluation import Evaluation
-from aam.evaluate.intervals import Interval, Metrics, limits_text, number, too_few, with_limits
+from aam.evaluate.intervals import Metrics, limits_text, number, too_few, with_limits
 from aam.evaluate.metrics import TITLES
 from aam.evaluate.new_studies import InNewStudies
 from aam.evaluate.target_predictions import Subset
@@ -22,9 +21,6 @@ from aam.report.tables import Table, plain_lines, printable
 if TYPE_CHECKING:
     from aam.report.charts import Figure
     from aam.report.samples import Surroundings
-
-# A level of fewer samples says nothing.
-LEAST_IN_LEVEL = 5
 
 # Longer tables are folded up.
 FOLDED_ROWS = 30
@@ -177,23 +173,20 @@ def _metrics_table(result: Evaluation) -> Table:
     """Metrics of all samples, by fold and by batch."""
     names, complete = result.names, result.predictions.complete()
     title, samples = SUBSETS[result.subset]
-    rows = [(f"all {samples}", len(complete.truth), result.metrics)]
+    rows = [(f"all {samples}", len(complete.truth), {**result.metrics, **result.coverage})]
     for kind, parts in (("fold", result.folds), (names.batch, result.batches)):
         rows += [(f"{kind} {level}", count, values) for level, (count, values) in parts.items()]
     unit, of = ("sample", "") if complete.groups is None else ("value", f" of {names.group}")
     over = f"with 95 % intervals over {complete.group_count} {unit}s{of}"
     if complete.group_count < intervals.LEAST_GROUPS:
         over = f"without intervals, {too_few(complete.group_count, unit, of)}"
-    none = Interval(math.nan)
-    return Table(
-        f"{title}, {over}",
-        ("", "samples", *(TITLES[name] for name in result.metrics)),
-        tuple(
-            (row, str(count), *(with_limits(values.get(name, none)) for name in result.metrics))
-            for row, count, values in rows
-        ),
-        "metrics",
+    names_of = rows[0][2]
+    header = ("", "samples", *(TITLES[name] for name in names_of))
+    cells = tuple(
+        (row, str(n), *(with_limits(of[name]) if name in of else "-" for name in names_of))
+        for row, n, of in rows
     )
+    return Table(f"{title}, {over}", header, cells, "metrics")
 
 
 def _new_studies_table(new: InNewStudies, name: str) -> Table:
@@ -233,30 +226,6 @@ def _baselines_table(result: Evaluation) -> Table:
     return Table(f"The model and baselines{corrected}", header, tuple(rows), "baselines")
 
 
-def _coverage_tables(result: Evaluation) -> list[Table]:
-    """Coverage and width of the intervals: over all, and by tenth of the target, fold and batch."""
-    if not result.coverage:
-        return []
-    bounded = result.predictions.with_limits()
-    columns = {
-        "tenth of the target": tenths(bounded.truth),
-        "fold": bounded.fold,
-        result.names.batch: bounded.batch,
-    }
-    values = (with_limits(result.coverage[name]) for name in ("coverage", "width"))
-    rows = [("all", str(len(bounded.truth)), *values)]
-    for kind, levels in columns.items():
-        parts = {} if levels is None else coverage_by(bounded, levels)
-        rows += [
-            (f"{kind}: {level}", str(count), number(of["coverage"]), number(of["width"]))
-            for level, (count, of) in parts.items()
-            if count >= LEAST_IN_LEVEL
-        ]
-    header = ("", "samples", "coverage", "width")
-    title = f"{100 * CONFORMAL_LEVEL:.0f} % intervals of predictions"
-    return [Table(title, header, tuple(rows), "coverage")]
-
-
 def _class_table(result: Evaluation) -> list[Table]:
     """Metrics of each class against all others."""
     complete = result.predictions.complete()
@@ -280,7 +249,7 @@ def result_tables(result: Evaluation) -> list[Table]:
     tables = [] if new is None else [_new_studies_table(new, result.names.batch)]
     tables.append(_metrics_table(result))
     tables += [_baselines_table(result)] if result.comparisons else []
-    tables += [*_class_table(result), *_coverage_tables(result)]
+    tables += _class_table(result)
     if any(n > kept for n, kept in result.dropped.values()):
         rows = (
             (name, str(n), str(kept), str(n - kept)) for name, (n, kept) in result.dropped.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,9 +16,8 @@ from aam.evaluate.intervals import number
 from aam.evaluate.metrics import Array, sorted_levels
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.io.tables import AmpliconTable
-from aam.report.charts import LIGHT, RAMP, Figure
+from aam.report.charts import LIGHT, RAMP, Figure, levels, points, sized, x_axis, y_axis
 from aam.report.tables import Table
-from aam.report.training_figures import ordination_figure, pcoa
 
 # Distances are taken between at most so many samples, of fewer where they have many ASVs: samples
 # times ASVs at once.
@@ -51,63 +50,52 @@ class Surroundings:
     shares: Array
     total: int
 
-    def at(self, complete: TargetPredictions) -> tuple[Array, Array]:
-        """Return which samples have a truth and a prediction, as rows here and rows of
-        `complete`.
-        """
-        row_of = {name: row for row, name in enumerate(complete.sample_ids)}
-        pairs = [
-            (here, row_of[name]) for here, name in enumerate(self.sample_ids) if name in row_of
-        ]
-        here, there = np.array(pairs, np.int64).reshape(-1, 2).T
-        return here, there
 
-
-def worst_rows(complete: TargetPredictions, most: int) -> Array:
-    """Return the rows of the samples that are predicted worst, the worst first."""
+def worst_rows(complete: TargetPredictions, most: int = WORST_SAMPLES) -> Array:
+    """Rows of the samples that are predicted worst, the worst first."""
     return np.argsort(-complete.errors, kind="stable")[:most]
+
+
+def pcoa(distances: Array) -> tuple[Array, Array]:
+    """Coordinates [N, 2] of a classical ordination of distances [N, N], and the share of each axis.
+
+    Shares are of the sum of all positive eigenvalues (Gower 1966).
+    """
+    squared = -0.5 * distances.astype(np.float64) ** 2
+    centred = squared - squared.mean(axis=0) - squared.mean(axis=1, keepdims=True) + squared.mean()
+    values, vectors = np.linalg.eigh(centred)
+    largest, total = np.maximum(values[[-1, -2]], 0.0), np.maximum(values, 0.0).sum()
+    return np.asarray(vectors[:, [-1, -2]] * np.sqrt(largest)), largest / (total or 1.0)
 
 
 def surroundings(
     table: AmpliconTable, predictions: Sequence[TargetPredictions]
 ) -> Surroundings | None:
-    """Return how the predicted samples of a table lie to each other: a random part, with the worst
-    of each target.
+    """Ordinate the predicted samples of a table: all, or a random part and the worst.
 
-    There is nothing for fewer than `FEWEST` samples. The choice of samples is the same every time.
+    None for fewer than `FEWEST` samples. The choice of samples is the same every time.
     """
     complete = [one.complete() for one in predictions]
-    worst = [
-        one.sample_ids[at] for one in complete for at in worst_rows(one, WORST_SAMPLES).tolist()
-    ]
     known = dict.fromkeys(
         name for one in complete for name in one.sample_ids if name in table.row_of
     )
     if len(known) < FEWEST:
         return None
-    rows = _chosen(table, list(known), {name for name in worst if name in known})
+    rows, most = np.array([table.row_of[name] for name in known]), MOST_SAMPLES
+    if len(rows) * table.counts.shape[1] > MOST_ENTRIES:
+        most = min(most, max(LEAST_SAMPLES, MOST_ENTRIES // max(len(table.columns_of(rows)), 1)))
+    if len(rows) > most:
+        worst = {one.sample_ids[at] for one in complete for at in worst_rows(one).tolist()}
+        first = np.array([table.row_of[name] for name in known if name in worst], np.int64)
+        others = np.random.default_rng(0).permutation(np.setdiff1d(rows, first))
+        rows = np.sort(np.r_[first, others[: most - len(first)]])
     points, shares = pcoa(bray_curtis(sparse.csr_matrix(table.counts[rows])))
     return Surroundings(tuple(table.sample_ids[row] for row in rows), points, shares, len(known))
 
 
-def _chosen(table: AmpliconTable, names: Sequence[str], kept: Collection[str]) -> Array:
-    """Return the rows of the samples between which distances are taken: those `kept`, and a random
-    part of all.
-    """
-    rows = np.array([table.row_of[name] for name in names])
-    most = MOST_SAMPLES
-    if len(rows) * table.counts.shape[1] > MOST_ENTRIES:
-        most = min(most, max(LEAST_SAMPLES, MOST_ENTRIES // max(len(table.columns_of(rows)), 1)))
-    if len(rows) <= most:
-        return rows
-    first = [table.row_of[name] for name in kept]
-    drawn = np.random.default_rng(0).permutation(np.setdiff1d(rows, first))[: most - len(first)]
-    return np.sort(np.r_[np.array(first, np.int64), drawn])
-
-
 def _fifths(values: Array) -> tuple[list[str], dict[str, int]]:
-    """Return the fifth that each value [N] is in, named by its ends, and the colour of each from
-    low to high.
+    """The fifth that each value [N] is in, named by its ends, and the colour of each from low to
+    high.
     """
     edges = np.unique(np.quantile(values, np.linspace(0, 1, len(RAMP) + 1)))
     texts = [number(edge) for edge in edges.tolist()]
@@ -122,70 +110,52 @@ def _fifths(values: Array) -> tuple[list[str], dict[str, int]]:
 
 def _colourings(
     result: Evaluation, complete: TargetPredictions
-) -> list[tuple[str, str, list[str], dict[str, int]]]:
-    """Return file, title, and the colours of the samples: by truth, error, and batch or group if
-    those are few.
-    """
+) -> Iterator[tuple[str, str, list[str], dict[str, int]]]:
+    """File, title and colours of the samples: by truth, and by batch or group if those are few."""
     names, labels = result.names, complete.labels
-    colourings = []
     if not labels:
-        colourings.append(("truth", f"coloured by {names.target}", *_fifths(complete.truth)))
+        yield "truth", names.target, *_fifths(complete.truth)
     elif len(labels) <= len(LIGHT):
         classes = [labels[at] for at in complete.truth.tolist()]
-        colourings.append(
-            (
-                "truth",
-                f"coloured by {names.target}",
-                classes,
-                {name: k for k, name in enumerate(labels)},
-            )
-        )
-    kind = "1 - probability of the true class" if labels else "absolute error"
-    colourings.append(("error", f"coloured by {kind}", *_fifths(complete.errors)))
+        yield "truth", names.target, classes, {name: k for k, name in enumerate(labels)}
     for name, values in ((names.batch, complete.batch), (names.group, complete.groups)):
-        some = [] if values is None else sorted_levels(values)
-        if values is not None and 1 < len(some) <= len(LIGHT):
-            colours = {str(level): at for at, level in enumerate(some)}
-            return [
-                *colourings,
-                ("group", f"coloured by {name}", list(map(str, values.tolist())), colours),
-            ]
-    return colourings
+        kinds = [] if values is None else [str(level) for level in sorted_levels(values)]
+        if values is not None and 1 < len(kinds) <= len(LIGHT):
+            yield "group", name, list(map(str, values)), {kind: k for k, kind in enumerate(kinds)}
+            return
 
 
 @lru_cache(maxsize=4)
 def sample_figures(result: Evaluation, around: Surroundings | None) -> list[Figure]:
-    """Return the ordination of the samples in the colours of their truth, error, and batch or
-    group, made once.
-    """
+    """Ordination of the samples in the colours of their truth, and batch or group, made once."""
     if around is None:
         return []
     complete = result.predictions.complete()
-    here, there = around.at(complete)
+    row_of = {name: row for row, name in enumerate(complete.sample_ids)}
+    here = [at for at, name in enumerate(around.sample_ids) if name in row_of]
     if len(here) < FEWEST:
         return []
-    part = complete.at(there)
-    of = ""
+    part = complete.at(np.array([row_of[around.sample_ids[at]] for at in here]))
+    caption = "Near samples share their ASVs (principal coordinates of Bray-Curtis distances)."
     if len(around.sample_ids) < around.total:
-        of = (
+        caption += (
             f" Drawn are {len(here)} of {around.total} samples: those predicted worst and a "
-            "random part of the others, "
-            "since distances between more samples, or of more ASVs, take long."
+            "random part of the others."
         )
-    caption = f"Near samples share their ASVs (principal coordinates of Bray-Curtis distances).{of}"
-    ordination = around.points[here], around.shares
-    return [
-        ordination_figure(
-            f"samples-by-{file}",
-            f"The samples, {title}",
-            ordination,
-            kinds,
-            colours,
-            [f"{sample}: {kind}" for sample, kind in zip(part.sample_ids, kinds, strict=True)],
-            caption,
-        )
-        for file, title, kinds, colours in _colourings(result, part)
-    ]
+    axes = [f"axis {at + 1} ({100 * share:.0f} %)" for at, share in enumerate(around.shares)]
+    figures = []
+    for file, name, kinds, colours in _colourings(result, part):
+        rows = [
+            {"x": x, "y": y, "kind": kind, "tip": f"{sample}: {kind}"}
+            for (x, y), kind, sample in zip(
+                around.points[here].tolist(), kinds, part.sample_ids, strict=True
+            )
+        ]
+        chart = points(rows, x_axis(axes[0]), y_axis(axes[1]), levels("kind", colours))
+        title = f"The samples, coloured by {name}"
+        words = f"{title}: {len(rows)} samples on {' and '.join(axes)}."
+        figures.append(Figure(f"samples-by-{file}", title, words, sized(chart), caption))
+    return figures
 
 
 def worst_table(result: Evaluation) -> list[Table]:
@@ -195,20 +165,21 @@ def worst_table(result: Evaluation) -> list[Table]:
         return []
     known = {names.group: complete.groups, names.batch: complete.batch, "fold": complete.fold}
     columns = {name: values for name, values in known.items() if values is not None}
-    labels, rows = complete.labels, worst_rows(complete, WORST_SAMPLES)
-
-    def value(at: int) -> tuple[str, str, str]:
-        if labels:
-            true, shares = int(complete.truth[at]), complete.predicted[at]
-            return labels[true], labels[int(np.argmax(shares))], number(float(shares[true]))
-        cells = (complete.truth[at], complete.predicted[at], complete.errors[at])
-        true_, predicted, error = (number(float(cell)) for cell in cells)
-        return true_, predicted, error
-
-    third = "probability of the true one" if labels else "absolute error"
+    labels, third = complete.labels, "absolute error"
+    part = complete.at(worst_rows(complete))
+    if labels:
+        third = "probability of the true one"
+        cells = [
+            [labels[true], labels[int(shares.argmax())], number(float(shares[true]))]
+            for true, shares in zip(part.truth.tolist(), part.predicted, strict=True)
+        ]
+    else:
+        numbers = np.stack([part.truth, part.predicted, part.errors], axis=1)
+        cells = [[number(value) for value in row] for row in numbers.tolist()]
+    rows = worst_rows(complete).tolist()
+    body = tuple(
+        (name, *of, *(str(values[at]) for values in columns.values()))
+        for name, of, at in zip(part.sample_ids, cells, rows, strict=True)
+    )
     header = ("sample-id", f"true {names.target}", f"predicted {names.target}", third, *columns)
-    body = [
-        (complete.sample_ids[at], *value(at), *(str(v[at]) for v in columns.values()))
-        for at in rows.tolist()
-    ]
-    return [Table(f"The {len(body)} samples predicted worst", header, tuple(body), "worst")]
+    return [Table(f"The {len(body)} samples predicted worst", header, body, "worst")]

@@ -1,6 +1,4 @@
-"""The report of a training run: held-out predictions and encoders of all splits, compared with
-baselines.
-"""
+"""The report of `aam train`: held-out predictions of all splits, compared with baselines."""
 
 from __future__ import annotations
 
@@ -32,12 +30,9 @@ from aam.predict.blend import in_words
 from aam.predict.network import AsvVectors
 from aam.predict.prediction import predict_rows, presence_of
 from aam.predict.saved_model import SavedModel, save_model
-from aam.report.charts import Figure
-from aam.report.encoder_quality import evaluate_encoder
 from aam.report.report import ReportData
 from aam.report.results import write_results
 from aam.report.samples import surroundings
-from aam.report.tables import Table
 from aam.report.training_figures import loss_figures, loss_names, read_epochs
 from aam.training.fit import split_folder, split_name, split_sizes
 from aam.training.inputs import Prepared
@@ -69,28 +64,16 @@ class TrainingReport:
     models: dict[Path, SavedModel] = field(default_factory=dict)
     held_out: list[PredictionTable] = field(default_factory=list)
     in_blend: dict[str, list[PredictionTable]] = field(default_factory=dict)
-    tables: list[Table] = field(default_factory=list)
-    encoder_figures: list[Figure] = field(default_factory=list)
     transductive: bool = False
 
     def add(self, split: Split, saved: SavedModel) -> None:
-        """Predict the held-out samples of a split by its model, or judge its encoder on them."""
+        """Predict the held-out samples of a split by its model."""
         folder = split_folder(self.prepared, self.path, split)
         self.models[folder] = saved
         self.transductive |= bool(set(split.ids("test")) & set(saved.notes["seen_samples"]))
         if not split.held_out:
             return
-        if saved.targets.specs:
-            self.held_out.append(self._predictions(saved, split))
-            return
-        runtime, device = self.prepared.config.runtime, self.prepared.device
-        own = self.prepared.config.train.pretrained_encoder is None
-        tables, figures, warnings = evaluate_encoder(
-            saved, self.prepared.study, split, runtime, device, bases=own
-        )
-        self.tables += tables
-        self.encoder_figures += figures
-        self.warnings += warnings
+        self.held_out.append(self._predictions(saved, split))
 
     def _predictions(self, saved: SavedModel, split: Split) -> PredictionTable:
         """Return predictions of the reported samples, by a model that has not learned from them."""
@@ -154,8 +137,6 @@ class TrainingReport:
                 for split in splits
             },
             targets=targets,
-            tables=tuple(self.tables),
-            encoder_figures=tuple(self.encoder_figures),
             curves=tuple(loss_figures(epochs, names)),
             around=surroundings(study.table, [result.predictions for result in targets]),
             warnings=(

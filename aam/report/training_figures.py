@@ -1,6 +1,4 @@
-"""Figures of a run: its losses by epoch, and true beside predicted distances of a pretrained
-encoder.
-"""
+"""Figures of a run: its losses by epoch, and true and predicted distances of an encoder."""
 
 from __future__ import annotations
 
@@ -15,18 +13,7 @@ import numpy as np
 from aam.engine.run import METRICS
 from aam.evaluate.intervals import number
 from aam.evaluate.metrics import Array, mantel, upper_triangle
-from aam.report.charts import (
-    LIGHT,
-    Figure,
-    data,
-    diagonal,
-    drawn_rows,
-    levels,
-    points,
-    sized,
-    x_axis,
-    y_axis,
-)
+from aam.report.charts import LIGHT, Figure, data, diagonal, levels, sized, x_axis, y_axis
 
 Record = dict[str, Any]
 
@@ -43,23 +30,6 @@ TITLES = {
     "unifrac": "Loss of UniFrac distances",
     "count": "Loss of masked counts",
 }
-
-# Samples of an ordination are coloured by parts of equal size along the first true axis.
-FIFTHS = {
-    name: len(LIGHT) + at
-    for at, name in enumerate(
-        (
-            "lowest fifth of the first axis",
-            "second fifth",
-            "third fifth",
-            "fourth fifth",
-            "highest fifth",
-        )
-    )
-}
-
-# More samples than this are drawn as a random part of them.
-MOST_POINTS = 500
 
 BINS = 40
 
@@ -97,12 +67,9 @@ def _with_one_sum(record: Record) -> Record:
 
 
 def _losses(runs: Mapping[str, Sequence[Record]]) -> list[str]:
-    """Return the losses that both training and validation have, the sum first, those that vary
-    only.
-    """
+    """The losses that both training and validation have, the sum first."""
     names = {name for epochs in runs.values() for record in epochs for name in record}
-    both = {name.removeprefix("train_") for name in names if name.startswith("train_")}
-    both &= {name.removeprefix("val_") for name in names if name.startswith("val_")}
+    both = {name[6:] for name in names if name.startswith("train_") and f"val_{name[6:]}" in names}
     parts = sorted(both - {"loss"})
     return ["loss", *parts[: MOST_PARTS if len(parts) > 1 else 0]] if "loss" in both else []
 
@@ -132,97 +99,47 @@ def loss_figures(
 
 
 def _loss_figure(runs: Mapping[str, Sequence[Record]], loss: str, title: str) -> Figure:
-    """Return one loss in training and validation; points mark the epochs that were kept."""
-    rows, ends = [], []
+    """One loss in training and validation; points mark the epochs that were kept."""
+    rows, ends = list[dict[str, object]](), list[str]()
     for name, epochs in runs.items():
         best = max((record["epoch"] for record in epochs if record.get("best")), default=None)
         for kind, kind_name in KINDS.items():
-            values = [
-                (int(r["epoch"]), float(v))
-                for r in epochs
-                if (v := r.get(f"{kind}_{loss}")) is not None
-            ]
-            ends += [number(values[-1][1])] if values and kind == "val" else []
-            rows += [
-                {
-                    "x": epoch,
-                    "y": value,
-                    "kind": kind_name,
-                    "run": f"{name} {kind}",
-                    "tip": f"{name} best epoch {best}".strip()
-                    if kind == "val" and epoch == best
-                    else "",
-                }
-                for epoch, value in values
-            ]
+            known = [record for record in epochs if record.get(f"{kind}_{loss}") is not None]
+            for record in known:
+                kept = kind == "val" and record["epoch"] == best
+                rows.append(
+                    {
+                        "x": int(record["epoch"]),
+                        "y": float(record[f"{kind}_{loss}"]),
+                        "kind": kind_name,
+                        "run": f"{name} {kind}",
+                        "tip": f"{name} best epoch {best}".strip() if kept else "",
+                    }
+                )
+            ends += [number(float(known[-1][f"val_{loss}"]))] if known and kind == "val" else []
     chart = alt.Chart(data(rows))
-    colours = levels("kind", COLOURS)
     axes = {"x": x_axis("epoch", nice=False), "y": y_axis(title[0].lower() + title[1:])}
-    one = len(runs) == 1
-    curves = chart.mark_line(strokeWidth=2 if one else 1.3, opacity=1 if one else 0.75)
-    curves = curves.encode(alt.Detail("run:N"), color=colours["color"], **axes)
-    kept = chart.transform_filter("datum.tip !== ''")
-    kept = kept.mark_point(aria=True, opacity=1, color=LIGHT[COLOURS["validation"]])
-    kept = kept.encode(alt.Description("tip:N"), **axes)
-    folds = "" if one else f" One line for each of {len(runs)} folds."
+    curves = chart.mark_line(strokeWidth=2 if len(runs) == 1 else 1.3).encode(
+        alt.Detail("run:N"), color=levels("kind", COLOURS)["color"], **axes
+    )
+    kept_epochs = chart.transform_filter("datum.tip !== ''").mark_point(
+        aria=True, opacity=1, color=LIGHT[COLOURS["validation"]]
+    )
+    folds = "" if len(runs) == 1 else f" One line for each of {len(runs)} folds."
     return Figure(
         "loss" if loss == "loss" else f"loss-{loss}",
         title,
         f"{title} by epoch; on the validation samples it ends at {', '.join(ends)}.",
-        sized(curves, kept),
+        sized(curves, kept_epochs.encode(alt.Description("tip:N"), **axes)),
         f"Points mark the epoch that was kept.{folds}",
     )
 
 
-def pcoa(distances: Array) -> tuple[Array, Array]:
-    """Return coordinates [N, 2] of a classical ordination of distances [N, N], and the share of
-    each axis (Gower 1966).
-
-    Shares are of the sum of all positive eigenvalues.
-    """
-    squared = -0.5 * distances.astype(np.float64) ** 2
-    centred = squared - squared.mean(axis=0) - squared.mean(axis=1, keepdims=True) + squared.mean()
-    values, vectors = np.linalg.eigh(centred)
-    largest = np.maximum(values[[-1, -2]], 0.0)
-    total = np.maximum(values, 0.0).sum()
-    return np.asarray(vectors[:, [-1, -2]] * np.sqrt(largest)), largest / (
-        total if total > 0 else 1.0
-    )
-
-
-def ordination_figure(
-    name: str,
-    title: str,
-    ordination: tuple[Array, Array],
-    kinds: Sequence[str],
-    colour_of: Mapping[str, int],
-    tips: Sequence[str],
-    caption: str,
-) -> Figure:
-    """Return the points [N, 2] of an ordination, and the share of each axis, in the colours of
-    their kinds [N].
-    """
-    places, shares = ordination
-    rows = [
-        {"x": x, "y": y, "kind": kind, "tip": tip}
-        for (x, y), kind, tip in zip(places.tolist(), kinds, tips, strict=True)
-    ]
-    axes = [f"axis {at + 1} ({100 * share:.0f} %)" for at, share in enumerate(shares)]
-    chart = points(
-        rows, x_axis(axes[0]), y_axis(axes[1]), levels("kind", colour_of), aria=any(tips)
-    )
-    words = (
-        f"{title}: {len(rows)} samples; the axes hold "
-        f"{' and '.join(number(float(s)) for s in shares)}"
-    )
-    return Figure(name, title, f"{words} of the variation.", sized(chart), caption)
-
-
-def _pairs_figure(truth: Array, predicted: Array, metric: str) -> Figure:
-    """Return predicted against true distances of all pairs, as shades of how many there are."""
+def distances_figure(truth: Array, predicted: Array, metric: str) -> Figure:
+    """Predicted against true distances [N, N] of all pairs, as shades of how many there are."""
     x, y = upper_triangle(truth), upper_triangle(predicted)
-    low, high = min(float(x.min()), float(y.min())), max(float(x.max()), float(y.max()))
-    counts, xs, ys = np.histogram2d(x, y, BINS, [[float(x.min()), float(x.max())], [low, high]])
+    metric = metric.replace("unifrac", "UniFrac").replace("_", " ")
+    counts, xs, ys = np.histogram2d(x, y, BINS)
     rows = [
         {
             "x": xs[i],
@@ -234,17 +151,14 @@ def _pairs_figure(truth: Array, predicted: Array, metric: str) -> Figure:
         }
         for i, j in np.argwhere(counts > 0).tolist()
     ]
-    cells = (
-        alt.Chart(data(rows))
-        .mark_rect(aria=True, color=LIGHT[0])
-        .encode(
-            x_axis(f"true {metric}", nice=False),
-            alt.X2("x2:Q"),
-            y_axis(f"predicted {metric}", nice=False),
-            alt.Y2("y2:Q"),
-            alt.Opacity("shade:Q", scale=None),
-            alt.Description("tip:N"),
-        )
+    cells = alt.Chart(data(rows)).mark_rect(aria=True, color=LIGHT[0])
+    cells = cells.encode(
+        x_axis(f"true {metric}", nice=False),
+        alt.X2("x2:Q"),
+        y_axis(f"predicted {metric}", nice=False),
+        alt.Y2("y2:Q"),
+        alt.Opacity("shade:Q", scale=None),
+        alt.Description("tip:N"),
     )
     correlation = number(mantel(predicted, truth))
     return Figure(
@@ -254,48 +168,5 @@ def _pairs_figure(truth: Array, predicted: Array, metric: str) -> Figure:
         f"is {correlation}.",
         sized(cells, diagonal(float(x.min()), float(x.max()))),
         "Each pair of held-out samples; the stronger the colour, the more pairs. On the dashed "
-        "line a distance is "
-        f"right. Their correlation is the Mantel correlation, {correlation}.",
+        f"line a distance is right. The Mantel correlation is {correlation}.",
     )
-
-
-def ordination_figures(
-    truth: Array, predicted: Array, metric: str, ids: Sequence[str] = ()
-) -> list[Figure]:
-    """Return PCoA of true and of predicted distances [N, N], turned onto each other, and predicted
-    against true ones.
-
-    A pointer shows the `ids` [N] of the samples. There are no figures for fewer than four samples.
-    """
-    if len(truth) < 4:
-        return []
-    # Imported here: they take half a second, and few reports need them.
-    from scipy.linalg import orthogonal_procrustes
-    from scipy.stats import rankdata
-
-    metric = metric.replace("unifrac", "UniFrac").replace("_", " ")
-    true, true_shares = pcoa(truth)
-    other, other_shares = pcoa(predicted)
-    turn, scale = orthogonal_procrustes(other, true)
-    turned = other @ turn * scale / max(float((other**2).sum()), 1e-12)
-    rows = drawn_rows(len(true), MOST_POINTS)
-    fifth = (rankdata(true[:, 0], "ordinal") - 1) * len(FIFTHS) // len(true)
-    kinds = [list(FIFTHS)[int(at)] for at in fifth[rows]]
-    tips = [ids[row] if ids else "" for row in rows]
-    caption = (
-        "Colours are fifths of the samples along the first true axis. Where the encoder is "
-        "right, colours lie in the "
-        "same order in both pictures."
-    )
-    if len(rows) < len(true):
-        caption += f" A random {len(rows)} of {len(true)} samples are drawn."
-    ordinations = {"true": (true[rows], true_shares), "predicted": (turned[rows], other_shares)}
-    return [
-        *(
-            ordination_figure(
-                f"pcoa-{name}", f"PCoA of {name} {metric}", ordination, kinds, FIFTHS, tips, caption
-            )
-            for name, ordination in ordinations.items()
-        ),
-        _pairs_figure(truth, predicted, metric),
-    ]

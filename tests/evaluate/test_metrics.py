@@ -12,10 +12,8 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 from scipy.spatial.distance import cdist
-from sklearn.linear_model import LinearRegression
 
 from aam.evaluate import metrics
-from aam.evaluate.conformal import tenths
 from aam.evaluate.metrics import regression_metrics, sorted_levels
 from aam.report.results import plain_json
 from tests.evaluate.simulated import measured
@@ -190,17 +188,6 @@ def test_ranking_metrics_of_classes_over_folds_are_named_pooled():
     assert list(pooled.values()) == list(alone.values())
 
 
-@pytest.mark.parametrize(
-    "truth", [np.geomspace(1e-6, 1e-2, 40), np.geomspace(1e7, 1e11, 40), np.linspace(-50, 50, 40)]
-)
-def test_tenths_of_a_target_stand_in_its_order(truth):
-    levels = sorted_levels(tenths(truth))
-    assert [float(level.partition(" to ")[0]) for level in levels] == sorted(
-        float(level.partition(" to ")[0]) for level in levels
-    )
-    assert len(levels) == 10
-
-
 def test_levels_that_are_no_number_stand_behind_those_that_are():
     assert sorted_levels(np.array(["nan", "10", "b", "9", "inf", "1e-3"])) == [
         "1e-3",
@@ -227,21 +214,6 @@ def test_mantel_is_the_correlation_of_all_pairs():
     assert metrics.mantel(first, second) == pytest.approx(expected)
     assert metrics.mantel(first, 2 * first + 1) == pytest.approx(1.0)
     assert math.isnan(metrics.mantel(first, np.ones_like(first)))
-
-
-def test_partial_mantel_with_two_matrices_is_that_of_the_residuals():
-    predictions = [random_distances(2), random_distances(3)]
-    first, second = random_distances(0) + predictions[0], random_distances(1) + predictions[1]
-    upper = np.triu_indices(30, 1)
-    predictors = np.column_stack([one[upper] for one in predictions])
-    rest = [
-        one[upper] - LinearRegression().fit(predictors, one[upper]).predict(predictors)
-        for one in (first, second)
-    ]
-    assert metrics.partial_mantel(first, second, predictions) == pytest.approx(
-        np.corrcoef(*rest)[0, 1]
-    )
-    assert math.isnan(metrics.partial_mantel(predictions[0], second, predictions))
 
 
 def test_neighbours_recovered():

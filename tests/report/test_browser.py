@@ -18,7 +18,7 @@ from aam.explain.page import explanation_html, features_html, importances_html
 from aam.report.report import ReportData
 from aam.report.report_html import report_html, with_importances
 from aam.report.tables import Table
-from aam.report.training_figures import ordination_figures
+from aam.report.training_figures import distances_figure
 from tests.explain.test_page import explained
 from tests.report.test_figures import classes, distances, regression
 
@@ -61,7 +61,7 @@ def pages() -> dict[str, str]:
     )
     tables, figures = (
         (Table("UniFrac", header, (row,) * 40, "agreement"),),
-        tuple(ordination_figures(truth, truth**2, "unifrac")),
+        (distances_figure(truth, truth**2, "unifrac"),),
     )
     encoder = ReportData(
         "aam pretrain", {}, {}, {}, tables=tables, encoder_figures=figures, warnings=("a warning",)

@@ -18,7 +18,7 @@ from aam.evaluate.metrics import mantel
 from aam.model.heads import HeadConfig
 from aam.predict.saved_model import SavedModel
 from aam.report import encoder_quality
-from aam.report.encoder_quality import evaluate_encoder, mantel_advice, masked_bases
+from aam.report.encoder_quality import evaluate_encoder, masked_bases
 from tests.evaluate.test_evaluation import CPU, split_of
 
 
@@ -56,7 +56,11 @@ def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_o
         {},
     )
     split = split_of([5, 6, 7, 8], [3, 4], fold="2")
-    (distances, bases), _, _ = evaluate_encoder(saved, study, split, RuntimeConfig(), CPU)
+    (distances, bases), (figure,), (warning,) = evaluate_encoder(
+        saved, study, split, RuntimeConfig(), CPU
+    )
+    assert figure.name == "fold-2-distances"
+    assert warning.startswith("Fold 2: The encoder's distances agree with unifrac less well than ")
 
     batch = rarefied_batch(study, np.arange(5, 9), EVALUATION)
     with torch.no_grad():
@@ -92,22 +96,3 @@ def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_o
     }
     expected = [(name, f"{(one == tokens)[where].mean():.4f}") for name, one in rows.items()]
     assert list(bases.rows) == expected
-
-
-# --- what helps --------------------------------------------------------------------------------
-
-
-def test_an_encoder_that_is_worse_than_the_best_distance_without_a_model_is_advised():
-    model_free = {"presence of 8-mers, Jaccard": 0.95, "ASVs, Jaccard": 0.6}
-    (text,) = mantel_advice("unifrac", 0.59, model_free, 300)
-    for words in (
-        "less well than presence of 8-mers, Jaccard",
-        "Mantel 0.59 against 0.95",
-        "it learned from 300",
-    ):
-        assert words in text
-    assert (
-        mantel_advice("unifrac", 0.94, model_free, 300)
-        == mantel_advice("unifrac", 0.99, model_free, 300)
-        == []
-    )

@@ -151,9 +151,7 @@ def test_a_terminal_shows_results_baseline_verdict_and_warnings_on_one_screen():
 
 
 def bounded() -> Evaluation:
-    """Forty subjects of two samples; intervals miss one subject, which is also the tenth of the
-    oldest.
-    """
+    """Forty subjects of two samples; intervals miss one subject, the oldest."""
     truth = np.repeat(np.arange(40.0), 2)
     predicted = np.where(truth == 39, 30.0, truth + 0.5)
     limits = np.stack([predicted - 1, predicted + 2], axis=1)
@@ -165,7 +163,7 @@ def bounded() -> Evaluation:
     return evaluate_target(Names("age", "run", "subject"), given, repeats=50)
 
 
-def test_coverage_is_shown_over_all_and_by_tenth_fold_and_batch():
+def test_coverage_is_shown_and_said_where_it_is_too_low():
     result = bounded()
     assert result.coverage["coverage"].value == 78 / 80
     limits = result.coverage["coverage"]
@@ -175,10 +173,7 @@ def test_coverage_is_shown_over_all_and_by_tenth_fold_and_batch():
     narrow = replace(result.predictions, limits=np.asarray(result.predictions.limits) + 0.9)
     few = evaluate_target(Names("age"), narrow, repeats=50).verdict.cautions
     assert any("intervals of predictions hold only 0.0" in one for one in few)
-    page = Page(report_html(data(result))).text
-    assert "90 % intervals of predictions" in page
-    assert re.findall(r"(?m)^fold: ([0-3])\n20\n", page) == ["0", "1", "2", "3"]
-    assert "tenth of the target: 36.0 to 39.0\n8\n0.750\n3.00" in page
+    assert "coverage" in Page(report_html(data(result))).text
 
 
 def test_intervals_of_samples_unlike_training_are_scored_and_said_to_be_withheld():
@@ -239,7 +234,7 @@ def test_the_scatter_is_a_picture_inside_the_page():
     result = numeric()
     page = report_html(data(result))
     assert any(
-        sentence.startswith("Scatter of 40 samples. True values run from")
+        sentence.startswith("Scatter of 40 samples. Predictions differ from")
         for sentence in pictures_of(Page(page))
     )
     predictions = result.predictions
