@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 import aam
 from aam.config import PretrainConfig, ProfileConfig
 from aam.device.memory import memory_limit, memory_profiled, peak_memory, reset_peak
 from aam.device.platform import choose_device, device_name
 from aam.device.precision import resolve_precision
-from aam.device.timing import OperationCounter, count_flops, product_rate
+from aam.device.timing import count_flops, product_rate
 from aam.engine.options import RunConfig
 from aam.engine.run import describe, flatten
 from aam.errors import InputError
@@ -31,6 +30,7 @@ from aam.training.decisions import (
     batch_of_most_asvs,
     largest_fitting_batch,
     make_steps,
+    step_numbers,
 )
 
 Measurements = dict[str, Any]
@@ -51,8 +51,7 @@ def measure_steps(config: PretrainConfig, repeats: int) -> Measurements:
     dict
         ``samples_per_s`` (median over `repeats` steps, no timer inside), ``step_s`` (p50 and p95),
         ``peak_bytes`` (after those steps and one on the epoch's largest batch),
-        ``operations_per_step`` and ``host_waits_per_step`` (of `OperationCounter`),
-        ``distinct_shapes`` of the epoch's first batches, captured ``graphs``, ``flops`` and
+        what `step_numbers` counts, ``rows`` that the ASV encoder reads (mean), ``flops`` and
         ``flops_per_s`` of the median step, ``share`` of the rate of a matrix product in the same
         precision, ``stages`` (mean seconds), ``accounted`` (their share of the wall time) and
         ``losses``.
@@ -72,8 +71,6 @@ def measure_steps(config: PretrainConfig, repeats: int) -> Measurements:
     peak, stages = peak_memory(steps.device), steps.stages(max(repeats // 2, 1), 2)
     middle = int(np.argsort(taken)[(repeats - 1) // 2])
     flops = count_flops(lambda: steps.step(batches[middle]))
-    with OperationCounter() as counter:
-        steps.step(batches[middle])
     product = (product + product_rate(steps.device, dtype=dtype)) / 2
     return {
         "samples_per_s": float(np.median(np.array(sizes) / np.array(taken))),
@@ -81,11 +78,8 @@ def measure_steps(config: PretrainConfig, repeats: int) -> Measurements:
         "steps": repeats,
         "batch_size": config.train.samples_per_batch,
         "epoch_s": len(steps.loader.rows) / float(np.median(np.array(sizes) / np.array(taken))),
-        "distinct_asvs": float(np.mean([len(batch.tokens) for batch in batches])),
-        "operations_per_step": counter.operations,
-        "host_waits_per_step": counter.host_waits,
-        "distinct_shapes": len({tensor_shapes(batch) for batch in batches}),
-        "graphs": steps.task.graphs,
+        "rows": float(np.mean([len(batch.tokens) for batch in batches])),
+        **step_numbers(steps, batches),
         "flops": flops,
         "flops_per_s": flops / taken[middle],
         "product_flops_per_s": product,
@@ -94,11 +88,6 @@ def measure_steps(config: PretrainConfig, repeats: int) -> Measurements:
         "losses": losses,
         **stages,
     }
-
-
-def tensor_shapes(batch: Any) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes of the tensors of a batch."""
-    return tuple(tuple(value.shape) for value in vars(batch).values() if isinstance(value, Tensor))
 
 
 def trace_steps(steps: PretrainingSteps, folder: Path) -> Measurements:
@@ -118,14 +107,12 @@ def trace_steps(steps: PretrainingSteps, folder: Path) -> Measurements:
     }
     with atomic_file(folder / "trace.json") as path:
         profiler.export_chrome_trace(str(path))
-    tensors = [
-        value for batch in batches for value in vars(batch).values() if isinstance(value, Tensor)
-    ]
+    moved = sum(value.nbytes for batch in batches for value in batch.tensors().values())
     busy = sum(seconds.values()) / wall if gpu else cpu / wall / torch.get_num_threads()
     return {
         "top": dict(sorted(seconds.items(), key=lambda pair: -pair[1])[:LISTED]),
         "utilisation": busy,
-        "host_device_bytes": sum(value.nbytes for value in tensors) // len(batches) if gpu else 0,
+        "host_device_bytes": moved // len(batches) if gpu else 0,
     }
 
 

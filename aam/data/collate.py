@@ -20,6 +20,7 @@ from aam.data.tokens import asv_keys
 from aam.device.rng import next_generator
 from aam.device.timing import stage
 from aam.diversity.batch import batch_unifrac
+from aam.diversity.device import TreeOnDevice
 from aam.diversity.unifrac import UnifracOptions
 from aam.io.matrices import Matrix
 
@@ -242,12 +243,31 @@ def distances_of(
     return torch.from_numpy(distance.astype(real, copy=False))
 
 
+def tree_on_device(study: Study, device: torch.device, samples: int) -> TreeOnDevice | None:
+    """Return what computes UniFrac of batches on `device`, from the ASVs that the network reads.
+
+    None where that is not all that the target needs: a matrix is given, several studies are
+    joined, a sample has more ASVs than the token limit, or the tree is too large.
+    """
+    tree = study.parts[0].tree
+    richest = min(int(np.diff(study.table.counts.indptr).max(initial=0)), study.depth)
+    is_whole = len(study.parts) == 1 and richest <= study.config.token_limit
+    if study.matrix is not None or tree is None or not is_whole:
+        return None
+    on_device = TreeOnDevice(tree.phylogeny, tree.tips, _options(study), device)
+    return on_device if on_device.fits(samples) else None
+
+
+def _options(study: Study) -> UnifracOptions:
+    config, double = study.config, torch.get_default_dtype() == torch.float64
+    return UnifracOptions(config.unifrac_metric, config.alpha, config.root_length, double=double)
+
+
 def _unifrac(study: Study, counts: sparse.csr_matrix, origin: Rows, selected: slice) -> Matrix:
     """Return UniFrac of the samples at `selected` to all; NaN across studies, `origin` [B], and
     without a tree.
     """
-    config, double = study.config, torch.get_default_dtype() == torch.float64
-    options = UnifracOptions(config.unifrac_metric, config.alpha, config.root_length, double=double)
+    options = _options(study)
     distance = np.full((len(origin), len(origin)), np.nan)
     for number in np.unique(origin):
         tree, rows = study.parts[number].tree, np.flatnonzero(origin == number)

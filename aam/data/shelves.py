@@ -274,7 +274,7 @@ def _laid_out(
         hidden=hidden,
         bases=bases,
         distance=distance,
-        column=batch.column if bucket is None else None,
+        column=_grown(batch.column, 0 if bucket is None else bucket[0] - len(batch.tokens), 0),
         shelves=shelves,
         padded=batch.padded if bucket is None else bool((tokens == 0).any()),
         ranks=batch.ranks,

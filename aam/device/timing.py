@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextvars import ContextVar
@@ -11,8 +10,6 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 # Rows of the matrices whose product is timed: a GPU is not busy with fewer.
@@ -118,33 +115,6 @@ class StageTimer(StageRecorder):
         self._since = now
 
 
-@contextlib.contextmanager
-def forward_stage(module: nn.Module, name: str) -> Iterator[None]:
-    """Mark each forward pass of `module` as the stage `name`, by hooks that are removed at the end.
-
-    A pass that is computed again in backward, as activation checkpointing does, is marked too.
-    """
-    entered: list[contextlib.AbstractContextManager[None]] = []
-
-    def before(*_: object) -> None:
-        entered.append(stage(name))
-        entered[-1].__enter__()
-
-    def after(*_: object) -> None:
-        entered.pop().__exit__(None, None, None)
-
-    hooks = [
-        module.register_forward_pre_hook(before, prepend=True),
-        # Checkpointing ends a recomputed pass early by an exception.
-        module.register_forward_hook(after, always_call=True),
-    ]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
 # --- rates -------------------------------------------------------------------------------------
 
 
@@ -197,40 +167,3 @@ def count_flops(work: Callable[[], object]) -> int:
     with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
         work()
     return int(counter.get_total_flops())
-
-
-# Operations that start no work of their own on a device, views and new memory; and those that let
-# the host wait for the device.
-NO_WORK = re.compile(
-    r"_?(unsafe_)?view|_reshape_alias|t|transpose|permute|movedim|(un)?squeeze|expand|slice|select|"
-    r"split(_with_sizes)?|chunk|unbind|unflatten|unfold|diagonal|as_strided|alias|detach|_conj|"
-    r"lift_fresh|(new_)?empty(_like|_strided)?|resize_|set_"
-)
-WAITS = re.compile("_local_scalar_dense|item|is_nonzero|nonzero|masked_select|equal")
-
-
-class OperationCounter(TorchDispatchMode):
-    """Count the operations of torch that start work on a device, and those that let the host wait
-    for it.
-
-    Attributes
-    ----------
-    operations, host_waits : int
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.operations = self.host_waits = 0
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, arguments: Any = (), options: Any = None
-    ) -> Any:
-        """Count an operation, and run it."""
-        name = function._schema.name.partition("::")[2]
-        self.operations += NO_WORK.fullmatch(name) is None
-        masks = name.startswith("index") and any(
-            index is not None and index.dtype == torch.bool
-            for index in (arguments[1] if isinstance(arguments[1], (list, tuple)) else ())
-        )
-        self.host_waits += masks or WAITS.fullmatch(name) is not None
-        return function(*arguments, **(options or {}))

@@ -1,26 +1,25 @@
-"""Operations of a piece of work, as a device would get them: how many, of which shapes, and where
-the host waits.
-"""
+"""Operations of a piece of work on a device: how many, of which shapes, where the host waits."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# Operations that start no kernel: views, and memory that is not filled.
+# Operations that start no kernel: views, memory that is not filled, and numbers of the host.
 VIEWS = frozenset(
     """
     view _unsafe_view t transpose permute unsqueeze squeeze expand slice select split unbind detach
     alias as_strided split_with_sizes _reshape_alias empty empty_like new_empty unflatten lift_fresh
-    empty_strided new_empty_strided diagonal
+    empty_strided new_empty_strided diagonal scalar_tensor promote_types _record_function_enter_new
+    _record_function_exit
     """.split()  # noqa: SIM905
 )
 # Operations whose result the host needs before it goes on.
-WAITS = frozenset(("_local_scalar_dense", "nonzero", "equal", "is_nonzero"))
+WAITS = frozenset(("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select"))
 
 Operation = tuple[str, tuple[tuple[int, ...], ...]]
 
@@ -31,11 +30,15 @@ class Trace(TorchDispatchMode):
     Attributes
     ----------
     operations : list of (name, shapes of the results)
+        Without those that start no kernel.
+    waits : int
+        How often the host waited.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations: list[Operation] = []
+        self.waits = 0
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -45,20 +48,14 @@ class Trace(TorchDispatchMode):
         results = result if isinstance(result, (tuple, list)) else (result,)
         shapes = tuple(tuple(value.shape) for value in results if isinstance(value, Tensor))
         name = func._schema.name.split("::")[1]  # type: ignore[attr-defined]
-        self.operations.append((name, shapes))
+        if name not in VIEWS:
+            self.operations.append((name, shapes))
+        indices = args[1] if name.startswith("index") and isinstance(args[1], (list, tuple)) else ()
+        by_mask = any(index is not None and index.dtype == torch.bool for index in indices)
+        self.waits += by_mask or name in WAITS
         return result
-
-    @property
-    def counts(self) -> Counter[str]:
-        """How often each operation ran that starts a kernel."""
-        return Counter(name for name, _ in self.operations if name not in VIEWS)
 
     @property
     def kernels(self) -> int:
         """The number of operations that start a kernel."""
-        return self.counts.total()
-
-    @property
-    def waits(self) -> int:
-        """How often the host waited."""
-        return sum(name in WAITS for name, _ in self.operations)
+        return len(self.operations)

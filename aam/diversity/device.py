@@ -1,6 +1,7 @@
-"""UniFrac of a batch on a device, by operations of constant shape that wait for no host.
+"""UniFrac of a batch on a GPU, by operations of constant shape that wait for no host.
 
-Legend for shapes: B samples, T slots of features in all samples, F features, E branches.
+Legend for shapes: B samples, T slots of features in all samples, F features, E branches, H the most
+branches above a feature.
 """
 
 from __future__ import annotations
@@ -9,12 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from aam.diversity.branches import branches_above
 from aam.diversity.unifrac import UnifracOptions
 from aam.io.phylogeny import Ints, Phylogeny
+
+# Most numbers that the branches above all features, and the reads of a batch below all branches,
+# may take: 0.5 GB. The loader computes the distances of larger trees.
+MOST_NUMBERS = 1 << 26
 
 
 class TreeOnDevice:
     """The branches above each feature of a study, for distances between samples of its batches.
+
+    Distances are computed in float64: reads add up without rounding, in any order.
 
     Parameters
     ----------
@@ -22,30 +30,39 @@ class TreeOnDevice:
     tips : int64 [F]
         Tip of each feature; features at -1 are left out.
     options : UnifracOptions
-        With `double` distances are computed in float64, else in float32.
     device : torch.device
     """
 
     def __init__(
         self, phylogeny: Phylogeny, tips: Ints, options: UnifracOptions, device: torch.device
     ) -> None:
-        self.options, branches = options, len(phylogeny.parent)
-        length = np.nan_to_num(np.append(phylogeny.length, 0.0))
-        if options.root_length == "exclude":
-            length[branches - 1] = 0.0
-        node = np.where(tips >= 0, phylogeny.tip_nodes[np.maximum(tips, 0)], branches)
-        parent = np.append(np.where(phylogeny.parent < 0, branches, phylogeny.parent), branches)
-        above = []
-        # The branch `branches` is above nothing, and is its own parent.
-        while (node < branches).any():
-            above.append(node)
-            node = parent[node]
-        self.above = torch.from_numpy(np.stack(above, axis=1)).to(device)
-        real = torch.float64 if options.double else torch.float32
-        self.length = torch.from_numpy(length).to(device, real)
+        self.options = options
+        on_tree = tips >= 0
+        present = np.unique(tips[on_tree])
+        branches = branches_above(phylogeny, present, options.root_length)
+        number = len(branches.length)
+        sizes = branches.hi - branches.lo
+        branch = np.repeat(np.arange(number), sizes)
+        starts = np.cumsum(sizes) - sizes
+        tip = np.arange(len(branch)) - np.repeat(starts - branches.lo, sizes)
+        order = np.argsort(tip, kind="stable")
+        depth = np.bincount(tip, minlength=len(present))
+        slot = np.arange(len(branch)) - np.repeat(np.cumsum(depth) - depth, depth)
+        # The branch `number` has no length and stands above nothing.
+        above_tip = np.full((len(present) + 1, int(depth.max(initial=1))), number)
+        above_tip[tip[order], slot] = branch[order]
+        above = above_tip[np.where(on_tree, np.searchsorted(present, tips), len(present))]
+        self.above = torch.from_numpy(above).to(device)
+        self.on_tree = torch.from_numpy(on_tree.astype(np.float64)).to(device)
+        self.length = torch.from_numpy(np.append(branches.length, 0.0)).to(device)
 
+    def fits(self, samples: int) -> bool:
+        """Whether batches of so many samples need little memory."""
+        return max(self.above.numel(), samples * len(self.length)) <= MOST_NUMBERS
+
+    @torch.no_grad()
     def distances(self, feature: Tensor, row: Tensor, counts: Tensor, samples: int) -> Tensor:
-        """Return the distances ``[B, B]`` between samples.
+        """Return the distances ``[B, B]`` between samples, as `batch_unifrac` does.
 
         Parameters
         ----------
@@ -56,23 +73,22 @@ class TreeOnDevice:
         samples : int
             Number of samples B.
         """
-        branches = self.length.shape[0]
+        branches, reads = len(self.length), counts.to(self.length)
         place = (row[:, None] * branches + self.above[feature]).flatten()
-        values = counts.to(self.length)[:, None].expand(-1, self.above.shape[1]).flatten()
-        reads = self.length.new_zeros(samples * branches).index_add(0, place, values)
-        reads = reads.view(samples, branches)
-        reads = torch.cat([reads[:, :-1], torch.zeros_like(reads[:, :1])], dim=1)
+        values = reads[:, None].expand(-1, self.above.shape[1]).flatten()
+        below = self.length.new_zeros(samples * branches).index_add(0, place, values)
+        below = below.view(samples, branches)
         metric = self.options.metric
         if metric == "unifrac":
-            apart, whole = self._unweighted((reads > 0).to(reads))
+            apart, whole = self._unweighted((below > 0).to(below))
         else:
-            # A row of the tree's root holds all reads of a sample.
-            shares = reads / reads.amax(dim=1, keepdim=True).clamp_min(1)
+            total = self.length.new_zeros(samples)
+            total = total.index_add(0, row, reads * self.on_tree[feature])
+            shares = below / total.clamp_min(1)[:, None]
             is_plain = metric != "generalized" or self.options.alpha == 1
             apart, whole = self._weighted(shares) if is_plain else self._generalized(shares)
         result = apart if metric == "weighted" else torch.where(whole > 0, apart / whole, 0.0)
-        upper = result.clamp_min(0).triu(1)
-        return upper + upper.T
+        return result.clamp_min(0)
 
     def _unweighted(self, present: Tensor) -> tuple[Tensor, Tensor]:
         height = present @ self.length

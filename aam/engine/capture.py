@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from aam.device.distributed import World
+from aam.device.memory import memory_limit, peak_memory, reset_peak
 from aam.device.precision import UNSCALED, Scaler
 from aam.device.rng import random_state, set_random_state
 from aam.engine.step import MicroBatch, StepOutcome, train_step
 from aam.engine.task import Task
+from aam.errors import InputError
 
 log = logging.getLogger("aam")
 
@@ -28,8 +30,10 @@ TakeStep = Callable[..., StepOutcome]
 # Steps by which captured and eager training are compared, and the largest relative difference of
 # their weights: atomic sums on a device differ in their order.
 GATE_STEPS, GATE_TOLERANCE = 10, 1e-4
-# Eager steps before a capture, in which libraries allocate what they keep.
+# Eager steps before the first capture, in which libraries allocate what they keep.
 WARM_UP = 3
+# Share of a device's memory that a step may take.
+MOST_MEMORY = 0.95
 
 
 class Snapshot:
@@ -98,6 +102,35 @@ def _norm(some: Sequence[Tensor], others: Sequence[Tensor]) -> Tensor:
     return torch.stack(squares).sum().sqrt()
 
 
+def check_memory(held: int, peak: int, share: float, samples: int, limit: int) -> None:
+    """Refuse batches of which the largest would not fit into the memory of the device.
+
+    Parameters
+    ----------
+    held, peak : int
+        Bytes before a step and most bytes in it.
+    share : float
+        Size of its batch, as a share of that of the largest one of the run.
+    samples : int
+        Samples of its batch.
+    limit : int
+        Bytes that may be held.
+
+    Raises
+    ------
+    InputError
+        The message names the size that fits.
+    """
+    needed = held + (peak - held) / share
+    if needed <= limit:
+        return
+    fitting = max(int(samples * (limit - held) / (needed - held)), 0)
+    raise InputError(
+        f"--batch-size: the largest batches need about {needed / 1e9:.1f} GB of the device's "
+        f"{limit / 1e9:.1f} GB; {fitting} samples fit. Lower --batch-size, or pass auto"
+    )
+
+
 @dataclass
 class _Graph:
     """A captured step: where its batch and learning rates are read, and what it leaves."""
@@ -119,12 +152,16 @@ class CapturedSteps:
     optimizer : Optimizer
         Made with `capturable`.
     graphs : dict
-        By the shape of the batch; None where a shape runs eagerly.
+        By the shape of the batch.
+    seen : set
+        Shapes of the batches so far. The first batch of a shape is not captured: its step is
+        compiled, and libraries allocate what it needs.
     """
 
     task: Task
     optimizer: Optimizer
     graphs: dict[Hashable, _Graph] = field(default_factory=dict)
+    seen: set[Hashable] = field(default_factory=set)
     taken: int = 0
     is_right: bool | None = None
     rates: list[Tensor] = field(default_factory=list)
@@ -155,8 +192,11 @@ class CapturedSteps:
 
         self.taken += 1
         shape = task.shape(window[0].data) if len(window) == 1 and scaler is UNSCALED else None
-        if shape is None or self.is_right is False or self.taken <= WARM_UP:
+        if shape is None or self.is_right is False:
             return eager()
+        if shape not in self.seen or self.taken <= WARM_UP:
+            self.seen.add(shape)
+            return self._measured(eager, window[0].data)
 
         def captured() -> StepOutcome:
             if shape not in self.graphs:
@@ -170,6 +210,16 @@ class CapturedSteps:
             self._judge(network, eager, captured)
             return eager()
         return captured()
+
+    def _measured(self, eager: Callable[[], StepOutcome], batch: Any) -> StepOutcome:
+        """Take a step, and refuse the batches of the run where the largest would not fit."""
+        task, device = self.task, self.task.device
+        held = int(torch.cuda.memory_allocated(device))
+        reset_peak(device)
+        outcome = eager()
+        size = task.share_of_largest(batch), task.samples(batch)
+        check_memory(held, peak_memory(device), *size, memory_limit(device, MOST_MEMORY))
+        return outcome
 
     def _judge(
         self, network: nn.Module, eager: Callable[[], object], captured: Callable[[], object]

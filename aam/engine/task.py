@@ -46,8 +46,6 @@ class Task:
     steps_alone : bool
         Whether, with several ranks, each rank trains parameters of its own and waits for no other
         rank in a step; `gather` brings them together.
-    graphs : int
-        CUDA or HIP graphs of a step that were captured so far.
     """
 
     model: nn.Module
@@ -60,7 +58,6 @@ class Task:
     validates_first: bool = False
     splits_batches: bool = True
     steps_alone: bool = False
-    graphs: int = 0
 
     @property
     def network(self) -> nn.Module:
@@ -108,6 +105,10 @@ class Task:
     def with_tensors(self, batch: Any, tensors: dict[str, Tensor]) -> Any:
         """Return a prepared batch with other tensors of the same shapes."""
         raise NotImplementedError
+
+    def share_of_largest(self, batch: Any) -> float:
+        """Return the size of a prepared batch as a share of that of the largest one of the run."""
+        return 1.0
 
     def parts(self) -> Sequence[nn.Module]:
         """Return the modules whose gradients are clipped, each to a norm of its own."""

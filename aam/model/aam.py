@@ -121,38 +121,50 @@ class Aam(nn.Module):
         self.asv.stack.recompute = recompute and asv_chunk is None
         self.sample.stack.recompute = recompute
 
-    def compile_encoders(self, compiler: str | None) -> None:
+    def compile_encoders(self, compiler: str) -> None:
         """Let a compiler of torch make the blocks of both encoders faster; names of weights stay.
 
         Only the blocks: around them the strides of a batch change, and each change would compile
         anew.
         """
-        for stack in (self.asv.stack, self.sample.stack) if compiler not in (None, "eager") else ():
+        for stack in (self.asv.stack, self.sample.stack):
             stack.compile(backend=compiler, dynamic=True)
 
     def encode_asvs(
-        self, tokens: UInt8[Tensor, "rows L"], padded: bool, copies: int = 0
+        self, tokens: UInt8[Tensor, "rows L"], padded: bool, copies: int = 0, parts: int = 0
     ) -> tuple[Float[Tensor, "rows P D"], Float[Tensor, "U D"]]:
         """Return patch vectors of all rows, and the vectors of all ASVs but the last `copies`.
 
-        The rows are encoded a chunk at a time.
+        The rows are encoded a chunk at a time, in `parts` chunks where it is not 0.
         """
-        parts = []
-        for chunk in tokens.split(self._asvs_at_once(tokens)):
+        rows, length = tokens.shape
+        chunks = tokens.split(self._asvs_at_once(rows, length, tokens.device))
+        encoded = []
+        for chunk in tokens.tensor_split(parts) if parts else chunks:
             if torch.is_grad_enabled() and self.recompute_chunks:
-                parts.append(checkpoint(self.asv.contextual, chunk, padded, use_reentrant=False))
+                encoded.append(checkpoint(self.asv.contextual, chunk, padded, use_reentrant=False))
             else:
-                parts.append(self.asv.contextual(chunk, padded))
-        x = parts[0] if len(parts) == 1 else torch.cat(parts)
+                encoded.append(self.asv.contextual(chunk, padded))
+        x = encoded[0] if len(encoded) == 1 else torch.cat(encoded)
         asvs = tokens.shape[0] - copies
         return x, self.asv.vectors(x[:asvs], tokens[:asvs], padded)
 
-    def _asvs_at_once(self, tokens: UInt8[Tensor, "rows L"]) -> int:
+    def _asvs_at_once(self, rows: int, length: int, device: torch.device) -> int:
         if self.asv_chunk is not None:
             return self.asv_chunk
-        if tokens.device.type != "cpu":
-            return max(len(tokens), 1)
-        return max(CACHED_PATCHES // max(self.asv.patches(tokens.shape[1]), 1), 1)
+        if device.type != "cpu":
+            return max(rows, 1)
+        return max(CACHED_PATCHES // max(self.asv.patches(length), 1), 1)
+
+    def _parts(self, batch: Shelved) -> int:
+        """Return the chunks of rows on each of several ranks, which is the same on all; 0 with a
+        single rank.
+        """
+        if len(batch.ranks.asvs) < 2:
+            return 0
+        # Not more copies are masked than there are ASVs.
+        most = max(batch.ranks.asvs) * (1 if batch.bases is None else 2)
+        return -(-most // self._asvs_at_once(most, self.asv.max_bp, batch.tokens.device))
 
     def encode_samples(
         self, asvs: Float[Tensor, "U D"], batch: Shelved
@@ -172,7 +184,9 @@ class Aam(nn.Module):
         At initialization the vectors of different ASVs, and more so of samples, are almost equal,
         and the first epochs are spent on telling them apart (docs/adr/004-standardized-start.md).
         """
-        self.asv.standardize(batch.tokens.split(self._asvs_at_once(batch.tokens)), batch.padded)
+        rows, length = batch.tokens.shape
+        at_once = self._asvs_at_once(rows, length, batch.tokens.device)
+        self.asv.standardize(batch.tokens.split(at_once), batch.padded)
         asvs, laid_out = self.encode_asvs(batch.tokens, batch.padded)[1], on_shelves(batch)
         self.sample.standardize(asvs, slots_of(laid_out))
         self.standardize_reference(batch)
@@ -225,7 +239,7 @@ class Aam(nn.Module):
             batch = on_shelves(batch, masks)
         nucleotides, copies = None, batch.masked
         if asvs is None:
-            patches, own = self.encode_asvs(batch.tokens, batch.padded, copies)
+            patches, own = self.encode_asvs(batch.tokens, batch.padded, copies, self._parts(batch))
             arriving = self.gather(own, batch.ranks.asvs)
             if batch.bases is not None:
                 masked = patches[patches.shape[0] - copies :]

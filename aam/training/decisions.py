@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
@@ -25,6 +24,7 @@ import aam
 from aam.config import FineTuneConfig, ModelConfig, PretrainConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
+from aam.data.shelves import Shelved
 from aam.data.study import MetadataColumns, Study, make_study, read_inputs
 from aam.device.attention import decide_execution
 from aam.device.distributed import SINGLE, World
@@ -32,7 +32,7 @@ from aam.device.memory import memory_limit
 from aam.device.options import RuntimeConfig
 from aam.device.platform import Facts, cached_verdict, device_name, prepare_device
 from aam.device.precision import autocast, make_scaler, resolve_precision
-from aam.device.timing import StageTimer, forward_stage, seconds, stage
+from aam.device.timing import StageTimer, seconds, stage
 from aam.device.trace import Trace
 from aam.engine.finders import StepRunner, batch_and_accumulation, largest_batch
 from aam.engine.options import RunConfig
@@ -78,10 +78,11 @@ class PretrainingSteps(StepRunner):
         """The loader of the training samples."""
         return self.task.train
 
-    def take(self, number: int, epoch: int) -> tuple[list[float], list[Batch]]:
+    def take(self, number: int, epoch: int) -> tuple[list[float], list[Shelved]]:
         """Return seconds and batches of `number` steps from the start of epoch `epoch` on."""
-        epochs = itertools.chain.from_iterable(map(self.loader.epoch, itertools.count(epoch)))
-        taken: list[Batch] = []
+        of_epochs = (self.task.batches(at, 0) for at in itertools.count(epoch))
+        epochs = itertools.chain.from_iterable(of_epochs)
+        taken: list[Shelved] = []
 
         def one_step() -> None:
             with stage("data wait"):
@@ -93,11 +94,15 @@ class PretrainingSteps(StepRunner):
 
     def stages(self, number: int, epoch: int) -> dict[str, Any]:
         """Return mean seconds of each stage of a step, and their sum's share of the wall time."""
-        # The network calls the layers of the ASV encoder, for a chunk of rows at a time.
-        asv = forward_stage(self.model.asv.stack, "ASV encoder")
-        sample = forward_stage(self.model.sample, "sample encoder")
-        with asv, sample, StageTimer(self.device, STAGES) as taken:
-            wall = sum(self.take(number, epoch)[0])
+        methods = {"encode_asvs": "ASV encoder", "encode_samples": "sample encoder"}
+        for method, name in methods.items():
+            setattr(self.model, method, stage(name)(getattr(self.model, method)))
+        try:
+            with StageTimer(self.device, STAGES) as taken:
+                wall = sum(self.take(number, epoch)[0])
+        finally:
+            for method in methods:
+                delattr(self.model, method)
         means = {name: taken.get(name, 0.0) / number for name in STAGES}
         return {"stages": means, "accounted": number * sum(means.values()) / wall}
 
@@ -146,34 +151,26 @@ def steps_of(
     )
 
 
-def step_numbers(steps: PretrainingSteps, batches: int = 16) -> dict[str, float]:
-    """Cost of a step for the host, and the number of shapes of its batches.
+def step_numbers(steps: PretrainingSteps, batches: Sequence[Shelved]) -> dict[str, int]:
+    """Cost of a step for the host, and the number of shapes of some batches.
 
     Returns
     -------
     dict
         ``operations_per_step`` that start a kernel, ``host_waits_per_step``, ``distinct_shapes`` of
-        the batches, ``graphs`` (shapes that can be captured), ``samples_per_s`` on this device.
+        the batches, ``graphs`` (shapes that can be captured).
     """
     task = steps.task
-    taken = list(itertools.islice(task.batches(1, 0), batches))
-    prepared = [task.prepare(batch, number) for number, batch in enumerate(taken)]
-    shapes = {batch.batch.shape() for batch in prepared}
-    captured = {task.shape(batch) for batch in prepared} - {None}
-    with steps.restored():
-        steps.step(taken[0])
-        with Trace() as trace:
-            window = [MicroBatch(prepared[0], 0)]
-            arguments = (task, steps.optimizer, steps.scaler, SINGLE, steps.max_grad_norm)
-            train_step(task.network, window, *arguments)
-        spent = [seconds(partial(steps.step, batch), steps.device) for batch in taken]
-    samples = sum(task.samples(batch) for batch in prepared)
+    prepared = [task.prepare(batch, number) for number, batch in enumerate(batches)]
+    with steps.restored(), Trace() as trace:
+        window = [MicroBatch(prepared[0], 0)]
+        arguments = (task, steps.optimizer, steps.scaler, SINGLE, steps.max_grad_norm)
+        train_step(task.network, window, *arguments)
     return {
         "operations_per_step": trace.kernels,
         "host_waits_per_step": trace.waits,
-        "distinct_shapes": len(shapes),
-        "graphs": len(captured),
-        "samples_per_s": samples / sum(spent),
+        "distinct_shapes": len({batch.batch.shape() for batch in prepared}),
+        "graphs": len({task.shape(batch) for batch in prepared} - {None}),
     }
 
 

@@ -14,7 +14,7 @@ from aam.config import FineTuneConfig
 from aam.data.collate import Collation
 from aam.data.loader import Loader
 from aam.data.rarefaction import EVALUATION
-from aam.data.shelves import on_shelves
+from aam.data.shelves import Shelved, on_shelves
 from aam.data.study import Study
 from aam.data.targets import Covariates, Labels, Targets
 from aam.device.distributed import SINGLE, World
@@ -73,17 +73,17 @@ class SupervisedTask(AmpliconTask):
         self.higher_is_better = metric in HIGHER_IS_BETTER
         self.validates_first = True
 
-    def terms(self, outputs: Outputs, prepared: Prepared) -> Terms:
+    def terms(self, outputs: Outputs, batch: Shelved) -> Terms:
         """Return every loss of the outputs, those of the targets too."""
-        kind, batch = self.config.targets.loss_type, prepared.batch
+        kind = self.config.targets.loss_type
         return {
-            **super().terms(outputs, prepared),
+            **super().terms(outputs, batch),
             **target_terms(outputs, batch, kind, self.class_weights),
         }
 
     def loss_counts(self, prepared: Prepared) -> dict[str, Tensor]:
         """Number of terms of each loss of a batch."""
-        return loss_counts(prepared.batch, self.class_weights)
+        return loss_counts(self.with_distances(prepared.batch), self.class_weights)
 
     def validate(self, network: nn.Module) -> Metrics:
         """Return losses of the validation samples, and metrics of their predictions."""
@@ -99,7 +99,7 @@ class SupervisedTask(AmpliconTask):
             whole = prepared._replace(batch=on_shelves(batch).to(self.device))
             outputs = self.outputs(network, whole)
             parts.append(collect(outputs, whole.batch))
-            means.add({**masked, **self.terms(outputs, whole)})
+            means.add({**masked, **self.terms(outputs, self.with_distances(whole.batch))})
         metrics = {**self._reduced(means), **self._scores(Predicted.concatenate(parts))}
         of_targets = [name for name in metrics if name.startswith(("val_target", "val_label"))]
         return {**metrics, "val_loss": sum(metrics[name] for name in of_targets)}

@@ -25,7 +25,6 @@ from aam.encoders import model_folder
 from aam.engine.checkpoint import State
 from aam.engine.options import RunConfig
 from aam.engine.run import RunDirectory
-from aam.engine.task import Task
 from aam.engine.trainer import Trainer, fit
 from aam.errors import InputError
 from aam.files.atomic import MANIFEST
@@ -33,6 +32,7 @@ from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.predict.network import EncodedAsvs
 from aam.predict.saved_model import RETRAIN
+from aam.training.task import AmpliconTask
 
 log = logging.getLogger("aam")
 
@@ -76,7 +76,9 @@ class Place:
         """The ranks that train together."""
         return SINGLE if self.run is None else self.run.world
 
-    def train(self, task: Task, train: TrainConfig, machine: RunConfig, model: Aam) -> Trainer:
+    def train(
+        self, task: AmpliconTask, train: TrainConfig, machine: RunConfig, model: Aam
+    ) -> Trainer:
         """Train a task to its end, from the checkpoint if there is one."""
         model.bound_memory(machine.asv_chunk_size, machine.gradient_checkpointing)
         if self.device.type == "cpu":
@@ -85,7 +87,9 @@ class Place:
             trainer = Trainer(task, train, machine)
             trainer.fit()
             return trainer
-        model.compile_encoders(self.run.about["decisions"].get("compile", {}).get("backend"))
+        compiler = self.run.about["decisions"].get("compile", {}).get("backend", "eager")
+        if compiler != "eager":
+            task.compile_losses(compiler)
         return fit(task, train, self.run, self.folder, self.state, self.title)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -12,12 +13,14 @@ from torch import Tensor, nn
 
 from aam.config import ModelConfig, TrainConfig
 from aam.data.batch import Batch
+from aam.data.collate import tree_on_device
 from aam.data.loader import Loader
 from aam.data.rarefaction import EVALUATION
 from aam.data.shelves import Capacities, Shelved, on_shelves
 from aam.device.distributed import SINGLE, World
 from aam.device.precision import autocast
 from aam.device.timing import stage
+from aam.diversity.device import TreeOnDevice
 from aam.engine.options import RunConfig
 from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Task, Terms
@@ -94,15 +97,41 @@ class AmpliconTask(Task):
         if device.type == "cuda" and not train.workers:
             train = replace(train, workers=GPU_WORKERS)
         self.train, self.validation, self.asvs = train, validation, asvs
-        # On a GPU all batches have a few shapes, so that a step can be captured and compiled.
         self.capacities: Capacities | None = None
+        self.tree: TreeOnDevice | None = None
+        self.compiled: Callable[[nn.Module, Shelved], Terms] | None = None
         if device.type == "cuda" and world.size == 1 and asvs is None and len(train.rows):
-            self.capacities = train.capacities(MASKED_ASVS if config.train.nuc_penalty > 0 else 0.0)
+            self.use_constant_shapes()
         model.gather = world.gather_rows
         self.loss_weights = penalties(config.train, len(model.labels))
         self.loss_names = tuple(self.loss_weights)
         # What starts from an encoder ends no worse than that on the validation samples.
         self.validates_first = config.train.pretrained_encoder is not None
+
+    def use_constant_shapes(self) -> None:
+        """Give all batches a few shapes, so that a step can be captured and compiled, and compute
+        distances on the device.
+        """
+        train = self.train
+        masked = MASKED_ASVS if self.config.train.nuc_penalty > 0 else 0.0
+        self.capacities = train.capacities(masked)
+        if train.how.distances:
+            self.tree = tree_on_device(train.study, self.device, train.batch_size)
+        if self.tree is not None:
+            self.train, self.validation = (
+                replace(loader, how=replace(loader.how, distances=False))
+                for loader in (train, self.validation)
+            )
+
+    def with_distances(self, batch: Shelved) -> Shelved:
+        """Return a batch with its distances, where the device computes them; NaN for dummies."""
+        if self.tree is None or batch.column is None or batch.weight is None:
+            return batch
+        feature, is_real = batch.column[batch.asv], batch.weight > 0
+        with stage("UniFrac"):
+            distance = self.tree.distances(feature, batch.row, batch.counts, len(is_real))
+            distance = distance.masked_fill(~(is_real[:, None] & is_real), torch.nan)
+        return replace(batch, distance=distance)
 
     @property
     def batches_per_epoch(self) -> int:  # type: ignore[override]
@@ -128,22 +157,46 @@ class AmpliconTask(Task):
 
     def outputs(self, network: nn.Module, prepared: Prepared) -> Outputs:
         """Outputs of the network for a batch."""
-        precision = autocast(self.config.runtime, self.device, self.config.model.trains_in_bf16)
-        with precision:
+        with self._precision():
             return network(prepared.batch, asvs=prepared.asvs).full()  # type: ignore[no-any-return]
 
-    def terms(self, outputs: Outputs, prepared: Prepared) -> Terms:
+    def _precision(self) -> AbstractContextManager[object]:
+        return autocast(self.config.runtime, self.device, self.config.model.trains_in_bf16)
+
+    def terms(self, outputs: Outputs, batch: Shelved) -> Terms:
         """Return every loss of the outputs as ``name -> (sum, count)``."""
-        return loss_terms(outputs, prepared.batch, self.train.study.depth)
+        return loss_terms(outputs, batch, self.train.study.depth)
 
     def losses(self, network: nn.Module, prepared: Prepared) -> Terms:
         """Return every loss of a batch as ``name -> (sum, count)``."""
-        return self.terms(self.outputs(network, prepared), prepared)
+        batch = self.with_distances(prepared.batch)
+        if self.compiled is None or self.shape(prepared) is None or not network.training:
+            return self.terms(self.outputs(network, prepared), batch)
+        with self._precision():
+            # What the graph does not read must not differ between batches.
+            return self.compiled(network, replace(batch, sample_ids=()))
+
+    def compile_losses(self, backend: str) -> None:
+        """Let a compiler of torch make one graph of forward pass and losses for each constant
+        shape; without constant shapes only the blocks of the encoders are compiled.
+        """
+        if self.capacities is None:
+            self.model.compile_encoders(backend)
+            return
+
+        def losses(network: nn.Module, batch: Shelved) -> Terms:
+            return self.terms(network(batch).full(), batch)
+
+        # The import takes a second. Each bucket of ASVs is compiled once.
+        from torch._dynamo import config
+
+        config.recompile_limit = max(config.recompile_limit, len(self.capacities.asvs) + 1)
+        self.compiled = torch.compile(losses, fullgraph=True, dynamic=False, backend=backend)
 
     @stage("losses")
     def loss_counts(self, prepared: Prepared) -> dict[str, Tensor]:
         """Number of terms of each loss of a batch."""
-        return loss_counts(prepared.batch)
+        return loss_counts(self.with_distances(prepared.batch))
 
     def shape(self, prepared: Prepared) -> Hashable | None:
         """Return the shape of a batch of constant capacities; None for others."""
@@ -157,6 +210,15 @@ class AmpliconTask(Task):
     def with_tensors(self, prepared: Prepared, tensors: dict[str, Tensor]) -> Prepared:
         """Return a batch with other tensors."""
         return prepared._replace(batch=replace(prepared.batch, **tensors))  # type: ignore[arg-type]
+
+    def share_of_largest(self, prepared: Prepared) -> float:
+        """Return the rows that the ASV encoder reads, as a share of those of the largest bucket."""
+        largest = 0 if self.capacities is None else sum(self.capacities.asvs[-1])
+        return min(len(prepared.batch.tokens) / max(largest, 1), 1.0)
+
+    def blocks(self) -> Sequence[nn.Module]:
+        """Return the blocks of both encoders; ranks call each of them equally often."""
+        return [*self.model.asv.stack.blocks, *self.model.sample.stack.blocks]
 
     def samples(self, prepared: Prepared) -> int:
         """Return the samples of a batch on all ranks."""

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
 from aam.api.profile import compare_reports, kernel_table, measure_steps, read_kernels
 from aam.cli.main import main
@@ -28,12 +27,11 @@ def small_product(monkeypatch):
     monkeypatch.setitem(timing.PRODUCT_SIZE, "cpu", 256)
 
 
-def test_stages_add_up_to_the_step_and_leave_no_hooks(study, small_pretraining):
+def test_stages_add_up_to_the_step_and_leave_the_network(study, small_pretraining):
     config: PretrainConfig = small_pretraining(study, {}, batch_size=6)
     steps = make_steps(config)
     measured = steps.stages(2, 0)
-    modules = list(steps.model.modules())
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in modules)
+    assert not vars(steps.model).keys() & {"encode_asvs", "encode_samples"}
     assert set(measured["stages"]) == set(STAGES)
     assert all(measured["stages"][name] > 0 for name in STAGES)
     assert 0.5 < measured["accounted"] <= 1
@@ -88,17 +86,6 @@ def test_a_profile_is_printed_written_and_compared(study, tmp_path, what, capsys
     again = [*words, "--output-dir", str(out), "--overwrite", "--baseline", str(baseline)]
     assert main(again) == 0
     assert " times)" in capsys.readouterr().out or what == "batch-size"
-
-
-def test_operations_and_host_waits_are_counted():
-    x = torch.randn(4, 4, requires_grad=True)
-    with timing.OperationCounter() as counter:
-        (x.view(16) + 1).sum().backward()
-    assert (counter.operations, counter.host_waits) == (4, 0), "add, sum, ones, clone; no views"
-    with timing.OperationCounter() as counter:
-        x.detach()[x.detach() > 0].sum().item()
-        x.detach().nonzero()
-    assert counter.host_waits == 3
 
 
 # --- the kernels of rocprofv3 -------------------------------------------------------------------

@@ -9,10 +9,9 @@ import time
 
 import pytest
 import torch
-from torch import nn
-from torch.utils.checkpoint import checkpoint
 
-from aam.device.timing import StageTimer, count_flops, forward_stage, product_rate, seconds, stage
+from aam.device.timing import StageTimer, count_flops, product_rate, seconds, stage
+from aam.device.trace import Trace
 
 CPU = torch.device("cpu")
 
@@ -95,43 +94,6 @@ def test_a_decorated_function_is_a_stage_at_each_call(clock):
     assert taken == {"a": 6.0}
 
 
-class Slow(nn.Module):
-    """A linear layer whose forward pass takes a second of the clock."""
-
-    def __init__(self, clock: list[float]) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-        self.clock = clock
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.clock[0] += 1
-        return self.linear(x).tanh()
-
-
-def test_forward_passes_of_a_module_are_a_stage(clock):
-    module, x = Slow(clock), torch.ones(2, 4)
-    with forward_stage(module, "encoder"), StageTimer(CPU, ("encoder", "backward")) as taken:
-        module(x)
-        clock[0] += 100
-        module(x)
-        with pytest.raises(RuntimeError, match="shapes"):
-            module(torch.ones(2, 3))
-    assert taken == {"encoder": 3.0}
-    assert not module._forward_hooks
-    assert not module._forward_pre_hooks
-
-
-def test_a_forward_pass_that_is_recomputed_pauses_backward(clock):
-    module, x = Slow(clock), torch.ones(2, 4)
-    with forward_stage(module, "encoder"), StageTimer(CPU, ("encoder", "backward")) as taken:
-        loss = checkpoint(module, x, use_reentrant=False).sum()
-        with stage("backward"):
-            clock[0] += 2
-            loss.backward()
-            clock[0] += 4
-    assert taken == {"encoder": 2.0, "backward": 6.0}
-
-
 def test_the_profiler_of_torch_shows_stages():
     kinds = [torch.profiler.ProfilerActivity.CPU]
     with (
@@ -140,6 +102,17 @@ def test_the_profiler_of_torch_shows_stages():
     ):
         torch.ones(3).sum()
     assert "ASV encoder" in {event.key for event in profiler.key_averages()}
+
+
+def test_operations_and_host_waits_are_counted():
+    x = torch.randn(4, 4, requires_grad=True)
+    with Trace() as trace:
+        (x.view(16) + 1).sum().backward()
+    assert (trace.kernels, trace.waits) == (4, 0), "add, sum, ones, clone; no views"
+    with Trace() as trace:
+        x.detach()[x.detach() > 0].sum().item()
+        x.detach().nonzero()
+    assert trace.waits == 3
 
 
 def test_seconds_and_operations_of_a_product():
