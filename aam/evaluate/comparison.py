@@ -56,33 +56,9 @@ class Baseline:
 EXACT_GROUPS = 12
 RANDOM_SWAPS = 1999
 
-# With so many groups the smallest exact p is far below what random swaps can give.
-FLOORED_GROUPS = 60
-
 # Sums, and differences as a share of the largest, that are closer than this are equal but for
 # rounding.
 ROUNDING = 1e-10
-
-
-def smallest_p(groups: int, inflation: float = 1.0) -> float:
-    """Return the smallest two-sided p that the test of so many groups can give; NaN below
-    `LEAST_GROUPS`.
-
-    With an `inflation` of the difference by folds, that of as many groups of one difference, and
-    others of none, as give the smallest.
-    """
-    if groups < LEAST_GROUPS:
-        return float("nan")
-    exact = min(
-        # Of m equal differences so many may be swapped while their sum stays at least m /
-        # inflation.
-        math.ldexp(
-            sum(math.comb(m, swapped) for swapped in range(int(m * (1 - 1 / inflation) / 2) + 1)),
-            1 - m,
-        )
-        for m in range(LEAST_GROUPS, min(groups, FLOORED_GROUPS) + 1)
-    )
-    return exact if groups <= EXACT_GROUPS else max(exact, 1 / (RANDOM_SWAPS + 1))
 
 
 def _signs(groups: int, seed: int) -> Array:

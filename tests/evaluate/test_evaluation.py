@@ -178,7 +178,7 @@ def test_the_report_of_ibd_says_that_depth_separates_the_classes(bench_data: Pat
     sentences = said_of(
         bench_data / "ibd", "ibd", Columns(group="host_subject_id"), "richness alone"
     )
-    assert "Depth alone separates the classes (AUROC 0.98" in sentences
+    assert 'The baseline "depth alone" separates the classes (AUROC 0.98' in sentences
     assert "may have learned that and nothing of the biology" in sentences
 
 

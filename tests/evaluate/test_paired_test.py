@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from aam.evaluate import comparison
-from aam.evaluate.comparison import holm, paired_p, smallest_p
-from aam.evaluate.intervals import FOLD_INFLATION
+from aam.evaluate.comparison import holm, paired_p
 from tests.evaluate.simulated import predictions_of, scored
 from tests.evaluate.simulations import learners_false_positives, paired_false_positives
 
@@ -43,14 +42,9 @@ def test_point_7_below_six_groups_there_is_no_p_and_from_there_its_true_floor():
         )
         if groups < 6:
             assert math.isnan(p)
-            assert math.isnan(smallest_p(groups))
         else:
-            assert p == smallest_p(groups) == 2 / 2**groups
-    assert (
-        paired_p(predictions_of(np.zeros(80), np.zeros(80)), np.ones(80), "mae", 0)
-        == smallest_p(80)
-        == 1 / 2000
-    )
+            assert p == 2 / 2**groups
+    assert paired_p(predictions_of(np.zeros(80), np.zeros(80)), np.ones(80), "mae", 0) == 1 / 2000
 
 
 def test_point_7_an_undefined_swap_is_no_evidence(monkeypatch: pytest.MonkeyPatch):
@@ -126,9 +120,8 @@ def test_point_7_the_floor_of_p_is_higher_under_cross_validation():
     truth, units = np.zeros(16), np.arange(16) % 8
     given = replace(predictions_of(truth, truth, groups=units), fold=np.arange(16) % 8 % 2)
     six = np.where(units < 6, 1.0, 0.0)
-    assert paired_p(given, six, "mae", 0) == smallest_p(8, FOLD_INFLATION) == 2 / 2**6
+    assert paired_p(given, six, "mae", 0) == 2 / 2**6
     assert paired_p(given, np.ones(16), "mae", 0) == (2 + 2 * 8) / 2**8
-    assert smallest_p(6, FOLD_INFLATION) == 2 / 2**6
 
 
 @pytest.mark.parametrize("studies", [150, pytest.param(2000, marks=pytest.mark.slow)])

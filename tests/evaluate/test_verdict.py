@@ -91,9 +91,6 @@ def test_few_groups_are_too_few_or_rough():
     assert few.cautions[-1].startswith("5 groups are too few for intervals and tests; 6 are needed")
     others = [Baseline(name, numeric(0.9, seed=4).predicted) for name in (DEPTH, "richness alone")]
     rough = judged(numeric(0.3, groups=np.arange(200) % 6), median(given), *others)
-    assert "With 6 groups and 2 baselines the smallest possible corrected p is 0.0625" in "\n".join(
-        rough.cautions
-    )
     assert rough.cautions[-1] == "Intervals and tests rest on 6 groups only: read them as rough."
     assert (too_few(1, "sample"), too_few(3, "value", " of child")) == (
         "1 sample is too few",
@@ -111,8 +108,7 @@ def test_the_median_of_the_study_that_ties_is_named():
     given = predictions_of(truth, medians + draw.normal(0, 0.2, 240), fold=fold, batch=study)
     sentences = said(given, median(given), Baseline("the study's median", medians), batch="study")
     text = "\n".join(sentences)
-    assert "The study's median explains most of the target (R2 0.9" in text
-    assert "The study's median explains most of the target (R2 0.9" in text
+    assert 'The baseline "the study\'s median" explains most of the target (R2 0.9' in text
     assert "Within a study, against each study's own mean, R2 is" in text
     assert "Inside a study the model is not seen to do better than that study's mean." in text
     assert "Samples of one study are in several folds" in text
@@ -129,10 +125,12 @@ def test_depth_that_separates_the_classes_is_named():
     separating = [one for one in text if "the classes (AUROC" in one]
     assert len(separating) == 1
     assert separating[0].startswith(
-        "Depth alone separates the classes (AUROC 1.00): a model of this table may"
+        'The baseline "depth alone" separates the classes (AUROC 1.00): a model of this table may'
     )
     richer = said(weak, majority(weak), both)
-    assert any(one.startswith("Depth and richness alone separate the classes") for one in richer)
+    assert any(
+        one.startswith('The baseline "depth and richness alone" separates') for one in richer
+    )
     assert not any(
         "separate" in one for one in said(strong, majority(strong), Baseline(DEPTH, weak.predicted))
     )
@@ -192,7 +190,7 @@ def test_a_frequent_class_is_no_separation_of_the_classes():
     )
     exact = np.eye(3)[truth]
     assert any(
-        one.startswith("Depth alone separates the classes (balanced accuracy 1.00)")
+        one.startswith('The baseline "depth alone" separates the classes (balanced')
         for one in said(given, majority(given, 3), Baseline(DEPTH, exact))
     )
 
