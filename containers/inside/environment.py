@@ -46,11 +46,8 @@ def check_python(lock: str) -> None:
     lowest, _, highest = header_value(lock, "python").partition(" to ")
     here = sys.version_info[:2]
     if not tuple(map(int, lowest.split("."))) <= here <= tuple(map(int, highest.split("."))):
-        names = f"Python {lowest} to {highest}"
-        sys.exit(
-            f"environment: the lock is for {names}, this is {here[0]}.{here[1]}; name one: "
-            f"PYTHON=python{lowest}"
-        )
+        found = f"the lock is for Python {lowest} to {highest}, this is {here[0]}.{here[1]}"
+        sys.exit(f"environment: {found}; name one: PYTHON=python{lowest}")
 
 
 def make_venv(venv: Path) -> Path:
@@ -81,16 +78,12 @@ def install_vendor(python: Path, lines: str, index: str, *arguments: str) -> Non
     if not names or install(python, lines, "--no-index", *arguments, quiet=True):
         return
     if not index:
-        sys.exit(
-            f"environment: no wheel of {names} in the folders of pip's find-links, and no index "
-            "is given (--index)"
-        )
+        missing = f"no wheel of {names} in the folders of pip's find-links"
+        sys.exit(f"environment: {missing}, and no index is given (--index)")
     if not install(python, lines, "--index-url", index, *arguments):
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        sys.exit(
-            f"environment: {names}: no wheel for Python {version} with a hash of the lock on "
-            f"{index}"
-        )
+        missing = f"no wheel for Python {version} with a hash of the lock on {index}"
+        sys.exit(f"environment: {names}: {missing}")
 
 
 def main() -> None:
@@ -98,17 +91,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("venv", type=Path)
-    parser.add_argument("lock", type=Path)
-    parser.add_argument(
-        "--index", default="", help="index of the vendor's wheels (default: that of the lock)"
-    )
-    parser.add_argument(
-        "--torch", default="", help="install this PyTorch instead of the lock's, without a hash"
-    )
-    parser.add_argument("--wheel", nargs="+", default=[], help="the wheels of aam, installed last")
-    parser.add_argument("--editable", nargs="+", default=[], help="folders instead of wheels")
-    parser.add_argument("--no-cache", action="store_true", help="let pip keep no cache")
+    add = parser.add_argument
+    add("venv", type=Path)
+    add("lock", type=Path)
+    add("--index", default="", help="index of the vendor's wheels (default: that of the lock)")
+    add("--torch", default="", help="install this PyTorch instead of the lock's, without a hash")
+    add("--wheel", nargs="+", default=[], help="the wheels of aam, installed last")
+    add("--editable", nargs="+", default=[], help="folders instead of wheels")
+    add("--no-cache", action="store_true", help="let pip keep no cache")
     options = parser.parse_args()
     cache = ["--no-cache-dir"] if options.no_cache else []
     lock = options.lock.read_text(encoding="utf-8")
@@ -122,20 +112,16 @@ def main() -> None:
         install_vendor(python, vendor, options.index or header_value(lock, "index"), *cache)
         succeeded = True
     succeeded = succeeded and install(python, rest, *cache)
-    aam = [*options.wheel]
-    for folder in options.editable:
-        aam += ["--editable", folder]
-    if aam:
-        succeeded = succeeded and pip(
-            python, "install", *cache, "--no-deps", "--no-index", "--no-build-isolation", *aam
-        )
+    editable = (word for folder in options.editable for word in ("--editable", folder))
+    aam = [*options.wheel, *editable]
+    if aam and succeeded:
+        words = ("--no-deps", "--no-index", "--no-build-isolation", *aam)
+        succeeded = pip(python, "install", *cache, *words)
     if not succeeded:
         sys.exit("environment: pip failed; its output stands above")
     if not options.torch and not pip(python, "check"):
-        sys.exit(
-            "environment: the lock's packages contradict each other (pip check); make lock "
-            "resolves them anew"
-        )
+        wrong = "the lock's packages contradict each other (pip check)"
+        sys.exit(f"environment: {wrong}; make lock resolves them anew")
 
 
 if __name__ == "__main__":

@@ -32,11 +32,8 @@ def licences(package: metadata.PackageMetadata) -> list[dict[str, object]]:
     expression = package.get("License-Expression")
     if expression:
         return [{"expression": expression}]
-    names = [
-        each.rpartition(" :: ")[2]
-        for each in package.get_all("Classifier") or []
-        if each.startswith("License ::")
-    ]
+    classifiers = package.get_all("Classifier") or []
+    names = [each.rpartition(" :: ")[2] for each in classifiers if each.startswith("License ::")]
     names = names or [(package.get("License") or "").strip().partition("\n")[0]]
     return [{"license": {"name": name}} for name in names if name]
 
@@ -107,21 +104,16 @@ def main(lock: Path) -> None:
         for name, package in installed.items()
     ]
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()
-    properties = {
-        "aam:lock-sha256": digest,
-        "aam:python": platform.python_version(),
-        "aam:glibc": platform.libc_ver()[1],
-    }
+    properties = {"aam:lock-sha256": digest, "aam:python": platform.python_version()}
+    properties["aam:glibc"] = platform.libc_ver()[1]
+    listed = [{"name": name, "value": value} for name, value in properties.items()]
+    components = [*debian, *python, *built_from_source()]
     bill = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
         "version": 1,
-        "metadata": {
-            "properties": [{"name": name, "value": value} for name, value in properties.items()]
-        },
-        "components": sorted(
-            [*debian, *python, *built_from_source()], key=lambda entry: str(entry["purl"])
-        ),
+        "metadata": {"properties": listed},
+        "components": sorted(components, key=lambda entry: str(entry["purl"])),
     }
     print(json.dumps(bill, indent=1))
 

@@ -24,19 +24,8 @@ from packaging.requirements import Requirement
 
 LOCK = Path(__file__).with_name("lock.txt")
 FABRIC = Path("/opt/fabric")
-MODULES = (
-    "torch",
-    "numpy",
-    "scipy",
-    "pandas",
-    "biom",
-    "skbio",
-    "h5py",
-    "sklearn",
-    "safetensors",
-    "rich",
-)
-MODULES += ("tensorboard", "altair", "vl_convert", "jaxtyping", "aam", "aam.cli.main")
+MODULES = "torch numpy scipy pandas biom skbio h5py sklearn safetensors rich tensorboard"
+MODULES += " altair vl_convert jaxtyping aam aam.cli.main"
 # Features of one attention head, as in the default network.
 ATTENTION_SHAPES = ((540, 4, 20, 24), (16, 4, 139, 24))
 
@@ -65,34 +54,25 @@ def check_packages() -> dict[str, object]:
 
 def check_imports() -> dict[str, object]:
     """Check that all modules can be imported, and that aam comes from the environment."""
-    for name in MODULES:
+    for name in MODULES.split():
         __import__(name)
     if "aam-16s" in {found.metadata["Name"] for found in metadata.distributions()}:
         __import__("aam_16s")
     path = sys.modules["aam"].__file__ or ""
-    assert path.startswith(sys.prefix), (
-        f"aam was imported from {path}, expected it under {sys.prefix}"
-    )
-    return {"modules": len(MODULES)}
+    assert path.startswith(sys.prefix), f"aam is imported from {path}, expected {sys.prefix}"
+    return {"modules": len(MODULES.split())}
 
 
 def check_runtime() -> dict[str, object]:
     """Check that torch is built for the runtime of the lock: a HIP version, a CUDA version, or
     none.
     """
-    kind, _, version = re.search(r"(?m)^# runtime: (.+)$", LOCK.read_text(encoding="utf-8"))[
-        1
-    ].partition(" ")
+    recorded = re.search(r"(?m)^# runtime: (.+)$", LOCK.read_text(encoding="utf-8"))[1]
+    kind, _, version = recorded.partition(" ")
     built = {"hip": torch.version.hip, "cuda": torch.version.cuda}
-    for name, built_version in built.items():
-        agrees = (
-            bool(built_version) and built_version.startswith(version)
-            if name == kind
-            else built_version is None
-        )
-        assert agrees, (
-            f"torch {torch.__version__} is built for {built}, the lock has {kind} {version}"
-        )
+    for name, found in built.items():
+        agrees = bool(found) and found.startswith(version) if name == kind else found is None
+        assert agrees, f"torch {torch.__version__} is built for {built}, the lock has {recorded}"
     return {"torch": torch.__version__, **built}
 
 
@@ -104,51 +84,30 @@ def check_compiler() -> dict[str, object]:
         source = Path(folder) / "check.c"
         source.write_text("#include <Python.h>\nint main(void) { return 0; }\n")
         headers = sysconfig.get_paths()["include"]
-        subprocess.run(
-            ["gcc", f"-I{headers}", "-c", str(source), "-o", f"{folder}/check.o"], check=True
-        )
-        source.with_suffix(".cpp").write_text(
-            "#include <vector>\nint size() { return std::vector<int>(3).size(); }\n"
-        )
-        subprocess.run(
-            ["g++", "-shared", "-fPIC", f"{folder}/check.cpp", "-o", f"{folder}/check.so"],
-            check=True,
-        )
+        compile_c = ["gcc", f"-I{headers}", "-c", str(source), "-o", f"{folder}/check.o"]
+        subprocess.run(compile_c, check=True)
+        text = "#include <vector>\nint size() { return std::vector<int>(3).size(); }\n"
+        source.with_suffix(".cpp").write_text(text)
+        link = ["g++", "-shared", "-fPIC", f"{folder}/check.cpp", "-o", f"{folder}/check.so"]
+        subprocess.run(link, check=True)
     return {"headers": headers}
 
 
 def check_training() -> dict[str, object]:
     """Simulate a study and train on it on the CPU; every loss must be finite."""
     with tempfile.TemporaryDirectory() as folder:
-        study = Path(folder) / "study"
-        simulate = ["aam.data.simulate", str(study), "--samples", "24"]
-        pretrain = [
-            "aam",
-            "pretrain",
-            "--table",
-            str(study / "table.biom"),
-            "--tree",
-            str(study / "tree.nwk"),
-        ]
-        pretrain += ["--epochs", "1", "--output-dir", f"{folder}/pre", "--device", "cpu"]
-        pretrain += ["--embedding-dim", "32", "--batch-size", "8"]
-        for command in (simulate, pretrain):
-            done = subprocess.run(
-                [sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True
-            )
+        simulate = "aam.data.simulate study --samples 24"
+        pretrain = "aam pretrain --table study/table.biom --tree study/tree.nwk --epochs 1"
+        pretrain += " --output-dir pre --device cpu --embedding-dim 32 --batch-size 8"
+        for words in (simulate, pretrain):
+            command = [sys.executable, "-m", *words.split()]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
             assert done.returncode == 0, done.stdout + done.stderr
-        rows = [
-            json.loads(line)
-            for line in (Path(folder) / "pre/metrics.jsonl").read_text().splitlines()
-        ]
-    losses = [
-        value
-        for row in rows
-        for name, value in row.items()
-        if "loss" in name and isinstance(value, float)
-    ]
-    assert losses, rows
-    assert all(map(math.isfinite, losses)), rows
+        lines = (Path(folder) / "pre/metrics.jsonl").read_text().splitlines()
+    values = [item for line in lines for item in json.loads(line).items()]
+    losses = [value for name, value in values if "loss" in name and isinstance(value, float)]
+    assert losses, lines
+    assert all(map(math.isfinite, losses)), lines
     return {"losses": len(losses)}
 
 
@@ -177,10 +136,8 @@ def check_devices() -> dict[str, object]:
     report: dict[str, object] = {}
     for index in range(torch.cuda.device_count()):
         device = torch.device("cuda", index)
-        report[str(device)] = {
-            "name": torch.cuda.get_device_name(device),
-            "attention": attention_errors(device),
-        }
+        name = torch.cuda.get_device_name(device)
+        report[str(device)] = {"name": name, "attention": attention_errors(device)}
     return report
 
 
@@ -191,35 +148,23 @@ def check_fabric() -> dict[str, object]:
     built = FABRIC / "sources.json"
     if not built.exists():
         return {}
-    names = {
-        source["name"]: source["version"]
-        for source in json.loads(built.read_text(encoding="utf-8"))
-    }
+    sources = json.loads(built.read_text(encoding="utf-8"))
+    names = {source["name"]: source["version"] for source in sources}
     version = ctypes.CDLL(str(FABRIC / "lib" / "libfabric.so.1")).fi_version()
     report: dict[str, object] = {**names, "libfabric": f"{version >> 16}.{version & 0xFFFF}"}
     if len(names) > 1:
         # torch has loaded the library of the GPUs that it is linked with.
-        plugin = ctypes.CDLL(
-            str(FABRIC / "lib" / ("librccl-net.so" if torch.version.hip else "libnccl-net.so"))
-        )
-        report["interfaces"] = [
-            f"v{number}" for number in range(4, 14) if hasattr(plugin, f"ncclNetPlugin_v{number}")
-        ]
-        assert report["interfaces"], (
-            "the plugin has no interface for NCCL or RCCL (ncclNetPlugin_v...)"
-        )
+        name = "librccl-net.so" if torch.version.hip else "libnccl-net.so"
+        plugin = ctypes.CDLL(str(FABRIC / "lib" / name))
+        numbers = range(4, 14)
+        interfaces = [f"v{n}" for n in numbers if hasattr(plugin, f"ncclNetPlugin_v{n}")]
+        assert interfaces, "the plugin has no interface for NCCL or RCCL (ncclNetPlugin_v...)"
+        report["interfaces"] = interfaces
     return report
 
 
-CHECKS = (
-    check_packages,
-    check_imports,
-    check_runtime,
-    check_compiler,
-    check_training,
-    check_devices,
-    check_fabric,
-)
+CHECKS = (check_packages, check_imports, check_runtime, check_compiler, check_training)
+CHECKS += (check_devices, check_fabric)
 
 
 def main() -> int:

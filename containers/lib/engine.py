@@ -12,8 +12,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from containers.lib.errors import FailedError, InputError
 
@@ -23,61 +25,43 @@ HOW_TO_INSTALL = "load its module (Cosmos: module load singularitypro) or instal
 PROBE_SECONDS = 120
 
 # What the engine, apt and pip print, and what it means for the user.
-EXPLANATIONS = (
-    (
-        r"no space left on device|disk quota exceeded",
-        "no space is left: name a larger disk with AAM_SCRATCH=FOLDER",
+EXPLANATIONS = {
+    "no space left on device|disk quota exceeded": (
+        "no space is left: name a larger disk with AAM_SCRATCH=FOLDER"
     ),
-    (
-        r"DO NOT MATCH THE HASHES|Hashes are required",
-        "a package differs from the one in the lock and was not installed: check containers/lock "
-        "and make lock",
+    "DO NOT MATCH THE HASHES|Hashes are required": (
+        "a package differs from the one in the lock and was not installed: check containers/lock"
     ),
-    (
-        r"manifest unknown|MANIFEST_UNKNOWN|does not match (the )?(expected )?digest|requested "
-        r"access .* denied",
-        "the registry has no image with this digest: make pin asks it, and BASE=NAME@sha256:... "
-        "names another",
+    "manifest unknown|does not match (the )?(expected )?digest|requested access .* denied": (
+        "the registry has no image with this digest: make pin asks it; BASE=NAME@sha256:... names "
+        "another"
     ),
-    (
-        r"(?i)no such host|could not resolve|temporary failure (in name )?resol|network is "
-        r"unreachable"
-        r"|connection refused|i/o timeout|TLS handshake "
-        r"timeout|NewConnectionError|NameResolutionError",
-        "no network, or not to that host: build where there is one, or name a local root folder "
-        "or SIF with BASE=PATH",
+    "no such host|could not resolve|temporary failure (in name )?resol|network is unreachable"
+    "|connection refused|i/o timeout|TLS handshake timeout|(NewConnection|NameResolution)Error": (
+        "no network, or not to that host: build where there is one, or name a local root folder or "
+        "SIF with BASE=PATH"
     ),
-    (
-        r"(?m)^(E|W|Err)\b.*snapshot\.ubuntu\.com",
+    r"(?-i:^(E|W|Err)\b).*snapshot\.ubuntu\.com": (
         "the archive of snapshots is not reached or lacks this date: SNAPSHOT=none takes the "
-        "packages of today",
+        "packages of today"
     ),
-    (
-        r"fake(root|d).*GLIBC_",
-        "this machine's fakeroot does not run in the base: ROUTE=layer builds without it, or "
-        "build as root",
+    "fake(root|d).*GLIBC_": (
+        "this machine's fakeroot does not run in the base: ROUTE=layer builds without it, or build "
+        "as root"
     ),
-    (
-        r"cgroups in hybrid mode not supported",
-        "crun cannot run on this host's cgroups: install runc, and BUILDAH_RUNTIME=runc in front "
-        "of the command",
+    "cgroups in hybrid mode not supported": (
+        "crun cannot run on this host's cgroups: install runc and set BUILDAH_RUNTIME=runc"
     ),
-    (
-        r"(?i)exec format error|image.s architecture .* could not run",
-        "the base is for another architecture than this machine: name the digest for this one "
-        "with DIGEST=sha256:...",
+    "exec format error|image.s architecture .* could not run": (
+        "the base is for another architecture than this machine: name one with BASE or DIGEST"
     ),
-    (
-        r"Unable to locate package python3",
-        "the base has no packages for this Python: name a version that it has, such as "
-        "IMAGE_PYTHON=3.11",
+    "Unable to locate package python3": (
+        "the base has no packages for this Python: name one that it has, as IMAGE_PYTHON=3.11"
     ),
-    (
-        r"no wheel for Python",
-        "the lock has no PyTorch for this Python: choose another IMAGE_PYTHON, or run make lock "
-        "on a network",
+    "no wheel for Python": (
+        "the lock has no PyTorch for this Python: choose another IMAGE_PYTHON, or make lock"
     ),
-)
+}
 
 
 @dataclass(frozen=True)
@@ -90,9 +74,8 @@ class Engine:
 
     @functools.cached_property
     def _build_help(self) -> str:
-        return subprocess.run(
-            [self.command, "build", "--help"], capture_output=True, text=True
-        ).stdout
+        command = [self.command, "build", "--help"]
+        return subprocess.run(command, capture_output=True, text=True).stdout
 
     @property
     def builds_reproducibly(self) -> bool:
@@ -105,25 +88,25 @@ class Engine:
         return "--build-arg" in self._build_help
 
 
-def find_engine(requested: str = "") -> Engine:
-    """Return the requested engine, or else the first of `NAMES` on PATH."""
-    names = (requested,) if requested else NAMES
+def find_program(requested: str, names: tuple[str, ...], hint: str) -> str:
+    """Return the requested program, or else the first of `names` on PATH."""
+    names = (requested,) if requested else names
     command = next(filter(None, map(shutil.which, names)), None)
     if command is None:
-        raise InputError(
-            f"ENGINE: {' and '.join(names)} not found on PATH; {HOW_TO_INSTALL}, or name one "
-            "with ENGINE=PATH"
-        )
+        found = f"ENGINE: {' and '.join(names)} not found on PATH"
+        raise InputError(f"{found}; {hint}, or name one with ENGINE=PATH")
+    return command
+
+
+def find_engine(requested: str = "") -> Engine:
+    """Return the requested engine, or else the first of `NAMES` on PATH."""
+    command = find_program(requested, NAMES, HOW_TO_INSTALL)
     done = subprocess.run([command, "--version"], capture_output=True, text=True)
     match = re.search(r"(?i)\b((?:apptainer|singularity)\S*) version v?(\d+\.\d+\S*)", done.stdout)
     if done.returncode or not match:
         printed = (done.stdout + done.stderr).strip()[:200]
-        raise InputError(
-            f"ENGINE: {command} is not Apptainer or Singularity (--version prints {printed!r}); "
-            "name one with"
-            " ENGINE=PATH,",
-            f"  or {HOW_TO_INSTALL}",
-        )
+        wrong = f"{command} is not Apptainer or Singularity (--version prints {printed!r})"
+        raise InputError(f"ENGINE: {wrong}; name one with ENGINE=PATH, or {HOW_TO_INSTALL}")
     return Engine(command, name=match[1], version=match[2])
 
 
@@ -131,20 +114,15 @@ def scratch_folder() -> Path:
     """Return a folder of this user for large temporary files, outside the home folder; make it if
     needed.
     """
-    requested = os.environ.get("AAM_SCRATCH")
-    folder = (
-        Path(requested) if requested else Path(tempfile.gettempdir()) / f"aam-{getpass.getuser()}"
-    )
+    default = f"{tempfile.gettempdir()}/aam-{getpass.getuser()}"
+    folder = Path(os.environ.get("AAM_SCRATCH") or default)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(
-            f"AAM_SCRATCH: {folder}: {error.strerror}; name a folder that can be written"
-        ) from error
+        problem = f"{folder}: {error.strerror}; name a folder that can be written"
+        raise InputError(f"AAM_SCRATCH: {problem}") from error
     if folder.stat().st_uid != os.getuid():
-        raise InputError(
-            f"AAM_SCRATCH: {folder} belongs to another user; name a folder of your own"
-        )
+        raise InputError(f"AAM_SCRATCH: {folder} belongs to another user; name one of your own")
     return folder
 
 
@@ -154,22 +132,41 @@ def engine_environment() -> dict[str, str]:
 
     PYTHONPATH would let a program in the image import modules of this machine.
     """
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
-    }
+    environment = {k: value for k, value in os.environ.items() if not k.startswith("PYTHON")}
     for name in ("TMPDIR", "CACHEDIR"):
-        requested = next(
-            filter(None, (os.environ.get(f"{prefix}_{name}") for prefix in PREFIXES)), None
-        )
-        folder = Path(requested) if requested else scratch_folder() / name.lower()
+        requested = (os.environ.get(f"{prefix}_{name}") for prefix in PREFIXES)
+        folder = Path(next(filter(None, requested), scratch_folder() / name.lower()))
         folder.mkdir(parents=True, exist_ok=True)
         environment |= {f"{prefix}_{name}": str(folder) for prefix in PREFIXES}
     return environment
 
 
+def capture(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the engine without a terminal and return what it prints.
+
+    Without a terminal it does not wait for a passphrase.
+    """
+    environment = engine_environment()
+    options |= {"stdin": subprocess.DEVNULL, "errors": "replace"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, **options)
+
+
+def exec_words(
+    engine: Engine,
+    image: Path,
+    command: list[str],
+    binds: Iterable[str] = (),
+    overlay: Path | None = None,
+) -> list[str]:
+    """Return the engine's command that runs another one in an image, below /."""
+    words = [engine.command, "exec", "--cleanenv", "--no-home", "--pwd", "/"]
+    words += ["--overlay", f"{overlay}:ro"] if overlay else []
+    return [*words, *(w for bind in binds for w in ("--bind", bind)), str(image), *command]
+
+
 def explain(output: str) -> list[str]:
     """Return explanations of the output of a failed build."""
-    return [explanation for pattern, explanation in EXPLANATIONS if re.search(pattern, output)]
+    return [text for pattern, text in EXPLANATIONS.items() if re.search(f"(?im){pattern}", output)]
 
 
 def stop_process_group(process: subprocess.Popen[str]) -> None:
@@ -227,20 +224,7 @@ From: {root}
     chown 1:1 /probe
 """
 # `sh` and `chown` for the probe; the others are for the script fakeroot, which some engines use.
-PROBE_PROGRAMS = (
-    "sh",
-    "chown",
-    "cat",
-    "cut",
-    "env",
-    "expr",
-    "getopt",
-    "id",
-    "rm",
-    "sed",
-    "tr",
-    "uname",
-)
+PROBE_PROGRAMS = "sh chown cat cut env expr getopt id rm sed tr uname".split()  # noqa: SIM905
 
 
 def make_small_root(folder: Path) -> Path:
@@ -266,10 +250,7 @@ def why_not_build(engine: Engine) -> str:
     subordinate ids or fakeroot.
     """
     if not engine.takes_arguments:
-        return (
-            f"{engine.name} {engine.version} takes no arguments for a definition (no build "
-            "--build-arg)"
-        )
+        return f"{engine.name} {engine.version} has no build --build-arg"
     with tempfile.TemporaryDirectory(dir=scratch_folder(), prefix="probe-") as name:
         folder = Path(name)
         try:
@@ -278,21 +259,12 @@ def why_not_build(engine: Engine) -> str:
             return f"the test of a small definition could not be prepared: {error}"
         command = [engine.command, "build", "--sandbox", f"{name}/out", f"{name}/probe.def"]
         try:
-            done = subprocess.run(
-                command,
-                env=engine_environment(),
-                capture_output=True,
-                text=True,
-                timeout=PROBE_SECONDS,
-            )
+            done = capture(command, timeout=PROBE_SECONDS)
         except subprocess.TimeoutExpired:
             return f"building a definition of three lines took longer than {PROBE_SECONDS} s"
         subprocess.run(["chmod", "-R", "u+rwX", name], capture_output=True)
     if done.returncode == 0:
         return ""
-    reasons = [
-        line.partition(":")[2].strip()
-        for line in done.stderr.splitlines()
-        if line.startswith(("FATAL", "ERROR"))
-    ]
+    lines = (line.partition(":") for line in done.stderr.splitlines())
+    reasons = [text.strip() for word, _, text in lines if word in ("FATAL", "ERROR")]
     return " / ".join(reasons) or done.stderr.strip()[-200:] or "unknown"

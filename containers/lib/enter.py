@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -31,46 +32,15 @@ STORAGE = {
     "AAM_SHARED": "/cosmos/vast/scratch/{USER}",
     "AAM_LOCAL": "/scratch/{USER}/job_{SLURM_JOB_ID}",
 }
-# Variables that are passed on: whole names, then the beginnings of names.
-PASSED = {
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "RANK",
-    "LOCAL_RANK",
-    "GROUP_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-}
-PASSED |= {
-    "TERM",
-    "COLUMNS",
-    "TZ",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-}
-PASSED |= {
-    "CUDA_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "PYTHONHASHSEED",
-    "SOURCE_DATE_EPOCH",
-}
-PASSED_PREFIXES: tuple[str, ...] = (
-    "AAM_",
-    "SLURM_",
-    "NCCL_",
-    "RCCL_",
-    "GLOO_",
-    "FI_",
-    "OMP_",
-    "MKL_",
-    "OPENBLAS_",
-)
-PASSED_PREFIXES += ("TORCH_", "PYTORCH_", "MIOPEN_", "HSA_", "TRITON_", "PYTEST_")
+# Variables that are passed on: names, and beginnings of names with a star at the end.
+PASSED = """
+    MASTER_ADDR MASTER_PORT RANK LOCAL_RANK GROUP_RANK WORLD_SIZE LOCAL_WORLD_SIZE
+    CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES
+    TERM COLUMNS TZ http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY
+    PYTHONHASHSEED SOURCE_DATE_EPOCH AAM_* SLURM_* PYTEST_*
+    NCCL_* RCCL_* GLOO_* FI_* OMP_* MKL_* OPENBLAS_* TORCH_* PYTORCH_* MIOPEN_* HSA_* TRITON_*
+"""
+IS_PASSED = re.compile("|".join(PASSED.split()).replace("*", r"\w*"))
 GPU_DEVICES = ("/dev/kfd", "/dev/dri")
 # Several of these variables together can hide all devices; only the first that is set is kept.
 VISIBLE_DEVICES = {"rocm": VISIBLE["AMD"], "cuda": VISIBLE["NVIDIA"]}
@@ -81,44 +51,25 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--engine",
-        default=os.environ.get("ENGINE", ""),
-        help="a path, or none: no container (ENGINE)",
-    )
-    parser.add_argument(
-        "--bind", action="append", default=[], metavar="PATH[:TARGET[:ro]]", help="bind this too"
-    )
-    parser.add_argument(
-        "--nv", action="store_true", help="use the host's NVIDIA driver; needed for NVIDIA GPUs"
-    )
-    parser.add_argument(
-        "--rocm",
-        action="store_true",
-        help="use the host's ROCm libraries; the images have their own",
-    )
-    parser.add_argument(
-        "--contain", action="store_true", help="hide home, /tmp and most of /dev of the host"
-    )
-    parser.add_argument(
-        "--host-fabric",
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="use this node's libfabric or plugin, in it",
-    )
-    parser.add_argument(
-        "--env",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="set this variable inside too",
-    )
-    parser.add_argument(
-        "--print", action="store_true", help="print the environment and the command, run nothing"
-    )
-    parser.add_argument("image", type=Path)
-    parser.add_argument("command", nargs=argparse.REMAINDER)
+    add, engine = parser.add_argument, os.environ.get("ENGINE", "")
+    add("--engine", default=engine, help="a path, or none: no container (ENGINE)")
+    switches = {
+        "--nv": "use the host's NVIDIA driver; needed for NVIDIA GPUs",
+        "--rocm": "use the host's ROCm libraries; the images have their own",
+        "--contain": "hide home, /tmp and most of /dev of the host",
+        "--print": "print the environment and the command, run nothing",
+    }
+    for name, text in switches.items():
+        add(name, action="store_true", help=text)
+    repeated = {
+        "--bind": ("PATH[:TARGET[:ro]]", "bind this too"),
+        "--host-fabric": ("FOLDER", "use this node's libfabric or plugin, in it"),
+        "--env": ("NAME=VALUE", "set this variable inside too"),
+    }
+    for name, (metavar, text) in repeated.items():
+        add(name, action="append", default=[], metavar=metavar, help=text)
+    add("image", type=Path)
+    add("command", nargs=argparse.REMAINDER)
     options = parser.parse_args(words)
     if options.command[:1] == ["--"]:
         options.command = options.command[1:]
@@ -168,11 +119,9 @@ def inner_environment(
     assignments
         ``NAME=VALUE`` from ``--env``.
     """
-    inside = {k: v for k, v in environment.items() if k in PASSED or k.startswith(PASSED_PREFIXES)}
-    visible = [
-        name for name in VISIBLE_DEVICES.get(flavour, VISIBLE_DEVICES["cuda"]) if name in inside
-    ]
-    for name in visible[1:]:
+    inside = {name: value for name, value in environment.items() if IS_PASSED.fullmatch(name)}
+    visible = VISIBLE_DEVICES.get(flavour, VISIBLE_DEVICES["cuda"])
+    for name in [name for name in visible if name in inside][1:]:
         del inside[name]
     inside |= {name: str(caches / folder) for name, folder in CACHES.items() if name not in inside}
     return {**inside, **dict(assignment.split("=", 1) for assignment in assignments)}
@@ -192,17 +141,18 @@ def bind_options(
     sources = {bind: bind for bind in paths} | {bind: bind.split(":")[0] for bind in requested}
     for bind, source in sources.items():
         if "," in bind or ":" in source:
-            problems.append(
-                f"{bind}: an engine cannot bind a path with a comma or a colon; rename it"
-            )
+            wrong = "an engine cannot bind a path with a comma or a colon; rename it"
+            problems.append(f"{bind}: {wrong}")
         elif not Path(source).exists() and not source.startswith(str(caches)):
             problems.append(f"--bind {bind}: {source} does not exist")
     return list(sources)
 
 
-def without_container(
-    options: argparse.Namespace, caches: Path
-) -> tuple[list[str], dict[str, str]]:
+# The words of a command, and the environment that it runs in.
+Command = tuple[list[str], dict[str, str]]
+
+
+def without_container(options: argparse.Namespace, caches: Path) -> Command:
     """Return the command itself with the same caches and devices: for a site that has the
     environment as modules.
     """
@@ -218,9 +168,7 @@ def provenance(sidecar: Sidecar) -> dict[str, str]:
     return {"AAM_IMAGE": f"sha256:{sidecar.image['sha256']}", "AAM_REVISION": commit}
 
 
-def in_container(
-    options: argparse.Namespace, binds: list[str], caches: Path
-) -> tuple[list[str], dict[str, str]]:
+def in_container(options: argparse.Namespace, binds: list[str], caches: Path) -> Command:
     """Return the command that enters the image, and the environment for the engine."""
     engine = find_engine(options.engine)
     sidecar = read_sidecar(options.image) if sidecar_path(options.image).exists() else None
@@ -236,16 +184,13 @@ def in_container(
     inside |= provenance(sidecar) if sidecar else {}
     # Both engines read their own prefix; what the caller set under them is not passed on.
     prefixes = tuple(f"{prefix}ENV_" for prefix in PREFIXES)
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(prefixes)
-    }
-    environment |= {
-        f"{prefix}{name}": value for name, value in inside.items() for prefix in prefixes
-    }
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(prefixes)}
+    for prefix in prefixes:
+        environment |= {f"{prefix}{name}": value for name, value in inside.items()}
     return [*command, str(options.image), *options.command], environment
 
 
-def command_and_environment(options: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
+def command_and_environment(options: argparse.Namespace) -> Command:
     """Check the options, make the folders of the caches, and return the command with its
     environment.
 
@@ -259,24 +204,20 @@ def command_and_environment(options: argparse.Namespace) -> tuple[list[str], dic
     if not options.command:
         problems.append(f"COMMAND: is missing; for example: {PROGRAM} IMAGE aam --help")
     if options.host_fabric and options.engine == "none":
-        problems.append(
-            "--host-fabric: without a container the node's own libfabric is used: load its "
-            "module instead"
-        )
+        own = "without a container the node's own libfabric is used: load its module instead"
+        problems.append(f"--host-fabric: {own}")
     problems += [f"--env {word}: expected NAME=VALUE" for word in options.env if "=" not in word]
     folders = storage_folders(os.environ, problems)
     binds = bind_options(options, folders, caches, problems)
     if options.engine != "none" and not options.image.is_file():
-        problems.append(
-            f"{options.image}: no such image; make container-rocm, -cuda or -cpu builds one"
-        )
+        hint = "make container-rocm, -cuda or -cpu builds one"
+        problems.append(f"{options.image}: no such image; {hint}")
     raise_if_any(problems)
     for folder in {*CACHES.values(), *(["tmp"] if options.contain else [])}:
         (caches / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     if caches.stat().st_uid != os.getuid():
-        raise InputError(
-            f"{caches}: belongs to another user; name a folder of your own with TMPDIR or AAM_LOCAL"
-        )
+        hint = "name a folder of your own with TMPDIR or AAM_LOCAL"
+        raise InputError(f"{caches}: belongs to another user; {hint}")
     if options.host_fabric:
         binds.append(f"{copy_host_fabric(options.host_fabric, caches)}:{INSIDE}:ro")
         options.env.insert(0, f"LD_LIBRARY_PATH={search_path()}")
@@ -291,12 +232,8 @@ def main(words: list[str]) -> int:
     try:
         command, environment = command_and_environment(options)
         if options.print:
-            shown = {
-                name: value for name, value in environment.items() if name.startswith(PREFIXES)
-            }
-            print(
-                *(f"{name}={shlex.quote(value)}" for name, value in sorted(shown.items())), sep="\n"
-            )
+            shown = sorted(name for name in environment if name.startswith(PREFIXES))
+            print(*(f"{name}={shlex.quote(environment[name])}" for name in shown), sep="\n")
             print(shlex.join(command))
             return 0
         os.execvpe(command[0], command, environment)

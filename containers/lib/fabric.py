@@ -65,18 +65,11 @@ def choose_fabric(requested: str, path: Path = PINS) -> Fabric:
     folder = None if requested == "1" else Path(requested)
     fabric = Fabric(sources, tuple(table["packages"]), folder)
     if folder and not folder.is_dir():
-        raise InputError(
-            f"FABRIC={requested}: expected 1 (fetch the sources), or a folder that holds their "
-            "archives"
-        )
-    if folder:
-        raise_if_any(
-            [
-                problem
-                for source in sources
-                for problem in archive_problems(folder / source.file, source)
-            ]
-        )
+        expected = "expected 1 (fetch the sources), or a folder that holds their archives"
+        raise InputError(f"FABRIC={requested}: {expected}")
+    for_folder = sources if folder else ()
+    checks = (archive_problems(Path(requested, source.file), source) for source in for_folder)
+    raise_if_any([problem for problems in checks for problem in problems])
     return fabric
 
 
@@ -86,12 +79,8 @@ def archive_problems(archive: Path, source: Source) -> list[str]:
         return [f"{archive}: is missing; fetch it from {source.url}"]
     digest = file_digest(archive)
     if digest != source.sha256:
-        return [
-            (
-                f"{archive}: SHA-256 is {digest}, containers/pins.toml has {source.sha256}: fetch "
-                f"{source.url} anew"
-            )
-        ]
+        wrong = f"SHA-256 is {digest}, containers/pins.toml has {source.sha256}"
+        return [f"{archive}: {wrong}: fetch {source.url} anew"]
     return []
 
 
@@ -110,14 +99,11 @@ def fetch(source: Source, folder: Path) -> Path:
         ):
             new.write_bytes(answer.read())
             # A refused file is not kept under its name.
-            raise_if_any(
-                [problem.replace(str(new), source.url) for problem in archive_problems(new, source)]
-            )
+            problems = archive_problems(new, source)
+            raise_if_any([problem.replace(str(new), source.url) for problem in problems])
     except OSError as error:
-        raise InputError(
-            f"FABRIC=1: {source.url}: {error}; fetch the archives elsewhere and name their "
-            "folder: FABRIC=FOLDER"
-        ) from error
+        hint = "fetch the archives elsewhere and name their folder: FABRIC=FOLDER"
+        raise InputError(f"FABRIC=1: {source.url}: {error}; {hint}") from error
     return archive
 
 
@@ -130,21 +116,18 @@ def fill_fabric(target: Path, fabric: Fabric) -> None:
     if not fabric.sources:
         return
     for source in fabric.sources:
-        archive = (
-            fabric.folder / source.file
-            if fabric.folder
-            else fetch(source, scratch_folder() / "fabric")
-        )
-        shutil.copy(archive, target)
-    (target / "sources.json").write_text(
-        json.dumps(describe(fabric.sources), indent=1) + "\n", encoding="utf-8"
-    )
+        folder = fabric.folder
+        store = scratch_folder() / "fabric"
+        shutil.copy(folder / source.file if folder else fetch(source, store), target)
+    text = json.dumps(describe(fabric.sources), indent=1) + "\n"
+    (target / "sources.json").write_text(text, encoding="utf-8")
 
 
 def describe(sources: Iterable[Source]) -> list[dict[str, str]]:
     """Return what the image, its bill of materials and its sidecar record of each archive."""
-    records = []
-    for source in sources:
-        name, version = source.name_and_version
-        records.append({"name": name, "version": version, "file": source.file, **asdict(source)})
-    return records
+    names = ("name", "version")
+    return [
+        {**dict(zip(names, source.name_and_version, strict=True)), "file": source.file}
+        | asdict(source)
+        for source in sources
+    ]

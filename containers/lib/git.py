@@ -1,8 +1,7 @@
-"""The git commit of the sources, with and without git."""
+"""The git commit of the sources."""
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 from pathlib import Path
 
@@ -34,9 +33,8 @@ def commit_time() -> int:
 
 def changed_files(root: Path = ROOT) -> list[str]:
     """Return the files that differ from the commit or are new."""
-    return [
-        line[2:].strip() for line in (git("status", "--porcelain", root=root) or "").splitlines()
-    ]
+    lines = (git("status", "--porcelain", root=root) or "").splitlines()
+    return [line[2:].strip() for line in lines]
 
 
 def revision(root: Path = ROOT) -> tuple[str, bool]:
@@ -46,34 +44,10 @@ def revision(root: Path = ROOT) -> tuple[str, bool]:
     commit = git("rev-parse", "HEAD", root=root)
     if commit is None:
         return UNKNOWN, True
-    return commit, bool(git("status", "--porcelain", root=root))
+    return commit, bool(changed_files(root))
 
 
 def commit_label(root: Path = ROOT) -> str:
-    """Return the commit, with ``+`` when files were changed; read from the files of .git where git
-    is missing.
-    """
+    """Return the commit, with ``+`` when files were changed; ``unknown`` without git."""
     commit, changed = revision(root)
-    if commit == UNKNOWN:
-        return commit_from_files(root)
-    return commit + ("+" if changed else "")
-
-
-def commit_from_files(root: Path) -> str:
-    """Return the commit that the files in .git name: for a node that has no git."""
-    with contextlib.suppress(OSError):
-        folder = root / ".git"
-        if folder.is_file():
-            folder = root / folder.read_text().removeprefix("gitdir:").strip()
-        head = (folder / "HEAD").read_text().strip()
-        if not head.startswith("ref: "):
-            return head
-        branch = head.removeprefix("ref: ")
-        common = folder
-        if (folder / "commondir").exists():
-            common = folder / (folder / "commondir").read_text().strip()
-        if (common / branch).exists():
-            return (common / branch).read_text().strip()
-        packed = (common / "packed-refs").read_text().splitlines()
-        return next((line.split()[0] for line in packed if line.endswith(f" {branch}")), UNKNOWN)
-    return UNKNOWN
+    return commit + ("+" if changed and commit != UNKNOWN else "")

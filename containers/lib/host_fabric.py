@@ -31,19 +31,13 @@ NOT_COPIED = re.compile(
 def find_libraries(folders: list[str], problems: list[str]) -> list[Path]:
     """Return the libraries of `WANTED` in each folder; a folder without any is a problem."""
     found: list[Path] = []
+    hint = "`find /opt/cray -name libfabric.so.1` on a node shows where it is"
     for folder in folders:
-        here = [
-            Path(folder, place, name)
-            for place in PLACES
-            for name in WANTED
-            if Path(folder, place, name).is_file()
-        ]
+        paths = (Path(folder, place, name) for place in PLACES for name in WANTED)
+        here = [path for path in paths if path.is_file()]
         if not here:
-            names = ", ".join(WANTED)
-            hint = "`find /opt/cray -name libfabric.so.1` on a node shows where it is"
-            problems.append(
-                f"--host-fabric {folder}: holds none of {names}, nor do its lib64 and lib; {hint}"
-            )
+            nothing = f"holds none of {', '.join(WANTED)}, nor do its lib64 and lib"
+            problems.append(f"--host-fabric {folder}: {nothing}; {hint}")
         found += here
     return found
 

@@ -48,18 +48,14 @@ ROUTES = ("auto", "definition", "layer")
 
 def build_command(plan: Plan, engine: Engine, out: Path) -> list[str]:
     """Return the engine's command that builds a definition."""
-    base = plan.base
+    base = plan.base.local
     command = [engine.command, "build", *(["--reproducible"] if engine.builds_reproducibly else [])]
     command += ["--mksquashfs-args", plan.pins.squashfs] if plan.pins.squashfs else []
-    if base.local:
-        # A folder can be bound into a build only where it exists in the base.
-        folders = [
-            path for path in wheel_folders() if (base.local / str(path).lstrip("/")).is_dir()
-        ]
-        command += [word for path in folders for word in ("--bind", f"{path}:{path}:ro")]
-    command += [
-        word for key, value in plan.values.items() for word in ("--build-arg", f"{key}={value}")
-    ]
+    # A folder can be bound into a build only where it exists in the base.
+    wheels = (path for path in wheel_folders() if base and (base / str(path)[1:]).is_dir())
+    command += [word for path in wheels for word in ("--bind", f"{path}:{path}:ro")]
+    values = (f"{key}={value}" for key, value in plan.values.items())
+    command += [word for value in values for word in ("--build-arg", value)]
     return [*command, str(out), str(plan.definition)]
 
 
@@ -86,47 +82,29 @@ def show_plan(plan: Plan, image: Path, engine: Engine | None, route: str) -> str
     as_of = f" as of {values['SNAPSHOT']}" if values["SNAPSHOT"] else ""
     parts = pins.lock.read_text(encoding="utf-8").split(REST)
     vendor, own = (re.findall(r"(?m)^(\w\S*==[^\s\\]+)", part) for part in parts)
-    origin = (
-        f"{base.local}"
-        if base.local
-        else f"docker://{base.name}@{base.digest}, pulled from its registry"
-    )
-    rows = [("image", f"{image} and {sidecar_path(image).name}"), ("route", route)]
-    rows += [("base", f"{origin} ({'pinned' if base.pinned else 'not the pinned one'})")]
-    rows += [
-        (
-            "apt",
-            f"{' '.join(packages(plan.definition, values))}, from the archive of the base{as_of}",
-        )
+    origin = base.local or f"docker://{base.name}@{base.digest}, pulled from its registry"
+    debian = " ".join(packages(plan.definition, values))
+    rows = [
+        ("image", f"{image} and {sidecar_path(image).name}"),
+        ("route", route),
+        ("base", f"{origin} ({'pinned' if base.pinned else 'not the pinned one'})"),
+        ("apt", f"{debian}, from the archive of the base{as_of}"),
+        ("pip", f"{', '.join(vendor)} from {pins.index}" if vendor else ""),
+        ("pip", f"{len(own)} packages of {values['LOCK']} from pip's own index, by hash"),
     ]
-    rows += [("pip", f"{', '.join(vendor)} from {pins.index}")] if vendor else []
-    rows += [("pip", f"{len(own)} packages of {values['LOCK']} from pip's own index, by hash")]
-    rows += [
-        ("fabric", f"{source.file} from {fabric.folder or source.url}, built in the image")
-        for source in fabric.sources
-    ]
-    rows += [
-        (
-            "wheel",
-            f"{wheel_path().name} and that of aam-16s, made of these sources where they changed",
-        )
-    ]
-    rows += [
-        ("disk", f"{needed} GB in {folder}, {free:.1f} GB are free")
-        for folder, free, needed, _ in disks(pins, image)
-    ]
+    for source in fabric.sources:
+        origin = fabric.folder or source.url
+        rows.append(("fabric", f"{source.file} from {origin}, built in the image"))
+    made = "and that of aam-16s, made of these sources where they changed"
+    rows.append(("wheel", f"{wheel_path().name} {made}"))
+    for folder, free, needed, _ in disks(pins, image):
+        rows.append(("disk", f"{needed} GB in {folder}, {free:.1f} GB are free"))
     if engine:
-        rows += [
-            (
-                "signature",
-                "with your key"
-                if has_key(engine)
-                else f"none: `{engine.name} key newpair` makes a key",
-            )
-        ]
+        hint = f"none: `{engine.name} key newpair` makes a key"
+        rows.append(("signature", "with your key" if has_key(engine) else hint))
     if engine and route.startswith("definition"):
-        rows += [("command", shlex.join(build_command(plan, engine, image)))]
-    return "\n".join(f"{name:<12}{text}" for name, text in rows)
+        rows.append(("command", shlex.join(build_command(plan, engine, image))))
+    return "\n".join(f"{name:<12}{text}" for name, text in rows if text)
 
 
 def choose_route(requested: str, engine: Engine | None) -> tuple[str, str]:
@@ -165,18 +143,14 @@ def build(request: Request) -> Path | str:
     assert plan is not None
     route, reason = choose_route(request.route, engine)
     if is_shown:
+        warning = "containers/build: warning: nothing could be built here"
         for absence in absences:
-            print(
-                f"containers/build: warning: nothing could be built here: {absence}",
-                file=sys.stderr,
-            )
+            print(f"{warning}: {absence}", file=sys.stderr)
         why = f"{route}: this user cannot build a definition here: {reason}" if reason else route
         return show_plan(plan, image, engine, why)
     if reason:
-        print(
-            f"This user cannot build a definition here: {reason}\nBuilding a layer over the base "
-            "instead."
-        )
+        print(f"This user cannot build a definition here: {reason}")
+        print("Building a layer over the base instead.")
     assert engine is not None
     write_image(plan, engine, image, route)
     return image
@@ -203,7 +177,7 @@ def write_image(plan: Plan, engine: Engine, image: Path, route: str) -> None:
     papers = {
         "definition": fill(plan.definition.read_text(encoding="utf-8"), values),
         "lock": pins.lock.read_text(encoding="utf-8"),
-        "sbom": sbom.decode(),
+        "sbom": sbom,
         "log": log,
     }
     sidecar = Sidecar(
@@ -214,7 +188,7 @@ def write_image(plan: Plan, engine: Engine, image: Path, route: str) -> None:
         lock={"file": pins.lock.name, "sha256": file_digest(pins.lock)},
         unverified=unverified(pins),
         aam_sha256=source_digest(),
-        sbom_sha256=hashlib.sha256(sbom).hexdigest(),
+        sbom_sha256=hashlib.sha256(sbom.encode()).hexdigest(),
         definition_sha256=file_digest(plan.definition),
         git={"commit": commit, "dirty": dirty},
         engine={"name": engine.name, "version": engine.version},

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
 from pathlib import Path
 
 from containers.lib.errors import FailedError, InputError, error_message
@@ -47,12 +46,8 @@ def copy_sources(folder: Path, left_out: tuple[str, ...] = ()) -> None:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
     if names == [""]:
-        shutil.copytree(
-            ROOT,
-            folder,
-            dirs_exist_ok=True,
-            ignore=shutil.ignore_patterns(".*", "*.sif", "*.oci.tar", "dist", "demo"),
-        )
+        built = shutil.ignore_patterns(".*", "*.sif", "*.oci.tar", "dist", "demo")
+        shutil.copytree(ROOT, folder, dirs_exist_ok=True, ignore=built)
         for name in left_out:
             shutil.rmtree(folder / name)
 
@@ -64,10 +59,8 @@ def check_image(image: Path, flavour: str) -> None:
     if not image.exists():
         raise InputError(f"{image}: is missing; make container-{flavour} builds it")
     if read_sidecar(image).aam_sha256 != source_digest():
-        raise InputError(
-            f"{image.name}: holds another aam than these sources; make container-{flavour} "
-            "builds it anew"
-        )
+        hint = f"make container-{flavour} builds it anew"
+        raise InputError(f"{image.name}: holds another aam than these sources; {hint}")
 
 
 def gpu_tests(enter: list[str], folder: Path) -> set[str]:
@@ -77,16 +70,11 @@ def gpu_tests(enter: list[str], folder: Path) -> set[str]:
     return {line.strip() for line in printed.splitlines() if "::" in line}
 
 
-def executed_tests(junit: Path) -> Iterator[str]:
-    """Yield the names of the tests that were run and not skipped, from a JUnit file."""
-    for case in ElementTree.parse(junit).getroot().iter("testcase"):
-        if case.find("skipped") is None:
-            yield f"{case.get('classname')}.{case.get('name')}"
-
-
 def missing_tests(expected: set[str], junit: Path) -> list[str]:
     """Return the expected tests that a JUnit file does not name as run."""
-    executed = set(executed_tests(junit))
+    cases = ElementTree.parse(junit).getroot().iter("testcase")
+    cases_run = (case for case in cases if case.find("skipped") is None)
+    executed = {f"{case.get('classname')}.{case.get('name')}" for case in cases_run}
     return sorted(name for name in expected if re.sub(r"\.py::|::|/", ".", name) not in executed)
 
 
@@ -95,9 +83,8 @@ def write_reports(enter: list[str], folder: Path, results: Path, need_gpu: bool)
     self-test.
     """
     words = ["--json", str(results / "selftest.json"), *(["--need-device"] if need_gpu else [])]
-    status = subprocess.run(
-        [*enter, "python", "/opt/aam/selftest.py", *words], cwd=folder
-    ).returncode
+    selftest = [*enter, "python", "/opt/aam/selftest.py", *words]
+    status = subprocess.run(selftest, cwd=folder).returncode
     subprocess.run([*enter, "aam", "doctor", "--output", str(results / "doctor.json")], cwd=folder)
     return status
 
@@ -144,14 +131,10 @@ def run(options: argparse.Namespace, pytest_words: list[str]) -> int:
         copy_sources(folder, INSTALLED)
         enter[2:2] = ["--env", f"PYTHONPATH={folder}"]
         if write_reports(enter, folder, results, need_gpu):
-            raise FailedError(
-                f"{image.name}: its self-test failed, see above and {results}/selftest.json",
-                *(
-                    [f"without a GPU: nox -s test_{options.flavour} -- --no-gpu"]
-                    if need_gpu
-                    else []
-                ),
-            )
+            where = f"see above and {results}/selftest.json"
+            hint = f"without a GPU: nox -s test_{options.flavour} -- --no-gpu"
+            problem = f"{image.name}: its self-test failed, {where}"
+            raise FailedError(problem, *([hint] if need_gpu else []))
         # Tests on a GPU run one after the other: each takes what memory it needs.
         chosen = ["-m", FAST_AND_GPU] if need_gpu else ["-m", FAST, "-n", "2"]
         command = [*enter, *PYTEST, f"--junit-xml={junit}", *chosen, *pytest_words]

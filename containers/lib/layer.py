@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from containers.lib.engine import Engine, run_engine, scratch_folder
+from containers.lib.engine import Engine, capture, exec_words, run_engine, scratch_folder
 from containers.lib.errors import FailedError, InputError
 from containers.lib.fabric import fill_fabric
 from containers.lib.files import CONTAINERS, ROOT
@@ -84,26 +84,15 @@ def mksquashfs_path() -> str:
     """Return the path of the program mksquashfs."""
     program = shutil.which("mksquashfs", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if not program:
-        raise InputError(
-            "mksquashfs: not found on PATH or in /usr/sbin; install squashfs-tools, or load its "
-            "module"
-        )
+        hint = "install squashfs-tools, or load its module"
+        raise InputError(f"mksquashfs: not found on PATH or in /usr/sbin; {hint}")
     return program
 
 
 def make_squashfs(folder: Path, out: Path, options: str) -> None:
     """Pack a folder as a squashfs whose files belong to root, with the options of pins.toml."""
-    command = [
-        mksquashfs_path(),
-        str(folder),
-        str(out),
-        "-noappend",
-        "-all-root",
-        "-no-progress",
-        "-quiet",
-    ]
-    command += options.split()
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [mksquashfs_path(), str(folder), str(out), "-noappend", "-all-root", "-no-progress"]
+    done = subprocess.run([*command, "-quiet", *options.split()], capture_output=True, text=True)
     if done.returncode:
         raise FailedError(f"{out.name}: mksquashfs failed:", *done.stderr.strip().splitlines()[-3:])
 
@@ -114,12 +103,10 @@ def run_in_base(
     """Run a command in the base, which sees nothing of this machine but the binds; return its
     output.
     """
-    words = [engine.command, "exec", "--cleanenv", "--contain", "--no-home", "--pwd", "/"]
-    words += ["--overlay", f"{overlay}:ro"] if overlay else []
-    words += [word for bind in binds for word in ("--bind", bind)]
-    return run_engine(
-        [*words, str(image), "env", f"PATH={SHELL_PATH}", *command], "making the layer"
-    )
+    command = ["env", f"PATH={SHELL_PATH}", *command]
+    words = exec_words(engine, image, command, binds, overlay)
+    words.insert(2, "--contain")
+    return run_engine(words, "making the layer")
 
 
 def base_lacks_packages(engine: Engine, image: Path, python: str) -> bool:
@@ -129,19 +116,7 @@ def base_lacks_packages(engine: Engine, image: Path, python: str) -> bool:
     check = f"command -v gcc && command -v g++ && test -s /{CERTIFICATES} && "
     check += f"python{python} -c 'import ensurepip, sysconfig, os; "
     check += 'assert os.path.exists(sysconfig.get_paths()["include"] + "/Python.h")\''
-    command = [
-        engine.command,
-        "exec",
-        "--cleanenv",
-        "--no-home",
-        "--pwd",
-        "/",
-        str(image),
-        "sh",
-        "-c",
-        check,
-    ]
-    return subprocess.run(command, capture_output=True).returncode != 0
+    return capture(exec_words(engine, image, ["sh", "-c", check])).returncode != 0
 
 
 def get_base(engine: Engine, local: Path | None, values: dict[str, str], out: Path) -> None:
@@ -152,9 +127,8 @@ def get_base(engine: Engine, local: Path | None, values: dict[str, str], out: Pa
         run_engine([engine.command, "build", str(out), str(local)], f"packing {local.name}")
     else:
         source = f"docker://{values['BASE']}@{values['DIGEST']}"
-        run_engine(
-            [engine.command, "pull", "--disable-cache", str(out), source], f"pulling {source}"
-        )
+        command = [engine.command, "pull", "--disable-cache", str(out), source]
+        run_engine(command, f"pulling {source}")
 
 
 def add_definition_files(root: Path, definition: Path, values: dict[str, str]) -> None:
@@ -174,9 +148,8 @@ def add_definition_files(root: Path, definition: Path, values: dict[str, str]) -
 
 def make_links(root: Path) -> None:
     """Make in a layer what the packages' install scripts would have made: none of them has run."""
-    subprocess.run(
-        [sys.executable, "-S", str(CONTAINERS / "inside" / "links.py"), str(root)], check=True
-    )
+    script = CONTAINERS / "inside" / "links.py"
+    subprocess.run([sys.executable, "-S", str(script), str(root)], check=True)
 
 
 def layer_steps(plan: Plan) -> str:

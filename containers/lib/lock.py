@@ -10,6 +10,7 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from aam.files.atomic import file_digest
 from containers.lib.errors import FailedError, InputError
@@ -23,28 +24,12 @@ HASH = re.compile(r"sha256:([0-9a-f]{64})")
 
 def run_uv(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run uv's resolver for all supported Pythons, with hashes and nothing about this machine."""
-    command = [
-        sys.executable,
-        "-m",
-        "uv",
-        "pip",
-        "compile",
-        "--universal",
-        "--python-version",
-        LOWEST_PYTHON,
-    ]
-    command += [
-        "--generate-hashes",
-        "--no-header",
-        "--no-annotate",
-        "--no-emit-index-url",
-        "--no-emit-find-links",
-    ]
-    command += ["--python", sys.executable, "--no-config", *arguments]
-    environment = {**os.environ, "UV_HTTP_RETRIES": os.environ.get("UV_HTTP_RETRIES", "1")}
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, input=stdin, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "uv", "pip", "compile", "--universal", "--no-config"]
+    command += ["--python-version", LOWEST_PYTHON, "--python", sys.executable, "--generate-hashes"]
+    command += ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
+    environment = {"UV_HTTP_RETRIES": "1", **os.environ}
+    options: dict[str, Any] = {"cwd": ROOT, "env": environment, "input": stdin}
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, **options)
 
 
 def resolve(pins: Pins) -> str:
@@ -82,9 +67,9 @@ def check_index_has_pins(pins: Pins, requirement: str, index_hashes: set[str]) -
     """Raise `InputError` when the index does not hold a file that is pinned."""
     missing = sorted(set(pins.wheels[requirement]) - index_hashes)
     if missing:
+        table = f"containers/pins.toml: [{pins.flavour}.wheels] {requirement}"
         raise InputError(
-            f"containers/pins.toml: [{pins.flavour}.wheels] {requirement}: {pins.index} holds no "
-            "file with SHA-256",
+            f"{table}: {pins.index} holds no file with SHA-256",
             *(f"  {digest}" for digest in missing),
             "it holds these; check them and correct the pin:",
             *(f"  {digest}" for digest in sorted(index_hashes)),
@@ -95,19 +80,12 @@ def vendor_lines(pins: Pins) -> str:
     """Return the lines of a lock for the vendor's wheels; a comment names the hashes that nothing
     has confirmed.
     """
-    text = ""
+    lines = []
     for requirement, hashes in pins.wheels.items():
-        unseen = [digest[:12] for digest in hashes if digest not in pins.seen]
-        text += (
-            f"# unverified until a networked make lock has seen it: {', '.join(unseen)}\n"
-            if unseen
-            else ""
-        )
-        text += (
-            " \\\n    ".join([requirement, *(f"--hash=sha256:{digest}" for digest in hashes)])
-            + "\n"
-        )
-    return text
+        unseen = ", ".join(digest[:12] for digest in hashes if digest not in pins.seen)
+        lines += [f"# unverified until a networked make lock has seen it: {unseen}"] * bool(unseen)
+        lines += [" \\\n    ".join([requirement, *(f"--hash=sha256:{each}" for each in hashes)])]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def highest_python() -> str:
@@ -133,10 +111,8 @@ def lock(flavour: str) -> str:
     pins = record_confirmed(read_pins(flavour))
     if not lock_problems(pins):
         return f"{pins.lock.name}: up to date"
-    head = (
-        "# Made by `make lock` with uv from pyproject.toml and containers/pins.toml; not "
-        "edited by hand.\n"
-    )
+    made_from = "with uv from pyproject.toml and containers/pins.toml; not edited by hand."
+    head = f"# Made by `make lock` {made_from}\n"
     head += f"# inputs: {inputs_digest(pins)}\n# python: {LOWEST_PYTHON} to {highest_python()}\n"
     head += f"# runtime: {pins.runtime}\n# index: {pins.index}\n"
     write_text(pins.lock, head + vendor_lines(pins) + REST + resolve(pins))
@@ -149,9 +125,7 @@ def lock(flavour: str) -> str:
 def lock_all(flavours: tuple[str, ...]) -> None:
     """Bring the locks of several flavours up to date and print which were written."""
     if importlib.util.find_spec("uv") is None:
-        raise InputError(
-            f"{sys.executable} has no uv: make setup installs it, or name another Python that "
-            "has it"
-        )
+        hint = "make setup installs it, or name another Python that has it"
+        raise InputError(f"{sys.executable} has no uv: {hint}")
     for flavour in flavours:
         print(lock(flavour), flush=True)

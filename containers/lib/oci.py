@@ -12,16 +12,17 @@ import tempfile
 from pathlib import Path
 
 from aam.files.atomic import atomic_file
-from containers.lib.engine import run_engine, scratch_folder
+from containers.lib.engine import find_program, run_engine, scratch_folder
 from containers.lib.errors import InputError, raise_if_any
 from containers.lib.fabric import fill_fabric
-from containers.lib.files import CONTAINERS
+from containers.lib.files import CONTAINERS, ROOT
 from containers.lib.layer import fill, section
 from containers.lib.pins import read_pins
 from containers.lib.plan import Base, Plan, Request, collect, disk_problems, make_plan
 from containers.lib.wheels import copy_wheels, version, wheel_folders, wheel_problems
 
 PROGRAMS = ("buildah", "podman")
+HOW_TO_INSTALL = "install one (the packages of these names in Debian, Ubuntu, Fedora)"
 
 
 def shell_steps(text: str) -> str:
@@ -41,35 +42,20 @@ def containerfile(definition: Path, values: dict[str, str], first: str) -> str:
     first
         The instructions that bring the base.
     """
-    parts = {
-        name: fill(section(definition, name), values)
-        for name in ("files", "post", "environment", "labels")
-    }
-    test, runscript = (fill(section(definition, name), values) for name in ("test", "runscript"))
+    names = ("files", "post", "environment", "labels", "test", "runscript")
+    parts = {name: fill(section(definition, name), values) for name in names}
     copies = [f"COPY {line.strip()}" for line in parts["files"].splitlines() if line.strip()]
     # Nothing of the host's environment reaches a container, so what a definition unsets is not set.
     exports = re.findall(r"(?m)^ +export (.*)$", parts["environment"])
     variables = [f"ENV {assignment}" for line in exports for assignment in shlex.split(line)]
-    labels = [
-        f'LABEL {name}="{value}"'
-        for name, value in re.findall(r"(?m)^ +(\S+) (.+)$", parts["labels"])
-    ]
-    program = re.fullmatch(r'\s*exec (\S+) "\$@"\s*', runscript)
+    pairs = re.findall(r"(?m)^ +(\S+) (.+)$", parts["labels"])
+    labels = [f'LABEL {name}="{value}"' for name, value in pairs]
+    program = re.fullmatch(r'\s*exec (\S+) "\$@"\s*', parts["runscript"])
     if not program:
         raise InputError(f'{definition}: %runscript: expected exec PROGRAM "$@"')
-    lines = [
-        f"# Made by containers/build oci from {definition.name} and containers/pins.toml.",
-        first,
-        *copies,
-    ]
-    lines += [
-        shell_steps(parts["post"]),
-        *variables,
-        *labels,
-        shell_steps(test),
-        f'ENTRYPOINT ["{program[1]}"]',
-    ]
-    return "\n".join(lines)
+    head = f"# Made by containers/build oci from {definition.name} and containers/pins.toml."
+    steps = [shell_steps(parts["post"]), *variables, *labels, shell_steps(parts["test"])]
+    return "\n".join([head, first, *copies, *steps, f'ENTRYPOINT ["{program[1]}"]'])
 
 
 def base_instructions(base: Base) -> str:
@@ -81,49 +67,29 @@ def base_instructions(base: Base) -> str:
     return "FROM scratch\nADD base.tar /"
 
 
-def find_program(requested: str) -> str:
-    """Return the requested program, or else the first of `PROGRAMS` on PATH."""
-    names = (requested,) if requested else PROGRAMS
-    command = next(filter(None, map(shutil.which, names)), None)
-    if command is None:
-        hint = (
-            "install one (the packages of these names in Debian, Ubuntu, Fedora), or name it "
-            "with ENGINE=PATH"
-        )
-        raise InputError(f"ENGINE: {' and '.join(names)} not found on PATH; {hint}")
-    return command
-
-
 def fill_context(folder: Path, text: str, plan: Plan) -> None:
     """Copy what a Containerfile names into the folder of a build."""
-    lock, base = plan.pins.lock, plan.base
-    sources = {
-        f"containers/inside/{path.name}": path for path in (CONTAINERS / "inside").glob("*.py")
-    }
-    sources |= {f"containers/lock/{lock.name}": lock}
-    for name, path in sources.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, folder / name)
+    for path in (*(CONTAINERS / "inside").glob("*.py"), plan.pins.lock):
+        target = folder / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
     copy_wheels(folder / "wheels")
     fill_fabric(folder / "fabric", plan.fabric)
     (folder / "Containerfile").write_text(text + "\n", encoding="utf-8")
-    if base.local:
-        subprocess.run(
-            ["tar", "-cf", str(folder / "base.tar"), "-C", str(base.local), "."], check=True
-        )
+    if plan.base.local:
+        tar = ["tar", "-cf", str(folder / "base.tar"), "-C", str(plan.base.local), "."]
+        subprocess.run(tar, check=True)
 
 
 def archive_problems(archive: Path, plan: Plan | None) -> list[str]:
     """Return what is wrong with the path of the archive and the base, for an OCI image."""
     problems = []
     if ":" in str(archive):
-        problems.append(
-            f"OUTPUT={archive}: an OCI archive has no colon in its path; OUTPUT=FILE names another"
-        )
-    if plan and plan.base.local and plan.base.local.is_file():
-        problems.append(
-            f"BASE={plan.base.local}: is a file; expected a root folder or NAME@sha256:DIGEST"
-        )
+        hint = "an OCI archive has no colon in its path; OUTPUT=FILE names another"
+        problems.append(f"OUTPUT={archive}: {hint}")
+    local = plan.base.local if plan else None
+    if local and local.is_file():
+        problems.append(f"BASE={local}: is a file; expected a root folder or NAME@sha256:DIGEST")
     return problems
 
 
@@ -142,7 +108,11 @@ def build_oci(request: Request, only_text: bool) -> Path | str:
     )
     problems: list[str] = []
     plan = make_plan(request, problems)
-    command = "" if only_text else collect(lambda: find_program(request.engine), problems)
+    command = (
+        ""
+        if only_text
+        else collect(lambda: find_program(request.engine, PROGRAMS, HOW_TO_INSTALL), problems)
+    )
     problems += [] if only_text else [*disk_problems(pins, archive), *wheel_problems()]
     raise_if_any([*problems, *archive_problems(archive, plan)])
     assert plan is not None

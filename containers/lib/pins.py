@@ -58,9 +58,8 @@ class Pins:
 def read_pins(flavour: str, path: Path = PINS) -> Pins:
     """Return the pins of one flavour."""
     if flavour not in LOCKS:
-        raise InputError(
-            f"{flavour!r} is not a flavour of the image: expected one of {', '.join(LOCKS)}"
-        )
+        expected = f"expected one of {', '.join(LOCKS)}"
+        raise InputError(f"{flavour!r} is not a flavour of the image: {expected}")
     tables = tomllib.loads(path.read_text(encoding="utf-8"))
     table = {**tables.get(tables[flavour].get("like"), {}), **tables[flavour]}
     values: dict[str, Any] = {
@@ -85,13 +84,10 @@ def inputs_digest(pins: Pins) -> str:
     out of date.
     """
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
-    requested = {
-        name: project[name] for name in ("requires-python", "dependencies", "optional-dependencies")
-    }
-    pinned = {
-        name: getattr(pins, name)
-        for name in ("extras", "index", "requires", "seen", "runtime", "wheels")
-    }
+    names: tuple[str, ...] = ("requires-python", "dependencies", "optional-dependencies")
+    requested = {name: project[name] for name in names}
+    names = ("extras", "index", "requires", "seen", "runtime", "wheels")
+    pinned = {name: getattr(pins, name) for name in names}
     text = json.dumps([requested, pinned], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -111,20 +107,18 @@ def lock_text_problems(pins: Pins, text: str) -> list[str]:
     name = pins.lock.relative_to(ROOT)
     problems = []
     if f"# inputs: {inputs_digest(pins)}\n" not in text:
-        problems.append(
-            f"{name}: is older than pyproject.toml or containers/pins.toml; make lock brings it "
-            "up to date"
-        )
+        older = "is older than pyproject.toml or containers/pins.toml"
+        problems.append(f"{name}: {older}; make lock brings it up to date")
     joined = re.sub(r"\\\n\s*", "", re.sub(r"(?m)^#.*\n", "", text))
     for line in filter(None, map(str.strip, joined.splitlines())):
         requirement = line.partition("--hash")[0].strip()
         if not re.fullmatch(r"[\w.-]+==[\w.+]+( ; .+)?", requirement):
-            problems.append(
-                f"{name}: {requirement!r} is not pinned to one version; make lock writes the "
-                "file anew"
-            )
+            wrong = "is not pinned to one version"
         elif not re.search(r"--hash=sha256:[0-9a-f]{64}", line):
-            problems.append(f"{name}: {requirement!r} has no hash; make lock writes the file anew")
+            wrong = "has no hash"
+        else:
+            continue
+        problems.append(f"{name}: {requirement!r} {wrong}; make lock writes the file anew")
     return problems
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from aam.files.atomic import file_digest
-from containers.lib.architecture import machine_problems
 from containers.lib.engine import scratch_folder
-from containers.lib.errors import InputError, raise_if_any
+from containers.lib.errors import InputError
 from containers.lib.fabric import Fabric, choose_fabric
 from containers.lib.files import CONTAINERS, folder_digest
 from containers.lib.git import revision
@@ -54,44 +53,32 @@ def choose_base(request: Request, pins: Pins) -> Base:
     Raises
     ------
     InputError
-        The base has no digest, or not the requested one, or is for another machine.
+        The base has no digest, or not the requested one.
     """
     local = Path(request.base) if request.base else None
     if local and local.exists():
-        raise_if_any(machine_problems(local))
         digest = folder_digest(local) if local.is_dir() else f"sha256:{file_digest(local)}"
         if request.digest and request.digest != digest:
-            raise InputError(
-                f"DIGEST={request.digest}: {local} is {digest}; nothing is built from another base"
-            )
-        return Base(
-            re.sub(r"[^\w.-]", "-", local.resolve().name), digest, local.resolve(), pinned=False
-        )
+            wrong = f"{local} is {digest}; nothing is built from another base"
+            raise InputError(f"DIGEST={request.digest}: {wrong}")
+        name = re.sub(r"[^\w.-]", "-", local.resolve().name)
+        return Base(name, digest, local.resolve(), pinned=False)
     name, _, digest = (request.base or pins.base).partition("@")
     digest = request.digest or digest or ("" if request.base else pins.digest)
     if request.base.startswith(("/", ".")) or os.sep * 2 in request.base:
-        raise InputError(
-            f"BASE={request.base}: no such folder or file; expected a path or NAME@sha256:DIGEST"
-        )
+        wrong = "no such folder or file; expected a path or NAME@sha256:DIGEST"
+        raise InputError(f"BASE={request.base}: {wrong}")
     if not digest:
         ask = f"`skopeo inspect --no-tags --format {{{{.Digest}}}} docker://{name}` prints it"
-        hint = (
-            "make pin asks its registry"
-            if not request.base
-            else f"write BASE=NAME@sha256:DIGEST; {ask}"
-        )
-        raise InputError(
-            f"BASE={name}: has no digest, so the same image could not be built again; {hint}"
-        )
+        own = f"write BASE=NAME@sha256:DIGEST; {ask}"
+        hint = own if request.base else "make pin asks its registry"
+        wrong = "has no digest, so the same image could not be built again"
+        raise InputError(f"BASE={name}: {wrong}; {hint}")
     if not DIGEST.fullmatch(digest):
         raise InputError(f"DIGEST={digest}: expected sha256: and 64 hexadecimal digits")
     # An engine takes either a tag or a digest; the digest is exact.
-    return Base(
-        re.sub(r":[\w.-]+$", "", name),
-        digest,
-        None,
-        pinned=(name, digest) == (pins.base, pins.digest),
-    )
+    pinned = (name, digest) == (pins.base, pins.digest)
+    return Base(re.sub(r":[\w.-]+$", "", name), digest, None, pinned)
 
 
 def choose_python(request: Request, pins: Pins, base: Base) -> str:
@@ -104,18 +91,14 @@ def choose_python(request: Request, pins: Pins, base: Base) -> str:
         The lock is not for it.
     """
     program = base.local / "usr/bin/python3" if base.local else None
-    match = (
-        re.search(r"3\.\d+", str(program.readlink())) if program and program.is_symlink() else None
-    )
+    link = str(program.readlink()) if program and program.is_symlink() else ""
+    match = re.search(r"3\.\d+", link)
     python = request.python or (match[0] if match else pins.python)
-    first, last = re.findall(
-        r"(?m)^# python: 3\.(\d+) to 3\.(\d+)$", pins.lock.read_text(encoding="utf-8")
-    )[0]
+    header = r"(?m)^# python: 3\.(\d+) to 3\.(\d+)$"
+    first, last = re.findall(header, pins.lock.read_text(encoding="utf-8"))[0]
     if python not in {f"3.{minor}" for minor in range(int(first), int(last) + 1)}:
-        raise InputError(
-            f"IMAGE_PYTHON={python}: {pins.lock.name} is for Python 3.{first} to 3.{last}; name "
-            "one of these"
-        )
+        expected = f"{pins.lock.name} is for Python 3.{first} to 3.{last}; name one of these"
+        raise InputError(f"IMAGE_PYTHON={python}: {expected}")
     return python
 
 
@@ -123,9 +106,8 @@ def definition_path(request: Request, pins: Pins) -> Path:
     """Return the requested definition, or else the pinned one."""
     path = CONTAINERS / (f"aam-{request.definition}.def" if request.definition else pins.definition)
     if not path.exists():
-        raise InputError(
-            f"DEFINITION={request.definition}: {path.name} does not exist; expected rocm or cuda"
-        )
+        wrong = f"{path.name} does not exist; expected rocm or cuda"
+        raise InputError(f"DEFINITION={request.definition}: {wrong}")
     return path
 
 
@@ -138,19 +120,16 @@ def disks(pins: Pins, image: Path) -> list[tuple[Path, float, float, str]]:
         (scratch_folder(), pins.disk_gb[0], "name a larger disk with AAM_SCRATCH=FOLDER"),
         (image_disk, pins.disk_gb[1], "free some, or write elsewhere with OUTPUT=FILE"),
     )
-    return [
-        (folder, shutil.disk_usage(folder).free / 1e9, needed, remedy)
-        for folder, needed, remedy in rows
-    ]
+    return [(disk, shutil.disk_usage(disk).free / 1e9, gb, remedy) for disk, gb, remedy in rows]
 
 
 def disk_problems(pins: Pins, image: Path) -> list[str]:
     """Return the folders with less free space than a build needs."""
-    problems = []
-    for folder, free, needed, remedy in disks(pins, image):
-        if free < needed:
-            problems.append(f"{folder}: {free:.1f} GB are free, {needed} GB are needed; {remedy}")
-    return problems
+    return [
+        f"{folder}: {free:.1f} GB are free, {needed} GB are needed; {remedy}"
+        for folder, free, needed, remedy in disks(pins, image)
+        if free < needed
+    ]
 
 
 def collect(check: Callable[[], Any], problems: list[str]) -> Any:
@@ -171,9 +150,8 @@ def choose_snapshot(request: Request, pins: Pins, base: Base | None) -> str:
     A base that is not pinned may be of a later date, or of a distribution without snapshots.
     """
     if request.snapshot and not re.fullmatch(r"\d{8}T\d{6}Z|none", request.snapshot):
-        raise InputError(
-            f"SNAPSHOT={request.snapshot}: expected a date such as {pins.snapshot}, or none"
-        )
+        expected = f"expected a date such as {pins.snapshot}, or none"
+        raise InputError(f"SNAPSHOT={request.snapshot}: {expected}")
     if request.snapshot:
         return request.snapshot.removesuffix("none")
     return pins.snapshot if base and base.pinned else ""

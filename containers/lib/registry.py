@@ -26,19 +26,14 @@ def registry_digest(image: str) -> str:
         The registry gave no digest.
     """
     if shutil.which("skopeo") is None:
-        raise InputError(
-            "make pin: skopeo not found on PATH; install the package skopeo, or write the digest "
-            "that"
-            " `crane digest` or the registry's page shows into containers/pins.toml"
-        )
+        hint = "or write the digest that `crane digest` shows into containers/pins.toml"
+        raise InputError(f"make pin: skopeo not found on PATH; install the package skopeo, {hint}")
     done = subprocess.run([*SKOPEO, f"docker://{image}"], capture_output=True, text=True)
     digest = done.stdout.strip()
     if not DIGEST.fullmatch(digest):
         reason = done.stderr.strip()[-300:] or f"skopeo printed {digest!r}"
-        raise FailedError(
-            f"{image}: the registry gave no digest: {reason}",
-            "  make pin needs a network; nothing was changed",
-        )
+        hint = "  make pin needs a network; nothing was changed"
+        raise FailedError(f"{image}: the registry gave no digest: {reason}", hint)
     return digest
 
 

@@ -46,19 +46,15 @@ def version_problems() -> list[str]:
 def release_problems() -> list[str]:
     """Return why this checkout is not ready for a release."""
     problems = version_problems()
-    newest = re.search(
-        r"(?m)^## \[(.+?)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    )
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"(?m)^## \[(.+?)\] - (\S+)$", changes)
     if not newest or newest[1] != version() or not re.fullmatch(r"\d{4}-\d\d-\d\d", newest[2]):
         found = newest[0] if newest else "no section"
-        problems.append(
-            f"CHANGELOG.md: begins with {found!r}, expected '## [{version()}] - YYYY-MM-DD'"
-        )
+        expected = f"expected '## [{version()}] - YYYY-MM-DD'"
+        problems.append(f"CHANGELOG.md: begins with {found!r}, {expected}")
     if revision()[1]:
-        names = changed_files()
-        found = (
-            f"{shown(names)} differ from the commit or are new" if names else "there is no commit"
-        )
+        changed = f"{shown(changed_files())} differ from the commit or are new"
+        found = changed if changed_files() else "there is no commit"
         problems.append(f"git: {found}; commit them first")
     return problems
 
@@ -67,9 +63,8 @@ def run(what: str, command: list[str], folder: Path) -> None:
     """Run a command in a folder, with no Python path but its own; raise `FailedError` when it
     fails.
     """
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MAKE"))
-    }
+    own = ("PYTHON", "MAKE")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(own)}
     environment["SOURCE_DATE_EPOCH"] = str(commit_time())
     print(f"+ {' '.join(command)}", file=sys.stderr, flush=True)
     status = subprocess.run(command, cwd=folder, env=environment).returncode
@@ -82,11 +77,8 @@ def make_sdist(folder: Path) -> Path:
     path.
     """
     copy_sources(folder / "sources")
-    run(
-        "the source distribution",
-        [sys.executable, "-c", BUILD_SDIST, str(folder)],
-        folder / "sources",
-    )
+    command = [sys.executable, "-c", BUILD_SDIST, str(folder)]
+    run("the source distribution", command, folder / "sources")
     (path,) = folder.glob("*.tar.gz")
     return path
 
@@ -95,23 +87,17 @@ def make_pages(folder: Path) -> Path:
     """Build the documentation site in `folder`, and return the archive that a host of pages takes
     as it is.
     """
-    options = ["-b", "html", "-W", "--keep-going", "-n", "-q", "-d", str(folder / "doctrees")]
-    run(
-        "the pages",
-        [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), str(folder / "pages")],
-        folder,
-    )
+    command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-n", "-q"]
+    command += ["-d", str(folder / "doctrees"), str(ROOT / "docs"), str(folder / "pages")]
+    run("the pages", command, folder)
     name = f"attention_all_microbes-{version()}-docs"
     return Path(shutil.make_archive(str(folder / name), "zip", folder / "pages"))
 
 
 def megabytes(path: Path) -> str:
     """Return the size of a file, or of all files in a folder."""
-    files = (
-        [path]
-        if path.is_file()
-        else [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
-    )
+    found = [path] if path.is_file() else path.rglob("*")
+    files = [file for file in found if file.is_file() and not file.is_symlink()]
     return f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB"
 
 
@@ -132,10 +118,9 @@ def release(draft: bool) -> None:
         folder = Path(name)
         sdist = make_sdist(folder)
         wheel = build_wheel(sdist, folder)
-        plugins = [
-            build_wheel(folder / "sources" / "plugins" / name, folder / name)
-            for name in ("aam-16s", "q2-aam")
-        ]
+        names = ("aam-16s", "q2-aam")
+        sources = folder / "sources" / "plugins"
+        plugins = [build_wheel(sources / name, folder / name) for name in names]
         check = [sys.executable, "-m", "twine", "check", "--strict"]
         run("twine", [*check, *map(str, (wheel, sdist, *plugins))], folder)
         pages = make_pages(folder)
@@ -147,26 +132,16 @@ def release(draft: bool) -> None:
         seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         run("aam --help", [str(aam), "--help"], folder)
         seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - seconds
-        run(
-            "the demo",
-            ["make", "-f", str(ROOT / "Makefile"), "-o", "setup", "demo", f"AAM={aam}"],
-            folder,
-        )
+        demo = ["make", "-f", str(ROOT / "Makefile"), "-o", "setup", "demo", f"AAM={aam}"]
+        run("the demo", demo, folder)
         torch = next(environment.glob("lib/*/site-packages/torch"))
-        sizes = {
-            "wheel": wheel,
-            "sdist": sdist,
-            "pages": pages,
-            "environment": environment,
-            "torch in it": torch,
-        }
+        sizes = {"wheel": wheel, "sdist": sdist, "pages": pages}
+        sizes |= {"environment": environment, "torch in it": torch}
         print(*(f"{what}: {megabytes(path)}" for what, path in sizes.items()), sep="\n")
         print(f"aam --help: {seconds:.2f} s of processor time")
         for path in (sdist, wheel, *plugins, pages):
             with atomic_file(wheel_path().with_name(path.name)) as temporary:
                 shutil.copyfile(path, temporary)
     if not problems:
-        print(
-            f"in {wheel_path().parent}; its tag: git tag -a v{version()} -m 'aam {version()}' "
-            f"{revision()[0]}"
-        )
+        tag = f"git tag -a v{version()} -m 'aam {version()}' {revision()[0]}"
+        print(f"in {wheel_path().parent}; its tag: {tag}")

@@ -5,13 +5,12 @@ against it.
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from aam.files.atomic import file_digest
-from containers.lib.engine import Engine, engine_environment
+from containers.lib.engine import Engine, capture, exec_words
 from containers.lib.errors import FAILED, FailedError, InputError
 from containers.lib.files import write_text
 from containers.lib.pins import Pins, lock_problems, unverified
@@ -49,14 +48,11 @@ class Sidecar:
     reproducible: bool
     papers: dict[str, dict[str, Any]] = field(default_factory=dict)
     signed: bool = False
-    unsigned_sha256: str = ""  # empty: not signed, or an image of before it was recorded
-    version: str = ""  # of aam; empty: an image of before it was recorded
-    snapshot: str = (
-        ""  # the date of the archive that the Debian packages are from; empty: that of the build
-    )
-    fabric: list[dict[str, str]] = field(
-        default_factory=list
-    )  # sources of the layer of communication; empty: none
+    unsigned_sha256: str = ""  # empty: not signed
+    version: str = ""  # of aam
+    snapshot: str = ""  # date of the archive of the Debian packages; empty: that of the build
+    # Sources of the layer of communication; empty: none.
+    fabric: list[dict[str, str]] = field(default_factory=list)
     schema: int = SCHEMA
 
 
@@ -82,12 +78,7 @@ def write_papers(image: Path, texts: dict[str, str]) -> dict[str, dict[str, Any]
 
 def has_key(engine: Engine) -> bool:
     """Return whether the engine has a secret key of this user."""
-    done = subprocess.run(
-        [engine.command, "key", "list", "--secret"],
-        env=engine_environment(),
-        capture_output=True,
-        text=True,
-    )
+    done = capture([engine.command, "key", "list", "--secret"])
     return done.returncode == 0 and "Fingerprint" in done.stdout
 
 
@@ -99,11 +90,7 @@ def sign(engine: Engine, image: Path) -> str:
     if not has_key(engine):
         return ""
     unsigned = file_digest(image)
-    command = [engine.command, "sign", str(image)]
-    # Without a terminal a key with a passphrase does not wait for it.
-    done = subprocess.run(
-        command, env=engine_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
+    done = capture([engine.command, "sign", str(image)])
     if done.returncode:
         print(f"the image is not signed: {' '.join(done.stderr.strip().splitlines()[-1:])}")
         return ""
@@ -112,22 +99,12 @@ def sign(engine: Engine, image: Path) -> str:
 
 def signature_problems(engine: Engine, image: Path) -> list[str]:
     """Return what is wrong with the signature of an image."""
-    done = subprocess.run(
-        [engine.command, "verify", "--local", str(image)],
-        env=engine_environment(),
-        capture_output=True,
-        text=True,
-    )
+    done = capture([engine.command, "verify", "--local", str(image)])
     if done.returncode == 0:
         return []
-    last_lines = " ".join(done.stderr.strip().splitlines()[-1:])
-    return [
-        (
-            f"{image.name}: {engine.name} verify refuses its signature ({last_lines}); is its "
-            "key in "
-            "your keyring?"
-        )
-    ]
+    printed = " ".join(done.stderr.strip().splitlines()[-1:])
+    refused = f"{image.name}: {engine.name} verify refuses its signature ({printed})"
+    return [f"{refused}; is its key in your keyring?"]
 
 
 def write_sidecar(sidecar: Sidecar, image: Path) -> None:
@@ -139,42 +116,31 @@ def read_sidecar(image: Path) -> Sidecar:
     """Return the sidecar of an image."""
     path = sidecar_path(image)
     if not path.exists():
-        raise InputError(
-            f"{path}: is missing: nothing proves what is in {image.name}; build the image again"
-        )
+        unknown = f"nothing proves what is in {image.name}"
+        raise InputError(f"{path}: is missing: {unknown}; build the image again")
     try:
         return Sidecar(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
-        raise InputError(
-            f"{path}: is not a sidecar of this version ({error}); build the image again"
-        ) from error
+        problem = f"is not a sidecar of this version ({error}); build the image again"
+        raise InputError(f"{path}: {problem}") from error
 
 
-def run_in_image(engine: Engine, image: Path, layer: Path | None, command: list[str]) -> bytes:
+def run_in_image(engine: Engine, image: Path, layer: Path | None, command: list[str]) -> str:
     """Run a command inside an image and return what it prints."""
-    overlay = ["--overlay", f"{layer}:ro"] if layer else []
-    words = [
-        engine.command,
-        "exec",
-        "--cleanenv",
-        "--no-home",
-        "--pwd",
-        "/",
-        *overlay,
-        str(image),
-        *command,
-    ]
-    done = subprocess.run(words, env=engine_environment(), capture_output=True)
+    done = capture(exec_words(engine, image, command, overlay=layer))
     if done.returncode:
-        last_lines = done.stderr.decode(errors="replace").strip()[-500:]
-        raise FailedError(f"{image.name}: {' '.join(command)} failed:", last_lines)
+        raise FailedError(f"{image.name}: {' '.join(command)} failed:", done.stderr.strip()[-500:])
     return done.stdout
 
 
-def _difference(what: str, value: object, recorded: object, remedy: str) -> list[str]:
-    return (
-        [] if value == recorded else [f"{what}: is {value}, the sidecar has {recorded}; {remedy}"]
-    )
+def differences(pins: Pins, compared: list[tuple[str, str, str]]) -> list[str]:
+    """Return a problem for each value that is not the one in the sidecar."""
+    remedy = f"make container-{pins.flavour} builds the image anew"
+    return [
+        f"{what}: is {value}, the sidecar has {recorded}; {remedy}"
+        for what, value, recorded in compared
+        if value != recorded
+    ]
 
 
 def verify(pins: Pins, image: Path, engine: Engine | None) -> list[str]:
@@ -187,34 +153,30 @@ def verify(pins: Pins, image: Path, engine: Engine | None) -> list[str]:
         All differences at once.
     """
     sidecar = read_sidecar(image)
-    remedy = f"make container-{pins.flavour} builds the image anew"
-    problems = lock_problems(pins)
     layer = image.with_name(sidecar.layer["file"]) if sidecar.layer else None
-    papers = [(image.with_name(record["file"]), record) for record in sidecar.papers.values()]
-    for path, recorded in ((image, sidecar.image), (layer, sidecar.layer), *papers):
-        if path and recorded:
-            digest = file_digest(path) if path.exists() else "missing"
-            problems += _difference(f"{path.name}: SHA-256", digest, recorded["sha256"], remedy)
+    # What is compared: its name, its value now, and the value in the sidecar.
+    compared = []
+    for record in filter(None, (sidecar.image, sidecar.layer, *sidecar.papers.values())):
+        path = image.with_name(record["file"])
+        digest = file_digest(path) if path.exists() else "missing"
+        compared.append((f"{path.name}: SHA-256", digest, record["sha256"]))
     if pins.lock.exists():
-        problems += _difference(
-            f"{pins.lock.name}: SHA-256", file_digest(pins.lock), sidecar.lock["sha256"], remedy
-        )
+        digest = file_digest(pins.lock)
+        compared.append((f"{pins.lock.name}: SHA-256", digest, sidecar.lock["sha256"]))
     if sidecar.base["pinned"]:
-        problems += _difference(
-            "base digest in pins.toml", pins.digest, sidecar.base["digest"], remedy
-        )
+        compared.append(("base digest in pins.toml", pins.digest, sidecar.base["digest"]))
+    problems = [*lock_problems(pins), *differences(pins, compared)]
     if engine and sidecar.signed and not problems:
         problems += signature_problems(engine, image)
     if engine and not problems:
-        for name, recorded_digest in (
-            ("lock.txt", sidecar.lock["sha256"]),
-            ("sbom.json", sidecar.sbom_sha256),
-        ):
-            printed = run_in_image(engine, image, layer, ["sha256sum", f"/opt/aam/{name}"])
-            digest = printed.split()[0].decode()
-            problems += _difference(
-                f"/opt/aam/{name} in the image: SHA-256", digest, recorded_digest, remedy
-            )
+        inside = {"lock.txt": sidecar.lock["sha256"], "sbom.json": sidecar.sbom_sha256}
+        printed = {
+            name: run_in_image(engine, image, layer, ["sha256sum", f"/opt/aam/{name}"]).split()[0]
+            for name in inside
+        }
+        problems += differences(
+            pins, [(f"/opt/aam/{name}: SHA-256", printed[name], inside[name]) for name in inside]
+        )
     if problems:
         raise InputError(*problems, status=FAILED)
     return remarks(pins, sidecar)
@@ -223,32 +185,20 @@ def verify(pins: Pins, image: Path, engine: Engine | None) -> list[str]:
 def remarks(pins: Pins, sidecar: Sidecar) -> list[str]:
     """Return what a user of the image should know."""
     notes = []
+    engine, base = sidecar.engine, sidecar.base
     if sidecar.git["dirty"]:
         notes.append(f"built from changed files on top of commit {sidecar.git['commit']}")
-    if not sidecar.base["pinned"]:
-        notes.append(
-            f"its base is {sidecar.base['name']}@{sidecar.base['digest']}, not the pinned "
-            f"{pins.base}"
-        )
+    if not base["pinned"]:
+        notes.append(f"its base is {base['name']}@{base['digest']}, not the pinned {pins.base}")
     if not sidecar.signed:
-        notes.append(
-            f"it is not signed: `{sidecar.engine['name']} key newpair` makes a key, and the next "
-            "build signs with it"
-        )
+        hint = f"`{engine['name']} key newpair` makes a key, and the next build signs with it"
+        notes.append(f"it is not signed: {hint}")
     if unverified(pins):
-        notes.append(
-            "second-hand hashes, checked by pip but not yet by make lock on a network: "
-            f"{unverified(pins)}"
-        )
+        seen_by = "checked by pip but not yet by make lock on a network"
+        notes.append(f"second-hand hashes, {seen_by}: {unverified(pins)}")
     if not sidecar.reproducible:
-        notes.append(
-            f"{sidecar.engine['name']} {sidecar.engine['version']} does not build the same bytes "
-            "twice"
-        )
+        notes.append(f"{engine['name']} {engine['version']} does not build the same bytes twice")
     elif sidecar.signed:
-        digest = sidecar.unsigned_sha256 or "not recorded"
-        notes.append(
-            "a second build gives the same bytes but for the signature; SHA-256 before it: "
-            f"{digest}"
-        )
+        same = "a second build gives the same bytes but for the signature"
+        notes.append(f"{same}; SHA-256 before it: {sidecar.unsigned_sha256}")
     return notes

@@ -24,16 +24,8 @@ from containers.lib.git import commit_time
 
 # The oldest setuptools that builds the wheel.
 SETUPTOOLS = 77
-SOURCES = (
-    "aam",
-    "containers",
-    "slurm",
-    "pyproject.toml",
-    "setup.py",
-    "MANIFEST.in",
-    "README.md",
-    "LICENSE",
-)
+BUILD_FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+SOURCES = ("aam", "containers", "slurm", *BUILD_FILES)
 # A distribution of its own. Images that are built from a checkout hold it; an installed aam has no
 # sources of it.
 PLUGIN = ROOT / "plugins" / "aam-16s"
@@ -85,10 +77,8 @@ def source_digest() -> str:
     them or on README.md.
     """
     packages = ("aam/", "plugins/aam-16s/aam_16s/")
-    files = source_files() | plugin_files()
-    return digest_of_files(
-        {name: path for name, path in files.items() if name.startswith(packages)}
-    )
+    files = (source_files() | plugin_files()).items()
+    return digest_of_files({name: path for name, path in files if name.startswith(packages)})
 
 
 def digest_of_files(files: dict[str, Path]) -> str:
@@ -114,17 +104,12 @@ def build_wheel(sources: Path, folder: Path) -> Path:
     """
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(commit_time())}
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", *isolation_options()]
-    done = subprocess.run(
-        [*command, "--wheel-dir", str(folder), str(sources)],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    command += ["--wheel-dir", str(folder), str(sources)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     wheels = list(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
-        raise FailedError(
-            "pip could not build the wheel of aam:", *done.stderr.strip().splitlines()[-8:]
-        )
+        printed = done.stderr.strip().splitlines()[-8:]
+        raise FailedError("pip could not build the wheel of aam:", *printed)
     return wheels[0]
 
 
@@ -140,10 +125,7 @@ def wheel_problems() -> list[str]:
     """
     if importlib.util.find_spec("pip") or is_current(wheel_path(), source_files()):
         return []
-    hint = (
-        "apt-get install python3-pip, or name one that has it with PYTHON=PATH, such as that "
-        "of make setup"
-    )
+    hint = "apt-get install python3-pip, or name one that has it, such as PYTHON=.venv/bin/python"
     return [f"PYTHON: {sys.executable} has no pip, which builds the wheel of aam; {hint}"]
 
 
@@ -183,12 +165,9 @@ def copy_wheels(folder: Path) -> None:
 
 def wheel_folders() -> list[Path]:
     """Return the folders of wheels on this machine that pip's settings name (find-links)."""
-    settings = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True
-    ).stdout
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    settings = subprocess.run(command, capture_output=True, text=True).stdout
     values = re.findall(r"(?m)^\S+\.find-links='(.*)'$", settings)
     links = [link for value in values for link in re.split(r"(?:\s|\\n)+", value)]
-    paths = [
-        Path(unquote(urlparse(link).path)) for link in links if link.startswith(("/", "file:"))
-    ]
-    return sorted({path for path in paths if path.is_dir()})
+    links = [urlparse(link).path for link in links if link.startswith(("/", "file:"))]
+    return sorted({path for path in map(Path, map(unquote, links)) if path.is_dir()})

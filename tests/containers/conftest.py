@@ -1,7 +1,9 @@
-"""What the tests of the images share: modules of containers/lib, and a simulated engine."""
+"""What the tests of the images share: a simulated engine, and sidecars."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -58,20 +60,26 @@ else:
 @pytest.fixture
 def engine(tmp_path: Path) -> Path:
     """A folder with a simulated `apptainer`."""
-    return write_program(
-        tmp_path / "engine" / "apptainer", ENGINE.format(python=sys.executable)
-    ).parent
+    text = ENGINE.format(python=sys.executable)
+    return write_program(tmp_path / "engine" / "apptainer", text).parent
+
+
+def record(image: Path, /, **changes: object) -> None:
+    """Write the sidecar of an image."""
+    words = ["flavour", "aam_sha256", "sbom_sha256", "definition_sha256", "python", "route"]
+    fields: dict[str, object] = {name: {} for name in ("base", "lock", "git", "engine")}
+    fields |= {**dict.fromkeys(words, "x"), "layer": None, "unverified": [], "reproducible": False}
+    digest = hashlib.sha256(image.read_bytes()).hexdigest()
+    fields |= {"image": {"file": image.name, "sha256": digest}, **changes}
+    image.with_name(image.name + ".json").write_text(json.dumps(fields))
 
 
 @pytest.fixture(scope="session")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The repository with pins that ask for no disk: a simulated engine writes nothing, a real
-    build 60 GB.
-    """
+    """The repository with pins that ask for no disk: a simulated engine writes nothing."""
     folder = tmp_path_factory.mktemp("tree")
-    shutil.copytree(
-        CONTAINERS, folder / "containers", ignore=shutil.ignore_patterns("*.sif*", "*.oci.tar")
-    )
+    left_out = shutil.ignore_patterns("*.sif*", "*.oci.tar")
+    shutil.copytree(CONTAINERS, folder / "containers", ignore=left_out)
     (ROOT / "dist").mkdir(exist_ok=True)
     for path in ROOT.iterdir():
         if path.name != "containers":
@@ -85,9 +93,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def script(
     tmp_path: Path, engine: Path, tree: Path
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs containers/build or containers/run with the simulated engine and disk; `status` is how
-    it must end.
-    """
+    """Runs containers/build or containers/run with the simulated engine; `status`: how it ends."""
 
     def run(
         name: str,
@@ -98,23 +104,13 @@ def script(
         umask: int = -1,
         **variables: str,
     ) -> subprocess.CompletedProcess[str]:
-        inherited = {
-            key: os.environ[key]
-            for key in ("HOME", "PYTHONPATH", "LANG", "USER")
-            if key in os.environ
-        }
-        path = f"{engine}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-        environment = {
-            **inherited,
-            "PATH": path,
-            "AAM_SCRATCH": str(tmp_path / "scratch"),
-            "TMPDIR": str(tmp_path),
-        }
+        inherited = ("HOME", "PYTHONPATH", "LANG", "USER")
+        environment = {name: os.environ[name] for name in inherited if name in os.environ}
+        environment["PATH"] = f"{engine}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+        environment |= {"AAM_SCRATCH": str(tmp_path / "scratch"), "TMPDIR": str(tmp_path)}
         command = [sys.executable, str(root / "containers" / name), *map(str, words)]
-        environment |= variables
-        done = subprocess.run(
-            command, cwd=cwd, env=environment, capture_output=True, text=True, umask=umask
-        )
+        options = {"cwd": cwd, "env": environment | variables, "umask": umask}
+        done = subprocess.run(command, capture_output=True, text=True, **options)
         assert status in (None, done.returncode), done.stdout + done.stderr
         return done
 

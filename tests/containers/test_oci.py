@@ -30,10 +30,8 @@ def containerfile(script):
     """Prints the Containerfile of a flavour."""
 
     def text(flavour: str, *words: object) -> str:
-        done = script(
-            "build", "oci", flavour, "--print", "--digest", "sha256:" + "1" * 64, *words, status=0
-        )
-        return done.stdout
+        digest = ("--digest", "sha256:" + "1" * 64)
+        return script("build", "oci", flavour, "--print", *digest, *words, status=0).stdout
 
     return text
 
@@ -48,23 +46,17 @@ def test_it_does_what_the_definition_does(containerfile, flavour):
     assert f"FROM {pins.base.partition(':')[0]}@sha256:1111" in text
     assert f"COPY containers/lock/{flavour}.txt /opt/aam/lock.txt\n" in text
     assert " ".join(packages(definition, values)) in text
-    post = fill(
-        section(definition, "post"), values
-    )  # without a date: the digest is not the pinned one
+    # Without a date: the digest is not the pinned one.
+    post = fill(section(definition, "post"), values)
     at = 0
     for line in post.splitlines():
         if not line.strip().startswith("#"):
             at = text.index(line.strip().removesuffix("\\").rstrip(), at)
-    assert text.index("ENV PATH=/opt/venv/bin:") < text.index(
-        "/opt/venv/bin/python /opt/aam/selftest.py\n"
-    )
-    assert (
-        "ENV PYTHONNOUSERSITE=1\nENV LC_ALL=C.UTF-8\nENV LD_LIBRARY_PATH=/opt/fabric/lib\n" in text
-    )
+    variables = "ENV PYTHONNOUSERSITE=1\nENV LC_ALL=C.UTF-8\nENV LD_LIBRARY_PATH=/opt/fabric/lib\n"
+    assert variables in text
     assert text.count("LABEL org.opencontainers.image.") == 7
-    assert text.endswith('selftest.py\nENTRYPOINT ["aam"]\n'), (
-        "the image is tested while it is built"
-    )
+    # The image is tested while it is built.
+    assert text.endswith('/opt/venv/bin/python /opt/aam/selftest.py\nENTRYPOINT ["aam"]\n')
 
 
 def test_files_of_the_build(script, tmp_path):
@@ -88,12 +80,9 @@ def test_files_of_the_build(script, tmp_path):
     with tarfile.open(context / "base.tar") as file:
         assert "./etc/os-release" in file.getnames()
     (call,) = (tmp_path / "podman.calls").read_text().splitlines()
-    assert call.startswith(
-        "build --format oci --layers=false --force-rm --disable-compression=false "
-    )
-    assert re.search(r"--tag oci-archive:\S+~out\.oci\.tar:aam-cpu:[\d.]+ ", call), (
-        "written as it is built"
-    )
+    options = "build --format oci --layers=false --force-rm --disable-compression=false "
+    assert call.startswith(options)
+    assert re.search(r"--tag oci-archive:\S+~out\.oci\.tar:aam-cpu:[\d.]+ ", call)
 
 
 def test_all_problems_are_in_one_message(script, tmp_path):

@@ -24,9 +24,8 @@ BUNDLED = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 
 def run(*words: object, cwd: Path, **variables: str) -> str:
     environment = {"PATH": os.environ["PATH"], "HOME": str(cwd), **variables}
-    done = subprocess.run(
-        list(map(str, words)), cwd=cwd, env=environment, capture_output=True, text=True
-    )
+    command = list(map(str, words))
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -37,31 +36,23 @@ def packages(tmp_path_factory):
     wheel, unpacked.
     """
     if not isolation_options():
-        pytest.skip(
-            "this environment has no setuptools that builds the package; make setup installs one"
-        )
+        pytest.skip("no setuptools that builds the package is installed; make setup installs one")
     folder = tmp_path_factory.mktemp("packages")
     archive = make_sdist(folder)
     # The first releases of Python 3.11, as in Debian 12, know no filters.
-    shutil.unpack_archive(
-        archive, folder / "sdist", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {})
-    )
+    filters = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    shutil.unpack_archive(archive, folder / "sdist", **filters)
     zipfile.ZipFile(build_wheel(archive, folder)).extractall(folder / "installed")
     return folder
 
 
 def files(folder: Path) -> set[str]:
-    """Return the files of a folder but for bytecode, which stands among sources that are no
-    checkout.
-    """
-    return {
-        str(path.relative_to(folder))
-        for path in folder.rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
-    }
+    """Return the files of a folder but for bytecode."""
+    found = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return {str(path.relative_to(folder)) for path in found}
 
 
-def test_the_source_distribution_holds_the_sources(packages):
+def test_sources_in_the_source_distribution_and_programs_in_the_wheel(packages):
     (unpacked,) = (packages / "sdist").iterdir()
     made = re.compile(r"PKG-INFO|setup.cfg|attention_all_microbes.egg-info/.*|\..*")
     kept, sources = (
@@ -69,15 +60,9 @@ def test_the_source_distribution_holds_the_sources(packages):
         for folder in (unpacked, packages / "sources")
     )
     assert kept == sources
-
-
-def test_the_wheel_holds_the_package_and_its_programs(packages):
-    sources = files(packages / "sources")
+    bundled = {name for name in sources if name.startswith(("containers/", "slurm/"))}
     expected = {name for name in sources if name.startswith("aam/")}
-    expected |= {
-        f"aam/bundled/{name}" for name in sources if name.startswith(("containers/", "slurm/"))
-    }
-    expected |= {f"aam/bundled/{name}" for name in BUNDLED}
+    expected |= {f"aam/bundled/{name}" for name in (*bundled, *BUNDLED)}
     assert {name for name in files(packages / "installed") if ".dist-info/" not in name} == expected
 
 
@@ -95,28 +80,18 @@ def aam(packages, tmp_path):
 
 
 def test_job_scripts_of_an_installed_aam(aam, packages, tmp_path):
-    for name in ("table.biom", "my.sif"):
-        (tmp_path / name).write_text("x")
+    (tmp_path / "table.biom").write_text("x")
+    (tmp_path / "my.sif").write_text("x")
     (tmp_path / "shared").mkdir()
-    site = {
-        "AAM_SITE": "generic",
-        "AAM_SITE_PARTITION": "batch",
-        "AAM_SITE_SHARED": str(tmp_path / "shared"),
-    }
-    site |= {
-        "AAM_SITE_LOCAL": "/local/{job}",
-        "AAM_SITE_MAX_HOURS": "12",
-        "AAM_SITE_MAX_NODES": "1",
-    }
-    site |= {"AAM_SITE_ACCOUNT": "none", "AAM_SITE_GRES": "none"}
-    words = ("slurm", "pretrain_single", "--image", "my.sif", "--", "--table", "table.biom")
-    script = aam(*words, **site)
+    site = {"SHARED": str(tmp_path / "shared"), "LOCAL": "/local/{job}", "PARTITION": "batch"}
+    site |= {"MAX_HOURS": "12", "MAX_NODES": "1", "ACCOUNT": "none", "GRES": "none"}
+    site = {"AAM_SITE": "generic"} | {f"AAM_SITE_{key}": value for key, value in site.items()}
+    job = ("slurm", "pretrain_single")
+    script = aam(*job, "--image", "my.sif", "--", "--table", "table.biom", **site)
     assert f"AAM={packages}/installed/aam/bundled\n" in script
     assert (packages / "installed/aam/bundled/containers/run").is_file(), "which the script calls"
     assert f"IMAGE={tmp_path}/my.sif\n" in script
-    script = aam(
-        "slurm", "pretrain_single", "--engine", "none", "--", "--table", "table.biom", **site
-    )
+    script = aam(*job, "--engine", "none", "--", "--table", "table.biom", **site)
     assert f"COMMAND=(\n    {sys.executable} -m aam pretrain\n" in script
     assert "PYTHONPATH" not in script
 
@@ -126,25 +101,14 @@ def test_images_of_an_installed_aam(aam, packages, tmp_path, engine):
     assert "COPY containers/lock/cpu.txt /opt/aam/lock.txt" in aam("image", "oci", "cpu", "--print")
     base = tmp_path / "base"
     base.mkdir()
-    words = (
-        "image",
-        "cpu",
-        "--base",
-        base,
-        "--route",
-        "definition",
-        "--engine",
-        engine / "apptainer",
-    )
+    words = ["image", "cpu", "--base", base, "--route", "definition"]
     # pip and setuptools make the wheel that goes into the image.
-    installed = {
-        "PYTHONPATH": str(packages / "installed"),
-        "AAM_SCRATCH": str(tmp_path / "scratch"),
-    }
-    run(sys.executable, "-m", "aam", *words, cwd=tmp_path, **installed)
+    installed = {"PYTHONPATH": f"{packages}/installed", "AAM_SCRATCH": f"{tmp_path}/scratch"}
+    command = [sys.executable, "-m", "aam", *words, "--engine", engine / "apptainer"]
+    run(*command, cwd=tmp_path, **installed)
     assert (tmp_path / "containers" / "aam-cpu.sif").read_text() == "complete"
     (first,), (second,) = packages.glob("*.whl"), (tmp_path / "dist").glob("*.whl")
-    first_sums, second_sums = (
+    sums = [
         {(f.filename, f.CRC) for f in zipfile.ZipFile(path).infolist()} for path in (first, second)
-    )
-    assert first_sums == second_sums, "an installed aam makes the wheel that it came from"
+    ]
+    assert sums[0] == sums[1], "an installed aam makes the wheel that it came from"

@@ -48,9 +48,8 @@ def test_the_commands_that_the_conda_recipe_tests_run(tmp_path, monkeypatch):
     assert len(commands) == 4
     monkeypatch.chdir(tmp_path)
     for command in commands:
-        done = subprocess.run(
-            [sys.executable, "-m", *command.split()], capture_output=True, text=True
-        )
+        words = [sys.executable, "-m", *command.split()]
+        done = subprocess.run(words, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
 
@@ -80,9 +79,8 @@ def test_a_release_is_refused_with_all_its_problems(tmp_path, monkeypatch):
 @pytest.mark.skipif(shutil.which("git") is None, reason="no git is installed, as in an image")
 def test_files_that_differ_from_the_commit_are_named(tmp_path, monkeypatch):
     def git(*words: str) -> None:
-        subprocess.run(
-            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True
-        )
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        subprocess.run(command, cwd=tmp_path, check=True)
 
     git("init", "--quiet")
     (tmp_path / "kept").write_text("1")
@@ -94,7 +92,5 @@ def test_files_that_differ_from_the_commit_are_named(tmp_path, monkeypatch):
     assert changed_files(tmp_path) == ["kept", "new"]
     monkeypatch.setattr(release, "changed_files", lambda: changed_files(tmp_path))
     monkeypatch.setattr(release, "revision", lambda: revision(tmp_path))
-    assert (
-        "git: 'kept', 'new' differ from the commit or are new; commit them first"
-        in release.release_problems()
-    )
+    expected = "git: 'kept', 'new' differ from the commit or are new; commit them first"
+    assert expected in release.release_problems()

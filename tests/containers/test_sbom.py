@@ -17,23 +17,20 @@ SBOM = runpy.run_path(str(ROOT / "containers" / "inside" / "sbom.py"))
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
+        ({"License-Expression": "BSD-3-Clause AND MIT"}, {"expression": "BSD-3-Clause AND MIT"}),
         (
-            [("License-Expression", "BSD-3-Clause AND MIT")],
-            [{"expression": "BSD-3-Clause AND MIT"}],
+            {"Classifier": "License :: OSI Approved :: MIT License", "License": "long text"},
+            {"license": {"name": "MIT License"}},
         ),
-        (
-            [("Classifier", "License :: OSI Approved :: MIT License"), ("License", "long text")],
-            [{"license": {"name": "MIT License"}}],
-        ),
-        ([("License", "Apache 2.0\nand a long text")], [{"license": {"name": "Apache 2.0"}}]),
-        ([], []),
+        ({"License": "Apache 2.0\nand a long text"}, {"license": {"name": "Apache 2.0"}}),
+        ({}, None),
     ],
 )
 def test_licences_of_a_python_package(fields, expected):
     package = Message()
-    for name, value in fields:
+    for name, value in fields.items():
         package[name] = value
-    assert SBOM["licences"](package) == expected
+    assert SBOM["licences"](package) == ([expected] if expected else [])
 
 
 DEP5 = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
@@ -74,18 +71,9 @@ def test_licences_of_a_debian_package(tmp_path, text, names):
     assert SBOM["debian_licences"]("zlib1g", tmp_path) == expected
 
 
-@pytest.mark.skipif(
-    not Path("/usr/share/doc/bash/copyright").exists(), reason="no Debian, or one without documents"
-)
-def test_licences_of_bash():
-    names = {each["license"]["name"] for each in SBOM["debian_licences"]("bash")}
-    assert "GPL-3+" in names
-
-
 def test_the_bill_of_this_environment(monkeypatch, capsys):
-    monkeypatch.setitem(
-        SBOM["main"].__globals__, "debian_packages", lambda path: [["gcc", "4:12.2.0-3", "amd64"]]
-    )
+    packages = [["gcc", "4:12.2.0-3", "amd64"]]
+    monkeypatch.setitem(SBOM["main"].__globals__, "debian_packages", lambda path: packages)
     SBOM["main"](ROOT / "containers" / "lock" / "cpu.txt")
     bill = json.loads(capsys.readouterr().out)
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")

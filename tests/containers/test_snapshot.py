@@ -10,13 +10,11 @@ import subprocess
 
 import pytest
 
-from containers.lib import image, plan
-from containers.lib.fabric import Fabric
 from containers.lib.files import CONTAINERS
 from containers.lib.layer import UNPACK_PACKAGES, fill, section
 from containers.lib.oci import shell_steps
-from containers.lib.pins import FLAVOURS, read_pins
-from containers.lib.plan import Plan, Request, choose_base, choose_snapshot, definition_arguments
+from containers.lib.pins import read_pins
+from containers.lib.plan import Request, choose_base, choose_snapshot
 from tests.programs import write_program
 
 DATE = "20260601T000000Z"
@@ -49,15 +47,10 @@ def run(tmp_path):
         write_program(programs / name, text)
 
     def calls(text: str, *words: str, fail: str = "nothing") -> list[str]:
-        environment = {
-            "PATH": f"{programs}:{os.environ['PATH']}",
-            "CALLS": f"{tmp_path}/calls",
-            "FAIL": fail,
-        }
-        environment["TMPDIR"] = str(tmp_path)
-        done = subprocess.run(
-            ["sh", "-c", text, "sh", *words], env=environment, capture_output=True, text=True
-        )
+        environment = {"PATH": f"{programs}:{os.environ['PATH']}", "TMPDIR": str(tmp_path)}
+        environment |= {"CALLS": f"{tmp_path}/calls", "FAIL": fail}
+        command = ["sh", "-c", text, "sh", *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert (done.returncode == 0) == (fail == "nothing"), done.stderr
         asked = (tmp_path / "calls").read_text().splitlines()
         assert done.stdout.count("a certificate") == sum("CaInfo" in line for line in asked)
@@ -83,9 +76,8 @@ def test_what_a_definition_asks_for(run, tmp_path, snapshot, joined):
     dated = f"{DATED} -o Acquire::https::CaInfo={tmp_path}/aam/certificates/all.crt"
     expected = ["update", "download ca-certificates", f"update {dated}"] if snapshot else ["update"]
     assert asked[:-1] == expected
-    assert asked[-1].startswith(
-        f"install {dated} --no-install" if snapshot else "install --no-install"
-    )
+    install = f"install {dated} --no-install" if snapshot else "install --no-install"
+    assert asked[-1].startswith(install)
     assert " ca-certificates gcc g++ " in asked[-1]
 
 
@@ -109,36 +101,21 @@ def test_what_a_layer_asks_for(run, tmp_path, snapshot):
     assert re.fullmatch(f"{dated} {re.escape(install)}", asked[3])
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
-def test_the_pinned_base_has_a_date_and_another_the_one_that_is_named(
-    tmp_path, monkeypatch, flavour
-):
-    monkeypatch.setattr(plan, "scratch_folder", lambda: tmp_path)
-    pins = read_pins(flavour)
+def test_the_pinned_base_has_a_date_and_another_the_one_that_is_named(tmp_path):
+    pins = read_pins("rocm")
     assert re.fullmatch(r"\d{8}T\d{6}Z", pins.snapshot)
     other = f"{pins.base}@sha256:{'1' * 64}"
     cases = [("", "", pins.snapshot), (str(tmp_path), "", ""), (other, "", "")]
     cases += [("", "none", ""), (other, DATE, DATE), (str(tmp_path), DATE, DATE)]
     for base, requested, snapshot in cases:
-        request = Request(flavour, base=base, snapshot=requested)
-        chosen = choose_base(request, pins)
-        values = definition_arguments(
-            pins, chosen, "3.12", choose_snapshot(request, pins, chosen), Fabric()
-        )
-        assert values["SNAPSHOT"] == snapshot
-        made = Plan(pins, CONTAINERS / pins.definition, chosen, Fabric(), values)
-        shown = image.show_plan(made, tmp_path / "a.sif", None, "layer")
-        assert ("from the archive of the base as of " in shown) == bool(snapshot)
+        request = Request("rocm", base=base, snapshot=requested)
+        assert choose_snapshot(request, pins, choose_base(request, pins)) == snapshot
 
 
-@pytest.mark.parametrize(
-    "requested", ["2026-06-01", "20260601", "yesterday", "20260601T000000Z; rm -rf /"]
-)
+@pytest.mark.parametrize("requested", ["2026-06-01", "20260601T000000Z; rm -rf /"])
 def test_what_is_no_date_is_refused_with_an_example(script, tmp_path, requested):
     for words in (["cpu", "--output", tmp_path / "a.sif"], ["oci", "cpu", "--print"]):
         done = script("build", *words, "--snapshot", requested, status=2)
-        assert (
-            f"SNAPSHOT={requested}: expected a date such as 20260601T000000Z, or none"
-            in done.stderr
-        )
+        expected = "expected a date such as 20260601T000000Z, or none"
+        assert f"SNAPSHOT={requested}: {expected}" in done.stderr
     assert not (tmp_path / "a.sif").exists()

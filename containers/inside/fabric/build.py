@@ -44,10 +44,8 @@ def run(*words: object, cwd: Path) -> None:
     command = list(map(str, words))
     print("fabric:", *command, flush=True)
     if subprocess.run(command, cwd=cwd).returncode:
-        sys.exit(
-            f"fabric: {command[0]} failed in {cwd.name}, see above; without FABRIC the image is "
-            "built without it"
-        )
+        hint = "without FABRIC the image is built without it"
+        sys.exit(f"fabric: {command[0]} failed in {cwd.name}, see above; {hint}")
 
 
 def install(archive: Path, prefix: Path, options: list[str]) -> None:
@@ -58,14 +56,8 @@ def install(archive: Path, prefix: Path, options: list[str]) -> None:
             # ask for one.
             file.extractall(name, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
         (source,) = Path(name).iterdir()
-        run(
-            "./configure",
-            f"--prefix={prefix}",
-            f"--libdir={prefix}/lib",
-            "--disable-static",
-            *options,
-            cwd=source,
-        )
+        places = (f"--prefix={prefix}", f"--libdir={prefix}/lib")
+        run("./configure", *places, "--disable-static", *options, cwd=source)
         run("make", "-s", f"-j{os.cpu_count() or 1}", cwd=source)
         run("make", "-s", "install", cwd=source)
 
@@ -80,9 +72,8 @@ def gpu_options(site: Path, prefix: Path) -> list[str]:
         if not (site / library).exists():
             continue
         if not (site / include).is_dir():
-            sys.exit(
-                f"fabric: {site / include} is missing: the plugin cannot be built from this lock"
-            )
+            problem = "the plugin cannot be built from this lock"
+            sys.exit(f"fabric: {site / include} is missing: {problem}")
         folder = prefix / "gpu"
         (folder / "lib").mkdir(parents=True, exist_ok=True)
         (folder / "include").symlink_to(site / include)
@@ -117,10 +108,8 @@ def main(prefix: Path, environment: Path = Path("/opt/venv")) -> None:
     for source in sources:
         digest = hashlib.sha256((HERE / source["file"]).read_bytes()).hexdigest()
         if digest != source["sha256"]:
-            sys.exit(
-                f"fabric: {source['file']} has SHA-256 {digest}, expected {source['sha256']}: "
-                "nothing is built"
-            )
+            wrong = f"SHA-256 {digest}, expected {source['sha256']}"
+            sys.exit(f"fabric: {source['file']} has {wrong}: nothing is built")
     libfabric, plugin = (HERE / source["file"] for source in sources)
     install(libfabric, prefix, LIBFABRIC)
     gpu = gpu_options(next(environment.glob(PACKAGES)), prefix)
