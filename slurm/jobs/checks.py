@@ -51,14 +51,11 @@ def check_limits(site: Site, nodes: int, tasks: int, seconds: int, problems: lis
     if site.max_nodes and nodes > site.max_nodes:
         problems.append(f"--nodes {nodes}: {site.title} allows at most {site.max_nodes} for a job")
     if site.max_hours and seconds > site.max_hours * 3600:
-        problems.append(
-            f"--time: {seconds / 3600:g} h is more than the {site.max_hours:g} h that "
-            f"{site.title} allows"
-        )
+        limit = f"the {site.max_hours:g} h that {site.title} allows"
+        problems.append(f"--time: {seconds / 3600:g} h is more than {limit}")
     if seconds < SHORTEST_JOB:
-        problems.append(
-            f"--time: {seconds} s leaves no time for a checkpoint; expected 2 minutes or more"
-        )
+        expected = "leaves no time for a checkpoint; expected 2 minutes or more"
+        problems.append(f"--time: {seconds} s {expected}")
     if tasks > site.devices_per_node:
         problems.append(f"--devices {tasks}: a node has {site.devices_per_node}")
 
@@ -68,28 +65,20 @@ def check_log_folder(logs: Path, problems: list[str]) -> None:
     every name.
     """
     if re.search(r"[\x00-\x1f\x7f\"'\\%$`]", str(logs)):
-        problems.append(
-            f"{str(logs)!r}: SLURM cannot write a log into a folder with quotes, %, $ or "
-            "newlines in its name;"
-            " choose another by --output-dir (OUT of make)"
-        )
+        wrong = "SLURM cannot write a log into a folder with quotes, %, $ or newlines in its name"
+        problems.append(f"{str(logs)!r}: {wrong}; choose another by --output-dir (OUT of make)")
 
 
 def check_free_space(site: Site, user: str, needed: int, problems: list[str]) -> None:
     """Check that shared storage exists and has so many bytes free."""
     shared = Path(site.path("shared", user))
     if not shared.is_dir():
-        problems.append(
-            f"shared: {shared} is not a folder here; is this a login node of {site.title}? "
-            "AAM_SITE_SHARED=FOLDER names"
-            " another"
-        )
+        hint = f"is this a login node of {site.title}? AAM_SITE_SHARED=FOLDER names another"
+        problems.append(f"shared: {shared} is not a folder here; {hint}")
     elif (free := shutil.disk_usage(shared).free) < needed:
-        problems.append(
-            f"shared: {shared} has {free / 1e9:.1f} GB free, {needed / 1e9:.1f} GB are needed; "
-            "free some, or name a"
-            " folder with more with AAM_SITE_SHARED=FOLDER"
-        )
+        sizes = f"has {free / 1e9:.1f} GB free, {needed / 1e9:.1f} GB are needed"
+        hint = "free some, or name a folder with more with AAM_SITE_SHARED=FOLDER"
+        problems.append(f"shared: {shared} {sizes}; {hint}")
 
 
 def add_placeholders(kind: Kind, options: Options, absences: list[str]) -> None:
@@ -97,10 +86,8 @@ def add_placeholders(kind: Kind, options: Options, absences: list[str]) -> None:
     absent.
     """
     present = {name for name, values in options if values}
-    needs = kind.needs or (
-        ("--table",) if kind.template == "stage.sh" and not present & set(INPUTS) else ()
-    )
-    for name in needs:
+    needs_input = kind.template == "stage.sh" and not present & set(INPUTS)
+    for name in kind.needs or (("--table",) if needs_input else ()):
         if name not in present and "--config" not in present:
             options.append((name, [PLACEHOLDERS[name]]))
             absences.append(f"{name}: is missing, {PLACEHOLDERS[name]} stands in its place")
@@ -113,10 +100,8 @@ def check_options(kind: Kind, options: Options, request: Request, problems: list
     present = {name for name, values in options if values}
     for name in kind.needs:
         if name not in present and "--config" not in present:
-            target = request.job.replace("_", "-")
-            problems.append(
-                f"{name}: is missing; for example: make {target} {kind.example}".rstrip()
-            )
+            example = f"make {request.job.replace('_', '-')} {kind.example}".rstrip()
+            problems.append(f"{name}: is missing; for example: {example}")
     if kind.template == "stage.sh" and not present & set(INPUTS):
         problems.append(f"stage: no input to copy is given; for example: make stage {kind.example}")
     owner = f"aam {kind.command}" if kind.command else request.job
@@ -129,6 +114,5 @@ def is_new_or_run(out: Path) -> bool:
     """Return whether a folder does not exist, holds logs only, or holds a run of aam."""
     if not out.exists():
         return True
-    return out.is_dir() and (
-        (out / "run.json").exists() or {path.name for path in out.iterdir()} <= {"slurm"}
-    )
+    has_only_logs = out.is_dir() and {path.name for path in out.iterdir()} <= {"slurm"}
+    return has_only_logs or (out / "run.json").exists()

@@ -40,9 +40,8 @@ def python_without_image(request: Request, problems: list[str]) -> str:
     default = request.python if IS_INSTALLED else str(request.root / ".venv/bin/python")
     python = os.environ.get("AAM_PYTHON") or default
     if request.check and not os.access(python, os.X_OK):
-        problems.append(
-            f"ENGINE=none: {python} is missing; make setup makes it, or name a Python by AAM_PYTHON"
-        )
+        hint = "make setup makes it, or name a Python by AAM_PYTHON"
+        problems.append(f"ENGINE=none: {python} is missing; {hint}")
     return python
 
 
@@ -86,9 +85,8 @@ def resolve_image(site: Site, request: Request, problems: list[str]) -> JobImage
         problems.append(f"--image: {image} is missing; {HINT}")
         return JobImage(image)
     if not is_sif(image):
-        problems.append(
-            f"--image: {image} ({image.stat().st_size} bytes) is not a SIF image; {HINT}"
-        )
+        size = f"({image.stat().st_size} bytes)"
+        problems.append(f"--image: {image} {size} is not a SIF image; {HINT}")
         return JobImage(image)
     sidecar = None
     if sidecar_path(image).exists():
@@ -115,25 +113,16 @@ def older_image_problems(image: Path, inputs: Iterable[Path]) -> list[str]:
 
     def version_in(path: Path) -> tuple[int, ...]:
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            return tuple(
-                map(
-                    int,
-                    re.findall(
-                        r"\d+", json.loads(path.read_text(encoding="utf-8")).get("version", "")
-                    ),
-                )
-            )
+            version = json.loads(path.read_text(encoding="utf-8")).get("version", "")
+            return tuple(map(int, re.findall(r"\d+", version)))
         return ()
 
     of_image = version_in(sidecar_path(image))
-    descriptions = [
-        path for folder in inputs for path in (folder / "model.json", folder / "model/model.json")
-    ]
-    return [
-        f"--image: {image} holds aam {'.'.join(map(str, of_image))}, {path.parent} was written "
-        "by a newer one,"
-        f" {'.'.join(map(str, version_in(path)))}: make container-rocm or container-cuda builds "
-        "the image anew"
-        for path in descriptions
-        if of_image and version_in(path) > of_image
-    ]
+    problems = []
+    for path in (folder / name for folder in inputs for name in ("model.json", "model/model.json")):
+        of_model = version_in(path)
+        if of_image and of_model > of_image:
+            ours, theirs = (".".join(map(str, version)) for version in (of_image, of_model))
+            newer = f"{path.parent} was written by a newer one, {theirs}"
+            problems.append(f"--image: {image} holds aam {ours}, {newer}: {HINT}")
+    return problems

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import os
@@ -34,7 +33,7 @@ from slurm.jobs.options import (
     options_of,
     parse_options,
 )
-from slurm.jobs.request import KINDS, Kind, Request, Share
+from slurm.jobs.request import KINDS, Kind, Request
 from slurm.jobs.site import Site
 
 GIB = 2**30
@@ -60,16 +59,25 @@ class Input:
 
 
 @dataclass(frozen=True)
+class Places:
+    """Where the tasks of a job run: their devices and CPUs, and what the user should know."""
+
+    tasks: int  # on a node
+    device: str  # hip, cuda or cpu
+    cpus: int  # of a task; 0: SLURM decides
+    threads: int
+    partition: str
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Job:
     """Everything that the script of a job needs."""
 
-    name: str
-    title: str
-    template: str
+    request: Request
+    kind: Kind
     site: Site
-    user: str
-    root: Path
-    python: str
+    places: Places
     python_inside: str  # runs aam where there is no image
     commit: str
     image: JobImage | None
@@ -78,23 +86,23 @@ class Job:
     inputs: tuple[Input, ...]
     out: Path
     file: str  # in `out`, where the job writes one file only
-    logs: Path
     nodes: int
-    tasks: int
-    device: str  # hip, cuda or cpu
-    cpus: int  # of a task; 0: SLURM decides
-    partition: str
     each: str  # what a task runs: rank (of one run), fold or seed (its own run), or cv (its folds)
     seconds: int
     warning: int  # seconds before the time limit
     state_bytes: int  # of a checkpoint
     reserve: int  # bytes of a local disk for what the job writes
-    share: Share | None
-    prepare: str
-    written_by: str
-    inline: bool
-    remarks: tuple[str, ...]  # what the user should know about the devices
     warnings: tuple[str, ...]  # what a dry run found missing
+
+    @property
+    def name(self) -> str:
+        """The name of the kind of job."""
+        return self.request.job
+
+    @property
+    def logs(self) -> Path:
+        """The folder of script and log."""
+        return self.out / "slurm"
 
 
 def size_of(path: Path) -> int:
@@ -124,20 +132,17 @@ def resolve_inputs(
                 continue
             target = f"{name[2:]}/{f'{i}/' * (len(values) > 1)}{path.name}"
             expected, other = ("folder", "file") if name in INPUT_FOLDERS else ("file", "folder")
-            is_promised = not request.check or any(
-                path.is_relative_to(folder) for folder in request.promised
-            )
+            folders = request.promised
+            is_promised = not request.check or any(map(path.is_relative_to, folders))
             is_readable = not is_promised and os.access(path, os.R_OK)
-            if request.placeholders and value in PLACEHOLDERS.values() and not is_readable:
-                pass  # named already
-            elif not is_promised and not is_readable:
+            is_placeholder = request.placeholders and value in PLACEHOLDERS.values()
+            if not (is_promised or is_readable or is_placeholder):  # a placeholder is named already
                 absences.append(f"{name} {value}: {path} is missing or may not be read")
             elif is_readable and path.is_dir() != (expected == "folder"):
                 problems.append(f"{name} {value}: {path} is a {other}, expected a {expected}")
                 continue
-            inputs.append(
-                Input(path, target, size_of(path) if request.check and path.exists() else None)
-            )
+            size = size_of(path) if request.check and path.exists() else None
+            inputs.append(Input(path, target, size))
             values[i] = f"in/{target}"
     return inputs
 
@@ -146,9 +151,8 @@ def check_staged_names(inputs: list[Input], problems: list[str]) -> None:
     """Check that no two inputs that are copied into one folder have the same name."""
     paths = sorted({staged.path for staged in inputs})
     if len({path.name for path in paths}) < len(paths):
-        problems.append(
-            f"stage: inputs of one name would replace each other: {', '.join(map(str, paths))}"
-        )
+        names = ", ".join(map(str, paths))
+        problems.append(f"stage: inputs of one name would replace each other: {names}")
 
 
 def resolve_output(
@@ -163,14 +167,12 @@ def resolve_output(
     requested = expand_home(outputs[-1] if outputs else "-".join([f"aam/{request.job}", *tables]))
     out = Path(os.path.normpath(shared / requested))
     if not out.is_relative_to(shared):
-        problems.append(
-            f"--output-dir {requested}: {out} is not below {shared}, which all nodes see"
-        )
+        where = f"{out} is not below {shared}, which all nodes see"
+        problems.append(f"--output-dir {requested}: {where}")
     if kind.resumes or not kind.command:
         if request.check and kind.command and not request.share and not is_new_or_run(out):
-            problems.append(
-                f"--output-dir: {out} holds files, but no run of aam; choose another OUT"
-            )
+            wrong = f"{out} holds files, but no run of aam; choose another OUT"
+            problems.append(f"--output-dir: {wrong}")
         return out, ""
     if not out.suffix and kind.command in FILES:
         out /= FILES[kind.command]
@@ -186,17 +188,14 @@ def checkpoint_size(options: Options, out: Path) -> int:
     checkpoints = sorted(out.glob("**/checkpoints/step-*"), key=lambda path: path.stat().st_mtime)
     if checkpoints:
         return size_of(checkpoints[-1])
-    first_values = {name: values[0] for name, values in options if values}
-    with contextlib.suppress(ValueError):
-        width = int(first_values.get("--embedding-dim", DEFAULT_WIDTH))
-        layers = int(first_values.get("--attention-layers", DEFAULT_LAYERS))
-        # aam refuses sizes that are out of range.
-        width = min(max(width, 1), 100_000)
-        layers = min(max(layers, 1), 100_000)
-        # Two encoders with 12 D^2 parameters in a layer, and what is around them; in float32 the
-        # weights, the best weights, their average and the two states of the optimizer.
-        return 20 * (24 * layers * width**2 + 200 * width**2)
-    return 0
+    sizes = {"--embedding-dim": DEFAULT_WIDTH, "--attention-layers": DEFAULT_LAYERS}
+    for name, values in options:
+        if name in sizes and values and re.fullmatch("[0-9]{1,5}", values[0]):
+            sizes[name] = int(values[0])  # aam refuses other values
+    width, layers = sizes.values()
+    # Two encoders with 12 D^2 parameters in a layer, and what is around them; in float32 the
+    # weights, the best weights, their average and the two states of the optimizer.
+    return 20 * (24 * layers * width**2 + 200 * width**2)
 
 
 def warning_seconds(state_bytes: int, mb_per_second: float, seconds: int) -> int:
@@ -205,24 +204,9 @@ def warning_seconds(state_bytes: int, mb_per_second: float, seconds: int) -> int
     return min(needed, seconds // 2)
 
 
+ON_A_NODE = "as one task with the CPUs of a node; AAM_SITE_CPU_PARTITION=NAME names a "
+ON_A_NODE += "partition without GPUs"
 ONE_DEVICE = "train uses one device of the node; the folds of --cv would share all of them"
-
-
-def shares_folds(options: Options) -> bool:
-    """Return whether the processes of `aam train` can take folds of one run."""
-    return any(name == "--cv" for name, _ in options)
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where the tasks of a job run: their devices and CPUs, and what the user should know."""
-
-    tasks: int
-    device: str
-    cpus: int
-    threads: int
-    partition: str
-    remarks: tuple[str, ...] = ()
 
 
 def choose_places(kind: Kind, options: Options, request: Request, site: Site) -> Places:
@@ -232,34 +216,19 @@ def choose_places(kind: Kind, options: Options, request: Request, site: Site) ->
     if request.share and request.devices is None:
         nodes = kind.nodes if request.nodes is None else request.nodes
         tasks = min(site.devices_per_node, -(-len(request.share.values) // max(nodes, 1)))
-    elif kind.command == "train" and request.devices is None and not shares_folds(options):
+    elif kind.command == "train" and request.devices is None and "--cv" not in dict(options):
         tasks = 1
     uses_gpu = kind.uses_gpu and (kind.command != "train" or has_network(options))
     if uses_gpu or device == "cpu" or request.share:
-        shown = (
-            [ONE_DEVICE] if kind.command == "train" and 1 == tasks < site.devices_per_node else []
-        )
-        remarks = tuple(shown if device != "cpu" else [])
+        wastes = kind.command == "train" and 1 == tasks < site.devices_per_node and device != "cpu"
+        remarks = (ONE_DEVICE,) if wastes else ()
         return Places(tasks, device, site.cpus_per_device, site.threads, site.partition, remarks)
-    remarks = ()
-    if kind.command:
-        where = (
-            f"it runs in the partition {site.cpu_partition}"
-            if site.cpu_partition
-            else "it runs as one task with the CPUs of a node; AAM_SITE_CPU_PARTITION=NAME names a "
-            "partition without GPUs"
-        )
-        what = "fits a linear model and trees" if kind.command == "train" else "computes on the CPU"
-        remarks = (f"{kind.command} {what} and uses no GPU: {where}",)
+    what = "fits a linear model and trees" if kind.command == "train" else "computes on the CPU"
+    where = f"in the partition {site.cpu_partition}" if site.cpu_partition else ON_A_NODE
+    remarks = (f"{kind.command} {what} and uses no GPU: it runs {where}",) if kind.command else ()
     count = site.devices_per_node if site.exclusive else 1
-    return Places(
-        1,
-        "cpu",
-        site.cpus_per_device * count,
-        site.threads * count,
-        site.cpu_partition or site.partition,
-        remarks,
-    )
+    cpus, threads = site.cpus_per_device * count, site.threads * count
+    return Places(1, "cpu", cpus, threads, site.cpu_partition or site.partition, remarks)
 
 
 def aam_command(
@@ -276,12 +245,11 @@ def aam_command(
     words = [*([python, "-m", "aam"] if python else ["aam"]), kind.command]
     for name, values in options:
         words += [] if name in OUTPUTS else [name, *values]
-    own = {"--threads": str(places.threads or ""), "--num-workers": str(site.workers or "")}
-    own["--device"] = places.device if places.device != "cpu" else ""
-    if places.device == "cpu":
-        own["--num-workers"] = ""
+    own: dict[str, int | str] = {"--threads": places.threads}
+    if places.device != "cpu":
+        own |= {"--num-workers": site.workers, "--device": places.device}
     for name, value in own.items():
-        words += [name, value] if value and name in known and name not in present else []
+        words += [name, str(value)] if value and name in known and name not in present else []
     words += (["--ranks"] if kind.command == "doctor" else ["--distributed"]) if ranks > 1 else []
     if kind.resumes:
         return [*words, "--resume-from", "auto"]
@@ -297,36 +265,28 @@ def each_of(kind: Kind, request: Request, places: Places) -> str:
 
 def enter_options(site: Site, request: Request, without_image: bool) -> tuple[str, ...]:
     """Return the options of containers/run."""
-    source_path = ("--env", f"PYTHONPATH={request.root}")
-    return (
-        "--engine",
-        site.engine,
-        *(source_path if without_image and not IS_INSTALLED else ()),
-        *site.enter,
-        *(site.fabric_enter if site.fabric_opt_in and not without_image else ()),
-    )
+    words = ["--engine", site.engine]
+    words += ["--env", f"PYTHONPATH={request.root}"] if without_image and not IS_INSTALLED else []
+    words += site.enter
+    words += site.fabric_enter if site.fabric_opt_in and not without_image else ()
+    return tuple(words)
 
 
 def share_problems(kind: Kind, options: Options, request: Request) -> list[str]:
     """Return what is wrong with the runs that tasks share, and with the jobs of a chain."""
     problems = []
     if (request.share or request.chain != 1) and not kind.resumes:
-        problems.append(
-            f"--seeds, --chain: {request.job} has one job; only those that pretrain or train can "
-            "have more"
-        )
+        only = "only those that pretrain or train can have more"
+        problems.append(f"--seeds, --chain: {request.job} has one job; {only}")
     if not 1 <= request.chain <= LONGEST_CHAIN:
         problems.append(f"--chain {request.chain}: expected 1 to {LONGEST_CHAIN:,} jobs")
     if request.share and request.share.name == "seed":
         seeds = request.share.values
-        wrong = [
-            seed for seed in seeds if not re.fullmatch("[0-9]{1,10}", seed) or int(seed) >= 2**32
-        ]
-        if wrong or len(set(seeds)) < len(seeds):
-            problems.append(
-                f"--seeds {' '.join(seeds)}: expected different whole numbers from 0 to {2**32 - 1}"
-            )
-        if any(name == "--seed" for name, _ in options):
+        valid = {seed for seed in seeds if re.fullmatch("[0-9]{1,10}", seed) and int(seed) < 2**32}
+        if len(valid) < len(seeds):
+            expected = f"expected different whole numbers from 0 to {2**32 - 1}"
+            problems.append(f"--seeds {' '.join(seeds)}: {expected}")
+        if "--seed" in dict(options):
             problems.append("--seed: each run of --seeds has its own; leave one of them out")
     return problems
 
@@ -351,10 +311,7 @@ def make_job(request: Request, site: Site) -> Job:
     if request.chain > 1:
         site = dataclasses.replace(site, most_requeues=0)
     if request.job == "ci_rocm" and IS_INSTALLED:
-        problems.append(
-            "ci_rocm: runs the tests of a clone of aam, by its slurm/generate; an installed aam "
-            "has none"
-        )
+        problems.append("ci_rocm: runs the tests of a clone of aam, by its slurm/generate")
     out, file = resolve_output(kind, options, request, site, problems)
     inputs = resolve_inputs(options, request, problems, absences)
     if kind.template == "stage.sh":
@@ -378,13 +335,10 @@ def make_job(request: Request, site: Site) -> Job:
     if kind.resumes and not request.share:
         command += ["--output-dir", "run"]
     return Job(
-        name=request.job,
-        title=kind.title,
-        template=kind.template,
+        request=request,
+        kind=kind,
         site=site,
-        user=request.user,
-        root=request.root,
-        python=site.python or request.python,
+        places=places,
         python_inside=python_inside,
         commit=commit_label(request.root) if request.check else "0" * 40,
         image=image,
@@ -393,21 +347,11 @@ def make_job(request: Request, site: Site) -> Job:
         inputs=tuple(inputs),
         out=out,
         file=file,
-        logs=out / "slurm",
         nodes=nodes,
-        tasks=places.tasks,
-        device=places.device,
-        cpus=places.cpus,
-        partition=places.partition,
         each=each_of(kind, request, places),
         seconds=seconds,
         warning=warning_seconds(state_bytes * runs, site.shared_mb_per_second, seconds),
         state_bytes=state_bytes,
         reserve=8 * state_bytes * runs + GIB,
-        share=request.share,
-        prepare=request.prepare,
-        written_by=request.written_by,
-        inline=request.inline,
-        remarks=places.remarks,
         warnings=tuple(absences),
     )

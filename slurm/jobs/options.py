@@ -21,30 +21,13 @@ OPTIONS_FILE = ROOT / "slurm" / "options.json"
 Options = list[tuple[str, list[str]]]
 
 # Options whose values are files or folders that a job reads.
-INPUTS: tuple[str, ...] = (
-    "--table",
-    "--tree",
-    "--metadata",
-    "--sequences",
-    "--unifrac-matrix",
-    "--split",
-    "--pretrained-encoder",
-    "--model",
-    "--predictions",
-    "--config",
-    "--labels",
-    "--taxonomy",
-    "--baseline",
-)
 INPUT_FOLDERS = ("--pretrained-encoder", "--model")
+INPUTS: tuple[str, ...] = ("--table", "--tree", "--metadata", "--sequences", "--unifrac-matrix")
+INPUTS += ("--split", "--predictions", "--config", "--taxonomy", "--baseline", *INPUT_FOLDERS)
 OUTPUTS = ("--output-dir", "--output")
 # Variables of make for every job.
-MAKE_VARIABLES = {
-    "--table": "TABLE",
-    "--tree": "TREE",
-    "--metadata": "METADATA",
-    "--metadata-column": "COLUMN",
-}
+MAKE_VARIABLES = {"--table": "TABLE", "--tree": "TREE", "--metadata": "METADATA"}
+MAKE_VARIABLES |= {"--metadata-column": "COLUMN"}
 # Options that the job itself sets, or that it must not have.
 RESERVED = {
     "--overwrite": "a job never writes over anything: remove the folder, or choose another",
@@ -156,13 +139,8 @@ def option_problems(options: Options, types: dict[str, str], owner: str) -> list
                 problems.append(f"{name} was removed: {removed_options()[name]}")
                 continue
             similar = difflib.get_close_matches(name, types, 1)
-            hint = (
-                f"; expected {' or '.join(types)}"
-                if len(types) < 4
-                else f"; {similar[0]}?"
-                if similar
-                else ""
-            )
+            hint = f"; {similar[0]}?" if similar else ""
+            hint = f"; expected {' or '.join(types)}" if len(types) < 4 else hint
             problems.append(f"{name}: {owner} has no such option{hint}")
         elif option_type == "flag" and values:
             problems.append(f"{text}: takes no value")

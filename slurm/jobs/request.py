@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from containers.lib.files import ROOT
 
@@ -14,96 +15,51 @@ class Kind:
 
     title: str
     command: str = ""  # of aam; empty: the template runs several
+    example: str = ""  # variables of make
+    needs: tuple[str, ...] = ("--table",)
     nodes: int = 1
     devices: int = 0  # tasks on a node; 0: as many as a node has devices
     minutes: int = 0  # time limit of a job without --time; 0: that of the site
     uses_gpu: bool = True
-    needs: tuple[str, ...] = ("--table",)
-    resumes: bool = True
     template: str = "run.sh"
-    example: str = ""  # variables of make
+
+    @property
+    def resumes(self) -> bool:
+        """Whether a run goes on after an interruption."""
+        return self.command in ("pretrain", "train")
 
 
+STUDY = "TABLE=table.biom TREE=tree.nwk"
+LABELS = "METADATA=metadata.tsv COLUMN=age MODEL=pre/model"
+SINGLE: dict[str, Any] = {"devices": 1, "minutes": 60}
+ON_CPU: dict[str, Any] = {**SINGLE, "uses_gpu": False}
+TRANSPORT = "transport and bandwidth between the devices"
 KINDS = {
-    "pretrain_single": Kind(
-        "pretraining on one device", "pretrain", devices=1, example="TABLE=table.biom TREE=tree.nwk"
-    ),
-    "pretrain_node": Kind(
-        "pretraining on a node", "pretrain", example="TABLE=table.biom TREE=tree.nwk"
-    ),
-    "pretrain_multi": Kind(
-        "pretraining on several nodes",
-        "pretrain",
-        nodes=2,
-        example="TABLE=table.biom TREE=tree.nwk NODES=2",
-    ),
+    "pretrain_single": Kind("pretraining on one device", "pretrain", STUDY, devices=1),
+    "pretrain_node": Kind("pretraining on a node", "pretrain", STUDY),
+    "pretrain_multi": Kind("pretraining on several nodes", "pretrain", f"{STUDY} NODES=2", nodes=2),
     "train": Kind(
         "training",
         "train",
-        needs=("--table", "--metadata", "--metadata-column"),
-        example="TABLE=table.biom METADATA=metadata.tsv COLUMN=age MODEL=pre/model",
+        f"TABLE=table.biom {LABELS}",
+        ("--table", "--metadata", "--metadata-column"),
     ),
     "predict": Kind(
         "predicting samples",
         "predict",
-        devices=1,
-        minutes=60,
-        needs=("--table", "--model"),
-        resumes=False,
-        example="TABLE=new.biom MODEL=tune/model",
+        "TABLE=new.biom MODEL=tune/model",
+        ("--table", "--model"),
+        **SINGLE,
     ),
-    "unifrac": Kind(
-        "a UniFrac matrix",
-        "unifrac",
-        devices=1,
-        minutes=60,
-        needs=("--table", "--tree"),
-        resumes=False,
-        example="TABLE=table.biom TREE=tree.nwk",
-    ),
-    "evaluate": Kind(
-        "evaluation",
-        "evaluate",
-        devices=1,
-        minutes=30,
-        uses_gpu=False,
-        needs=("--metadata",),
-        resumes=False,
-    ),
-    "doctor": Kind(
-        "transport and bandwidth between the devices",
-        "doctor",
-        nodes=2,
-        minutes=15,
-        needs=(),
-        resumes=False,
-        example="NODES=2",
-    ),
-    "stage": Kind(
-        "copying inputs to shared storage",
-        devices=1,
-        minutes=60,
-        uses_gpu=False,
-        needs=(),
-        resumes=False,
-        template="stage.sh",
-        example="TABLE=table.biom TREE=tree.nwk",
-    ),
+    "unifrac": Kind("a UniFrac matrix", "unifrac", STUDY, ("--table", "--tree"), **SINGLE),
+    "evaluate": Kind("evaluation", "evaluate", "", ("--metadata",), **ON_CPU),
+    "doctor": Kind(TRANSPORT, "doctor", "NODES=2", (), nodes=2, minutes=15),
+    "stage": Kind("copying inputs to shared storage", "", STUDY, (), template="stage.sh", **ON_CPU),
     "ci_rocm": Kind(
-        "tests, doctor and profile on a GPU node",
-        devices=1,
-        minutes=60,
-        needs=(),
-        resumes=False,
-        template="ci_rocm.sh",
+        "tests, doctor and profile on a GPU node", needs=(), template="ci_rocm.sh", **SINGLE
     ),
     "profile_rocm": Kind(
-        "profiles on a GPU node",
-        devices=1,
-        minutes=30,
-        needs=(),
-        resumes=False,
-        template="profile_rocm.sh",
+        "profiles on a GPU node", needs=(), devices=1, minutes=30, template="profile_rocm.sh"
     ),
 }
 

@@ -65,44 +65,34 @@ def fill_template(name: str, values: dict[str, str]) -> str:
 def bash_array(name: str, words: Iterable[object], *, lines: bool = False) -> str:
     """Return a bash array, on one line or with one line for each word."""
     quoted = [shlex.quote(str(word)) for word in words]
-    return (
-        f"{name}=(\n    " + "\n    ".join(quoted) + "\n)"
-        if lines and quoted
-        else f"{name}=({' '.join(quoted)})"
-    )
+    text = "\n    ".join(["", *quoted]) + "\n" if lines and quoted else " ".join(quoted)
+    return f"{name}=({text})"
 
 
 def command_lines(words: list[str]) -> str:
     """Return the array COMMAND, with one option and its values on each line."""
-    lines: list[list[str]] = [[]]
-    for word in words:
-        if word.startswith("--"):
-            lines.append([])
-        lines[-1].append(shlex.quote(word))
-    return "COMMAND=(\n    " + "\n    ".join(" ".join(line) for line in lines) + "\n)"
+    starts = ("\n    " if word.startswith("--") else " " for word in words)
+    text = "".join(start + shlex.quote(word) for start, word in zip(starts, words, strict=True))
+    return f"COMMAND=(\n    {text.strip()}\n)"
 
 
 def cpu_masks(site: Site) -> str:
     """Return the CPUs beside each device as srun's bit masks."""
     masks = []
     for cpus in site.cpu_sets:
-        mask = 0
-        for part in cpus.split(","):
-            first, _, last = part.partition("-")
-            for cpu in range(int(first), int(last or first) + 1):
-                mask |= 1 << cpu
-        masks.append(hex(mask))
-    return ",".join(masks)
+        parts = [[int(cpu) for cpu in part.split("-")] for part in cpus.split(",")]
+        masks.append(sum(1 << cpu for ends in parts for cpu in range(ends[0], ends[-1] + 1)))
+    return ",".join(map(hex, masks))
 
 
 def sbatch_lines(job: Job) -> str:
     """Return the #SBATCH lines; account, qos and gres only where they are set."""
     site = job.site
-    has_gpu = job.device != "cpu"
+    has_gpu = job.places.device != "cpu"
     log = job.logs / f"{job.name}-%j.log"
     options = {
         "job-name": job.name,
-        "partition": job.partition,
+        "partition": job.places.partition,
         "account": site.account,
         "qos": site.qos,
         "gres": site.gres if has_gpu else "",
@@ -110,8 +100,8 @@ def sbatch_lines(job: Job) -> str:
         "constraint": site.constraint,
         "reservation": site.reservation,
         "nodes": job.nodes,
-        "ntasks-per-node": job.tasks,
-        "cpus-per-task": job.cpus,
+        "ntasks-per-node": job.places.tasks,
+        "cpus-per-task": job.places.cpus,
         "mem": "0" if site.exclusive else "",
         "exclusive": None if site.exclusive else "",
         "time": format_time(job.seconds),
@@ -125,25 +115,20 @@ def sbatch_lines(job: Job) -> str:
     # None is an option without a value; empty options are left out.
     lines = []
     for name, value in options.items():
-        if value is None:
-            lines.append(f"#SBATCH --{name}")
-        elif value not in ("", 0):
-            text = str(value)
-            lines.append(
-                f'#SBATCH --{name}="{text}"'
-                if re.search(r"\s", text)
-                else f"#SBATCH --{name}={text}"
-            )
+        text = f'"{value}"' if re.search(r"\s", str(value)) else str(value)
+        if value not in ("", 0):
+            lines.append(f"#SBATCH --{name}" + (f"={text}" if value is not None else ""))
     return "\n".join(lines)
 
 
 def header(job: Job) -> str:
     """Return the first line and the comment that describes the job."""
     nodes = "1 node" if job.nodes == 1 else f"{job.nodes} nodes"
-    each = "each" if job.nodes > 1 else ""
-    tasks = "1 task" if job.tasks == 1 else f"{job.tasks} tasks, one for each device"
-    lines = [f"aam {job.name}: {job.title}, {nodes} of {job.site.title} with {tasks} {each}", ""]
-    lines += [f"written by  {in_comment(job.written_by)}"]
+    count, share = job.places.tasks, job.request.share
+    tasks = "1 task" if count == 1 else f"{count} tasks, one for each device"
+    place = f"{nodes} of {job.site.title} with {tasks} {'each' if job.nodes > 1 else ''}"
+    lines = [f"aam {job.name}: {job.kind.title}, {place}", ""]
+    lines += [f"written by  {in_comment(job.request.written_by)}"]
     for read in job.inputs:
         size = "" if read.size is None else f" ({format_bytes(read.size)})"
         lines += [f"reads       {in_comment(read.path)}{size}"]
@@ -154,17 +139,19 @@ def header(job: Job) -> str:
     lines += [f"image       {in_comment(image)}", f"commit      {job.commit}"]
     if job.each == "cv":
         lines += ["tasks       take the next fold of --cv until none is left"]
-    if job.share:
-        values = in_comment(", ".join(job.share.values))
-        lines += [f"tasks       take the next {job.share.name} until none is left: {values}"]
+    if share:
+        values = in_comment(", ".join(share.values))
+        lines += [f"tasks       take the next {share.name} until none is left: {values}"]
     lines += [f"lib.sh      sha256 {library_digest()}"]
     if job.command:
+        limit, warning = format_time(job.seconds), f"{job.warning} s"
+        size, speed = format_bytes(job.state_bytes), f"{job.site.shared_mb_per_second:g} MB/s"
+        delay = "240 s for SLURM's delay and a step"
         lines += [
-            f"time        {format_time(job.seconds)}; {job.warning} s before its end: checkpoint, "
-            "copy to shared storage, requeue",
-            f"            ({job.warning} s: 240 s for SLURM's delay and a step, three times the "
-            f"{format_bytes(job.state_bytes)} of a checkpoint",
-            f"            at {job.site.shared_mb_per_second:g} MB/s, at most half of the time)",
+            f"time        {limit}; {warning} before its end: checkpoint, copy to shared storage, "
+            "requeue",
+            f"            ({warning}: {delay}, three times the {size} of a checkpoint",
+            f"            at {speed}, at most half of the time)",
         ]
     lines += ["exit        0 finished, 85 checkpointed: submit again, 2 bad input, 1 failed"]
     first = "#!/bin/bash -l" if job.site.setup else "#!/bin/bash"
@@ -178,7 +165,7 @@ def library_digest() -> str:
 
 def library_lines(job: Job) -> str:
     """Return the lines that read slurm/lib.sh, or its functions."""
-    if not job.inline:
+    if not job.request.inline:
         return READ_LIBRARY % library_digest()
     _, _, functions = LIBRARY.read_text(encoding="utf-8").partition("\n\n")
     return functions.strip()
@@ -188,15 +175,15 @@ def settings(job: Job) -> str:
     """Return everything that was resolved when the script was written, as assignments."""
     site, image = job.site, job.image
     # The braces of {job} make quote() add quotes in any case.
-    local = shlex.quote(site.path("local", job.user))
+    local = shlex.quote(site.path("local", job.request.user))
     local = local.replace("{job}", "'\"$SLURM_JOB_ID\"'").removesuffix("''")
     path = str(image.path) if image else "none"
-    is_staged = image and image.copied and job.template == "run.sh"
+    is_staged = image and image.copied and job.kind.template == "run.sh"
     staged = f"$AAM_LOCAL/aam/in/{shlex.quote(Path(path).name)}"
     lines = [
-        f"AAM={shlex.quote(str(job.root))}",
-        f"PYTHON={shlex.quote(job.python)}",
-        f"AAM_SHARED={shlex.quote(site.path('shared', job.user))}",
+        f"AAM={shlex.quote(str(job.request.root))}",
+        f"PYTHON={shlex.quote(site.python or job.request.python)}",
+        f"AAM_SHARED={shlex.quote(site.path('shared', job.request.user))}",
         f"AAM_LOCAL={local}",
         "export AAM_SHARED AAM_LOCAL",
         "WORK=$AAM_LOCAL/aam   # on each node: in/ holds the inputs, run/ what the command writes",
@@ -208,7 +195,7 @@ def settings(job: Job) -> str:
     ]
     copied = image.copied if image else ()
     lines += [bash_array("SOURCES", [*(read.path for read in job.inputs), *copied], lines=True)]
-    if job.template == "run.sh":
+    if job.kind.template == "run.sh":
         targets = [*(read.target for read in job.inputs), *(path.name for path in copied)]
         lines += [bash_array("TARGETS", targets, lines=True), *run_settings(job)]
     return "\n".join(lines)
@@ -216,19 +203,16 @@ def settings(job: Job) -> str:
 
 def run_settings(job: Job) -> list[str]:
     """Return the settings of a job that runs one command of aam."""
-    site, share = job.site, job.share
-    rows = [
-        (variable["name"], variable["value"], variable["path"])
-        for variable in site.fabric
-        if site.fabric_opt_in or not variable.get("opt_in")
-    ]
+    site, share = job.site, job.request.share
+    used = [each for each in site.fabric if site.fabric_opt_in or not each.get("opt_in")]
+    rows = [(each["name"], each["value"], each["path"]) for each in used]
     copy_seconds = max(5, round(site.copy_minutes * 12) * 5)
     return [
         f"FILE={shlex.quote(job.file)}",
         command_lines(job.command),
         srun_lines(job),
         f"INSIDE={shlex.quote(job.python_inside or 'python')}",
-        f"DEVICE={job.device}",
+        f"DEVICE={job.places.device}",
         f"DEVICES={site.devices_per_node}  # that torch must see on a node",
         f"EACH={job.each}",
         bash_array("VALUES", share.values if share else ()),
@@ -245,14 +229,14 @@ def run_settings(job: Job) -> list[str]:
 def srun_lines(job: Job) -> str:
     """Return the array SRUN, which starts the tasks; SLURM does not pass --cpus-per-task on."""
     site = job.site
-    words = ["srun", f"--nodes={job.nodes}", f"--ntasks={job.nodes * job.tasks}"]
-    words += [f"--ntasks-per-node={job.tasks}"]
-    words += [f"--cpus-per-task={job.cpus}"] if job.cpus else []
+    words = ["srun", f"--nodes={job.nodes}", f"--ntasks={job.nodes * job.places.tasks}"]
+    words += [f"--ntasks-per-node={job.places.tasks}"]
+    words += [f"--cpus-per-task={job.places.cpus}"] if job.places.cpus else []
     # Ranks exit almost together; killing the others after the first 85 would turn theirs into 143.
     # Runs that tasks share end at different times.
     wait = LAST_RANK_SECONDS if job.each == "rank" else 0
     lines = [" ".join(words), f"--kill-on-bad-exit=0 --wait={wait} --export=ALL"]
-    if site.cpu_sets and job.tasks == len(site.cpu_sets):
+    if site.cpu_sets and job.places.tasks == len(site.cpu_sets):
         lines += [f"--mem-bind=local '--cpu-bind=mask_cpu:{cpu_masks(site)}'"]
     return "SRUN=(\n    " + "\n    ".join(lines) + "\n)"
 
@@ -268,58 +252,35 @@ def render(job: Job) -> str:
         "SETTINGS": settings(job),
         "LIBRARY": library_lines(job),
         "SETUP": "\n".join(setup),
-        "PREPARE": job.prepare,
+        "PREPARE": job.request.prepare,
         "PROGRAM": shlex.join(program),
         "SIMULATE": shlex.join([*python, "aam.data.simulate"]),
         "ROCM": shlex.quote(job.site.rocm),
     }
-    return fill_template(job.template, values)
+    return fill_template(job.kind.template, values)
 
 
 def script_head(text: str) -> str:
     """Return the header and the #SBATCH lines of a script."""
     lines = text.splitlines()[1:]
-    end = next(
-        i
-        for i, line in enumerate(lines)
-        if not line.startswith("#") or line.startswith("# shellcheck")
-    )
-    return "\n".join(lines[:end])
+    own = (not line.startswith("#") or line.startswith("# shellcheck") for line in lines)
+    return "\n".join(lines[: list(own).index(True)])
 
 
 def srun_words(site: Site, time: str, terminal: bool = False) -> list[str]:
     """Return the srun that runs a command on one node of a site now, or with `terminal` on this
     terminal.
     """
-    named = {
-        "partition": site.partition,
-        "account": site.account,
-        "qos": site.qos,
-        "gres": site.gres,
-    }
-    named |= {
-        "gpus-per-node": "" if site.gres else str(site.gpus_per_node or ""),
-        "constraint": site.constraint,
-        "reservation": site.reservation,
-    }
-    options = [f"--{name}={value}" for name, value in named.items() if value]
-    options += (
-        [f"--cpus-per-task={site.cpus_per_device * site.devices_per_node}"]
-        if site.cpus_per_device
-        else []
-    )
-    options += ["--exclusive", "--mem=0"] if site.exclusive else []
-    options += ["--pty"] if terminal else []
-    words = [
-        "srun",
-        "--job-name=aam",
-        "--nodes=1",
-        "--ntasks=1",
-        *options,
-        f"--time={time or '01:00:00'}",
-    ]
-    return (
-        [*words, "bash", "-lc", " && ".join([*site.setup, 'exec "$@"']), "reach"]
-        if site.setup
-        else words
-    )
+    keys = ("partition", "account", "qos", "gres", "constraint", "reservation")
+    named = {key: getattr(site, key) for key in keys}
+    if not site.gres:
+        named["gpus-per-node"] = site.gpus_per_node
+    named["cpus-per-task"] = site.cpus_per_device * site.devices_per_node
+    words = ["srun", "--job-name=aam", "--nodes=1", "--ntasks=1"]
+    words += [f"--{name}={value}" for name, value in named.items() if value]
+    words += ["--exclusive", "--mem=0"] if site.exclusive else []
+    words += ["--pty"] if terminal else []
+    words += [f"--time={time or '01:00:00'}"]
+    if site.setup:
+        words += ["bash", "-lc", " && ".join([*site.setup, 'exec "$@"']), "reach"]
+    return words

@@ -99,9 +99,10 @@ LISTS = {
     "setup": "shell lines, each a text without line breaks",
     "enter": "options of containers/run, each a text without line breaks",
     "fabric_enter": "options of containers/run, each a text without line breaks",
-    "fabric": "[[fabric]] with name (of a variable), value (text or number), path (absolute) and "
-    "optionally opt_in ="
-    " true or false, in a .toml file",
+    "fabric": (
+        "[[fabric]] with name (of a variable), value (text or number), path (absolute) and "
+        "optionally opt_in = true or false, in a .toml file"
+    ),
 }
 
 
@@ -116,26 +117,26 @@ def _is_key(value: object) -> bool:
 
 
 def _is_cpu_set(value: object) -> bool:
-    if not isinstance(value, str) or not re.fullmatch(
-        r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*", value
-    ):
+    number = "[0-9]{1,5}(-[0-9]{1,5})?"
+    if not isinstance(value, str) or not re.fullmatch(f"{number}(,{number})*", value):
         return False
-    ranges = [[int(cpu) for cpu in part.split("-")] for part in value.split(",")]
-    ends = [cpu for cpus in ranges for cpu in (cpus[0], cpus[-1])]
+    ranges = [part.split("-") for part in value.split(",")]
+    ends = [int(cpu) for cpus in ranges for cpu in (cpus[0], cpus[-1])]
     return ends == sorted(ends) and ends[-1] < MAX_CPUS
 
 
 def _is_fabric(table: object) -> bool:
     if not isinstance(table, dict) or table.keys() - {"opt_in"} != {"name", "value", "path"}:
         return False
-    name = table["name"]
-    value = table["value"]
-    path = table["path"]
-    valid_name = isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
-    valid_value = is_line(value) or (isinstance(value, int | float) and not isinstance(value, bool))
-    valid_path = is_line(path) and path.startswith("/")
+    name, value, path = table["name"], table["value"], table["path"]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return bool(
-        valid_name and valid_value and valid_path and isinstance(table.get("opt_in", False), bool)
+        isinstance(name, str)
+        and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
+        and (is_number or is_line(value))
+        and is_line(path)
+        and path.startswith("/")
+        and isinstance(table.get("opt_in", False), bool)
     )
 
 
@@ -146,10 +147,8 @@ def _number(key: str, value: object, origin: str) -> int | float:
         number = (int if is_integer else float)("" if isinstance(value, bool) else str(value))
         if low <= number <= high:
             return number
-    expected = "a whole number" if is_integer else "a number"
-    raise InputError(
-        f"{origin}: {key} is {value!r}, expected {expected} from {low:g} to {high:.0f}"
-    )
+    expected = f"a {'whole ' * is_integer}number from {low:g} to {high:.0f}"
+    raise InputError(f"{origin}: {key} is {value!r}, expected {expected}")
 
 
 def _list(key: str, value: object, origin: str) -> tuple[Any, ...]:
@@ -179,11 +178,10 @@ def parse_value(key: str, value: object, origin: str) -> Any:
         if not isinstance(value, bool) and value not in ("true", "false"):
             raise InputError(f"{origin}: {key} is {value!r}, expected true or false")
         return value in (True, "true")
-    if key in SBATCH_KEYS and isinstance(value, str) and not re.fullmatch(r"[\w.:,=@+/*-]*", value):
-        raise InputError(
-            f"{origin}: {key} is {value!r}, which is not a name for SLURM (letters, digits, "
-            ".:,=@+/*-)"
-        )
+    is_name = isinstance(value, str) and re.fullmatch(r"[\w.:,=@+/*-]*", value)
+    if key in SBATCH_KEYS and isinstance(value, str) and not is_name:
+        allowed = "which is not a name for SLURM (letters, digits, .:,=@+/*-)"
+        raise InputError(f"{origin}: {key} is {value!r}, {allowed}")
     if not is_line(value):
         raise InputError(f"{origin}: {key} is {value!r}, expected text on one line, in UTF-8")
     if key == "device" and value not in DEVICES:
@@ -206,9 +204,8 @@ def profile_path(name: str) -> Path:
     path = Path(name) if "/" in name or name.endswith(".toml") else PROFILES / f"{name}.toml"
     if not path.is_file():
         names = ", ".join(sorted(profile.stem for profile in PROFILES.glob("*.toml")))
-        raise InputError(
-            f"--site {name}: no such profile; expected one of {names}, or a .toml file"
-        )
+        expected = f"expected one of {names}, or a .toml file"
+        raise InputError(f"--site {name}: no such profile; {expected}")
     return path
 
 
@@ -232,17 +229,12 @@ def layers_of(
         problems.append(f"{own_path}: site is {default_name!r}, expected the name of a profile")
         default_name = ""
     profile = profile_path(name or environment.get("AAM_SITE") or default_name or "cosmos")
-    layers: list[Layer] = [
-        (str(profile), _read_toml(profile, problems)),
-        (str(own_path), own_values),
-    ]
-    variables = sorted(name for name in environment if name.startswith(VARIABLE))
-    layers += [
-        (name, {name.removeprefix(VARIABLE).lower(): environment[name]}) for name in variables
-    ]
-    layers += [
-        (f"--{key.replace('_', '-')}", {key: value}) for key, value in options.items() if value
-    ]
+    layers: list[Layer] = [(str(profile), _read_toml(profile, problems))]
+    layers += [(str(own_path), own_values)]
+    for name in sorted(name for name in environment if name.startswith(VARIABLE)):
+        layers += [(name, {name.removeprefix(VARIABLE).lower(): environment[name]})]
+    for key, text in options.items():
+        layers += [(f"--{key.replace('_', '-')}", {key: text})] if text else []
     return profile, layers
 
 
@@ -251,17 +243,14 @@ def merge(layers: list[Layer], problems: list[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for origin, layer in layers:
         for key, value in layer.items():
-            if key == "site":
-                continue
-            if key not in TYPES:
-                problems.append(
-                    f"{origin}: {key} is not a key of a site; expected one of {', '.join(TYPES)}"
-                )
-                continue
-            try:
-                values[key] = parse_value(key, value, origin)
-            except InputError as error:
-                problems += error.problems
+            if key in TYPES:
+                try:
+                    values[key] = parse_value(key, value, origin)
+                except InputError as error:
+                    problems += error.problems
+            elif key != "site":
+                expected = f"expected one of {', '.join(TYPES)}"
+                problems.append(f"{origin}: {key} is not a key of a site; {expected}")
     return values
 
 
@@ -281,35 +270,24 @@ def load_site(
     profile, layers = layers_of(name, options, environment, problems)
     values = merge(layers, problems)
     raise_if_any(problems)
-    missing = {
-        key: f"is not set, and {profile.stem} needs it"
-        for key in values.get("needs", ())
-        if not values.get(key)
-    }
+    unset = [key for key in values.get("needs", ()) if not values.get(key)]
+    missing = dict.fromkeys(unset, f"is not set, and {profile.stem} needs it")
     if not values.get("device"):
         missing.setdefault("device", f"is not set, expected {', '.join(DEVICES)}")
     for key in ("shared", "local", "home"):
         path = values.get(key, "")
         if not path.startswith("/") and (path or key != "home"):
             missing.setdefault(key, f"is {path!r}, expected an absolute path")
-    sets, devices = (
-        len(values.get("cpu_sets", ())),
-        values.get("devices_per_node", Site.devices_per_node),
-    )
+    sets = len(values.get("cpu_sets", ()))
+    devices = values.get("devices_per_node", Site.devices_per_node)
     if sets not in (0, devices):
-        missing["cpu_sets"] = (
-            f"has {sets} sets for devices_per_node = {devices}, expected one for each device, or []"
-        )
-    own_path = user_file(environment)
-    raise_if_any(
-        [
-            (
-                f"{key}: {problem}: write {key} = ... into {own_path}, or set "
-                f"{VARIABLE}{key.upper()}=..."
-            )
-            + (f"; {NONE} where the site has none" if key in SBATCH_KEYS else "")
-            for key, problem in missing.items()
-        ]
-    )
+        expected = "expected one for each device, or []"
+        missing["cpu_sets"] = f"has {sets} sets for devices_per_node = {devices}, {expected}"
+    problems = []
+    for key, problem in missing.items():
+        remedy = f"write {key} = ... into {user_file(environment)}, or set {VARIABLE}{key.upper()}"
+        none = f"; {NONE} where the site has none" if key in SBATCH_KEYS else ""
+        problems.append(f"{key}: {problem}: {remedy}=...{none}")
+    raise_if_any(problems)
     values |= {key: "" for key in SBATCH_KEYS if values.get(key) == NONE}
     return Site(**values)

@@ -18,6 +18,7 @@ from slurm.jobs.site import Site
 
 # A fold names a folder. The same pattern stands in aam/data.
 FOLD = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
+ENCODER = "--pretrained-encoder"
 SECTIONS = ("pretrain", "train", "evaluate", "predict")
 # Options that belong to the workflow and not to a section.
 WORKFLOW_OPTIONS = ("--cv", "--output-dir", "--output")
@@ -62,9 +63,8 @@ def split_sections(words: tuple[str, ...]) -> dict[str, list[str]]:
     for word in words:
         if not re.fullmatch(r"[A-Za-z_-]+:", word):
             if section and word.partition("=")[0].replace("_", "-") in WORKFLOW_OPTIONS:
-                problems.append(
-                    f"{section}: {word}: belongs before the first section, for the whole workflow"
-                )
+                where = "belongs before the first section, for the whole workflow"
+                problems.append(f"{section}: {word}: {where}")
             words_of[section].append(word)
         elif word[:-1] not in SECTIONS or word[:-1] in words_of:
             problem = "is there twice" if word[:-1] in words_of else f"is not a section; {EXPECTED}"
@@ -80,11 +80,7 @@ def read_folds(metadata: Path, column: str) -> tuple[str, ...]:
     """Return the values of a metadata column, in the order of aam."""
     try:
         with metadata.open(encoding="utf-8-sig", newline="") as file:
-            rows = [
-                row
-                for row in csv.reader(file, delimiter="\t")
-                if row and any(cell.strip() for cell in row)
-            ]
+            rows = [row for row in csv.reader(file, delimiter="\t") if any(map(str.strip, row))]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"--metadata: {metadata}: {error}") from error
     rows = [row for i, row in enumerate(rows) if i == 0 or not row[0].startswith("#")]
@@ -92,13 +88,10 @@ def read_folds(metadata: Path, column: str) -> tuple[str, ...]:
     if column not in names:
         raise InputError(f"--cv {column}: {metadata} has no such column")
     index = names.index(column)
-    folds = sorted(
-        {row[index].strip() for row in rows[1:] if len(row) > index and row[index].strip()}
-    )
+    folds = sorted({row[index].strip() for row in rows[1:] if len(row) > index} - {""})
     if len(folds) < 2 or not all(FOLD.fullmatch(fold) for fold in folds):
-        raise InputError(
-            f"--cv {column}: {folds[:5]} cannot be folds; expected two or more short plain names"
-        )
+        expected = "expected two or more short plain names"
+        raise InputError(f"--cv {column}: {folds[:5]} cannot be folds; {expected}")
     return tuple(folds)
 
 
@@ -135,19 +128,17 @@ class Plan:
 def make_plan(request: Request, site: Site) -> Plan:
     """Check the options of the whole workflow and read the folds."""
     sections = split_sections(request.words)
-    if "pretrain" in sections and any(
-        word.startswith("--pretrained-encoder") for word in sections.get("train", ())
-    ):
-        raise InputError(
-            "pretrain: train: --pretrained-encoder names an encoder already; leave one of them out"
-        )
+    encoders = [word for word in sections.get("train", ()) if word.startswith(ENCODER)]
+    if "pretrain" in sections and encoders:
+        wrong = f"{ENCODER} names an encoder already; leave one of them out"
+        raise InputError(f"pretrain: train: {wrong}")
     options = parse_options(sections[""])
     values_of = {name: values for name, values in options if values}
-    if not {"--cv", "--metadata", "--output-dir"} <= values_of.keys():
-        raise InputError(
-            f"workflow: --cv COLUMN, --metadata and --output-dir are needed; {EXPECTED}"
-        )
-    types = dict.fromkeys(("--cv", "--metadata", "--output-dir"), "one")
+    needed = ("--cv", "--metadata", "--output-dir")
+    if not set(needed) <= values_of.keys():
+        wrong = f"--cv COLUMN, --metadata and --output-dir are needed; {EXPECTED}"
+        raise InputError(f"workflow: {wrong}")
+    types = dict.fromkeys(needed, "one")
     checked = [option for option in options if option[0] in (*WORKFLOW_OPTIONS, "--metadata")]
     raise_if_any(option_problems(checked, types, "a workflow"))
     column = values_of["--cv"][0]
@@ -167,13 +158,8 @@ def make_plan(request: Request, site: Site) -> Plan:
 def evaluate_job(plan: Plan) -> Job:
     """Return the job that evaluates the held-out predictions of all folds together."""
     tables = [f"{plan.folder}/tune/fold-{fold}/predictions.tsv" for fold in plan.folds]
-    words = (
-        "--predictions",
-        *tables,
-        *plan.words("evaluate"),
-        "--output-dir",
-        f"{plan.out}/evaluation",
-    )
+    out = ("--output-dir", f"{plan.out}/evaluation")
+    words = ("--predictions", *tables, *plan.words("evaluate"), *out)
     job = plan.job("evaluate", words, prepare=JOIN_FOLDS, nodes=1, devices=1)
     first = job.command.index("--predictions") + 1
     job.command[first : first + len(tables)] = ["in/joined.tsv"]
@@ -191,10 +177,10 @@ def workflow(request: Request, site: Site) -> Iterator[Node]:
     plan = make_plan(request, site)
 
     encoder: tuple[str, ...] = ()
-    if not any(name == "--pretrained-encoder" for name, _ in parse_options(plan.words("train"))):
+    if ENCODER not in dict(parse_options(plan.words("train"))):
         words = (*plan.words("pretrain"), "--cv", plan.column, "--output-dir", f"{plan.out}/pre")
         yield Node("pretrain", plan.job("pretrain_node", words), ())
-        encoder = ("--pretrained-encoder", f"{plan.folder}/pre")
+        encoder = (ENCODER, f"{plan.folder}/pre")
 
     words = (*plan.words("train"), *encoder, "--output-dir", f"{plan.out}/tune")
     folds = Share("fold", "--test-fold", plan.folds, ("--split-column", plan.column))
@@ -203,15 +189,10 @@ def workflow(request: Request, site: Site) -> Iterator[Node]:
 
     yield Node("evaluate", evaluate_job(plan), ("train",))
 
-    if any(name == "--table" for name, _ in parse_options(plan.sections.get("predict", []))):
+    if "--table" in dict(parse_options(plan.sections.get("predict", []))):
         models = [f"{plan.folder}/tune/fold-{fold}/model" for fold in plan.folds]
-        words = (
-            *plan.words("predict"),
-            "--model",
-            *models,
-            "--output",
-            f"{plan.out}/predictions.tsv",
-        )
+        out = ("--output", f"{plan.out}/predictions.tsv")
+        words = (*plan.words("predict"), "--model", *models, *out)
         yield Node("predict", plan.job("predict", words, nodes=1, devices=1), ("evaluate",))
 
 
@@ -219,10 +200,9 @@ def graph(nodes: list[Node]) -> str:
     """Return a text that shows which job waits for which."""
     lines = []
     for node in nodes:
-        values = node.job.share.values if node.job.share else ()
+        values = node.job.request.share.values if node.job.request.share else ()
         folds = f" x {len(values)} folds ({', '.join(values)})" if values else ""
         after = f"   after {', '.join(node.after)}" if node.after else ""
-        lines.append(
-            f"{node.name}{folds}: {node.job.title}{after}\n    -> {node.job.out / node.job.file}"
-        )
+        lines.append(f"{node.name}{folds}: {node.job.kind.title}{after}")
+        lines.append(f"    -> {node.job.out / node.job.file}")
     return "\n".join(lines)

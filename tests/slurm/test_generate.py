@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import io
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from containers.lib import git
 from containers.lib.errors import InputError
-from slurm.jobs import checks, options, script, site, workflow
+from slurm.jobs import checks, options, site, workflow
 from slurm.jobs.request import KINDS
+from tests.containers.conftest import record
 from tests.programs import write_program
 
 ROOT = Path(__file__).parents[2]
@@ -50,12 +50,8 @@ def generate() -> Callable[[list[str]], int]:
     module, program = types.ModuleType("generate"), ROOT / "slurm" / "generate"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", ["", *sys.path])
-        exec(
-            compile(
-                program.read_text(), module.__dict__.setdefault("__file__", str(program)), "exec"
-            ),
-            module.__dict__,
-        )
+        module.__file__ = str(program)
+        exec(compile(program.read_text(), str(program), "exec"), module.__dict__)
 
     def run(words: list[str]) -> int:
         with pytest.MonkeyPatch.context() as patch:
@@ -87,25 +83,16 @@ def login(
     for name in ("table.biom", "tree.nwk"):
         (tmp_path / name).write_text("x" * 2000)
     (tmp_path / "image.sif").write_bytes(SIF)
-    variables = {
-        "PATH": str(path),
-        "HOME": str(tmp_path / "home"),
-        "LANG": "C.UTF-8",
-        "AAM_SITE_SHARED": str(shared),
-    }
-    variables |= {"AAM_SITE_IMAGE": str(tmp_path / "image.sif")}
+    variables = {"PATH": str(path), "HOME": str(tmp_path / "home"), "LANG": "C.UTF-8"}
+    variables |= {"AAM_SITE_SHARED": str(shared), "AAM_SITE_IMAGE": str(tmp_path / "image.sif")}
 
     def run(*words: object, status: int = 0, program: str = "", **more: str) -> Done:
         environment = {**variables, "PWD": str(ROOT), **more}
         if program:
-            command = [
-                str(path / program),
-                *(["slurm/generate"] if program == "python3" else []),
-                *map(str, words),
-            ]
-            done = subprocess.run(
-                command, cwd=ROOT, env=environment, capture_output=True, text=True
-            )
+            script_path = ["slurm/generate"] if program == "python3" else []
+            command = [str(path / program), *script_path, *map(str, words)]
+            options = {"cwd": ROOT, "env": environment}
+            done = subprocess.run(command, capture_output=True, text=True, **options)
         else:
             before, out, err = dict(os.environ), io.StringIO(), io.StringIO()
             os.environ.clear()
@@ -128,9 +115,8 @@ def of_table(login: Callable[..., Done], tmp_path: Path) -> Callable[..., Done]:
     """Runs slurm/generate for a job that reads table.biom; `more` is for aam."""
 
     def run(job: str, *words: object, more: tuple[object, ...] = (), **options) -> Done:
-        return login(
-            job, "--data", tmp_path, *words, "--", "--table", "table.biom", *more, **options
-        )
+        given = ("--table", "table.biom", *more)
+        return login(job, "--data", tmp_path, *words, "--", *given, **options)
 
     return run
 
@@ -157,21 +143,11 @@ def user_file(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["cosmos", "generic"])
 def test_committed_scripts_are_the_generators_output(name, tmp_path):
-    variables = (
-        {f"AAM_SITE_{key}": value for key, value in GENERIC.items()} if name == "generic" else {}
-    )
-    command = [
-        sys.executable,
-        ROOT / "slurm" / "generate",
-        "examples",
-        "--site",
-        name,
-        "--output",
-        tmp_path,
-    ]
-    subprocess.run(
-        list(map(str, command)), env={"PATH": os.environ["PATH"], **variables}, check=True
-    )
+    variables = {f"AAM_SITE_{key}": value for key, value in GENERIC.items()}
+    environment = {"PATH": os.environ["PATH"], **(variables if name == "generic" else {})}
+    words = ["examples", "--site", name, "--output", str(tmp_path)]
+    command = [sys.executable, ROOT / "slurm" / "generate", *words]
+    subprocess.run(command, env=environment, check=True)
     golden = ROOT / ("slurm" if name == "cosmos" else "tests/golden/slurm")
     paths = [path for path in golden.glob("*.sh") if path.name != "lib.sh"]
     committed = {path.name: path.read_text() for path in paths}
@@ -183,26 +159,15 @@ def test_committed_scripts_are_the_generators_output(name, tmp_path):
         assert len(path.read_text().splitlines()) <= 110
 
 
-def write_options():
-    """Return the module slurm/write_options.py."""
-    path = ROOT / "slurm" / "write_options.py"
-    spec = importlib.util.spec_from_file_location("write_options", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_options_of_jobs_are_those_of_aam():
-    text = write_options().as_text()
+    module = runpy.run_path(str(ROOT / "slurm" / "write_options.py"))
+    text = module["as_text"]()
     assert options.OPTIONS_FILE.read_text() == text, "python slurm/write_options.py writes them"
     assert {kind.command for kind in KINDS.values()} - {""} == set(json.loads(text))
-
-
-def test_every_file_that_a_command_reads_is_staged():
+    # Every file that a command reads is staged.
     known = {*options.INPUTS, *options.OUTPUTS, *options.RESERVED}
-    module = write_options()
-    for command in module.COMMANDS:
-        assert set(module.paths_of(command)) <= known
+    for command in module["COMMANDS"]:
+        assert set(module["paths_of"](command)) <= known
 
 
 def test_a_bare_python_is_enough():
@@ -213,16 +178,15 @@ def test_a_bare_python_is_enough():
 
 
 def test_names_that_are_no_files_are_not_staged(of_table, tmp_path):
-    for name in ("table.biom", "other.biom"):
-        (tmp_path / name).touch()
-    words = (
+    (tmp_path / "other.biom").touch()
+    words = [
         "--metadata",
         "metadata.tsv",
         "--metadata-column",
         "age",
         "--pretrained-encoder",
         "16s-v4",
-    )
+    ]
     text = of_table("train", more=words).stdout
     assert "--pretrained-encoder 16s-v4\n" in text
     assert "in/pretrained-encoder" not in text
@@ -235,6 +199,7 @@ def test_a_login_node_is_enough(pretrain, tmp_path, shared):
     assert not (tmp_path / "calls").exists(), "nothing is submitted without --submit"
     assert list(shared.iterdir()) == []
     assert f"reads       {tmp_path}/table.biom (2.0 kB)" in text
+    assert f"# first       mkdir -p {shared}/aam/pretrain_node-table/slurm" in text
     assert "FI_PROVIDER" not in text
     text = pretrain("--fabric")
     (fabric,) = re.findall(r"^FABRIC=\((.*)\)$", text, re.MULTILINE)
@@ -244,59 +209,43 @@ def test_a_login_node_is_enough(pretrain, tmp_path, shared):
     assert "--host-fabric" not in pretrain()
 
 
-@pytest.mark.parametrize("name", ["account", "qos", "gres"])
-def test_a_line_appears_only_when_set(pretrain, name):
-    assert f"--{name}" not in pretrain()
-    assert f"#SBATCH --{name}=abc" in pretrain(f"--{name}", "abc")
-
-
-@pytest.mark.parametrize("word", ["a b", 'a" --uid=0', "a\nb", "$(x)"])
-def test_a_value_for_sbatch_is_one_word(of_table, word):
-    message = of_table("pretrain_node", "--account", word, status=2).stderr
-    assert "which is not a name for SLURM" in message
+def test_a_line_appears_only_when_set_and_its_value_is_one_word(pretrain, of_table):
+    for name in ("account", "qos", "gres"):
+        assert f"--{name}" not in pretrain()
+        assert f"#SBATCH --{name}=abc" in pretrain(f"--{name}", "abc")
+    for word in ("a b", 'a" --uid=0', "a\nb", "$(x)"):
+        message = of_table("pretrain_node", "--account", word, status=2).stderr
+        assert "which is not a name for SLURM" in message
 
 
 def test_make_shows_what_it_submits(login, tmp_path, shared):
-    variables = {
-        "TABLE": str(tmp_path / "table.biom"),
-        "TREE": str(tmp_path / "tree.nwk"),
-        "OUT": "pre",
-    }
+    variables = {"TABLE": f"{tmp_path}/table.biom", "TREE": f"{tmp_path}/tree.nwk", "OUT": "pre"}
     done = login("pretrain-node", program="make", **variables)
     assert "#SBATCH --nodes=1" in done.stderr
     assert done.stdout.strip() == "4711"
-    assert (tmp_path / "calls").read_text().split()[-1] == str(
-        shared / "pre" / "slurm" / "pretrain_node.sh"
-    )
-    done = login(
-        "pretrain-multi", "SUBMIT=0", program="make", **variables, NODES="3", TIME="4:00:00"
-    )
+    script_path = shared / "pre" / "slurm" / "pretrain_node.sh"
+    assert (tmp_path / "calls").read_text().split()[-1] == str(script_path)
+    variables |= {"NODES": "3", "TIME": "4:00:00"}
+    done = login("pretrain-multi", "SUBMIT=0", program="make", **variables)
     assert "#SBATCH --nodes=3" in done.stdout
     assert "#SBATCH --time=04:00:00" in done.stdout
     assert len((tmp_path / "calls").read_text().splitlines()) == 1
-
-
-def test_the_message_for_a_missing_table_shows_a_whole_command(login):
     done = login("pretrain-node", program="make", status=2)
-    assert (
-        "--table: is missing; for example: make pretrain-node TABLE=table.biom TREE=tree.nwk"
-        in done.stderr
-    )
+    example = "make pretrain-node TABLE=table.biom TREE=tree.nwk"
+    assert f"--table: is missing; for example: {example}" in done.stderr
 
 
 def test_a_dry_run_shows_a_script_anywhere_and_a_submission_is_refused(login, tmp_path):
     missing = {"TABLE": str(tmp_path / "no.biom"), "AAM_SITE_IMAGE": str(tmp_path / "no.sif")}
     missing |= {"AAM_SITE_SHARED": str(tmp_path / "nowhere")}
-    absences = ("no.biom is missing", "no.sif is missing", "nowhere is not a folder here")
     shown = login("pretrain-node", program="make", SUBMIT="0", **missing)
     assert shown.stdout.count("#!/bin/bash") == 1
     assert str(tmp_path / "no.biom") in shown.stdout
-    for absence in absences:
-        assert absence in shown.stderr
-        assert absence not in shown.stdout
     refused = login("pretrain-node", program="make", status=2, **missing)
     assert not refused.stdout
-    for absence in absences:
+    for absence in ("no.biom is missing", "no.sif is missing", "nowhere is not a folder here"):
+        assert absence in shown.stderr
+        assert absence not in shown.stdout
         assert absence in refused.stderr
     assert not (tmp_path / "calls").exists()
     assert not (tmp_path / "nowhere").exists()
@@ -322,20 +271,14 @@ def test_a_dry_run_with_nothing_else_shows_the_job_with_placeholders(login, targ
     assert shown.stderr.count("TABLE") == 1, "each absence is named once"
 
 
-def test_the_script_names_the_folder_of_its_log(pretrain, shared):
-    text = pretrain(more=("--output-dir", "a b"))
-    assert f"# first       mkdir -p '{shared}/a b/slurm'" in text
-
-
 def test_none_is_an_answer(pretrain):
     """A site without accounts or GPU requests says so; nobody forgets them."""
     variables = {f"AAM_SITE_{key}": value for key, value in GENERIC.items() if key != "SHARED"}
     text = pretrain("--site", "generic", **variables)
     assert "--account" not in text.partition("set -uo")[0]
     assert "--gres" not in text
-    text = pretrain(
-        "--site", "generic", **{**variables, "AAM_SITE_ACCOUNT": "lab", "AAM_SITE_GRES": "gpu:4"}
-    )
+    variables |= {"AAM_SITE_ACCOUNT": "lab", "AAM_SITE_GRES": "gpu:4"}
+    text = pretrain("--site", "generic", **variables)
     assert "#SBATCH --account=lab\n" in text
     assert "#SBATCH --gres=gpu:4\n" in text
 
@@ -372,58 +315,31 @@ def test_scripts_for_other_sites(pretrain, name, tmp_path):
         assert part in text
     (tmp_path / "job.sh").write_text(text)
     subprocess.run(["bash", "-n", tmp_path / "job.sh"], check=True)
-    profile = site.load_site(
-        name, {"account": "a", "shared": "/s/{user}"}, {"XDG_CONFIG_HOME": os.devnull}
-    )
-    assert not profile.cpu_sets or len(set(profile.cpu_sets)) == profile.devices_per_node
-    assert ("--gpus-per-node=" in " ".join(script.srun_words(profile, ""))) == bool(
-        profile.gpus_per_node
-    )
     text = pretrain("--site", name, "--gres", "gpu:2", AAM_SITE_ACCOUNT="project_1")
     assert "#SBATCH --gres=gpu:2" in text
     assert "--gpus-per-node" not in text, "one request for GPUs, not two"
 
 
-@pytest.mark.parametrize(("mode", "parts"), [("SPX", 1), ("TPX", 3), ("CPX", 6)])
-def test_each_part_of_a_divided_apu_gets_a_rank_and_cores_of_its_own(pretrain, mode, parts):
-    """A node of Cosmos in each mode of its four APUs, by variables; rank N of a node takes its
-    device N.
-    """
+@pytest.mark.parametrize("parts", [1, 3, 6], ids=["SPX", "TPX", "CPX"])
+def test_each_part_of_a_divided_apu_gets_a_rank_and_cores_of_its_own(pretrain, parts):
+    """A node of Cosmos in each mode of its four APUs; rank N of a node takes its device N."""
     cores = 24 // parts
-    sets = [
-        f"{first}-{first + cores - 1},{first + 96}-{first + 95 + cores}"
-        for first in range(0, 96, cores)
-    ]
+    firsts = range(0, 96, cores)
+    sets = [f"{n}-{n + cores - 1},{n + 96}-{n + 95 + cores}" for n in firsts]
     variables = {"DEVICES_PER_NODE": 4 * parts, "CPUS_PER_DEVICE": 2 * cores, "THREADS": cores}
-    variables |= {"CPU_SETS": ";".join(sets)}
+    variables["CPU_SETS"] = ";".join(sets)
     text = pretrain(**{f"AAM_SITE_{key}": str(value) for key, value in variables.items()})
     assert f"#SBATCH --ntasks-per-node={4 * parts}\n" in text
     assert f"#SBATCH --cpus-per-task={2 * cores}\n" in text
-    assert "--threads " + str(cores) in text
+    assert f"--threads {cores}" in text
     (masks,) = re.findall(r"mask_cpu:([0-9a-fx,]+)", text)
-    masks = [int(mask, 16) for mask in masks.split(",")]
-    assert len(masks) == 4 * parts
-    assert sum(masks) == 2**192 - 1, "each core belongs to one rank"
-    assert all(mask.bit_count() == 2 * cores for mask in masks)
-    if mode == "TPX":
-        named = pretrain("--site", "cosmos-tpx")
-        assert re.findall(r"mask_cpu:(\S+)", named) == re.findall(r"mask_cpu:(\S+)", text), (
-            "the profile says the same"
-        )
-    assert "VISIBLE_DEVICES=" not in text, (
-        "SLURM's own list of devices holds for all ranks of a node"
-    )
-
-
-def test_cores_for_other_devices_than_a_node_has_are_refused(of_table):
-    message = of_table(
-        "pretrain_node", "--site", "cosmos", status=2, AAM_SITE_DEVICES_PER_NODE="24"
-    ).stderr
-    assert (
-        "cpu_sets: has 4 sets for devices_per_node = 24, expected one for each device, or []"
-        in message
-    )
-    assert "AAM_SITE_CPU_SETS=" in message
+    numbers = [int(mask, 16) for mask in masks.split(",")]
+    assert len(numbers) == 4 * parts
+    assert sum(numbers) == 2**192 - 1, "each core belongs to one rank"
+    assert all(mask.bit_count() == 2 * cores for mask in numbers)
+    if parts == 3:
+        assert f"mask_cpu:{masks}'" in pretrain("--site", "cosmos-tpx"), "the profile says the same"
+    assert "VISIBLE_DEVICES=" not in text, "SLURM's own list holds for all ranks of a node"
 
 
 def test_account_and_storage_of_other_sites_are_asked_for(login, tmp_path):
@@ -437,43 +353,29 @@ def test_account_and_storage_of_other_sites_are_asked_for(login, tmp_path):
 
 
 def test_wrong_variables_of_make(login, tmp_path):
-    more = {
-        "COLUMN": "it's age",
-        "NODES": "²",
-        "SUBMIT": "no",
-        "ARGS": "'",
-        "TABLE": str(tmp_path / "table.biom"),
-    }
+    more = {"COLUMN": "it's age", "NODES": "²", "SUBMIT": "no", "ARGS": "'", "ALLOW_CPU": "yes"}
+    more |= {"TABLE": str(tmp_path / "table.biom"), "CHAIN": "x"}
     message = login("train", program="make", status=2, **more).stderr
     for part in (
         "COLUMN=it's age: a quote or backslash is not closed",
         "NODES=²: expected a number",
+        "CHAIN=x: expected a number",
+        "SUBMIT=no: expected 0",
+        "ALLOW_CPU=yes: expected 0",
+        "ARGS=': ",
     ):
         assert part in message
-    for part in ("SUBMIT=no: expected 0", "ARGS=': "):
-        assert part in message
     assert "Traceback" not in message
-    assert (
-        "--nodes 0: expected 1 or more"
-        in login("pretrain-multi", program="make", status=2, NODES="0").stderr
-    )
     (tmp_path / "metadata.tsv").write_text("x")
-    more |= {"COLUMN": 'it\\\'s "my age"', "NODES": "", "SUBMIT": "", "ARGS": ""}
-    more |= {"METADATA": str(tmp_path / "metadata.tsv")}
+    more = {"COLUMN": 'it\\\'s "my age"', "METADATA": str(tmp_path / "metadata.tsv")}
+    more["TABLE"] = str(tmp_path / "table.biom")
     assert "Traceback" not in login("train", program="make", **more).stderr
     assert (tmp_path / "calls").exists(), "an empty SUBMIT submits"
-    text = login("train", program="make", **{**more, "SUBMIT": "0"}).stdout
+    text = login("train", program="make", **more, SUBMIT="0").stdout
     assert shlex.join(["--metadata-column", "it's", "my age"]) in text
 
 
-@pytest.mark.parametrize("number", ["-1", "0"])
-def test_numbers_that_are_too_low(of_table, number):
-    message = of_table("pretrain_node", f"--nodes={number}", f"--devices={number}", status=2).stderr
-    assert f"--nodes {number}: expected 1 or more" in message
-    assert f"--devices {number}: expected 1 or more" in message
-
-
-def test_all_problems_are_in_one_message(login, tmp_path):
+def test_all_problems_are_in_one_message(login, of_table, tmp_path):
     words = [
         "pretrain_multi",
         "--nodes",
@@ -484,35 +386,33 @@ def test_all_problems_are_in_one_message(login, tmp_path):
         "9",
         "--image",
         "no.sif",
-    ]
-    words += [
         "--data",
-        tmp_path,
-        "--",
-        "--table",
-        "no.biom",
-        "--output-dir",
-        "/elsewhere",
-        "--overwrite",
     ]
-    message = login(*words, status=2).stderr
+    more = ["--table", "no.biom", "--output-dir", "/elsewhere", "--overwrite"]
+    message = login(*words, tmp_path, "--", *more, status=2).stderr
     for part in (
         "at most 4",
         "25 h is more than the 24 h",
         "--devices 9",
         "no.sif is missing",
         "no.biom is missing",
+        "/elsewhere is not below",
+        "--overwrite: a job never writes over anything",
     ):
         assert part in message
-    assert "/elsewhere is not below" in message
-    assert "--overwrite: a job never writes over anything" in message
-
-
-@pytest.mark.parametrize("name", ["quo'te", "new\nline", "per%cent", "doll$ar"])
-def test_a_folder_that_slurm_cannot_log_into(of_table, name):
-    message = of_table("pretrain_node", more=("--output-dir", name), status=2).stderr
-    assert "SLURM cannot write a log" in message
-    assert "choose another by --output-dir (OUT of make)" in message
+    message = of_table("pretrain_node", "--nodes=0", "--devices=-1", status=2).stderr
+    assert "--nodes 0: expected 1 or more" in message
+    assert "--devices -1: expected 1 or more" in message
+    variables = {"AAM_SITE_DEVICES_PER_NODE": "24", "AAM_SITE_LOCAL": "scratch/{user}"}
+    message = of_table("pretrain_node", status=2, **variables).stderr
+    expected = "expected one for each device, or []"
+    assert f"cpu_sets: has 4 sets for devices_per_node = 24, {expected}" in message
+    assert "AAM_SITE_CPU_SETS=" in message
+    assert "local: is 'scratch/{user}', expected an absolute path" in message
+    for name in ("quo'te", "new\nline", "per%cent", "doll$ar"):
+        message = of_table("pretrain_node", more=("--output-dir", name), status=2).stderr
+        assert "SLURM cannot write a log" in message
+        assert "choose another by --output-dir (OUT of make)" in message
 
 
 def test_files_that_are_not_a_run_are_left_alone(pretrain, of_table, shared):
@@ -529,23 +429,15 @@ def test_hostile_names_are_quoted(login, tmp_path):
     table = tmp_path / HOSTILE
     table.write_text("x")
     words = (f"--table={table}", "--group-column", HOSTILE, "--output-dir", "pre")
-    text = login(
-        "pretrain_node",
-        "--data",
-        HOSTILE,
-        "--",
-        *words,
-        PATH=f"{tmp_path}/login:{os.environ['PATH']}",
-    ).stdout
+    path = f"{tmp_path}/login:{os.environ['PATH']}"
+    text = login("pretrain_node", "--data", HOSTILE, "--", *words, PATH=path).stdout
     head, _, rest = text.partition("set -uo pipefail")
-    assert all(line.startswith("#") for line in head.strip().splitlines()), (
-        "the header stays a comment"
-    )
+    # The header stays a comment.
+    assert all(line.startswith("#") for line in head.strip().splitlines())
     facts = rest.partition("LIB_SHA256=")[0]
     show = 'printf "%s\\0" "${SOURCES[@]}" "${TARGETS[@]}" "${COMMAND[@]}"'
-    done = subprocess.run(
-        ["bash", "-uc", facts + show], cwd=tmp_path, env={"SLURM_JOB_ID": "7"}, capture_output=True
-    )
+    command = ["bash", "-uc", facts + show]
+    done = subprocess.run(command, cwd=tmp_path, env={"SLURM_JOB_ID": "7"}, capture_output=True)
     words = done.stdout.decode().split("\0")
     assert words[:2] == [str(table), f"table/{HOSTILE}"]
     assert words[words.index("--table") + 1] == f"in/table/{HOSTILE}"
@@ -561,9 +453,8 @@ def test_later_layers_of_a_site_win(pretrain, user_file):
 
 
 def test_missing_values_of_a_site_are_named(login, user_file, tmp_path):
-    message = login(
-        "pretrain_node", "--site", "generic", "--", "--table", tmp_path / "table.biom", status=2
-    ).stderr
+    words = ("--site", "generic", "--", "--table", tmp_path / "table.biom")
+    message = login("pretrain_node", *words, status=2).stderr
     for name in ("partition", "account", "gres", "local", "max_hours", "max_nodes"):
         assert f"{name}: is not set, and generic needs it" in message
         assert f"AAM_SITE_{name.upper()}=" in message
@@ -572,13 +463,18 @@ def test_missing_values_of_a_site_are_named(login, user_file, tmp_path):
     profiles = ", ".join(sorted(path.stem for path in (ROOT / "slurm" / "sites").glob("*.toml")))
     refusal = login("stage", "--site", "mars", "--", status=2).stderr
     assert f"no such profile; expected one of {profiles}, or a .toml file" in refusal
-    user_file.write_text("parttition = 'x'\n")
-    assert "parttition is not a key of a site" in login("stage", "--", status=2).stderr
-    user_file.write_text("max_nodes = 'many'\n")
-    assert (
-        "max_nodes is 'many', expected a whole number from 0 to 100000"
-        in login("stage", "--", status=2).stderr
-    )
+    wrong = {
+        "parttition = 'x'\n": "parttition is not a key of a site",
+        "max_nodes = 'many'\n": "max_nodes is 'many', expected a whole number from 0 to 100000",
+    }
+    for text, problem in wrong.items():
+        user_file.write_text(text)
+        assert problem in login("stage", "--", status=2).stderr
+    user_file.write_bytes(b'qos = "\xff"\n')
+    (tmp_path / "other.toml").write_text("[[")
+    message = login("stage", "--site", tmp_path / "other.toml", "--", status=2).stderr
+    assert f"{user_file}: is not UTF-8" in message
+    assert f"{tmp_path}/other.toml: " in message
 
 
 WRONG_VALUES = {
@@ -624,27 +520,6 @@ def test_wrong_values_in_a_file_of_a_site(tmp_path, key, value):
     assert third.startswith(f"{user_file}: qos is 5, expected text")
 
 
-def test_unreadable_files_of_sites(login, user_file, tmp_path):
-    user_file.write_bytes(b'qos = "\xff"\n')
-    (tmp_path / "other.toml").write_text("[[")
-    message = login("stage", "--site", tmp_path / "other.toml", "--", status=2).stderr
-    assert f"{user_file}: is not UTF-8" in message
-    assert f"{tmp_path}/other.toml: " in message
-    user_file.unlink()
-    (tmp_path / "other.toml").write_text("site = 1\n")
-    assert (
-        "expected an absolute path"
-        in login("stage", "--site", tmp_path / "other.toml", "--", status=2).stderr
-    )
-
-
-@pytest.mark.parametrize("name", ["shared", "local"])
-@pytest.mark.parametrize("value", ["", "scratch/{user}"])
-def test_file_systems_are_absolute(of_table, name, value):
-    message = of_table("pretrain_node", status=2, **{f"AAM_SITE_{name.upper()}": value}).stderr
-    assert f"{name}: is {value!r}, expected an absolute path" in message
-
-
 def test_an_image_at_home_is_copied_to_each_node(pretrain, tmp_path):
     image = tmp_path / "image.sif"
     assert f"IMAGE={image}" in pretrain()
@@ -665,9 +540,8 @@ def test_the_warning_leaves_time_for_a_checkpoint(pretrain, shared):
     (shared / "big" / "run.json").write_text("{}")
     with (state / "tensors").open("wb") as file:
         file.truncate(2_000_000_000)
-    assert (
-        seconds(pretrain(more=("--output-dir", "big"), AAM_SITE_SHARED_MB_PER_SECOND="20")) == 540
-    )
+    slow = {"AAM_SITE_SHARED_MB_PER_SECOND": "20"}
+    assert seconds(pretrain(more=("--output-dir", "big"), **slow)) == 540
 
 
 @pytest.mark.parametrize(
@@ -685,16 +559,10 @@ def test_times(time, seconds):
     assert checks.parse_time(time) == seconds
 
 
-def test_the_commit_is_read_without_git():
-    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    assert git.commit_from_files(ROOT) == (done.stdout.strip() or git.UNKNOWN)
-
-
 def test_folds_are_read_like_aam(tmp_path):
     path = tmp_path / "metadata.tsv"
-    path.write_text(
-        "sample-id\tfold\n#q2:types\tcategorical\ns1\t10\ns2\t2\n# comment\ns3\t\ns4\t10\n"
-    )
+    rows = "#q2:types\tcategorical\ns1\t10\ns2\t2\n# comment\n\n \ns3\t\ns4\t10\n"
+    path.write_text(f"sample-id\tfold\n{rows}")
     assert workflow.read_folds(path, "fold") == ("10", "2")
     with pytest.raises(InputError, match="no such column"):
         workflow.read_folds(path, "nothing")
@@ -727,10 +595,21 @@ def test_a_workflow_is_shown_before_anything_is_submitted(workflow_of, login, tm
     assert "#SBATCH --ntasks-per-node=2\n" in text
     assert "--kill-on-invalid-dep=yes" in calls[1]
     assert "EACH=fold\n" in text
-    assert (
-        "--cv COLUMN, --metadata and --output-dir are needed"
-        in login("workflow", "--", status=2).stderr
-    )
+    message = login("workflow", "--", status=2).stderr
+    assert "--cv COLUMN, --metadata and --output-dir are needed" in message
+    # Wrong sections are named together.
+    words = ("workflow", "--data", tmp_path, "--", "--table", "table.biom", "--cv", "fold")
+    words = (*words, "--output-dir", "wf")
+    sections = ["trian:", "--lr", "1", "train:", "--output-dir", "x", "train:"]
+    message = login(*words, *sections, status=2).stderr
+    assert "trian: is not a section; expected -- OPTIONS OF ALL pretrain: ..." in message
+    assert "train: --output-dir: belongs before the first section" in message
+    assert "train: is there twice" in message
+    message = login(
+        *words, *["stray", "--output", "x", "--metadata", "metadata.tsv"], status=2
+    ).stderr
+    assert "--output-dir wf stray: expected one value" in message
+    assert "--output: a workflow has no such option" in message
 
 
 def test_a_workflow_with_an_encoder_does_not_pretrain(workflow_of):
@@ -752,18 +631,14 @@ def test_the_tasks_of_a_node_share_seeds(of_table, login, tmp_path):
     done = login("pretrain-node", program="make", **variables)
     assert "# tasks       take the next seed until none is left: 3, 14" in done.stderr
     assert "cost        at most 1 x 12.0 h = 12.0 node-hours" in done.stderr
-    wrong = ("--seeds", "3", "3", "x", "--chain", "0")
+    wrong = ("--seeds", "3", "3", "x", "--chain", "100000")
     message = of_table("pretrain_single", *wrong, more=("--seed", "1"), status=2).stderr
     for part in (
         "--seeds 3 3 x: expected different",
-        "--chain 0: expected 1 to 1,000",
+        "--chain 100000: expected 1 to 1,000",
         "--seed: each run of --seeds",
     ):
         assert part in message
-    assert (
-        "--chain 100000: expected 1 to 1,000 jobs"
-        in of_table("train", "--chain", "100000", status=2).stderr
-    )
     assert "--seeds, --chain: stage has one job" in of_table("stage", *seeds, status=2).stderr
 
 
@@ -771,17 +646,10 @@ def test_a_chain_is_a_run_of_several_jobs(login, tmp_path, shared):
     variables = {"TABLE": f"{tmp_path}/table.biom", "CHAIN": "3", "OUT": "long"}
     done = login("pretrain-node", program="make", **variables)
     assert done.stdout.split() == ["4711"] * 3
-    calls = (tmp_path / "calls").read_text().splitlines()
-    assert ["--dependency=afternotok:4711 --kill-on-invalid-dep=yes" in line for line in calls] == [
-        False,
-        True,
-        True,
-    ]
+    first, *others = (tmp_path / "calls").read_text().splitlines()
+    dependency = "--dependency=afternotok:4711 --kill-on-invalid-dep=yes"
+    assert [dependency in line for line in (first, *others)] == [False, True, True]
     assert "MOST_REQUEUES=0\n" in (shared / "long" / "slurm" / "pretrain_node.sh").read_text()
-    assert (
-        "CHAIN=x: expected a number"
-        in login("pretrain-node", program="make", status=2, CHAIN="x").stderr
-    )
 
 
 def test_the_cost_is_said_before_a_job_is_submitted(login, tmp_path, shared):
@@ -815,17 +683,6 @@ def test_the_doctor_of_two_nodes(login, shared):
     assert f"# writes      {shared}/check/ranks.json\n" in text
 
 
-def record(image: Path, **more: object) -> None:
-    """Write the sidecar of an image."""
-    words = dict.fromkeys(("flavour", "aam_sha256", "sbom_sha256", "definition_sha256"), "x")
-    words |= dict.fromkeys(("python", "route"), "x")
-    words |= {name: {} for name in ("base", "lock", "git", "engine")}
-    words |= {"layer": None, "unverified": [], "reproducible": False}
-    digest = hashlib.sha256(image.read_bytes()).hexdigest()
-    sidecar = {**words, "image": {"file": image.name, "sha256": digest}, **more}
-    image.with_name(image.name + ".json").write_text(json.dumps(sidecar))
-
-
 @pytest.fixture
 def predict(login, tmp_path) -> Callable[..., Done]:
     """Submits a job that predicts by the folder model."""
@@ -840,10 +697,8 @@ def test_an_image_older_than_the_model_is_refused(predict, tmp_path):
     for version, status in (("0.9.2", 0), ("0.10.0", 2)):
         (model / "model.json").write_text(json.dumps({"version": version}))
         message = predict(status=status).stderr
-    assert (
-        f"image.sif holds aam 0.9.2, {model} was written by a newer one, 0.10.0: make "
-        "container-rocm"
-    ) in message
+    newer = f"{model} was written by a newer one, 0.10.0: make container-rocm"
+    assert f"image.sif holds aam 0.9.2, {newer}" in message
 
 
 def test_an_image_is_checked_before_a_job_is_queued(predict, tmp_path, shared):
@@ -890,13 +745,8 @@ def test_inline_is_an_argument_of_make(login):
 
 def test_a_script_with_another_library_ends(pretrain, tmp_path):
     text = pretrain().replace("LIB_SHA256=", "LIB_SHA256=0")
-    done = subprocess.run(
-        ["bash"],
-        input=text,
-        env={"SLURM_JOB_ID": "7", "PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-    )
+    environment = {"SLURM_JOB_ID": "7", "PATH": os.environ["PATH"]}
+    done = subprocess.run(["bash"], input=text, env=environment, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr == "slurm/lib.sh has changed: write this script again\n"
 
@@ -912,8 +762,6 @@ def test_a_job_names_the_device_of_its_site(pretrain, login):
     assert "--device" not in text
     shown = login("pretrain-node", program="make", SUBMIT="0", ALLOW_CPU="1").stdout
     assert "DEVICE=cpu\n" in shown
-    refused = login("pretrain-node", program="make", status=2, ALLOW_CPU="yes").stderr
-    assert "ALLOW_CPU=yes: expected 0, or 1" in refused
 
 
 def test_a_job_without_a_network_uses_no_gpu_and_says_so(of_table, tmp_path):
@@ -946,35 +794,20 @@ def test_short_jobs_ask_for_little_time(login, job, time):
     assert f"#SBATCH --time={time}\n" in login(job, *make).stdout
 
 
-def test_a_command_reaches_a_node_of_the_site():
-    cosmos = site.load_site("cosmos", {}, {"XDG_CONFIG_HOME": os.devnull})
-    words = script.srun_words(cosmos, "")
-    assert words[:1] == ["srun"]
-    assert {"--partition=cluster", "--nodes=1", "--exclusive", "--mem=0", "--time=01:00:00"} <= set(
-        words
-    )
-
-
 def test_a_shell_on_a_node_and_the_jobs_that_ran(login, tmp_path):
     for name in ("srun", "sacct"):
         write_program(tmp_path / "login" / name, f'echo "{name} $@"')
     shown = login("shell-node", "SUBMIT=0", program="make", TIME="0:30:00").stdout
-    named = (
-        "srun --job-name=aam",
-        "--partition=cluster",
-        " --pty ",
-        "--time=0:30:00",
-        "containers/run --engine sing",
-    )
-    for part in named:
+    named = ("srun --job-name=aam", "--partition=cluster", "--exclusive --mem=0", " --pty ")
+    for part in (*named, "--time=0:30:00", "containers/run --engine sing"):
         assert part in shown
     assert shown.endswith(f"{tmp_path}/image.sif bash\n")
     opened = login("shell-node", program="make", TIME="0:30:00").stdout
     assert opened.startswith("srun --job-name=aam")
-    missing = login(
-        "shell-node", program="make", status=2, AAM_SITE_IMAGE=str(tmp_path / "no.sif")
-    ).stderr
+    no_image = {"AAM_SITE_IMAGE": str(tmp_path / "no.sif")}
+    missing = login("shell-node", program="make", status=2, **no_image).stderr
     assert "no.sif is missing; make container-rocm" in missing
+    assert "--time x y: expected" in login("reach", "--time", "x y", "--", "true", status=2).stderr
     assert login("shell", "--engine", "none", program="python3").stdout.endswith(" reach bash\n")
     assert "--name=pretrain_single,pretrain_node" in login("jobs", program="make").stdout
     (tmp_path / "login" / "sacct").unlink()
@@ -982,12 +815,11 @@ def test_a_shell_on_a_node_and_the_jobs_that_ran(login, tmp_path):
 
 
 def test_sbatch_that_refuses(of_table, tmp_path):
+    account = "Invalid account or account/partition combination specified"
     refusals = {
         "no account": "",
-        "invalid partition specified: gpu": (
-            "partition 'cluster': this cluster has none of that name"
-        ),
-        "Batch job submission failed: Invalid account or account/partition combination specified": "ACCOUNT of make",
+        "invalid partition specified: gpu": "this cluster has none of that name",
+        f"Batch job submission failed: {account}": "ACCOUNT of make",
         "Invalid qos specification": "AAM_SITE_QOS=...",
         "Invalid generic resource (gres) specification": "no node has them",
         "Requested reservation is invalid": "scontrol show reservation",
@@ -1008,32 +840,16 @@ def test_options_that_aam_does_not_have(login, of_table, tmp_path):
     assert "--metadata-column: aam pretrain has no such option" in message
     assert "--trim yes: takes no value" in message
     assert "--lr: expected one value that is not empty" in message
-    words = [
-        "train",
-        "--data",
-        tmp_path,
-        "--",
-        "--table",
-        "table.biom",
-        "--metadata",
-        "metadata.tsv",
-    ]
-    words += ["--metadata-column", "ph", "a b", "--no-trim"]
+    words = ("train", "--data", tmp_path, "--", "--table", "table.biom", "--metadata")
+    words = (*words, "metadata.tsv", "--metadata-column", "ph", "a b", "--no-trim")
     login(*words, "--seed=3", "--no_trim")
-    assert (
-        "--output-dir a b: expected one value"
-        in login(*words, "--output-dir", "a", "b", status=2).stderr
-    )
+    message = login(*words, "--output-dir", "a", "b", status=2).stderr
+    assert "--output-dir a b: expected one value" in message
     odd = b"\xff".decode("utf-8", "surrogateescape")
     message = login(*words, "--group-column", odd, status=2, program="python3").stderr
     assert "--group-column '\\udcff': is not UTF-8" in message
-    for job in ("ci_rocm", "profile_rocm"):
-        message = of_table(job, status=2).stderr
-        assert f"--table: {job} has no such option; expected --output-dir or --output" in message
-    assert (
-        "--epochs: stage has no such option"
-        in login("stage", "--", "--epochs", "3", status=2).stderr
-    )
+    message = of_table("ci_rocm", status=2).stderr
+    assert "--table: ci_rocm has no such option; expected --output-dir or --output" in message
 
 
 def test_wrong_inputs(login, tmp_path):
@@ -1073,40 +889,13 @@ def test_inputs_of_one_name_are_not_staged(login, tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "table.biom").write_text("x")
     words = ["stage", "--data", tmp_path, "--", "--table", "table.biom", "--tree"]
-    assert (
-        "inputs of one name would replace each other"
-        in login(*words, "other/table.biom", status=2).stderr
-    )
+    message = login(*words, "other/table.biom", status=2).stderr
+    assert "inputs of one name would replace each other" in message
     login(*words, "tree.nwk")
 
 
-def test_a_wrong_time_beside_other_problems(login, tmp_path):
+def test_a_wrong_time_and_other_problems(login, tmp_path):
     words = ["pretrain_node", "--data", tmp_path, "--time", "soon", "--", "--table", "no.biom"]
     message = login(*words, "--embedding-dim", "9" * 400, status=2).stderr
     assert "--time soon: expected HH:MM:SS" in message
     assert "no.biom is missing" in message
-    assert "--time x y: expected" in login("reach", "--time", "x y", "--", "true", status=2).stderr
-
-
-def test_wrong_sections_of_a_workflow(login, tmp_path):
-    words = [
-        "workflow",
-        "--data",
-        tmp_path,
-        "--",
-        "--table",
-        "table.biom",
-        "--cv",
-        "fold",
-        "--output-dir",
-        "wf",
-    ]
-    message = login(
-        *words, "trian:", "--lr", "1", "train:", "--output-dir", "x", "train:", status=2
-    ).stderr
-    assert "trian: is not a section; expected -- OPTIONS OF ALL pretrain: ..." in message
-    assert "train: --output-dir: belongs before the first section" in message
-    assert "train: is there twice" in message
-    message = login(*words, "stray", "--output", "x", "--metadata", "metadata.tsv", status=2).stderr
-    assert "--output-dir wf stray: expected one value" in message
-    assert "--output: a workflow has no such option" in message
