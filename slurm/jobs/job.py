@@ -81,17 +81,13 @@ class Job:
     python_inside: str  # runs aam where there is no image
     commit: str
     image: JobImage | None
-    enter: tuple[str, ...]  # options of containers/run
     command: list[str]
     inputs: tuple[Input, ...]
     out: Path
     file: str  # in `out`, where the job writes one file only
     nodes: int
-    each: str  # what a task runs: rank (of one run), fold or seed (its own run), or cv (its folds)
     seconds: int
-    warning: int  # seconds before the time limit
-    state_bytes: int  # of a checkpoint
-    reserve: int  # bytes of a local disk for what the job writes
+    state_bytes: int  # of the checkpoints of all runs of a node
     warnings: tuple[str, ...]  # what a dry run found missing
 
     @property
@@ -103,6 +99,34 @@ class Job:
     def logs(self) -> Path:
         """The folder of script and log."""
         return self.out / "slurm"
+
+    @property
+    def each(self) -> str:
+        """What a task runs: rank (of one run), fold or seed (its own run), or cv (its folds)."""
+        if self.request.share:
+            return self.request.share.name
+        return "cv" if self.kind.command == "train" and self.places.tasks > 1 else "rank"
+
+    @property
+    def enter(self) -> list[str]:
+        """The options of containers/run."""
+        site = self.site
+        own = ["--env", f"PYTHONPATH={self.request.root}"]
+        words = ["--engine", site.engine]
+        words += own if not self.image and not IS_INSTALLED else []
+        words += site.enter
+        return [*words, *(site.fabric_enter if site.fabric_opt_in and self.image else ())]
+
+    @property
+    def warning(self) -> int:
+        """Seconds before the time limit at which the job is warned."""
+        copies = 3 * self.state_bytes / (self.site.shared_mb_per_second * 1e6)
+        return min(60 * math.ceil((240 + copies) / 60), self.seconds // 2)
+
+    @property
+    def reserve(self) -> int:
+        """Bytes of a local disk for what the job writes."""
+        return 8 * self.state_bytes + GIB
 
 
 def size_of(path: Path) -> int:
@@ -198,12 +222,6 @@ def checkpoint_size(options: Options, out: Path) -> int:
     return 20 * (24 * layers * width**2 + 200 * width**2)
 
 
-def warning_seconds(state_bytes: int, mb_per_second: float, seconds: int) -> int:
-    """Return how many seconds before its time limit a job is warned."""
-    needed = 60 * math.ceil((240 + 3 * state_bytes / (mb_per_second * 1e6)) / 60)
-    return min(needed, seconds // 2)
-
-
 ON_A_NODE = "as one task with the CPUs of a node; AAM_SITE_CPU_PARTITION=NAME names a "
 ON_A_NODE += "partition without GPUs"
 ONE_DEVICE = "train uses one device of the node; the folds of --cv would share all of them"
@@ -254,22 +272,6 @@ def aam_command(
     if kind.resumes:
         return [*words, "--resume-from", "auto"]
     return [*words, "--output" if kind.command in FILES else "--output-dir", f"run/{file}"]
-
-
-def each_of(kind: Kind, request: Request, places: Places) -> str:
-    """Return what a task runs: a rank of one run, a fold or seed, or the next fold of --cv."""
-    if request.share:
-        return request.share.name
-    return "cv" if kind.command == "train" and places.tasks > 1 else "rank"
-
-
-def enter_options(site: Site, request: Request, without_image: bool) -> tuple[str, ...]:
-    """Return the options of containers/run."""
-    words = ["--engine", site.engine]
-    words += ["--env", f"PYTHONPATH={request.root}"] if without_image and not IS_INSTALLED else []
-    words += site.enter
-    words += site.fabric_enter if site.fabric_opt_in and not without_image else ()
-    return tuple(words)
 
 
 def share_problems(kind: Kind, options: Options, request: Request) -> list[str]:
@@ -325,10 +327,10 @@ def make_job(request: Request, site: Site) -> Job:
     image = None if without_image else resolve_image(site, request, absences)
     absences += older_image_problems(image.path, (read.path for read in inputs)) if image else []
     check_log_folder(out / "slurm", problems)
-    state_bytes = checkpoint_size(options, out) if kind.resumes else 0
     runs = places.tasks if request.share else 1
+    state_bytes = runs * checkpoint_size(options, out) if kind.resumes else 0
     if request.check:
-        check_free_space(site, request.user, 4 * state_bytes * runs + GIB, absences)
+        check_free_space(site, request.user, 4 * state_bytes + GIB, absences)
     raise_if_any([*problems, *absences] if problems or not request.dry_run else [])
     ranks = 1 if request.share or kind.command == "train" else nodes * places.tasks
     command = aam_command(kind, options, site, python_inside, places, ranks, file)
@@ -342,16 +344,12 @@ def make_job(request: Request, site: Site) -> Job:
         python_inside=python_inside,
         commit=commit_label(request.root) if request.check else "0" * 40,
         image=image,
-        enter=enter_options(site, request, without_image),
         command=command,
         inputs=tuple(inputs),
         out=out,
         file=file,
         nodes=nodes,
-        each=each_of(kind, request, places),
         seconds=seconds,
-        warning=warning_seconds(state_bytes * runs, site.shared_mb_per_second, seconds),
         state_bytes=state_bytes,
-        reserve=8 * state_bytes * runs + GIB,
         warnings=tuple(absences),
     )
