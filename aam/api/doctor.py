@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -35,14 +34,12 @@ from aam.device.environment import (
 from aam.device.interconnect import describe_ranks, examine_ranks, record_transport
 from aam.device.options import ProcessConfig, RuntimeConfig
 from aam.device.platform import (
-    PLATFORM,
     Facts,
     Platform,
     choose_device,
     platform_of,
     prepare_device,
     read_facts,
-    recorded_platform,
 )
 from aam.device.precision import resolve_precision
 from aam.device.timing import copy_rate, product_rate
@@ -76,53 +73,21 @@ class Finding(NamedTuple):
     mend: str
 
 
-def _environment_findings(platform: Platform, facts: Facts) -> list[Finding]:
-    hip = facts["torch"].get("hip")
-    changes = required_changes(facts["environment"], [platform.architecture], hip)
-    changes += [change for change in facts.get("mended", []) if change.name not in CACHES]
-    return [
-        Finding(
-            "mended",
-            f"{change.name}: {change.reason}",
-            f"aam has it {describe_change(change)}; leave it out of your scripts",
-        )
-        for change in changes
-    ]
-
-
-def _attention_findings(attention: Facts) -> list[Finding]:
+def _known_findings(platform: Platform, facts: Facts, report: Facts) -> list[Finding]:
+    """What is known of this kind of machine: its environment, its torch, its devices."""
     findings = []
-    for kind, results in attention["results"].items():
-        for name, result in results.items():
-            if result.get("wrong"):
-                error = max(result["forward"], result["backward"])
-                message = f"attention {name}, {kind}: off by {error:.3g} against float64"
-                instead = attention["chosen"].get(kind, "none")
-                mend = f"aam takes {instead}; upgrade PyTorch (2.7 or newer on ROCm)"
-                findings.append(Finding("wrong", message, mend))
-    return findings
-
-
-def _version_findings(versions: Facts) -> list[Finding]:
-    release, newest = (
-        [int(part) for part in version.split(".")[:2]] for version in (versions["torch"], TESTED[1])
+    changes = required_changes(
+        facts["environment"], [platform.architecture], facts["torch"].get("hip")
     )
-    if release <= newest:
-        return []
-    tested = " to ".join(TESTED)
-    what = f"PyTorch {versions['torch']} is newer than the tested releases, {tested}"
-    return [Finding("note", what, f"pip install torch=={TESTED[1]}.0 where something fails")]
-
-
-def _device_findings(platform: Platform, report: Facts) -> list[Finding]:
-    """Known failures of this kind of device."""
-    findings = []
-    if report.get("first_tensor"):
-        what = f"the first tensor on the GPU {report['first_tensor']}"
-        findings.append(Finding("wrong", what, HIP_HINT if platform.vendor == "AMD" else CUDA_HINT))
-    if platform.partition not in ("", "SPX"):
-        what = f"each device is a part of an accelerator (mode {platform.partition})"
-        mend = "start one rank for each device; SPX gives one rank all the memory"
+    for change in [*changes, *(done for done in facts["mended"] if done.name not in CACHES)]:
+        what = f"{change.name}: {change.reason}"
+        mend = f"aam has it {describe_change(change)}; leave it out of your scripts"
+        findings.append(Finding("mended", what, mend))
+    release = [int(part) for part in facts["torch"]["torch"].split(".")[:2]]
+    if release > [int(part) for part in TESTED[1].split(".")]:
+        tested = " to ".join(TESTED)
+        what = f"PyTorch {facts['torch']['torch']} is newer than the tested releases, {tested}"
+        mend = f"pip install torch=={TESTED[1]}.0 where something fails"
         findings.append(Finding("note", what, mend))
     free = report["memory"].get("free")
     if platform.unified and free is not None and not 0 < free <= platform.memory:
@@ -137,43 +102,36 @@ def _device_findings(platform: Platform, report: Facts) -> list[Finding]:
     if platform.unified and misplaced:
         mend = "let the CPU sets of the site profile (cpu_sets) follow the NUMA nodes"
         findings.append(Finding("note", ", ".join(misplaced), mend))
-    return findings
-
-
-def _training_findings(training: Facts) -> list[Finding]:
-    difference = training.get("difference")
-    if difference is None or difference <= LOSS_TOLERANCE:
-        return []
-    what = f"{STEPS} steps of training differ from the CPU's by {difference:.2g} of the loss"
-    return [Finding("wrong", what, "train with --device cpu, and report the file of --output")]
-
-
-def collect_findings(platform: Platform, facts: Facts, report: Facts) -> list[Finding]:
-    """Findings: errors, repairs and notes.
-
-    Parameters
-    ----------
-    platform : Platform
-    facts : dict
-        Of `aam.device.platform.read_facts`, or of a file of a machine.
-    report : dict
-        What was measured on the machine.
-    """
-    findings = _environment_findings(platform, facts)
-    findings += _version_findings(facts["torch"])
-    findings += _device_findings(platform, report)
-    findings += _attention_findings(report["attention"])
-    findings += _training_findings(report["training"])
-    taken = f"--compile-model takes {report['compile'].get('backend')}"
-    findings += [
-        Finding("note", f"torch.compile with {name}: {message}", taken)
-        for name, message in report["compile"].get("tried", {}).items()
-        if message != "right"
-    ]
     consumer = platform.vendor == "AMD" and platform.architecture.startswith("gfx11")
     if consumer and AOTRITON not in facts["environment"]:
         mend = f"{AOTRITON}=1 offers flash and memory-efficient attention; aam checks them first"
         findings.append(Finding("note", f"{AOTRITON} is unset", mend))
+    return findings
+
+
+def _measured_findings(platform: Platform, report: Facts) -> list[Finding]:
+    """What was measured wrong here."""
+    findings = []
+    if report["first_tensor"]:
+        what = f"the first tensor on the GPU {report['first_tensor']}"
+        findings.append(Finding("wrong", what, HIP_HINT if platform.vendor == "AMD" else CUDA_HINT))
+    chosen = report["attention"]["chosen"]
+    for kind, results in report["attention"]["results"].items():
+        for name, result in results.items():
+            if result.get("wrong"):
+                error = max(result["forward"], result["backward"])
+                what = f"attention {name}, {kind}: off by {error:.3g} against float64"
+                mend = f"aam takes {chosen.get(kind, 'none')}; upgrade PyTorch"
+                findings.append(Finding("wrong", what, mend))
+    difference = report["training"].get("difference", 0.0)
+    if difference > LOSS_TOLERANCE:
+        what = f"{STEPS} steps of training differ from the CPU's by {difference:.2g} of the loss"
+        mend = "train with --device cpu, and report the file of --output"
+        findings.append(Finding("wrong", what, mend))
+    for name, message in report["compile"].get("tried", {}).items():
+        if message != "right":
+            mend = f"--compile-model takes {report['compile'].get('backend')}"
+            findings.append(Finding("note", f"torch.compile with {name}: {message}", mend))
     if report["unseen"]:
         mend = (
             "check the driver, the devices bound into the container (/dev/kfd, /dev/dri; "
@@ -183,19 +141,27 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> list[Fi
     return findings
 
 
+def collect_findings(platform: Platform, facts: Facts, report: Facts) -> list[Finding]:
+    """Findings: errors, repairs and notes.
+
+    Parameters
+    ----------
+    platform : Platform
+    facts : dict
+        Of `aam.device.platform.read_facts`.
+    report : dict
+        What was measured on the machine.
+    """
+    return [*_known_findings(platform, facts, report), *_measured_findings(platform, report)]
+
+
 # --- what is printed ----------------------------------------------------------------------------
 
 
-def _format(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}"
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-def _gigabytes(size: int | None) -> str | None:
-    return f"{size / 1e9:.1f} GB" if size else None
 
 
 def _facts_table(report: Facts) -> Table:
@@ -203,28 +169,27 @@ def _facts_table(report: Facts) -> Table:
     table = Table(title=f"aam doctor: {platform['name']}", show_header=False, title_justify="left")
     rows = {
         **{name: value for name, value in platform.items() if name != "versions"},
-        "memory": _gigabytes(platform["memory"]),
+        "memory": f"{platform['memory'] / 1e9:.1f} GB",
         **platform["versions"],
         "tested with": (
             f"torch {' to '.join(TESTED)} on CPU, 2.11 on NVIDIA H100 and H200; not yet on AMD"
         ),
         "devices": report["devices"],
         "NUMA node of each device": report["numa"],
-        "free": _gigabytes(report["memory"].get("free")),
         **{
-            name: f"{rate / 1e9:.3g} {'GFLOP' if name.startswith('product') else 'GB'}/s"
+            f"{name}, per second": f"{rate / 1e9:.3g} billion"
             for name, rate in report["rates"].items()
         },
         **report["environment"],
         **report["caches"],
         **report["slurm"],
         "container": report["container"]["path"],
-        "compile": report["compile"].get("backend"),
-        "training": training and f"{training['samples_per_s']:.3g} samples/s, a short run",
+        "compile": report["compile"]["backend"],
+        "training": f"{training['samples_per_s']:.3g} samples/s, a short run",
     }
     for name, value in rows.items():
         if value not in (None, [], (), {}):
-            table.add_row(name, _format(value))
+            table.add_row(name, _shown(value))
     return table
 
 
@@ -262,7 +227,8 @@ def print_report(report: Facts) -> None:
 # --- what is examined --------------------------------------------------------------------------
 
 
-def _attention(results: Checks, timed: bool) -> Facts:
+def judge_attention(results: Checks, timed: bool) -> Facts:
+    """Return the checks of the back ends, which of them are wrong, and which are chosen."""
     judged = {
         kind: {
             name: {**result, "wrong": is_wrong(kind, result)} for name, result in by_name.items()
@@ -327,29 +293,12 @@ def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
         "devices": torch.cuda.device_count(),
         "unseen": config.device == "auto" and device.type == "cpu" and may_have_gpu(),
         "numa": numa_nodes(),
-        "attention": _attention(checks, gpu),
+        "attention": judge_attention(checks, gpu),
         "rates": {**rates, "to device": copy_rate(torch.device("cpu"), device)} if gpu else rates,
         "memory": {"free": torch.cuda.mem_get_info(device)[0] if gpu else None},
         "compile": compile_verdict(model, runtime, device, anew=True),
         "training": short_training(name, config.threads),
     }
-
-
-def _from_file(facts: Facts) -> Facts:
-    """Description of the machine of a file, and decisions for it."""
-    unmeasured: Facts = {
-        "first_tensor": "",
-        "devices": 0,
-        "unseen": False,
-        "numa": [],
-        "rates": {},
-        "memory": {},
-        "compile": {},
-        "training": {},
-    }
-    measured = {name: facts.get(name, value) for name, value in unmeasured.items()}
-    timed = platform_of(facts).vendor in ("AMD", "NVIDIA")
-    return {**measured, "attention": _attention(facts["gates"], timed)}
 
 
 def _examine_ranks(config: DoctorConfig) -> int:
@@ -377,8 +326,7 @@ def _finish(config: DoctorConfig, report: Facts) -> None:
 
 
 def doctor(config: DoctorConfig) -> int:
-    """Examine this machine, or that of the file that ``AAM_PLATFORM`` names; exit status 1 where
-    something is wrong.
+    """Examine this machine; exit status 1 where something is wrong.
 
     Raises
     ------
@@ -389,17 +337,12 @@ def doctor(config: DoctorConfig) -> int:
         check_output_file(config.output, True, files_read(config).values())
     if config.ranks:
         return _examine_ranks(config)
-    facts = recorded_platform()
-    if facts is None:
-        facts, measured = examine(config)
-    else:
-        measured = _from_file(facts)
+    facts, measured = examine(config)
     platform = platform_of(facts)
     report = {
         "format": FORMAT,
         "aam": aam.__version__,
         "date": time.strftime("%Y-%m-%d"),
-        "machine": os.environ.get(PLATFORM),
         "platform": dataclasses.asdict(platform),
         **measured,
         "environment": watched_variables(facts["environment"]),

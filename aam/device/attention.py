@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aam.device.options import RuntimeConfig
-from aam.device.platform import Facts, cached_verdict, device_name, platform_of, recorded_platform
-from aam.device.precision import resolve_precision, select_precision
+from aam.device.platform import cached_verdict, device_name
+from aam.device.precision import resolve_precision
 from aam.device.timing import seconds
 from aam.errors import OUT_OF_MEMORY, Problems
 
@@ -327,20 +327,6 @@ def choose_backends(checks: Checks, requested: str, timed: bool) -> dict[str, st
     return chosen
 
 
-def _decide_for(facts: Facts, config: RuntimeConfig, in_bf16: bool) -> dict[str, Any]:
-    """Decide as on the machine of a file, and report it."""
-    platform = platform_of(facts)
-    has_bf16 = platform.bf16 and platform.vendor != "Apple"
-    wide = select_precision(config, has_bf16 and in_bf16), select_precision(config, False)
-    kinds = [call_kind(*kind) for kind in itertools.product(dict.fromkeys(wide), (True, False))]
-    checks = {kind: facts["gates"][kind] for kind in kinds if kind in facts["gates"]}
-    timed = platform.vendor in ("AMD", "NVIDIA")
-    backends = choose_backends(checks, config.attn_implementation, timed)
-    text = "%s: %s would take attention %s; this machine computes with its own"
-    log.info(text, facts.get("origin", "recorded"), platform.name, backends)
-    return {"machine": platform.name, "attention": backends}
-
-
 def decide_execution(
     config: RuntimeConfig,
     device: torch.device,
@@ -349,9 +335,6 @@ def decide_execution(
     in_bf16: bool = True,
 ) -> dict[str, Any]:
     """Decide what this process computes with, and let attention use it from now on.
-
-    Where ``AAM_PLATFORM`` names the file of a machine, what would be decided there is reported and
-    nothing changed here.
 
     Parameters
     ----------
@@ -375,10 +358,6 @@ def decide_execution(
     InputError
         ``--attn-implementation`` names a back end that computes wrong or does not serve.
     """
-    facts = recorded_platform()
-    if facts is not None:
-        use_backends({})
-        return _decide_for(facts, config, in_bf16)
     precisions = (resolve_precision(config, device, wide) for wide in (in_bf16, False))
     dtypes = tuple(dict.fromkeys(precisions))
     question = {

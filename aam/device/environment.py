@@ -9,7 +9,6 @@ import importlib.util
 import logging
 import os
 import re
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,20 +36,12 @@ TUNABLE, TUNING = "PYTORCH_TUNABLEOP_ENABLED", "PYTORCH_TUNABLEOP_TUNING"
 
 AOTRITON = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
 
-# A thread that waits for the others spins unless told not to: faster on free cores, but beside
-# other work it keeps that from the core.
-WAITING = ("OMP_WAIT_POLICY", "PASSIVE")
-
 # The pools of OpenMP (torch, scikit-learn) and of the libraries of linear algebra below NumPy and
 # SciPy.
 THREADS: tuple[str, ...] = tuple(
     f"{pool}_NUM_THREADS" for pool in ("OMP", "OPENBLAS", "MKL", "BLIS")
 )
 THREADS += ("VECLIB_MAXIMUM_THREADS",)
-
-# How often, and after how many seconds each, the running threads of the machine are counted at the
-# start.
-COUNTS, COUNT_SECONDS = 5, 0.004
 
 # Caches of compiled kernels, and the folder of each below that of a job.
 CACHES = {
@@ -180,28 +171,6 @@ def _job_folder() -> Path | None:
     return disk / f"aam-cache-{os.getuid()}-{number}" if number and disk.is_dir() else None
 
 
-def cores_are_free(running: Sequence[int], usable: int, total: int) -> bool:
-    """Return whether a machine of `total` cores has `usable` cores for this process beside its
-    other work.
-
-    `running` are counts of the threads that run or wait for a core, this process among them; none:
-    not known.
-    """
-    return bool(running) and sorted(running)[len(running) // 2] - 1 + usable <= total
-
-
-def _count_running() -> list[int]:
-    """Count the threads of this machine that run or wait for a core, a few times; empty where it
-    does not say.
-    """
-    counts = []
-    with contextlib.suppress(OSError):
-        for _ in range(COUNTS):
-            counts.append(int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0]))
-            time.sleep(COUNT_SECONDS)
-    return counts
-
-
 def limit_threads(threads: int) -> None:
     """Let no thread pool of this process, or of a process that it starts, have more than `threads`
     threads.
@@ -220,8 +189,6 @@ def prepare_environment(threads: int | None = None) -> None:
     """Apply `required_changes` to this process, and log them; `threads` limits all thread pools."""
     if threads is not None:
         limit_threads(threads)
-    if not cores_are_free(_count_running(), available_cores(), os.cpu_count() or 1):
-        os.environ.setdefault(*WAITING)
     hip = hip_version()
     for change in required_changes(os.environ, _architectures(), hip, _job_folder()):
         if change.value is None:

@@ -10,15 +10,13 @@ import logging
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
-from threadpoolctl import threadpool_limits
 
 from aam.device.environment import (
     APPLIED,
@@ -33,17 +31,10 @@ from aam.files.atomic import read_json, write_text
 
 log = logging.getLogger("aam")
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
 
 # --- properties --------------------------------------------------------------------------------
 
 Facts = dict[str, Any]
-
-# Names the file of a machine, recorded there or simulated (tests/golden/platforms): decisions for
-# it are shown, this machine computes.
-PLATFORM = "AAM_PLATFORM"
 
 # Properties of a GPU, as torch names them.
 PROPERTIES: tuple[str, ...] = (
@@ -61,13 +52,6 @@ BF16 = re.compile(r"gfx(90a|908|94\w|95\w|11\w\w|12\w\w)|sm_([89]\d|1\d\d)")
 
 # Share of unified memory that torch may take; the page cache lives there too.
 UNIFIED_SHARE = 0.8
-
-# Accelerators that an administrator may divide into devices: compute units and memory of the whole,
-# and the names of the modes by the number of devices (rocm.docs.amd.com, "compute partitioning").
-PARTITIONS = {
-    "MI300A": (228, 128 * 2**30, {1: "SPX", 3: "TPX", 6: "CPX"}),
-    "MI300X": (304, 192 * 2**30, {1: "SPX", 2: "DPX", 4: "QPX", 8: "CPX"}),
-}
 
 
 @dataclass(frozen=True)
@@ -87,9 +71,6 @@ class Platform:
         Of torch and what it was built with.
     memory_share : float or None
         Share of the memory that torch may take, if limited.
-    partition : str
-        Mode in which an accelerator is divided, such as ``SPX`` (not at all) or ``TPX`` (3
-        devices); empty for others.
     """
 
     vendor: Literal["AMD", "NVIDIA", "Apple", "CPU"]
@@ -101,28 +82,12 @@ class Platform:
     fp16: bool
     versions: dict[str, str | None]
     memory_share: float | None
-    partition: str
-
-
-def partition_of(device: Facts) -> tuple[str, float]:
-    """Return the mode in which an accelerator is divided, empty where it cannot be, and the memory
-    of one device.
-
-    The mode follows from the compute units that the device has. The memory is in bytes; it is
-    infinite where the device is not a part of anything.
-    """
-    for name, (units, memory, modes) in PARTITIONS.items():
-        count = device.get("multi_processor_count")
-        if name in device["name"] and count:
-            parts = round(units / count)
-            return modes.get(parts, ""), memory / max(parts, 1)
-    return "", float("inf")
 
 
 def platform_of(facts: Facts) -> Platform:
     """Return the platform that these properties describe; decides from them alone.
 
-    `facts` is what `aam.device.platform.read_facts` returns or a recorded file holds: ``system``,
+    `facts` is what `read_facts` returns, or a file of tests/golden/platforms holds: ``system``,
     ``torch`` (version, hip, cuda, triton, aotriton) and ``device`` (properties as torch names them;
     none for a CPU).
     """
@@ -133,50 +98,22 @@ def platform_of(facts: Facts) -> Platform:
         vendor: Literal["Apple", "CPU"] = "Apple" if apple else "CPU"
         share = UNIFIED_SHARE if apple else None
         machine, name, memory = system["machine"], system["name"], int(system["memory"])
-        return Platform(vendor, machine, name, memory, True, False, apple, versions, share, "")
+        return Platform(vendor, machine, name, memory, True, False, apple, versions, share)
     amd = torch.get("hip") is not None
     capability = f"sm_{device['major']}{device['minor']}"
     architecture = device["gcnArchName"].split(":")[0] if amd else capability
     unified = bool(device.get("is_integrated")) or "MI300A" in device["name"]
-    partition, part = partition_of(device)
-    memory = int(device["total_memory"])
     return Platform(
         vendor="AMD" if amd else "NVIDIA",
         architecture=architecture,
         name=device["name"],
-        memory=memory,
+        memory=int(device["total_memory"]),
         unified=unified,
         bf16=BF16.fullmatch(architecture) is not None,
         fp16=True,
         versions=versions,
-        # A driver may report the memory of the whole for each part: the parts together must stay
-        # below the limit.
-        memory_share=UNIFIED_SHARE * min(1.0, part / memory) if unified else None,
-        partition=partition,
+        memory_share=UNIFIED_SHARE if unified else None,
     )
-
-
-def recorded_platform() -> Facts | None:
-    """Return the facts of the machine in the file that ``AAM_PLATFORM`` names; None where it is
-    unset.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read or describes no machine.
-    """
-    path = os.environ.get(PLATFORM)
-    if not path:
-        return None
-    facts = read_json(Path(path))
-    required = ("system", "torch", "device", "environment", "gates")
-    if not isinstance(facts, dict) or any(
-        not isinstance(facts.get(name), dict) for name in required
-    ):
-        raise InputError(
-            f"{PLATFORM}={path}: no machine; expected system, torch, device, environment, gates"
-        )
-    return facts
 
 
 # --- this machine ------------------------------------------------------------------------------
@@ -267,15 +204,6 @@ def prepare_device(config: RuntimeConfig) -> torch.device:
     if device.type == "cuda" and (share := platform_here(device).memory_share) is not None:
         torch.cuda.set_per_process_memory_fraction(share, device)
     return device
-
-
-def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Return what `function` gives of each item, in as many threads as torch has (``--threads``).
-
-    Each has one thread of BLAS: the bits do not depend on how many there are.
-    """
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        return list(pool.map(function, items))
 
 
 def device_name(device: torch.device) -> str:

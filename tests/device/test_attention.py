@@ -33,9 +33,8 @@ from aam.errors import InputError
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch) -> Iterator[Path]:
-    """A cache of its own, no recorded machine, and the choice of torch afterwards."""
+    """A cache of its own, and the choice of torch afterwards."""
     monkeypatch.setenv("AAM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("AAM_PLATFORM", raising=False)
     yield tmp_path / "cache"
     use_backends({})
 
@@ -333,25 +332,6 @@ def test_an_earlier_decision_is_taken_over_where_the_question_is_the_same():
     )
     damaged = {**first, "attention": {MASKED: "best"}}
     assert decide_execution(RuntimeConfig(), CPU, SHAPES, damaged) == first
-
-
-def test_a_recorded_machine_is_shown_and_changes_nothing_here(monkeypatch, caplog):
-    monkeypatch.setenv("AAM_PLATFORM", str(PLATFORMS / "gfx942-torch2.7-rocm6.3.json"))
-    use_backends({MASKED: "math"})
-    with caplog.at_level("INFO", "aam"):
-        decision = decide_execution(RuntimeConfig(), CPU, SHAPES)
-    assert decision["attention"] == {
-        "bfloat16, masked": "mem_efficient",
-        "bfloat16, unmasked": "flash",
-        MASKED: "mem_efficient",
-        UNMASKED: "mem_efficient",
-    }
-    assert decide_execution(RuntimeConfig(), CPU, SHAPES, in_bf16=False)["attention"].keys() == {
-        MASKED,
-        UNMASKED,
-    }
-    assert f"{decision['machine']} would take attention" in caplog.text
-    assert backends_in_use() == {}
 
 
 def test_the_back_end_of_a_gpu_is_printed_once(monkeypatch, caplog):

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aam.device import environment
-from aam.device.environment import cores_are_free, required_changes
+from aam.device.environment import required_changes
 
 HIP = "6.3.42134"
 
@@ -88,53 +87,6 @@ print(os.environ["TRITON_CACHE_DIR"])
 """)
     assert "'ROCR_VISIBLE_DEVICES'" in printed or "'CUDA_VISIBLE_DEVICES'" in printed
     assert re.search(r"/job/aam-cache-\d+-7/triton$", printed.strip())
-
-
-@pytest.mark.parametrize(
-    ("running", "usable", "total", "free"),
-    [
-        ([1, 1, 1, 1, 1], 2, 2, True),
-        ([1, 3, 1, 1, 2], 2, 2, True),
-        ([2, 2, 1, 2, 3], 2, 2, False),
-        ([97, 96, 99], 96, 192, True),
-        ([99, 98, 97], 96, 192, False),
-        ([], 2, 2, False),
-    ],
-)
-def test_cores_are_free_where_other_work_leaves_as_many_as_are_used(running, usable, total, free):
-    assert cores_are_free(running, usable, total) == free
-
-
-def test_running_threads_are_counted_where_the_system_says_them():
-    counts = environment._count_running()
-    assert all(count >= 1 for count in counts)
-    assert len(counts) in (0, environment.COUNTS)
-
-
-@pytest.mark.parametrize(
-    ("running", "given", "expected"),
-    [
-        ("[10**6]", {}, "PASSIVE"),
-        ("[]", {}, "PASSIVE"),
-        ("[-(10**6)]", {}, "None"),
-        ("[10**6]", {"OMP_WAIT_POLICY": "active"}, "active"),
-    ],
-)
-def test_threads_that_wait_sleep_beside_other_work_unless_asked_not_to(
-    plain_python, running, given, expected
-):
-    printed = plain_python(
-        f"""if True:
-        import os
-        from aam.device import environment
-        environment._count_running = lambda: {running}
-        os.environ.pop("OMP_WAIT_POLICY", None)
-        os.environ |= {given}
-        environment.prepare_environment()
-        print(os.environ.get("OMP_WAIT_POLICY"))
-        """
-    )
-    assert printed.strip() == expected
 
 
 def test_threads_limit_every_pool_of_this_process_and_of_those_that_it_starts(

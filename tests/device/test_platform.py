@@ -22,7 +22,6 @@ from aam.device.platform import (
     platform_of,
     prepare_device,
     read_facts,
-    recorded_platform,
 )
 from aam.errors import InputError
 from tests.refusals import refusal
@@ -121,41 +120,6 @@ def test_bf16_in_hardware_by_chip_and_capability(chip):
     assert platform_of(facts).bf16 is (CAPABILITIES[chip] if nvidia else CHIPS[chip])
 
 
-def test_a_file_that_records_no_machine_is_refused(tmp_path, monkeypatch):
-    monkeypatch.delenv("AAM_PLATFORM", raising=False)
-    assert recorded_platform() is None
-    path = tmp_path / "machine.json"
-    monkeypatch.setenv("AAM_PLATFORM", str(path))
-    assert "cannot be read" in refusal(recorded_platform)
-    path.write_text('{"device": null}')
-    assert "no machine; expected system, torch, device" in refusal(recorded_platform)
-
-
-# --- parts of an accelerator -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("units", "memory", "mode", "share"),
-    [
-        (228, 128, "SPX", 0.8),
-        (76, 128 / 3, "TPX", 0.8),
-        (76, 128, "TPX", 0.8 / 3),
-        (38, 128, "CPX", 0.8 / 6),
-        (38, 21, "CPX", 0.8),
-        (100, 128, "", 0.4),
-    ],
-)
-def test_the_parts_of_an_apu_share_its_memory(units, memory, mode, share):
-    """All parts together stay below the limit, whether a driver reports the memory of the part or
-    of the whole.
-    """
-    facts = json.loads((PLATFORMS / "gfx942-torch2.7-rocm6.3.json").read_text())
-    facts["device"] |= {"multi_processor_count": units, "total_memory": int(memory * 2**30)}
-    platform = platform_of(facts)
-    assert platform.partition == mode
-    assert platform.memory_share == pytest.approx(share)
-
-
 @pytest.mark.parametrize(("visible", "expected"), [(24, 13), (12, 1), (4, 1), (1, 0)])
 def test_a_rank_takes_its_device_of_those_that_it_sees(monkeypatch, visible, expected):
     """Task 13 of a node of four APUs in mode CPX, which sees all parts, those of fewer APUs, or its
@@ -180,12 +144,6 @@ def test_a_rank_takes_its_device_of_those_that_it_sees(monkeypatch, visible, exp
     ):
         pass
     assert taken == [expected]
-
-
-def test_a_device_that_cannot_be_divided_has_no_mode():
-    facts = json.loads((PLATFORMS / "sm_90-torch2.11-cuda13.0.json").read_text())
-    assert platform_of(facts).partition == ""
-    assert platform_of(facts).memory_share is None
 
 
 # --- this machine ------------------------------------------------------------------------------

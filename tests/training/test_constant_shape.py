@@ -44,6 +44,17 @@ def steps(study) -> PretrainingSteps:
     return steps_on(study)
 
 
+# The losses of three steps of v0.1.0-complete, before the constant shape.
+GOLDEN = (6.349313259, 5.259830952, 5.977427483)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_losses_are_those_of_the_first_release(study, constant):
+    steps = steps_on(study, constant)
+    steps.take(3, 0)
+    assert [float(loss) for loss in steps.losses] == pytest.approx(GOLDEN, rel=1e-5)
+
+
 def gradients(steps: PretrainingSteps, batch) -> tuple[dict[str, float], torch.Tensor]:
     """The mean of each loss and the gradient of their sum."""
     steps.model.zero_grad()

@@ -8,15 +8,17 @@ from __future__ import annotations
 import functools
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from scipy import sparse
+from threadpoolctl import threadpool_limits
 
 from aam.data.tokens import (
     PAD,
@@ -29,7 +31,6 @@ from aam.data.tokens import (
     kmer_words,
     reverse_complement,
 )
-from aam.device.platform import in_threads
 from aam.errors import InputError
 from aam.files.tensors import read_arrays
 from aam.io.phylogeny import Phylogeny, read_tree
@@ -39,6 +40,9 @@ from aam_16s.placement import Floats, Ints, SoftPlacement, least_share
 from aam_16s.presence import SKETCH, WORDS, Presence
 from aam_16s.regions import first_regions
 from aam_16s.samples import WIDTH, PlacedSamples
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 log = logging.getLogger("aam")
 
@@ -59,6 +63,15 @@ TURNED = 0.5
 ASVS_OF_REGIONS, LEAST_SHARE = 300, 0.05
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")
+
+
+def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Return what `function` gives of each item, in as many threads as torch has (``--threads``).
+
+    Each has one thread of BLAS: the bits do not depend on how many there are.
+    """
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        return list(pool.map(function, items))
 
 
 @dataclass(frozen=True, eq=False)
