@@ -424,11 +424,6 @@ class FineTuneConfig:
         return broken(rules)
 
     @property
-    def trains_network(self) -> bool:
-        """Whether there is a network to train: an encoder, or one among the members."""
-        members = self.targets.members or self.default_members
-        return not self.targets.metadata_column or "deep" in members
-
     @property
     def network_options(self) -> list[str]:
         """Options of the network alone that are not at their defaults."""

@@ -25,8 +25,8 @@ from aam.files.atomic import atomic_file
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.io.matrices import write_distances, write_lines
 from aam.options import files_read, given, to_dict
-from aam.predict.network import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
 from aam.predict.saved_model import SavedModel
+from aam.training.inference import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
 
 log = logging.getLogger("aam")
 

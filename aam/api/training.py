@@ -1,163 +1,127 @@
-"""A whole run of `aam train`, from options to saved models and a report."""
+"""`aam train`: read the files, fit a model on each fold, evaluate and report."""
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-import math
-import time
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from aam.config import FineTuneConfig
-from aam.data.loader import Loader
-from aam.data.splits import Split, duplicates_across_subsets
-from aam.data.study import Inputs
-from aam.device.distributed import World
-from aam.device.environment import is_rank
-from aam.device.platform import device_name
-from aam.encoders import model_folder
-from aam.engine.run import RESULTS, RunDirectory, RunPlan, run_command, training_outputs
-from aam.files.output_folder import FIGURES, claim
-from aam.options import IN_MEMORY, check, to_dict
-from aam.predict.blend import in_words
-from aam.predict.saved_model import SavedModel
+from aam.data.splits import Split, Subset, make_splits, split_columns
+from aam.data.study import Inputs, MetadataColumns, Study, read_inputs
+from aam.data.targets import Covariates, Targets, fit_labels, optional_columns
+from aam.device.distributed import SINGLE, World
+from aam.device.platform import Facts, prepare_device
+from aam.engine.run import RunDirectory
+from aam.errors import InputError, Problems, shown
+from aam.evaluate.predictions import name_problems
+from aam.evaluate.target_predictions import guess, truth_of
+from aam.io.metadata import Metadata
+from aam.predict.blend import NETWORK, fit_blends, in_words
+from aam.predict.folds import (
+    Folds,
+    Models,
+    losses_in_words,
+    run_folds,
+    save_models,
+    study_for,
+    with_encoder,
+)
+from aam.predict.samples import Samples
+from aam.predict.saved_model import SavedModel, encoder_folder, load_encoder
 from aam.report.training import TrainingReport
 from aam.training.decisions import decide
-from aam.training.fit import fit_all, fit_split, split_folder, split_name, split_sizes
-from aam.training.inputs import Prepared, check_targets, load_inputs
+from aam.training.finetune import fit_network
+from aam.training.losses import class_weights
+from aam.training.network import Place
 
 log = logging.getLogger("aam")
 
-# Seconds between looks at the folds of other processes.
-WAIT = 1.0
+Training = Folds[FineTuneConfig]
+
+# Number of folds by default, and the largest study that is cross-validated (docs/prepare-data.md).
+DEFAULT_FOLDS, LEAST_GROUPS_FOR_FOLDS = 5, 10
+
+# Folds of a study of few groups leave a class of two groups only one to learn from.
+FEW_GROUPS, LEAST_GROUPS_OF_CLASS = 30, 3
+MOST_ROWS, MOST_CELLS = 1_500, 20_000_000
+
+# Samples up to which a report compares the model with strong baselines.
+MOST_BASELINE_ROWS = MOST_ROWS
 
 
 def run(config: FineTuneConfig, report: bool = True, inputs: Inputs | None = None) -> int:
-    """Run `aam train`: train on every split and report on the held-out samples.
-
-    `inputs` are there where they are no files: the options then name them as `IN_MEMORY`.
+    """Run `aam train`; return the exit status.
 
     Writes run.json, and for each split split.tsv, metrics.jsonl, tensorboard/, checkpoints/ while
-    it lasts, model/ (best epoch) and last/, below fold-K/ when cross-validating, beside a model/ of
-    all samples where no network is trained, then, with `report`, predictions.tsv, report.html and
-    metrics.json. Raises `CallAgain` after a signal, with the state saved. Returns the exit status.
+    it lasts, model/ (best epoch) and last/, below fold-K/ when cross-validating, next to a model/
+    of all samples; then, with `report`, predictions.tsv, report.html and metrics.json. `inputs` are
+    those of memory. Raises `CallAgain` after a signal, with the state saved.
     """
 
-    def prepare(world: World) -> RunPlan:
-        if is_rank(config.runtime):
-            check(config)
-        prepared, decisions = load_inputs(config, world, True, inputs), dict[str, Any]()
-        if prepared.config.trains_network:
-            decided, decisions = decide(prepared.config, prepared.study, prepared.device, world)
-            prepared = dataclasses.replace(prepared, config=decided)
-        check_targets(prepared)
-        for line in start_message(prepared) if world.is_main else ():
-            log.info("%s", line)
-        study = prepared.study
-        facts = {
-            "device": str(prepared.device),
-            "ranks": world.size,
-            "depth": study.depth,
-            "dropped_samples": study.selection.dropped,
-            "decisions": decisions,
-        }
+    def prepare(world: World) -> tuple[Training, list[str]]:
+        folds = load_folds(config, world, inputs)
+        check_targets(folds)
+        return folds, start_message(folds)
 
-        options, files = options_and_files(prepared.config)
-        in_memory = {} if inputs is None else inputs.checksums(config.data)
-        outputs = _outputs(prepared.config)
-        return RunPlan(
-            options=options,
-            files=files,
-            facts=facts,
-            outputs=outputs,
-            work=partial(train_splits, prepared, report),
-            describe=partial(dry_run_message, prepared),
-            in_memory=in_memory,
-        )
-
-    return run_command("train", config.runtime, prepare)
+    return run_folds("train", config, prepare, fit_model, partial(_finish, report), inputs)
 
 
-def options_and_files(config: FineTuneConfig) -> tuple[dict[str, Any], dict[str, Path]]:
-    """Return the options of a run as plain data, and the files that it reads, by option."""
-    encoder = config.train.pretrained_encoder
-    values = {
-        **vars(config.data),
-        "pretrained_encoder": None if encoder is None else model_folder(encoder),
-    }
-    options = to_dict(config)
-    return options, {
-        name: path for name, path in values.items() if isinstance(path, Path) and path != IN_MEMORY
-    }
+def fit_model(folds: Training, split: Split, place: Place) -> SavedModel:
+    """Fit the blend of each target on a split, and a network if it is a member; save them in a run.
 
-
-def _outputs(config: FineTuneConfig) -> list[str]:
-    """Return the names of what a run may write, beside those of every run."""
-    folders = [""] if config.data.cv is None else ["", "fold-*/"]
-    return [
-        "predictions.tsv",
-        "report.html",
-        *FIGURES,
-        *(f"{folder}split.tsv" for folder in folders),
-        *(f"{folder}model/*.skops" for folder in folders),
-        *(name for folder in folders for name in training_outputs(folder, ("model.json",))),
-    ]
-
-
-def train_splits(prepared: Prepared, report: bool, run: RunDirectory) -> None:
-    """Fit each split, the model of all samples after a cross-validation, and write the report.
-
-    Several processes that share the run fit different folds; the first that finds all of them
-    fitted does the rest.
+    The network learns all targets at once, because they share its vectors.
     """
-    warnings = _leaks(prepared)
-    models = _fit_splits(prepared, run)
-    if not run.is_shared:
-        _finish(prepared, run, models, warnings, report)
-        return
-    with claim(run.path, "report", wait=True):
-        if not (run.path / RESULTS).is_file():
-            _finish(prepared, run, models, warnings, report)
+    config, members = folds.config, folds.config.targets.members
+    train_ids = split.ids("train")
+    ids = seen = (*train_ids, *split.ids("validation"))
+    if split in folds.splits:
+        # What is reported is not learned from.
+        ids = split.not_held_out
+    fitted = None
+    if NETWORK in members:
+        study, targets, covariates = supervise(folds, train_ids)
+        rows = study.rows(train_ids), study.rows(split.ids("validation"))
+        fitted = fit_network(study, rows, targets, covariates, config, place)
+    else:
+        study, targets, covariates = supervise(folds, ids)
+        seen = ids
+    notes = {"guesses": _guesses(study, targets, seen)}
+    saved = folds.model(place, seen, fitted, targets, covariates, notes)
+    if place.world.is_main:
+        others = tuple(name for name in members if name != NETWORK)
+        if others:
+            samples = Samples.of_study(study, study.rows(ids), saved.levels)
+            data = folds.data
+            whole = (study.column(name, ids) for name in (data.group_column, data.study_column))
+            blends = fit_blends(study, targets, samples, others, *whole)
+            saved = replace(saved, blends=blends)
+        if place.run is not None:
+            save_models(place.folder, saved, fitted)
+    return saved
 
 
-def _fit_splits(prepared: Prepared, run: RunDirectory) -> dict[Split, SavedModel | None]:
-    """The models of all splits; another process may have fitted some of them."""
-    models = dict[Split, SavedModel | None]()
-    while len(models) < len(prepared.splits):
-        before = len(models)
-        for split in prepared.splits:
-            if split in models:
-                continue
-            folder = split_folder(prepared, run.path, split)
-            title = "train" if prepared.config.data.cv is None else f"train fold {split.test_fold}"
-            if not run.is_shared:
-                models[split] = fit_split(prepared, run, split, folder, title)
-                continue
-            with claim(folder, "fold") as is_ours:
-                if is_ours:
-                    models[split] = fit_split(prepared, run, split, folder, title)
-        if len(models) == before:
-            run.signals.raise_if_requested(run.world)
-            time.sleep(WAIT)
-    return models
+def _guesses(study: Study, targets: Targets, ids: Sequence[str]) -> dict[str, object]:
+    """The median or the shares of the classes of each target in training samples."""
+    if study.metadata is None:
+        return {}
+    truths = {spec: truth_of(study.metadata, spec, ids) for spec in targets.specs}
+    return {spec.name: guess(truth, len(spec.labels)).tolist() for spec, truth in truths.items()}
 
 
 def _finish(
-    prepared: Prepared,
-    run: RunDirectory,
-    models: Mapping[Split, SavedModel | None],
-    warnings: list[str],
-    report: bool,
+    report: bool, folds: Training, run: RunDirectory, models: Models, warnings: list[str]
 ) -> None:
     """Fit the model of all samples after a cross-validation, predict and report."""
-    saved = fit_all(prepared, run) if prepared.config.data.cv is not None else None
+    saved = _fit_all(folds, run) if folds.data.cv is not None else None
     if not report or not run.world.is_main:
         return
-    collected = TrainingReport(prepared, "train", run.path, warnings)
-    for split in prepared.splits:
+    collected = TrainingReport(folds, "train", run.path, warnings)
+    for split in folds.splits:
         if (model := models[split]) is not None:
             collected.add(split, model)
     if saved is not None:
@@ -165,72 +129,259 @@ def _finish(
     collected.write()
 
 
-def _leaks(prepared: Prepared) -> list[str]:
-    """Return and log warnings of samples that stand in two subsets of a split under different
-    names.
+def _fit_all(folds: Training, run: RunDirectory) -> SavedModel | None:
+    """The model of all samples; its figures are those of the folds.
+
+    There is none where each fold has a pretrained encoder of its own.
     """
-    table, column = prepared.study.table, prepared.config.data.group_column
-    warnings = [
-        text
-        for split in prepared.splits
-        for text in duplicates_across_subsets(table, split, column)
-    ]
-    for message in warnings:
-        log.warning("warning: %s", message)
-    return warnings
+    try:
+        encoder_folder(folds.config.train, "")
+    except InputError:
+        log.info("no model of all samples: each fold has a pretrained encoder of its own")
+        return None
+    ids = folds.study.table.sample_ids
+    if run.world.is_main:
+        log.info("model/ learns from all %d samples; the folds tell how good it is", len(ids))
+    return folds.fit_split(split_of_all(folds), run, "train on all samples", fit_model)
 
 
-def loss_names(prepared: Prepared) -> list[str]:
-    """Return the losses of the network that have a weight above 0, in words."""
-    config, study = prepared.config, prepared.study
-    # A frozen encoder reads vectors that are computed once: nothing of the encoder is learned.
-    frozen = config.targets.freeze_base
-    names: dict[str, bool] = {
-        str(study.metric): study.metric is not None and config.train.penalty > 0 and not frozen,
-        "masked nucleotides": config.train.nuc_penalty > 0 and not frozen,
-        "masked counts": config.train.count_penalty > 0 and not frozen,
-        ", ".join(config.targets.metadata_column): True,
-    }
-    return [name for name, weighs in names.items() if weighs]
+def split_of_all(folds: Training) -> Split:
+    """All samples as training samples; a network keeps some for early stopping."""
+    if NETWORK in folds.config.targets.members:
+        data = replace(folds.data, cv=None, test_size=0.0)
+        return make_splits(folds.study, data, folds.config.runtime.seed)[0]
+    ids = tuple(sorted(folds.study.table.sample_ids))
+    subsets: tuple[Subset, ...] = tuple("train" for _ in ids)
+    return Split(ids, subsets, ("",) * len(ids))
 
 
-def start_message(prepared: Prepared) -> list[str]:
-    """Return lines on device, samples, ASVs and depth, and on what predicts."""
-    study = prepared.study
-    ranks = f" x {prepared.world.size}" if prepared.world.size > 1 else ""
-    inputs = (
-        f"train: {device_name(prepared.device)}{ranks}; {len(study.table.sample_ids)} samples, "
-        f"{len(study.table.feature_ids)} ASVs, rarefied to {study.depth} reads"
+# --- inputs --------------------------------------------------------------------------------------
+
+
+def load_folds(
+    config: FineTuneConfig, world: World = SINGLE, inputs: Inputs | None = None
+) -> Training:
+    """Read every input of a run from its files, unless there are `inputs`, and split the samples.
+
+    A study that is small enough is cross-validated where nothing else is asked for and, if it
+    comes from files, compared with strong baselines.
+
+    Raises
+    ------
+    InputError
+        Problems of the encoder, the inputs or splits, before any long work.
+    """
+    device, in_memory = prepare_device(config.runtime), inputs is not None
+    asked, chosen = shown(config.network_options), config.targets.members
+    config = resolved(config)
+    is_deep = NETWORK in config.targets.members
+    if asked and not chosen and len(config.targets.members) > 1 and world.is_main:
+        log.info("a network is trained too: %s asked for it; --members leaves it out", asked)
+    config, encoder = with_encoder(config)
+    columns = metadata_columns(config)
+    inputs = inputs or read_inputs(config.data, columns)
+    why_folds = ""
+    if not is_deep:
+        # Before the depth is chosen, which keeps most training samples of each class.
+        config, why_folds = choose_folds(config, inputs, columns)
+    config, study = study_for(config, config.data, inputs, columns, encoder)
+    decisions: Facts = {}
+    if is_deep:
+        study.require_sequences()
+    _check_studies(study, config.data.study_column)
+    splits = make_splits(study, config.data, config.runtime.seed)
+    if why_folds:
+        log.info("%s", why_folds)
+    samples, asvs = study.table.shape
+    strong = is_quick(config, samples, asvs, len(splits)) and samples <= MOST_BASELINE_ROWS
+    strong &= not in_memory and any(split.held_out for split in splits)
+    if is_deep:
+        config, decisions = decide(config, study, device, world)
+    epochs = config.train.epochs if is_deep else 0
+    return Folds(config, config.data, study, splits, device, world, decisions, epochs, strong)
+
+
+def resolved(config: FineTuneConfig) -> FineTuneConfig:
+    """The options of a training with those that others decide."""
+    targets = config.targets
+    members = targets.members or config.default_members
+    data = config.data.divided_by_study()
+    if NETWORK not in members:
+        # Only a network needs validation samples; other members choose by inner folds.
+        data = replace(data, validation_size=0.0)
+    return replace(config, data=data, targets=replace(targets, members=members))
+
+
+def metadata_columns(config: FineTuneConfig) -> MetadataColumns:
+    """The metadata columns that a run reads."""
+    targets, covariates = config.targets, config.covariates
+    return MetadataColumns(
+        required=[*targets.metadata_column, *split_columns(config.data)],
+        optional=[*optional_columns(covariates), *filter(None, [config.data.group_column])],
+        targets=targets.metadata_column,
+        classifier=targets.classifier,
+        numeric=covariates.numeric_columns,
     )
-    models = f"members: {in_words(prepared.config.targets.members)}"
-    if not prepared.config.trains_network:
-        return [inputs, models]
-    lines = [f"{inputs}; losses: {', '.join(loss_names(prepared)) or 'none'}", models]
-    if study.metric is None and not prepared.config.targets.freeze_base:
+
+
+def is_quick(config: FineTuneConfig, samples: int, asvs: int, folds: int) -> bool:
+    """Whether the folds and their strong baselines take about two minutes on two cores, or less.
+
+    That is up to five folds of `MOST_ROWS` samples for each column to predict and `MOST_CELLS`
+    samples times ASVs, or more folds of fewer samples.
+    """
+    rows = samples * len(config.targets.metadata_column) * max(1.0, folds / DEFAULT_FOLDS)
+    return rows <= MOST_ROWS and rows * asvs <= MOST_CELLS
+
+
+def choose_folds(
+    config: FineTuneConfig, inputs: Inputs, columns: MetadataColumns
+) -> tuple[FineTuneConfig, str]:
+    """The options with a cross-validation, if no split is asked for and the study is small.
+
+    In addition why, for the log. Samples that have the metadata count, whatever their reads.
+    """
+    data, metadata = config.data, inputs.metadata
+    asked = (data.cv, data.split, data.split_column, data.test_size)
+    if metadata is None or any(option is not None for option in asked):
+        return config, ""
+    ids = [name for table in inputs.tables for name in table.sample_ids if name in metadata]
+    for column in columns.required:
+        values = metadata.values(column, ids)
+        ids = [name for name, value in zip(ids, values, strict=True) if value is not None]
+    named = ids if data.group_column is None else metadata.groups(data.group_column, ids)
+    groups, asvs = len(set(named)), sum(len(table.feature_ids) for table in inputs.tables)
+    if groups < LEAST_GROUPS_FOR_FOLDS or not is_quick(config, len(ids), asvs, DEFAULT_FOLDS):
+        return config, ""
+    if rare := _rare_class(config, metadata, ids, named):
+        log.info("no folds: class %s; all samples are learned from", rare)
+        return config, ""
+    whole = "samples" if data.group_column is None else f"{data.group_column} (whole groups)"
+    own = "; --cv fold takes the folds of the metadata column fold"
+    why = (
+        f"every sample is predicted by a model that has not seen it: {DEFAULT_FOLDS} folds of "
+        f"the {groups} {whole}, as {len(ids)} samples and {asvs} ASVs are few enough; "
+        f"--test-size holds out one subset instead{own if 'fold' in metadata.kinds else ''}"
+    )
+    return replace(config, data=replace(data, cv=str(DEFAULT_FOLDS))), why
+
+
+def _rare_class(
+    config: FineTuneConfig, metadata: Metadata, ids: Sequence[str], groups: Sequence[str]
+) -> str:
+    """Name a class in too few groups for folds of a study of few groups; empty if there is none."""
+    if len(set(groups)) >= FEW_GROUPS:
+        return ""
+    for column in config.targets.metadata_column:
+        if metadata.kinds[column] == "numeric" and not config.targets.classifier:
+            continue
+        groups_of = dict[str, set[str]]()
+        for value, group in zip(metadata.values(column, ids), groups, strict=True):
+            groups_of.setdefault(str(value), set()).add(group)
+        rare = min(groups_of, key=lambda label: len(groups_of[label]))
+        if len(groups_of[rare]) < LEAST_GROUPS_OF_CLASS:
+            return f"{rare!r} of {column!r} has {len(groups_of[rare])}"
+    return ""
+
+
+def _check_studies(study: Study, column: str | None) -> None:
+    """Refuse to learn of studies what one study cannot tell."""
+    names = set(study.column(column, study.table.sample_ids) or ())
+    if len(names) == 1:
+        raise InputError(
+            f"--study-column {column}: all samples are of {shown(names)}, expected two studies "
+            "or more; leave it out, or pass --batch-column for runs and plates of one study"
+        )
+
+
+# --- targets -------------------------------------------------------------------------------------
+
+
+def supervise(folds: Training, train_ids: Sequence[str]) -> tuple[Study, Targets, Covariates]:
+    """The study with its targets and covariates, fitted on training samples."""
+    config, study = folds.config, folds.study
+    if study.metadata is None:
+        return study, Targets(()), Covariates()
+    labels, targets, covariates = fit_labels(
+        study.metadata, study.table.sample_ids, train_ids, config.targets, config.covariates
+    )
+    return replace(study, labels=labels), targets, covariates
+
+
+def check_targets(folds: Training) -> None:
+    """Raise `InputError` for targets, subsets and encoders that cannot be learned from.
+
+    Covariates that some samples lack, whose categories a training subset lacks, or that tell a
+    target, are logged, each message once.
+    """
+    problems, config = Problems(), folds.config
+    problems.messages += folds.rank_problems()
+    logged: dict[str, None] = {}
+    for split in folds.splits:
+        problems.messages += _labels_seen(folds, split)
+        train_ids = split.ids("train")
+        study, targets, covariates = supervise(folds, train_ids)
+        metadata, ids = study.metadata, study.table.sample_ids
+        if metadata is not None:
+            logged |= dict.fromkeys(covariates.unknown_values(metadata, ids))
+            logged |= dict.fromkeys(covariates.leaks(targets, metadata, ids))
+        refused = config.targets.class_weight_problems(len(targets.classes))
+        refused += [*name_problems(targets.specs), *_undefined_metric(folds, study, targets, split)]
+        problems.messages += [problem for problem in refused if problem not in problems.messages]
+        sizes = [len(spec.labels) for spec in targets.classes]
+        labels = study.labels.label[study.rows(train_ids)]
+        class_weights(config.targets.class_weights, labels, sizes)
+    problems.raise_if_any()
+    for message in logged if folds.world.is_main else ():
+        log.warning("%s", message)
+
+
+def _undefined_metric(folds: Training, study: Study, targets: Targets, split: Split) -> list[str]:
+    """Say why ``--best-metric`` cannot choose an epoch: one value has neither AUROC nor R2."""
+    metric, rows = folds.config.targets.best_metric, study.rows(split.ids("validation"))
+    if metric not in ("auroc", "r2") or not len(rows):
+        return []
+    values: Any = study.labels.target
+    specs = targets.numeric
+    if metric == "auroc":
+        values, specs = study.labels.label, targets.classes
+    of_fold = f" of fold {split.test_fold}" if split.test_fold else ""
+    return [
+        f"--best-metric {metric}: the validation subset{of_fold} holds one value of "
+        f"{spec.name!r} only, so that no epoch is the best; take another metric or a "
+        "larger --validation-size"
+        for spec, column in zip(specs, values[rows].T, strict=True)
+        if len(np.unique(column)) < 2
+    ]
+
+
+def _labels_seen(folds: Training, split: Split) -> list[str]:
+    """The problem of an encoder that was trained on labels of held-out samples, if it was."""
+    encoder = load_encoder(folds.config.train, split.test_fold)
+    seen = sorted(encoder.labelled.intersection(split.held_out)) if encoder is not None else []
+    if encoder is None or not seen or not encoder.targets.specs:
+        return []
+    return [
+        f"--pretrained-encoder {encoder.source} learned "
+        f"{shown(spec.name for spec in encoder.targets.specs)} from {len(seen)} of the held-out "
+        f"samples ({shown(seen, 3)}); no result on them would mean anything: take an encoder of "
+        "`aam pretrain`, or the same split"
+    ]
+
+
+def start_message(folds: Training) -> list[str]:
+    """Lines on device, samples, ASVs and depth, on the members and on losses."""
+    config, study = folds.config, folds.study
+    inputs, members = f"train: {folds.inputs_in_words}", config.targets.members
+    named = f"members: {in_words(members)}"
+    if NETWORK not in members:
+        return [inputs, named]
+    # A frozen encoder reads vectors that are computed once: nothing of the encoder is learned.
+    losses = [] if config.targets.freeze_base else losses_in_words(study, config.train)
+    losses.append(", ".join(config.targets.metadata_column))
+    lines = [f"{inputs}; losses: {', '.join(losses)}", named]
+    if study.metric is None and not config.targets.freeze_base:
         lines.append(
             "without --tree or --unifrac-matrix no UniFrac term is learned with the targets"
         )
-    return lines
-
-
-def dry_run_message(prepared: Prepared) -> list[str]:
-    """Return what ``--dry-run`` shows below the start message: the samples of each split, and the
-    steps.
-    """
-    _leaks(prepared)
-    study, config, train = prepared.study, prepared.config, prepared.config.train
-    lines = []
-    for split in prepared.splits:
-        line = f"{split_name(prepared, split)}: {split_sizes(prepared, split)}"
-        if train.epochs and config.trains_network:
-            loader = Loader(
-                study,
-                study.rows(split.ids("train")),
-                train.samples_per_batch,
-                shuffle=True,
-                world=prepared.world,
-            )
-            steps = math.ceil(len(loader) / train.gradient_accumulation_steps)
-            line += f"; at most {train.epochs} epochs of {steps} step{'s' if steps > 1 else ''}"
-        lines.append(line)
     return lines

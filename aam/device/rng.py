@@ -63,6 +63,13 @@ class _OneGenerator(threading.local):
 _one = _OneGenerator()
 
 
+def subsample(samples: int, number: int, limit: int) -> npt.NDArray[np.int64]:
+    """Which samples part `number` learns from, ascending: all, or `limit` at random."""
+    if samples <= limit:
+        return np.arange(samples)
+    return np.sort(generator("training samples", number).permutation(samples)[:limit])
+
+
 def next_generator(*names: int | str) -> np.random.Generator:
     """Return what `generator` does in a quarter of the time, for use before the next call.
 

@@ -27,10 +27,10 @@ from aam.device.rng import generator
 from aam.errors import InputError, shown
 from aam.model.aam import slots_of
 from aam.predict.blend import mean_of, specs_in_order
-from aam.predict.network import AsvVectors, collect, encode_table, per_target
 from aam.predict.prediction import with_inputs
 from aam.predict.samples import Samples
 from aam.predict.saved_model import SavedModel
+from aam.training.inference import AsvVectors, collect, encode_table, per_target
 
 log = logging.getLogger("aam")
 

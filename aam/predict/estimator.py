@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from aam.data.splits import kfold
-from aam.device.rng import generator
+from aam.device.rng import subsample
 from aam.predict.samples import PASSES, Floats, Rows, Samples
 
 Names = npt.NDArray[np.str_]
@@ -145,13 +145,6 @@ class Regressor(RegressorMixin):  # type: ignore[misc]
     def predict(self: Any, X: Any) -> Floats:
         """The predicted number of each sample, [n]."""
         return np.asarray(self.predict_draws(X).mean(axis=0)[:, 0])
-
-
-def subsample(samples: int, number: int, limit: int) -> Rows:
-    """Which samples part `number` learns from, ascending: all, or `limit` at random."""
-    if samples <= limit:
-        return np.arange(samples)
-    return np.sort(generator("training samples", number).permutation(samples)[:limit])
 
 
 def balanced_weights(

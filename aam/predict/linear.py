@@ -9,6 +9,7 @@ import numpy.typing as npt
 import scipy.linalg
 from scipy import sparse
 
+from aam.device.rng import subsample
 from aam.predict.estimator import (
     Classifier,
     CountsEstimator,
@@ -19,7 +20,6 @@ from aam.predict.estimator import (
     error_of,
     inner_folds,
     shallow_copy,
-    subsample,
 )
 from aam.predict.samples import (
     PASSES,

@@ -20,9 +20,9 @@ from aam.evaluate.predictions import PredictionTable, combined, joined, make_pre
 from aam.predict.blend import mean_of
 from aam.predict.estimator import SAMPLES_AT_ONCE
 from aam.predict.linear import LEAST_TO_CENTRE
-from aam.predict.network import AsvVectors, encode_table, per_target, run_model
 from aam.predict.samples import Floats, Rows, Samples
 from aam.predict.saved_model import SavedModel, samples_with_labels
+from aam.training.inference import AsvVectors, encode_table, per_target, run_model
 
 log = logging.getLogger("aam")
 

@@ -1,6 +1,4 @@
-"""Saved models: ensembles of learners, and the folders that `aam predict` reads, written, verified
-and loaded.
-"""
+"""Saved models: the folders that `aam predict` reads, written, verified and loaded."""
 
 from __future__ import annotations
 
@@ -20,9 +18,10 @@ import torch
 from sklearn.ensemble._forest import BaseForest
 
 import aam
-from aam.config import DataConfig, FineTuneConfig, ModelConfig
+from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
 from aam.data.reference import Reference, read_reference
 from aam.data.region import RegionProfile
+from aam.data.splits import fold_folder
 from aam.data.targets import Covariates, Targets
 from aam.device.timing import stage
 from aam.encoders import model_folder
@@ -39,10 +38,11 @@ from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import from_dict, to_dict
 from aam.predict.blend import NETWORK, Blend, BlendClassifier, BlendRegressor, specs_in_order
-from aam.predict.estimator import Arrays, CountsEstimator, restore_state, save_state, shallow_copy
+from aam.predict.estimator import Arrays, restore_state, save_state, shallow_copy
 from aam.predict.linear import LinearClassifier, LinearRegressor
 from aam.predict.samples import Floats, Samples
 from aam.predict.trees import Trees, TreesClassifier, TreesRegressor
+from aam.training.network import Encoder
 
 # Encoders of earlier formats are read, models with targets are not.
 FORMAT, LAST_OTHER = 3, "aam v0.1.0-complete"
@@ -54,15 +54,13 @@ SCHEMA, ADDRESS = "schema.json", re.compile(r'(?<="__id__": )\d+|(?<="file": ")\
 TREE = "sklearn.tree._tree.Tree"
 
 # Estimators that are saved and read.
-ESTIMATORS: dict[str, type[CountsEstimator]] = {
-    one.__name__: one
-    for one in (LinearClassifier, LinearRegressor, TreesClassifier, TreesRegressor)
+ESTIMATORS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (LinearClassifier, LinearRegressor, TreesClassifier, TreesRegressor)
 }
 
 DESCRIPTION, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
-REFERENCE = "reference.safetensors"
-
-MEMBERS, FOREST = "members.safetensors", ".skops"
+REFERENCE, MEMBERS, FOREST = "reference.safetensors", "members.safetensors", ".skops"
 
 # Numbers that a network may hold whatever its weights are: 4 MB.
 SMALL_NETWORK = 1_000_000
@@ -114,13 +112,6 @@ class SavedModel:
         return tuple(dict.fromkeys(name for blend in self.blends for name in blend.members_))
 
     @property
-    def network_weight(self) -> float:
-        """The largest weight of the network in the mean of a target; 0 without a network."""
-        if self.network is None:
-            return 0.0
-        return 1 / (1 + min((len(blend.members_) for blend in self.blends), default=0))
-
-    @property
     def levels(self) -> tuple[int, ...]:
         """Number of categories of each covariate."""
         return tuple(len(values) for values in self.covariates.categorical.values())
@@ -155,11 +146,10 @@ class SavedModel:
                 "name an encoder with a network, such as 16s-v4"
             )
         if self.network is None:
-            names = shown(self.members)
             raise InputError(
-                f"--model: it has no network, only {names}, and this needs one; name an encoder "
-                "such as 16s-v4, or "
-                "train with --pretrained-encoder 16s-v4 or deep among --members"
+                f"--model: it has no network, only {shown(self.members)}, and this needs one; "
+                "name an encoder such as 16s-v4, or train with --pretrained-encoder 16s-v4 or "
+                "deep among --members"
             )
         return self.network
 
@@ -171,8 +161,20 @@ class SavedModel:
     @property
     def device(self) -> torch.device:
         """The device of the network; the CPU without one."""
-        return (
-            torch.device("cpu") if self.network is None else next(self.network.parameters()).device
+        if self.network is None:
+            return torch.device("cpu")
+        return next(self.network.parameters()).device
+
+    def encoder(self, source: Path) -> Encoder:
+        """The network as another one starts from it."""
+        return Encoder(
+            source,
+            self.required_network,
+            self.heads,
+            self.targets,
+            self.covariates,
+            frozenset(self.notes["seen_samples"]),
+            frozenset(samples_with_labels(self)),
         )
 
 
@@ -312,23 +314,16 @@ def _check_description(description: Any) -> None:
         raise ValueError(f"depth {depth}, expected an integer above 0, and a list of seen samples")
 
 
-def _check_is_one_model(path: Path) -> None:
-    """Raise `InputError` for a folder that holds no model or several."""
-    if not (path / MANIFEST).is_file():
-        if folds := sorted(path.glob(f"fold-*/model/{MANIFEST}")):
-            raise InputError(
-                f"{path}: a run of {len(folds)} folds without a model of all samples; name the "
-                "model of a fold or of "
-                f"several, such as {folds[0].parent}"
-            )
+def _check_is_model(path: Path) -> None:
+    """Raise `InputError` for a folder that holds no model."""
+    if (path / MANIFEST).is_file():
+        return
+    if folds := sorted(path.glob(f"fold-*/model/{MANIFEST}")):
         raise InputError(
-            f"{path}: no {MANIFEST}; expected a model folder, such as RUN/model{RETRAIN}"
+            f"{path}: a run of {len(folds)} folds without a model of all samples; name the "
+            f"model of a fold or of several, such as {folds[0].parent}"
         )
-    if not (path / DESCRIPTION).is_file() and (models := _models_of(path)):
-        raise InputError(
-            f"{path}: holds {len(models)} models, expected one; name one of them, such as "
-            f"{models[0]}"
-        )
+    raise InputError(f"{path}: no {MANIFEST}; expected a model folder, such as RUN/model{RETRAIN}")
 
 
 def load_model(path: Path, device: torch.device) -> SavedModel:
@@ -340,7 +335,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         `path` is no model folder, is damaged, or was written by another version of aam, which is
         named.
     """
-    _check_is_one_model(path)
+    _check_is_model(path)
     verify_manifest(path)
     description: Any = {}
     try:
@@ -392,32 +387,20 @@ def _read_model(path: Path, description: Any, device: torch.device) -> SavedMode
 
 
 def _written_by(description: Any, path: Path) -> list[str]:
-    """Return which aam wrote a model that this one cannot read, where its description says so, and
-    what to do.
-    """
+    """Say which aam wrote a model that this one cannot read, if its description says so."""
     if not isinstance(description, dict) or "version" not in description:
         return []
-    version = description["version"]
-    this = (
-        f"this is aam {aam.__version__}"
-        if version != aam.__version__
-        else "this is another commit of that version"
-    )
+    this = f"this is aam {aam.__version__}"
+    if (version := description["version"]) == aam.__version__:
+        this = "this is another commit of that version"
     return [
-        (
-            f"{path}: written by aam {version}, {this}; install the one that wrote it (see "
-            "run.json), or train again"
-        )
+        f"{path}: written by aam {version}, {this}; install the one that wrote it (see "
+        "run.json), or train again"
     ]
 
 
-def _models_of(path: Path) -> list[Path]:
-    """Return the model folders that an ensemble holds, in the order of their names."""
-    return sorted(file.parent for file in path.glob(f"*/{DESCRIPTION}"))
-
-
 def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]:
-    """Read model folders, or those of their runs, and all models of those that are ensembles.
+    """Read model folders, or those of their runs.
 
     Raises
     ------
@@ -425,23 +408,24 @@ def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]
         As `load_model`, or the models draw their input in different ways or predict different
         targets.
     """
-    folders: list[Path] = []
-    for folder in map(model_folder, paths):
-        path = folder / "model" if (folder / "model" / MANIFEST).is_file() else folder
-        if models_of := _models_of(path):
-            verify_manifest(path)
-        folders += models_of or [path]
+    folders = [
+        path / "model" if (path / "model" / MANIFEST).is_file() else path
+        for path in map(model_folder, paths)
+    ]
     models = [load_model(folder, device) for folder in folders]
 
-    def input_and_targets(saved: SavedModel) -> tuple[object, ...]:
-        targets = [(spec.name, spec.kind) for spec in saved.targets.specs]
-        return (saved.depth, saved.model.max_bp, saved.data.token_limit, targets)
+    def input_and_targets(saved: SavedModel) -> dict[str, object]:
+        return {
+            "--rarefy-depth": saved.depth,
+            "--max-bp": saved.model.max_bp,
+            "--token-limit": saved.data.token_limit,
+            "targets": [(spec.name, spec.kind) for spec in saved.targets.specs],
+        }
 
     first = input_and_targets(models[0])
-    names = ("--rarefy-depth", "--max-bp", "--token-limit", "targets")
     for folder, saved in zip(folders, models, strict=True):
-        values = zip(names, first, input_and_targets(saved), strict=True)
-        if differing := [name for name, expected, value in values if expected != value]:
+        values = input_and_targets(saved)
+        if differing := [name for name in first if first[name] != values[name]]:
             raise InputError(
                 f"--model: {folder} and {folders[0]} differ in {shown(differing)}; predict with "
                 "each alone"
@@ -449,13 +433,29 @@ def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]
     return models
 
 
-def samples_with_labels(saved: SavedModel) -> set[str]:
-    """Return the ids of samples whose labels a model, or the model that it started from, has seen.
-
-    Those of pretraining without labels are in its notes as seen, and not here.
-    """
-    return set(
-        saved.notes.get(
-            "labelled_samples", saved.notes["seen_samples"] if saved.targets.specs else ()
-        )
+def encoder_folder(train: TrainConfig, fold: str) -> Path | None:
+    """The folder of the encoder: itself, its ``model``, or that of a fold (``*``: any)."""
+    if train.pretrained_encoder is None:
+        return None
+    path = model_folder(train.pretrained_encoder)
+    folder = "fold-*" if fold == "*" else fold_folder(fold)
+    for candidate in (path, *sorted(path.glob(f"{folder}/model")), path / "model"):
+        if (candidate / MANIFEST).is_file():
+            return candidate
+    expected = f"{MANIFEST}, model/ or {folder}/model/"
+    raise InputError(
+        f"--pretrained-encoder: {path} holds no model ({expected}); run `aam pretrain` "
+        f"first{RETRAIN}"
     )
+
+
+def load_encoder(train: TrainConfig, fold: str) -> Encoder | None:
+    """The pretrained encoder of a fold, if one is named."""
+    folder = encoder_folder(train, fold)
+    return None if folder is None else load_model(folder, torch.device("cpu")).encoder(folder)
+
+
+def samples_with_labels(saved: SavedModel) -> set[str]:
+    """Ids of samples whose labels a model, or the model that it started from, has seen."""
+    seen = saved.notes["seen_samples"] if saved.targets.specs else ()
+    return set(saved.notes.get("labelled_samples", seen))

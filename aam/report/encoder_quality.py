@@ -21,11 +21,11 @@ from aam.device.options import RuntimeConfig
 from aam.diversity.batch import jaccard
 from aam.evaluate.metrics import Array, mantel, neighbours_recovered
 from aam.model.aam import Aam
-from aam.predict.network import run_model
 from aam.predict.saved_model import SavedModel
 from aam.report.charts import Figure
 from aam.report.tables import Table
 from aam.report.training_figures import distances_figure
+from aam.training.inference import run_model
 
 MAX_SAMPLES, MAX_ASVS, SEEN_ASVS_AT_ONCE = 1000, 2000, 256
 

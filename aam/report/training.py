@@ -26,16 +26,15 @@ from aam.evaluate.target_predictions import Columns, Subset
 from aam.files.atomic import seen_from_here
 from aam.options import IN_MEMORY, names, to_dict
 from aam.predict.baselines import IN_BLEND, baselines_by_target
-from aam.predict.blend import in_words
-from aam.predict.network import AsvVectors
+from aam.predict.blend import NETWORK, in_words
+from aam.predict.folds import Folds
 from aam.predict.prediction import predict_rows, presence_of
 from aam.predict.saved_model import SavedModel, save_model
 from aam.report.report import ReportData
 from aam.report.results import write_results
 from aam.report.samples import surroundings
 from aam.report.training_figures import loss_figures, loss_names, read_epochs
-from aam.training.fit import split_folder, split_name, split_sizes
-from aam.training.inputs import Prepared
+from aam.training.inference import AsvVectors
 
 log = logging.getLogger("aam")
 
@@ -48,7 +47,7 @@ class TrainingReport:
 
     Attributes
     ----------
-    prepared : Prepared
+    prepared : Folds
     command : str
         ``pretrain`` or ``train``.
     path : Path
@@ -57,7 +56,7 @@ class TrainingReport:
         What readers must know of the data.
     """
 
-    prepared: Prepared
+    prepared: Folds[FineTuneConfig]
     command: str
     path: Path
     warnings: list[str]
@@ -68,7 +67,7 @@ class TrainingReport:
 
     def add(self, split: Split, saved: SavedModel) -> None:
         """Predict the held-out samples of a split by its model."""
-        folder = split_folder(self.prepared, self.path, split)
+        folder = self.prepared.folder(self.path, split)
         self.models[folder] = saved
         self.transductive |= bool(set(split.ids("test")) & set(saved.notes["seen_samples"]))
         if not split.held_out:
@@ -96,7 +95,11 @@ class TrainingReport:
         for baseline, learner in IN_BLEND.items() if prepared.strong_baselines else ():
             if learner in saved.members:
                 self.in_blend.setdefault(baseline, []).append(predict(saved.only(learner)))
-        return predict(saved, prepared.frozen_asvs(saved.network, study))
+        asvs = None
+        if saved.network is not None and config.targets.freeze_base:
+            # Computed once for all folds that share the encoder.
+            asvs = prepared.encoded.encode(saved.network, study, prepared.device, config.runtime)
+        return predict(saved, asvs)
 
     def write(self) -> None:
         """Write predictions.tsv, report.html, figures/ and metrics.json."""
@@ -112,7 +115,7 @@ class TrainingReport:
         )
         epochs = {}
         for split in splits:
-            folder = split_folder(self.prepared, self.path, split)
+            folder = self.prepared.folder(self.path, split)
             epochs[f"fold {split.test_fold}" if split.test_fold else ""] = read_epochs(folder)
         return ReportData(
             title=f"aam {self.command}",
@@ -132,10 +135,7 @@ class TrainingReport:
                 "rarefaction depth": study.depth,
                 "samples below the depth": len(study.selection.dropped),
             },
-            split={
-                split_name(self.prepared, split): split_sizes(self.prepared, split)
-                for split in splits
-            },
+            split={self.prepared.name(split): self.prepared.sizes(split) for split in splits},
             targets=targets,
             curves=tuple(loss_figures(epochs, names)),
             around=surroundings(study.table, [result.predictions for result in targets]),
@@ -155,7 +155,7 @@ class TrainingReport:
         folds = [(study.rows(split.not_held_out), study.rows(split.held_out)) for split in splits]
         unseen = []
         for split, (_, held_out) in zip(splits, folds, strict=True):
-            saved = self.models[split_folder(self.prepared, self.path, split)]
+            saved = self.models[self.prepared.folder(self.path, split)]
             unseen.append(saved.profile.shares_of_samples(study.table)["unseen"][held_out])
         presence = presence_of(study, np.arange(len(study.table.sample_ids)))
         return Likeness.fit(presence, study.table.names, folds, np.concatenate(unseen))
@@ -210,8 +210,10 @@ def _with_effect(config: FineTuneConfig) -> dict[str, Any]:
     """Return the options of a run that may change its results: those of the network only where one
     is trained.
     """
-    of_network = {} if config.trains_network else OF_NETWORK
-    of_machine = names(RunConfig, changes="results") if config.trains_network else ("seed",)
+    of_network = OF_NETWORK
+    of_machine: tuple[str, ...] = ("seed",)
+    if NETWORK in config.targets.members:
+        of_network, of_machine = {}, names(RunConfig, changes="results")
     parts = {
         part: {
             name: value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -18,25 +17,22 @@ from aam.data.shelves import Shelved, on_shelves
 from aam.data.study import Study
 from aam.data.targets import Covariates, Labels, Targets
 from aam.device.distributed import SINGLE, World
-from aam.device.timing import stage
 from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Terms
 from aam.evaluate.metrics import classification_metrics, regression_metrics
 from aam.model.aam import Aam, Outputs
-from aam.model.heads import HeadConfig, Readout
-from aam.predict.network import Array, AsvVectors, Predicted, collect, encode_table
-from aam.predict.saved_model import SavedModel, load_model, samples_with_labels
+from aam.model.heads import Readout
+from aam.training.inference import Array, AsvVectors, Predicted, collect, encode_table
 from aam.training.linear_start import fit_heads
 from aam.training.losses import class_weights, loss_counts, target_terms
 from aam.training.network import (
     FittedNetwork,
     Place,
     Rows,
-    best_network,
-    encoder_folder,
+    create_network,
     encoder_heads,
-    first_batch,
-    load_matching_weights,
+    standardize,
+    train,
 )
 from aam.training.task import AmpliconTask, Prepared
 
@@ -58,14 +54,14 @@ class SupervisedTask(AmpliconTask):
         self,
         model: Aam,
         config: FineTuneConfig,
-        train: Loader,
+        learned: Loader,
         validation: Loader,
         device: torch.device,
         asvs: AsvVectors | None = None,
         world: World = SINGLE,
     ) -> None:
-        super().__init__(model, config, train, validation, device, asvs, world)
-        labels = train.study.labels.label[train.rows]
+        super().__init__(model, config, learned, validation, device, asvs, world)
+        labels = learned.study.labels.label[learned.rows]
         sizes = [head.linear.out_features for head in model.labels if isinstance(head, Readout)]
         self.class_weights = class_weights(config.targets.class_weights, labels, sizes)
         metric = config.targets.best_metric
@@ -134,33 +130,6 @@ def _mean_scores(
     return {name: float(np.mean(values)) for name, values in collected.items()}
 
 
-def _task(
-    network: Aam,
-    study: Study,
-    rows: tuple[Rows, Rows],
-    config: FineTuneConfig,
-    place: Place,
-    asvs: AsvVectors | None,
-) -> SupervisedTask:
-    """Return the task that trains a network."""
-    # Masked counts are chosen by the sequences of the ASVs, also where vectors are known.
-    how = Collation(
-        tokens=asvs is None or config.train.count_penalty > 0,
-        distances=network.distance is not None,
-    )
-    train = Loader(
-        study,
-        rows[0],
-        config.train.samples_per_batch,
-        shuffle=True,
-        workers=config.runtime.num_workers,
-        how=replace(how, covariate_dropout=HIDDEN_COVARIATES),
-        world=place.world,
-    )
-    validation = replace(train, rows=rows[1], shuffle=False, how=how)
-    return SupervisedTask(network, config, train, validation, place.device, asvs, place.world)
-
-
 def fit_network(
     study: Study,
     rows: tuple[Rows, Rows],
@@ -169,7 +138,7 @@ def fit_network(
     config: FineTuneConfig,
     place: Place,
 ) -> FittedNetwork:
-    """Train a network to predict targets, from the checkpoint of `place` if there is one.
+    """Train a network to predict all targets at once.
 
     Parameters
     ----------
@@ -188,80 +157,62 @@ def fit_network(
     InputError
         The pretrained encoder fits no weight.
     """
-    state, machine = place.state, config.runtime
-    heads = _heads(study, rows[0], targets, covariates, config)
-    both = np.concatenate(rows)
-    seen = {study.table.sample_ids[row] for row in both.tolist()}
-    labelled = set(seen)
-    torch.manual_seed(machine.seed)
-    with stage("model creation"):
-        network = Aam(config.model, study.depth, heads, study.reference_width)
-    encoder, continues = None, False
-    if source := encoder_folder(config.train, place.fold):
-        encoder = load_model(source, torch.device("cpu"))
-        same_targets = (encoder.targets.specs, encoder.covariates) == (targets.specs, covariates)
-        continues = same_targets and replace(encoder.heads, scale=heads.scale) == heads
-        _read_weights(network, encoder, source, continues)
-        seen |= set(encoder.notes["seen_samples"])
-        labelled |= samples_with_labels(encoder)
-    if state is None:
-        _standardize(network, encoder, study, rows[0], config)
-    else:
-        network.load_state_dict(state.part("model"))
-    network.to(place.device)
-    asvs = _frozen(network, study, config, place)
-    if state is None and not continues:
-        vectors = asvs or encode_table(network, study, place.device, machine, both)
-        fit_heads(network, study, rows, vectors, place.device, config)
-    task = _task(network, study, rows, config, place, asvs)
-    trainer = place.train(task, config.train, machine, network)
-    best = best_network(config.model, study, heads, trainer)
-    last, epoch = trainer.last_weights, trainer.progress.best_epoch
-    return FittedNetwork(best, heads, last, epoch, frozenset(seen), frozenset(labelled))
-
-
-def _read_weights(network: Aam, encoder: SavedModel, source: Path, continues: bool) -> None:
-    """Read the weights of an encoder, those of its heads too where its training continues."""
-    # Trained heads go on as they are: a linear model next to their correction counts twice.
-    new_parts = () if continues else NEW_PARTS
-    load_matching_weights(network, encoder.required_network, source, new_parts)
-
-
-def _heads(
-    study: Study, train_rows: Rows, targets: Targets, covariates: Covariates, config: FineTuneConfig
-) -> HeadConfig:
-    """Return the heads that pretraining and the targets ask for."""
-    return replace(
-        encoder_heads(study, config.train, train_rows),
+    encoder, frozen = place.encoder, config.targets.freeze_base
+    heads = replace(
+        encoder_heads(study, config.train, rows[0]),
         n_targets=len(targets.numeric),
         n_classes=tuple(len(spec.labels) for spec in targets.classes),
         levels=tuple(1 + len(levels) for levels in covariates.categorical.values()),
         numbers=len(covariates.numeric),
         covariates=config.covariates,
     )
+    # Trained heads go on as they are: a linear model next to their correction counts twice.
+    continues = encoder is not None and (
+        (encoder.targets.specs, encoder.covariates) == (targets.specs, covariates)
+        and replace(encoder.heads, scale=heads.scale) == heads
+    )
+    network = create_network(study, heads, config, encoder, () if continues else NEW_PARTS)
+    if place.state is None:
+        ids = {study.table.sample_ids[row] for row in rows[0].tolist()}
+        # The encoder's own samples are read as it reads them.
+        is_new = encoder is not None and ids.isdisjoint(encoder.seen)
+        standardize(network, encoder, study, rows[0], reads_anew=is_new and not frozen)
+    else:
+        network.load_state_dict(place.state.part("model"))
+    network.to(place.device)
+    asvs = None
+    if frozen:
+        asvs = place.encoded.encode(network, study, place.device, config.runtime)
+        for name, parameter in network.named_parameters():
+            parameter.requires_grad_(name.startswith(NEW_PARTS))
+    if place.state is None and not continues:
+        both = np.concatenate(rows)
+        vectors = asvs or encode_table(network, study, place.device, config.runtime, both)
+        fit_heads(network, study, rows[0], vectors, place.device, config)
+    loaders = _loaders(study, rows, config, asvs, network.distance is not None, place.world)
+    task = SupervisedTask(network, config, *loaders, place.device, asvs, place.world)
+    return train(task, config, study, heads, place)
 
 
-def _frozen(network: Aam, study: Study, config: FineTuneConfig, place: Place) -> AsvVectors | None:
-    """With ``--freeze-base``, freeze all but the new parts and return the vectors of the ASVs."""
-    if not config.targets.freeze_base:
-        return None
-    vectors = place.encoded.encode(network, study, place.device, config.runtime)
-    for name, parameter in network.named_parameters():
-        parameter.requires_grad_(name.startswith(NEW_PARTS))
-    return vectors
-
-
-def _standardize(
-    network: Aam, encoder: SavedModel | None, study: Study, train_rows: Rows, config: FineTuneConfig
-) -> None:
-    """Scale what is new of a network on a first batch, before any training."""
-    if encoder is None or not encoder.required_network.reads_samples:
-        # An encoder of masked bases has learned nothing of samples.
-        network.standardize(first_batch(study, train_rows))
-        return
-    names = {study.table.sample_ids[row] for row in train_rows.tolist()}
-    if not config.targets.freeze_base and names.isdisjoint(encoder.notes["seen_samples"]):
-        # What varies among the encoder's samples may vary little in this study.
-        network.standardize_reference(first_batch(study, train_rows))
-    if encoder.required_network.distance is None:
-        network.standardize_distance(first_batch(study, train_rows))
+def _loaders(
+    study: Study,
+    rows: tuple[Rows, Rows],
+    config: FineTuneConfig,
+    asvs: AsvVectors | None,
+    distances: bool,
+    world: World,
+) -> tuple[Loader, Loader]:
+    """The loaders of the training and of the validation samples."""
+    # Masked counts are chosen by the sequences of the ASVs, also where vectors are known.
+    tokens = asvs is None or config.train.count_penalty > 0
+    how = Collation(tokens=tokens, distances=distances)
+    learned = Loader(
+        study,
+        rows[0],
+        config.train.samples_per_batch,
+        shuffle=True,
+        workers=config.runtime.num_workers,
+        how=replace(how, covariate_dropout=HIDDEN_COVARIATES),
+        world=world,
+    )
+    return learned, replace(learned, rows=rows[1], shuffle=False, how=how)

@@ -25,7 +25,7 @@ from aam.engine.options import RunConfig
 from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Task, Terms
 from aam.model.aam import Aam, Outputs
-from aam.predict.network import AsvVectors
+from aam.training.inference import AsvVectors
 from aam.training.losses import loss_counts, loss_terms, penalties
 from aam.training.masking import MASKED_ASVS, make_masks
 

@@ -33,11 +33,11 @@ def predict_study() -> Callable[..., object]:
 def weak_baselines() -> Iterator[None]:
     """Reports without strong baselines, which take longest; `strong_baselines` brings them back."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("aam.training.inputs.MOST_BASELINE_ROWS", 0)
+        patch.setattr("aam.api.training.MOST_BASELINE_ROWS", 0)
         yield
 
 
 @pytest.fixture
 def strong_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports as users get them."""
-    monkeypatch.setattr("aam.training.inputs.MOST_BASELINE_ROWS", 1_500)
+    monkeypatch.setattr("aam.api.training.MOST_BASELINE_ROWS", 1_500)

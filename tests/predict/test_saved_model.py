@@ -25,9 +25,9 @@ from aam.errors import InputError
 from aam.files.atomic import MANIFEST, write_manifest
 from aam.model.heads import HeadConfig
 from aam.predict.blend import fit_blends
-from aam.predict.network import run_model
 from aam.predict.samples import Samples
 from aam.predict.saved_model import SavedModel, load_model, load_models, save_model
+from aam.training.inference import run_model
 from tests.data.labels import labelled
 from tests.predict.samples import saved_model
 from tests.refusals import refusal
@@ -227,7 +227,7 @@ def test_a_model_without_a_network_holds_none(blended, tmp_path):
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == names
     loaded = load_model(tmp_path / "model", CPU)
     assert (loaded.network, loaded.reference, loaded.device) == (None, None, CPU)
-    assert (loaded.members, loaded.network_weight) == (("presence", "forest"), 0.0)
+    assert loaded.members == ("presence", "forest")
     for values, expected in zip(outputs(study, loaded), outputs(study, saved), strict=True):
         np.testing.assert_array_equal(values, expected)
     alone = loaded.only("presence")

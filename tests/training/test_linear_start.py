@@ -9,9 +9,9 @@ import torch
 from aam.config import FineTuneConfig, TargetConfig
 from aam.data.rarefaction import EVALUATION
 from aam.device.options import RuntimeConfig
+from aam.device.rng import subsample
 from aam.model.heads import HeadConfig
-from aam.predict.estimator import subsample
-from aam.predict.network import encode_table, run_model
+from aam.training.inference import encode_table, run_model
 from aam.training.linear_start import fit_heads
 from tests.data.labels import labelled
 
@@ -19,8 +19,8 @@ CPU, PLAIN, CONFIG = torch.device("cpu"), RuntimeConfig(), FineTuneConfig()
 TRAIN, HELD = np.arange(60), np.arange(60, 90)
 
 
-def fitted(model, study, held=HELD, config=CONFIG) -> None:
-    fit_heads(model, study, (TRAIN, held), encode_table(model, study, CPU, PLAIN), CPU, config)
+def fitted(model, study, config=CONFIG) -> None:
+    fit_heads(model, study, TRAIN, encode_table(model, study, CPU, PLAIN), CPU, config)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_what_is_linear_in_the_vectors_is_predicted_from_the_start(study, model_
     label = np.stack([first > 0, (second > 0) + 2 * (first > 0)], axis=1).astype(np.int64)
     label[5, 1] = -1
     study = labelled(study, target=target, label=label)
-    fitted(model, study, HELD, CONFIG)
+    fitted(model, study)
     predicted = run_model(model, study, HELD, CPU, PLAIN, EVALUATION)
     for column in range(2):
         correlation = np.corrcoef(predicted.target[:, column], target[HELD, column])[0, 1]
@@ -58,7 +58,7 @@ def test_large_studies_are_fitted_in_part(study, model_of, monkeypatch):
     part, whole = model_of(HeadConfig(n_targets=1)), model_of(HeadConfig(n_targets=1))
     fitted(part, study)
     kept = TRAIN[subsample(60, 0, 20)]
-    fit_heads(whole, study, (kept, HELD), encode_table(whole, study, CPU, PLAIN), CPU, CONFIG)
+    fit_heads(whole, study, kept, encode_table(whole, study, CPU, PLAIN), CPU, CONFIG)
     torch.testing.assert_close(
         part.target.linear.weight, whole.target.linear.weight, rtol=0, atol=0
     )
@@ -68,7 +68,7 @@ def test_noise_is_answered_with_the_mean(study, model_of):
     model = model_of(HeadConfig(n_targets=1), noise=0.0)
     noise = np.random.default_rng(0).normal(7, 1, (90, 1)).astype(np.float32)
     study = labelled(study, target=noise)
-    fitted(model, study, HELD, CONFIG)
+    fitted(model, study)
     values = run_model(model, study, HELD, CPU, PLAIN).target[:, 0]
     assert abs(values.mean() - 7) < 0.5
     assert values.std() < 0.6, "the held-out samples choose a strong penalty"
@@ -80,36 +80,11 @@ def test_one_class_alone_is_what_is_predicted(study, model_of):
     assert run_model(model, study, HELD, CPU, PLAIN).probabilities[0][:, 1].min() > 0.99
 
 
-@pytest.mark.parametrize("classes", [0, 2])
-def test_a_few_odd_validation_samples_do_not_choose_the_penalty_alone(study, model_of, classes):
-    """Four samples whose labels say the opposite: on their own they ask for the strongest
-    penalty.
-    """
-    model = model_of(
-        HeadConfig(n_targets=1 - classes // 2, n_classes=(classes,) * (classes // 2)), noise=0.0
-    )
-    vector = run_model(model, study, np.arange(90), CPU, PLAIN).samples[:, 0]
-    truth = (vector - vector.mean()) / vector.std()
-    odd, others = HELD[:4], HELD[4:]
-    labels = truth.copy()
-    labels[odd] *= -1
-    if classes:
-        study = labelled(study, label=(labels > 0).astype(np.int64)[:, None])
-    else:
-        study = labelled(study, target=labels.astype(np.float32)[:, None])
-    fitted(model, study, odd)
-    predicted = run_model(model, study, others, CPU, PLAIN)
-    if classes:
-        assert np.abs(predicted.probabilities[0][:, 1] - 0.5).mean() > 0.2
-    else:
-        assert predicted.target.std() > 0.6 * truth[others].std()
-
-
 def test_a_class_without_training_samples_is_hardly_predicted(study, model_of):
     model = model_of(HeadConfig(n_classes=(3,)), noise=0.0)
     label = (np.arange(90) % 2)[:, None]
     study = labelled(study, label=label.astype(np.int64))
-    fitted(model, study, np.array([], np.int64), CONFIG)
+    fitted(model, study)
     probabilities = run_model(model, study, HELD, CPU, PLAIN).probabilities[0]
     assert probabilities[:, 2].max() < 0.05
     assert probabilities[:, :2].min() > 0.05
@@ -124,6 +99,6 @@ def test_weights_count_from_the_start(study, model_of, way):
     plain, weighted = FineTuneConfig(), FineTuneConfig(targets=TargetConfig(class_weights=asked))
     for config, given, low, high in ((plain, None, 0.05, 0.2), (weighted, weight, 0.25, 0.6)):
         model = model_of(HeadConfig(n_classes=(2,)), noise=0.0)
-        fitted(model, labelled(study, label=label, weight=given), HELD, config)
+        fitted(model, labelled(study, label=label, weight=given), config=config)
         rare = run_model(model, study, HELD, CPU, PLAIN).probabilities[0][:, 1]
         assert low < rare.mean() < high

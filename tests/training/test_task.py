@@ -32,8 +32,8 @@ from aam.engine.step import MicroBatch, StepOutcome, total_loss, train_step
 from aam.engine.trainer import Trainer
 from aam.errors import RunError
 from aam.model.heads import HeadConfig
-from aam.predict.network import encode_table, run_model
 from aam.training.finetune import SupervisedTask
+from aam.training.inference import encode_table, run_model
 from aam.training.masking import make_masks
 from aam.training.task import AmpliconTask, Prepared
 from tests.data.labels import by_slot, labelled

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 import aam
+from aam.api.training import load_folds, supervise
 from aam.cli.main import main
 from aam.config import DataConfig, FineTuneConfig, TargetConfig, TrainConfig
 from aam.data.collate import Collation, rarefied_batch
 from aam.engine.options import RunConfig
 from aam.errors import InputError
-from aam.predict.saved_model import load_model
+from aam.predict.saved_model import load_encoder, load_model
 from aam.training.finetune import fit_network
-from aam.training.inputs import load_inputs, supervise
 from aam.training.network import Place
 from aam_16s.encoders import V4
 
@@ -73,13 +73,12 @@ def test_a_new_study_is_read_by_its_own_principal_components(study):
             train=TrainConfig(pretrained_encoder=Path("16s-v4"), epochs=1, lr=1e-12),
             runtime=RunConfig(output_dir=study / "run", device="cpu", threads=1),
         )
-        prepared = load_inputs(config)
-        split = prepared.splits[0]
-        learned, targets, covariates = supervise(prepared, split.ids("train"))
+        folds = load_folds(config)
+        split = folds.splits[0]
+        learned, targets, covariates = supervise(folds, split.ids("train"))
         rows = learned.rows(split.ids("train")), learned.rows(split.ids("validation"))
-        network = fit_network(
-            learned, rows, targets, covariates, prepared.config, Place(CPU)
-        ).network
+        place = Place(CPU, encoder=load_encoder(folds.config.train, ""))
+        network = fit_network(learned, rows, targets, covariates, folds.config, place).network
         weights[frozen] = network.reference.weight
         if not frozen:
             batch = rarefied_batch(learned, rows[0], 0, Collation(distances=False))

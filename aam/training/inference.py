@@ -1,4 +1,4 @@
-"""The network as a learner: what it predicts of rarefied samples; each ASV is encoded once."""
+"""What a network computes of rarefied samples; each ASV is encoded once."""
 
 from __future__ import annotations
 
@@ -76,11 +76,9 @@ def encode_table(
 
 @dataclass(eq=False)
 class EncodedAsvs:
-    """The vectors of a table's ASVs by the encoder that read them last, for networks that read ASVs
-    as it does.
+    """Vectors of a table's ASVs by the encoder that read them last.
 
-    The folds of a run with frozen bases do, and so does the model that a fold saves: then each ASV
-    is encoded once.
+    The folds of a run share them where their encoders are frozen.
     """
 
     vectors: AsvVectors | None = None
@@ -90,17 +88,12 @@ class EncodedAsvs:
     def encode(
         self, model: Aam, study: Study, device: torch.device, config: RuntimeConfig
     ) -> AsvVectors:
-        """Return what `encode_table` does, from memory where the weights and the ASVs are those of
-        the last call.
-        """
+        """Vectors of `encode_table`, kept while weights and ASVs stay the same."""
         digest = hashlib.sha256(str(device).encode())
         for name, value in sorted(model.asv.state_dict().items()):
             digest.update(name.encode() + value.detach().float().cpu().numpy().tobytes())
-        if (
-            self.vectors is None
-            or self.tokens is not study.tokens
-            or self.digest != digest.hexdigest()
-        ):
+        known = self.tokens is study.tokens and self.digest == digest.hexdigest()
+        if self.vectors is None or not known:
             self.vectors = encode_table(model, study, device, config)
             self.tokens, self.digest = study.tokens, digest.hexdigest()
         return self.vectors
@@ -108,71 +101,71 @@ class EncodedAsvs:
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """Predictions: `target` [N, T] in transformed units, and [N, classes] for each class column.
+    """What a network says of n samples.
 
-    `read` [N, W] are the vectors that target heads read, `compared` [N, C] those whose distances
-    are predicted (C is 0 where they are not asked for).
+    Attributes
+    ----------
+    sample_ids : tuple of str
+    target : float64 [n, T]
+        Numbers in transformed units.
+    samples, read : float64 [n, W]
+        Vectors of the samples, and those that target heads read, with covariates.
+    compared : float32 [n, C]
+        Vectors whose distances are predicted; C is 0 if they are not asked for.
+    probabilities : tuple of float64 [n, K]
+        Of each class column.
     """
 
     sample_ids: tuple[str, ...]
     target: Array
-    probabilities: tuple[Array, ...]
     samples: Array
     read: Array
     compared: npt.NDArray[np.float32]
+    probabilities: tuple[Array, ...]
 
     @staticmethod
     def concatenate(parts: Sequence[Predicted]) -> Predicted:
-        """Return the samples of all parts, in their order."""
+        """The samples of all parts, in their order."""
+        ids = sum((part.sample_ids for part in parts), ())
         columns = zip(*(part.arrays for part in parts), strict=True)
-        return Predicted._of(
-            sum((part.sample_ids for part in parts), ()), map(np.concatenate, columns)
-        )
+        return Predicted._of(ids, map(np.concatenate, columns))
 
-    @staticmethod
-    def _of(sample_ids: tuple[str, ...], arrays: Iterable[Any]) -> Predicted:
-        target, samples, read, compared, *probabilities = arrays
-        return Predicted(sample_ids, target, tuple(probabilities), samples, read, compared)
+    def reorder(self, sample_ids: Sequence[str]) -> Predicted:
+        """The predictions in the order of `sample_ids`."""
+        row_of = {name: row for row, name in enumerate(self.sample_ids)}
+        rows = np.array([row_of[name] for name in sample_ids], np.int64)
+        return Predicted._of(tuple(sample_ids), (values[rows] for values in self.arrays))
 
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
         """All arrays, whose first axis is that of the samples."""
         return (self.target, self.samples, self.read, self.compared, *self.probabilities)
 
-    def reorder(self, sample_ids: Sequence[str]) -> Predicted:
-        """Return the predictions in the order of `sample_ids`."""
-        row_of = {name: row for row, name in enumerate(self.sample_ids)}
-        rows = np.array([row_of[name] for name in sample_ids], np.int64)
-        return Predicted._of(tuple(sample_ids), (values[rows] for values in self.arrays))
+    @staticmethod
+    def _of(sample_ids: tuple[str, ...], arrays: Iterable[Any]) -> Predicted:
+        target, samples, read, compared, *probabilities = arrays
+        return Predicted(sample_ids, target, samples, read, compared, tuple(probabilities))
 
 
 def per_target(predicted: Predicted) -> list[Array]:
-    """Return one array per target, numbers first: encoded numbers ``[n, 1]`` and class
-    probabilities.
-    """
+    """Encoded numbers ``[n, 1]`` and class probabilities of each target, numbers first."""
     numbers = predicted.target
     return [*(numbers[:, [column]] for column in range(numbers.shape[1])), *predicted.probabilities]
 
 
 def collect(outputs: Outputs, batch: Batch | Shelved, compared: bool = False) -> Predicted:
-    """Return the predictions of one batch on the host, in float64; with `compared` what distances
-    are taken of too.
-    """
+    """Outputs for one batch on the host, in float64; vectors that are `compared` if asked for."""
 
-    def host(values: Tensor) -> Array:
+    def host(values: Tensor | None) -> Array:
+        if values is None:
+            return np.zeros((len(batch.sample_ids), 0))
         return values.detach().double().cpu().numpy()
 
-    target = (
-        np.zeros((len(batch.sample_ids), 0)) if outputs.target is None else host(outputs.target)
-    )
-    probabilities = tuple(host(torch.softmax(logits.float(), dim=-1)) for logits in outputs.labels)
+    vectors = host(outputs.compared if compared else None).astype(np.float32)
     read = outputs.samples if outputs.read is None else outputs.read
-    vectors = np.zeros((len(target), 0), np.float32)
-    if compared and outputs.compared is not None:
-        vectors = outputs.compared.detach().float().cpu().numpy()
-    return Predicted(
-        batch.sample_ids, target, probabilities, host(outputs.samples), host(read), vectors
-    )
+    probabilities = tuple(host(torch.softmax(logits.float(), dim=-1)) for logits in outputs.labels)
+    target, samples = host(outputs.target), host(outputs.samples)
+    return Predicted(batch.sample_ids, target, samples, host(read), vectors, probabilities)
 
 
 def run_model(

@@ -16,8 +16,8 @@ from aam.data.collate import rarefied_batch
 from aam.data.rarefaction import EVALUATION
 from aam.device.options import RuntimeConfig
 from aam.model.heads import HeadConfig
-from aam.predict import network
-from aam.predict.network import AsvVectors, EncodedAsvs, Predicted, encode_table, run_model
+from aam.training import inference
+from aam.training.inference import AsvVectors, EncodedAsvs, Predicted, encode_table, run_model
 
 CPU, PLAIN = torch.device("cpu"), RuntimeConfig()
 HEADS = HeadConfig("unifrac", n_targets=2, n_classes=(3, 2))
@@ -50,7 +50,7 @@ def test_each_asv_once_equals_the_whole_network(study, model_of, patch_size):
     ]
     classes = tuple(torch.softmax(logits.double(), 1).numpy() for logits in outputs.labels)
     nothing = np.zeros((4, 0), np.float32)
-    expected = Predicted(batch.sample_ids, numbers[0], classes, *numbers[1:], nothing)
+    expected = Predicted(batch.sample_ids, *numbers, nothing, classes)
     assert expected.target.std() > 0.05
     assert_same(predicted, expected.reorder(predicted.sample_ids))
     for probabilities in predicted.probabilities:
@@ -154,7 +154,7 @@ def test_predictions_are_not_in_bf16_unless_asked(study, model_of, monkeypatch):
         asked.append(in_bf16)
         return nullcontext()
 
-    monkeypatch.setattr(network, "autocast", recorded)
+    monkeypatch.setattr(inference, "autocast", recorded)
     run_model(model_of(), study, np.arange(9), CPU, PLAIN)
     assert asked == [False, False], "of ASVs, then of samples"
 

@@ -1,0 +1,380 @@
+"""The folds of a run: one loop that fits a model on each split, and finds those fitted before."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from aam.config import NO_TREE, DataConfig, FineTuneConfig, PretrainConfig, TrainConfig
+from aam.data.loader import Loader
+from aam.data.region import RegionProfile
+from aam.data.splits import SUBSETS, Split, duplicates_across_subsets, fold_folder, write_split
+from aam.data.study import Inputs, MetadataColumns, Study, make_study
+from aam.data.targets import Covariates, Targets
+from aam.device.distributed import SINGLE, World
+from aam.device.environment import is_rank
+from aam.device.platform import Facts, device_name
+from aam.encoders import model_folder
+from aam.engine.checkpoint import State
+from aam.engine.run import (
+    LAST,
+    MODEL,
+    RESULTS,
+    RunDirectory,
+    RunPlan,
+    run_command,
+    train_once,
+    training_outputs,
+)
+from aam.errors import InputError
+from aam.files.output_folder import FIGURES, claim
+from aam.model.heads import HeadConfig
+from aam.options import IN_MEMORY, check, to_dict
+from aam.predict.saved_model import SavedModel, encoder_folder, load_encoder, load_model, save_model
+from aam.training.inference import EncodedAsvs
+from aam.training.network import FittedNetwork, Place
+
+log = logging.getLogger("aam")
+
+# Seconds between looks at the folds of other processes.
+WAIT = 1.0
+
+NO_TARGETS, NO_COVARIATES = Targets(()), Covariates()
+
+Config = TypeVar("Config", PretrainConfig, FineTuneConfig)
+
+
+@dataclass(frozen=True, eq=False)
+class Folds(Generic[Config]):
+    """A study that is divided into splits, and how a model of each is learned.
+
+    Attributes
+    ----------
+    config : PretrainConfig or FineTuneConfig
+        With all that inputs decide.
+    data : DataConfig
+        Options of the inputs.
+    study : Study
+    splits : tuple of Split
+        One, or one for each fold.
+    device : torch.device
+    world : World
+    decisions : dict
+        What this machine decides of a network.
+    epochs : int
+        The most epochs that a network trains; 0 without one.
+    strong_baselines : bool
+        Whether the report compares the model with strong baselines too.
+    encoded : EncodedAsvs
+        Vectors of ASVs that folds with the same frozen encoder share.
+    """
+
+    config: Config
+    data: DataConfig
+    study: Study
+    splits: tuple[Split, ...]
+    device: torch.device
+    world: World = SINGLE
+    decisions: Facts = field(default_factory=dict)
+    epochs: int = 0
+    strong_baselines: bool = False
+    encoded: EncodedAsvs = field(default_factory=EncodedAsvs)
+
+    def folder(self, path: Path, split: Split) -> Path:
+        """The folder of a split in the run directory `path`, which is that itself without folds."""
+        is_fold = self.data.cv is not None and split in self.splits
+        return path / fold_folder(split.test_fold) if is_fold else path
+
+    def name(self, split: Split) -> str:
+        """Which of the splits this is."""
+        at, count = self.splits.index(split) + 1, len(self.splits)
+        return f"fold {split.test_fold} ({at} of {count})" if split.test_fold else "samples"
+
+    def sizes(self, split: Split) -> str:
+        """Numbers of samples and groups that are learned from, validated on and predicted."""
+        column, parts = self.data.group_column, []
+        for does, subset in zip(
+            ("learns from", "is validated on", "predicts"), SUBSETS, strict=True
+        ):
+            ids = split.ids(subset)
+            groups = self.study.column(column, ids)
+            of_groups = "" if groups is None else f" of {len(set(groups))} {column}"
+            parts += [f"{does} {len(ids)} samples{of_groups}"] if ids else []
+        return ", ".join(parts)
+
+    def steps(self, split: Split) -> str:
+        """The most steps that a network trains on a split; empty without one."""
+        if not self.epochs:
+            return ""
+        rows, train = self.study.rows(split.ids("train")), self.config.train
+        loader = Loader(self.study, rows, train.samples_per_batch, shuffle=True, world=self.world)
+        steps = math.ceil(len(loader) / train.gradient_accumulation_steps)
+        return f"; at most {self.epochs} epochs of {steps} step{'s' if steps > 1 else ''}"
+
+    def warn_of_leaks(self) -> list[str]:
+        """Log samples that are in two subsets of a split under different names."""
+        table, column = self.study.table, self.data.group_column
+        found = [
+            text
+            for split in self.splits
+            for text in duplicates_across_subsets(table, split, column)
+        ]
+        for message in found:
+            log.warning("warning: %s", message)
+        return found
+
+    def rank_problems(self) -> list[str]:
+        """Subsets of fewer samples than there are ranks."""
+        ranks = self.world.size
+        sizes = {subset: len(split.ids(subset)) for split in self.splits for subset in SUBSETS[:2]}
+        return [
+            f"the {subset} subset has {size} samples for {ranks} devices; take fewer devices"
+            for subset, size in sizes.items()
+            if 0 < size < ranks
+        ]
+
+    @property
+    def inputs_in_words(self) -> str:
+        """Device, samples, features and depth."""
+        study, ranks = self.study, f" x {self.world.size}" if self.world.size > 1 else ""
+        return (
+            f"{device_name(self.device)}{ranks}; {len(study.table.sample_ids)} samples, "
+            f"{len(study.table.feature_ids)} ASVs, rarefied to {study.depth} reads"
+        )
+
+    def model(
+        self,
+        place: Place,
+        ids: Sequence[str],
+        fitted: FittedNetwork | None = None,
+        targets: Targets = NO_TARGETS,
+        covariates: Covariates = NO_COVARIATES,
+        notes: Facts | None = None,
+    ) -> SavedModel:
+        """A model that has learned from the samples `ids`, before its members are fitted."""
+        study, encoder = self.study, place.encoder
+        seen, labelled = (set[str](), set[str]())
+        if encoder is not None:
+            seen, labelled = set(encoder.seen), set(encoder.labelled)
+        notes = {
+            **(notes or {}),
+            "seen_samples": sorted(seen.union(ids)),
+            "labelled_samples": sorted(labelled.union(ids if targets.specs else ())),
+        }
+        columns = study.table.columns_of(study.rows(ids))
+        return SavedModel(
+            network=None if fitted is None else fitted.network,
+            data=self.data,
+            model=self.config.model,
+            heads=HeadConfig() if fitted is None else fitted.heads,
+            depth=study.depth,
+            seed=study.seed,
+            targets=targets,
+            profile=RegionProfile.fit([study.table.names[column] for column in columns]),
+            notes=notes if fitted is None else {**notes, "best_epoch": fitted.best_epoch},
+            covariates=covariates,
+            reference=None if fitted is None else study.reference,
+        )
+
+    def fit_split(
+        self, split: Split, run: RunDirectory, title: str, fit: Fit[Config]
+    ) -> SavedModel | None:
+        """The model of a split, fitted unless it was before; None on ranks but the main one."""
+        folder, is_main = self.folder(run.path, split), run.world.is_main
+
+        def start(state: State | None) -> Callable[[], SavedModel]:
+            if is_main and split in self.splits:
+                write_split(folder / "split.tsv", split)
+                if self.data.cv is not None:
+                    log.info("%s: %s", self.name(split), self.sizes(split))
+            encoder = load_encoder(self.config.train, split.test_fold)
+            place = Place(self.device, run, folder, title, state, encoder, self.encoded)
+            return lambda: fit(self, split, place)
+
+        def load() -> SavedModel | None:
+            return load_model(folder / MODEL, self.device) if is_main else None
+
+        return train_once(run, folder, start, load)
+
+    def fit(self, run: RunDirectory, title: str, fit: Fit[Config]) -> Models:
+        """The models of all splits.
+
+        Processes that share the run fit different folds, and wait for those of the others.
+        """
+        models: Models = {}
+        while len(models) < len(self.splits):
+            before = len(models)
+            for split in self.splits:
+                if split in models:
+                    continue
+                named = title if self.data.cv is None else f"{title} fold {split.test_fold}"
+                if not run.is_shared:
+                    models[split] = self.fit_split(split, run, named, fit)
+                    continue
+                with claim(self.folder(run.path, split), "fold") as is_ours:
+                    if is_ours:
+                        models[split] = self.fit_split(split, run, named, fit)
+            if len(models) == before:
+                run.signals.raise_if_requested(run.world)
+                time.sleep(WAIT)
+        return models
+
+
+Models = dict[Split, SavedModel | None]
+Fit = Callable[[Folds[Config], Split, Place], SavedModel]
+
+
+def save_models(folder: Path, saved: SavedModel, fitted: FittedNetwork | None) -> None:
+    """Save a model, and the last weights of its network without other members."""
+    if fitted is not None:
+        best = {name: value.clone() for name, value in fitted.network.state_dict().items()}
+        fitted.network.load_state_dict(fitted.last_weights)
+        save_model(folder / LAST, replace(saved, blends=()))
+        fitted.network.load_state_dict(best)
+    save_model(folder / MODEL, saved)
+
+
+def losses_in_words(study: Study, train: TrainConfig) -> list[str]:
+    """The losses without labels that have a weight above 0."""
+    names = {
+        str(study.metric): study.metric is not None and train.penalty > 0,
+        "masked nucleotides": train.nuc_penalty > 0,
+        "masked counts": train.count_penalty > 0,
+    }
+    return [name for name, weighs in names.items() if weighs]
+
+
+def with_encoder(config: Config) -> tuple[Config, SavedModel | None]:
+    """The options with the sizes and the depth of the pretrained encoder, and the encoder, if any.
+
+    `InputError` for sizes that contradict it, and for an encoder without a network.
+    """
+    folder = encoder_folder(config.train, "*")
+    if folder is None:
+        return config, None
+    encoder = load_model(folder, torch.device("cpu"))
+    _ = encoder.required_network
+    if problems := config.model.encoder_problems(encoder.model):
+        raise InputError(*problems)
+    data = replace(config.data, rarefy_depth=config.data.rarefy_depth or encoder.depth)
+    return replace(config, model=encoder.model, data=data), encoder
+
+
+def study_for(
+    config: Config,
+    data: DataConfig,
+    inputs: Inputs,
+    columns: MetadataColumns,
+    encoder: SavedModel | None,
+) -> tuple[Config, Study]:
+    """The study of a run, as its encoder reads it, and the options with its longest sequence."""
+    study = make_study(inputs, data, config.model.max_bp, config.runtime.seed, columns)
+    model = replace(config.model, max_bp=config.model.max_bp or study.longest)
+    if encoder is not None:
+        study = study.placed_on(encoder.reference)
+        for sentence in encoder.profile.compare(study.table):
+            log.warning("warning: --pretrained-encoder: %s", sentence)
+    return replace(config, model=model), study
+
+
+def run_folds(
+    title: str,
+    config: Config,
+    prepare: Callable[[World], tuple[Folds[Config], list[str]]],
+    fit: Fit[Config],
+    finish: Callable[[Folds[Config], RunDirectory, Models, list[str]], None],
+    inputs: Inputs | None = None,
+) -> int:
+    """Run a command that fits a model on each split; return the exit status.
+
+    Parameters
+    ----------
+    title : str
+        The command.
+    config : PretrainConfig or FineTuneConfig
+    prepare : callable
+        Reads the inputs; returns the folds, and lines that say what starts.
+    fit : callable
+        Fits and saves the model of a split.
+    finish : callable
+        Does what is left when all models are there; it gets warnings too.
+    inputs : Inputs, optional
+        Those of memory; the options name them as `IN_MEMORY`.
+
+    Raises
+    ------
+    CallAgain
+        A signal came; the state is saved.
+    """
+
+    def plan(world: World) -> RunPlan:
+        if is_rank(config.runtime):
+            check(config)
+        folds, lines = prepare(world)
+        for line in lines if world.is_main else ():
+            log.info("%s", line)
+        study = folds.study
+        facts = {
+            "device": str(folds.device),
+            "ranks": world.size,
+            "depth": study.depth,
+            "dropped_samples": study.selection.dropped,
+            "decisions": folds.decisions,
+        }
+
+        def work(run: RunDirectory) -> None:
+            warnings = folds.warn_of_leaks()
+            models = folds.fit(run, title, fit)
+            if not run.is_shared:
+                finish(folds, run, models, warnings)
+                return
+            with claim(run.path, "report", wait=True):
+                if not (run.path / RESULTS).is_file():
+                    finish(folds, run, models, warnings)
+
+        def describe() -> list[str]:
+            folds.warn_of_leaks()
+            return [
+                f"{folds.name(split)}: {folds.sizes(split)}{folds.steps(split)}"
+                for split in folds.splits
+            ]
+
+        in_memory = {} if inputs is None else inputs.checksums(folds.data)
+        files, outputs = _files(folds.config.train, folds.data), _outputs(folds.data)
+        options = to_dict(folds.config)
+        return RunPlan(options, files, facts, outputs, work, describe, in_memory)
+
+    return run_command(title, config.runtime, plan)
+
+
+def _files(train: TrainConfig, data: DataConfig) -> dict[str, Path]:
+    """The files that a run reads, by option."""
+    encoder = train.pretrained_encoder
+    values: dict[str, Any] = dict(vars(data))
+    values["pretrained_encoder"] = None if encoder is None else model_folder(encoder)
+    values |= {f"table {number}": path for number, path in enumerate(data.tables, 1)}
+    trees = {f"tree {number}": tree for number, tree in enumerate(data.trees, 1)}
+    values |= {name: Path(tree) for name, tree in trees.items() if tree != NO_TREE}
+    return {
+        name: path for name, path in values.items() if isinstance(path, Path) and path != IN_MEMORY
+    }
+
+
+def _outputs(data: DataConfig) -> list[str]:
+    """Names of what a run may write, next to those of every run."""
+    folders = [""] if data.cv is None else ["", "fold-*/"]
+    return [
+        "predictions.tsv",
+        "report.html",
+        *FIGURES,
+        *(f"{folder}split.tsv" for folder in folders),
+        *(f"{folder}model/*.skops" for folder in folders),
+        *(name for folder in folders for name in training_outputs(folder, ("model.json",))),
+    ]
