@@ -424,7 +424,6 @@ class FineTuneConfig:
         return broken(rules)
 
     @property
-    @property
     def network_options(self) -> list[str]:
         """Options of the network alone that are not at their defaults."""
         usual = FineTuneConfig()
