@@ -22,11 +22,10 @@ from aam.device.timing import count_flops, product_rate
 from aam.engine.options import RunConfig
 from aam.engine.run import describe, flatten
 from aam.errors import InputError
-from aam.files.atomic import atomic_file, read_json, write_text
+from aam.files.atomic import read_json, write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.options import files_read, given, to_dict
 from aam.training.decisions import (
-    PretrainingSteps,
     batch_of_most_asvs,
     largest_fitting_batch,
     make_steps,
@@ -37,7 +36,7 @@ Measurements = dict[str, Any]
 
 WARM_UP = 2
 
-# How many operations and kernels are listed.
+# How many kernels are listed.
 LISTED = 10
 
 # --- one step -----------------------------------------------------------------------------------
@@ -50,8 +49,8 @@ def measure_steps(config: PretrainConfig, repeats: int) -> Measurements:
     -------
     dict
         ``samples_per_s`` (median over `repeats` steps, no timer inside), ``step_s`` (p50 and p95),
-        ``peak_bytes`` (after those steps and one on the epoch's largest batch),
-        what `step_numbers` counts, ``rows`` that the ASV encoder reads (mean), ``flops`` and
+        ``peak_bytes`` (after those steps and one on the epoch's largest batch), what
+        `step_numbers` counts, ``rows`` that the ASV encoder reads (mean), ``flops`` and
         ``flops_per_s`` of the median step, ``share`` of the rate of a matrix product in the same
         precision, ``stages`` (mean seconds), ``accounted`` (their share of the wall time) and
         ``losses``.
@@ -61,23 +60,21 @@ def measure_steps(config: PretrainConfig, repeats: int) -> Measurements:
     # On a CPU float32, as a product in fp16 takes minutes there.
     on_cpu = steps.device.type == "cpu"
     dtype = torch.float32 if on_cpu else resolve_precision(config.runtime, steps.device, wide)
-    product = product_rate(steps.device, dtype=dtype)
     reset_peak(steps.device)
     steps.take(WARM_UP, 0)
     taken, batches = steps.take(repeats, 1)
-    sizes = [len(batch.sample_ids) for batch in batches]
+    speeds = [len(batch.sample_ids) / took for batch, took in zip(batches, taken, strict=True)]
     losses = [float(loss) for loss in steps.losses]
     steps.step(batch_of_most_asvs(steps.loader))
     peak, stages = peak_memory(steps.device), steps.stages(max(repeats // 2, 1), 2)
     middle = int(np.argsort(taken)[(repeats - 1) // 2])
     flops = count_flops(lambda: steps.step(batches[middle]))
-    product = (product + product_rate(steps.device, dtype=dtype)) / 2
+    product = product_rate(steps.device, dtype=dtype)
     return {
-        "samples_per_s": float(np.median(np.array(sizes) / np.array(taken))),
+        "samples_per_s": float(np.median(speeds)),
         "step_s": dict(zip(("p50", "p95"), np.percentile(taken, [50, 95]).tolist(), strict=True)),
         "steps": repeats,
         "batch_size": config.train.samples_per_batch,
-        "epoch_s": len(steps.loader.rows) / float(np.median(np.array(sizes) / np.array(taken))),
         "rows": float(np.mean([len(batch.tokens) for batch in batches])),
         **step_numbers(steps, batches),
         "flops": flops,
@@ -90,32 +87,6 @@ def measure_steps(config: PretrainConfig, repeats: int) -> Measurements:
     }
 
 
-def trace_steps(steps: PretrainingSteps, folder: Path) -> Measurements:
-    """Return the operations that take most time, the share of the time that the device works, and
-    the bytes moved; write trace.json for chrome://tracing or Perfetto.
-    """
-    gpu = steps.device.type == "cuda"
-    activity = torch.profiler.ProfilerActivity
-    kinds = [activity.CPU, *([activity.CUDA] if gpu else [])]
-    start, cpu = time.perf_counter(), time.process_time()
-    with torch.profiler.profile(activities=kinds, acc_events=True) as profiler:
-        batches = steps.take(3, 1)[1]
-    wall, cpu = time.perf_counter() - start, time.process_time() - cpu
-    seconds = {
-        event.key: (event.self_device_time_total if gpu else event.self_cpu_time_total) / 1e6
-        for event in profiler.key_averages()
-    }
-    with atomic_file(folder / "trace.json") as path:
-        profiler.export_chrome_trace(str(path))
-    moved = sum(value.nbytes for batch in batches for value in batch.tensors().values())
-    busy = sum(seconds.values()) / wall if gpu else cpu / wall / torch.get_num_threads()
-    return {
-        "top": dict(sorted(seconds.items(), key=lambda pair: -pair[1])[:LISTED]),
-        "utilisation": busy,
-        "host_device_bytes": moved // len(batches) if gpu else 0,
-    }
-
-
 def print_steps(measured: Measurements) -> None:
     """Print what was measured of training steps."""
     total = sum(measured["stages"].values())
@@ -124,15 +95,13 @@ def print_steps(measured: Measurements) -> None:
     print(
         f"{measured['accounted']:.1%} of the wall time; {measured['samples_per_s']:.1f} samples/s; "
         f"{measured['flops_per_s'] / 1e9:.0f} GFLOP/s, {measured['share']:.1%} of the product's "
-        f"{measured['product_flops_per_s'] / 1e9:.0f}; {measured['utilisation']:.0%} busy"
+        f"{measured['product_flops_per_s'] / 1e9:.0f}"
     )
     print(
         f"{measured['operations_per_step']} operations and {measured['host_waits_per_step']} host "
         f"waits per step; {measured['distinct_shapes']} shapes in {measured['steps']} steps; "
         f"{measured['graphs']} graphs; {measured['peak_bytes'] / 1e9:.2f} GB at most"
     )
-    for name, taken in measured["top"].items():
-        print(f"{name:<60} {1e3 * taken / 3:8.1f} ms")
 
 
 # --- the kernels of rocprofv3 -------------------------------------------------------------------
@@ -232,12 +201,9 @@ def compare_reports(report: Measurements, baseline: Measurements) -> list[str]:
 
 
 def _profile_step(
-    training: PretrainConfig, repeats: int, kernels: Mapping[str, float], folder: Path
+    training: PretrainConfig, repeats: int, kernels: Mapping[str, float]
 ) -> Measurements:
     measured = measure_steps(training, repeats)
-    steps = make_steps(training)
-    steps.take(WARM_UP, 0)
-    measured |= trace_steps(steps, folder)
     print_steps(measured)
     if kernels:
         print("\n".join(kernel_table(kernels)))
@@ -255,13 +221,11 @@ def _profile_batch_size(training: PretrainConfig) -> Measurements:
 
 
 def profile(config: ProfileConfig) -> None:
-    """Run `aam profile`: print what was measured and write profile.json, and a trace, to
-    ``--output-dir``.
-    """
+    """Run `aam profile`: print what was measured and write profile.json to ``--output-dir``."""
     baseline = None if config.baseline is None else read_baseline(config.baseline)
     kernels = {} if config.rocprof is None else read_kernels(config.rocprof)
     folder = given(config.runtime.output_dir)
-    files, outputs = files_read(config), [RUN, "profile.json", "trace.json", *MEMORY]
+    files, outputs = files_read(config), [RUN, "profile.json", *MEMORY]
     output = OutputFolder(folder, "profile", outputs, [*files.values()], config.runtime.overwrite)
     output.check()
     about = describe("profile", to_dict(config), files, {})
@@ -284,7 +248,7 @@ def profile(config: ProfileConfig) -> None:
         "date": time.strftime("%Y-%m-%d"),
     }
     if config.what == "step":
-        report |= _profile_step(training, config.steps, kernels, folder)
+        report |= _profile_step(training, config.steps, kernels)
     else:
         report |= _profile_batch_size(training)
     if baseline is not None:

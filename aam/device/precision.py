@@ -19,26 +19,16 @@ INITIAL_SCALE = 1024.0
 def resolve_precision(
     config: RuntimeConfig, device: torch.device, in_bf16: bool = True
 ) -> torch.dtype:
-    """Return the precision of the network on `device`; `in_bf16`: whether it is worth its rounding.
+    """Return the precision that ``--mixed-precision`` means on `device`.
 
-    It is for the training of wide networks. Predictions are float32, so that they are the same on
-    every device.
+    ``auto`` means bf16 where it is in hardware and worth it (`in_bf16`): for the training of wide
+    networks. Predictions are float32, so that they are the same on every device.
     """
+    if config.mixed_precision in ("fp16", "bf16"):
+        return {"fp16": torch.float16, "bf16": torch.bfloat16}[config.mixed_precision]
     # Asked in each step; only a GPU needs its properties for the answer.
-    return select_precision(
-        config, in_bf16 and device.type == "cuda" and platform_here(device).bf16
-    )
-
-
-def select_precision(config: RuntimeConfig, has_bf16: bool) -> torch.dtype:
-    """Return the precision that ``--mixed-precision`` means where bf16 is in hardware or not.
-
-    ``auto`` means bf16 where it is in hardware and worth it, else float32.
-    """
-    if config.mixed_precision == "fp16":
-        return torch.float16
-    bf16 = config.mixed_precision == "bf16" or (config.mixed_precision == "auto" and has_bf16)
-    return torch.bfloat16 if bf16 else torch.float32
+    is_auto = config.mixed_precision == "auto" and in_bf16 and device.type == "cuda"
+    return torch.bfloat16 if is_auto and platform_here(device).bf16 else torch.float32
 
 
 def autocast(

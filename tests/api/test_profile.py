@@ -70,11 +70,8 @@ def test_a_profile_is_printed_written_and_compared(study, tmp_path, what, capsys
         return
     report, printed = json.loads((out / "profile.json").read_text()), capsys.readouterr().out
     if what == "step":
-        assert len(report["top"]) == 10
-        assert 0 < report["utilisation"] < 1.5
         assert report["samples_per_s"] > 0
         assert report["kernels"]["attn_fwd"] == pytest.approx(0.0482112)
-        assert "traceEvents" in json.loads((out / "trace.json").read_text())
         assert "of the wall time" in printed
         assert "attention  attn_fwd" in printed
     else:
