@@ -42,7 +42,7 @@ from aam.device.platform import (
     read_facts,
 )
 from aam.device.precision import resolve_precision
-from aam.device.timing import copy_rate, product_rate
+from aam.device.timing import product_rate
 from aam.engine.options import RunConfig
 from aam.errors import FAILED, FINISHED, InputError
 from aam.files.atomic import write_text
@@ -286,7 +286,6 @@ def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
         f"product, {str(dtype).removeprefix('torch.')}": product_rate(device, 3, dtype)
         for dtype in dtypes
     }
-    rates["copy"] = copy_rate(device, device)
     checks = check_backends(device, dtypes, model.attention_shapes, refresh=True)
     return facts, {
         "first_tensor": failure,
@@ -294,7 +293,7 @@ def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
         "unseen": config.device == "auto" and device.type == "cpu" and may_have_gpu(),
         "numa": numa_nodes(),
         "attention": judge_attention(checks, gpu),
-        "rates": {**rates, "to device": copy_rate(torch.device("cpu"), device)} if gpu else rates,
+        "rates": rates,
         "memory": {"free": torch.cuda.mem_get_info(device)[0] if gpu else None},
         "compile": compile_verdict(model, runtime, device, anew=True),
         "training": short_training(name, config.threads),

@@ -131,18 +131,6 @@ def product_rate(
     return 2 * float(size) ** 3 / median(runs)
 
 
-def copy_rate(source: torch.device, target: torch.device, repeats: int = 3) -> float:
-    """Return bytes per second of a copy of 64 MiB from `source` to `target` (median of
-    `repeats`).
-    """
-    values = torch.ones(1 << 24, device=source)
-    return (
-        4
-        * len(values)
-        / median(seconds(lambda: values.to(target, copy=True), target) for _ in range(repeats))
-    )
-
-
 def _attention_operations(query: Shape, key: Shape, value: Shape, *_: object, **__: object) -> int:
     batch, heads, length, width = query
     return 2 * batch * heads * length * key[2] * (width + value[3])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +14,8 @@ from torch.optim import Optimizer
 from aam.device.distributed import SINGLE
 from aam.device.memory import peak_memory, reset_peak, resident_memory
 from aam.device.precision import UNSCALED, Scaler
-from aam.device.rng import random_state, set_random_state
 from aam.device.timing import stage
+from aam.engine.capture import Snapshot
 from aam.engine.step import MicroBatch, total_loss, train_step
 from aam.engine.task import Task
 from aam.errors import RunError
@@ -64,19 +63,13 @@ class StepRunner:
         """Put weights, optimizer, losses and random state back as they were, whatever happens
         inside.
         """
-        weights, optimizer_state = copy.deepcopy(
-            (self.model.state_dict(), self.optimizer.state_dict())
-        )
-        losses = list(self.losses)
-        random = random_state(self.device)
+        before, losses = Snapshot(self.model, self.optimizer, self.device), list(self.losses)
         try:
             yield
         finally:
             self.optimizer.zero_grad(set_to_none=True)
-            self.model.load_state_dict(weights)
-            self.optimizer.load_state_dict(optimizer_state)
+            before.restore()
             self.losses = losses
-            set_random_state(random, self.device)
 
 
 def largest_batch(

@@ -176,19 +176,13 @@ def differences(first: Record, second: Record) -> dict[str, tuple[Any, Any]]:
 def check_same(before: Record, now: Record) -> None:
     """Refuse to resume a run whose meaning would change; log changes that may alter its last bits.
 
-    Options that this version does not have are ignored, and logged.
-
     Raises
     ------
     InputError
         Options or inputs differ; the message lists them all.
     """
     problems = []
-    changes, known = differences(before, now), flatten(now)
-    if removed := [name for name in changes if name.startswith("config.") and name not in known]:
-        text = "%s of the earlier run: ignored, this version has no such options"
-        log.info(text, ", ".join(removed))
-        changes = {name: values for name, values in changes.items() if name not in removed}
+    changes = differences(before, now)
     (old_size, old_devices), (size, devices) = (
         (run["config"]["train"]["batch_size"], run.get("ranks", 1)) for run in (before, now)
     )

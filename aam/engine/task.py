@@ -148,10 +148,6 @@ class Task:
         """
         return {}
 
-    def describe_batch(self, batch: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return tensors and facts that describe a batch whose loss was not finite."""
-        return {}, {}
-
     def state(self) -> dict[str, Any]:
         """Return the facts of the task that a checkpoint keeps, as values of JSON."""
         return {}

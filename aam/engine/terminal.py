@@ -98,24 +98,16 @@ class ProgressBar:
             TextColumn,
             TimeRemainingColumn,
         )
-        from rich.table import Column
 
-        narrow = shared_console().width < NARROW
-        one_line = Column(no_wrap=True, justify="right")
-        title_column = Column(
-            no_wrap=True, overflow="ellipsis", max_width=NARROW // 4 if narrow else None
-        )
-        columns: list[ProgressColumn] = [
-            TextColumn("{task.description}", markup=False, table_column=title_column),
-            BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4)),
-            TextColumn(
-                "{task.completed:.0f}/{task.total:.0f}" + ("" if narrow else f" {unit}"),
-                table_column=one_line,
-            ),
+        wide = shared_console().width >= NARROW
+        counted = "{task.completed:.0f}/{task.total:.0f}" + (f" {unit}" if wide else "")
+        columns: list[ProgressColumn | str] = [
+            TextColumn("{task.description}"),
+            BarColumn(None),
+            counted,
         ]
-        if not narrow:
-            columns.append(TextColumn("{task.fields[rate]}", markup=False, table_column=one_line))
-            columns.append(TimeRemainingColumn(table_column=one_line))
+        if wide:
+            columns += ["{task.fields[rate]}", TimeRemainingColumn()]
         self._progress = Progress(
             *columns,
             console=shared_console(),

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from aam.device.precision import make_scaler
 from aam.device.rng import random_state, set_random_state
 from aam.device.sharding import full_tensor, is_sharded, parallelize, shard_like
 from aam.engine.capture import CapturedSteps
-from aam.engine.checkpoint import CheckpointManager, State, save
+from aam.engine.checkpoint import CheckpointManager, State
 from aam.engine.logger import RunLogger, Tracking
 from aam.engine.optimizer import load_optimizer_state, optimizer_state
 from aam.engine.options import RunConfig, TrainingOptions
@@ -59,14 +59,6 @@ class Progress:
     stale: int = 0
 
 
-class PendingStep(NamedTuple):
-    """A step whose outcome the host has not read yet, with its place in the run."""
-
-    window: Sequence[MicroBatch]
-    outcome: StepOutcome
-    place: dict[str, int]
-
-
 @dataclass(eq=False)
 class Trainer:
     """A task in training: its network on all ranks, optimizer, schedule, progress, and the best
@@ -80,8 +72,6 @@ class Trainer:
         Precision and parallelism.
     world : World
         The ranks that train together.
-    folder : Path
-        Batches whose loss is not finite are kept below it.
     on_record : callable
         Takes a record of each step and of each epoch.
     after_step : callable
@@ -93,7 +83,6 @@ class Trainer:
     options: TrainingOptions
     runtime: RunConfig
     world: World = SINGLE
-    folder: Path = Path()
     on_record: Callable[[Record], object] = dict
     after_step: Callable[[Trainer], object] = id
 
@@ -117,7 +106,7 @@ class Trainer:
         self.average = copy.deepcopy(self.model.state_dict()) if self.options.ema_decay > 0 else {}
         self.progress = Progress()
         self.resumed = False
-        self.pending: PendingStep | None = None
+        self.pending: StepOutcome | None = None
         self.best_weights: dict[str, Tensor] = {}
         self.last_weights: dict[str, Tensor] = {}
         self.epoch_means = RunningMeans()
@@ -244,8 +233,7 @@ class Trainer:
             means.add(*outcome)
         # Read a step late, so that the device has work while the host waits.
         self._read_pending()
-        place = {"step": progress.step, "epoch": progress.epoch, "position": progress.position}
-        self.pending = PendingStep(window, outcome, place)
+        self.pending = outcome
         progress.step += 1
         progress.position += len(step_batches)
         progress.samples += sum(self.task.samples(micro.data) for micro in window)
@@ -272,41 +260,24 @@ class Trainer:
         self.on_record(record)
 
     def _read_pending(self) -> None:
-        """Read whether the last step was finite; if not, keep its batches and end the run.
+        """Read whether the last step was finite; if not, end the run.
 
         Raises
         ------
         RunError
             Loss or gradient are not finite; the weights are as before the step.
         """
-        pending, self.pending = self.pending, None
-        if pending is None or not bool(pending.outcome.nonfinite):
+        outcome, self.pending = self.pending, None
+        if outcome is None or not bool(outcome.nonfinite):
             return
         losses = {
-            name: f"{float(total / count):g}"
-            for name, (total, count) in pending.outcome.terms.items()
+            name: f"{float(total / count):g}" for name, (total, count) in outcome.terms.items()
         }
+        # The step is read after it was counted.
         raise RunError(
-            f"step {pending.place['step']}: loss or gradient are not finite ({losses}); its batch "
-            f"is kept in {self._keep_batches(pending, losses)}, the weights are as before it; "
-            f"lower --lr {self.options.lr}"
+            f"step {self.progress.step - 1}: loss or gradient are not finite ({losses}); the "
+            f"weights are as before it; lower --lr {self.options.lr}"
         )
-
-    def _keep_batches(self, pending: PendingStep, losses: dict[str, str]) -> Path:
-        """Write the batches of a step that was not finite; return their folder."""
-        folder = self.folder / "nonfinite"
-        for micro in pending.window:
-            tensors, facts = self.task.describe_batch(micro.data)
-            state = State(
-                tensors, {**pending.place, "losses": losses, "masks": micro.number, **facts}
-            )
-            rank = f"-rank{self.world.rank}" if self.world.size > 1 else ""
-            path = folder / f"batch-{micro.number}{rank}"
-            try:
-                save(path, state)
-            except OSError as error:
-                log.warning("%s: not kept (%s)", path, error)
-        return folder
 
     def _update_average(self) -> None:
         """Move the average of the weights towards them."""
@@ -363,7 +334,7 @@ def fit(
     """
     world, name = run.world, run.runtime.track
     manager = CheckpointManager(folder / CHECKPOINTS, run.runtime, run.signals, world)
-    trainer = Trainer(task, options, run.runtime, world, folder)
+    trainer = Trainer(task, options, run.runtime, world)
     logger = None
     if world.is_main:
         logger_state, text = (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -223,10 +223,6 @@ class AmpliconTask(Task):
     def samples(self, prepared: Prepared) -> int:
         """Return the samples of a batch on all ranks."""
         return sum(prepared.batch.ranks.samples) or len(prepared.batch.sample_ids)
-
-    def describe_batch(self, prepared: Prepared) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return the tensors of a batch and the ids of its samples."""
-        return prepared.batch.tensors(), {"sample_ids": prepared.batch.sample_ids}
 
     def validate(self, network: nn.Module) -> Metrics:
         """Return losses of the validation samples, in one fixed rarefaction with fixed masks."""

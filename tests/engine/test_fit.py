@@ -20,7 +20,7 @@ import torch
 
 from aam.engine.checkpoint import find_checkpoints, load
 from aam.engine.options import RunConfig, TrainingOptions
-from aam.engine.run import check_same, run_command, training_outputs
+from aam.engine.run import run_command, training_outputs
 from aam.errors import FINISHED, InputError
 from aam.options import section
 from examples.runs import fit_and_save, plan_with_device
@@ -133,18 +133,3 @@ def test_it_is_said_when_no_epoch_was_better_than_the_start(tmp_path, monkeypatc
         assert any(line.endswith("samples per step") for line in lines), (
             "one device, and no accumulation"
         )
-
-
-def test_options_that_were_removed_since_do_not_keep_a_run_from_going_on(caplog):
-    now = {"inputs": {}, "config": {"train": {"batch_size": 4, "lr": 0.1}}}
-    before = {
-        "inputs": {},
-        "config": {"train": {"batch_size": 4, "lr": 0.1, "pipeline": True}, "prepare": "x"},
-    }
-    with caplog.at_level("INFO", "aam"):
-        check_same(before, now)
-    (record,) = caplog.records
-    assert "config.train.pipeline, config.prepare of the earlier run: ignored" in record.message
-    before["config"]["train"]["lr"] = 0.2
-    with pytest.raises(InputError, match=r"--lr was 0\.2 and is 0\.1"):
-        check_same(before, now)

@@ -256,22 +256,15 @@ def with_broken_steps(broken: set[int]):
 
 
 @pytest.mark.parametrize("at", [0, 3])
-def test_a_broken_step_changes_no_weight_and_its_batch_is_kept(
-    study, model_of, tmp_path, monkeypatch, at
-):
+def test_a_broken_step_changes_no_weight(study, model_of, monkeypatch, at):
     trainer = trainer_of(model_of(PRETRAIN, noise=0.0), study, config_of(3, batch_size=2))
-    trainer.folder, weights = tmp_path, [weights_of(trainer.model)]
+    weights = [weights_of(trainer.model)]
     trainer.after_step = lambda trainer: weights.append(weights_of(trainer.model))
     monkeypatch.setattr(step_module, "total_loss", with_broken_steps({at, at + 1}))
     problem = rf"step {at}: loss or gradient are not finite .*lower --lr 0\.003"
     with pytest.raises(RunError, match=problem):
         trainer.fit()
     assert same_weights(weights_of(trainer.model), weights[at])
-    kept = load(tmp_path / "nonfinite" / f"batch-{at}")
-    again = rarefied_batch(study, study.rows(kept.facts["sample_ids"]), kept.facts["epoch"])
-    assert (kept.facts["epoch"], kept.facts["position"]) == divmod(at, 3)
-    assert torch.equal(kept.tensors["tokens"][: len(again.tokens)], again.tokens)
-    assert torch.equal(kept.tensors["distance"], again.distance)
 
 
 # --- going on ----------------------------------------------------------------------------------
@@ -598,9 +591,8 @@ def test_a_gradient_that_overflows_changes_no_weight_and_halves_the_factor(
 
 
 @pytest.mark.parametrize(("factor", "steps"), [(math.nan, 1), (1e30, 11)])
-def test_what_no_factor_mends_ends_the_run(study, model_of, monkeypatch, tmp_path, factor, steps):
+def test_what_no_factor_mends_ends_the_run(study, model_of, monkeypatch, factor, steps):
     trainer = half_trainer_of(study, model_of, "fp16", epochs=30)
-    trainer.folder = tmp_path
     planted(monkeypatch, factor)
     with pytest.raises(RunError, match="loss or gradient are not finite"):
         trainer.fit()
