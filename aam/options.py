@@ -197,7 +197,7 @@ def _all_options(config: Any) -> Iterator[Option]:
     for item in dataclasses.fields(config):
         value, about = getattr(config, item.name), item.metadata
         if not dataclasses.is_dataclass(value):
-            yield Option(item, value, about["required"], config, "", True)
+            yield Option(item, value, about.get("required", False), config, "", True)
             continue
         required, omitted = about.get("required", ()), about.get("omitted", ())
         for each in _all_options(value):
@@ -274,14 +274,14 @@ def overlaid(default: Config, values: Mapping[str, Any], where: str) -> tuple[Co
     A wrong value leaves the default. Problems name an option as in the file or call `where`, or
     as on the command line if it is empty; only the command line spells numbers as text.
     """
-    options = {each.about.name[2:]: each for each in options_of(default) if each.about.name}
-    options |= {each.field.name: each for each in _all_options(default)}
+    options = {each.field.name: each for each in _all_options(default)}
     changed: dict[str, dict[str, Any]] = {}
     problems = []
     for part, key, value in _entries(default, values):
         each = options.get(key)
         place = f"{where}, [{part}]" if part else where
-        if each is None or part not in (None, each.part):
+        # A run.json holds the options that its command does not take, too.
+        if each is None or not (part == each.part or (part is None and each.is_taken)):
             problems.append(f"{place}: {_why_unknown(key, options)}")
             continue
         try:
@@ -313,8 +313,7 @@ def _why_unknown(name: str, known: Mapping[str, Option]) -> str:
     if sentence := removed("options", spelled(name)):
         return f"{name!r} was removed: {sentence}"
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "--help of the command lists the options"
-    return f"unknown option {name!r}; {hint}"
+    return f"unknown option {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
 
 
 @functools.cache

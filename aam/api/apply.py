@@ -1,13 +1,15 @@
-"""`aam predict`, and what embed, explain and evaluate share with it: models, and the table that
-they read.
+"""`aam predict`, and what embed, explain, evaluate and export share with it: models, the table
+that they read, and the folder that they write.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from aam.config import ApplyConfig, DataConfig, EmbedConfig, PredictConfig
 from aam.data.region import warn_of_primers, without_primers
@@ -15,13 +17,47 @@ from aam.data.study import Inputs, MetadataColumns, Study, make_study, read_inpu
 from aam.device.attention import decide_execution
 from aam.device.options import RuntimeConfig
 from aam.device.platform import prepare_device
+from aam.engine.run import describe
 from aam.errors import InputError
 from aam.evaluate.predictions import write_predictions
-from aam.options import given
+from aam.files.output_folder import MEMORY, RUN, OutputFolder
+from aam.options import files_read, given, to_dict
 from aam.predict.prediction import predict_samples
 from aam.predict.saved_model import SavedModel, load_models
 
 log = logging.getLogger("aam")
+
+
+def output_of(
+    command: str, config: Any, outputs: Sequence[str], folder: Path | None = None
+) -> OutputFolder:
+    """Return the folder of the results of a command: run.json and `outputs`.
+
+    Raises
+    ------
+    InputError
+        Results may not be written there.
+    """
+    runtime = getattr(config, "runtime", config)
+    place = runtime.output_dir if folder is None else folder
+    inputs = [*files_read(config).values()]
+    names = [RUN, *outputs, *MEMORY]
+    output = OutputFolder(given(place), command, names, inputs, runtime.overwrite)
+    output.check()
+    return output
+
+
+def written(
+    output: OutputFolder,
+    config: Any,
+    facts: Mapping[str, Any] | None = None,
+    in_memory: Mapping[str, str] | None = None,
+) -> AbstractContextManager[Path]:
+    """Yield a new folder with run.json, which takes the place of `output` once it is complete."""
+    about = describe(
+        output.command, to_dict(config), files_read(config), dict(facts or {}), in_memory
+    )
+    return output.replaced(about)
 
 
 def prepare_models(paths: Sequence[Path], runtime: RuntimeConfig) -> list[SavedModel]:
@@ -65,14 +101,12 @@ def load_table(
     InputError
         A bad table, or no sample that reaches the model's depth.
     """
-    saved = models[0]
-    metadata = getattr(config, "metadata", None)
-    # Sample and ASV vectors need neither; what predicts does, and says so where there is no
+    saved, metadata = models[0], getattr(config, "metadata", None)
+    # Sample and ASV vectors need no covariates; what predicts does, and says so where there is no
     # metadata.
     predicts = not isinstance(config, EmbedConfig)
-    optional = tuple(
-        dict.fromkeys(name for model in models for name in model.covariates.columns if predicts)
-    )
+    names = (name for model in models for name in model.covariates.columns if predicts)
+    columns = MetadataColumns((), tuple(dict.fromkeys(names)))
     data = DataConfig(
         table=config.table,
         sequences=config.sequences,
@@ -81,30 +115,28 @@ def load_table(
         missing_values=getattr(config, "missing_values", ()),
         rarefy_depth=getattr(config, "rarefy_depth", None) or saved.depth,
         token_limit=saved.data.token_limit,
-        metadata=metadata if optional else None,
+        metadata=metadata if columns.optional else None,
         missing=config.missing if isinstance(config, PredictConfig) else "drop",
     )
-    columns = MetadataColumns((), optional)
     if inputs is None:
         inputs = read_inputs(data, columns)
     elif data.metadata is None:
         inputs = replace(inputs, metadata=None)
-    if config.trim_primers and saved.profile.holds_primer:
-        raise InputError(
-            "--trim-primers: the model was trained on reads that hold primers, so reads without "
-            "them would be unknown to it; leave --trim-primers out"
-        )
     if config.trim_primers:
+        if saved.profile.holds_primer:
+            raise InputError(
+                "--trim-primers: the model was trained on reads that hold primers, so reads "
+                "without them would be unknown to it; leave --trim-primers out"
+            )
         inputs = replace(inputs, tables=tuple(map(without_primers, inputs.tables)))
     study = make_study(inputs, data, saved.model.max_bp, saved.seed, columns, of_model=True)
     if not saved.profile.holds_primer:
         warn_of_primers(study.table, of_model=True)
     warnings = [] if saved.only_places else saved.profile.compare(study.table)
     if predicts and study.metadata is not None:
-        of_models = [
-            model.covariates.warnings(study.metadata, study.table.sample_ids) for model in models
-        ]
-        warnings += dict.fromkeys(message for messages in of_models for message in messages)
+        ids, values = study.table.sample_ids, study.metadata
+        known = [model.covariates.warnings(values, ids) for model in models]
+        warnings += dict.fromkeys(message for messages in known for message in messages)
     for warning in warnings:
         log.warning("warning: %s", warning)
     return study, warnings

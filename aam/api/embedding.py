@@ -12,19 +12,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from aam.api.apply import load_table, prepare_models
+from aam.api.apply import load_table, output_of, prepare_models, written
 from aam.config import EmbedConfig
 from aam.data.rarefaction import rarefied_table
 from aam.data.reference import PlacedSamples, Reference
 from aam.data.study import Inputs, Study
 from aam.device.options import RuntimeConfig
 from aam.encoders import INSTALL
-from aam.engine.run import describe
 from aam.errors import InputError, shown
-from aam.files.atomic import atomic_file
-from aam.files.output_folder import MEMORY, RUN, OutputFolder
+from aam.files.atomic import atomic_file, write_text
 from aam.io.matrices import write_distances, write_lines
-from aam.options import files_read, given, to_dict
 from aam.predict.saved_model import SavedModel
 from aam.training.inference import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
 
@@ -128,49 +125,40 @@ def embed_table(config: EmbedConfig) -> None:
     InputError
         A model or table that cannot be read or embedded, or an output that exists.
     """
-    output = _output(config)
-    output.check()
+    suffixes = (".npy", ".ids.txt") if config.format == "npy" else (".tsv",)
+    names = [f"{name}{suffix}" for name in ("samples", "asvs") for suffix in suffixes]
+    endings = (config.format, "ids.txt")
+    names += [f"{name}.{ending}" for name in config.distances for ending in endings]
+    output = output_of("embed", config, ["taxa.tsv", *names])
     models = prepare_models(config.model, config.runtime)
-    saved = _single(models)
+    saved, embedding, placed = _single(models), None, None
     reference = _reference(saved) if config.distances or saved.only_places else None
     if saved.only_places:
-        study, placed = place_samples(models, config)
-        embedding = None
+        study = load_table(models, config)[0]
     else:
         embedding = open_embedding(models, config)
         study = embedding.study
-        if reference is not None:
-            placed = _on_reference(study, reference, str(config.table))
+    if reference is not None:
+        placed = _on_reference(study, reference, str(config.table))
     sample_ids, form = study.table.sample_ids, config.format
-    with output.replaced(describe("embed", to_dict(config), files_read(config), {})) as new:
-        for metric in config.distances:
-            write_distances(new / f"{metric}.{form}", sample_ids, placed.distances(metric))
-        if embedding is None:
-            width = _reference(saved).vector_width
-            _write_vectors(new, "samples", sample_ids, placed.vectors(), width, form)
-            _write_taxa(new, placed.taxa())
-        else:
+    with written(output, config) as new:
+        if embedding is not None:
             _write_network_vectors(new, embedding, form)
-    written = ["samples", *(["taxa"] if embedding is None else ["asvs"]), *config.distances]
+        if placed is not None and reference is not None:
+            for metric in config.distances:
+                write_distances(new / f"{metric}.{form}", sample_ids, placed.distances(metric))
+            if embedding is None:
+                vectors, width = placed.vectors(), reference.vector_width
+                _write_vectors(new, "samples", sample_ids, vectors, width, form)
+                _write_taxa(new, placed.taxa())
     log.info(
         "%s: %s of %s samples, each rarefied to %s reads%s",
         output.folder,
-        shown(written),
+        shown(["samples", "taxa" if embedding is None else "asvs", *config.distances]),
         f"{len(sample_ids):,}",
         f"{study.depth:,}",
         "" if config.rarefy_depth else ", the depth of the model (--rarefy-depth changes it)",
     )
-
-
-def _output(config: EmbedConfig) -> OutputFolder:
-    suffixes = (".npy", ".ids.txt") if config.format == "npy" else (".tsv",)
-    names = [RUN, "taxa.tsv", *MEMORY]
-    names += [f"{name}{suffix}" for name in ("samples", "asvs") for suffix in suffixes]
-    for metric in config.distances:
-        names += [f"{metric}.{config.format}", f"{metric}.ids.txt"]
-    inputs = [*files_read(config).values()]
-    folder = given(config.runtime.output_dir)
-    return OutputFolder(folder, "embed", names, inputs, config.runtime.overwrite)
 
 
 def _write_network_vectors(folder: Path, embedding: Embedding, form: str) -> None:
@@ -184,29 +172,20 @@ def _write_vectors(
     folder: Path, name: str, ids: Sequence[str], parts: Parts, width: int, form: str
 ) -> None:
     """Write vectors as they come, in parts, in the order of `ids`."""
-    if form == "npy":
-        _write_npy(folder, name, ids, parts, width)
-        return
-    rows = (row for vectors in parts for row in vectors)
-    header = ["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(width))]
-    with (
-        atomic_file(folder / f"{name}.tsv") as temporary,
-        temporary.open("w", encoding="utf-8", newline="") as file,
-    ):
-        write_lines(file, header, ids, rows, ".6g")
-
-
-def _write_npy(folder: Path, name: str, ids: Sequence[str], parts: Parts, width: int) -> None:
-    about = {"descr": "<f4", "fortran_order": False, "shape": (len(ids), width)}
-    with atomic_file(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, about)
-        for vectors in parts:
-            file.write(np.ascontiguousarray(vectors, "<f4").data)
-    with (
-        atomic_file(folder / f"{name}.ids.txt") as temporary,
-        temporary.open("w", encoding="utf-8") as texts,
-    ):
-        texts.writelines(f"{identifier}\n" for identifier in ids)
+    path = folder / f"{name}.{'npy' if form == 'npy' else 'tsv'}"
+    with atomic_file(path) as temporary:
+        if form == "npy":
+            about = {"descr": "<f4", "fortran_order": False, "shape": (len(ids), width)}
+            with temporary.open("wb") as file:
+                np.lib.format.write_array_header_1_0(file, about)
+                for vectors in parts:
+                    file.write(np.ascontiguousarray(vectors, "<f4").data)
+            write_text(folder / f"{name}.ids.txt", "".join(f"{one}\n" for one in ids))
+            return
+        rows = (row for vectors in parts for row in vectors)
+        header = ["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(width))]
+        with temporary.open("w", encoding="utf-8", newline="") as lines:
+            write_lines(lines, header, ids, rows, ".6g")
 
 
 def _write_taxa(folder: Path, rows: Iterable[list[str]]) -> None:

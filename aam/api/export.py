@@ -8,11 +8,10 @@ import logging
 
 import torch
 
+from aam.api.apply import output_of, written
 from aam.config import ExportConfig
-from aam.engine.run import describe
 from aam.errors import InputError
-from aam.files.output_folder import RUN, OutputFolder
-from aam.options import files_read, given, to_dict
+from aam.options import given
 from aam.predict.export import FILES, check_exportable, write_exported
 from aam.predict.saved_model import load_models
 
@@ -30,11 +29,8 @@ def export_model(config: ExportConfig) -> None:
     RunError
         What was written differs from the model.
     """
-    files, outputs = files_read(config), [RUN, FILES[config.format], "description.json"]
-    folder_of_results = OutputFolder(
-        given(config.output), "export", outputs, [*files.values()], config.overwrite
-    )
-    folder_of_results.check()
+    files = [FILES[config.format], "description.json"]
+    output = output_of("export", config, files, given(config.output))
     models = load_models([given(config.model)], torch.device("cpu"))
     if len(models) > 1:
         raise InputError(
@@ -43,12 +39,7 @@ def export_model(config: ExportConfig) -> None:
     (saved,) = models
     part = "model" if saved.targets.specs else "encoder"
     check_exportable(saved, part)
-    about = describe("export", to_dict(config), files, {})
-    with folder_of_results.replaced(about) as folder:
+    with written(output, config) as folder:
         difference = write_exported(saved, part, config.format, folder)
-    log.info(
-        "%s: %s, within %.1g of the model on odd batches",
-        config.output,
-        FILES[config.format],
-        difference,
-    )
+    name, text = FILES[config.format], "%s: %s, within %.1g of the model on odd batches"
+    log.info(text, config.output, name, difference)

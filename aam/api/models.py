@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,7 +15,7 @@ from aam.api.apply import load_table, prepare_models
 from aam.api.embedding import open_embedding, place_samples
 from aam.api.explanation import explained, explanation_folder, write_explained
 from aam.api.memory import metadata_from, option_of, sample_table
-from aam.config import ApplyConfig, EmbedConfig, ExplainConfig, PredictConfig
+from aam.config import ApplyConfig, EmbedConfig, ExplainConfig, MetadataFormat, PredictConfig
 from aam.data.reference import PlacedMetric, PlacedSamples
 from aam.data.study import Inputs
 from aam.errors import InputError, import_extra, shown
@@ -209,15 +209,12 @@ class Model:
         """
         overwrite = output_dir is not None and options.pop("overwrite", False)
         config = self._config(ExplainConfig(), table, options, metadata=metadata)
-        output = None
+        config = replace(config, runtime=replace(config.runtime, overwrite=overwrite))
         if output_dir is not None:
-            output = dataclasses.replace(
-                explanation_folder(Path(output_dir), config), overwrite=overwrite
-            )
-            output.check()
+            explanation_folder(Path(output_dir), config)
         result = explained(config, self.models, inputs_of_model(config, table, metadata))
-        if output is not None:
-            write_explained(output, result)
+        if output_dir is not None:
+            write_explained(Path(output_dir), result)
         tables = {
             one.effects.spec.name: one.features.set_index("feature-id")
             for one in result.explanations
@@ -229,7 +226,7 @@ class Model:
         _refuse_useless(default, options)
         config = configured(default, {**self._options, **options}, "options")
         named = {name: option_of(source) for name, source in inputs.items() if source is not None}
-        config = dataclasses.replace(config, model=self.paths, table=option_of(table), **named)
+        config = replace(config, model=self.paths, table=option_of(table), **named)
         if problems := option_problems(config):
             raise InputError(*problems)
         return config
@@ -237,17 +234,11 @@ class Model:
 
 def inputs_of_model(config: ApplyConfig, table: Any, metadata: Any = None) -> Inputs:
     """Inputs of a model, from files or from memory, read as `config` says."""
-    read = sample_table(table, config.sequences, merge=config.trim)
-    how = {
-        name: getattr(config, name)
-        for name in ("decimal", "missing_values")
-        if hasattr(config, name)
-    }
-    return Inputs(
-        (read,),
-        trees=(None,),
-        metadata=None if metadata is None else metadata_from(metadata, **how),
-    )
+    read, described = sample_table(table, config.sequences, merge=config.trim), None
+    if metadata is not None and isinstance(config, MetadataFormat):
+        missing = config.missing_values
+        described = metadata_from(metadata, config.decimal, missing_values=missing)
+    return Inputs((read,), trees=(None,), metadata=described)
 
 
 def _refuse_useless(default: Any, options: Mapping[str, Any]) -> None:

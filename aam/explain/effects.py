@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import add
 from typing import TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ from scipy import sparse
 
 from aam.data.batch import Batch
 from aam.data.collate import batch_of_reads, rows_read
-from aam.data.rarefaction import EVALUATION, Row, matrix_of, rarefied_rows
+from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_rows
 from aam.data.shelves import on_shelves
 from aam.data.study import Rows, Study
 from aam.data.targets import TargetSpec
@@ -73,21 +74,19 @@ class Variants:
         """Return some of the variants."""
         return Variants(*(values[places] for values in vars(self).values()))
 
-    def reads(self, counts: Matrix) -> list[Row]:
-        """Return columns and reads of each variant of samples with the reads `counts` ``[n, F]``.
+    def applied(self, counts: Matrix) -> Matrix:
+        """Reads ``[M, F]`` of the variants of samples with the reads `counts` ``[n, F]``.
 
         An ASV that a sample has, but not in `counts`, which may be limited to fewer, stays out of
         them.
         """
-        before = np.asarray(counts[self.sample, self.column]).ravel()
-        after = np.where((self.before > 0) & (before == 0), 0, self.after)
-        places, shape = np.arange(len(before)), (len(before), counts.shape[1])
-        changed = counts[self.sample] + sparse.csr_matrix(
-            (after - before, (places, self.column)), shape
-        )
-        changed.eliminate_zeros()
-        ends = changed.indptr[1:-1]
-        return list(zip(np.split(changed.indices, ends), np.split(changed.data, ends), strict=True))
+        present = np.asarray(counts[self.sample, self.column]).ravel()
+        after = np.where((self.before > 0) & (present == 0), 0, self.after)
+        places = (np.arange(len(after)), self.column)
+        changed = sparse.csr_matrix((after - present, places), (len(after), counts.shape[1]))
+        reads = sparse.csr_matrix(counts[self.sample] + changed)
+        reads.eliminate_zeros()
+        return reads
 
 
 def make_variants(counts: Matrix, reads_counts: bool, seed: tuple[int, ...]) -> Variants:
@@ -114,23 +113,17 @@ def make_variants(counts: Matrix, reads_counts: bool, seed: tuple[int, ...]) -> 
     """
     (samples, asvs), rng = counts.shape, generator("explain", *seed)
     by_column = counts.tocsc()
-    sample, reads, carriers = (
-        by_column.indices.astype(np.int64),
-        by_column.data,
-        np.diff(by_column.indptr),
-    )
-    column = np.repeat(np.arange(asvs), carriers)
-    prevalence = carriers / max(samples, 1)
+    sample, reads = by_column.indices.astype(np.int64), by_column.data
+    carriers = np.diff(by_column.indptr)
+    column, prevalence = np.repeat(np.arange(asvs), carriers), carriers / samples
+    without = Variants(sample, column, reads, np.zeros_like(reads), 1 - prevalence[column])
     # Of a sample's only ASV nothing can be said: no model reads an empty sample.
-    several_asvs = np.bincount(sample, minlength=samples)[sample] > 1
-    without = Variants(sample, column, reads, np.zeros_like(reads), 1 - prevalence[column])[
-        several_asvs
-    ]
+    without = without[np.bincount(sample, minlength=samples)[sample] > 1]
     receivers = 1 if reads_counts else RECEIVERS
-    chosen = rng.integers(max(samples, 1), size=(receivers, len(column)))
-    receiver, of = np.divmod(np.unique(chosen * asvs + column), max(asvs, 1))
-    is_chosen = 1 - (1 - 1 / max(samples, 1)) ** (receivers * carriers[of])
-    before = np.asarray(counts[receiver, of]).ravel() if len(of) else reads
+    chosen = rng.integers(samples, size=(receivers, len(column)))
+    receiver, of = np.divmod(np.unique(chosen * asvs + column), asvs)
+    is_chosen = 1 - (1 - 1 / samples) ** (receivers * carriers[of])
+    before = np.asarray(counts[receiver, of]).ravel()
     after = reads[by_column.indptr[of] + rng.integers(carriers[of])]
     added = Variants(receiver, of, before, after, prevalence[of] / is_chosen)
     added = added[before != after if reads_counts else before == 0]
@@ -148,22 +141,8 @@ SAMPLES_AT_ONCE = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Rarefied:
-    """A numbered rarefaction of the samples at `rows` of a study: all `reads`, and those that a
-    network reads.
-    """
-
-    rarefaction: int
-    rows: Rows
-    reads: Sequence[Row]
-    limited: Sequence[Row]
-
-
-@dataclass(frozen=True, eq=False)
 class Predictor:
-    """A saved model, the study that it reads, and the vectors of its ASVs where the network has a
-    weight.
-    """
+    """A saved model, the study that it reads, and the vectors of its ASVs if it has a network."""
 
     saved: SavedModel
     study: Study
@@ -183,122 +162,68 @@ class Predictor:
         asvs = encode_table(saved.network, study, saved.device, config, study.rows(sample_ids))
         return cls(saved, study, config, asvs)
 
-    @property
-    def explains_network(self) -> bool:
-        """Whether the network takes part in effects: where it has `LEAST_WEIGHT` for some
-        target.
+    def predict(self, rows: Rows, reads: Matrix, limited: Matrix) -> list[Floats]:
+        """Predictions of each target, numbers first, in the units of targets.
+
+        The samples at `rows` of the study have these `reads` ``[n, F]``, of which the network reads
+        those that are `limited`.
         """
-        return self.asvs is not None
+        parts, places = [], [np.zeros(0, np.int64)]
+        for at, batch, vectors in self._batches(rows, limited):
+            outputs = self.saved.required_network(batch, asvs=vectors)
+            parts.append(per_target(collect(outputs, batch)))
+            places.append(at)
+        back = np.argsort(np.concatenate(places))
+        of_network = [np.concatenate(values)[back] for values in zip(*parts, strict=True)]
+        samples = Samples.of_study(self.study, rows, self.saved.levels, reads)
+        values = [mean_of(scores) for scores in self.saved.scores(samples, of_network)]
+        numbers = len(self.saved.targets.numeric)
+        if numbers:
+            decoded = self.saved.targets.decode(np.concatenate(values[:numbers], axis=1))
+            values[:numbers] = np.split(decoded, numbers, axis=1)
+        return values
 
-    def rarefied(self, sample_ids: Sequence[str], rarefaction: int) -> Rarefied:
-        """Return a numbered rarefaction of some samples."""
-        rows = self.study.rows(sample_ids)
-        limited = rows_read(self.study, rows, rarefaction)
-        return Rarefied(rarefaction, rows, rarefied_rows(self.study, rows, rarefaction), limited)
-
-    def predict(
-        self, samples: Rarefied, counts: Matrix, limited: Matrix, variants: Variants
-    ) -> tuple[list[Floats], list[Floats]]:
-        """Predictions of samples, and of variants, by target, in the units of targets.
-
-        `counts` and `limited` ``[n, F]`` are the reads of the samples. A network of next to no
-        weight predicts of variants what it does of their samples.
-        """
-        of_network = self._network(samples)
-        of_samples = self._predict(samples, of_network)
-        parts = [[values[:0] for values in of_samples]]
-        for start in range(0, len(variants.sample), VARIANTS_AT_ONCE):
-            some = variants[start : start + VARIANTS_AT_ONCE]
-            changed = replace(samples, rows=samples.rows[some.sample], reads=some.reads(counts))
-            of_variants = [values[some.sample] for values in of_network]
-            if self.explains_network:
-                of_variants = self._network(replace(changed, limited=some.reads(limited)))
-            parts.append(self._predict(changed, of_variants))
-        return of_samples, [np.concatenate(values) for values in zip(*parts, strict=True)]
-
-    def attention(self, samples: Rarefied) -> Floats:
-        """Return the weight in the attention pool of each ASV that the network reads, of sum 1 by
-        sample, one by one.
+    def attention(self, rows: Rows, limited: Matrix) -> Floats:
+        """Return the weight in the attention pool of each ASV that the network reads, in the order
+        of `limited`; its sum is 1 per sample.
 
         It says what the network looks at, not what changes its prediction.
         """
         network, by_place = self.saved.required_network, dict[int, Floats]()
-        for places, batch, vectors in self._batches(samples):
+        for places, batch, vectors in self._batches(rows, limited):
             by_shelf = network.sample.attention(vectors, slots_of(on_shelves(batch)))
             weights = [row for shelf in by_shelf for row in shelf.double().cpu().numpy()]
-            by_place |= {
-                int(at): row[:size]
-                for at, row, size in zip(places, weights, batch.sizes, strict=True)
-            }
-        return np.concatenate([by_place[place] for place in range(len(samples.rows))])
+            sized = zip(places.tolist(), weights, batch.sizes, strict=True)
+            by_place |= {at: row[:size] for at, row, size in sized}
+        return np.concatenate([by_place[place] for place in range(len(rows))])
 
-    def _batches(self, samples: Rarefied) -> Iterator[tuple[Rows, Batch, torch.Tensor]]:
+    def _batches(self, rows: Rows, limited: Matrix) -> Iterator[tuple[Rows, Batch, torch.Tensor]]:
         """Yield places among the samples, a batch of them and the vectors of its ASVs, within a
-        forward pass.
+        forward pass; nothing without a network.
         """
         if self.asvs is None:
             return
-        order = np.argsort([-len(columns) for columns, _ in samples.limited], kind="stable")
-        device = self.asvs.vectors.device
+        ends, sizes = limited.indptr[1:-1], np.diff(limited.indptr)
+        reads = [np.split(values, ends) for values in (limited.indices, limited.data)]
+        order, device = np.argsort(-sizes, kind="stable"), self.asvs.vectors.device
         self.saved.required_network.eval()
         with torch.inference_mode(), autocast(self.config, device, in_bf16=False):
             for start in range(0, len(order), SAMPLES_AT_ONCE):
                 places = order[start : start + SAMPLES_AT_ONCE]
-                reads = [samples.limited[place] for place in places]
-                batch = batch_of_reads(self.study, samples.rows[places], reads).to(device)
+                of_batch = [(reads[0][place], reads[1][place]) for place in places]
+                batch = batch_of_reads(self.study, rows[places], of_batch).to(device)
                 yield places, batch, self.asvs.select(batch)
-
-    def _network(self, samples: Rarefied) -> list[Floats]:
-        """Return what the network says of each target; nothing where it has no weight."""
-        parts, order = [], [np.zeros(0, np.int64)]
-        for places, batch, vectors in self._batches(samples):
-            outputs = self.saved.required_network(batch, asvs=vectors)
-            parts.append(per_target(collect(outputs, batch)))
-            order.append(places)
-        back = np.argsort(np.concatenate(order))
-        return [np.concatenate(values)[back] for values in zip(*parts, strict=True)]
-
-    def _predict(self, samples: Rarefied, of_network: Sequence[Floats]) -> list[Floats]:
-        """What the whole model predicts of each target; the network's part is known."""
-        counts = matrix_of(samples.reads, len(self.study.table.names))
-        rarefied = Samples.of_study(self.study, samples.rows, self.saved.levels, counts)
-        scores = self.saved.scores(rarefied, of_network)
-        return self._decoded(samples, [mean_of(one) for one in scores])
-
-    def _decoded(self, samples: Rarefied, values: Sequence[Floats]) -> list[Floats]:
-        """Return predictions of each target, numbers first, with numbers in the units of their
-        columns.
-        """
-        numbers = len(self.saved.targets.numeric)
-        if not numbers:
-            return list(values)
-        [self.study.table.sample_ids[row] for row in samples.rows.tolist()]
-        encoded = np.concatenate(values[:numbers], axis=1)
-        decoded = self.saved.targets.decode(encoded)
-        return [*(decoded[:, [column]] for column in range(numbers)), *values[numbers:]]
 
 
 # --- effects -----------------------------------------------------------------------------------
-
-# The matrices of effects: kind and output.
-Name: TypeAlias = tuple[str, int]
-
-EFFECT = "effect"
-
-LOSS, CARRIERS, ATTENTION = ("loss", 0), ("carriers", 0), ("attention", 0)
 
 
 def output_columns(spec: TargetSpec) -> list[int]:
     """Return which columns of a prediction are explained: the number, the second of two classes, or
     every class.
     """
-    return (
-        [0]
-        if spec.kind == "numeric"
-        else [1]
-        if len(spec.labels) == 2
-        else list(range(len(spec.labels)))
-    )
+    columns = list(range(len(spec.labels) or 1))
+    return columns if len(columns) != 2 else [1]
 
 
 def losses(spec: TargetSpec, truth: Floats, predicted: Floats) -> Floats:
@@ -334,15 +259,24 @@ class TargetEffects:
         In own units, or the index of the class; NaN where it is not known.
     prediction : float64 [N, W]
         In own units, or probabilities.
-    matrices : dict of (kind, output) to sparse [N, F]
-        What the properties return.
+    carriers : sparse [N, F]
+        The share of the rarefactions in which the sample has the ASV.
+    losses : sparse [N, F]
+        By how much a permutation of the ASV is expected to raise the loss of each sample.
+    effects : tuple of sparse [N, F]
+        For each output the prediction minus that of the sample without the ASV.
+    attention : sparse [N, F], optional
+        Weights of the network's attention, of sum 1 by sample; no effect.
     """
 
     spec: TargetSpec
     sample_ids: tuple[str, ...]
     truth: Floats
     prediction: Floats
-    matrices: dict[Name, Matrix]
+    carriers: Matrix
+    losses: Matrix
+    effects: tuple[Matrix, ...]
+    attention: Matrix | None
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -352,33 +286,17 @@ class TargetEffects:
         labels = self.spec.labels
         return tuple(labels[column] for column in output_columns(self.spec)) if labels else ("",)
 
-    @property
-    def effects(self) -> tuple[Matrix, ...]:
-        """For each output the prediction minus that of the sample without the ASV."""
-        nothing = 0.0 * self.carriers
-        return tuple(
-            self.matrices.get((EFFECT, output), nothing) for output in range(len(self.outputs))
+    def __add__(self, other: TargetEffects) -> TargetEffects:
+        """The sums over other rarefactions or models of the same samples."""
+        attention = [one.attention for one in (self, other) if one.attention is not None]
+        return replace(
+            self,
+            prediction=self.prediction + other.prediction,
+            carriers=self.carriers + other.carriers,
+            losses=self.losses + other.losses,
+            effects=tuple(map(add, self.effects, other.effects)),
+            attention=sum(attention[1:], attention[0]) if attention else None,
         )
-
-    @property
-    def losses(self) -> Matrix:
-        """By how much a permutation of the ASV is expected to raise the loss of each sample."""
-        return self.matrices[LOSS]
-
-    @property
-    def carriers(self) -> Matrix:
-        """The share of the rarefactions in which the sample has the ASV."""
-        return self.matrices[CARRIERS]
-
-    @property
-    def attention(self) -> Matrix | None:
-        """Weights of the network's attention, of sum 1 by sample; no effect."""
-        return self.matrices.get(ATTENTION)
-
-    def add(self, name: Name, row: Ints, column: Ints, values: Floats) -> None:
-        """Add values at rows of the samples and columns of the table to a matrix."""
-        matrix = sparse.csr_matrix((values, (row, column)), shape=self.carriers.shape)
-        self.matrices[name] = self.matrices[name] + matrix if name in self.matrices else matrix
 
     def summed(self, sets: Matrix) -> TargetEffects:
         """Return the effects of sets of ASVs, ``[F, sets]``: the sums of those of their ASVs in
@@ -386,26 +304,9 @@ class TargetEffects:
 
         A sample carries a set where it carries one of its ASVs.
         """
-        sums = {name: (matrix @ sets).tocsr() for name, matrix in self.matrices.items()}
-        return replace(self, matrices={**sums, CARRIERS: sums[CARRIERS].minimum(1.0)})
-
-
-def differences(
-    spec: TargetSpec, truth: Floats, variants: Variants, base: Floats, changed: Floats
-) -> Iterator[tuple[Name, Bools, Floats]]:
-    """Yield the name of each matrix of effects and losses, which of the variants say something of
-    it, and what.
-
-    `base` is what is predicted of the samples, of which `truth` is known, and `changed` what is of
-    the variants.
-    """
-    removed, permuted = variants.after == 0, variants.weight > 0
-    change = base[variants.sample] - changed
-    for output, column in enumerate(output_columns(spec)):
-        yield (EFFECT, output), removed, change[removed, column]
-    loss = losses(spec, truth, base)[variants.sample]
-    raised = variants.weight * np.nan_to_num(losses(spec, truth[variants.sample], changed) - loss)
-    yield LOSS, permuted, raised[permuted]
+        carriers, losses = (self.carriers @ sets).minimum(1.0), self.losses @ sets
+        effects = tuple(matrix @ sets for matrix in self.effects)
+        return replace(self, carriers=carriers, losses=losses, effects=effects, attention=None)
 
 
 def _check_classes(models: Sequence[SavedModel]) -> None:
@@ -418,39 +319,48 @@ def _check_classes(models: Sequence[SavedModel]) -> None:
             )
 
 
-def _add_rarefaction(
-    effects: Sequence[TargetEffects],
-    predictor: Predictor,
-    samples: Rarefied,
-    rows: Ints,
-    share: Floats,
-) -> None:
-    """Add what a model says of samples in one rarefaction to the effects on all targets.
+def _effects_of(
+    predictor: Predictor, rows: Rows, number: int, truth: Mapping[TargetSpec, Floats], place: Matrix
+) -> list[TargetEffects]:
+    """What a model says of the samples at `rows` [n] of its study in a numbered rarefaction.
 
-    `rows` int64 [n] are those of the samples in the effects, and `share` float64 [N] is what one
-    rarefaction by one model is of the mean.
+    `place` ``[N, n]`` puts the samples among all N, times the share that the rarefaction has in
+    their mean.
     """
-    asvs = len(predictor.study.table.feature_ids)
-    reads, limited = (matrix_of(one, asvs) for one in (samples.reads, samples.limited))
-    variants = make_variants(
-        reads, predictor.explains_network, (predictor.saved.seed, samples.rarefaction)
-    )
-    present: list[tuple[Name, sparse.coo_matrix, Floats]] = [
-        (CARRIERS, reads.tocoo(), np.ones(reads.nnz))
-    ]
-    if predictor.explains_network:
-        present.append((ATTENTION, limited.tocoo(), predictor.attention(samples)))
-    for of_target, base, changed in zip(
-        effects, *predictor.predict(samples, reads, limited, variants), strict=True
-    ):
-        of_target.prediction[rows] += base * share[rows, None]
-        for name, at, values in present:
-            of_target.add(name, rows[at.row], at.col, values * share[rows[at.row]])
-        for name, which, values in differences(
-            of_target.spec, of_target.truth[rows], variants, base, changed
-        ):
-            row = rows[variants.sample[which]]
-            of_target.add(name, row, variants.column[which], values * share[row])
+    study, asvs = predictor.study, len(predictor.study.table.feature_ids)
+    reads = matrix_of(rarefied_rows(study, rows, number), asvs)
+    limited = matrix_of(rows_read(study, rows, number), asvs)
+    has_network, attention = predictor.asvs is not None, None
+    if has_network:
+        weights = limited.astype(np.float64)
+        weights.data = predictor.attention(rows, limited)
+        attention = place @ weights
+    variants = make_variants(reads, has_network, (predictor.saved.seed, number))
+    of_samples = predictor.predict(rows, reads, limited)
+    parts = [[values[:0] for values in of_samples]]
+    for start in range(0, len(variants.sample), VARIANTS_AT_ONCE):
+        some = variants[start : start + VARIANTS_AT_ONCE]
+        of_some = (rows[some.sample], some.applied(reads), some.applied(limited))
+        parts.append(predictor.predict(*of_some))
+    of_variants = [np.concatenate(values) for values in zip(*parts, strict=True)]
+    removed, carriers = variants.after == 0, place @ reads.sign().astype(np.float64)
+
+    def placed(values: Floats, some: Variants) -> Matrix:
+        matrix = sparse.csr_matrix((values, (some.sample, some.column)), shape=reads.shape)
+        return place @ matrix
+
+    found = []
+    for (spec, known), base, changed in zip(truth.items(), of_samples, of_variants, strict=True):
+        change = base[variants.sample] - changed
+        loss = losses(spec, known, base)[variants.sample]
+        raised = np.nan_to_num(losses(spec, known[variants.sample], changed) - loss)
+        rise = placed(variants.weight * raised, variants)
+        columns = output_columns(spec)
+        effects = tuple(placed(change[removed, k], variants[removed]) for k in columns)
+        found.append(
+            TargetEffects(spec, (), known, place @ base, carriers, rise, effects, attention)
+        )
+    return found
 
 
 def explain_samples(
@@ -491,24 +401,19 @@ def explain_samples(
     place = {name: row for row, name in enumerate(sample_ids)}
     times = Counter(name for some in samples for name in some)
     share = np.array([1 / (passes * times[name]) for name in sample_ids])
-    specs = specs_in_order(models[0].targets)
-    shape = len(sample_ids), len(study.table.feature_ids)
-    effects = [
-        TargetEffects(
-            spec,
-            tuple(sample_ids),
-            values,
-            np.zeros((len(values), len(spec.labels) or 1)),
-            {CARRIERS: sparse.csr_matrix(shape)},
-        )
-        for spec, values in zip(specs, truth, strict=True)
-    ]
+    specs, total = specs_in_order(models[0].targets), list[TargetEffects]()
     for number, (saved, some) in enumerate(zip(models, samples, strict=True), start=1):
-        if some:
-            predictor = Predictor.of(saved, study, some, config)
-            rows = np.array([place[name] for name in some])
-            for passed in range(passes):
-                rarefied = predictor.rarefied(some, EVALUATION - 1 - passed)
-                _add_rarefaction(effects, predictor, rarefied, rows, share)
-            log.info("model %d of %d: %d samples explained", number, len(models), len(some))
-    return effects
+        if not some:
+            continue
+        predictor, rows = Predictor.of(saved, study, some, config), study.rows(some)
+        places = np.array([place[name] for name in some])
+        spread = sparse.csr_matrix(
+            (share[places], (places, np.arange(len(some)))), (len(sample_ids), len(some))
+        )
+        known = {spec: values[places] for spec, values in zip(specs, truth, strict=True)}
+        for passed in range(passes):
+            found = _effects_of(predictor, rows, EVALUATION - 1 - passed, known, spread)
+            total = list(map(add, total, found)) if total else found
+        log.info("model %d of %d: %d samples explained", number, len(models), len(some))
+    ids = tuple(sample_ids)
+    return [replace(of, sample_ids=ids, truth=t) for of, t in zip(total, truth, strict=True)]

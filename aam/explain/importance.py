@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy import sparse
 from scipy.special import stdtr, stdtrit
 
@@ -17,9 +17,6 @@ from aam.data.targets import TargetSpec
 from aam.device.rng import generator
 from aam.evaluate.intervals import LEAST_GROUPS, Interval, interval
 from aam.explain.effects import Floats, Matrix, TargetEffects
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # The share of false discoveries among what is said to stand out.
 FALSE_DISCOVERIES = 0.05
@@ -79,9 +76,9 @@ def _sum(matrix: Matrix) -> Floats:
     return np.asarray(matrix.sum(axis=0)).ravel()
 
 
-def _intervals(top: Matrix, bottom: Matrix | Floats, seed: int) -> list[Interval]:
+def _intervals(top: Matrix, bottom: Matrix, seed: int) -> list[Interval]:
     """Return top / bottom of each column with limits over groups; `bottom` is ``[G, F]`` or, for
-    all, ``[G]``.
+    all columns, ``[G, 1]``.
     """
     groups, intervals = top.shape[0], list[Interval]()
     drawn = generator(seed, "bootstrap").integers(
@@ -92,9 +89,7 @@ def _intervals(top: Matrix, bottom: Matrix | Floats, seed: int) -> list[Interval
     for start in range(0, top.shape[1], COLUMNS_AT_ONCE):
         columns = slice(start, start + COLUMNS_AT_ONCE)
         above = weights @ top[:, columns].toarray()
-        below = weights @ (
-            bottom[:, None] if isinstance(bottom, np.ndarray) else bottom[:, columns].toarray()
-        )
+        below = weights @ bottom[:, columns if bottom.shape[1] > 1 else slice(1)].toarray()
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(below > 0, above / below, np.nan)
         intervals += [interval(values, groups) for values in ratio.T]
@@ -122,26 +117,16 @@ def _of_effects(effects: TargetEffects, by_group: Matrix, seed: int) -> dict[str
     """Return the columns of the effects, from what the presence of an ASV raises to effects on each
     output.
     """
-    outputs, places = effects.outputs, np.arange(effects.carriers.shape[1])
-    intervals = [
-        _intervals(by_group @ matrix, by_group @ effects.carriers, seed)
-        for matrix in effects.effects
-    ]
+    outputs, carriers = effects.outputs, by_group @ effects.carriers
+    intervals = [_intervals(by_group @ matrix, carriers, seed) for matrix in effects.effects]
     means = np.array([[one.value for one in of_output] for of_output in intervals])
-    highest = np.argmax(means, axis=0), places
-
-    def of_highest(matrices: Sequence[Matrix], size: Floats | float) -> Floats:
-        return np.asarray(np.array([_sum(matrix) / size for matrix in matrices])[highest])
-
-    raised = zip(highest[0].tolist(), means[highest].tolist(), strict=True)
+    sizes = np.array([_sum(abs(matrix)) for matrix in effects.effects]) / len(effects.sample_ids)
+    highest, places = np.argmax(means, axis=0), np.arange(means.shape[1])
+    raised = zip(highest.tolist(), means[highest, places].tolist(), strict=True)
     columns = {
         "raises": [_raises(effects.spec, outputs, output, effect) for output, effect in raised],
-        **_limits(
-            "effect", [intervals[output][place] for output, place in zip(*highest, strict=True)]
-        ),
-        "mean-absolute-effect": of_highest(
-            [abs(matrix) for matrix in effects.effects], len(effects.sample_ids)
-        ),
+        **_limits("effect", [intervals[output][place] for place, output in enumerate(highest)]),
+        "mean-absolute-effect": sizes[highest, places],
     }
     named = zip(outputs, means, strict=True) if len(outputs) > 1 else ()
     return columns | {f"effect={label}": values for label, values in named}
@@ -179,8 +164,6 @@ def importance_of(
         the sets. p is one-sided, of an importance of 0, and NaN for an ASV of fewer than
         `LEAST_GROUPS` groups.
     """
-    import pandas as pd
-
     every = np.arange(len(effects.sample_ids))
     _, group = np.unique(every if groups is None else groups.astype(str), return_inverse=True)
     by_group = sparse.csr_matrix((np.ones(len(group)), (group, every)))
@@ -190,7 +173,11 @@ def importance_of(
     carriers, raised = by_group @ effects.carriers, (by_group @ effects.losses)[judged]
     nothing = np.full(raised.shape[1], np.nan)
     known = len(judged) > 0
-    limits = _intervals(raised, sizes[judged], seed) if known else [Interval(np.nan)] * len(nothing)
+    limits = (
+        _intervals(raised, sparse.csr_matrix(sizes[judged][:, None]), seed)
+        if known
+        else [Interval(np.nan)] * len(nothing)
+    )
     tests = dict.fromkeys(("p", "q", "corrected.low", "corrected.high"), nothing)
     if known:
         enough = (_sum(carriers[judged] > 0) >= LEAST_GROUPS) & (True if tested is None else tested)

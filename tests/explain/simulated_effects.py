@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from aam.data.targets import TargetSpec
-from aam.explain.effects import ATTENTION, CARRIERS, EFFECT, LOSS, TargetEffects
+from aam.explain.effects import TargetEffects
 from aam.explain.results import Asvs
 
 SAMPLES, ASVS = 60, 6
@@ -60,10 +60,8 @@ def make_effects(outputs: int = 1, mean: float = 0.0, truth: bool = True) -> Tar
         sample_ids=tuple(f"s{row}" for row in range(SAMPLES)),
         truth=rng.integers(0, 3, SAMPLES).astype(float) if truth else np.full(SAMPLES, math.nan),
         prediction=rng.random((SAMPLES, 1 if outputs == 1 else 3)),
-        matrices={
-            CARRIERS: carriers,
-            ATTENTION: carriers,
-            LOSS: loss,
-            **{(EFFECT, place): one for place, one in enumerate(effects)},
-        },
+        carriers=carriers,
+        losses=loss,
+        effects=effects,
+        attention=carriers,
     )

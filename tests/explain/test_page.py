@@ -20,7 +20,7 @@ from aam.explain.page import (
     taxa_tables,
     write_figures,
 )
-from aam.explain.results import Asvs, Explanation, Taxon, explanation_of
+from aam.explain.results import Asvs, Explanation, explanation_of
 from aam.report.charts import Figure
 from aam.report.report import ReportData
 from aam.report.report_html import report_html, with_importances
@@ -152,8 +152,6 @@ def test_taxa_that_stand_out_are_named_in_words():
     assert "1 of 1 tested taxa (family)" in explanation_html([explanation], [], 4)
     labels = {row["name"] for row in _drawn(explained(1), "taxa")}
     assert labels == {"X", "F, genus unknown", "A, genus unknown", "G, genus unknown", "unassigned"}
-    pooled = Taxon("genus", "d__B; genus unknown", ("d__B",), (0, 1))
-    assert pooled.label == "B, genus unknown (2 ASVs)"
 
 
 def test_a_taxon_is_shown_with_its_most_important_asv():
@@ -186,5 +184,5 @@ def test_the_table_of_asvs_names_direction_and_attention():
     table = asv_table(explanation, 4)
     assert table.header[-3:] == ("direction", "mean effect", "attention, mean share")
     rows = {row[0]: row[table.header.index("direction")] for row in table.rows}
-    names = explanation.asvs.short_ids
+    names = [explanation.asvs.label(column) for column in (0, 1)]
     assert (rows[names[0]], rows[names[1]]) == ("higher", "lower")

@@ -143,7 +143,7 @@ def test_a_model_of_another_version_is_refused(folder):
     description = json.loads((folder / "model.json").read_text(encoding="utf-8"))
     for changes, message in (
         ({"format": 2}, "a model of format 2, expected 3: aam v0.1.0-complete reads it"),
-        ({"model": {**description["model"], "widthh": 3}}, "unknown key 'widthh'"),
+        ({"model": {**description["model"], "widthh": 3}}, "unknown option 'widthh'"),
         ({"model": {**description["model"], "embedding_dim": 32}}, "not a model this aam can read"),
         ({"heads": {**description["heads"], "n_targets": 2}}, "not a model this aam can read"),
         ({"targets": [3]}, "damaged description"),
