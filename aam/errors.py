@@ -43,7 +43,7 @@ def reworded(errors: tuple[type[Exception], ...], words: str, remedy: str = "") 
     except InputError:
         raise
     except errors as error:
-        raise InputError(f"{words} ({error}){remedy}") from error
+        raise InputError(f"{words} ({error!s:.300}){remedy}") from error
 
 
 class RunError(Exception):

@@ -27,7 +27,7 @@ from aam.io.ids import difference
 from aam.io.matrices import read_distances
 from aam.io.metadata import Metadata, is_missing, make_metadata, may_be_missing, read_metadata
 from aam.io.phylogeny import Phylogeny, read_tree, rooted_tree
-from aam.io.tables import AmpliconTable, checked_table, whole_counts
+from aam.io.tables import AmpliconTable, checked_table
 from aam.options import IN_MEMORY
 
 log = logging.getLogger("aam")
@@ -118,14 +118,7 @@ def _checked(
                 f"{where}: {len(missing)} {kind} ids are missing, the first is {kind} {missing[0]}"
             )
     samples, features = tuple(map(str, sample_ids)), tuple(map(str, feature_ids))
-    rows, columns = entries.coords
-
-    def place(position: int) -> str:
-        return f"sample {samples[rows[position]]!r}, feature {features[columns[position]]!r}"
-
-    counts = whole_counts(entries.data, where, place)
-    matrix = sparse.csr_array((counts, (rows, columns)), shape=entries.shape)
-    return checked_table(AmpliconTable(matrix, samples, features), where)
+    return checked_table(entries.tocsr(), samples, features, where)
 
 
 def option_of(source: Any) -> Path | None:

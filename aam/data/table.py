@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_array
 
-from aam.errors import InputError, shown
+from aam.errors import InputError, Problems, shown
 from aam.io.biom import read_hdf5, read_json, write_hdf5
 from aam.io.fasta import (
     LEAST_DNA,
@@ -24,7 +24,7 @@ from aam.io.fasta import (
     read_fasta,
 )
 from aam.io.ids import difference
-from aam.io.tables import MAX_COUNT, AmpliconTable, checked_table, read_tsv
+from aam.io.tables import MAX_COUNT, AmpliconTable, read_tsv
 from aam.io.text import HDF5_MAGIC, decoded, read_bytes, read_content
 
 log = logging.getLogger("aam")
@@ -90,9 +90,8 @@ def _sequences(
         if missing := [name for name in feature_ids if name not in sequence_of]:
             raise InputError(
                 f"{fasta}: no sequence for {len(missing)} of the {len(feature_ids)} features of "
-                f"{source}: {shown(missing)}"
-                f"{difference(feature_ids, fasta_ids(fasta))}; pass the --sequences "
-                "that belong to this table"
+                f"{source}: {shown(missing)}{difference(feature_ids, fasta_ids(fasta))}; pass the "
+                "--sequences that belong to this table"
             )
         return [sequence_of[name] for name in feature_ids]
     wrong = not_dna(feature_ids)
@@ -100,11 +99,8 @@ def _sequences(
         return clean(feature_ids)
     aligned = [name for name in wrong if is_sequence(name.replace("-", "").replace(".", ""))]
     if len(wrong) == len(feature_ids) and not aligned:
-        log.info(
-            "%s: feature ids such as %r are not DNA, so features are known by their ids",
-            source,
-            wrong[0][:60],
-        )
+        named = f"feature ids such as {wrong[0][:60]!r}"
+        log.info("%s: %s are not DNA, so features are known by their ids", source, named)
         return []
     letter = first_not_dna(wrong[0])
     reason = f"the first holds {letter!r}" if letter else f"the first has {len(wrong[0])} letters"
@@ -130,23 +126,18 @@ def read_table(
     Raises `InputError`: the file cannot be read as such a table, counts are not whole, ids are
     empty or repeated, or only some features have a sequence.
     """
-    raw = checked_table(_read_raw(path), str(path))
-    return table_of_counts(raw, str(path), sequences, need_sequences, merge)
-
-
-def _read_raw(path: Path) -> AmpliconTable:
-    """Return a table as its file holds it, unchecked; `InputError` where the file cannot be read as
-    a table.
-    """
-    if read_bytes(path, len(HDF5_MAGIC)) == HDF5_MAGIC:
-        return read_hdf5(path, str(path))
-    reason = "rarefaction needs counts of reads, pass the table as it was before it was normalised"
-    blob = read_content(path, {"FeatureTable[Frequency]": "feature-table.biom"}, reason)
+    where = str(path)
+    blob = read_bytes(path, len(HDF5_MAGIC))
+    if blob != HDF5_MAGIC:
+        reason = "rarefaction needs counts of reads, pass the table before it was normalised"
+        blob = read_content(path, {"FeatureTable[Frequency]": "feature-table.biom"}, reason)
     if blob.startswith(HDF5_MAGIC):
-        return read_hdf5(blob, str(path))
-    if blob[:4096].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
-        return read_json(blob, str(path))
-    return read_tsv(decoded(blob, path), str(path))
+        raw = read_hdf5(path if blob == HDF5_MAGIC else blob, where)
+    elif blob[:4096].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
+        raw = read_json(blob, where)
+    else:
+        raw = read_tsv(decoded(blob, path), where)
+    return table_of_counts(raw, where, sequences, need_sequences, merge)
 
 
 def table_of_counts(
@@ -159,20 +150,17 @@ def table_of_counts(
     """Return a table of checked counts; `source` is its name in messages, all else is as of
     `read_table`.
     """
-    of_name = (
-        {} if sequences is None else read_fasta(sequences, (*raw.sample_ids, *raw.feature_ids))
-    )
+    names = (*raw.sample_ids, *raw.feature_ids)
+    of_name = {} if sequences is None else read_fasta(sequences, names)
     is_asv = is_sequence if sequences is None else of_name.__contains__
     if all(map(is_asv, raw.sample_ids)) and not any(map(is_asv, raw.feature_ids)):
         log.info("%s: ASVs are where other tables have samples; it is turned", source)
-        raw = raw.transposed()
-    sequences_of_features = (
-        _sequences(raw.feature_ids, source, sequences, of_name) if need_sequences else ()
-    )
-    try:
-        return make_table(raw.counts, raw.sample_ids, raw.feature_ids, sequences_of_features, merge)
-    except InputError as error:
-        raise InputError(*(f"{source}: {problem}" for problem in error.problems)) from error
+        raw = AmpliconTable(csr_array(raw.counts.T), raw.feature_ids, raw.sample_ids)
+    found = _sequences(raw.feature_ids, source, sequences, of_name) if need_sequences else ()
+    problems = Problems()
+    with problems.collected():
+        return make_table(raw.counts, raw.sample_ids, raw.feature_ids, found, merge)
+    raise InputError(*(f"{source}: {problem}" for problem in problems.messages))
 
 
 def check_length(table: AmpliconTable, max_bp: int, of_model: bool = False) -> None:
@@ -181,12 +169,12 @@ def check_length(table: AmpliconTable, max_bp: int, of_model: bool = False) -> N
     """
     long = table.lengths[table.lengths > max_bp]
     if len(long):
-        longest = int(long.max())
-        limit, other = ("the model's", "") if of_model else ("--max-bp", f", or --max-bp {longest}")
+        limit, other = f"--max-bp {max_bp}", f", or --max-bp {long.max()}"
+        if of_model:
+            limit, other = f"the model's {max_bp}", ""
         raise InputError(
-            f"{len(long)} of {len(table.sequences)} ASVs are longer than {limit} {max_bp}, the "
-            "longest has "
-            f"{longest} nucleotides; pass --trim to cut them to {max_bp}{other}"
+            f"{len(long)} of {len(table.sequences)} ASVs are longer than {limit}, the longest has "
+            f"{long.max()} nucleotides; pass --trim to cut them to {max_bp}{other}"
         )
 
 
@@ -225,20 +213,15 @@ def deep_enough(
     Raises `InputError` where no sample has so many; where the depth is `of_model`, no option lowers
     it.
     """
-    kept = [
-        name for name, reads in zip(table.sample_ids, table.depths, strict=True) if reads >= depth
-    ]
     reads_of = dict(zip(table.sample_ids, table.depths.tolist(), strict=True))
+    kept = [name for name, reads in reads_of.items() if reads >= depth]
     dropped = {name: reads for name, reads in reads_of.items() if reads < depth}
     if not kept:
         remedy = "lower --rarefy-depth"
         if of_model:
-            remedy = (
-                "the model was trained at this depth: give deeper samples, or train again "
-                "with a lower depth"
-            )
+            remedy = "the model was trained at this depth; pass deeper samples"
         raise InputError(
-            f"no sample has {depth} reads (the deepest has {table.depths.max()}); {remedy}"
+            f"no sample has {depth} reads (the deepest has {max(table.depths)}); {remedy}"
         )
     if dropped:
         few = f"{len(dropped)} of {len(table.sample_ids)} samples have fewer than {depth} reads"

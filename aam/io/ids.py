@@ -26,6 +26,7 @@ FEATURE_HEADERS = _words(
     "rownames unnamed0"
 )
 ID_HEADERS = SAMPLE_HEADERS | FEATURE_HEADERS
+LINEAGE_HEADERS = _words("taxon taxonomy lineage consensuslineage classification")
 
 
 def md5(sequence: str) -> str:

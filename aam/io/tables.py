@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,16 +14,14 @@ import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array
 
 from aam.errors import InputError, Problems, shown
-from aam.io.ids import SAMPLE_HEADERS, folded_header
+from aam.io.ids import LINEAGE_HEADERS, SAMPLE_HEADERS, folded_header
 from aam.io.text import read_header, until_full
 
 MAX_COUNT = 2**32 - 1
 
-TAXONOMY_HEADERS = frozenset(("taxonomy", "taxon", "consensuslineage", "lineage"))
 EXPECTED = (
     "a table: BIOM, .qza, or text with tabs, commas or semicolons and a header line '#OTU ID', "
-    "features in rows and "
-    "samples in columns"
+    "features in rows and samples in columns"
 )
 
 ZEROS = frozenset(("0", "0.0"))
@@ -78,10 +76,6 @@ class AmpliconTable:
             f"AmpliconTable({len(self)} samples, {len(self.feature_ids)} features, "
             f"{self.counts.sum()} reads)"
         )
-
-    def transposed(self) -> AmpliconTable:
-        """Return the table with samples and features exchanged."""
-        return AmpliconTable(csr_array(self.counts.T), self.feature_ids, self.sample_ids)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -138,96 +132,85 @@ class AmpliconTable:
         return np.fromiter(map(len, self.sequences), np.int64, len(self.sequences))
 
 
-def whole_counts(
-    values: npt.NDArray[Any], where: str, place: Callable[[int], str]
-) -> npt.NDArray[np.uint32]:
-    """Return `values` as uint32; `place` names the position of a value for the message.
-
-    Raises `InputError`: a value is not a whole number of reads from 0 to 2^32 - 1; one problem per
-    kind of mistake.
+def _whole(values: csr_array, samples: Sequence[str], features: Sequence[str], where: str) -> Any:
+    """Return the stored values as uint32; `InputError` with each kind of those that are no whole
+    number of reads from 0 to 2^32 - 1.
     """
-    if values.dtype.kind not in "iu" and values.dtype != np.float32:
-        values = values.astype(np.float64, copy=False)
-    if not values.size:
-        return values.astype(np.uint32)
+    stored = values.data
+    stored = stored if stored.dtype.kind in "iuf" else stored.astype(np.float64)
     # NaN is neither. A comparison with what was cast is several times as fast as looking for what
     # is wrong.
-    if (
-        float(values.min()) >= 0
-        and float(values.max()) <= MAX_COUNT
-        and ((counts := values.astype(np.uint32)) == values).all()
-    ):
+    with np.errstate(invalid="ignore"):
+        counts = stored.astype(np.uint32)
+    if not stored.size or (stored.min() >= 0 and (counts == stored).all()):
         return counts
-    values = values.astype(np.float64, copy=False)
-    finite = np.isfinite(values)
+    stored = stored.astype(np.float64, copy=False)
+    finite = np.isfinite(stored)
     bad = {
         "not a finite number": ~finite,
-        "negative": finite & (values < 0),
-        "fractional": finite & (values >= 0) & (np.floor(values) != values),
-        f"above {MAX_COUNT}": finite & (values > MAX_COUNT),
+        "negative": finite & (stored < 0),
+        "fractional": finite & (stored >= 0) & (np.floor(stored) != stored),
+        f"above {MAX_COUNT}": finite & (stored > MAX_COUNT),
     }
     problems = Problems()
     for kind, mask in bad.items():
         if mask.any():
             first = int(np.argmax(mask))
-            missing = np.isnan(values[first])
-            remedy = (
-                "0 where there are none"
-                if missing
-                else "the table as it was before it was normalised"
-            )
+            row = int(np.searchsorted(values.indptr, first, side="right")) - 1
+            place = f"sample {samples[row]!r}, feature {features[values.indices[first]]!r}"
+            remedy = "0" if np.isnan(stored[first]) else "the table before it was normalised"
             problems.add(
-                f"{where}: {values[first]:g} at {place(first)} is {kind} ({int(mask.sum())} such "
-                "values), "
+                f"{where}: {stored[first]:g} at {place} is {kind} ({int(mask.sum())} such values), "
                 f"expected whole reads; pass {remedy}"
             )
     raise InputError(*problems.messages)
 
 
-def checked_table(raw: AmpliconTable, where: str) -> AmpliconTable:
-    """Return the table with checked ids without blanks around them, rows sorted by column, and
-    zeros dropped.
+def _check_ids(kind: str, ids: Sequence[str], where: str, problems: Problems) -> None:
+    if not ids:
+        problems.add(f"{where}: the table is empty, it has no {kind}s")
+    if empty := [place for place, name in enumerate(ids, start=1) if not name]:
+        problems.add(f"{where}: {len(empty)} {kind} ids are empty, the first is {kind} {empty[0]}")
+    # Printable ASCII first, for which Python looks up each character otherwise.
+    if "".join(ids).encode(errors="surrogatepass").translate(None, PRINTABLE) and (
+        odd := [ascii(name) for name in ids if not name.isprintable()]
+    ):
+        problems.add(f"{where}: {kind} ids hold characters that cannot be printed: {shown(odd)}")
+    if len(set(ids)) < len(ids):
+        repeated = [name for name, times in Counter(ids).items() if times > 1]
+        number = len(repeated)
+        problems.add(f"{where}: {number} {kind} ids occur more than once: {shown(repeated)}")
 
-    Raises `InputError`: no samples, features or reads; ids that are empty, cannot be printed or
-    occur twice; two counts of one feature in a sample.
+
+def checked_table(
+    values: csr_array, sample_ids: Sequence[str], feature_ids: Sequence[str], where: str
+) -> AmpliconTable:
+    """Return a table of the numbers `values` [N, F], with ids without blanks around them, rows
+    sorted by column, and zeros dropped.
+
+    Raises `InputError`: numbers that are no reads; no samples, features or reads; ids that are
+    empty, cannot be printed or occur twice; two counts of one feature in a sample.
     """
-    problems = Problems()
-    raw = AmpliconTable(
-        raw.counts, tuple(map(str.strip, raw.sample_ids)), tuple(map(str.strip, raw.feature_ids))
-    )
-    for kind, ids in (("sample", raw.sample_ids), ("feature", raw.feature_ids)):
-        if not ids:
-            problems.add(f"{where}: the table is empty, it has no {kind}s")
-        if empty := [place for place, name in enumerate(ids, start=1) if not name]:
-            problems.add(
-                f"{where}: {len(empty)} {kind} ids are empty, the first is {kind} {empty[0]}"
-            )
-        # Printable ASCII first, for which Python looks up each character otherwise.
-        if "".join(ids).encode(errors="surrogatepass").translate(None, PRINTABLE) and (
-            odd := [ascii(name) for name in ids if not name.isprintable()]
-        ):
-            problems.add(
-                f"{where}: {kind} ids hold characters that cannot be printed: {shown(odd)}"
-            )
-        if len(set(ids)) < len(ids):
-            repeated = [name for name, times in Counter(ids).items() if times > 1]
-            problems.add(
-                f"{where}: {len(repeated)} {kind} ids occur more than once: {shown(repeated)}"
-            )
+    problems, counts = Problems(), values
+    samples, features = (tuple(map(str.strip, ids)) for ids in (sample_ids, feature_ids))
+    _check_ids("sample", samples, where, problems)
+    _check_ids("feature", features, where, problems)
+    with problems.collected():
+        whole = _whole(values, samples, features, where)
+        counts = csr_array((whole, values.indices, values.indptr), shape=values.shape)
     problems.raise_if_any()
-    counts = raw.counts
     counts.sort_indices()
     if not counts.has_canonical_format:
         entries = counts.tocoo()
         first = int(np.argmax((np.diff(entries.col) == 0) & (np.diff(entries.row) == 0)))
-        sample, feature = raw.sample_ids[entries.row[first]], raw.feature_ids[entries.col[first]]
+        sample, feature = samples[entries.row[first]], features[entries.col[first]]
         raise InputError(
             f"{where}: sample {sample!r}, feature {feature!r} has two counts, expected one"
         )
     counts.eliminate_zeros()
     if counts.nnz == 0:
         raise InputError(f"{where}: the table is empty, all counts are 0")
-    return raw
+    return AmpliconTable(counts, samples, features)
 
 
 def read_tsv(text: str, where: str) -> AmpliconTable:
@@ -240,10 +223,10 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
     Raises `InputError`: not UTF-8, no header, a row of another length, a cell that is no count.
     """
     header, body = read_header(text, where, EXPECTED)
-    names = header[1:-1] if folded_header(header[-1]) in TAXONOMY_HEADERS else header[1:]
+    names = header[1:-1] if folded_header(header[-1]) in LINEAGE_HEADERS else header[1:]
     by_sample = folded_header(header[0]) in SAMPLE_HEADERS - {"id", "ids"}
     kind = "feature" if by_sample else "sample"
-    problems, row_names, lines = Problems(), list[str](), list[int]()
+    problems, row_names = Problems(), list[str]()
     rows, columns, values = array("i"), array("i"), array("d")
     for line, cells in until_full(body, problems):
         # Spreadsheets fill rows up with empty cells, and write empty rows.
@@ -252,10 +235,8 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
         if not any(map(str.strip, cells)):
             continue
         if len(cells) != len(header):
-            problems.add(
-                f"{where}: line {line} has {len(cells)} columns, expected {len(header)} as in "
-                "the header"
-            )
+            expected = f"expected {len(header)} as in the header"
+            problems.add(f"{where}: line {line} has {len(cells)} columns, {expected}")
             continue
         wrong = []
         for column, cell in enumerate(cells[1 : len(names) + 1]):
@@ -273,11 +254,8 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
             more = f" (and {len(wrong) - 1} more cells)" if len(wrong) > 1 else ""
             problems.add(f"{where}: line {line}: {wrong[0]}{more}, expected a count")
         row_names.append(cells[0])
-        lines.append(line)
     problems.raise_if_any()
-    counts = whole_counts(
-        np.array(values), where, lambda k: f"line {lines[rows[k]]}, {kind} {names[columns[k]]!r}"
-    )
-    matrix = coo_array((counts, (columns, rows)), shape=(len(names), len(row_names)))
-    table = AmpliconTable(matrix.tocsr(), tuple(names), tuple(row_names))
-    return table.transposed() if by_sample else table
+    matrix = coo_array((np.array(values), (rows, columns)), shape=(len(row_names), len(names)))
+    if by_sample:
+        return checked_table(matrix.tocsr(), row_names, names, where)
+    return checked_table(matrix.T.tocsr(), names, row_names, where)

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aam.errors import InputError, Problems, shown
-from aam.io.ids import difference, folded_header, md5
+from aam.io.ids import LINEAGE_HEADERS, difference, folded_header, md5
 from aam.io.metadata import is_number
 from aam.io.text import read_header, read_text, until_full
 
-LINEAGE_NAMES = frozenset({"taxon", "taxonomy", "lineage", "consensuslineage", "classification"})
 EXPECTED = "'Feature ID' and 'Taxon' as the first two columns"
 
 # Prefixes of Greengenes, SILVA (to release 132: D_0 to D_6) and GTDB, and the ranks that they mean.
@@ -197,7 +196,7 @@ def read_taxonomy(path: Path) -> Taxonomy:
     of_embed = header[0].lower() == "asv" and header[1::2] == [
         name.removesuffix(".probability") for name in header[2::2]
     ]
-    if not of_embed and (len(header) < 2 or folded_header(header[1]) not in LINEAGE_NAMES):
+    if not of_embed and (len(header) < 2 or folded_header(header[1]) not in LINEAGE_HEADERS):
         raise InputError(f"{path}: the header is {shown(header, 5)}, expected {EXPECTED}")
     for number, cells in until_full(rows, problems):
         feature = cells[0].strip()

@@ -47,13 +47,13 @@ def axis(*ids):
     [
         ({"shape": [3, 3]}, "'shape' is [3, 3], expected [2, 2]"),
         ({"shape": [10**12, 10**12]}, "'shape' is"),
-        ({"rows": [{"name": "A"}, {"id": "C"}]}, "KeyError: 'id'"),
-        ({"columns": None}, "not a readable BIOM 1.0 table (TypeError"),
+        ({"rows": [{"name": "A"}, {"id": "C"}]}, "not a readable BIOM 1.0 table ('id')"),
+        ({"columns": None}, "not a readable BIOM 1.0 table (object of type"),
         ({"data": [[0, 0, 1], [2, 0, 1]]}, "index 2 exceeds"),
         ({"data": [[0, 0, 1], [0, -1, 1]]}, "negative"),
         ({"data": [[0, 0, 1], [0, 0, 1]]}, "two counts for one feature"),
         ({"data": [[0, 0, 1], [0, 0]]}, "not enough values"),
-        ({"data": [["x", 0, "x"]]}, "not a readable BIOM 1.0 table (ValueError"),
+        ({"data": [["x", 0, "x"]]}, "not a readable BIOM 1.0 table ("),
         ({"data": [[0, 0, 10**400]]}, "int too large"),
         ({"data": [[1, 0, 2**32]]}, "4.29497e+09 at sample 's1', feature 'C' is above 4294967295"),
         (
@@ -84,8 +84,8 @@ def test_bad_json(tmp_path, change, expected):
 @pytest.mark.parametrize(
     ("blob", "expected"),
     [
-        (b'{"rows": ' + b"[" * 100_000, "RecursionError"),
-        (b'{"rows": [}', "JSONDecodeError"),
+        (b'{"rows": ' + b"[" * 100_000, "recursion"),
+        (b'{"rows": [}', "not a readable BIOM 1.0 table (Expecting"),
         (b'{"rows": "\xe9"}', "not UTF-8"),
         (b"{}", "BIOM 1.0 without 'rows', 'columns', 'shape', 'data'; is it cut off?"),
         (b'{"rows": [' + b"9" * 10_000 + b"]}", "not a readable BIOM 1.0 table"),
@@ -136,8 +136,8 @@ DATA, INDICES, INDPTR = (f"sample/matrix/{name}" for name in ("data", "indices",
             "nan at sample 's10', feature 'ACGTACGTACGTACGTACGTACGTACGTACGT' is not a finite number",
         ),
         (assigned(DATA, 0, 2.0**32), "above 4294967295"),
-        (assigned(INDICES, 1, 5), "indices holds 5, expected 0 to 4"),
-        (assigned(INDICES, 1, -1), "indices holds -1"),
+        (assigned(INDICES, 1, 5), "indices holds 0 to 5, expected 0 to 4"),
+        (assigned(INDICES, 1, -1), "indices holds -1 to 4"),
         (
             assigned(INDICES, 1, 1),
             "sample 's10', feature 'ACGTACGTACGTACGTACGTACGTACGTACGT' has two counts",
@@ -161,7 +161,7 @@ DATA, INDICES, INDPTR = (f"sample/matrix/{name}" for name in ("data", "indices",
             "claims 9000000000 bytes",
         ),
         (replaced("sample/ids", data=[1, 2, 3]), "sample/ids is"),
-        (replaced("sample/ids", data=[b"a", b"\xe9", b"c"]), "sample/ids[1] is not UTF-8"),
+        (replaced("sample/ids", data=[b"a", b"\xe9", b"c"]), "not a readable HDF5 file ('utf-8' codec"),
         (
             replaced("sample/ids", data=[b"a", b"", b"c"]),
             "1 sample ids are empty, the first is sample 2",
@@ -293,5 +293,5 @@ def test_stored_zeros_and_duplicates_are_merged_without_changing_the_argument(tm
 
 
 def test_ids_occur_once(tmp_path):
-    with pytest.raises(InputError, match=r"table.biom: Duplicate"):
+    with pytest.raises(InputError, match=r"table.biom: ids do not fit the table .Duplicate"):
         write_hdf5(tmp_path / "table.biom", [sparse.csr_matrix(np.eye(2))], ["s", "s"], ["a", "b"])

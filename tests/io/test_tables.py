@@ -30,11 +30,11 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (TSV.format("0.5"), ["0.5 at line 4, sample 's2' is fractional", "normalised"]),
-        (TSV.format("-1"), ["-1 at line 4, sample 's2' is negative"]),
-        (TSV.format("nan"), ["nan at line 4, sample 's2' is not a finite number"]),
-        (TSV.format("inf"), ["inf at line 4, sample 's2' is not a finite number"]),
-        (TSV.format("4294967296"), ["sample 's2' is above 4294967295"]),
+        (TSV.format("0.5"), ["0.5 at sample 's2', feature 'GG' is fractional", "normalised"]),
+        (TSV.format("-1"), ["-1 at sample 's2', feature 'GG' is negative"]),
+        (TSV.format("nan"), ["nan at sample 's2', feature 'GG' is not a finite number"]),
+        (TSV.format("inf"), ["inf at sample 's2', feature 'GG' is not a finite number"]),
+        (TSV.format("4294967296"), ["feature 'GG' is above 4294967295"]),
         (
             TSV.format("x") + "TT\t\t1\n",
             ["line 4: sample 's2' has 'x'", "line 5: sample 's1' has ''"],
