@@ -27,31 +27,28 @@ from aam.io.text import DIRECTIVE, Row, read_header, read_text
 Kind = Literal["numeric", "categorical"]
 
 # Ids that QIIME 2 refuses, in any case, because they repeat the header.
-RESERVED_NAMES = (
-    "id|sampleid|sample id|sample-id|featureid|feature id|feature-id|sample_name|#sampleid|"
-    "#sample id|#otuid|#otu id"
-)
-RESERVED_IDS = frozenset(RESERVED_NAMES.split("|"))
+RESERVED_ID = re.compile(r"id|#?sample ?id|(sample|feature)[ -]?id|sample_name|#otu ?id", re.I)
 
 # Missing-value terms of INSDC, alone or with a colon and the reason, and what spreadsheets and R
 # write.
 INSDC = ("missing", "not applicable", "not collected", "not provided", "restricted access")
 MISSING = frozenset({*INSDC, "", "na", "n/a", "nan", "null", "<na>", "nat"})
-INSDC_REASON = tuple(f"{term}:" for term in INSDC)
 # Errors of Excel, in English and German, and of LibreOffice.
 SPREADSHEET_ERROR = re.compile(r"#(n/a|nv|[a-z]+[!?]|div/0!|getting_data)|err:\d+", re.IGNORECASE)
 PUNCTUATION = re.compile(r"[-\u2010-\u2015\u2212.,:;?!*_/\\~'\"()\[\]<>|=#&%^`\u2026\s]+")
 # Words that may mean missing, without blanks and punctuation.
-DOUBTFUL_WORDS = (
-    "none nil unknown unk unspecified undetermined undefined unavailable unrecorded "
-    "unassigned nd tbd tba nodata novalue noresponse noanswer missingvalue notavailable "
-    "notrecorded notknown notdetermined notreported notspecified notdone notmeasured "
-    "notassessed notanswered nonapplicable inapplicable blank empty nr"
+DOUBTFUL = re.compile(
+    "none|nil|unk(nown)?|blank|empty|nr|na|nd|tb[da]|(no|missing)(data|value|response|answer)|"
+    "un(specified|determined|defined|available|recorded|assigned)|(non|in)applicable|"
+    "not(available|recorded|known|determined|reported|specified|done|measured|assessed|answered)"
 )
-DOUBTFUL = frozenset(DOUBTFUL_WORDS.split())
-# Numbers that stand for a missing value in many surveys.
-SENTINEL_TEXT = "-9 -99 -999 -9999 -99999 99 999 9999 99999 -88 -77 -888 -777 888 777 8888 7777"
-SENTINELS = frozenset(map(float, SENTINEL_TEXT.split()))
+# Numbers that stand for a missing value in many surveys: -9, 99, -777 and the like.
+SENTINELS = frozenset(
+    float(f"{sign}{digit * times}")
+    for digit in "789"
+    for sign, least in (("-", 1), ("", 2))
+    for times in range(least, 6)
+)
 
 SCHEMES = ("", "INSDC:missing", "blank", "no-missing")
 ARTIFACTS = {
@@ -84,12 +81,12 @@ log = logging.getLogger(__name__)
 
 def is_missing(value: str) -> bool:
     """Return whether a cell says that there is no value: empty, a term of `MISSING` in any case, an
-    error of a spreadsheet, or punctuation alone.
+    error of a spreadsheet, or punctuation only.
     """
     value = value.lower()
     return (
         value in MISSING
-        or value.startswith(INSDC_REASON)
+        or value.startswith(tuple(f"{term}:" for term in INSDC))
         or SPREADSHEET_ERROR.fullmatch(value) is not None
         or PUNCTUATION.fullmatch(value) is not None
     )
@@ -97,9 +94,8 @@ def is_missing(value: str) -> bool:
 
 def may_be_missing(value: str) -> bool:
     """Return whether a cell holds a word that means missing in some studies."""
-    return re.sub(r"[\W_]+", "", value.lower()) in DOUBTFUL or (
-        value.lower().rstrip(".") in ("n.a", "n.d")
-    )
+    word = re.sub(r"[\W_]+", "", value.lower())
+    return not is_missing(value) and DOUBTFUL.fullmatch(word) is not None
 
 
 def is_number(value: str) -> bool:
@@ -165,30 +161,21 @@ class Metadata:
         for name in dict.fromkeys(names):
             if name not in self.columns:
                 near = difflib.get_close_matches(name.lower(), folded, n=3)
-                hint = (
-                    f" Did you mean {' or '.join(repr(folded[match]) for match in near)}?"
-                    if near
-                    else ""
-                )
+                names_near = " or ".join(repr(folded[match]) for match in near)
+                hint = f" Did you mean {names_near}?" if near else ""
                 problems.add(
                     f"{self.source}: no column {name!r}.{hint} Columns: {shown(self.columns, 50)}"
                 )
-            elif comma := self._decimal_comma(name):
+                continue
+            cells = [] if name in self.declared else self.present(name)
+            commas = [cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)]
+            if commas and all(is_number(_with_point(cell)) for cell in cells):
                 problems.add(
                     f"{self.source}: column {name!r} has numbers with decimal commas, such as "
-                    f"{comma!r}; pass "
-                    "--decimal , or state categorical in a row #q2:types; commas between "
-                    "thousands are to be deleted"
+                    f"{commas[0]!r}; pass --decimal , or state categorical in a row #q2:types; "
+                    "delete commas between thousands"
                 )
         problems.raise_if_any()
-
-    def _decimal_comma(self, name: str) -> str:
-        """Return a number with a decimal comma, where a column holds numbers and such numbers only;
-        else nothing.
-        """
-        cells = [] if name in self.declared else self.present(name)
-        commas = [cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)]
-        return commas[0] if commas and all(is_number(_with_point(cell)) for cell in cells) else ""
 
     def not_read(self, name: str) -> str:
         """Return how a text column holds numbers with units, or dates, of which no number is read;
@@ -200,14 +187,13 @@ class Metadata:
         cells = set(self.present(name))
         if name in self.declared or self.kinds[name] == "numeric" or len(cells) < FEW_VALUES:
             return ""
-        for what, pattern in (("dates or times", DATE), ("numbers with units", WITH_UNIT)):
-            if all(map(pattern.fullmatch, cells)):
-                to_do = "days since one date" if pattern is DATE else "numbers alone, in one unit"
-                return (
-                    f"holds {what}: {shown(sorted(cells), 2)}; to predict them as numbers, "
-                    f"write {to_do}"
-                )
-        return ""
+        what, to_do = "", ""
+        if all(map(DATE.fullmatch, cells)):
+            what, to_do = "dates or times", "days since one date"
+        elif all(map(WITH_UNIT.fullmatch, cells)):
+            what, to_do = "numbers with units", "numbers only, in one unit"
+        listed = shown(sorted(cells), 2)
+        return what and f"holds {what}: {listed}; to predict them as numbers, write {to_do}"
 
     def spellings(self, name: str) -> list[tuple[str, ...]]:
         """Return values of a column that are probably one: Yes, yes; 1, 1.0; P1, p01; A_2, A 2, A2;
@@ -218,16 +204,12 @@ class Metadata:
             alike.setdefault(float(value) if is_number(value) else _folded(value), []).append(value)
         return [tuple(values) for values in alike.values() if len(values) > 1]
 
-    def column(self, name: str) -> tuple[str, ...]:
-        """Return all values of a column as text; `InputError` lists the columns there are."""
-        self.require([name])
-        return self.columns[name]
-
     def values(self, name: str, ids: Iterable[str]) -> tuple[str | None, ...]:
         """Return values of a column for the samples `ids`, none where missing; `InputError` without
         a row.
         """
-        cells, ids = self.column(name), tuple(ids)
+        self.require([name])
+        cells, ids = self.columns[name], tuple(ids)
         absent = [sample for sample in ids if sample not in self._row]
         if absent:
             raise InputError(
@@ -237,10 +219,6 @@ class Metadata:
         missing = self._missing[name]
         chosen = (cells[self._row[sample]] for sample in ids)
         return tuple(None if cell in missing else cell for cell in chosen)
-
-    def cell(self, name: str, sample: str) -> str:
-        """Text of one cell of the file."""
-        return self.columns[name][self._row[sample]]
 
     def groups(self, name: str, ids: Iterable[str]) -> list[str]:
         """Group of each of the samples `ids`; a sample without a value is a group of its own."""
@@ -255,17 +233,16 @@ class Metadata:
         cells = set(self.present(name))
         words = sorted(filter(may_be_missing, cells))
         numbers = {float(cell): cell for cell in cells if is_number(cell)}
-        others = [number for number in numbers if number not in SENTINELS]
+        others = numbers.keys() - SENTINELS
         if self.kinds[name] != "numeric" or len(others) < 2:
             return words
         low, high = min(others), max(others)
-        odd = [
-            cell
-            for number, cell in sorted(numbers.items())
-            if number in SENTINELS
-            and (max(low - number, number - high) > high - low or number < 0 <= low)
-        ]
-        return words + odd
+        odd = {
+            number
+            for number in numbers.keys() & SENTINELS
+            if max(low - number, number - high) > high - low or number < 0 <= low
+        }
+        return words + [numbers[number] for number in sorted(odd)]
 
     def numbers(self, name: str, ids: Iterable[str]) -> npt.NDArray[np.float64]:
         """Return `values` as float64 ``[N]``, NaN where missing; `InputError` for text or an
@@ -273,19 +250,15 @@ class Metadata:
         """
         ids = tuple(ids)
         values = self.values(name, ids)
-        text = [
-            row for row, value in enumerate(values) if value is not None and not is_number(value)
-        ]
+        pairs = zip(values, ids, strict=True)
+        text = [f"{x!r} (sample {s!r})" for x, s in pairs if x is not None and not is_number(x)]
         if text:
-            examples = ", ".join(f"{values[row]!r} (sample {ids[row]!r})" for row in text[:5])
             raise InputError(
                 f"{self.source}: column {name!r} has {len(text)} of {len(ids)} values that are "
-                f"no finite numbers: {examples}; correct them, or name those that mean missing by "
-                "--missing-values (and train with --missing drop)"
+                f"no finite numbers: {', '.join(text[:5])}; correct them, or name those that mean "
+                "missing by --missing-values (and train with --missing drop)"
             )
-        return np.array(
-            [math.nan if value is None else float(value) for value in values], dtype=np.float64
-        )
+        return np.array([math.nan if value is None else float(value) for value in values])
 
 
 def missing_cells(
@@ -308,41 +281,17 @@ def missing_cells(
     return frozenset(filter(missing, distinct))
 
 
-def _checked_header(cells: list[str], path: Path) -> list[str]:
+def _repeated(names: Iterable[str]) -> list[str]:
+    return sorted(name for name, times in Counter(names).items() if times > 1 and name)
+
+
+def _check_header(cells: list[str], path: Path) -> None:
     problems = Problems()
     if empty := [place for place, name in enumerate(cells, start=1) if not name]:
         problems.add(f"{path}: header: column {shown(empty)} has no name; name it or delete it")
     if repeated := _repeated(cells):
         problems.add(f"{path}: header: columns of the same name: {shown(repeated)}; rename them")
     problems.raise_if_any()
-    return cells
-
-
-def _repeated(names: Iterable[str]) -> list[str]:
-    return sorted(name for name, times in Counter(names).items() if times > 1 and name)
-
-
-def _taken(
-    cells: list[str], width: int, samples: list[list[str]], directives: dict[str, list[str]]
-) -> str:
-    """Put one row to those of samples or to the directives; return the fault of it, or ''."""
-    first = cells[0]
-    if first.lower() in RESERVED_IDS:
-        return "repeats the header; remove it"
-    directive = first.split(" ")[0].removeprefix("#q2:").removeprefix("#sk:")
-    if first.startswith(DIRECTIVE) and directive not in ("types", "missing"):
-        return "unknown directive, expected #q2:types or #q2:missing"
-    if first.startswith("#") and not first.startswith(DIRECTIVE):
-        return ""
-    if any(cells[width:]):
-        return f"more cells than the {width} of the header; is a delimiter inside a cell?"
-    cells = cells[:width] + [""] * (width - len(cells))
-    if first.startswith("#"):
-        late = directive in directives or samples
-        directives[directive] = cells[1:]
-        return "a directive that stands twice or below samples" if late else ""
-    samples.append(cells)
-    return "" if first else "no sample id"
 
 
 def _body(
@@ -353,11 +302,30 @@ def _body(
     """
     samples, directives = list[list[str]](), dict[str, list[str]]()
     same, faults = dict[str, str](), dict[str, list[str]]()
-    for line, cells in rows:
+    for line, row in rows:
         # Equal cells share one string: real tables repeat few values very often.
-        cells = [same.setdefault(cell, cell) for cell in map(str.strip, cells)]
-        if any(cells) and (fault := _taken(cells, width, samples, directives)):
+        cells = [same.setdefault(cell, cell) for cell in map(str.strip, row)]
+        first, fault = cells[0], ""
+        directive = first[4:].split(" ")[0] if first.startswith(DIRECTIVE) else ""
+        if RESERVED_ID.fullmatch(first):
+            fault = "repeats the header; remove it"
+        elif not any(cells) or (first.startswith("#") and not directive):
+            continue
+        elif directive not in ("", "types", "missing"):
+            fault = "unknown directive, expected #q2:types or #q2:missing"
+        elif any(cells[width:]):
+            fault = f"more cells than the {width} of the header; is a delimiter inside a cell?"
+        elif directive and (samples or directive in directives):
+            fault = "a directive that stands twice or below samples"
+        elif not first:
+            fault = "no sample id"
+        if fault:
             faults.setdefault(fault, []).append(str(line))
+        cells = cells[:width] + [""] * (width - len(cells))
+        if directive:
+            directives[directive] = cells[1:]
+        else:
+            samples.append(cells)
     for fault, lines in faults.items():
         more = f" and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
         problems.add(f"{path}: line {', '.join(lines[:MOST_LINES])}{more}: {fault}")
@@ -379,7 +347,8 @@ def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str
     directives.
     """
     header, rows = read_header(read_text(path, ARTIFACTS), path, EXPECTED)
-    header = _checked_header([header[0] or "id", *header[1:]], path)
+    header = [header[0] or "id", *header[1:]]
+    _check_header(header, path)
     problems = Problems()
     samples, directives = _body(rows, len(header), path, problems)
     ids, *columns = zip(*samples, strict=True) if samples else [()] * len(header)
@@ -407,36 +376,33 @@ def make_metadata(
     """
     problems = Problems() if problems is None else problems
     if repeated := _repeated(ids):
+        number = len(repeated)
         problems.add(
-            f"{source}: {len(repeated)} sample ids stand on several rows: {shown(repeated)}; "
-            "keep one"
+            f"{source}: {number} sample ids stand on several rows: {shown(repeated)}; keep one"
         )
     words = frozenset(map(str.lower, missing_values))
     kinds: dict[str, Kind] = {}
     declared, only_empty = set[str](), set[str]()
     for (name, cells), stated, scheme in zip(columns.items(), types, schemes, strict=True):
-        if stated.lower() not in ("", "numeric", "categorical"):
-            problems.add(
-                f"{source}: #q2:types of {name!r} is {stated!r}, expected numeric or categorical"
-            )
+        kind, where = stated.lower(), f"of {name!r} is"
+        if kind not in ("", "numeric", "categorical"):
+            problems.add(f"{source}: #q2:types {where} {stated!r}, expected numeric or categorical")
         if scheme not in SCHEMES:
             expected = " or ".join(SCHEMES[1:])
-            problems.add(f"{source}: #q2:missing of {name!r} is {scheme!r}, expected {expected}")
-        blank = scheme in ("blank", "no-missing")
-        declared.update([name] if stated else [])
-        only_empty.update([name] if blank else [])
-        missing = missing_cells(cells, blank, words)
+            problems.add(f"{source}: #q2:missing {where} {scheme!r}, expected {expected}")
+        declared |= {name} if stated else set()
+        only_empty |= {name} if scheme in ("blank", "no-missing") else set()
+        missing = missing_cells(cells, name in only_empty, words)
         text = [cell for cell in cells if cell not in missing and not is_number(cell)]
         present = sum(cell not in missing for cell in cells)
         # Text in half of the cells or fewer is rather a mistake than a class.
-        numeric = 2 * len(text) <= present and stated.lower() != "categorical"
+        numeric = 2 * len(text) <= present and kind != "categorical"
         kinds[name] = "numeric" if numeric else "categorical"
-        if text and stated.lower() == "numeric":
+        if text and kind == "numeric":
+            sample = ids[cells.index(text[0])]
             problems.add(
-                f"{source}: column {name!r} is declared numeric, but sample "
-                f"{ids[cells.index(text[0])]!r} has "
-                f"{text[0]!r}, expected a finite number; correct it, or declare the column "
-                "categorical"
+                f"{source}: column {name!r} is declared numeric, but sample {sample!r} has "
+                f"{text[0]!r}, expected a finite number; correct it, or declare it categorical"
             )
         if scheme == "no-missing" and "" in cells:
             sample = ids[cells.index("")]
@@ -460,36 +426,37 @@ def align(
     `InputError`: columns that do not exist; samples that lack something, or all of them.
     """
     metadata.require(columns)
-    absent = [sample for sample in sample_ids if sample not in metadata]
     present = [sample for sample in sample_ids if sample in metadata]
-    gaps, reasons, words, of = set(absent), [], set[str](), f"of {len(sample_ids)} samples"
+    absent = [sample for sample in sample_ids if sample not in metadata]
+    gaps, reasons, words = set(absent), list[str](), set[str]()
+    start = f"of {len(sample_ids)} samples"
     if absent:
         others = "" if present else f" (its own ids look like {shown(metadata.ids, 3)})"
         reasons.append(
-            f"{len(absent)} {of} of the table have no row{others}: {shown(absent)}"
+            f"{len(absent)} {start} of the table have no row{others}: {shown(absent)}"
             f"{difference(sample_ids, metadata.ids)}"
         )
     for name in dict.fromkeys(columns):
-        values = dict(zip(present, metadata.values(name, present), strict=True))
-        if lacking := [sample for sample, value in values.items() if value is None]:
-            written = {metadata.cell(name, sample) for sample in lacking}
+        cell_of = dict(zip(metadata.ids, metadata.columns[name], strict=True))
+        values = zip(present, metadata.values(name, present), strict=True)
+        if lacking := [sample for sample, value in values if value is None]:
+            written = {cell_of[sample] for sample in lacking}
             words |= written - {""}
             gap = f"have no value in {name!r} (written {shown(sorted(written))})"
-            reasons.append(f"{len(lacking)} {of} {gap}: {shown(lacking)}")
+            reasons.append(f"{len(lacking)} {start} {gap}: {shown(lacking)}")
             gaps.update(lacking)
     reasons = [f"{metadata.source}: {reason}" for reason in reasons]
     kept = tuple(sample for sample in sample_ids if sample not in gaps)
     if not kept:
-        nothing = f"{metadata.source}: no sample of the table has all that is needed"
-        raise InputError(*reasons, nothing)
-    if reasons and missing == "error":
+        reasons.append(f"{metadata.source}: no sample of the table has all that is needed")
+    elif reasons and missing == "error":
         remedy = "Fill the gaps, or leave these samples out with --missing drop"
         if words:
-            remedy += (
-                f"; if {shown(sorted(words))} is a class of its own, add a row #q2:missing below "
-                "the header, with blank in that column"
-            )
-        raise InputError(*reasons, remedy)
+            own = f"; if {shown(sorted(words))} is a class of its own, add a row #q2:missing"
+            remedy += f"{own} below the header, with blank in that column"
+        reasons.append(remedy)
+    if not kept or (reasons and missing == "error"):
+        raise InputError(*reasons)
     for reason in reasons:
         log.warning("%s; left out", reason)
     return kept

@@ -161,7 +161,10 @@ DATA, INDICES, INDPTR = (f"sample/matrix/{name}" for name in ("data", "indices",
             "claims 9000000000 bytes",
         ),
         (replaced("sample/ids", data=[1, 2, 3]), "sample/ids is"),
-        (replaced("sample/ids", data=[b"a", b"\xe9", b"c"]), "not a readable HDF5 file ('utf-8' codec"),
+        (
+            replaced("sample/ids", data=[b"a", b"\xe9", b"c"]),
+            "not a readable HDF5 file ('utf-8' codec",
+        ),
         (
             replaced("sample/ids", data=[b"a", b"", b"c"]),
             "1 sample ids are empty, the first is sample 2",

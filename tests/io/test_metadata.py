@@ -75,7 +75,7 @@ def test_accepted_id_headers(read, name):
 def test_ids_and_values_stay_text(read):
     metadata = read("id\tplate\n007\t01\n7\t1e2\n1.0\t1.\n")
     assert metadata.ids == ("007", "7", "1.0")
-    assert metadata.column("plate") == ("01", "1e2", "1.")
+    assert metadata.columns["plate"] == ("01", "1e2", "1.")
     np.testing.assert_array_equal(metadata.numbers("plate", metadata.ids), [1, 100, 1])
 
 
@@ -299,14 +299,14 @@ def test_only_input_errors_come_out(read, content):
     assert metadata.ids
     assert len(set(metadata.ids)) == len(metadata.ids)
     for name, kind in metadata.kinds.items():
-        assert len(metadata.column(name)) == len(metadata.ids)
+        assert len(metadata.columns[name]) == len(metadata.ids)
         if kind == "numeric":
             assert not np.isinf(metadata.numbers(name, metadata.ids)).any()
 
 
 def test_unknown_columns_list_what_there_is(table):
     assert "no column 'Agee'. Did you mean 'age'? Columns: 'age', 'site'" in refusal(
-        table.column, "Agee"
+        table.require, ["Agee"]
     )
     with pytest.raises(InputError) as error:
         table.require(["x", "age", "y"])
