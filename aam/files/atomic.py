@@ -38,9 +38,8 @@ def final_name(path: str | Path) -> Path:
     are.
     """
     path = Path(path)
-    return path.with_name(
-        path.name.split("~", 3)[-1] if path.name.startswith((PARTIAL, REPLACED)) else path.name
-    )
+    is_temporary = path.name.startswith((f"{PARTIAL}~", f"{REPLACED}~"))
+    return path.with_name(path.name.split("~", 3)[-1]) if is_temporary else path
 
 
 def seen_from_here(path: Path) -> Path:
@@ -109,31 +108,25 @@ def check_writable(path: Path, overwrite: bool = False) -> None:
         while not parent.exists():
             link, parent = parent if parent.is_symlink() else link, parent.parent
     except OSError as error:
-        raise InputError(
-            f"{path}: cannot be written ({error.strerror}); choose another name"
-        ) from None
-    if exists and not overwrite:
-        raise InputError(f"{path}: exists already; choose another output or pass --overwrite")
-    if link.is_symlink() and not link.exists():
-        raise InputError(
-            f"{path}: {link} is a link that leads nowhere; remove it, or choose another output"
-        )
-    if not parent.is_dir():
-        raise InputError(f"{path}: {parent} is a file, expected a folder")
-    if not os.access(parent, os.W_OK):
-        raise InputError(f"{path}: no permission to write in {parent}")
-    # The administrator may write everywhere, but not even she into a virtual file system such as
-    # /proc.
-    if not exists and not os.statvfs(parent).f_blocks and not parent.stat().st_mode & 0o222:
-        raise InputError(
-            f"{path}: {parent} is of the system and takes no files; choose another output"
-        )
+        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another") from None
     # The folder in which the user works has no name of its own.
     named = path if path.name else path.resolve()
-    if not named.name:
-        raise InputError(f"{path}: is the root of all folders; choose another output")
-    if len(os.fsencode(_temporary(named).name)) > os.statvfs(parent).f_namemax:
-        raise InputError(f"{path}: the name is too long for a file; choose a shorter one")
+    rules = {
+        "exists already; choose another output or pass --overwrite": exists and not overwrite,
+        f"{link} is a link that leads nowhere; remove it": link.is_symlink() and not link.exists(),
+        f"{parent} is a file, expected a folder": not parent.is_dir(),
+        f"no permission to write in {parent}": not os.access(parent, os.W_OK),
+        # The administrator may write everywhere, but not into a virtual file system such as /proc.
+        f"{parent} is of the system and takes no files; choose another output": (
+            not exists and not os.statvfs(parent).f_blocks and not parent.stat().st_mode & 0o222
+        ),
+        "is the root of all folders; choose another output": not named.name,
+        "the name is too long for a file; choose a shorter one": named.name != ""
+        and len(os.fsencode(_temporary(named).name)) > os.statvfs(parent).f_namemax,
+    }
+    for problem, holds in rules.items():
+        if holds:
+            raise InputError(f"{path}: {problem}")
 
 
 @contextlib.contextmanager
@@ -221,20 +214,7 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def _read_bytes(path: Path, limit: int) -> bytes:
-    """Read a file of at most `limit` bytes; memory is taken for what the file holds, not for the
-    limit.
-    """
-    content = bytearray()
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            content += block
-            if len(content) > limit:
-                raise InputError(f"{path}: larger than {limit >> 20} MiB")
-    return bytes(content)
-
-
-def read_json(path: Path, limit: int | None = None) -> object:
+def read_json(path: Path, limit: int = MAX_JSON) -> object:
     """Return the content of a JSON file of at most `limit` bytes (`MAX_JSON`).
 
     Raises
@@ -243,7 +223,9 @@ def read_json(path: Path, limit: int | None = None) -> object:
         The file cannot be read, is too large, or is not JSON.
     """
     try:
-        return json.loads(_read_bytes(path, MAX_JSON if limit is None else limit).decode("utf-8"))
+        if path.stat().st_size > limit:
+            raise InputError(f"{path}: larger than {limit >> 20} MiB")
+        return json.loads(path.read_bytes().decode("utf-8"))
     except InputError:
         raise
     except OSError as error:

@@ -28,6 +28,7 @@ from aam.files.atomic import (
     PARTIAL,
     REPLACED,
     check_writable,
+    final_name,
     partial_folder,
     put_folder,
     read_json,
@@ -50,6 +51,9 @@ LOCK = ".lock"
 
 HIDDEN = (LOCK, PARTIAL, REPLACED)
 
+# The first part of a listed name, so that not all files match.
+FIRST_PART = re.compile(r"[^*?\[\]]+(?<=-)\*|[^*?\[\]]+")
+
 
 def is_free(folder: Path) -> bool:
     """Return whether a folder does not exist, or holds nothing but what `aam` keeps for itself."""
@@ -58,15 +62,6 @@ def is_free(folder: Path) -> bool:
 
 def _fail(error: OSError) -> NoReturn:
     raise error
-
-
-def _is_entered(folder: Path) -> bool:
-    """Return whether this process works in a folder, or below it: who called it would be left in a
-    removed one.
-    """
-    with contextlib.suppress(OSError):
-        return Path.cwd().is_relative_to(folder)
-    return False
 
 
 def _entries(folder: Path) -> Iterator[PurePath]:
@@ -83,60 +78,33 @@ def _entries(folder: Path) -> Iterator[PurePath]:
                 yield path
 
 
-def _matches(path: PurePath, name: str) -> bool:
-    """Return whether a listed name stands for a path."""
+def _matches(path: PurePath, name: str, part: bool = False) -> bool:
+    """Return whether a listed name stands for a path or, for a `part` of one, lies below it."""
     parts, wanted = path.parts, name.split("/")
+    if part:
+        return len(parts) < len(wanted) and all(map(fnmatchcase, parts, wanted))
     if wanted[-1] == "**" and len(parts) >= len(wanted):
         parts, wanted = parts[: len(wanted) - 1], wanted[:-1]
     return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
-
-
-def _holds(path: PurePath, name: str) -> bool:
-    """Return whether a listed name lies below a path."""
-    parts, wanted = path.parts, name.split("/")
-    return len(parts) < len(wanted) and all(map(fnmatchcase, parts, wanted))
-
-
-def _final(path: PurePath) -> PurePath:
-    """Return the path that a file or folder, half written by a killed process, was to get; other
-    paths as they are.
-    """
-    temporary = (f"{PARTIAL}~", f"{REPLACED}~")
-    return PurePath(
-        *(part.split("~", 3)[-1] if part.startswith(temporary) else part for part in path.parts)
-    )
-
-
-# The first part of a listed name.
-_FIRST_PART = re.compile(r"[^*?\[\]]+(?<=-)\*|[^*?\[\]]+")
-
-
-def _is_below(name: str) -> bool:
-    """Return whether a listed name lies below the folder and begins with a name, so that not all
-    files match.
-    """
-    parts = name.split("/")
-    return _FIRST_PART.fullmatch(parts[0]) is not None and ".." not in parts
 
 
 def _listed(folder: Path) -> tuple[str, list[str]] | None:
     """Return the command that wrote to a folder and the names that it listed; None without such a
     list.
     """
-    try:
+    record: object = None
+    with contextlib.suppress(InputError):
         record = read_json(folder / RUN)
-    except InputError:
+    if not isinstance(record, dict):
         return None
-    command, names = (
-        (record.get("command"), record.get(LIST)) if isinstance(record, dict) else (None, None)
-    )
-    if (
-        isinstance(command, str)
-        and isinstance(names, list)
-        and all(isinstance(name, str) for name in names)
-    ):
-        return command, [name for name in names if _is_below(name)]
-    return None
+    command, names = record.get("command"), record.get(LIST)
+    if not isinstance(command, str) or not isinstance(names, list):
+        return None
+    if not all(isinstance(name, str) for name in names):
+        return None
+    parts = {name: name.split("/") for name in names}
+    safe = [n for n, path in parts.items() if FIRST_PART.fullmatch(path[0]) and ".." not in path]
+    return command, safe
 
 
 def check_output_file(path: Path, overwrite: bool, inputs: Iterable[Path] = ()) -> None:
@@ -155,17 +123,13 @@ def check_output_file(path: Path, overwrite: bool, inputs: Iterable[Path] = ()) 
     if path.is_dir():
         raise InputError(f"{path} is a folder, expected a file; name one in it")
     if any(one.exists() and path.samefile(one) for one in inputs):
-        raise InputError(
-            f"{path}: would be replaced, and is read by the same command; choose another output"
-        )
+        raise InputError(f"{path}: is read by the same command; choose another output")
     file = path.parent.resolve() / path.name
     for folder in file.parents:
         command, names = _listed(folder) or ("", [])
         if any(_matches(file.relative_to(folder), name) for name in names):
-            raise InputError(
-                f"{path}: belongs to the results of `aam {command}` in {folder}; choose another "
-                "output"
-            )
+            owner = f"belongs to the results of `aam {command}` in {folder}"
+            raise InputError(f"{path}: {owner}; choose another output")
 
 
 @dataclass(frozen=True)
@@ -223,36 +187,29 @@ class OutputFolder:
                 "was left untouched. Choose another folder or clear it yourself."
             )
         command, names = listed
-        entries = list(_entries(folder))
-        removed = [path for path in entries if self._is_listed(path, names)]
-        problems = []
-        if command != self.command:
-            problems.append(
-                f"{folder} holds results of `aam {command}`, which are left alone; choose "
-                "another folder"
-            )
-        elif not self.overwrite:
-            goes_on = (
-                ", or go on with a run that was ended by --resume-from auto"
-                if self.resumable
-                else ""
-            )
+        if command == self.command and not self.overwrite:
+            more = ", or go on with a run that was ended by --resume-from auto"
             raise InputError(
                 f"{folder} holds results already; choose another folder, or pass "
-                f"--overwrite{goes_on}"
+                f"--overwrite{more if self.resumable else ''}"
             )
-        if endangered := self._endangered(removed):
+        entries = list(_entries(folder))
+        removed = [path for path in entries if self._is_listed(path, names)]
+        kept = set(entries) - set(removed)
+        endangered = [str(path) for path in self.inputs if self._goes_with(path, removed)]
+        blocking = sorted({str(one) for one in map(self._in_the_way, kept) if one is not None})
+        problems = []
+        if command != self.command:
+            owner = f"holds results of `aam {command}`, which are left alone"
+            problems.append(f"{folder} {owner}; choose another folder")
+        if endangered:
             problems.append(
                 f"--overwrite would delete what is read: {shown(endangered)}; choose another folder"
             )
-        kept = set(entries) - set(removed)
-        if blocking := sorted(
-            {str(one) for path in kept if (one := self._blocks(path)) is not None}
-        ):
+        if blocking:
             problems.append(
-                f"{folder}: {shown(blocking)} would stand among the new results, and is not of "
-                "the earlier "
-                f"`aam {self.command}`; move or remove it, or choose another folder"
+                f"{folder}: {shown(blocking)} would stand among the new results, and is not of the "
+                f"earlier `aam {self.command}`; move or remove it, or choose another folder"
             )
         if problems:
             raise InputError(*problems)
@@ -262,42 +219,31 @@ class OutputFolder:
         """Return whether an earlier call listed a path; a link that stands for a listed folder
         counts as well.
         """
-        final = _final(path)
-        if any(_matches(final, name) for name in names):
-            return True
-        return (self.folder / path).is_symlink() and any(_holds(path, name) for name in names)
+        # What a killed process left is listed by the name that it was to get.
+        final = PurePath(*(final_name(part).name for part in path.parts))
+        is_link = (self.folder / path).is_symlink()
+        return any(_matches(final, n) or (is_link and _matches(path, n, part=True)) for n in names)
 
-    def _endangered(self, removed: Iterable[PurePath]) -> list[str]:
-        """Return the inputs inside the folder that are to be removed, or hold what is to be
-        removed.
-        """
+    def _goes_with(self, read: Path, removed: Iterable[PurePath]) -> bool:
+        """Return whether an input lies in the folder and is to be removed, or holds what is."""
         folder = self.folder.resolve()
-        gone = [folder / path for path in removed]
-        return [
-            str(given)
-            for given in self.inputs
-            if any(
-                place.is_relative_to(folder) and any(path.is_relative_to(place) for path in gone)
-                for place in (given.parent.resolve() / given.name, given.resolve())
-            )
-        ]
+        places = {read.parent.resolve() / read.name, read.resolve()}
+        inside = [place for place in places if place.is_relative_to(folder)]
+        return any((folder / path).is_relative_to(place) for place in inside for path in removed)
 
-    def _blocks(self, path: PurePath) -> PurePath | None:
+    def _in_the_way(self, path: PurePath) -> PurePath | None:
         """Return the part of a kept path whose name the new call needs, if any."""
         above = [part for part in (path, *path.parents) if part.parts]
-        is_folder = self._is_folder(path)
+        names = self.outputs if self._is_folder(path) else (*self.outputs, *self.reserved)
         for part in reversed(above):
-            is_reserved = str(part) in self.reserved and not is_folder
-            if is_reserved or any(_matches(part, name) for name in self.outputs):
+            if any(_matches(part, name) for name in names):
                 return part
-        in_whole = any(
-            _matches(part / MANIFEST, name) for part in above[1:] for name in self.outputs
-        )
+        in_whole = any(_matches(up / MANIFEST, name) for up in above[1:] for name in self.outputs)
         # A file is in the place of a folder of this name, not in that of one whose name is not
         # known yet.
         named = [name for name in self.outputs if not f"{name}/".startswith("*/")]
-        in_place_of_folder = not is_folder and any(_holds(path, name) for name in named)
-        return path if in_whole or in_place_of_folder else None
+        in_place = any(_matches(path, name, part=True) for name in named)
+        return path if in_whole or (in_place and not self._is_folder(path)) else None
 
     def begin(self, about: Mapping[str, Any]) -> None:
         """Remove the results of an earlier call and write run.json, in a folder that exists."""
@@ -330,17 +276,16 @@ class OutputFolder:
         """Yield a new folder that takes the place of this one on success; on an error this one
         stays as it was.
 
-        What others put beside earlier results is not touched; then results are moved in one by one,
-        run.json first.
+        Where others put something next to earlier results, or where the user works in the folder,
+        the folder stays, and results are moved in one by one, run.json first.
         """
         place = self.folder.resolve()
         with partial_folder(place) as new:
             self._write_record(new, about)
             yield new
             removed = set(self.check())
-            if not place.exists() or (
-                removed.issuperset(_entries(place)) and not _is_entered(place)
-            ):
+            is_ours = place.exists() and removed.issuperset(_entries(place))
+            if not place.exists() or (is_ours and not Path.cwd().is_relative_to(place)):
                 put_folder(new, place)
                 return
             self._remove(removed)
@@ -352,7 +297,7 @@ class OutputFolder:
 # --- lock --------------------------------------------------------------------------------------
 
 
-def _try_lock(file: IO[str], folder: Path, kind: int) -> bool:
+def _try_lock(file: IO[str], kind: int) -> bool:
     """Take a lock, and return whether no other process stood against it; a file system without
     locks is warned of.
     """
@@ -361,19 +306,10 @@ def _try_lock(file: IO[str], folder: Path, kind: int) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        log.warning(
-            "%s: this file system has no locks (%s); start one process there at a time",
-            folder,
-            error,
-        )
+        folder = Path(file.name).parent
+        advice = "start one process there at a time"
+        log.warning("%s: this file system has no locks (%s); %s", folder, error, advice)
     return True
-
-
-def _lock(file: IO[str], folder: Path, kind: int) -> None:
-    if not _try_lock(file, folder, kind):
-        raise InputError(
-            f"{folder}: another process is writing there; wait for it, or choose another"
-        )
 
 
 def check_unlocked(folder: Path) -> None:
@@ -381,12 +317,12 @@ def check_unlocked(folder: Path) -> None:
     lock.
     """
     if (folder / LOCK).exists():
-        with (folder / LOCK).open() as file:
-            _lock(file, folder, fcntl.LOCK_SH)
+        with lock_folder(folder, shared=True, mode="r"):
+            pass
 
 
 @contextlib.contextmanager
-def lock_folder(folder: Path, shared: bool = False) -> Iterator[None]:
+def lock_folder(folder: Path, shared: bool = False, mode: str = "a") -> Iterator[None]:
     """Lock `folder` for this process, or for all that share it; the system releases the lock when
     the process ends, however it ends.
 
@@ -395,8 +331,11 @@ def lock_folder(folder: Path, shared: bool = False) -> Iterator[None]:
     InputError
         Another process holds the lock.
     """
-    with (folder / LOCK).open("a") as file:
-        _lock(file, folder, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+    with (folder / LOCK).open(mode) as file:
+        if not _try_lock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
+            raise InputError(
+                f"{folder}: another process is writing there; wait for it, or choose another"
+            )
         yield
 
 
@@ -410,4 +349,4 @@ def claim(folder: Path, what: str, wait: bool = False) -> Iterator[bool]:
     with (folder / f"{LOCK}-{what}").open("a") as file:
         if wait:
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield wait or _try_lock(file, folder, fcntl.LOCK_EX)
+        yield wait or _try_lock(file, fcntl.LOCK_EX)
