@@ -1,13 +1,10 @@
-"""Estimators of scikit-learn that train and predict as `aam train` and `aam predict` do."""
+"""Estimators of scikit-learn: the blend of `aam train` with a reader of tables in front."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import os
-import shutil
-import tempfile
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,38 +26,40 @@ from aam.api.memory import (
     option_of,
     sample_table,
 )
-from aam.api.models import Model, load
-from aam.api.pretraining import interrupts_as_in_python
-from aam.api.training import run
-from aam.config import RESERVED, FineTuneConfig
+from aam.api.models import Model
+from aam.api.training import check_targets, fit_model, load_folds, split_of_all
+from aam.config import PREDICTION_PASSES, RESERVED, FineTuneConfig
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable
-from aam.files.atomic import atomic_folder, check_writable
+from aam.files.atomic import check_writable
 from aam.io.metadata import Metadata, is_number
-from aam.options import IN_MEMORY, check, configured, keyword_options
+from aam.options import IN_MEMORY, configured, keyword_options, option_problems
+from aam.predict.prediction import fit_intervals, predict_rows
+from aam.predict.saved_model import load_encoder, save_model
+from aam.report.training import judged_columns
+from aam.training.network import Place
 
 Floats = npt.NDArray[np.float64]
 
-# The name of the files of the model in the state that is pickled.
-MODEL_FILES = "model files"
-
-
-# The parameters of an estimator are the options of `aam train`. Only one default differs: nothing
-# is held out for a test, which scikit-learn does outside.
+# The parameters of an estimator are the options of `aam train`, except for those of its folder.
+# Only one default differs: nothing is held out for a test, which scikit-learn does outside.
 DEFAULTS = {**keyword_options(FineTuneConfig()), "test_size": 0.0}
-FIELDS = [(name, Any, dataclasses.field(default=default)) for name, default in DEFAULTS.items()]
+OF_FOLDER = ("output_dir", "overwrite")
+FIELDS = [
+    (name, Any, dataclasses.field(default=default))
+    for name, default in DEFAULTS.items()
+    if name not in OF_FOLDER
+]
 Parameters: Any = dataclasses.make_dataclass(
     "Parameters", FIELDS, eq=False, repr=False, kw_only=True
 )
 
 
 class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
-    """What classifier and regressor share. Every parameter is an option of `aam train`, with its
-    default there.
+    """What classifier and regressor share. Each parameter is an option of `aam train`.
 
-    Only ``test_size`` is 0 instead of a fifth, as scikit-learn holds samples out itself; above 0
-    the samples that are held out fit the intervals of `predict_interval`. Without ``output_dir``
-    the run is kept as long as the estimator.
+    Only the default of ``test_size`` is 0 instead of a fifth, as scikit-learn holds samples out
+    itself; above 0 the samples that are held out fit the intervals of `predict_interval`.
 
     Attributes
     ----------
@@ -91,7 +90,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         tree: Any = None,
         studies: Any = None,
     ) -> Any:
-        """Train a model of `y`, as `aam train` does; return the estimator.
+        """Fit the members of the blend to `y`; return the estimator.
 
         Parameters
         ----------
@@ -102,11 +101,11 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             Numbers, or classes. A Series that is indexed by sample ids is aligned by them; so are
             the following.
         groups : array or Series [N], optional
-            The subject of each sample; early stopping looks at whole groups.
+            The subject of each sample; penalties and early stopping look at whole groups.
         covariates : DataFrame [N, C], optional
-            What the model reads beside the ASVs: numeric columns as numbers, others as categories.
+            Further inputs: numeric columns as numbers, others as categories.
         tree : skbio.TreeNode or path, optional
-            Phylogeny, for a UniFrac loss beside the targets.
+            Phylogeny, for a UniFrac loss next to the targets of a network.
         studies : array or Series [N], optional
             The study of each sample, two or more; the model is to hold in a study that is new.
 
@@ -115,31 +114,32 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         InputError
             Options, table or values that cannot be learned from.
         """
-        self._forget()
-        options = self.get_params(deep=False)
-        del options["output_dir"]
-        config = configured(FineTuneConfig(), options, type(self).__name__)
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+        config = configured(FineTuneConfig(), self.get_params(deep=False), type(self).__name__)
         table = sample_table(X, config.data.sequences, merge=config.data.trim)
         target = _target_name(y)
         self._check_target(aligned(y, table.sample_ids, "y"))
         metadata, columns = self._metadata(table.sample_ids, target, y, groups, covariates, studies)
         inputs = inputs_of(config.data, table, tree, metadata)
-        output = Path(self.output_dir or self._new_folder() / "run")
-        files = {"table": option_of(X), "tree": option_of(tree), "metadata": IN_MEMORY}
-        named = {
-            **files,
-            "output_dir": output,
-            "metadata_column": (target,),
-            "classifier": self._classifier,
-            **columns,
-        }
-        config = configured(config, named, type(self).__name__)
-        # The report is for people, but it also fits the intervals on what is held out.
-        reported = self.output_dir is not None or self.test_size != 0
-        with interrupts_as_in_python():
-            check(config)
-            run(config, reported, inputs)
-        self._load(output / "model")
+        named = {"table": option_of(X), "tree": option_of(tree), "metadata": IN_MEMORY}
+        of_target = {"metadata_column": (target,), "classifier": self._classifier}
+        config = configured(config, {**named, **of_target, **columns}, type(self).__name__)
+        if problems := option_problems(config):
+            raise InputError(*problems)
+        folds = load_folds(config, inputs=inputs)
+        check_targets(folds)
+        split = folds.splits[0] if len(folds.splits) == 1 else split_of_all(folds)
+        encoder = load_encoder(config.train, "")
+        saved = fit_model(folds, split, Place(folds.device, encoder=encoder))
+        if split.ids("test"):
+            ids, study = split.ids("test"), folds.study
+            held_out = predict_rows(saved, study, ids, config.runtime, PREDICTION_PASSES)
+            judged = judged_columns(folds.config)
+            _, notes = fit_intervals(held_out, study, {split: saved}, judged)
+            saved = dataclasses.replace(saved, notes={**saved.notes, **notes})
+        machine = {name: getattr(self, name) for name in ("device", "threads", "mixed_precision")}
+        self.model_ = Model((), [saved], machine)
         self.sample_ids_ = table.sample_ids
         return self
 
@@ -148,34 +148,16 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         check_writable(Path(path), overwrite=True)
         if Path(path).exists():
             raise InputError(f"{path}: exists already; choose another path")
-        source = self._fitted().paths[0]
-        with atomic_folder(Path(path)) as folder:
-            shutil.copytree(source, folder, dirs_exist_ok=True)
-
-    def _new_folder(self) -> Path:
-        """Return a new folder, which is removed with the estimator."""
-        folder = Path(tempfile.mkdtemp(prefix="aam-"))
-        self._remove_folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        return folder
-
-    def _forget(self) -> None:
-        """Drop what an earlier call of `fit` learned."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
+        save_model(Path(path), self._fitted().models[0])
 
     def _fitted(self) -> Model:
-        """Return the model; scikit-learn's error where there is none."""
+        """The model; scikit-learn's error where there is none."""
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
         return self.model_
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
-
-    def _load(self, model: Path) -> None:
-        self.model_: Model = load(
-            model, device=self.device, threads=self.threads, mixed_precision=self.mixed_precision
-        )
 
     def explain(
         self, X: Any, y: Any = None, groups: Any = None, covariates: Any = None, **options: Any
@@ -209,7 +191,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         return model.explain(X, metadata, **{**self._of_table(), **options}).loc[target]
 
     def _of_table(self) -> dict[str, Any]:
-        """Return how a table is read, in fitting, predictions and explanations alike."""
+        """How a table is read in fitting, predictions and explanations."""
         return {name: getattr(self, name) for name in ("sequences", "trim")}
 
     def _metadata(
@@ -287,38 +269,6 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
                 "divided), or take model_.predict, which leaves their rows empty"
             )
         return table
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the estimator for pickle: its model as the files of a model folder, which hold no
-        code.
-
-        What unpickles it verifies these files as `aam.load` does. Pickle itself can run code when
-        it is read, so a model is better passed on by `save`.
-        """
-        left_out = ("model_", "_remove_folder")
-        state = {name: value for name, value in vars(self).items() if name not in left_out}
-        if self.__sklearn_is_fitted__():
-            folder = self.model_.paths[0]
-            files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-            state[MODEL_FILES] = {
-                str(path.relative_to(folder)): path.read_bytes() for path in files
-            }
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the estimator; `InputError` where the files of its model are damaged."""
-        files = state.pop(MODEL_FILES, None)
-        self.__dict__.update(state)
-        if files is None:
-            return
-        folder = self._new_folder()
-        for name, content in files.items():
-            path = folder / "model" / name
-            if not path.resolve().is_relative_to(folder.resolve()):
-                raise InputError(f"the pickled model holds the unsafe file name {name!r}")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        self._load(folder / "model")
 
 
 def _target_name(y: Any) -> str:

@@ -49,7 +49,7 @@ class Model:
 
     def __repr__(self) -> str:
         return (
-            f"Model({', '.join(map(str, self.paths))}; targets: "
+            f"Model({', '.join(map(str, self.paths)) or 'in memory'}; targets: "
             f"{', '.join(self.targets) or 'none, an encoder'})"
         )
 

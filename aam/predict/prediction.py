@@ -5,18 +5,22 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_rows
+from aam.data.splits import Split
 from aam.data.study import Study
 from aam.device.options import RuntimeConfig
 from aam.errors import InputError, shown
-from aam.evaluate.conformal import Conformal
+from aam.evaluate.conformal import Conformal, with_conformal_intervals
 from aam.evaluate.likeness import Likeness
 from aam.evaluate.predictions import PredictionTable, combined, joined, make_predictions
+from aam.evaluate.target_predictions import Columns
+from aam.options import given
 from aam.predict.blend import mean_of
 from aam.predict.estimator import SAMPLES_AT_ONCE
 from aam.predict.linear import LEAST_TO_CENTRE
@@ -94,6 +98,30 @@ def unlike_training(saved: SavedModel, study: Study) -> dict[str, str]:
         known = Likeness.from_json(likeness).reasons(presence, study.table.names, unseen)
         reasons |= {name: text for name, text in zip(ids, known, strict=True) if text}
     return {name: text for name, text in reasons.items() if text}
+
+
+def fit_intervals(
+    table: PredictionTable, study: Study, models: Mapping[Split, SavedModel], columns: Columns
+) -> tuple[PredictionTable, dict[str, Any]]:
+    """Held-out predictions with their intervals, and notes by which a model predicts others.
+
+    The notes are empty without intervals. `models` have learned from the splits.
+    """
+    table, fitted = with_conformal_intervals(table, given(study.metadata), columns, study.seed)
+    if not fitted:
+        return table, {}
+    names, folds, unseen = study.table.names, [], []
+    for split, saved in models.items():
+        held_out = study.rows(split.held_out)
+        folds.append((study.rows(split.not_held_out), held_out))
+        unseen.append(saved.profile.shares_of_samples(study.table)["unseen"][held_out])
+    presence = presence_of(study, np.arange(len(study.table.sample_ids)))
+    likeness = Likeness.fit(presence, names, folds, np.concatenate(unseen))
+    return table, {
+        "intervals": {name: asdict(interval) for name, interval in fitted.items()},
+        "likeness": asdict(likeness),
+        "interval_samples": sorted(table.sample_ids),
+    }
 
 
 def without_limits(table: PredictionTable, unlike: Collection[str]) -> PredictionTable:

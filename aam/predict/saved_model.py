@@ -36,7 +36,7 @@ from aam.files.tensors import (
 )
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
-from aam.options import from_dict, to_dict
+from aam.options import from_dict, to_dict, typed
 from aam.predict.blend import NETWORK, Blend, BlendClassifier, BlendRegressor, specs_in_order
 from aam.predict.estimator import Arrays, restore_state, save_state, shallow_copy
 from aam.predict.linear import LinearClassifier, LinearRegressor
@@ -365,7 +365,7 @@ def _read_model(path: Path, description: Any, device: torch.device) -> SavedMode
         reference = read_reference(description["reference"], read_arrays(path / REFERENCE))
     heads, network = HeadConfig(), None
     if description["heads"] is not None:
-        heads = from_dict(HeadConfig(), description["heads"], str(path))
+        heads = typed(description["heads"], HeadConfig)
         network = _read_network(path, description["depth"], model, heads, reference).to(device)
         classes = tuple(len(spec.labels) for spec in targets.classes)
         if targets.specs and (heads.n_targets, heads.n_classes) != (len(targets.numeric), classes):

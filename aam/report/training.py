@@ -11,16 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from aam.config import OF_NETWORK, PREDICTION_PASSES, FineTuneConfig
 from aam.data.splits import Split, fold_column
 from aam.data.study import Study, lost_classes
 from aam.engine.options import RunConfig
 from aam.errors import shown
-from aam.evaluate.conformal import with_conformal_intervals
 from aam.evaluate.evaluation import Evaluation, evaluate
-from aam.evaluate.likeness import Likeness
 from aam.evaluate.predictions import PredictionTable, joined, write_predictions
 from aam.evaluate.target_predictions import Columns, Subset
 from aam.files.atomic import seen_from_here
@@ -28,7 +24,7 @@ from aam.options import IN_MEMORY, names, to_dict
 from aam.predict.baselines import IN_BLEND, baselines_by_target
 from aam.predict.blend import NETWORK, in_words
 from aam.predict.folds import Folds
-from aam.predict.prediction import predict_rows, presence_of
+from aam.predict.prediction import fit_intervals, predict_rows
 from aam.predict.saved_model import SavedModel, save_model
 from aam.report.report import ReportData
 from aam.report.results import write_results
@@ -149,17 +145,6 @@ class TrainingReport:
             configuration=_with_effect(config),
         )
 
-    def _likeness(self) -> Likeness:
-        """Description of all samples, to compare new ones with, and of how much folds differ."""
-        study, splits = self.prepared.study, self.prepared.splits
-        folds = [(study.rows(split.not_held_out), study.rows(split.held_out)) for split in splits]
-        unseen = []
-        for split, (_, held_out) in zip(splits, folds, strict=True):
-            saved = self.models[self.prepared.folder(self.path, split)]
-            unseen.append(saved.profile.shares_of_samples(study.table)["unseen"][held_out])
-        presence = presence_of(study, np.arange(len(study.table.sample_ids)))
-        return Likeness.fit(presence, study.table.names, folds, np.concatenate(unseen))
-
     def _results(self) -> tuple[Evaluation, ...]:
         """Write predictions.tsv, save the models with fitted intervals, and return the comparison
         with baselines.
@@ -167,26 +152,21 @@ class TrainingReport:
         config, study = self.prepared.config, self.prepared.study
         if not self.held_out or study.metadata is None:
             return ()
-        columns = _columns(config)
+        columns = judged_columns(config)
         table = joined(self.held_out)
         tested = all(split.ids("test") for split in self.prepared.splits)
         table = table.with_columns({"subset": "test" if tested else "validation"})
         # Without a test side early stopping has seen what is held out, which cannot vouch for new
         # samples.
         if tested:
-            table, fitted = with_conformal_intervals(
-                table, study.metadata, columns, config.runtime.seed
-            )
-            intervals = {name: dataclasses.asdict(one) for name, one in fitted.items()}
-            likeness = dataclasses.asdict(self._likeness()) if intervals else {}
-            for folder, saved in self.models.items() if intervals else ():
-                notes = {
-                    **saved.notes,
-                    "intervals": intervals,
-                    "likeness": likeness,
-                    "interval_samples": sorted(table.sample_ids),
-                }
-                save_model(folder / "model", dataclasses.replace(saved, notes=notes))
+            models = {
+                split: self.models[self.prepared.folder(self.path, split)]
+                for split in self.prepared.splits
+            }
+            table, notes = fit_intervals(table, study, models, columns)
+            for folder, saved in self.models.items() if notes else ():
+                noted = dataclasses.replace(saved, notes={**saved.notes, **notes})
+                save_model(folder / "model", noted)
         elif any(spec.kind == "numeric" for spec in table.specs):
             log.info(
                 "no intervals: early stopping has seen what is held out; --cv or --test-size "
@@ -225,7 +205,7 @@ def _with_effect(config: FineTuneConfig) -> dict[str, Any]:
     return {part: values for part, values in parts.items() if values}
 
 
-def _columns(config: FineTuneConfig) -> Columns:
+def judged_columns(config: FineTuneConfig) -> Columns:
     """The columns of the metadata by which predictions are judged."""
     data, covariates = config.data, config.covariates
     return Columns(

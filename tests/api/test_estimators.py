@@ -6,6 +6,7 @@ import copy
 import inspect
 import json
 import logging
+import pickle
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -183,16 +184,9 @@ def test_explanations_are_those_of_the_command(study_folder, frame, metadata, re
     pd.testing.assert_frame_equal(again, effects)
 
 
-def test_a_copy_of_a_fitted_estimator_holds_verified_files(frame, classifier):
-    copied = copy.deepcopy(classifier)
-    assert np.array_equal(copied.predict_proba(frame), classifier.predict_proba(frame))
-    state = classifier.__getstate__()
-    weights = state["model files"]["weights.safetensors"]
-    state["model files"]["weights.safetensors"] = weights[:-1] + bytes([weights[-1] ^ 1])
-    assert "weights" in refusal(aam.AmpliconClassifier().__setstate__, state)
-    assert "unsafe file name" in refusal(
-        aam.AmpliconClassifier().__setstate__, {"model files": {"../../x": b""}}
-    )
+def test_a_copy_of_a_fitted_estimator_predicts_the_same(frame, classifier):
+    for copied in (copy.deepcopy(classifier), pickle.loads(pickle.dumps(classifier))):  # noqa: S301
+        assert np.array_equal(copied.predict_proba(frame), classifier.predict_proba(frame))
 
 
 def test_samples_are_the_same_in_a_turned_table(tmp_path):
@@ -238,7 +232,7 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
     with pytest.raises(InputError, match="1 of 60 sample ids cannot stand in metadata: '#a'"):
         small.fit(frame.set_axis(["#a", "b ", *frame.index[2:]]), metadata["ph"].to_list())
     assert "is fractional" in refusal(small.fit, frame * 0.5 + 0.5, metadata["ph"])
-    with pytest.raises(InputError, match="'epochs' is 'many', expected 1 or more"):
+    with pytest.raises(InputError, match="'epochs' is 'many': Input should be a valid integer"):
         aam.AmpliconRegressor(epochs="many").fit(frame, metadata["ph"])
     with pytest.raises(TypeError, match="epoch"):
         aam.AmpliconRegressor(epoch=3)
@@ -290,33 +284,25 @@ def test_checks_of_scikit_learn_pass(kind):
 
 def test_parameters_are_the_options_of_train():
     parameters = inspect.signature(aam.AmpliconRegressor).parameters
-    assert {
-        "epochs",
-        "pretrained_encoder",
-        "members",
-        "seed",
-        "output_dir",
-        "unifrac_metric",
-    } <= set(parameters)
-    assert not {"table", "metadata_column", "distributed", "resume_from", "cv"} & set(parameters)
+    assert {"epochs", "pretrained_encoder", "members", "seed", "unifrac_metric"} <= set(parameters)
+    assert not {"table", "output_dir", "metadata_column", "distributed", "resume_from", "cv"} & set(
+        parameters
+    )
     assert parameters["epochs"].default == 10
     estimator = aam.AmpliconRegressor(epochs=3)
     assert clone(estimator).set_params(seed=4).get_params()["epochs"] == 3
 
 
 @pytest.mark.slow
-def test_covariates_and_intervals(frame, metadata, small, tmp_path):
+def test_covariates_and_intervals(frame, metadata, small):
     covariates = metadata[["season", "null"]]
-    one = aam.AmpliconRegressor(**small, test_size=0.5, output_dir=tmp_path / "run")
+    one = aam.AmpliconRegressor(**small, test_size=0.5)
     one.fit(frame, metadata["ph"], covariates=covariates)
     low, high = one.predict_interval(frame, covariates).T
     predicted = one.predict(frame, covariates)
     assert np.all((low < predicted) & (predicted < high))
     assert "covariates: not given, and the model reads" in refusal(one.predict, frame)
-    config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
-    assert config["covariates"]["categorical_columns"] == ["season"]
-    assert config["covariates"]["numeric_columns"] == ["null"]
-    assert (tmp_path / "run" / "report.html").is_file()
+    assert one.model_.models[0].covariates.columns == ("season", "null")
 
 
 def test_tables_of_any_numbers_are_read_and_others_named(frame):

@@ -161,15 +161,6 @@ def test_a_model_of_another_version_is_refused(folder):
             assert "train again" in caught.value.problems[-1]
 
 
-def test_options_of_heads_that_are_gone_are_refused_by_name(folder):
-    heads = json.loads((folder / "model.json").read_text(encoding="utf-8"))["heads"]
-    rewrite(
-        folder, heads={**heads, "covariates": {**heads["covariates"], "categorical_dropout": 0.1}}
-    )
-    with pytest.raises(InputError, match=r"'categorical_dropout' was removed: ."):
-        load_model(folder, CPU)
-
-
 def test_whoever_may_read_the_folder_may_read_the_model(saved, tmp_path):
     before = os.umask(0o022)
     try:
