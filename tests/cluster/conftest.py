@@ -29,14 +29,11 @@ def environment(**variables: str) -> dict[str, str]:
     """Return this environment as users have it: these tests install packages, and their jobs choose
     their threads.
     """
-    paths = [
-        path
-        for path in os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        if path and path != OFFLINE
-    ]
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    kept = os.pathsep.join(path for path in paths if path not in ("", OFFLINE))
     own = ("PYTEST_", "PYTHONPATH", "OMP_NUM_", "MKL_NUM_", "OPENBLAS_NUM_")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-    return {**inherited, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {}), **variables}
+    return {**inherited, **({"PYTHONPATH": kept} if kept else {}), **variables}
 
 
 @pytest.fixture(scope="session")
@@ -80,12 +77,10 @@ def shell(workshop: Path) -> Callable[..., Done]:
 
     def run(*words: object, cwd: Path = workshop, status: int | None = 0, **variables: str) -> Done:
         inherited = environment(AAM_SCRATCH=str(workshop / "scratch"), **variables)
-        done = subprocess.run(
-            list(map(str, words)), cwd=cwd, env=inherited, capture_output=True, text=True
-        )
-        assert status is None or done.returncode == status, (
-            done.stdout[-3000:] + done.stderr[-6000:]
-        )
+        command = list(map(str, words))
+        done = subprocess.run(command, cwd=cwd, env=inherited, capture_output=True, text=True)
+        printed = done.stdout[-3000:] + done.stderr[-6000:]
+        assert status is None or done.returncode == status, printed
         return done
 
     return run
@@ -133,13 +128,7 @@ def make(shell: Callable[..., Done], checkout: Path) -> Callable[..., Done]:
 
 
 @pytest.fixture(scope="session")
-def image(
-    make: Callable[..., Done],
-    shell: Callable[..., Done],
-    checkout: Path,
-    base: Path,
-    once: Callable,
-) -> Path:
+def image(make: Callable[..., Done], shell: Callable, checkout: Path, base: Path, once) -> Path:
     """`make container-cpu` in a clean checkout from a local base root folder, by the first worker
     that needs it.
     """

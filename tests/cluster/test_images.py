@@ -18,68 +18,21 @@ from pathlib import Path
 import pytest
 
 from aam.files.atomic import file_digest
-from containers.lib import git
 from containers.lib.engine import find_engine, make_small_root
 from containers.lib.sidecar import sign, signature_problems
 from containers.lib.wheels import wheel_folders
 from tests.cluster.conftest import GUEST, ROOT, check_out, environment
 
 pytestmark = pytest.mark.cluster
-STUDY = [
-    "--table",
-    "study/table.biom",
-    "--metadata",
-    "study/metadata.tsv",
-    "--rarefy-depth",
-    "1000",
-]
-HELD_OUT = ["--split-column", "fold", "--test-fold", "0", "--group-column", "subject"]
+STUDY = "--table study/table.biom --metadata study/metadata.tsv --rarefy-depth 1000"
+HELD_OUT = "--split-column fold --test-fold 0 --group-column subject --epochs 2"
 # A small simulated study from pretraining to predictions, on one thread.
 DEMO = [
-    [
-        "aam.data.simulate",
-        "study",
-        "--samples",
-        "60",
-        "--asvs",
-        "80",
-        "--length",
-        "60",
-        "--depth",
-        "2000",
-    ],
-    [
-        "pretrain",
-        *STUDY,
-        "--tree",
-        "study/tree.nwk",
-        *HELD_OUT,
-        "--epochs",
-        "2",
-        "--output-dir",
-        "pre",
-    ],
-    [
-        "train",
-        *STUDY,
-        "--metadata-column",
-        "ph",
-        "biome",
-        *HELD_OUT,
-        "--epochs",
-        "2",
-        "--output-dir",
-        "tune",
-    ],
-    [
-        "predict",
-        "--model",
-        "tune/model",
-        "--table",
-        "study/table.biom",
-        "--output",
-        "predictions.tsv",
-    ],
+    "aam.data.simulate study --samples 60 --asvs 80 --length 60 --depth 2000",
+    f"aam pretrain {STUDY} --tree study/tree.nwk {HELD_OUT} --output-dir pre --threads 1",
+    f"aam train {STUDY} --metadata-column ph biome --pretrained-encoder pre/model {HELD_OUT} "
+    "--output-dir tune --threads 1",
+    "aam predict --model tune/model --table study/table.biom --output predictions.tsv --threads 1",
 ]
 
 
@@ -112,13 +65,9 @@ def test_an_image_agrees_with_its_sidecar_and_labels(image, make, shell, base):
 def test_run_keeps_values_statuses_and_signals(image, shell, tmp_path):
     run = ROOT / "containers" / "run"
     hostile = "a b\"c$(touch x)`y` 'z'\n*\\n;,"
-    show = (
-        "import os, sys; print(repr(os.environ['AAM_X']), 'FOO' in os.environ, sys.prefix, "
-        "sys.flags.no_user_site)"
-    )
-    done = shell(
-        run, image, "python", "-c", show, cwd=tmp_path, AAM_X=hostile, FOO="1", PYTHONSTARTUP="/x"
-    )
+    show = "import os, sys; print(repr(os.environ['AAM_X']), 'FOO' in os.environ, sys.prefix, "
+    command = [run, image, "python", "-c", show + "sys.flags.no_user_site)"]
+    done = shell(*command, cwd=tmp_path, AAM_X=hostile, FOO="1", PYTHONSTARTUP="/x")
     assert done.stdout.strip() == f"{hostile!r} False /opt/venv 1"
     assert shell(run, image, "sh", "-c", "exit 85", cwd=tmp_path, status=85)
     loop = 'trap "exit 7" USR2; touch ready; while :; do sleep 0.1; done'
@@ -165,10 +114,7 @@ def demo(shell, folder: Path, *before: object) -> dict[str, bytes]:
     """Run the commands of `DEMO` in a folder; return the files that must be the same to the bit."""
     folder.mkdir()
     for words in DEMO:
-        encoder = ["--pretrained-encoder", "pre/model"] if words[0] == "train" else []
-        if words[0] != "aam.data.simulate":
-            words = ["aam", *words, *encoder, "--threads", "1"]
-        shell(*before, "-m", *words, cwd=folder)
+        shell(*before, "-m", *words.split(), cwd=folder)
     results = [*folder.glob("*/model/*.safetensors"), folder / "predictions.tsv"]
     assert len(results) >= 3
     return {str(path.relative_to(folder)): path.read_bytes() for path in results}
@@ -200,21 +146,12 @@ def test_an_edited_lock_is_refused(image, make, checkout, base):
 
 def test_an_interrupted_build_leaves_nothing(image, checkout, base, workshop, said_by_processes):
     before = image.stat()
-    command = [
-        sys.executable,
-        "containers/build",
-        "cpu",
-        "--base",
-        str(base),
-        "--route",
-        "definition",
-    ]
+    command = [sys.executable, "containers/build", "cpu", "--base", str(base)]
     # Its name in the engine's command line, which jobs that use the image do not have.
-    command += ["--output", str(workshop / "interrupted.sif")]
+    command += ["--route", "definition", "--output", str(workshop / "interrupted.sif")]
     variables = environment(AAM_SCRATCH=str(workshop / "scratch"))
-    process = subprocess.Popen(
-        command, cwd=checkout, env=variables, stderr=subprocess.PIPE, text=True
-    )
+    options = {"cwd": checkout, "env": variables, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, text=True, **options)
     for line in process.stderr:
         if "Unpacking" in line or "Selecting" in line:
             break
@@ -225,19 +162,6 @@ def test_an_interrupted_build_leaves_nothing(image, checkout, base, workshop, sa
     assert list((workshop / "scratch").glob("build-*")) == []
     assert (image.stat().st_ino, image.stat().st_size) == (before.st_ino, before.st_size)
     assert b"interrupted.sif" not in said_by_processes(), "the engine ends with the build"
-
-
-def test_a_changed_file_is_recorded(tmp_path):
-    repository = tmp_path / "repository"
-    repository.mkdir()
-    assert git.revision(repository) == (git.UNKNOWN, True)
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "--allow-empty", "-m", "x"]):
-        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        subprocess.run(["git", *identity, *words], cwd=repository, capture_output=True, check=True)
-    commit, dirty = git.revision(repository)
-    assert (len(commit), dirty) == (40, False)
-    (repository / "new").write_text("x")
-    assert git.revision(repository) == (commit, True)
 
 
 def test_a_build_is_signed_with_a_real_key(apptainer, shell, workshop, monkeypatch):
@@ -254,15 +178,14 @@ def test_a_build_is_signed_with_a_real_key(apptainer, shell, workshop, monkeypat
         "key",
         "newpair",
         "--name",
-        "aam test",
+        "aam",
         "--email",
         "test@localhost",
-        "--comment",
-        "",
-        "--password",
-        "",
+        "--push=false",
+        "--bit-length",
+        "2048",
     ]
-    shell("apptainer", *new_key, "--push=false", "--bit-length", "2048")
+    shell("apptainer", *new_key, "--comment", "", "--password", "")
     unsigned = file_digest(image)
     assert sign(engine, image) == unsigned
     assert file_digest(image) != unsigned
@@ -288,30 +211,18 @@ def test_slow_both_definitions_give_the_same_bill_of_materials(image, make, shel
     words = ["cpu", "--base", base, "--definition", "rocm", "--output", other_image]
     closed = [checkout / "containers" / "inside", checkout / "containers" / "lock"]
     shell("chmod", "-R", "go=", *closed)
-    shell(
-        "sh",
-        "-c",
-        'umask 077; exec "$@"',
-        "sh",
-        sys.executable,
-        "containers/build",
-        *words,
-        cwd=checkout,
-    )
+    command = [sys.executable, "containers/build", *words]
+    shell("sh", "-c", 'umask 077; exec "$@"', "sh", *command, cwd=checkout)
     shell("chmod", "-R", "go+rX", *closed)
     unreadable = ["find", "/opt", "!", "-type", "l", "!", "-perm", "-004"]
     assert shell("apptainer", "exec", other_image, *unreadable).stdout == ""
-    assert not [
-        path
-        for path in checkout.glob("containers/aam-other.sif*")
-        if not path.stat().st_mode & 0o004
-    ]
+    written = checkout.glob("containers/aam-other.sif*")
+    assert all(path.stat().st_mode & 0o004 for path in written)
     assert bill(shell, image) == bill(shell, other_image)
-    sidecar_of_image = sidecar(image)
-    sidecar_of_other = sidecar(other_image)
+    own, other = sidecar(image), sidecar(other_image)
     for key in ("lock", "sbom_sha256", "aam_sha256", "base", "git"):
-        assert sidecar_of_image[key] == sidecar_of_other[key]
-    assert sidecar_of_image["definition_sha256"] != sidecar_of_other["definition_sha256"]
+        assert own[key] == other[key]
+    assert own["definition_sha256"] != other["definition_sha256"]
 
 
 @pytest.fixture
@@ -320,10 +231,8 @@ def guest(workshop):
     try:
         pwd.getpwnam(GUEST)
     except KeyError:
-        subprocess.run(
-            ["useradd", "--system", "--no-create-home", "--home-dir", workshop / "guest", GUEST],
-            check=True,
-        )
+        command = ["useradd", "--system", "--no-create-home", "--home-dir", workshop / "guest"]
+        subprocess.run([*command, GUEST], check=True)
     home = workshop / "guest"
     home.mkdir()
     shutil.chown(home, GUEST)
@@ -332,26 +241,14 @@ def guest(workshop):
     become = f"exec setpriv --reuid {GUEST} --regid {GUEST} --clear-groups "
 
     def run(*words, cwd, status=0):
-        variables = {
-            k: v for k, v in os.environ.items() if k.startswith(("PIP_", "SSL_")) or "proxy" in k
-        }
-        variables |= {"PIP_FIND_LINKS": " ".join(map(str, wheel_folders()))}
-        variables |= {
-            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
-            "HOME": str(home),
-            "USER": GUEST,
-        }
+        inherited = {k for k in os.environ if k.startswith(("PIP_", "SSL_")) or "proxy" in k}
+        variables = {k: os.environ[k] for k in inherited} | {"USER": GUEST, "HOME": str(home)}
+        variables["PATH"] = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+        variables["PIP_FIND_LINKS"] = " ".join(map(str, wheel_folders()))
         variables |= {"AAM_SCRATCH": str(home / "scratch"), "GIT_CONFIG_COUNT": "1"}
         variables |= {"GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
-        command = [
-            "unshare",
-            "--mount",
-            "sh",
-            "-c",
-            hide + "umask 077; " + become + '"$@"',
-            "guest",
-            *map(str, words),
-        ]
+        line = f'{hide}umask 077; {become}"$@"'
+        command = ["unshare", "--mount", "sh", "-c", line, "guest", *map(str, words)]
         done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True)
         assert done.returncode == status, done.stdout[-3000:] + done.stderr[-6000:]
         return done
@@ -363,31 +260,22 @@ def test_slow_a_user_without_rights_gets_a_layer(guest, shell, workshop, base):
     shell("apptainer", "build", workshop / "base.sif", base)
     checkout = check_out(workshop / "guest" / "checkout", shell)
     shell("chown", "-R", f"{GUEST}:", checkout)
-    words = [
-        "make",
-        "container-cpu",
-        f"BASE={workshop}/base.sif",
-        "IMAGE_PYTHON=3.11",
-        "PYTHON=/usr/bin/python3",
-    ]
-    done = guest(*words, cwd=checkout)
+    base = f"BASE={workshop}/base.sif"
+    python = "PYTHON=/usr/bin/python3"
+    done = guest("make", "container-cpu", base, "IMAGE_PYTHON=3.11", python, cwd=checkout)
     assert "cannot build a definition here" in done.stdout
     image = checkout / "containers" / "aam-cpu.sif"
     recorded = sidecar(image)
     assert recorded["route"] == "layer"
     assert recorded["layer"]["file"] == "aam-cpu.squashfs"
-    guest("make", "verify-cpu", "PYTHON=/usr/bin/python3", cwd=checkout)
-    done = guest(checkout / "containers" / "run", image, "aam", "--version", cwd=checkout)
-    assert done.stdout.startswith("aam ")
+    guest("make", "verify-cpu", python, cwd=checkout)
+    run = [checkout / "containers" / "run", image]
+    assert guest(*run, "aam", "--version", cwd=checkout).stdout.startswith("aam ")
     show = "import sys, torch; print(sys.prefix, torch.__version__)"
-    done = guest(checkout / "containers" / "run", image, "python", "-c", show, cwd=checkout)
+    done = guest(*run, "python", "-c", show, cwd=checkout)
     assert done.stdout.startswith("/opt/venv 2.")
-    packages = json.loads(
-        guest(
-            checkout / "containers" / "run", image, "cat", "/opt/aam/sbom.json", cwd=checkout
-        ).stdout
-    )
-    assert {"debian/gcc", "torch"} <= {component["name"] for component in packages["components"]}
+    listed = json.loads(guest(*run, "cat", "/opt/aam/sbom.json", cwd=checkout).stdout)
+    assert {"debian/gcc", "torch"} <= {component["name"] for component in listed["components"]}
 
 
 @pytest.fixture
@@ -418,15 +306,10 @@ def test_slow_an_oci_archive_is_built_to_its_end_and_becomes_an_image(
     other_image = checkout / "containers" / "aam-from-oci.sif"
     fast = ["--mksquashfs-args", "-comp zstd -Xcompression-level 1"]
     shell("apptainer", "build", *fast, other_image, f"oci-archive://{archive}")
-    assert (
-        "training: "
-        in shell(
-            "apptainer", "exec", "--cleanenv", other_image, "python", "/opt/aam/selftest.py"
-        ).stdout
-    )
-    run = ROOT / "containers" / "run"
-    assert (
-        shell(run, other_image, "aam", "--version").stdout
-        == shell(run, image, "aam", "--version").stdout
-    )
+    selftest = ["exec", "--cleanenv", other_image, "python", "/opt/aam/selftest.py"]
+    assert "training: " in shell("apptainer", *selftest).stdout
+    versions = [
+        shell(ROOT / "containers" / "run", sif, "aam", "--version") for sif in (other_image, image)
+    ]
+    assert versions[0].stdout == versions[1].stdout
     assert bill(shell, other_image) == bill(shell, image)

@@ -24,6 +24,7 @@ import pytest
 
 from aam.data.simulate import simulate
 from tests.cluster.conftest import HERE, ROOT, environment
+from tests.programs import write_program
 
 pytestmark = pytest.mark.cluster
 SMALL = [
@@ -40,17 +41,9 @@ SMALL += ["--threads", "1", "--batch-size", "16", "--device", "cpu"]
 # Seconds of training, so that there is something to interrupt; the first checkpoint comes after 1.2
 # s.
 EPOCHS = 90
-LONG = [*SMALL, "--epochs", str(EPOCHS), "--patience", "0", "--checkpoint-minutes", "0.02"]
-ENDED = (
-    "COMPLETED",
-    "FAILED",
-    "CANCELLED",
-    "TIMEOUT",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "BOOT_FAIL",
-    "DEADLINE",
-)
+LONG = [*SMALL, *f"--epochs {EPOCHS} --patience 0 --checkpoint-minutes 0.02".split()]
+INPUTS = ["--table", "table.biom", "--tree", "tree.nwk"]
+ENDED = "COMPLETED FAILED CANCELLED TIMEOUT NODE_FAIL OUT_OF_MEMORY BOOT_FAIL DEADLINE"
 
 
 def local_slurm():
@@ -74,48 +67,29 @@ class Site:
         self.user = getpass.getuser()
         login = folder / "login"
         login.mkdir()
-        for name in ("make", "python3"):
-            (login / name).symlink_to(
-                shutil.which("make") if name == "make" else os.path.realpath(sys.executable)
-            )
+        (login / "make").symlink_to(shutil.which("make"))
+        (login / "python3").symlink_to(os.path.realpath(sys.executable))
         # A job gets the environment of the user who submits it, where a real login node has the
         # usual tools.
-        (login / "sbatch").write_text(
-            f'#!/bin/sh\nPATH="{os.environ["PATH"]}:/usr/sbin"\nexec sbatch "$@"\n'
-        )
-        (login / "sbatch").chmod(0o755)
-        self.variables = {
-            "PATH": str(login),
-            "HOME": str(folder),
-            "AAM_PYTHON": sys.executable,
-            "LANG": "C.UTF-8",
-        }
-        self.variables |= {
-            "AAM_SITE_SHARED": str(self.shared),
-            "AAM_SITE": str(HERE / "site.toml"),
-            **cluster.environment,
-        }
+        path = f"{os.environ['PATH']}:/usr/sbin"
+        write_program(login / "sbatch", f'PATH="{path}"\nexec sbatch "$@"')
+        self.variables = {"PATH": str(login), "HOME": str(folder), "LANG": "C.UTF-8"}
+        self.variables |= {"AAM_PYTHON": sys.executable, "AAM_SITE": str(HERE / "site.toml")}
+        self.variables |= {"AAM_SITE_SHARED": str(self.shared), **cluster.environment}
         # It chooses the kernels of NumPy's products: jobs and the processes they are compared with
         # must have the same.
-        self.variables |= {
-            name: value for name, value in os.environ.items() if name.startswith("OPENBLAS_")
-        }
+        kernels = {name for name in os.environ if name.startswith("OPENBLAS_")}
+        self.variables |= {name: os.environ[name] for name in kernels}
 
     def login(self, *words: object, status: int | None = 0, cwd: Path = ROOT, **variables: str):
         """Run a command as on a login node."""
-        done = subprocess.run(
-            list(map(str, words)),
-            cwd=cwd,
-            env={**self.variables, **variables},
-            capture_output=True,
-            text=True,
-        )
+        options = {"cwd": cwd, "env": {**self.variables, **variables}}
+        command = list(map(str, words))
+        done = subprocess.run(command, capture_output=True, text=True, **options)
         assert status is None or done.returncode == status, done.stdout + done.stderr
         return done
 
-    def submit(
-        self, job: str, *words: object, before: tuple[object, ...] = (), **variables: str
-    ) -> str:
+    def submit(self, job: str, *words: object, before: tuple[object, ...] = (), **variables) -> str:
         """Submit a job and return its id."""
         generate = ("python3", ROOT / "slurm" / "generate", job, "--data", self.study, "--submit")
         done = self.login(*generate, *before, "--", *words, **variables)
@@ -128,16 +102,10 @@ class Site:
 
     def log(self, out: str) -> str:
         """Return the logs of all jobs of a run."""
-        return "".join(
-            path.read_text() for path in sorted((self.shared / out / "slurm").glob("*.log"))
-        )
+        paths = sorted((self.shared / out / "slurm").glob("*.log"))
+        return "".join(path.read_text() for path in paths)
 
-    def until(
-        self,
-        condition: Callable[[], object],
-        seconds: float = 120,
-        message: Callable[[], str] = str,
-    ) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = 120, message=str) -> None:
         """Wait until a condition holds; fail with a message after so many seconds."""
         end = time.monotonic() + seconds
         while not condition():
@@ -146,17 +114,13 @@ class Site:
 
     def until_logged(self, out: str, *parts: str) -> None:
         """Wait until the log of a run holds some texts."""
-        self.until(
-            lambda: all(part in self.log(out) for part in parts), message=lambda: self.log(out)
-        )
+        said = lambda: self.log(out)  # noqa: E731
+        self.until(lambda: all(part in said() for part in parts), message=said)
 
     def wait(self, job: str, out: str, seconds: float = 240) -> tuple[str, int]:
         """Wait for the end of a job and return its state and exit status."""
-        self.until(
-            lambda: self.facts(job)["JobState"] in ENDED,
-            seconds,
-            lambda: f"{self.facts(job)}\n{self.log(out)}",
-        )
+        state = lambda: f"{self.facts(job)}\n{self.log(out)}"  # noqa: E731
+        self.until(lambda: self.facts(job)["JobState"] in ENDED.split(), seconds, state)
         facts = self.facts(job)
         return facts["JobState"], int(facts["ExitCode"].split(":")[0])
 
@@ -167,21 +131,15 @@ class Site:
     def weights(self, out: str) -> dict[str, bytes]:
         """Return the weights of all models of a run."""
         folder = self.shared / out
-        weights = {
-            str(path.relative_to(folder)): path.read_bytes()
-            for path in folder.rglob("model/*.safetensors")
-        }
+        paths = folder.rglob("model/*.safetensors")
+        weights = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
         assert weights, self.log(out)
         return weights
 
     def assert_clean(self, out: str) -> None:
         """Assert that a finished run has no checkpoint, no incomplete copy and no writer."""
-        left = [
-            path
-            for path in (self.shared / out).rglob("*")
-            if re.search(r"step-|\.partial|writer", path.name)
-        ]
-        assert left == []
+        names = [path.name for path in (self.shared / out).rglob("*")]
+        assert not [name for name in names if re.search(r"step-|\.partial|writer", name)]
 
 
 @pytest.fixture(scope="session")
@@ -203,30 +161,22 @@ def site(workshop: Path, once: Callable) -> Iterator[Site]:
 
 def aam(*words: object, cwd: Path, **variables: str) -> None:
     """Run aam without SLURM."""
-    inherited = environment(PYTHONPATH=str(ROOT), **variables)
-    done = subprocess.run(
-        [sys.executable, "-m", "aam", *map(str, words)],
-        cwd=cwd,
-        env=inherited,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "aam", *map(str, words)]
+    options = {"cwd": cwd, "env": environment(PYTHONPATH=str(ROOT), **variables)}
+    done = subprocess.run(command, capture_output=True, text=True, **options)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="session")
 def uninterrupted(site: Site) -> dict[str, bytes]:
     """The weights of LONG, trained without SLURM and without interruption."""
-    words = [
-        "pretrain",
-        "--table",
-        site.study / "table.biom",
-        "--tree",
-        site.study / "tree.nwk",
-        *LONG,
-    ]
-    aam(*words, "--output-dir", site.shared / "plain", cwd=site.folder)
+    aam("pretrain", *inputs(site), *LONG, "--output-dir", site.shared / "plain", cwd=site.folder)
     return site.weights("plain")
+
+
+def inputs(site: Site) -> list[object]:
+    """Return `INPUTS` with the paths of the study."""
+    return ["--table", site.study / "table.biom", "--tree", site.study / "tree.nwk"]
 
 
 def tasks_of(job: str) -> list[int]:
@@ -262,12 +212,11 @@ def start_long(
     resume
         False leaves the run stopped: what follows ends it.
     """
-    words = ["--table", "table.biom", "--tree", "tree.nwk", *LONG, "--output-dir", out]
+    words = [*INPUTS, *LONG, "--output-dir", out]
     job = site.submit("pretrain_single", *words, **variables)
-    disk = f"{disk}/job_{job}/aam/run"
-    site.until(
-        lambda: any(map(steps, site.cluster.folder.glob(disk))), message=lambda: site.log(out)
-    )
+    runs = f"{disk}/job_{job}/aam/run"
+    said = lambda: site.log(out)  # noqa: E731
+    site.until(lambda: any(map(steps, site.cluster.folder.glob(runs))), message=said)
     tasks = tasks_of(job)
     assert tasks, f"it ended before it was stopped: {site.log(out)}"
     for process in tasks:
@@ -289,10 +238,7 @@ def test_the_warning_before_the_time_limit(site, uninterrupted):
     assert "goes on after step" in log
     # The first start has no rate where its first epoch had not ended.
     for ended, rate in (("status 85, start 1", r"([\d.]+|no)"), ("status 0, start 2", r"[\d.]+")):
-        summary = (
-            rf"summary: {ended}, waited \d+ s, ran \d+ s, {rate} samples/s, peak memory of "
-            r"a task \d"
-        )
+        summary = rf"summary: {ended}, waited \d+ s, ran \d+ s, {rate} samples/s, peak memory of a"
         assert re.search(summary, log), log
     site.assert_clean("warned")
 
@@ -300,18 +246,13 @@ def test_the_warning_before_the_time_limit(site, uninterrupted):
 # What the user of each profile sets, and where the disks of its nodes are. `none`: no image is
 # needed for this.
 PROFILES = {
-    "cosmos": ("local/*/*", {}),
-    "lumi-g": ("tmp/*", {"ACCOUNT": "project_1"}),
-    "perlmutter": ("tmp/*", {"ACCOUNT": "m1"}),
+    "cosmos": ("local/*/*", ""),
+    "lumi-g": ("tmp/*", "ACCOUNT=project_1"),
+    "perlmutter": ("tmp/*", "ACCOUNT=m1"),
     "generic": (
         "local/*/*",
-        {
-            "ACCOUNT": "none",
-            "PARTITION": "cluster",
-            "GRES": "gpu:4",
-            "LOCAL": "/scratch/{user}/job_{job}",
-        }
-        | {"MAX_HOURS": "24", "MAX_NODES": "4"},
+        "ACCOUNT=none PARTITION=cluster GRES=gpu:4 LOCAL=/scratch/{user}/job_{job} MAX_HOURS=24 "
+        "MAX_NODES=4",
     ),
 }
 
@@ -322,6 +263,7 @@ def profile(site: Site, name: str) -> tuple[str, dict[str, str]]:
     """
     disk, values = PROFILES[name]
     (site.folder / ".bash_profile").write_text('module() { echo "module $*"; }\n')
+    values = dict(word.split("=") for word in values.split())
     values = {"ENGINE": "none", "COPY_MINUTES": "0.1", "DEVICE": "cpu", **values}
     return disk, {"AAM_SITE": name, **{f"AAM_SITE_{key}": value for key, value in values.items()}}
 
@@ -345,18 +287,15 @@ def test_nodes_that_crash(site, uninterrupted, names):
     jobs = {}
     for name in names:
         disk, variables = profile(site, name)
-        jobs[f"crashed-{name}"] = start_long(
-            site, f"crashed-{name}", disk, resume=False, **variables
-        )
+        out = f"crashed-{name}"
+        jobs[out] = start_long(site, out, disk, resume=False, **variables)
     nodes = [site.facts(job)["NodeList"] for job in jobs.values()]
     assert sorted(nodes) == ["node1", "node2"]
     for node in nodes:
         site.cluster.crash(node)
     try:
-        site.until(
-            lambda: all(site.facts(job)["Restarts"] == "1" for job in jobs.values()),
-            message=lambda: str(jobs),
-        )
+        restarts = lambda: [site.facts(job)["Restarts"] for job in jobs.values()]  # noqa: E731
+        site.until(lambda: restarts() == ["1", "1"], message=lambda: str(jobs))
     finally:
         for node in nodes:
             site.cluster.boot(node)
@@ -370,20 +309,11 @@ def test_nodes_that_crash(site, uninterrupted, names):
 
 
 def test_a_partition_and_gpus_that_do_not_exist(site):
-    words = ("--table", "table.biom", "--output-dir", "refused")
-    generate = (
-        "python3",
-        ROOT / "slurm" / "generate",
-        "pretrain_node",
-        "--data",
-        site.study,
-        "--submit",
-        "--",
-        *words,
-    )
-    done = site.login(*generate, status=1, AAM_SITE_PARTITION="nowhere")
+    generate = ("python3", ROOT / "slurm" / "generate", "pretrain_node", "--data", site.study)
+    words = (*generate, "--submit", "--", "--table", "table.biom", "--output-dir", "refused")
+    done = site.login(*words, status=1, AAM_SITE_PARTITION="nowhere")
     assert "partition 'nowhere': this cluster has none of that name" in done.stderr
-    done = site.login(*generate, status=1, AAM_SITE_GRES="gpu:h100:4", AAM_SITE_DEVICE="hip")
+    done = site.login(*words, status=1, AAM_SITE_GRES="gpu:h100:4", AAM_SITE_DEVICE="hip")
     assert "gres 'gpu:h100:4'" in done.stderr
     assert "no node has them" in done.stderr
     assert not list((site.shared / "refused").glob("*.json"))
@@ -400,7 +330,7 @@ def test_a_task_that_is_killed(site, uninterrupted):
 
 def test_a_task_that_is_killed_before_anything_is_saved(site):
     """Another start would end in the same way: short of memory, for example."""
-    words = ["--table", "table.biom", "--tree", "tree.nwk", *SMALL, "--epochs", "300"]
+    words = [*INPUTS, *SMALL, "--epochs", "300"]
     job = site.submit("pretrain_single", *words, "--output-dir", "hopeless")
     site.until(lambda: tasks_of(job), message=lambda: site.log("hopeless"))
     os.kill(tasks_of(job)[0], signal.SIGKILL)
@@ -410,7 +340,7 @@ def test_a_task_that_is_killed_before_anything_is_saved(site):
 
 
 def test_a_job_of_a_site_with_gpus_fails_on_a_node_without(site):
-    words = ["--table", "table.biom", "--tree", "tree.nwk", *SMALL[:-2], "--epochs", "1"]
+    words = [*INPUTS, *SMALL[:-2], "--epochs", "1"]
     gpus = {"AAM_SITE_DEVICE": "hip"}
     job = site.submit("pretrain_single", *words, "--output-dir", "no-gpu", **gpus)
     assert site.wait(job, "no-gpu") == ("FAILED", 1)
@@ -422,21 +352,10 @@ def test_a_job_of_a_site_with_gpus_fails_on_a_node_without(site):
 
 
 def test_requeues_are_bounded(site):
-    job = site.submit(
-        "pretrain_single",
-        "--table",
-        "table.biom",
-        *LONG,
-        "--output-dir",
-        "bounded",
-        AAM_SITE_MOST_REQUEUES="1",
-    )
-    for start in ("start 1", "start 2"):
-        site.until_logged(
-            "bounded",
-            f"{start} of at most 2",
-            f"epoch 1/{EPOCHS}" if start == "start 1" else "goes on after",
-        )
+    words = ["--table", "table.biom", *LONG, "--output-dir", "bounded"]
+    job = site.submit("pretrain_single", *words, AAM_SITE_MOST_REQUEUES="1")
+    for start, said in (("start 1", f"epoch 1/{EPOCHS}"), ("start 2", "goes on after")):
+        site.until_logged("bounded", f"{start} of at most 2", said)
         site.cluster.call("scancel", "--batch", "--signal=USR2", job)
         site.until_logged("bounded", f"summary: status 85, {start}")
     assert site.wait(job, "bounded") == ("FAILED", 85)
@@ -448,18 +367,8 @@ def test_the_next_link_of_a_chain_goes_on(site, uninterrupted):
     """A link is not requeued: the next one, which is in the queue, does the rest, and the last is
     cancelled.
     """
-    words = [
-        "pretrain_single",
-        "--data",
-        site.study,
-        "--chain",
-        "3",
-        "--submit",
-        "--",
-        "--table",
-        "table.biom",
-    ]
-    words += ["--tree", "tree.nwk", *LONG, "--output-dir", "chain"]
+    words = ["pretrain_single", "--data", site.study, "--chain", "3", "--submit", "--"]
+    words += [*INPUTS, *LONG, "--output-dir", "chain"]
     first, second, third = site.login("python3", ROOT / "slurm" / "generate", *words).stdout.split()
     assert site.facts(third)["Dependency"].startswith(f"afternotok:{second}")
     site.until_logged("chain", "start 1 of at most 1", f"epoch 1/{EPOCHS}")
@@ -473,8 +382,7 @@ def test_the_next_link_of_a_chain_goes_on(site, uninterrupted):
 
 
 def test_seeds_share_a_node_and_are_warned(site):
-    words = ["--table", site.study / "table.biom", "--tree", site.study / "tree.nwk", *SMALL]
-    words += ["--epochs", "15", "--patience", "0"]
+    words = [*inputs(site), *SMALL, "--epochs", "15", "--patience", "0"]
     seeds = ("--seeds", "3", "4")
     job = site.submit("pretrain_single", *words, "--output-dir", "seeds", before=seeds)
     site.until_logged("seeds", "seed 3", "seed 4", "epoch 2/15")
@@ -500,15 +408,8 @@ def test_a_cancelled_job_keeps_what_it_saved_and_stays_cancelled(site):
 def test_a_failing_stage_in(site):
     table = site.folder / "table.biom"
     shutil.copy(site.study / "table.biom", table)
-    job = site.submit(
-        "pretrain_single",
-        "--table",
-        table,
-        *SMALL,
-        "--output-dir",
-        "unstaged",
-        before=("--time", "1:00:00"),
-    )
+    words = ["--table", table, *SMALL, "--output-dir", "unstaged"]
+    job = site.submit("pretrain_single", *words, before=("--time", "1:00:00"))
     table.unlink()
     assert site.wait(job, "unstaged") == ("FAILED", 1)
     assert f"stage-in: {table} is missing" in site.log("unstaged")
@@ -518,16 +419,7 @@ def test_a_failing_stage_in(site):
 
 def test_two_jobs_do_not_write_one_run(site):
     job = start_long(site, "twice", resume=False)
-    other = site.submit(
-        "pretrain_single",
-        "--table",
-        "table.biom",
-        "--tree",
-        "tree.nwk",
-        *LONG,
-        "--output-dir",
-        "twice",
-    )
+    other = site.submit("pretrain_single", *INPUTS, *LONG, "--output-dir", "twice")
     assert site.wait(other, "twice") == ("FAILED", 2)
     assert f"job {job} writes" in site.log("twice")
     for process in tasks_of(job):
@@ -547,9 +439,8 @@ def test_hostile_names(site):
     job = done.stdout.split()[-1]
     site.finish(job, "a b")
     assert list(ROOT.glob("x")) == []
-    assert json.loads((site.shared / "a b" / "run.json").read_text())["inputs"]["table"][
-        "path"
-    ].endswith(".biom")
+    record = json.loads((site.shared / "a b" / "run.json").read_text())
+    assert record["inputs"]["table"]["path"].endswith(".biom")
 
 
 def test_four_tasks_of_a_node_share_five_folds_and_one_is_killed(site):
@@ -588,9 +479,8 @@ def test_four_tasks_of_a_node_share_five_folds_and_one_is_killed(site):
     encoder = ["--pretrained-encoder", site.shared / "flow" / "pre", "--cv", "fold"]
     out = ["--output-dir", site.shared / "process"]
     aam("train", *plain, *train, *encoder, *out, cwd=site.folder)
-    in_process = {
-        name: weights for name, weights in site.weights("process").items() if name[:5] == "fold-"
-    }
+    every = site.weights("process").items()
+    in_process = {name: weights for name, weights in every if name[:5] == "fold-"}
     assert {Path(name).parts[0] for name in in_process} == {f"fold-{fold}" for fold in range(5)}
     assert in_process == site.weights("flow/tune")
     expected = predictions(site.shared / "process" / "predictions.tsv")
@@ -598,9 +488,8 @@ def test_four_tasks_of_a_node_share_five_folds_and_one_is_killed(site):
     for table in (site.shared / "flow" / "tune").glob("fold-*/predictions.tsv"):
         found |= predictions(table)
     assert len(expected) == 60
-    assert {sample: found[sample]["ph"] for sample in expected} == {
-        sample: row["ph"] for sample, row in expected.items()
-    }
+    of_folds = {sample: found[sample]["ph"] for sample in expected}
+    assert of_folds == {sample: row["ph"] for sample, row in expected.items()}
     words = [*data, *train, "--pretrained-encoder", site.shared / "flow" / "pre", "--cv", "fold"]
     job = site.submit("train", *words, "--output-dir", "cv")
     site.until(lambda: len(tasks_of(job)) == 4, 240, lambda: site.log("cv"))
@@ -629,17 +518,9 @@ def test_a_failed_parent_cancels_its_children(site):
         "--output-dir",
         "broken",
     ]
-    words += [*SMALL[:2], "pretrain:", "--epochs", "0", "train:", "--metadata-column", "ph"]
-    done = site.login(
-        "python3",
-        ROOT / "slurm" / "generate",
-        "workflow",
-        "--data",
-        site.study,
-        "--submit",
-        "--",
-        *words,
-    )
+    words += [*SMALL[:2], *["pretrain:", "--epochs", "0", "train:", "--metadata-column", "ph"]]
+    generate = ("python3", ROOT / "slurm" / "generate", "workflow", "--data", site.study)
+    done = site.login(*generate, "--submit", "--", *words)
     numbers = dict(re.findall(r"submitted (\S+): (\d+)", done.stderr))
     assert site.wait(numbers["pretrain"], "broken/pre") == ("FAILED", 2)
     for name in ("train", "evaluate"):
@@ -659,81 +540,30 @@ def ranks(site: Site, words: list[object], out: str, count: int) -> None:
     """Run `count` processes of aam as torchrun would, without SLURM."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    rendezvous = {
-        "WORLD_SIZE": str(count),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "PYTHONPATH": str(ROOT),
-    }
-    command = [
-        sys.executable,
-        "-m",
-        "aam",
-        *map(str, words),
-        "--distributed",
-        "--output-dir",
-        str(site.shared / out),
-    ]
-    running = [
-        subprocess.Popen(
-            command,
-            cwd=site.folder,
-            env=environment(RANK=str(rank), LOCAL_RANK=str(rank), **rendezvous),
-        )
-        for rank in range(count)
-    ]
+    rendezvous = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    rendezvous["PYTHONPATH"] = str(ROOT)
+    out_words = ["--distributed", "--output-dir", str(site.shared / out)]
+    command = [sys.executable, "-m", "aam", *map(str, words), *out_words]
+    environments = (
+        environment(RANK=str(rank), LOCAL_RANK=str(rank), **rendezvous) for rank in range(count)
+    )
+    running = [subprocess.Popen(command, cwd=site.folder, env=env) for env in environments]
     assert [process.wait(timeout=300) for process in running] == [0] * count
 
 
-def losses(site: Site, out: str) -> list[tuple[float, float]]:
-    """Return the training and validation losses of the epochs of a run."""
-    lines = map(json.loads, (site.shared / out / "metrics.jsonl").read_text().splitlines())
-    return [
-        (line["train_loss"], line["val_loss"])
-        for line in lines
-        if line["event"] == "epoch" and line["epoch"]
-    ]
-
-
 def test_a_node_of_four_tasks_gives_what_four_processes_give(site):
-    words = [
-        "--table",
-        site.study / "table.biom",
-        "--tree",
-        site.study / "tree.nwk",
-        *SMALL,
-        "--epochs",
-        "2",
-    ]
-    variables = {
-        "TABLE": str(words[1]),
-        "TREE": str(words[3]),
-        "OUT": "node",
-        "ARGS": " ".join([*SMALL, "--epochs 2"]),
-    }
+    words = [*inputs(site), *SMALL, "--epochs", "2"]
+    variables = {"TABLE": str(words[1]), "TREE": str(words[3]), "OUT": "node"}
+    variables["ARGS"] = " ".join([*SMALL, "--epochs 2"])
     job = site.login("make", "pretrain-node", **variables).stdout.split()[-1]
     site.finish(job, "node")
     ranks(site, ["pretrain", *words], "four", 4)
     assert site.weights("node") == site.weights("four")
-    assert len(losses(site, "node")) == 2
     site.assert_clean("node")
 
 
-def test_two_nodes_give_what_one_gives(site):
-    words = ["--table", "table.biom", "--tree", "tree.nwk", *SMALL, "--epochs", "2"]
-    multi = site.submit(
-        "pretrain_multi", *words, "--output-dir", "multi", before=("--devices", "1")
-    )
-    site.finish(multi, "multi")
-    assert site.facts(multi)["NumNodes"] == "2"
-    single = site.submit("pretrain_node", *words, "--output-dir", "one", before=("--devices", "2"))
-    site.finish(single, "one")
-    assert losses(site, "multi") == losses(site, "one")
-    assert site.weights("multi") == site.weights("one")
-
-
 def test_two_nodes_are_warned_and_lose_a_rank(site):
-    words = ["--table", "table.biom", "--tree", "tree.nwk", *LONG]
+    words = [*INPUTS, *LONG]
     job = site.submit("pretrain_multi", *words, "--output-dir", "pair", before=("--devices", "1"))
     site.until_logged("pair", "epoch 3/")
     site.cluster.call("scancel", "--batch", "--signal=USR2", job)
@@ -746,47 +576,33 @@ def test_two_nodes_are_warned_and_lose_a_rank(site):
     site.finish(job, "pair")
     for start, status in enumerate((85, 137, 0), start=1):
         assert f"summary: status {status}, start {start}," in site.log("pair")
-    plain = ["--table", site.study / "table.biom", "--tree", site.study / "tree.nwk", *LONG]
-    ranks(site, ["pretrain", *plain], "two", 2)
+    ranks(site, ["pretrain", *inputs(site), *LONG], "two", 2)
     assert site.weights("pair") == site.weights("two")
 
 
 def test_two_nodes_measure_what_joins_them(site):
-    job = site.submit(
-        "doctor",
-        "--device",
-        "cpu",
-        "--threads",
-        "1",
-        "--output",
-        "check",
-        before=("--devices", "1"),
-    )
+    words = ["--device", "cpu", "--threads", "1", "--output", "check"]
+    job = site.submit("doctor", *words, before=("--devices", "1"))
     site.finish(job, "check")
     report = json.loads((site.shared / "check" / "ranks.json").read_text())
     assert (report["ranks"], report["nodes"], report["transport"]) == (2, 2, "TCP")
     assert report["all_reduce"] > 1e6
-    assert report["expected"] == sum(report["interfaces"].values()), (
-        "the network of the nodes is hsn0"
-    )
+    assert report["expected"] == sum(report["interfaces"].values()), "hsn0 joins the nodes"
 
 
 def test_in_an_image(site, image):
     """The same job on two nodes through Apptainer and a SIF, and without a container."""
-    words = ["--table", "table.biom", "--tree", "tree.nwk", *SMALL, "--epochs", "2"]
+    words = [*INPUTS, *SMALL, "--epochs", "2"]
     inside = {"AAM_SITE_ENGINE": "apptainer", "AAM_SITE_IMAGE": str(image)}
-    job = site.submit(
-        "pretrain_multi", *words, "--output-dir", "sif", before=("--devices", "1"), **inside
-    )
+    one = {"before": ("--devices", "1")}
+    job = site.submit("pretrain_multi", *words, "--output-dir", "sif", **one, **inside)
     site.finish(job, "sif")
-    other = site.submit("pretrain_multi", *words, "--output-dir", "none", before=("--devices", "1"))
+    other = site.submit("pretrain_multi", *words, "--output-dir", "none", **one)
     site.finish(other, "none")
     assert site.weights("sif") == site.weights("none")
     sidecar = json.loads(image.with_name(image.name + ".json").read_text())
-    assert (
-        json.loads((site.shared / "sif" / "run.json").read_text())["image"]
-        == f"sha256:{sidecar['image']['sha256']}"
-    )
+    record = json.loads((site.shared / "sif" / "run.json").read_text())
+    assert record["image"] == f"sha256:{sidecar['image']['sha256']}"
 
 
 def test_a_warning_reaches_aam_in_an_image(site, image, uninterrupted):
@@ -802,11 +618,8 @@ def test_a_command_reaches_a_node(site):
     """As `nox -s test_rocm` does on a login node: words stay as they are, the exit status is that
     of the command.
     """
-    words = [
-        sys.executable,
-        "-c",
-        "import os, sys; print(os.environ['SLURMD_NODENAME'], sys.argv[1:]); sys.exit(3)",
-    ]
+    source = "import os, sys; print(os.environ['SLURMD_NODENAME'], sys.argv[1:]); sys.exit(3)"
+    words = [sys.executable, "-c", source]
     path = f"{site.variables['PATH']}:{os.environ['PATH']}"
     done = site.login(
         *(ROOT / "slurm" / "generate", "reach", "--"), *words, "a b", "$(x)", status=3, PATH=path
