@@ -41,15 +41,8 @@ def random_windows(count: int, seed: int = 0) -> Windows:
 
 
 def small_options(**changes: object) -> StudentOptions:
-    sizes = {
-        "units": (16, 20),
-        "embedding": 8,
-        "tail": 2,
-        "bigrams": 16,
-        "sketch": 64,
-        "projected": 64,
-        "block": 16,
-    }
+    sizes = {"units": (16, 20), "embedding": 8, "tail": 2, "bigrams": 16}
+    sizes |= {"sketch": 64, "projected": 64, "block": 16}
     return StudentOptions(**{**sizes, **changes})
 
 
@@ -90,10 +83,6 @@ def main(kind: str, size: int, folder: Path, state: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    main(
-        sys.argv[1],
-        int(sys.argv[2]),
-        Path(sys.argv[3]),
-        Path(sys.argv[4]) if len(sys.argv) > 4 else None,
-    )
+    kind, ranks, place, *rest = sys.argv[1:]
+    main(kind, int(ranks), Path(place), Path(rest[0]) if rest else None)
     end_rank(0)

@@ -70,24 +70,17 @@ ROOT = Path(__file__).parents[2]
 def cohort(tmp_path_factory) -> Path:
     pytest.importorskip("mne", reason="the extra eeg is not installed")
     folder = tmp_path_factory.mktemp("eeg") / "cohort"
-    words = [
-        "simulate",
-        "--output-dir",
-        str(folder),
-        "--subjects",
-        "12",
-        "--windows",
-        "3",
-        "--channels",
-        "8",
-    ]
-    assert main(words, PROGRAM) == 0
+    words = f"simulate --output-dir {folder} --subjects 12 --windows 3 --channels 8"
+    assert main(words.split(), PROGRAM) == 0
     return folder
 
 
+SMALL = "--width 16 --layers 1 --heads 2 --threads 1 --device cpu"
+
+
 def train_words(cohort: Path, folder: Path, *more: str) -> list[str]:
-    small = "--width 16 --layers 1 --heads 2 --epochs 2 --threads 1 --device cpu --batch-size 8"
-    return ["train", "--cohort", str(cohort), "--output-dir", str(folder), *small.split(), *more]
+    words = f"train --cohort {cohort} --output-dir {folder} {SMALL} --epochs 2 --batch-size 8"
+    return [*words.split(), *more]
 
 
 # --- recordings --------------------------------------------------------------------------------
@@ -106,10 +99,8 @@ def test_recordings_come_back_with_their_subjects_and_labels(cohort):
 
 
 def test_filters_and_other_rates_are_options(cohort):
-    data = read_recordings(
-        RecordingOptions(cohort=cohort, low_hz=2, high_hz=20, sampling_rate=50.0)
-    )
-    assert data.windows.shape == (36, 8, 100)
+    options = RecordingOptions(cohort=cohort, low_hz=2, high_hz=20, sampling_rate=50.0)
+    assert read_recordings(options).windows.shape == (36, 8, 100)
 
 
 def test_artifacts_leave_windows_out_and_bad_channels_are_silent():
@@ -127,9 +118,8 @@ def test_damaged_recordings_and_ids_that_leave_the_cohort_are_refused(cohort, tm
     bad = tmp_path / "cohort"
     shutil.copytree(cohort, bad)
     next((bad / "sub-0003").rglob("*_eeg.fif")).write_bytes(b"")
-    (bad / "participants.tsv").write_text(
-        (bad / "participants.tsv").read_text().replace("sub-0001", "../cohort")
-    )
+    table = bad / "participants.tsv"
+    table.write_text(table.read_text().replace("sub-0001", "../cohort"))
     with pytest.raises(InputError) as caught:
         read_recordings(RecordingOptions(cohort=bad))
     assert len(caught.value.problems) == 2
@@ -142,20 +132,19 @@ def test_what_is_missing_is_named_at_once(cohort, tmp_path):
     with pytest.raises(InputError) as caught:
         make_targets(data, LabelOptions(targets=("age", "iq", "task")), 0)
     assert len(caught.value.problems) == 2
-    alike = replace(
-        data, metadata=replace(data.metadata, columns={"age": ("7",) * 12, "sex": ("F",) * 12})
-    )
+    same_labels = {"age": ("7",) * 12, "sex": ("F",) * 12}
+    data = replace(data, metadata=replace(data.metadata, columns=same_labels))
     with pytest.raises(InputError, match="--targets age: 1 values") as caught:
-        make_targets(alike, LabelOptions(), 0)
+        make_targets(data, LabelOptions(), 0)
     assert len(caught.value.problems) == 2
-    with pytest.raises(InputError, match=r"participants\.tsv: no such file"):
-        read_recordings(RecordingOptions(cohort=tmp_path))
-    with pytest.raises(
-        InputError, match=r"--high-hz 5000, expected below 50, half of its sampling rate"
-    ):
-        read_recordings(RecordingOptions(cohort=cohort, high_hz=5000))
-    with pytest.raises(InputError, match=r"0 windows of 90 s; expected .*--window-seconds"):
-        read_recordings(RecordingOptions(cohort=cohort, window_seconds=90))
+    wrong = [
+        ({"cohort": tmp_path}, r"participants\.tsv: no such file"),
+        ({"high_hz": 5000}, "--high-hz 5000, expected below 50, half of its sampling rate"),
+        ({"window_seconds": 90}, "0 windows of 90 s; expected .*--window-seconds"),
+    ]
+    for values, message in wrong:
+        with pytest.raises(InputError, match=message):
+            read_recordings(RecordingOptions(**{"cohort": cohort, **values}))
 
 
 def test_few_windows_are_predicted_and_labels_that_cannot_be_learned_are_refused():
@@ -168,23 +157,25 @@ def test_few_windows_are_predicted_and_labels_that_cannot_be_learned_are_refused
     assert made["ridge on band power"][0].shape == (2, 2)
     check_splits(data, [sex], [Split(subjects, (*["train"] * 4, "test", "test"), ("",) * 6)])
     alike = Split(subjects, ("test", "train", "test", "train", "train", "train"), ("2",) * 6)
-    with pytest.raises(
-        InputError,
-        match="--targets sex: the 4 training subjects of fold 2 have fewer than two values",
-    ):
+    wrong = "--targets sex: the 4 training subjects of fold 2 have fewer than two values"
+    with pytest.raises(InputError, match=wrong):
         check_splits(data, [sex], [alike])
 
 
-def test_options_that_aam_has_no_more_are_read_and_wrong_ones_are_named_together(tmp_path, refused):
+def test_options_are_read_from_a_file_and_wrong_ones_are_named_together(tmp_path, refused):
     (tmp_path / "run.toml").write_text("unfreeze_epochs = 2\n[labels]\nlabel_share = 0.5\n")
     config = read_config(tmp_path / "run.toml", TrainConfig())
     assert (config.labels.label_share, config.unfreeze_epochs) == (0.5, 2)
-    words = train_words(
-        tmp_path, tmp_path / "bad", "--width", "15", "--low-hz", "40", "--high-hz", "5"
-    )
-    shown = refused(main, words, PROGRAM)
+    words = ["--width", "15", "--low-hz", "40", "--high-hz", "5"]
+    shown = refused(main, train_words(tmp_path, tmp_path / "bad", *words), PROGRAM)
     assert "--width 15 is not divisible by --heads 2" in shown
     assert "--low-hz 40 is not below --high-hz 5" in shown
+
+
+def recordings(subjects: list[str], rows: np.ndarray) -> Recordings:
+    """Windows of silence of these subjects."""
+    windows = np.zeros((len(rows), 1, 4), np.float32)
+    return Recordings(windows, rows, tuple(subjects), Metadata((), {}, {}), 100.0)
 
 
 @pytest.mark.parametrize(
@@ -192,22 +183,15 @@ def test_options_that_aam_has_no_more_are_read_and_wrong_ones_are_named_together
 )
 def test_no_subject_stands_in_two_subsets(options):
     subjects = [f"sub-{number:02d}" for number in range(60)]
-    windows = np.repeat(np.arange(60), 3)
-    data = Recordings(
-        np.zeros((180, 1, 4), np.float32), windows, tuple(subjects), Metadata((), {}, {}), 100.0
-    )
+    data = recordings(subjects, np.repeat(np.arange(60), 3))
     splits = make_splits(subjects, options, 3)
     for split in splits:
-        parts = {
-            name: set(data.subject[rows].tolist()) for name, rows in data.rows_of(split).items()
-        }
+        rows_of = data.rows_of(split)
+        parts = {name: set(data.subject[rows].tolist()) for name, rows in rows_of.items()}
         assert all(parts.values())
-        assert (
-            len(set.union(*parts.values()))
-            == sum(map(len, parts.values()))
-            == len(split.sample_ids)
-        )
-        assert all(len(rows) == 3 * len(parts[name]) for name, rows in data.rows_of(split).items())
+        count = sum(map(len, parts.values()))
+        assert len(set.union(*parts.values())) == count == len(split.sample_ids)
+        assert all(len(rows) == 3 * len(parts[name]) for name, rows in rows_of.items())
     if options.cv:
         assert sorted(subject for split in splits for subject in split.ids("test")) == subjects
     if options.label_share < 1:
@@ -217,13 +201,7 @@ def test_no_subject_stands_in_two_subsets(options):
 
 
 def test_metrics_of_subjects_are_those_of_the_means_of_their_windows():
-    data = Recordings(
-        np.zeros((6, 1, 4), np.float32),
-        np.repeat([0, 1, 2], 2),
-        ("a", "b", "c"),
-        Metadata((), {}, {}),
-        100.0,
-    )
+    data = recordings(["a", "b", "c"], np.repeat([0, 1, 2], 2))
     predicted = np.array([1.0, 3, 4, 4, 5, 7])
     subjects, means = by_subject(data, np.arange(6), predicted)
     assert (subjects.tolist(), means.tolist()) == ([0, 1, 2], [2, 4, 6])
@@ -238,10 +216,9 @@ def test_metrics_of_subjects_are_those_of_the_means_of_their_windows():
 
 def test_bands_are_in_true_hertz():
     seconds = torch.arange(200) / 100
+    bands = band_matrix(BANDS, 200, 100.0)
     for hertz, band in ((2.0, 0), (6.0, 1), (10.0, 2), (20.0, 3), (40.0, 4)):
-        power = spectral_power(torch.sin(2 * torch.pi * hertz * seconds)[None]) @ band_matrix(
-            BANDS, 200, 100.0
-        )
+        power = spectral_power(torch.sin(2 * torch.pi * hertz * seconds)[None]) @ bands
         assert int(power.argmax()) == band
     assert not band_matrix(((60.0, 70.0),), 200, 100.0).any()
 
@@ -257,34 +234,31 @@ def route(monkeypatch):
     routing.fft_runs_on_cpu.cache_clear()
 
 
-CUDA = torch.device("cuda")
-
-
 def test_the_transform_goes_to_the_cpu_by_rule_by_chip_or_after_a_failed_probe(route, tmp_path):
     route.setenv("AAM_CACHE", str(tmp_path))
     route.setattr(routing, "device_name", lambda device: "a GPU")
     chip, failure = SimpleNamespace(architecture="gfx942"), ""
     route.setattr(routing, "platform_here", lambda device: chip)
     route.setattr(routing, "first_tensor", lambda *_: failure)
-    assert not routing.fft_runs_on_cpu(torch.device("cpu"))
-    assert not routing.fft_runs_on_cpu(CUDA)
+
+    def runs_on_cpu(device: str = "cuda") -> bool:
+        routing.fft_runs_on_cpu.cache_clear()
+        return routing.fft_runs_on_cpu(torch.device(device))
+
+    assert not runs_on_cpu("cpu")
+    assert not runs_on_cpu()
     failure = "took longer than 60 s"
-    routing.fft_runs_on_cpu.cache_clear()
-    assert not routing.fft_runs_on_cpu(CUDA), "the verdict of this machine is kept"
+    assert not runs_on_cpu(), "the verdict of this machine is kept"
     route.setenv("AAM_CACHE", str(tmp_path / "another"))
-    routing.fft_runs_on_cpu.cache_clear()
-    assert routing.fft_runs_on_cpu(CUDA)
+    assert runs_on_cpu()
     chip.architecture, failure = "gfx1010", ""
-    routing.fft_runs_on_cpu.cache_clear()
-    assert routing.fft_runs_on_cpu(CUDA)
+    assert runs_on_cpu()
     for rule, expected in (("fft=device", False), ("fft=cpu", True)):
         route.setenv(routing.ROUTE, rule)
-        routing.fft_runs_on_cpu.cache_clear()
-        assert routing.fft_runs_on_cpu(CUDA) is expected
+        assert runs_on_cpu() is expected
     route.setenv(routing.ROUTE, "fft=gpu")
-    routing.fft_runs_on_cpu.cache_clear()
     with pytest.raises(InputError, match="'fft=gpu', expected fft=cpu or fft=device"):
-        routing.fft_runs_on_cpu(CUDA)
+        runs_on_cpu()
 
 
 def test_the_probe_runs_in_a_child_process():
@@ -350,20 +324,10 @@ def test_eegnet_is_that_of_braindecode():
         # Its torchaudio is compiled for one build of PyTorch.
         pytest.skip(f"braindecode cannot be loaded: {error}")
     ours = EegNet(9, 200)
-    layers = (
-        "conv_temporal",
-        "bnorm_temporal",
-        "conv_spatial",
-        "bnorm_1",
-        "conv_separable_depth",
-        "conv_separable_point",
-        "bnorm_2",
-    )
-    modules = [
-        module
-        for module in ours.modules()
-        if isinstance(module, torch.nn.Conv2d | torch.nn.BatchNorm2d)
-    ]
+    layers = "conv_temporal bnorm_temporal conv_spatial bnorm_1 conv_separable_depth"
+    layers += " conv_separable_point bnorm_2"
+    kinds = torch.nn.Conv2d | torch.nn.BatchNorm2d
+    modules = [module for module in ours.modules() if isinstance(module, kinds)]
     for module in (*theirs.modules(), *ours.modules()):
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -375,12 +339,9 @@ def test_eegnet_is_that_of_braindecode():
     with torch.no_grad():
         # Beyond the largest norm that a spatial filter may have.
         spatial = theirs.conv_spatial.parametrizations.weight.original.mul_(20)
-        for name, module in zip(layers, modules, strict=True):
-            module.load_state_dict(
-                {"weight": spatial}
-                if name == "conv_spatial"
-                else getattr(theirs, name).state_dict()
-            )
+        for name, module in zip(layers.split(), modules, strict=True):
+            state = getattr(theirs, name).state_dict()
+            module.load_state_dict({"weight": spatial} if name == "conv_spatial" else state)
         for mode in (True, False):
             theirs.train(mode)(x)
             torch.testing.assert_close(ours.train(mode)(x), before_last[-1])
@@ -388,9 +349,8 @@ def test_eegnet_is_that_of_braindecode():
 
 def test_masked_tokens_are_not_read():
     torch.manual_seed(0)
-    encoder = PatchEncoder(
-        (4, 100), 100.0, ModelOptions(width=8, layers=1, heads=2, dropout=0.0)
-    ).eval()
+    options = ModelOptions(width=8, layers=1, heads=2, dropout=0.0)
+    encoder = PatchEncoder((4, 100), 100.0, options).eval()
     x = torch.randn(1, 4, 100)
     other = x.clone()
     other[..., :10] += 5
@@ -401,9 +361,8 @@ def test_masked_tokens_are_not_read():
 
 
 def test_a_number_is_not_bounded_and_classes_are_logits():
-    encoder = PatchEncoder(
-        (4, 100), 100.0, ModelOptions(width=8, layers=1, heads=2, spectrum="bands")
-    )
+    options = ModelOptions(width=8, layers=1, heads=2, spectrum="bands")
+    encoder = PatchEncoder((4, 100), 100.0, options)
     targets = [Target("age", np.zeros(2)), Target("sex", np.zeros(2), ("F", "M"))]
     model = Predictor(encoder, targets, torch.tensor([[10.0, 4], [0, 1]]))
     with torch.no_grad():
@@ -432,36 +391,10 @@ def test_augmentation_is_that_of_its_seed():
 
 
 def test_pretraining_training_and_a_challenge_file(cohort, tmp_path):
-    small = [
-        "--width",
-        "16",
-        "--layers",
-        "1",
-        "--heads",
-        "2",
-        "--epochs",
-        "1",
-        "--batch-size",
-        "8",
-        "--device",
-        "cpu",
-    ]
-    assert (
-        main(
-            ["pretrain", "--cohort", str(cohort), "--output-dir", str(tmp_path / "pre"), *small],
-            PROGRAM,
-        )
-        == 0
-    )
-    words = train_words(
-        cohort,
-        tmp_path / "run",
-        "--pretrained",
-        str(tmp_path / "pre" / "model"),
-        "--unfreeze-epochs",
-        "1",
-    )
-    assert main([*words, "--seeds", "2"], PROGRAM) == 0
+    pretrain = f"pretrain --cohort {cohort} --output-dir {tmp_path}/pre {SMALL} --epochs 1"
+    assert main([*pretrain.split(), "--batch-size", "8"], PROGRAM) == 0
+    more = f"--pretrained {tmp_path}/pre/model --unfreeze-epochs 1 --seeds 2".split()
+    assert main(train_words(cohort, tmp_path / "run", *more), PROGRAM) == 0
     results = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert {"transformer", "ridge on band power", "mean or most frequent"} <= results.keys()
     assert (tmp_path / "run" / "seed-1" / "model" / "manifest.json").is_file()
@@ -472,7 +405,7 @@ def test_pretraining_training_and_a_challenge_file(cohort, tmp_path):
 
 
 def test_learning_rate_and_batch_are_found_and_a_card_sets_the_sizes(cohort, tmp_path, capsys):
-    small = f"--cohort {cohort} --width 16 --layers 1 --heads 2 --threads 1 --device cpu".split()
+    small = f"--cohort {cohort} {SMALL}".split()
     assert main(["find", "batch-size", *small, "--max-size", "50"], PROGRAM) == 0
     assert "largest batch: 50" in capsys.readouterr().out
     assert main(["find", "lr", *small, "--steps", "12"], PROGRAM) == 0
@@ -486,22 +419,15 @@ def test_learning_rate_and_batch_are_found_and_a_card_sets_the_sizes(cohort, tmp
 
 def test_a_challenge_file_is_made_of_predictions_only(tmp_path, capsys):
     (tmp_path / "p.tsv").write_text("#OTU ID\ts1\nACGT\t3\n")
-    assert (
-        main(
-            ["challenge", "--predictions", f"{tmp_path}/p.tsv", "--output", f"{tmp_path}/c.csv"],
-            PROGRAM,
-        )
-        == 2
-    )
+    words = f"challenge --predictions {tmp_path}/p.tsv --output {tmp_path}/c.csv"
+    assert main(words.split(), PROGRAM) == 2
     assert "columns '#OTU ID', 's1', expected 'participant_id'" in capsys.readouterr().err
     assert not (tmp_path / "c.csv").exists()
 
 
 def test_what_a_challenge_refuses(tmp_path):
-    rows = [
-        {"participant_id": f"s{n}", "age": "7.5", "sex": "F", "sex_confidence": "0.9"}
-        for n in range(4)
-    ]
+    row = {"age": "7.5", "sex": "F", "sex_confidence": "0.9"}
+    rows = [{"participant_id": f"s{number}", **row} for number in range(4)]
     path = tmp_path / "file.csv"
     lines = challenge_text(rows).splitlines()
     path.write_text("\n".join(lines) + "\n")
@@ -541,98 +467,68 @@ def test_a_run_that_is_killed_ends_with_the_same_bits(cohort, tmp_path):
     assert main(words[3:], PROGRAM) == 0
     whole, killed = (load(tmp_path / name / "model") for name in ("whole", "killed"))
     assert all(torch.equal(value, killed.tensors[name]) for name, value in whole.tensors.items())
-    predictions = [
-        (tmp_path / name / "predictions.tsv").read_text() for name in ("whole", "killed")
-    ]
-    assert predictions[0] == predictions[1]
+    tables = [tmp_path / name / "predictions.tsv" for name in ("whole", "killed")]
+    assert tables[0].read_text() == tables[1].read_text()
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory) -> Path:
+    """A cohort of the default size."""
+    pytest.importorskip("mne", reason="the extra eeg is not installed")
+    folder = tmp_path_factory.mktemp("simulated") / "cohort"
+    assert main(["simulate", "--output-dir", str(folder)], PROGRAM) == 0
+    return folder
+
+
+def trained(cohort: Path, folder: Path, *more: str) -> dict:
+    """Train and return the metrics."""
+    words = f"train --cohort {cohort} --output-dir {folder} --threads 1".split()
+    assert main([*words, *more], PROGRAM) == 0
+    return json.loads((folder / "metrics.json").read_text())
 
 
 @pytest.mark.slow
-def test_the_simulated_cohort_is_learned_and_shuffled_labels_are_not(tmp_path):
-    pytest.importorskip("mne", reason="the extra eeg is not installed")
-    assert main(["simulate", "--output-dir", str(tmp_path / "cohort")], PROGRAM) == 0
-    results = {}
-    for name, more in (("run", []), ("shuffled", ["--shuffle-labels"])):
-        words = [
-            "train",
-            "--cohort",
-            str(tmp_path / "cohort"),
-            "--output-dir",
-            str(tmp_path / name),
-            "--threads",
-            "1",
-        ]
-        assert main([*words, *more], PROGRAM) == 0
-        results[name] = json.loads((tmp_path / name / "metrics.json").read_text())
-    made, ridge = results["run"]["transformer"], results["run"]["ridge on band power"]
+def test_the_simulated_cohort_is_learned_and_shuffled_labels_are_not(simulated, tmp_path):
+    results = trained(simulated, tmp_path / "run")
+    made, ridge = results["transformer"], results["ridge on band power"]
     assert made["age"]["subjects"]["pearson"] > max(0.9, ridge["age"]["subjects"]["pearson"])
     assert made["sex"]["subjects"]["accuracy"] > max(0.85, ridge["sex"]["subjects"]["accuracy"])
-    assert abs(results["shuffled"]["transformer"]["age"]["subjects"]["pearson"]) < 0.35
-    assert 0.3 < results["shuffled"]["transformer"]["sex"]["subjects"]["accuracy"] < 0.7
+    made = trained(simulated, tmp_path / "shuffled", "--shuffle-labels")["transformer"]
+    assert abs(made["age"]["subjects"]["pearson"]) < 0.35
+    assert 0.3 < made["sex"]["subjects"]["accuracy"] < 0.7
 
 
 @pytest.mark.slow
-def test_pretraining_helps_where_few_subjects_have_labels(tmp_path):
-    pytest.importorskip("mne", reason="the extra eeg is not installed")
-    cohort = ["--cohort", str(tmp_path / "cohort"), "--threads", "1"]
-    assert main(["simulate", "--output-dir", str(tmp_path / "cohort")], PROGRAM) == 0
+def test_pretraining_helps_where_few_subjects_have_labels(simulated, tmp_path):
     errors: dict[str, list[float]] = {"with": [], "without": []}
     for seed in ("0", "1", "2"):
         pretrained = tmp_path / f"pretrained-{seed}"
-        assert (
-            main(["pretrain", *cohort, "--output-dir", str(pretrained), "--seed", seed], PROGRAM)
-            == 0
-        )
+        words = f"pretrain --cohort {simulated} --threads 1 --output-dir {pretrained} --seed {seed}"
+        assert main(words.split(), PROGRAM) == 0
         for name, more in (("with", ["--pretrained", str(pretrained / "model")]), ("without", [])):
-            folder = tmp_path / f"{name}-{seed}"
-            few = [
-                "--label-share",
-                "0.1",
-                "--no-baselines",
-                "--seed",
-                seed,
-                "--output-dir",
-                str(folder),
-            ]
-            assert main(["train", *cohort, *few, *more], PROGRAM) == 0
-            metrics = json.loads((folder / "metrics.json").read_text())["transformer"]
-            errors[name].append(metrics["age"]["subjects"]["mae"])
+            few = f"--label-share 0.1 --no-baselines --seed {seed}".split()
+            metrics = trained(simulated, tmp_path / f"{name}-{seed}", *few, *more)
+            errors[name].append(metrics["transformer"]["age"]["subjects"]["mae"])
     assert np.mean(errors["with"]) < np.mean(errors["without"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("network", ["cnn", "eegnet"])
-def test_other_networks_learn_age(network, tmp_path):
-    pytest.importorskip("mne", reason="the extra eeg is not installed")
-    assert main(["simulate", "--output-dir", str(tmp_path / "cohort")], PROGRAM) == 0
-    words = [
-        "train",
-        "--cohort",
-        str(tmp_path / "cohort"),
-        "--output-dir",
-        str(tmp_path / "run"),
-        "--threads",
-        "1",
-    ]
-    assert main([*words, "--network", network, "--no-baselines", "--epochs", "4"], PROGRAM) == 0
-    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())[network]
-    assert metrics["age"]["subjects"]["pearson"] > 0.3
+def test_other_networks_learn_age(network, simulated, tmp_path):
+    words = f"--network {network} --no-baselines --epochs 4".split()
+    metrics = trained(simulated, tmp_path / "run", *words)
+    assert metrics[network]["age"]["subjects"]["pearson"] > 0.3
 
 
 def test_stages_are_trained_one_after_the_other_then_everything():
-    model = torch.nn.ModuleDict(
-        {name: torch.nn.Linear(1, 1) for name in ("head", "top", "base", "fixed")}
-    )
+    names = ("head", "top", "base", "fixed")
+    model = torch.nn.ModuleDict({name: torch.nn.Linear(1, 1) for name in names})
     model["fixed"].requires_grad_(False)
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    unfreeze(model, optimizer, (("none",),), 0, 0)
+    assert all(model[name].weight.requires_grad for name in names[:3]), "0: nothing is frozen"
     seen = []
     for epoch in range(6):
         unfreeze(model, optimizer, (("head",), ("head", "top")), 2, epoch)
         seen.append({name.split(".")[0] for name, p in model.named_parameters() if p.requires_grad})
     assert seen == [{"head"}] * 2 + [{"head", "top"}] * 2 + [{"head", "top", "base"}] * 2
-
-
-def test_nothing_is_frozen_without_epochs():
-    model = torch.nn.Linear(1, 1)
-    unfreeze(model, torch.optim.SGD(model.parameters(), lr=0.1), (("none",),), 0, 0)
-    assert all(p.requires_grad for p in model.parameters())

@@ -31,10 +31,8 @@ def test_a_job_script_runs_the_command_and_asks_to_be_queued_again(program, tmp_
         "train --output-dir 'a b'",
         "--site",
         str(tmp_path / "small.toml"),
-        "--devices",
-        "2",
     ]
-    assert main([*words, "--hours", "2"], program) == 0
+    assert main([*words, "--devices", "2", "--hours", "2"], program) == 0
     script = capsys.readouterr().out
     for line in (
         "#SBATCH --partition=gpu",
