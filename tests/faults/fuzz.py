@@ -4,14 +4,12 @@ time and memory.
 ``python tests/faults/fuzz.py FOLDER --inputs 20000`` damages small valid files of each kind in
 random ways; with ``--study`` tables and trees of a real study are among them. A reader that raises
 anything but `InputError`, takes over 5 s, or over 1 GiB of memory, is a failure, and the input is
-kept in FOLDER. ``--atheris READER`` hands one reader to the coverage-guided fuzzer of that name
-instead, which must be installed. Exit status 1 on a failure.
+kept in FOLDER. Exit status 1 on a failure.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import io
 import json
 import logging
@@ -58,31 +56,10 @@ from tests.predict.samples import samples_of, saved_model
 SECONDS, MEMORY = 5, 1 << 30
 # Inputs that one process reads before the next is started.
 AT_ONCE = 250
-TOKENS = [
-    b"nan",
-    b"inf",
-    b"-1",
-    b"1e309",
-    b"0.5",
-    b"\x00",
-    b"\xff\xfe",
-    b"\xef\xbb\xbf",
-    b"\r\n",
-    b"\t",
-    b'"',
-    b"'",
-]
-TOKENS += [
-    b"",
-    b"#q2:types",
-    b"../../x",
-    b"99999999999999999999",
-    b"[" * 3000,
-    b"(" * 3000,
-    b"{}",
-    b"\xe9",
-    b"4294967296",
-]
+TOKENS = b"nan|inf|-1|1e309|0.5|\x00|\xff\xfe|\xef\xbb\xbf|\r\n|\t|\"|'||#q2:types|../../x|{}|\xe9".split(
+    b"|"
+)
+TOKENS += [b"99999999999999999999", b"4294967296", b"[" * 3000, b"(" * 3000]
 Reader = Callable[[Path], object]
 
 
@@ -126,12 +103,18 @@ def _model_of_members() -> SavedModel:
     number.members_["forest"] = TreesRegressor(n_estimators=4, **usual).fit(samples, age)
     classes = BlendClassifier(**usual).fit(samples, old)
     classes.members_["forest"] = TreesClassifier(n_estimators=4, **usual).fit(samples, old)
-    specs = (
-        TargetSpec("age", "numeric", bounds=(-3.0, 3.0)),
-        TargetSpec("old", "class", ("no", "yes")),
-    )
+    old_spec = TargetSpec("old", "class", ("no", "yes"))
+    specs = (TargetSpec("age", "numeric", bounds=(-3.0, 3.0)), old_spec)
     profile = RegionProfile.fit(["ACGTACGTAC" * 4, "TTGTACGTAC" * 4])
     return saved_model(targets=Targets(specs), profile=profile, blends=(number, classes))
+
+
+def _tab_separated(corner: str, columns: list[str], rows: list[str], values) -> str:
+    """A table of numbers as text."""
+    lines = ["\t".join([corner, *columns])]
+    for name, row in zip(rows, values.toarray().tolist(), strict=True):
+        lines.append("\t".join([name, *map(str, row)]))
+    return "\n".join(lines) + "\n"
 
 
 def _seeds(folder: Path) -> dict[str, list[Path]]:
@@ -144,90 +127,50 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
     write_hdf5(folder / "a.biom", [counts], samples, features)
     rows, columns = counts.T.nonzero()
     data = [[int(r), int(c), int(counts[c, r])] for r, c in zip(rows, columns, strict=True)]
-    text = {
-        name: [{"id": i, "metadata": None} for i in ids]
-        for name, ids in (("rows", features), ("columns", samples))
-    }
-    text |= {
-        "matrix_type": "sparse",
-        "shape": [9, 7],
-        "data": data,
-        "format": "Biological Observation Matrix 1.0.0",
-    }
-    text |= {
-        "id": None,
-        "type": "OTU table",
-        "generated_by": "",
-        "date": "",
-        "matrix_element_type": "int",
-    }
+    ids = {"rows": features, "columns": samples}
+    text = {name: [{"id": i, "metadata": None} for i in each] for name, each in ids.items()}
+    text |= {"matrix_type": "sparse", "shape": [9, 7], "data": data, "id": None}
+    text |= {"type": "OTU table", "format": "Biological Observation Matrix 1.0.0"}
+    text |= {"generated_by": "", "date": "", "matrix_element_type": "int"}
     (folder / "a.json").write_text(json.dumps(text))
-    lines = ["#OTU ID\t" + "\t".join(samples)]
-    lines += [
-        "\t".join([f, *map(str, row)])
-        for f, row in zip(features, counts.T.toarray().tolist(), strict=True)
-    ]
-    (folder / "a.table.tsv").write_text("\n".join(lines) + "\n")
-    write_artifact(
-        folder / "a.table.qza",
-        "FeatureTable[Frequency]",
-        "BIOMV210DirFmt",
-        {"feature-table.biom": (folder / "a.biom").read_bytes()},
-    )
-    (folder / "a.fasta").write_text(
-        "".join(f">f{i} x\n{f[:9]}\n{f[9:]}\n" for i, f in enumerate(features))
-    )
+    (folder / "a.table.tsv").write_text(_tab_separated("#OTU ID", samples, features, counts.T))
+    biom = {"feature-table.biom": (folder / "a.biom").read_bytes()}
+    write_artifact(folder / "a.table.qza", "FeatureTable[Frequency]", "BIOMV210DirFmt", biom)
+    records = [f">f{i} x\n{f[:9]}\n{f[9:]}\n" for i, f in enumerate(features)]
+    (folder / "a.fasta").write_text("".join(records))
     metadata = "sample-id\tage\tsite\n#q2:types\tnumeric\tcategorical\n"
-    (folder / "a.metadata.tsv").write_text(
-        metadata + "".join(f's{i}\t{i}.5\t"a ""b"""\n' for i in range(7))
-    )
-    tree = (
-        "(("
-        + ",".join(f"{f}:0.{i}" for i, f in enumerate(features[:5], 1))
-        + ")0.9:1e-3,('x y':2,z:1)[c]:0.5)r;"
-    )
+    metadata += "".join(f's{i}\t{i}.5\t"a ""b"""\n' for i in range(7))
+    (folder / "a.metadata.tsv").write_text(metadata)
+    tips = ",".join(f"{f}:0.{i}" for i, f in enumerate(features[:5], 1))
+    tree = f"(({tips})0.9:1e-3,('x y':2,z:1)[c]:0.5)r;"
     (folder / "a.nwk").write_text(tree)
-    write_artifact(
-        folder / "a.tree.qza",
-        "Phylogeny[Rooted]",
-        "NewickDirectoryFormat",
-        {"tree.nwk": tree.encode()},
-    )
+    newick = {"tree.nwk": tree.encode()}
+    write_artifact(folder / "a.tree.qza", "Phylogeny[Rooted]", "NewickDirectoryFormat", newick)
     distances = rng.random((7, 7)).astype(np.float32)
     distances = np.triu(distances, 1) + np.triu(distances, 1).T
     np.save(folder / "a.npy", distances)
     (folder / "a.ids.txt").write_text("".join(f"{s}\n" for s in samples))
     with h5py.File(folder / "a.h5", "w") as file:
         file["order"], file["matrix"] = np.array([s.encode() for s in samples]), distances
-    matrix = "\t".join(["", *samples]) + "\n"
-    matrix += "".join(
-        "\t".join([s, *map(str, row)]) + "\n"
-        for s, row in zip(samples, distances.tolist(), strict=True)
-    )
+    matrix = _tab_separated("", samples, samples, sparse.csr_matrix(distances))
     (folder / "a.distances.tsv").write_text(matrix)
-    write_artifact(
-        folder / "a.distances.qza", "DistanceMatrix", "D", {"distance-matrix.tsv": matrix.encode()}
-    )
+    members = {"distance-matrix.tsv": matrix.encode()}
+    write_artifact(folder / "a.distances.qza", "DistanceMatrix", "D", members)
     split = "".join(f"s{i}\t{'train' if i else 'test'}\t{i % 2}\n" for i in range(7))
     (folder / "a.split.tsv").write_text("sample-id\tside\tfold\n" + split)
     predictions = "sample-id\tph\tph.rarefaction-sd\tsite\tsite=a\tsite=b\tnote\n"
-    (folder / "a.predictions.tsv").write_text(
-        predictions + "".join(f"s{i}\t7\t0.1\ta\t0.9\t0.1\t\n" for i in range(7))
-    )
+    predictions += "".join(f"s{i}\t7\t0.1\ta\t0.9\t0.1\t\n" for i in range(7))
+    (folder / "a.predictions.tsv").write_text(predictions)
     (folder / "a.toml").write_text('[data]\ntable = "x"\n[train]\nlr = 1e-3\nepochs = 3\n')
-    (folder / "a.run.json").write_text(
-        '{"config": {"data": {"table": "x"}, "train": {"lr": 0.001, "warmup_steps": 3}}}'
-    )
+    config = {"data": {"table": "x"}, "train": {"lr": 0.001, "warmup_steps": 3}}
+    (folder / "a.run.json").write_text(json.dumps({"config": config}))
     save(folder / "a.checkpoint", State({"model.a": torch.ones(3)}, {"progress": {"step": 3}}))
-    sizes, heads = (
-        ModelConfig(embedding_dim=8, attention_heads=2, attention_layers=1),
-        HeadConfig(n_targets=1),
-    )
+    sizes = ModelConfig(embedding_dim=8, attention_heads=2, attention_layers=1)
+    heads = HeadConfig(n_targets=1)
     targets = Targets((TargetSpec("age", "numeric", bounds=(0.0, 1.0)),))
     network, profile = Aam(sizes, 40, heads), RegionProfile.fit(features)
-    saved = SavedModel(
-        network, DataConfig(), sizes, heads, 40, 0, targets, profile, {"seen_samples": []}
-    )
+    facts = {"seen_samples": []}
+    saved = SavedModel(network, DataConfig(), sizes, heads, 40, 0, targets, profile, facts)
     save_model(folder / "a.model", saved)
     save_model(folder / "a.members", _model_of_members())
     return {kind: [folder / f"a.{kind}"] for kind in READERS}
@@ -259,19 +202,13 @@ def _damaged_hdf5(blob: bytes, draw: random.Random) -> bytes:
     buffer = io.BytesIO(blob)
     with h5py.File(buffer, "r+") as file:
         names: list[str] = []
-        file.visititems(
-            lambda name, node: names.append(name) if isinstance(node, h5py.Dataset) else None
-        )
+        file.visititems(lambda name, node: names.extend([name] * isinstance(node, h5py.Dataset)))
         name = draw.choice(names)
         old = file[name][()]
-        choices = [
-            np.zeros((3, 3)),
-            np.array([b"x"] * 4),
-            np.zeros(0),
-            old[:-1] if old.ndim else old,
-            old[::-1],
-        ]
-        choices += [np.array([np.nan, -1.0, 1e30]), np.full(old.shape, 2**40), np.float64(3)]
+        choices = [np.zeros((3, 3)), np.array([b"x"] * 4), np.zeros(0)]
+        if old.dtype.kind != "O":
+            choices += [old[:-1] if old.ndim else old, old[::-1], np.full(old.shape, 2**40)]
+            choices += [np.array([np.nan, -1.0, 1e30]), np.float64(3)]
         del file[name]
         match draw.randrange(4):
             case 0:
@@ -279,9 +216,7 @@ def _damaged_hdf5(blob: bytes, draw: random.Random) -> bytes:
             case 1:
                 file.create_group(name)
             case _:
-                file[name] = (
-                    draw.choice(choices) if old.dtype.kind != "O" else draw.choice(choices[:3])
-                )
+                file[name] = draw.choice(choices)
         if draw.random() < 0.2:
             file.attrs["shape"] = draw.choice([(1, 1), (-1, 2**40), "x"])
     return buffer.getvalue()
@@ -290,23 +225,19 @@ def _damaged_hdf5(blob: bytes, draw: random.Random) -> bytes:
 def _damaged_zip(blob: bytes, draw: random.Random) -> bytes:
     """One file inside damaged, renamed or blown up, the archive itself being whole."""
     buffer = io.BytesIO()
-    with (
-        zipfile.ZipFile(io.BytesIO(blob)) as old,
-        zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as new,
-    ):
-        chosen = draw.choice(old.namelist())
-        for name in old.namelist():
-            content = old.read(name)
-            if name == chosen:
-                match draw.randrange(4):
-                    case 0:
-                        name = draw.choice(
-                            ["../up", "/etc/x", f"{name}/../y", "a\\b", "/", name.upper()]
-                        )
-                    case 1:
-                        content = b"\0" * (100 << 20)
-                    case _:
-                        content = _damaged(content, draw)
+    with zipfile.ZipFile(io.BytesIO(blob)) as old:
+        contents = {name: old.read(name) for name in old.namelist()}
+    name = draw.choice(sorted(contents))
+    match draw.randrange(4):
+        case 0:
+            names = ["../up", "/etc/x", f"{name}/../y", "a\\b", "/", name.upper()]
+            contents[draw.choice(names)] = contents.pop(name)
+        case 1:
+            contents[name] = b"\0" * (100 << 20)
+        case _:
+            contents[name] = _damaged(contents[name], draw)
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as new:
+        for name, content in contents.items():
             new.writestr(name, content)
     return buffer.getvalue()
 
@@ -334,9 +265,8 @@ def damage(kind: str, seed: Path, path: Path, draw: random.Random) -> None:
     path.write_bytes(blob)
     if kind == "npy":
         ids = seed.with_suffix(".ids.txt").read_bytes()
-        path.with_suffix(".ids.txt").write_bytes(
-            _damaged(ids, draw) if draw.random() < 0.2 else ids
-        )
+        ids = _damaged(ids, draw) if draw.random() < 0.2 else ids
+        path.with_suffix(".ids.txt").write_bytes(ids)
 
 
 def attempt(kind: str, path: Path) -> str:
@@ -350,10 +280,9 @@ def attempt(kind: str, path: Path) -> str:
     try:
         READERS[kind](path)
     except InputError as error:
-        if not all(
-            path.name.split(".")[0] in problem or "targets of the model" in problem
-            for problem in error.problems
-        ):
+        name = path.name.split(".")[0]
+        named = (name in each or "targets of the model" in each for each in error.problems)
+        if not all(named):
             return f"the message does not name the file: {error}"
     except BaseException:  # noqa: BLE001 (whatever it is, it is what we look for)
         return traceback.format_exc()
@@ -408,66 +337,26 @@ def run(folder: Path, inputs: int, seed: int, study: Path | None) -> int:
     """Failures among `inputs` damaged files."""
     seeds = _seeds(folder / "seeds")
     if study is not None:
-        for kind, name in (
-            ("biom", "table.biom"),
-            ("metadata.tsv", "metadata.tsv"),
-            ("nwk", "tree.nwk"),
-        ):
+        for kind in ("biom", "metadata.tsv", "nwk"):
+            name = {"biom": "table.biom", "nwk": "tree.nwk"}.get(kind, kind)
             seeds[kind].append(study / name)
     for kind, (valid, *_) in seeds.items():
         assert not attempt(kind, valid), attempt(kind, valid)
         READERS[kind](valid)
-    failures = sum(
-        _batch(seeds, folder, seed + at, min(AT_ONCE, inputs - at))
-        for at in range(0, inputs, AT_ONCE)
-    )
+    starts = range(0, inputs, AT_ONCE)
+    counts = (_batch(seeds, folder, seed + at, min(AT_ONCE, inputs - at)) for at in starts)
+    failures = sum(counts)
     print(f"inputs from --seed {seed} on")
     print(f"{inputs} inputs, {failures} failures")
     return failures
 
 
-# Readers for the coverage-guided fuzzer, imported by it.
-GUIDED = {"nwk": "aam.io.phylogeny:read_tree", "metadata.tsv": "aam.io.metadata:read_metadata"}
-GUIDED |= dict.fromkeys(("table.tsv", "json", "biom"), "aam.data.table:read_table")
-
-
-def coverage_guided(folder: Path, kind: str, words: list[str]) -> None:
-    """Hand a reader to atheris; `words` go to libFuzzer."""
-    import atheris
-
-    seeds = _seeds(folder / "seeds")
-    for name in [name for name in sys.modules if name.startswith("aam.data")]:
-        del sys.modules[name]
-    module, _, function = GUIDED[kind].partition(":")
-    with atheris.instrument_imports(include=["aam.data"]):
-        READERS[kind] = getattr(importlib.import_module(module), function)
-    path, corpus = folder / f"input.{kind}", folder / "corpus"
-
-    def one(blob: bytes) -> None:
-        path.write_bytes(blob)
-        if wrong := attempt(kind, path):
-            raise RuntimeError(wrong)
-
-    corpus.mkdir()
-    (corpus / "seed").write_bytes(seeds[kind][0].read_bytes())
-    atheris.Setup([sys.argv[0], *words, str(corpus)], one)
-    atheris.Fuzz()
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="an empty folder")
-    parser.add_argument("--inputs", type=int, default=20_000, help="damaged files altogether")
-    parser.add_argument(
-        "--seed", type=int, default=of_today(), help="number of the first input; unset: by the date"
-    )
-    parser.add_argument(
-        "--study", type=Path, help="folder with table.biom, metadata.tsv and tree.nwk"
-    )
-    parser.add_argument(
-        "--atheris", choices=sorted(GUIDED), help="fuzz one reader by coverage instead"
-    )
-    chosen, rest = parser.parse_known_args()
-    if chosen.atheris:
-        coverage_guided(chosen.folder, chosen.atheris, rest)
+    add = parser.add_argument
+    add("folder", type=Path, help="an empty folder")
+    add("--inputs", type=int, default=20_000, help="damaged files altogether")
+    add("--seed", type=int, default=of_today(), help="number of the first input; unset: by date")
+    add("--study", type=Path, help="folder with table.biom, metadata.tsv and tree.nwk")
+    chosen = parser.parse_args()
     sys.exit(1 if run(chosen.folder, chosen.inputs, chosen.seed, chosen.study) else 0)

@@ -28,50 +28,35 @@ import aam.api.training  # noqa: F401
 from aam.cli.main import main
 from aam.data.simulate import simulate
 
-SMALL = (
-    "--embedding-dim 16 --attention-heads 2 --attention-layers 1 --batch-size 8 --rarefy-depth 300"
-)
+SMALL = "--embedding-dim 16 --attention-heads 2 --attention-layers 1 --batch-size 8"
+SMALL += " --rarefy-depth 300"
 PLAIN = "--validation-size 0.2 --seed 1 --threads 1 --device cpu --deterministic"
 SIDES = f"--test-size 0.2 {PLAIN}"
 BOTH = ("pretrain", "train")
+ALL = (*BOTH, "cv", "default", "ranks")
 Hook = Callable[[], object]
 AGAIN = "--resume-from auto --checkpoint-minutes 0"
 # What may differ between two runs of one commit and one output folder: times, how often a run was
 # called.
-CLOCK = re.compile(
-    r'"(started|seconds|samples_per_s)": [^,}\n]+(, )?|,\n "resumed": '
-    r"\[.*?\n \]",
-    re.DOTALL,
-)
+TIMES = r'"(started|seconds|samples_per_s)": [^,}\n]+(, )?'
+CLOCK = re.compile(rf'{TIMES}|,\n "resumed": \[.*?\n \]', re.DOTALL)
 
 
-def commands(folder: Path, epochs: int) -> dict[str, list[str]]:
-    """Words of a pretraining and a training run on the study in `folder`, without output."""
-    return {name: words for name, words in all_commands(folder, epochs).items() if name in BOTH}
-
-
-def all_commands(folder: Path, epochs: int) -> dict[str, list[str]]:
-    """Words of every run on the study in `folder`, without output."""
-    labelled = f"--table {folder}/study/table.biom --metadata {folder}/study/metadata.tsv"
-    study = f"{labelled} --epochs {epochs}"
-    train = (
-        f"--metadata-column ph biome --pretrained-encoder {folder}/whole-pretrain/model "
-        "--patience 0 --lr 1e-3"
-    )
-    return {
-        "pretrain": f"pretrain {study} --tree {folder}/study/tree.nwk {SMALL} {SIDES} {AGAIN}".split(),
-        "train": f"train {study} {train} --batch-size 8 {SIDES} {AGAIN}".split(),
-        "cv": (
-            f"train {study} --metadata-column ph biome --cv 3 --patience 0 {SMALL} {PLAIN} {AGAIN}"
-        ).split(),
-        "default": (
-            f"train {labelled} --metadata-column ph biome --seed 1 --threads 1 --resume-from auto"
-        ).split(),
-        "ranks": (
-            f"pretrain {study} --tree {folder}/study/tree.nwk {SMALL} {SIDES} {AGAIN} "
-            "--data-parallel"
-        ).split(),
+def commands(folder: Path, epochs: int, names: Sequence[str]) -> dict[str, list[str]]:
+    """Words of these runs on the study in `folder`, without output."""
+    study = f"--table {folder}/study/table.biom --metadata {folder}/study/metadata.tsv"
+    columns, epoch_words = "--metadata-column ph biome", f"--epochs {epochs}"
+    pretrain = f"pretrain {study} {epoch_words} --tree {folder}/study/tree.nwk {SMALL} {SIDES}"
+    encoder = f"--pretrained-encoder {folder}/whole-pretrain/model --lr 1e-3 --batch-size 8"
+    train = f"train {study} {columns} --patience 0 {epoch_words}"
+    words = {
+        "pretrain": f"{pretrain} {AGAIN}",
+        "train": f"{train} {encoder} {SIDES} {AGAIN}",
+        "cv": f"{train} --cv 3 {SMALL} {PLAIN} {AGAIN}",
+        "default": f"train {study} {columns} --seed 1 --threads 1 --resume-from auto",
+        "ranks": f"{pretrain} {AGAIN} --data-parallel",
     }
+    return {name: words[name].split() for name in names}
 
 
 def call(
@@ -111,16 +96,13 @@ def contents(folder: Path) -> dict[str, bytes]:
     """Every file of a run by name, without `CLOCK`; TensorBoard's hold times, so that they are left
     out.
     """
-    files = {
-        str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()
-    }
-    return {
-        name: CLOCK.sub("", path.read_text()).encode()
-        if path.suffix in (".json", ".jsonl")
-        else path.read_bytes()
-        for name, path in files.items()
-        if "tfevents" not in name
-    }
+    files: dict[str, bytes] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "tfevents" not in path.name:
+            is_json = path.suffix in (".json", ".jsonl")
+            content = CLOCK.sub("", path.read_text()).encode() if is_json else path.read_bytes()
+            files[str(path.relative_to(folder))] = content
+    return files
 
 
 def killed(
@@ -153,16 +135,10 @@ def check(name: str, words: list[str], folder: Path, kills: int, draw: random.Ra
         hits, calls = killed(words, output, min(kills - done, 25), draw, taken)
         files = contents(output)
         differing = sorted(n for n in {**files, **expected} if files.get(n) != expected.get(n))
-        left = [
-            str(path)
-            for path in output.rglob("*")
-            if path.name.startswith((".partial", ".replaced", "step-"))
-        ]
-        print(
-            f"{name} {number}: {hits} kills, {calls} calls; differing: {differing}; left over: "
-            f"{left}",
-            flush=True,
-        )
+        unfinished = (".partial", ".replaced", "step-")
+        left = [str(path) for path in output.rglob("*") if path.name.startswith(unfinished)]
+        found = f"{hits} kills, {calls} calls; differing: {differing}; left over: {left}"
+        print(f"{name} {number}: {found}", flush=True)
         output.rename(folder / f"{name}-{number}")
         same &= not differing and not left
         done, number = done + hits, number + 1
@@ -174,8 +150,8 @@ def run(folder: Path, kills: int, seed: int, names: Sequence[str]) -> bool:
     torch.set_num_threads(1)
     draw = random.Random(seed)
     simulate(folder / "study", samples=60, depth=1_000)
-    runs = all_commands(folder, 7)
-    results = {name: check(name, runs[name], folder, kills, draw) for name in names}
+    runs = commands(folder, 7, names).items()
+    results = {name: check(name, words, folder, kills, draw) for name, words in runs}
     print(json.dumps(results))
     return all(results.values())
 
@@ -184,9 +160,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="an empty folder")
     parser.add_argument("--kills", type=int, default=200, help="kills of each run")
-    parser.add_argument(
-        "--runs", nargs="+", choices=("pretrain", "train", "cv", "default", "ranks"), default=BOTH
-    )
+    parser.add_argument("--runs", nargs="+", choices=ALL, default=BOTH)
     parser.add_argument("--seed", type=int, default=0, help="seed of the instants")
     chosen = parser.parse_args()
     sys.exit(not run(chosen.folder, chosen.kills, chosen.seed, chosen.runs))
