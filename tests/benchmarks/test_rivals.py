@@ -42,9 +42,8 @@ def test_the_plain_rival_computes_the_same_losses(config):
     losses = []
     for steps in (shared, plain):
         terms = steps.task.losses(steps.model, steps.task.prepare(batch, 3))
-        losses.append(
-            {name: float(total.detach() / count) for name, (total, count) in terms.items()}
-        )
+        means = {name: float(total.detach() / count) for name, (total, count) in terms.items()}
+        losses.append(means)
     assert losses[0].keys() == losses[1].keys() > {"unifrac"}
     for name, value in losses[0].items():
         assert value == pytest.approx(losses[1][name], rel=1e-4), name
@@ -53,9 +52,8 @@ def test_the_plain_rival_computes_the_same_losses(config):
 def test_unifrac_is_compared_with_scikit_bio_on_the_same_samples(study):
     from benchmarks.unifrac import compare_unifrac
 
-    timing = compare_unifrac(
-        study / "table.biom", study / "tree.nwk", RuntimeConfig(device="cpu"), repeats=1
-    )
+    device = RuntimeConfig(device="cpu")
+    timing = compare_unifrac(study / "table.biom", study / "tree.nwk", device, repeats=1)
     assert timing["compared"] == timing["samples"] == 25
     for metric in ("unifrac", "weighted", "weighted-normalized"):
         assert timing["metrics"][metric]["difference"] < 1e-6
@@ -67,9 +65,8 @@ def test_unifrac_is_compared_with_scikit_bio_on_the_same_samples(study):
 
 def test_the_memory_of_a_process_is_its_own_and_its_failure_is_one():
     block = bytearray(b"x" * (300 << 20))
-    usage = time_process(
-        [sys.executable, "-S", "-c", "sum(range(10**6)); block = b'x' * (50 << 20)"], threads=1
-    )
+    source = "sum(range(10**6)); block = b'x' * (50 << 20)"
+    usage = time_process([sys.executable, "-S", "-c", source], threads=1)
     assert 50 << 20 < usage["peak_bytes"] < 100 << 20 < len(block)
     assert 0 < usage["processor_seconds"] < 60
     with pytest.raises(subprocess.CalledProcessError, match="exit status 3"):
@@ -86,13 +83,10 @@ def test_ranks_are_timed_beside_one_process(study):
 
 @pytest.mark.slow
 def test_a_comparison_is_printed_and_written(study, tmp_path, capsys):
-    output, files = (
-        tmp_path / "here.json",
-        {"table": study / "table.biom", "tree": study / "tree.nwk"},
-    )
-    compare_with_rivals(
-        RivalsConfig(**files, cases=("dense",), repeats=3, output=output, device="cpu", threads=1)
-    )
+    output = tmp_path / "here.json"
+    options = {"cases": ("dense",), "repeats": 3, "device": "cpu", "threads": 1, "output": output}
+    files = {"table": study / "table.biom", "tree": study / "tree.nwk"}
+    compare_with_rivals(RivalsConfig(**files, **options))
     measured = json.loads(output.read_text())["cases"]["dense"]
     assert measured["ratio"] > 0
     assert "times the plain implementation's" in capsys.readouterr().out

@@ -25,9 +25,8 @@ def cells() -> list[dict]:
 
 
 def code() -> str:
-    return (
-        "\n".join("".join(cell["source"]) for cell in cells() if cell["cell_type"] == "code") + "\n"
-    )
+    sources = ("".join(cell["source"]) for cell in cells() if cell["cell_type"] == "code")
+    return "\n".join(sources) + "\n"
 
 
 def test_the_notebook_is_short():
@@ -52,11 +51,7 @@ def test_the_notebook_runs(tmp_path):
     (tmp_path / "notebook.py").write_text(code() + RESULTS, encoding="utf-8")
     path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(
-        [sys.executable, "notebook.py"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "notebook.py"]
+    options = {"cwd": tmp_path, "env": environment}
+    done = subprocess.run(command, capture_output=True, text=True, **options)
     assert done.returncode == 0, done.stderr

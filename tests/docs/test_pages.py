@@ -24,8 +24,12 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 TUTORIAL, SECOND = DOCS / "tutorial" / "index.md", DOCS / "tutorial" / "null.md"
 NEW_STUDY = DOCS / "new-study.md"
-PAGES = [*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [*DOCS.rglob("*.md"), *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING"))]
 MADE = ("options.md", "names.md", "notebook.md")  # by docs/make_reference.py
+# Pages whose links and names are checked too.
+LINKED = [*PAGES, ROOT / "CHANGELOG.md", *ROOT.glob("examples/*/README.md")]
+LINKED = [page for page in LINKED if page.name not in MADE]
+each_page = pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
 
 # Words that a page may have before a test warns; tables of numbers and records are not counted.
 BUDGET = {"README.md": 650, "cluster.md": 3000, "how-it-works.md": 800, "files.md": 1200}
@@ -62,20 +66,62 @@ def run_page(page: Path, folder: Path, program: str = SHIM) -> str:
     for study in ("docs/tutorial/qiime2-crc", "examples/infant-age"):
         shutil.copytree(ROOT / study, folder / study)
     path = os.pathsep.join((str(programs), os.environ["PATH"]))
-    environment = {
-        **os.environ,
-        "PATH": path,
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
-    }
+    environment = {**with_sources(), "PATH": path}
     script = "set -euo pipefail\n" + "\n".join(commands_of(page))
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    options = {"cwd": folder, "env": environment}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, **options)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout + done.stderr
 
 
-# --- commands ----------------------------------------------------------------------------------
+def with_sources() -> dict[str, str]:
+    """The environment of a program that imports aam from this repository."""
+    path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    return {**os.environ, "PYTHONPATH": path}
+
+
+# --- names -------------------------------------------------------------------------------------
+
+
+def heading_id(line: str) -> str:
+    return re.sub(r"[^\w\- ]", "", line.lstrip("# ").strip().lower()).replace(" ", "-")
+
+
+@each_page
+def test_links(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name) if name else page
+        is_made = path.name in MADE and path.parent.name == "reference"
+        if "://" in name or name.startswith("mailto:") or is_made:
+            continue
+        assert path.exists(), target
+        lines = path.read_text().splitlines() if anchor else []
+        assert not anchor or anchor in map(heading_id, lines), target
+
+
+@each_page
+def test_sessions_targets_and_files_exist(page):
+    text = page.read_text()
+    sessions = re.findall(r"(?m)^def (\w+)\(session", (ROOT / "noxfile.py").read_text())
+    assert set(re.findall(r"nox -s ([a-z_0-9]+)", text)) <= set(sessions)
+    targets = re.findall(r"(?m)^([a-z][a-z -]*)\b.*:", (ROOT / "Makefile").read_text())
+    named = set(re.findall(r"(?m)(?:^    |`)make ([a-z][a-z-]*[a-z])", text))
+    assert named <= {word for line in targets for word in line.split()}
+    built = r"(aam-(rocm|cuda|cpu)\.(sif|sif\.json|squashfs)|\{|\*)"
+    for name in re.findall(r"`(containers/[\w./{},-]+)`", text):
+        assert re.search(built, name) or (ROOT / name).exists(), name
+
+
+def test_files_that_the_architecture_names():
+    folder = ""
+    names = re.findall(r"`([\w./]+\.(?:py|j2|toml))", (ROOT / "docs/architecture.md").read_text())
+    assert len(names) > 40
+    for name in names:
+        path = name if "/" in name else f"{folder}/{name}"
+        folder = path.rpartition("/")[0] if "/" in name else folder
+        places = (f"aam/{path}", path, f"aam/{name}", f"aam/engine/{name}")
+        assert any((ROOT / place).exists() for place in places), name
 
 
 def test_options_of_the_pages_exist():
@@ -99,14 +145,12 @@ def test_words_of_options_exist():
     """Every `--option` that a page names in prose is an option of some command or program."""
     known = set((ROOT / "tests" / "options.txt").read_text(encoding="utf-8").split())
     known |= {f"--no-{name[2:]}" for name in known}
+    suffixes = (".py", ".sh", ".toml", ".json", "", ".def")
     programs = ("slurm", "containers", "Makefile", "noxfile.py", "plugins", "aam/cli", "examples")
-    files = [ROOT / name for name in programs]
-    files = [each for path in files for each in ([path] if path.is_file() else path.rglob("*"))]
-    sources = "".join(
-        path.read_text(encoding="utf-8", errors="ignore")
-        for path in files
-        if path.is_file() and path.suffix in (".py", ".sh", ".toml", ".json", "", ".def")
-    )
+    roots = [ROOT / name for name in programs]
+    files = [each for path in roots for each in ([path] if path.is_file() else path.rglob("*"))]
+    files = [path for path in files if path.is_file() and path.suffix in suffixes]
+    sources = "".join(path.read_text(encoding="utf-8", errors="ignore") for path in files)
     unknown = {}
     for page in PAGES:
         if page.name in MADE or page.parent.name in ("adr", "qiime2-crc"):
@@ -192,15 +236,11 @@ def test_every_file_and_column_is_described(second):
     page = documented()
     missing = []
     for path in sorted((second / "second").rglob("*")):
-        if (
-            path.is_dir()
-            or "tensorboard" in path.parts
-            or (
-                path.suffix in (".svg", ".png") and path.with_suffix(".svg").is_file()
-            )  # the row of `figures/`
-            or path.parent.name == "second"
-            or path.name == ".lock"
-        ):
+        is_figure = path.suffix in (".svg", ".png") and path.with_suffix(".svg").is_file()
+        is_top = path.parent.name == "second"
+        if path.is_dir() or "tensorboard" in path.parts or is_figure or is_top:
+            continue
+        if path.name == ".lock":
             continue
         missing += [] if f"`{path.name}`" in page else [path.name]
         if path.suffix == ".tsv":
@@ -239,12 +279,10 @@ def test_make_has_every_target_and_variable_that_a_page_names():
         named += re.findall(r"`make ([^`\n]+)`|(?m:^    make ([^#\n]+))", text)
     commands = [re.sub(r'"[^"]*"', "", first or second).split() for first, second in named]
     assert len(commands) > 40
-    assert {words[0] for words in commands if words[0].islower() and "*" not in words[0]} <= set(
-        targets
-    )
-    assert {word.split("=")[0] for words in commands for word in words[1:] if "=" in word} <= set(
-        variables
-    )
+    known = {words[0] for words in commands if words[0].islower() and "*" not in words[0]}
+    assert known <= set(targets)
+    given = (word for words in commands for word in words[1:] if "=" in word)
+    assert {word.split("=")[0] for word in given} <= set(variables)
 
 
 def test_the_reference_names_every_option():
@@ -265,18 +303,12 @@ def test_the_site_builds_without_a_warning(tmp_path):
     pytest.importorskip("furo", reason="the extra docs is not installed")
     source = shutil.copytree(DOCS, tmp_path / "docs", ignore=shutil.ignore_patterns("build"))
     # Pages name files of the examples.
-    shutil.copytree(
-        ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
-    }
+    left_out = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=left_out)
     options = ["-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q"]
     command = [sys.executable, *options, str(source), str(tmp_path / "html")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, env=with_sources(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     home = (tmp_path / "html" / "index.html").read_text()
-    assert not re.search(r'<(?:script|link|img)[^>]*(?:src|href)="https?:', home), (
-        "nothing is loaded from elsewhere"
-    )
+    outside = r'<(?:script|link|img)[^>]*(?:src|href)="https?:'
+    assert not re.search(outside, home), "nothing is loaded from elsewhere"
