@@ -40,7 +40,7 @@ BUILD := $(PYTHON) containers/build
 SOURCES := pyproject.toml setup.py MANIFEST.in README.md LICENSE $(wildcard aam/*.py aam/*/*.py aam/*/*/* plugins/aam-16s/aam_16s/*.py)
 SLURM := $(PYTHON) slurm/generate
 
-# Beside this file, wherever `make` is called.
+# In the folder of this file, wherever `make` is called.
 EXAMPLE := $(dir $(lastword $(MAKEFILE_LIST)))examples/infant-age
 STUDY := --table $(EXAMPLE)/table.biom --metadata $(EXAMPLE)/metadata.tsv
 
@@ -60,7 +60,7 @@ setup: .venv/.installed ## install what containers/lock/cpu.txt holds, and aam, 
 	$(PYTHON) containers/inside/environment.py .venv containers/lock/cpu.txt --editable . plugins/aam-16s --torch "$(TORCH)" --index "$(TORCH_INDEX)"
 	touch $@
 
-demo: setup ## infants' age from a real study: train, predict, name the microbes, in a minute or two
+demo: setup ## learn the age of infants from a real study: train, predict, explain (1 to 2 minutes)
 	rm -rf demo
 	$(AAM) train $(STUDY) --tree $(EXAMPLE)/tree.nwk --metadata-column month --group-column host_subject_id --rarefy-depth 1000 --output-dir demo/run
 	$(AAM) predict --model demo/run/model --table $(EXAMPLE)/table.biom --output demo/predictions.tsv
@@ -96,7 +96,7 @@ lint: setup ## ruff, its formatter, mypy --strict and the layers of the package
 	.venv/bin/lint-imports
 
 .PHONY: docs pictures results
-docs: setup ## build the documentation site into docs/build/html, without the internet but to install it the first time
+docs: setup ## build the documentation site into docs/build/html; the first time needs a network
 	$(ENV) -c "import furo, myst_parser" 2>/dev/null || $(ENV) -m pip install -q -e ".[docs]"
 	$(ENV) -m sphinx -b html -W --keep-going -n docs docs/build/html $(ARGS)
 
@@ -106,7 +106,7 @@ pictures: demo ## take the picture of README from the report of the demo (Chromi
 results: setup ## train the runs of docs/results.md in demo/results and print its tables (AAM_BENCH_DATA)
 	$(ENV) docs/results.py demo/results
 
-bench: setup ## measure aam beside its rivals: the plain implementation, scikit-bio, ssu (aam profile step: this device)
+bench: setup ## compare the speed with a plain implementation, scikit-bio and ssu (aam profile step measures this device)
 	$(ENV) -m benchmarks rivals $(ARGS)
 
 encoder: setup ## train an encoder like 16s-v4 into plugins/aam-16s, from the studies in DATA, into OUT (MAFFT and FastTree; hours)

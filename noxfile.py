@@ -183,7 +183,7 @@ def qiime2(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def docs(session: nox.Session) -> None:
     """Check that every link, make target and nox session that a page names exists."""
-    run_pytest(session, "tests/docs/test_pages.py")
+    run_pytest(session, "-m", "not slow", "tests/docs/test_pages.py")
 
 
 @nox.session

@@ -159,7 +159,7 @@ def resolve_inputs(
             folders = request.promised
             is_promised = not request.check or any(map(path.is_relative_to, folders))
             is_readable = not is_promised and os.access(path, os.R_OK)
-            is_placeholder = request.placeholders and value in PLACEHOLDERS.values()
+            is_placeholder = request.dry_run and value in PLACEHOLDERS.values()
             if not (is_promised or is_readable or is_placeholder):  # a placeholder is named already
                 absences.append(f"{name} {value}: {path} is missing or may not be read")
             elif is_readable and path.is_dir() != (expected == "folder"):
@@ -306,7 +306,7 @@ def make_job(request: Request, site: Site) -> Job:
     # A script can be shown on any machine; what is missing there stops a submission only.
     absences: list[str] = []
     options = parse_options(request.words)
-    if request.dry_run and request.placeholders:
+    if request.dry_run:
         add_placeholders(kind, options, absences)
     check_options(kind, options, request, problems)
     problems += share_problems(kind, options, request)

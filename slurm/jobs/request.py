@@ -100,9 +100,8 @@ class Request:
     chain
         Jobs of one run, one after the other; more than one do not requeue themselves.
     dry_run
-        The script is only shown: missing files, image and storage are warnings of the job.
-    placeholders
-        In a dry run, an input that is needed and not given is named by a placeholder.
+        The script is only shown: missing files, image and storage are warnings of the job, and an
+        input that is needed and not given is named by a placeholder.
     allow_cpu
         Whether the job may compute on the CPU of a site with GPUs.
     inline
@@ -125,6 +124,5 @@ class Request:
     check: bool = True
     chain: int = 1
     dry_run: bool = False
-    placeholders: bool = False
     allow_cpu: bool = False
     inline: bool = False

@@ -171,7 +171,7 @@ def test_the_options_of_jobs_are_those_of_aam():
 
 
 def test_a_bare_python_is_enough():
-    command = [sys.executable, "-I", "-S", "slurm/generate", "pretrain_node", "--", "--table", "x"]
+    command = [sys.executable, "-I", "-S", "slurm/generate", "pretrain_node"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("#!/bin/bash -l\n# aam pretrain_node")
@@ -853,7 +853,7 @@ def test_options_that_aam_does_not_have(login, of_table, tmp_path):
 
 
 def test_wrong_inputs(login, tmp_path):
-    message = login("stage", "--data", tmp_path, "--", status=2).stderr
+    message = login("stage", "--data", tmp_path, "--submit", "--", status=2).stderr
     assert "stage: no input to copy is given; for example: make stage TABLE=table.biom" in message
     assert "no input to copy" in login("stage", program="make", status=2).stderr
     words = ["predict", "--data", tmp_path, "--", "--table"]
