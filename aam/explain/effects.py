@@ -27,7 +27,7 @@ from aam.device.precision import autocast
 from aam.device.rng import generator
 from aam.errors import InputError, shown
 from aam.model.aam import slots_of
-from aam.predict.blend import mean_of, specs_in_order
+from aam.predict.blend import specs_in_order
 from aam.predict.prediction import with_inputs
 from aam.predict.samples import Samples
 from aam.predict.saved_model import SavedModel
@@ -176,12 +176,7 @@ class Predictor:
         back = np.argsort(np.concatenate(places))
         of_network = [np.concatenate(values)[back] for values in zip(*parts, strict=True)]
         samples = Samples.of_study(self.study, rows, self.saved.levels, reads)
-        values = [mean_of(scores) for scores in self.saved.scores(samples, of_network)]
-        numbers = len(self.saved.targets.numeric)
-        if numbers:
-            decoded = self.saved.targets.decode(np.concatenate(values[:numbers], axis=1))
-            values[:numbers] = np.split(decoded, numbers, axis=1)
-        return values
+        return self.saved.predicted(samples, of_network)
 
     def attention(self, rows: Rows, limited: Matrix) -> Floats:
         """Return the weight in the attention pool of each ASV that the network reads, in the order

@@ -19,11 +19,9 @@ from torch import Tensor, nn
 
 import aam
 from aam.data.batch import Batch
-from aam.data.targets import TargetSpec
 from aam.data.tokens import MASK, PAD, A, C, G, N, T
 from aam.device.attention import use_backends
 from aam.errors import InputError, RunError, import_extra, shown
-from aam.model.aam import Aam
 from aam.model.layers import OnShelves
 from aam.model.sample import Slots
 from aam.predict.saved_model import SavedModel
@@ -55,47 +53,19 @@ AXES = {
 ODD_BATCHES = ((2, 3, 5, 0), (1, 1, 1, 0), (3, 7, 11, 3), (17, 33, 41, 1))
 
 
-def decoded(values: Tensor, spec: TargetSpec) -> Tensor:
-    """Return a number in its own units, as `Targets.decode` does."""
-    scaled = values * spec.scale.spread + spec.scale.center
-    return torch.expm1(scaled) if spec.transform.startswith("log-") else scaled
+class ExportedNetwork(nn.Module):
+    """A network as a function of tensors: one output for each name of `output_names`.
 
-
-class ExportedEncoder(nn.Module):
-    """Tokens uint8 ``[U, L]``, indices int64 ``[B, S]`` and reads float32 ``[B, S]`` to vectors of
-    samples and ASVs.
+    It reads tokens uint8 ``[U, L]``, indices int64 ``[B, S]``, reads float32 ``[B, S]`` and, with
+    heads, covariates.
     """
 
-    def __init__(self, network: Aam) -> None:
+    def __init__(self, saved: SavedModel, part: str) -> None:
         super().__init__()
-        self.network = network
-        self.length = network.asv.position.shape[0] * network.asv.patch
-
-    def vectors(self, tokens: Tensor, asv: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return ASVs in context ``[T, D]``, samples ``[B, D]`` and distinct ASVs ``[U, D]``."""
-        # Padded to the length of the model, positions are the same number for every batch.
-        full = F.pad(tokens, (0, self.length - tokens.shape[1]), value=PAD)
-        _, asvs = self.network.asv(full, True)
-        samples, size = asv.shape
-        row = torch.arange(samples, device=asv.device)[:, None].expand(samples, size).flatten()
-        on = OnShelves(((samples, size),), counts.flatten() > 0)
-        slots = Slots(asv.flatten(), row, counts.flatten(), on)
-        context, attended = self.network.sample(asvs, slots)
-        return context, attended + self.network.sample.contents(asvs, slots), asvs
-
-    def forward(self, tokens: Tensor, asv: Tensor, counts: Tensor) -> tuple[Tensor, ...]:
-        """Return vectors of samples ``[B, D]`` and of ASVs ``[U, D]``."""
-        return self.vectors(tokens, asv, counts)[1:]
-
-
-class ExportedModel(ExportedEncoder):
-    """The same with the heads: numbers ``[B]`` in their own units and probabilities
-    ``[B, K]``.
-    """
-
-    def __init__(self, saved: SavedModel) -> None:
-        super().__init__(saved.required_network)
-        self.numeric = saved.targets.numeric
+        self.network = saved.required_network
+        self.length = self.network.asv.position.shape[0] * self.network.asv.patch
+        self.specs = saved.targets.numeric
+        self.with_heads = part == "model"
 
     def forward(
         self,
@@ -105,18 +75,29 @@ class ExportedModel(ExportedEncoder):
         category: Tensor | None = None,
         covariate: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        """Return one tensor for each name of `output_names`."""
-        _, samples, _ = self.vectors(tokens, asv, counts)
-        network, read = self.network, samples
+        """Vectors of samples ``[B, D]`` and ASVs ``[U, D]``, or numbers ``[B]`` in their own units
+        and probabilities ``[B, K]``.
+        """
+        network = self.network
+        # Padded to the length of the model, positions are the same number for every batch.
+        full = F.pad(tokens, (0, self.length - tokens.shape[1]), value=PAD)
+        _, asvs = network.asv(full, True)
+        samples, size = asv.shape
+        row = torch.arange(samples, device=asv.device)[:, None].expand(samples, size).flatten()
+        on = OnShelves(((samples, size),), counts.flatten() > 0)
+        slots = Slots(asv.flatten(), row, counts.flatten(), on)
+        read = network.sample(asvs, slots)[1] + network.sample.contents(asvs, slots)
+        if not self.with_heads:
+            return read, asvs
         if network.covariates is not None:
             batch = Batch(tokens, asv, counts, category=category, covariate=covariate)
-            read = network.covariates(samples, batch)
+            read = network.covariates(read, batch)
         outputs = []
         if network.target is not None:
-            numbers = network.target(read)
-            outputs += [
-                decoded(numbers[:, column], spec) for column, spec in enumerate(self.numeric)
-            ]
+            for spec, values in zip(self.specs, network.target(read).unbind(dim=1), strict=True):
+                scaled = values * spec.scale.spread + spec.scale.center
+                is_log = spec.transform.startswith("log-")
+                outputs.append(torch.expm1(scaled) if is_log else scaled)
         return (*outputs, *(torch.softmax(head(read), dim=-1) for head in network.labels))
 
 
@@ -134,16 +115,14 @@ def check_exportable(saved: SavedModel, part: str) -> None:
 
 
 def output_names(saved: SavedModel, part: str) -> list[str]:
-    """Return the names of what is computed, in its order."""
+    """Names of what is computed, in its order."""
     if part == "encoder":
         return ["samples", "asvs"]
     return [spec.name for spec in (*saved.targets.numeric, *saved.targets.classes)]
 
 
 def network_outputs(saved: SavedModel, part: str, inputs: dict[str, Tensor]) -> list[Tensor]:
-    """Return what the network itself gives for some inputs, decoded as predictions are: one for
-    each output name.
-    """
+    """What the network itself gives for some inputs, decoded as predictions are."""
     sizes = tuple((inputs["counts"] > 0).sum(dim=1).tolist())
     if part == "encoder" and saved.covariates.columns:
         # They change what target heads read, and no vector; the network asks for them all the same.
@@ -153,12 +132,11 @@ def network_outputs(saved: SavedModel, part: str, inputs: dict[str, Tensor]) -> 
     outputs = saved.required_network(Batch(**inputs, sizes=sizes, padded=True))  # type: ignore[arg-type]
     if part == "encoder":
         return [outputs.samples, outputs.asvs]
-    tensors = []
+    numbers: Any = ()
     if outputs.target is not None:
-        tensors += [
-            torch.from_numpy(column) for column in saved.targets.decode(outputs.target.numpy()).T
-        ]
-    return [*tensors, *(torch.softmax(logits, dim=-1) for logits in outputs.labels)]
+        numbers = saved.targets.decode(outputs.target.numpy()).T
+    probabilities = (torch.softmax(logits, dim=-1) for logits in outputs.labels)
+    return [*map(torch.from_numpy, numbers), *probabilities]
 
 
 def example_inputs(
@@ -191,8 +169,7 @@ def example_inputs(
 
 
 def write_exported(saved: SavedModel, part: str, form: str, folder: Path) -> float:
-    """Write an exported model and its description to `folder`; return its largest difference from
-    the model itself.
+    """Write an exported model and its description; return its largest relative difference.
 
     Raises
     ------
@@ -204,12 +181,16 @@ def write_exported(saved: SavedModel, part: str, form: str, folder: Path) -> flo
     """
     # torch chooses the attention: the back ends of this machine are no part of a model.
     use_backends({})
-    encoder = ExportedEncoder(saved.required_network)
-    module = (ExportedModel(saved) if part == "model" else encoder).eval()
+    names = output_names(saved, part)
+    inputs = [example_inputs(saved, part, shape, seed) for seed, shape in enumerate(ODD_BATCHES)]
     with torch.no_grad(), _without_remarks():
-        run = (_write_onnx if form == "onnx" else _write_torch)(module, saved, part, folder)
-        difference = max(_difference(run, saved, part, seed) for seed in range(len(ODD_BATCHES)))
-    if not difference <= TOLERANCE:
+        program = _program(ExportedNetwork(saved, part).eval(), inputs[0])
+        write = _write_onnx if form == "onnx" else _write_torch
+        run = write(program, [*inputs[0]], names, folder / FILES[form])
+        differences = [
+            _difference(network_outputs(saved, part, values), run(values)) for values in inputs
+        ]
+    if not (difference := max(differences)) <= TOLERANCE:
         raise RunError(
             f"what was exported differs from the model by {difference:.2g} of its values; it is "
             "not kept"
@@ -234,22 +215,20 @@ def _without_remarks() -> Iterator[None]:
 
 
 def _program(module: torch.nn.Module, inputs: dict[str, Tensor]) -> torch.export.ExportedProgram:
-    """Return the program of a module whose batch sizes are free."""
+    """The program of a module whose batch sizes are free."""
     dimensions = dict.fromkeys("ULBS", torch.export.Dim.DYNAMIC)
     shapes = {name: {at: dimensions[axis] for at, axis in enumerate(AXES[name])} for name in inputs}
     return torch.export.export(module, (), kwargs=inputs, dynamic_shapes=shapes, strict=False)
 
 
-def _write_onnx(module: torch.nn.Module, saved: SavedModel, part: str, folder: Path) -> Run:
+def _write_onnx(program: Any, inputs: list[str], names: list[str], path: Path) -> Run:
     import_extra("onnxscript", "onnx", "aam export --format onnx")
     runtime = import_extra("onnxruntime", "onnx", "aam export --format onnx")
-    inputs = example_inputs(saved, part, ODD_BATCHES[0], 0)
-    path, names = folder / FILES["onnx"], output_names(saved, part)
     torch.onnx.export(
-        _program(module, inputs),
+        program,
         (),
         str(path),
-        input_names=list(inputs),
+        input_names=inputs,
         output_names=names,
         opset_version=OPSET,
         external_data=False,
@@ -259,51 +238,38 @@ def _write_onnx(module: torch.nn.Module, saved: SavedModel, part: str, folder: P
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
     def run(values: dict[str, Tensor]) -> list[Tensor]:
-        outputs: list[Any] = session.run(
-            names, {name: value.numpy() for name, value in values.items()}
-        )
-        return [torch.from_numpy(value) for value in outputs]
+        arrays = {name: value.numpy() for name, value in values.items()}
+        return [torch.from_numpy(value) for value in session.run(names, arrays)]
 
     return run
 
 
-def _write_torch(module: torch.nn.Module, saved: SavedModel, part: str, folder: Path) -> Run:
-    path = folder / FILES["torch"]
+def _write_torch(program: Any, inputs: list[str], names: list[str], path: Path) -> Run:
     content = io.BytesIO()
-    torch.export.save(_program(module, example_inputs(saved, part, ODD_BATCHES[0], 0)), content)
+    torch.export.save(program, content)
     # On a full disk torch's own writer ends the process.
     path.write_bytes(content.getbuffer())
     loaded = torch.export.load(path).module()
     return lambda values: list(loaded(**values))
 
 
-def _difference(run: Run, saved: SavedModel, part: str, seed: int) -> float:
-    """Return the largest difference between the model and what was written on one of the odd
-    batches.
-    """
-    inputs = example_inputs(saved, part, ODD_BATCHES[seed], seed)
-    differences, outputs = [], network_outputs(saved, part, inputs)
-    for expected, value in zip(outputs, run(inputs), strict=True):
-        if expected.shape != value.shape:
+def _difference(expected: Sequence[Tensor], written: Sequence[Tensor]) -> float:
+    """The largest difference of outputs, as a share of the largest value of each."""
+    differences = []
+    for ours, value in zip(expected, written, strict=True):
+        if ours.shape != value.shape:
             raise RunError(
-                f"an output has shape {tuple(value.shape)}, expected {tuple(expected.shape)}"
+                f"an output has shape {tuple(value.shape)}, expected {tuple(ours.shape)}"
             )
-        scale = max(1.0, float(expected.abs().max()))
-        differences.append(float((expected - value).abs().max()) / scale)
+        scale = max(1.0, float(ours.abs().max()))
+        differences.append(float((ours - value).abs().max()) / scale)
     return max(differences)
 
 
 def _description(saved: SavedModel, part: str, form: str, difference: float) -> dict[str, Any]:
     """Description of inputs and outputs for other programs."""
-    tokens = {
-        "padding": PAD,
-        "A": A,
-        "C": C,
-        "G": G,
-        "T": T,
-        "other nucleotides": N,
-        "masked": MASK,
-    }
+    letters = {"A": A, "C": C, "G": G, "T": T}
+    tokens = {"padding": PAD, **letters, "other nucleotides": N, "masked": MASK}
     inputs = {
         "tokens": "uint8 [U, L]: the distinct ASVs of the batch, each padded at its end",
         "asv": "int64 [B, S]: which of them each ASV of each sample is; 0 where counts is 0",

@@ -21,7 +21,7 @@ from aam.evaluate.likeness import Likeness
 from aam.evaluate.predictions import PredictionTable, combined, joined, make_predictions
 from aam.evaluate.target_predictions import Columns
 from aam.options import given
-from aam.predict.blend import mean_of
+from aam.predict.blend import specs_in_order
 from aam.predict.estimator import SAMPLES_AT_ONCE
 from aam.predict.linear import LEAST_TO_CENTRE
 from aam.predict.samples import Floats, Rows, Samples
@@ -137,43 +137,37 @@ def without_limits(table: PredictionTable, unlike: Collection[str]) -> Predictio
 
 
 def _check_new_study(models: Sequence[SavedModel], study: Study, new_study: bool) -> None:
-    """Say what centres the samples of a new study; `InputError` for a model that learned nothing
-    about studies.
-    """
+    """Say what centres the samples of a new study; `InputError` if a model knows no studies."""
     ids, column = study.table.sample_ids, models[0].data.study_column
-    if column is None and new_study:
-        raise InputError(
-            "--new-study: the model was not trained to hold in other studies; train it with "
-            "--study-column"
-        )
     if column is None:
+        if new_study:
+            raise InputError(
+                "--new-study: the model was not trained to hold in other studies; train it with "
+                "--study-column"
+            )
         return
-    relative = any(blend.is_centred for model in models for blend in model.blends)
-    seen = set(ids).intersection(*(samples_with_labels(model) for model in models))
+    seen = sorted(set(ids).intersection(*(samples_with_labels(model) for model in models)))
     if new_study and seen:
-        log.warning(
-            "warning: --new-study: %d samples are of a study of training: %s",
-            len(seen),
-            shown(sorted(seen), 3),
-        )
-    if relative and not new_study and len(seen) < len(ids):
+        text = "warning: --new-study: %d samples are of a study of training: %s"
+        log.warning(text, len(seen), shown(seen, 3))
+    if not any(blend.is_centred for model in models for blend in model.blends):
+        return
+    if not new_study and len(seen) < len(ids):
         log.warning(
             "warning: the model learned from several values of %r; for one it has not seen: "
             "--new-study",
             column,
         )
-    if relative and new_study and len(ids) < LEAST_TO_CENTRE:
+    elif new_study and len(ids) < LEAST_TO_CENTRE:
         log.warning(
             "warning: --new-study: %d samples are too few to know the mean of their study, %d "
-            "are needed; they are "
-            "read relative to the mean of training",
+            "are needed; they are read relative to the mean of training",
             len(ids),
             LEAST_TO_CENTRE,
         )
-    elif relative and new_study:
-        log.info(
-            "--new-study: centred on the mean of its %d samples (no labels required)", len(ids)
-        )
+    elif new_study:
+        text = "--new-study: centred on the mean of its %d samples (no labels required)"
+        log.info(text, len(ids))
 
 
 # --- samples by one model ----------------------------------------------------------------------
@@ -184,17 +178,6 @@ def with_inputs(saved: SavedModel, study: Study) -> Study:
     reference tree.
     """
     return study.placed_on(saved.reference).with_covariates(saved.covariates, study.metadata)
-
-
-def samples_of(saved: SavedModel, study: Study, sample_ids: Sequence[str]) -> Samples:
-    """Samples of a study as the estimators of a model read them."""
-    return Samples.of_study(study, study.rows(sample_ids), saved.levels)
-
-
-def centred_on(saved: SavedModel, samples: Samples) -> SavedModel:
-    """The model for a study of which these are samples without labels."""
-    part = samples[:SAMPLES_AT_ONCE]
-    return replace(saved, blends=tuple(blend.centred_on(part) for blend in saved.blends))
 
 
 def predict_rows(
@@ -222,12 +205,14 @@ def predict_rows(
         of_study.setdefault(name, []).append(sample_id)
     parts = []
     for ids in of_study.values() or ([],):
-        model = saved
-        if studies is not None and saved.blends:
-            model = centred_on(saved, samples_of(saved, study, ids))
+        model, rows = saved, study.rows(ids)
+        if studies is not None:
+            part = Samples.of_study(study, rows[:SAMPLES_AT_ONCE], saved.levels)
+            blends = tuple(blend.centred_on(part) for blend in saved.blends)
+            model = replace(saved, blends=blends)
         for start in range(0, max(len(ids), 1), SAMPLES_AT_ONCE):
-            part = ids[start : start + SAMPLES_AT_ONCE]
-            parts.append(_predict_part(model, study, part, config, asvs, passes))
+            part_rows = rows[start : start + SAMPLES_AT_ONCE]
+            parts.append(_predict_part(model, study, part_rows, config, asvs, passes))
     table = parts[0] if len(parts) == 1 else joined(parts).with_rows(sample_ids, {})
     table = table.with_columns({"fold": fold})
     for name, fitted in saved.notes.get("intervals", {}).items():
@@ -238,14 +223,13 @@ def predict_rows(
 def _predict_part(
     saved: SavedModel,
     study: Study,
-    sample_ids: Sequence[str],
+    rows: Rows,
     config: RuntimeConfig,
     asvs: AsvVectors | None,
     passes: int,
 ) -> PredictionTable:
-    """Predict some samples of a study."""
-    rows, samples = study.rows(sample_ids), samples_of(saved, study, sample_ids)
-    numeric, classes = saved.targets.numeric, saved.targets.classes
+    """Predict the samples of a study at some rows."""
+    samples = Samples.of_study(study, rows, saved.levels)
     draws = []
     for number in range(EVALUATION - 1, EVALUATION - 1 - passes, -1):
         network: Sequence[Floats] = ()
@@ -253,20 +237,11 @@ def _predict_part(
             predicted = run_model(saved.network, study, rows, saved.device, config, number, asvs)
             network = per_target(predicted)
         rarefied = samples.rarefied(study.depth, study.seed, number) if saved.blends else samples
-        draws.append([mean_of(scores) for scores in saved.scores(rarefied, network)])
-    empty = np.zeros((len(rows), 0))
-    numbers = np.stack(
-        [
-            saved.targets.decode(np.concatenate([empty, *one[: len(numeric)]], axis=1))
-            for one in draws
-        ]
-    )
-    means, deviations = numbers.mean(axis=0), numbers.std(axis=0)
-    of_targets = {spec.name: means[:, column] for column, spec in enumerate(numeric)}
-    of_targets |= {
-        spec.name: np.mean([one[len(numeric) + column] for one in draws], axis=0)
-        for column, spec in enumerate(classes)
-    }
-    spread = {spec.name: deviations[:, column] for column, spec in enumerate(numeric)}
-    specs = saved.targets.specs
-    return make_predictions(sample_ids, specs, of_targets, spread if passes > 1 else None)
+        draws.append(saved.predicted(rarefied, network))
+    values, spread = {}, {}
+    for spec, drawn in zip(specs_in_order(saved.targets), zip(*draws, strict=True), strict=True):
+        mean = np.mean(drawn, axis=0)
+        values[spec.name] = mean if spec.labels else mean[:, 0]
+        if passes > 1 and not spec.labels:
+            spread[spec.name] = np.std(drawn, axis=0)[:, 0]
+    return make_predictions(samples.sample_ids, saved.targets.specs, values, spread)

@@ -37,7 +37,7 @@ from aam.files.tensors import (
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import from_dict, to_dict, typed
-from aam.predict.blend import NETWORK, Blend, BlendClassifier, BlendRegressor, specs_in_order
+from aam.predict.blend import Blend, BlendClassifier, BlendRegressor, specs_in_order
 from aam.predict.estimator import Arrays, restore_state, save_state, shallow_copy
 from aam.predict.linear import LinearClassifier, LinearRegressor
 from aam.predict.samples import Floats, Samples
@@ -123,19 +123,22 @@ class SavedModel:
         )
         return replace(self, network=None, blends=blends)
 
-    def scores(
-        self, rarefied: Samples, network: Sequence[Floats] = ()
-    ) -> tuple[dict[str, Floats], ...]:
-        """What each member predicts of each target of rarefied samples; the network's is known.
+    def predicted(self, rarefied: Samples, network: Sequence[Floats] = ()) -> list[Floats]:
+        """Predictions of each target, numbers first: [n, 1] in own units, or probabilities [n, K].
 
-        Numbers are encoded, [n, 1]; probabilities are [n, K].
+        The blend of a target is the equal mean of its members; those of the network are known.
         """
-        scores: list[dict[str, Floats]] = [{} for _ in self.targets.specs]
-        for of_target, blend in zip(scores, self.blends, strict=False):
-            of_target.update(blend.scores(rarefied))
-        for of_target, values in zip(scores, network, strict=False):
-            of_target[NETWORK] = values
-        return tuple(scores)
+        members: list[list[Floats]] = [[] for _ in self.targets.specs]
+        for scores, blend in zip(members, self.blends, strict=False):
+            scores += blend.scores(rarefied).values()
+        for scores, values in zip(members, network, strict=False):
+            scores.append(values)
+        means = [np.asarray(sum(scores) / len(scores)) for scores in members]
+        numbers = len(self.targets.numeric)
+        if numbers:
+            decoded = self.targets.decode(np.concatenate(means[:numbers], axis=1))
+            means[:numbers] = [decoded[:, [column]] for column in range(numbers)]
+        return means
 
     @property
     def required_network(self) -> Aam:
