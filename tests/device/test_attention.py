@@ -18,10 +18,8 @@ from aam.device.attention import (
     SHORT,
     backends_in_use,
     check_backends,
-    check_call_kind,
     choose_backends,
     decide_execution,
-    is_valid_choice,
     is_wrong,
     masked_softmax,
     scaled_dot_product_attention,
@@ -114,20 +112,6 @@ def test_a_back_end_chosen_inside_is_the_same_when_recomputed():
     assert torch.equal(x.grad, recomputed)
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        ({"float32, masked": "math", "float32, unmasked": "sdpa"}, True),
-        ({"float32, masked": "math"}, False),
-        ({"float32, masked": "math", "float32, unmasked": "best"}, False),
-        ({"bfloat16, masked": "math", "bfloat16, unmasked": "math"}, False),
-        ([], False),
-    ],
-)
-def test_a_choice_names_a_back_end_for_each_kind_of_call(names, expected):
-    assert is_valid_choice(names, [torch.float32]) is expected
-
-
 # --- the check ---------------------------------------------------------------------------------
 
 CPU = torch.device("cpu")
@@ -183,14 +167,6 @@ def test_a_back_end_that_ignores_the_mask_is_caught_named_and_avoided(monkeypatc
         scaled_dot_product_attention(query, query, query, keep),
         scaled_dot_product_attention(query, query[:, :, :2], query[:, :, :2]),
     )
-
-
-def test_a_check_leaves_the_choice_and_the_random_numbers_as_they_were():
-    use_backends({MASKED: "math"})
-    before, state = backends_in_use(), torch.get_rng_state()
-    check_call_kind(CPU, torch.float32, True, SHAPES)
-    assert backends_in_use() == before
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 # --- the cache ---------------------------------------------------------------------------------
@@ -332,29 +308,3 @@ def test_an_earlier_decision_is_taken_over_where_the_question_is_the_same():
     )
     damaged = {**first, "attention": {MASKED: "best"}}
     assert decide_execution(RuntimeConfig(), CPU, SHAPES, damaged) == first
-
-
-def test_the_back_end_of_a_gpu_is_printed_once(monkeypatch, caplog):
-    """On a simulated MI300A, whose checks were recorded; each fold of a run decides anew."""
-    facts = json.loads((PLATFORMS / "gfx942-torch2.7-rocm6.3.json").read_text())
-    gates = {kind: facts["gates"][kind] for kind in (MASKED, UNMASKED)}
-    monkeypatch.setattr(attention, "device_name", lambda device: facts["device"]["name"])
-    monkeypatch.setattr(
-        attention, "resolve_precision", lambda config, device, in_bf16: torch.float32
-    )
-    monkeypatch.setattr(attention, "check_backends", lambda device, dtypes, shapes: gates)
-    with caplog.at_level("INFO", "aam"):
-        first, second = (
-            decide_execution(RuntimeConfig(), torch.device("cuda"), SHAPES) for _ in range(2)
-        )
-    assert first == second
-    assert first["attention"] == {MASKED: "mem_efficient", UNMASKED: "mem_efficient"}
-    printed = (
-        "attention: {'float32, masked': 'mem_efficient', 'float32, unmasked': 'mem_efficient'}"
-    )
-    assert caplog.messages == [printed]
-    with caplog.at_level("INFO", "aam"):
-        decide_execution(RuntimeConfig(attn_implementation="math"), torch.device("cuda"), SHAPES)
-    assert caplog.messages[1:] == [printed.replace("mem_efficient", "math")], (
-        "another choice is printed"
-    )

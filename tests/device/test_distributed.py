@@ -9,8 +9,6 @@ import pytest
 import torch
 
 from aam.device.distributed import SINGLE
-from aam.device.options import ProcessConfig
-from aam.device.sharding import full_tensor, no_sync, parallelize, shard_like
 
 pytestmark = pytest.mark.slow
 
@@ -81,13 +79,3 @@ def test_one_rank_exchanges_nothing():
     assert not SINGLE.any(False)
     assert SINGLE.all_gather_arrays(array)[0] is array
     assert SINGLE.broadcast(b"data") == b"data"
-
-
-def test_a_model_of_one_rank_stays_as_it_is():
-    model = torch.nn.Linear(3, 2)
-    assert parallelize(model, ProcessConfig(), SINGLE) is model
-    with no_sync(model):
-        model(torch.ones(1, 3)).sum().backward()
-    assert model.weight.grad is not None
-    assert full_tensor(model.weight) is model.weight
-    assert shard_like(model.weight, model.weight) is model.weight

@@ -5,20 +5,12 @@ join.
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
 
 from aam.device import distributed as module
-from aam.device.distributed import (
-    SINGLE,
-    end_rank,
-    launch,
-    process_count,
-    process_group,
-    rank_environment,
-)
+from aam.device.distributed import SINGLE, end_rank, launch, process_count, process_group
 from aam.device.environment import MULTI_PROCESS_OPTIONS, RANK_VARIABLES, rank_of
 from aam.device.options import ProcessConfig
 from aam.errors import CALL_AGAIN, FAILED, InputError, RunError
@@ -70,11 +62,6 @@ def test_what_ranks_print_is_returned_and_a_failure_is_named(program):
         run_ranks(2, ["0", "3"], "aam")
 
 
-def test_a_log_level_that_is_set_stays(monkeypatch):
-    monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "INFO")
-    assert rank_environment(2)["TORCH_CPP_LOG_LEVEL"] == "INFO"
-
-
 @pytest.mark.parametrize(
     ("words", "status"),
     [(["0", "85"], CALL_AGAIN), (["85", "2"], 2), (["0", "kill"], FAILED), (["3", "1"], FAILED)],
@@ -87,12 +74,6 @@ def test_a_rank_that_hangs_after_a_failure_is_ended(program, monkeypatch, caplog
     monkeypatch.setattr(module, "FAILURE_SECONDS", 1.0)
     assert launch(2, ["2", "hang"]) == FAILED
     assert "the process of rank 1 did not end by itself" in caplog.text
-
-
-def test_signals_are_handled_as_before_afterwards(program):
-    before = signal.getsignal(signal.SIGTERM)
-    launch(1, ["0"])
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_the_number_of_processes_follows_cores_and_threads(monkeypatch):
@@ -124,12 +105,6 @@ def test_each_option_that_wants_processes_is_named_where_there_are_none(name):
     config = ProcessConfig(**{name: True})
     option = f"--{name.replace('_', '-')}: no rank stands in the environment"
     with pytest.raises(InputError, match=option), process_group(config):
-        pass
-
-
-def test_all_options_that_want_processes_are_named():
-    config = ProcessConfig(fsdp=True)
-    with pytest.raises(InputError, match="--fsdp: no rank"), process_group(config):
         pass
 
 

@@ -5,17 +5,15 @@ cache of verdicts.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from pathlib import Path
 
 import pytest
 import torch
 
-from aam.device import distributed
 from aam.device.attention import choose_backends
-from aam.device.environment import cache_folder, required_changes
-from aam.device.options import ProcessConfig, RuntimeConfig
+from aam.device.environment import required_changes
+from aam.device.options import RuntimeConfig
 from aam.device.platform import (
     cached_verdict,
     choose_device,
@@ -120,32 +118,6 @@ def test_bf16_in_hardware_by_chip_and_capability(chip):
     assert platform_of(facts).bf16 is (CAPABILITIES[chip] if nvidia else CHIPS[chip])
 
 
-@pytest.mark.parametrize(("visible", "expected"), [(24, 13), (12, 1), (4, 1), (1, 0)])
-def test_a_rank_takes_its_device_of_those_that_it_sees(monkeypatch, visible, expected):
-    """Task 13 of a node of four APUs in mode CPX, which sees all parts, those of fewer APUs, or its
-    own alone.
-    """
-    for name, value in (("PROCID", "13"), ("NTASKS", "24"), ("LOCALID", "13")):
-        monkeypatch.setenv(f"SLURM_{name}", value)
-    monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.setenv("MASTER_ADDR", "node1")
-    monkeypatch.setenv("MASTER_PORT", "1")
-    taken = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: visible)
-    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
-    monkeypatch.setattr(logging.getLogger("aam"), "setLevel", lambda level: None)
-    monkeypatch.setattr(
-        distributed.dist, "TCPStore", lambda *_, **__: pytest.fail("as far as this test goes")
-    )
-    with (
-        pytest.raises(pytest.fail.Exception, match="as far as"),
-        distributed.process_group(ProcessConfig(distributed=True)),
-    ):
-        pass
-    assert taken == [expected]
-
-
 # --- this machine ------------------------------------------------------------------------------
 
 CUDA, MPS = torch.cuda.is_available(), torch.backends.mps.is_available()
@@ -231,15 +203,6 @@ def is_valid(value: object) -> bool:
 def cache(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("AAM_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
-
-
-def test_the_folder_follows_the_environment(cache, monkeypatch, tmp_path):
-    assert cache_folder() == cache
-    monkeypatch.delenv("AAM_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "aam"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_folder() == Path.home() / ".cache" / "aam"
 
 
 def test_a_verdict_is_measured_once_for_each_question(cache):

@@ -182,17 +182,6 @@ def test_distances_start_where_those_of_the_study_are(batch, model_of):
     )
 
 
-def test_a_network_is_scaled_alike_whether_its_asvs_are_encoded_at_once_or_not(
-    batch, model_of, monkeypatch
-):
-    whole, parts = (model_of(HEADS).double() for _ in range(2))
-    whole.standardize(batch)
-    monkeypatch.setattr("aam.model.aam.CACHED_PATCHES", 6)
-    parts.standardize(batch)
-    for name, weight in whole.state_dict().items():
-        torch.testing.assert_close(parts.state_dict()[name], weight, rtol=1e-9, atol=1e-9)
-
-
 # --- masks -------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import torch
 
 from aam.config import CovariateConfig
 from aam.data.batch import Batch
-from aam.model.heads import CovariateFusion, DistanceHead, HeadConfig, Readout
+from aam.model.heads import CovariateFusion, DistanceHead, HeadConfig
 
 
 def head_of(bounded: bool, scale: float = 2.0, power: float = 1.5) -> DistanceHead:
@@ -70,11 +70,6 @@ def test_near_samples_are_resolved():
     x = (torch.cdist(rows.double(), columns.double()) / 2.0) ** 1.5
     distances = head_of(True)(rows, columns).detach()
     torch.testing.assert_close(distances.double(), 1 - torch.exp(-x), atol=1e-6, rtol=1e-5)
-
-
-def test_a_readout_starts_as_a_linear_model():
-    readout, x = Readout(6, 2), torch.randn(4, 6)
-    assert torch.equal(readout(x), readout.linear(x))
 
 
 @pytest.mark.parametrize("kind", ["concat", "add"])

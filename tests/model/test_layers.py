@@ -4,18 +4,14 @@ jaxtyping.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from jaxtyping import TypeCheckError
 
 from aam.config import ModelConfig
-from aam.data.batch import Batch
-from aam.data.collate import rarefied_batch
 from aam.model.aam import Outputs
 from aam.model.asv import AsvEncoder
 from aam.model.heads import DistanceHead
@@ -77,24 +73,6 @@ def test_standardized_parts_have_mean_zero_and_their_share():
 
 SMALL = ModelConfig(embedding_dim=8, attention_heads=2, max_bp=20)
 TOKENS = torch.ones(3, 20, dtype=torch.uint8)
-
-
-@pytest.fixture
-def batch(study_of, tiny) -> Batch:
-    return rarefied_batch(study_of(**tiny()), np.arange(9), 0)
-
-
-@pytest.mark.parametrize(
-    ("field", "change"),
-    [
-        ("tokens", lambda tokens: tokens.long()),
-        ("asv", lambda asv: asv[:, 1:]),
-        ("distance", lambda distance: distance[1:]),
-    ],
-)
-def test_a_batch_of_wrong_shapes_or_types_fails(batch, field, change):
-    with pytest.raises(TypeCheckError):
-        dataclasses.replace(batch, **{field: change(getattr(batch, field))})
 
 
 @pytest.mark.parametrize(
