@@ -54,6 +54,11 @@ BF16 = re.compile(r"gfx(90a|908|94\w|95\w|11\w\w|12\w\w)|sm_([89]\d|1\d\d)")
 UNIFIED_SHARE = 0.8
 
 
+# Compute units and memory of a whole MI300A, which an administrator may divide into 3 or 6 devices
+# (rocm.docs.amd.com, "compute partitioning").
+WHOLE_APU = 228, 128 * 2**30
+
+
 @dataclass(frozen=True)
 class Platform:
     """The properties of a device that decisions depend on.
@@ -84,6 +89,20 @@ class Platform:
     memory_share: float | None
 
 
+def _unified_share(device: Facts) -> float:
+    """Return the share of unified memory that torch may take.
+
+    A driver may report the memory of the whole for each part of an APU. The parts together must
+    stay below the limit.
+    """
+    units, memory = WHOLE_APU
+    count = device.get("multi_processor_count")
+    if "MI300A" not in device["name"] or not count:
+        return UNIFIED_SHARE
+    part = memory / max(round(units / count), 1)
+    return UNIFIED_SHARE * min(1.0, part / int(device["total_memory"]))
+
+
 def platform_of(facts: Facts) -> Platform:
     """Return the platform that these properties describe; decides from them alone.
 
@@ -112,7 +131,7 @@ def platform_of(facts: Facts) -> Platform:
         bf16=BF16.fullmatch(architecture) is not None,
         fp16=True,
         versions=versions,
-        memory_share=UNIFIED_SHARE if unified else None,
+        memory_share=_unified_share(device) if unified else None,
     )
 
 

@@ -118,6 +118,17 @@ def test_bf16_in_hardware_by_chip_and_capability(chip):
     assert platform_of(facts).bf16 is (CAPABILITIES[chip] if nvidia else CHIPS[chip])
 
 
+@pytest.mark.parametrize(
+    ("units", "memory", "share"),
+    [(228, 128, 0.8), (76, 128 / 3, 0.8), (76, 128, 0.8 / 3), (38, 128, 0.8 / 6), (100, 128, 0.4)],
+)
+def test_the_parts_of_an_apu_share_its_memory(units, memory, share):
+    """Whether a driver reports the memory of the part or of the whole."""
+    facts = json.loads((PLATFORMS / "gfx942-torch2.7-rocm6.3.json").read_text())
+    facts["device"] |= {"multi_processor_count": units, "total_memory": int(memory * 2**30)}
+    assert platform_of(facts).memory_share == pytest.approx(share)
+
+
 # --- this machine ------------------------------------------------------------------------------
 
 CUDA, MPS = torch.cuda.is_available(), torch.backends.mps.is_available()
