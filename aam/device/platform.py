@@ -100,7 +100,7 @@ def _unified_share(device: Facts) -> float:
     if "MI300A" not in device["name"] or not count:
         return UNIFIED_SHARE
     part = memory / max(round(units / count), 1)
-    return UNIFIED_SHARE * min(1.0, part / int(device["total_memory"]))
+    return float(UNIFIED_SHARE * min(1.0, part / device["total_memory"]))
 
 
 def platform_of(facts: Facts) -> Platform:
