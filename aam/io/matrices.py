@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import dropwhile
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, Any, TypeAlias
@@ -25,7 +23,7 @@ from aam.files.atomic import atomic_file, write_text
 from aam.io.hdf5 import create_hdf5, dataset, open_hdf5
 from aam.io.ids import difference
 from aam.io.qza import write_artifact
-from aam.io.text import DELIMITERS, read_text, unix
+from aam.io.text import read_header, read_text, unix
 
 Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 # Two slices of samples, and the distances between them.
@@ -38,18 +36,10 @@ TOLERANCE = 1e-6
 
 ROWS = 512
 
-# NumPy parses the header of .npy as Python.
-UNREADABLE = (
-    ValueError,
-    OSError,
-    EOFError,
-    TypeError,
-    KeyError,
-    SyntaxError,
-    TokenError,
-    OverflowError,
-    RecursionError,
-)
+# What NumPy raises of a damaged .npy, the header of which it parses as Python.
+NO_PYTHON = (SyntaxError, TokenError, OverflowError, RecursionError)
+UNREADABLE = (*NO_PYTHON, ValueError, OSError, EOFError, TypeError, KeyError)
+FROM_SSU = "expected what ssu writes with --format hdf5"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +62,10 @@ class DistanceMatrix:
         none.
         """
         place = {name: index for index, name in enumerate(self.ids)}
-        missing = [name for name in sample_ids if name not in place]
-        if missing:
+        if missing := [name for name in sample_ids if name not in place]:
             raise InputError(
                 f"--unifrac-matrix: {len(missing)} of {len(sample_ids)} samples of the table are "
-                "not in the "
-                f"matrix: {shown(missing)}; its {len(self.ids)} samples look like "
+                f"not in the matrix: {shown(missing)}; its {len(self.ids)} samples look like "
                 f"{shown(self.ids[:2])}{difference(sample_ids, self.ids)}. "
                 "Compute it from this table, or leave it out and pass --tree"
             )
@@ -87,35 +75,28 @@ class DistanceMatrix:
 
 def _checked(ids: Sequence[str], values: Matrix, path: Path) -> DistanceMatrix:
     """Raise `InputError` with everything that keeps `values` from being distances."""
-    problems = Problems()
-    repeated = [name for name, times in Counter(ids).items() if times > 1]
-    if repeated:
-        problems.add(
-            f"{path}: sample ids occur more than once: {shown(repeated)}; expected each once"
-        )
+    problems, start = Problems(), f"{path}: "
+    if repeated := [name for name, times in Counter(ids).items() if times > 1]:
+        problems.add(f"{start}sample ids occur more than once: {shown(repeated)}; keep one of each")
     if "" in ids:
-        problems.add(f"{path}: a sample id is empty; expected a name for each row")
-    negative, uneven = 0, 0.0
-    finite = True
-    for start in range(0, len(ids), ROWS):
-        rows, columns = values[start : start + ROWS], values[:, start : start + ROWS].T
+        problems.add(f"{start}a sample id is empty; expected a name for each row")
+    negative, uneven, finite = 0, 0.0, True
+    for first in range(0, len(ids), ROWS):
+        rows, columns = values[first : first + ROWS], values[:, first : first + ROWS].T
         finite &= bool(np.isfinite(rows).all())
         negative += int((rows < 0).sum())
         if finite:
             uneven = max(uneven, float(np.abs(rows - columns).max(initial=0)))
     if not finite:
-        problems.add(f"{path}: holds values that are not finite, expected distances of 0 or more")
+        problems.add(f"{start}holds values that are not finite, expected distances of 0 or more")
     if negative:
-        problems.add(f"{path}: {negative} distances are negative, expected 0 or more")
+        problems.add(f"{start}{negative} distances are negative, expected 0 or more")
     if uneven > TOLERANCE:
-        problems.add(
-            f"{path}: differs from its transpose by up to {uneven:g}, expected a symmetric matrix"
-        )
+        problems.add(f"{start}differs from its transpose by up to {uneven:g}, expected symmetry")
     if np.any(np.diagonal(values) != 0):
         place = int(np.argmax(np.diagonal(values) != 0))
-        problems.add(
-            f"{path}: {ids[place]!r} is {values[place, place]:g} away from itself, expected 0"
-        )
+        away = f"{ids[place]!r} is {values[place, place]:g} away from itself"
+        problems.add(f"{start}{away}, expected 0")
     problems.raise_if_any()
     return DistanceMatrix(tuple(ids), values)
 
@@ -125,8 +106,7 @@ def _check_shape(shape: tuple[int, ...], kind: str, ids: int, path: Path) -> Non
         sizes = " x ".join(map(str, shape))
         raise InputError(
             f"{path}: {sizes} values of kind {kind!r} for {ids} sample ids; expected "
-            "floating-point numbers "
-            "with as many rows and columns as ids"
+            "floating-point numbers with as many rows and columns as ids"
         )
 
 
@@ -139,10 +119,8 @@ def _read_npy(path: Path) -> DistanceMatrix:
     beside = ids_beside(path)
     if not beside.exists():
         raise InputError(
-            f"{path}: no {beside.name} beside it, so nobody knows which row is which sample; "
-            "expected the "
-            "sample ids there, one per line in the order of the rows, or a matrix as .h5, .tsv, "
-            ".csv or .qza"
+            f"{path}: no {beside.name} beside it; expected the sample ids there, one per line in "
+            "the order of the rows, or a matrix as .h5, .tsv, .csv or .qza"
         )
     ids = unix(read_text(beside)).removesuffix("\n").split("\n")
     with reworded(UNREADABLE, f"{path}: not a readable .npy array"):
@@ -156,68 +134,40 @@ def _read_npy(path: Path) -> DistanceMatrix:
 
 def _read_h5(path: Path) -> DistanceMatrix:
     with open_hdf5(path, f"{path}: not a readable HDF5 file of distances") as file:
-        order = dataset(file, "order", "OS", f"{path}: expected what ssu writes with --format hdf5")
-        matrix = dataset(
-            file,
-            "matrix",
-            "f",
-            f"{path}: expected what ssu writes with --format hdf5",
-            dimensions=2,
-        )
+        where = f"{path}: {FROM_SSU}"
+        order = dataset(file, "order", "OS", where)
+        matrix = dataset(file, "matrix", "f", where, dimensions=2)
         _check_shape(matrix.shape, matrix.dtype.kind, len(order), path)
         return _checked([name.decode() for name in order[()]], matrix[()], path)
 
 
 def _read_text(path: Path) -> DistanceMatrix:
-    """Read a header of ids and then one line of id and distances per sample; lines with # above are
-    skipped.
-
-    Cells are separated as the ending says, else as the header shows. R leaves the first cell of the
-    header out.
+    """Read a header of ids and then one line of id and distances per sample; comments above are
+    skipped. R leaves the first cell of the header out.
     """
     text = read_text(path, {"DistanceMatrix": "distance-matrix.tsv"})
-    lines = dropwhile(
-        lambda line: line.startswith("#"), (line for line in io.StringIO(text) if line.strip())
-    )
-    header = next(lines, "")
-    delimiter = next(
-        (mark for mark in (DELIMITER[path.suffix], *DELIMITERS) if mark in header), "\t"
-    )
-    rows = csv.reader(itertools.chain([header], lines), delimiter=delimiter, strict=True)
-    number = -1
-    try:
-        ids, first = next(rows, []), next(rows, [])
-        ids = ids if len(first) == len(ids) + 1 else ids[1:]
-        body = itertools.chain([first] if first else [], rows)
-        if not ids:
+    header, rows = read_header(text, path, "an empty cell and then the sample ids")
+    ids = header[1:]
+    # A distance takes a digit and a separator at least.
+    if 2 * len(ids) ** 2 > len(text):
+        problem = f"{len(ids)} sample ids in the first line but not as many rows below"
+        raise InputError(f"{path}: {problem}; is it cut off?")
+    values = np.empty((len(ids), len(ids)))
+    number = 0
+    for line, cells in rows:
+        if not any(map(str.strip, cells)):
+            continue
+        expected = ids[number] if number < len(ids) else "no further line"
+        if cells[0].strip() != expected or len(cells) != len(header):
             raise InputError(
-                f"{path}: 0 sample ids in the first line, which is {header.strip()[:60]!r}; "
-                "expected an empty cell and "
-                "then the ids"
+                f"{path}: line {line} is {shown(cells[:1])} with {len(cells) - 1} distances, "
+                f"expected {expected!r} with {len(ids)}: rows and columns in the same order"
             )
-        # A distance takes a digit and a separator at least.
-        if 2 * len(ids) ** 2 > len(text):
-            raise InputError(
-                f"{path}: {len(ids)} sample ids in the first line but not as many rows below"
-            )
-        values = np.empty((len(ids), len(ids)))
-        for number, cells in enumerate(body):
-            expected = ids[number] if number < len(ids) else "no further line"
-            if not cells or cells[0] != expected or len(cells) != len(ids) + 1:
-                raise InputError(
-                    f"{path}: row {number + 1} is {shown(cells[:1])} with {len(cells) - 1} "
-                    "distances, "
-                    f"expected {expected!r} with {len(ids)}: rows and columns in the same order"
-                )
+        with reworded((ValueError,), f"{path}: line {line} holds no distances"):
             values[number] = cells[1:]
-        if number + 1 < len(ids):
-            raise InputError(
-                f"{path}: ends after {number + 1} rows, expected {len(ids)}; is it cut off?"
-            )
-    except (csv.Error, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: near row {number + 2}: {error}; expected distances") from error
+        number += 1
+    if number < len(ids):
+        raise InputError(f"{path}: ends after {number} rows, expected {len(ids)}; is it cut off?")
     return _checked(ids, values, path)
 
 
@@ -245,9 +195,8 @@ def read_distances(path: Path) -> DistanceMatrix:
 def _check_ids(ids: Sequence[str], path: Path) -> None:
     broken = [name for name in ids if not name or set(name) & set("\t\r\n")]
     if broken or not ids:
-        raise InputError(
-            f"{path}: sample ids {shown(broken)} are empty or hold tabs or line breaks"
-        )
+        problem = "are empty or hold tabs or line breaks"
+        raise InputError(f"{path}: sample ids {shown(broken)} {problem}")
 
 
 def fill_tiles(target: Any, tiles: Iterable[Tile]) -> None:

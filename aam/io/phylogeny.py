@@ -22,6 +22,7 @@ import numpy.typing as npt
 from aam.config import Missing
 from aam.errors import InputError, shown
 from aam.io.ids import difference, md5
+from aam.io.metadata import is_number
 from aam.io.text import read_text
 
 log = logging.getLogger("aam")
@@ -121,21 +122,16 @@ def match_tips(
             keys = (sequences[number], md5(sequences[number]))
             tips[number] = next((index_of_tip[key] for key in keys if key in index_of_tip), -1)
     missing = np.flatnonzero(tips < 0)
-    if len(missing) and (missing_tips == "error" or len(missing) == len(tips)):
-        none = len(missing) == len(tips)
+    some = len(missing) < len(tips)
+    if len(missing) and (missing_tips == "error" or not some):
         names = "id, sequence or MD5 of the sequence" if sequences else "id"
-        reason = difference(feature_ids, phylogeny.tips)
+        without = shown(feature_ids[index] for index in missing[:3])
+        remedy = " or pass --missing-tips drop to leave these features out of UniFrac"
         raise InputError(
             f"{len(missing)} of {len(tips)} features of the table have no tip in the tree by "
-            f"{names}, e.g. "
-            f"{shown(feature_ids[index] for index in missing[:3])}; the tree has "
-            f"{len(index_of_tip)} tips like "
-            f"{shown(phylogeny.tips[:1])}{reason}. Give the tree that was built for this table"
-            + (
-                ""
-                if none
-                else " or pass --missing-tips drop to leave these features out of UniFrac"
-            )
+            f"{names}, e.g. {without}; the tree has {len(index_of_tip)} tips like "
+            f"{shown(phylogeny.tips[:1])}{difference(feature_ids, phylogeny.tips)}. Give the tree "
+            f"that was built for this table{remedy if some else ''}"
         )
     return tips
 
@@ -281,38 +277,15 @@ NODE = re.compile(
 )
 
 
-def _without_comments(text: str, source: str) -> str:
+def _without_comments(text: str) -> str:
     """Overwrite ``[comments]``, which may be nested, with blanks, so that positions stay."""
-    pieces, kept, opened, depth, quoted = [], 0, 0, 0, False
-    for match in re.finditer(r"['\[\]]", text):
-        mark, place = match[0], match.start()
-        if mark == "'":
-            quoted ^= depth == 0
-        elif quoted:
-            continue
-        elif mark == "[":
-            opened = place if depth == 0 else opened
-            depth += 1
-        elif depth:
-            depth -= 1
-            if depth == 0:
-                pieces += [text[kept:opened], " " * (place + 1 - opened)]
-                kept = place + 1
-    if depth:
-        raise InputError(
-            f"{source}: the comment that begins at character {opened + 1} is never closed"
-        )
-    return "".join([*pieces, text[kept:]])
 
+    def blank(match: re.Match[str]) -> str:
+        return match[0] if match[0].startswith("'") else " " * len(match[0])
 
-def _length(text: str) -> float:
-    """Return a branch length, or -1 for text that is no finite number of 0 or more."""
-    try:
-        value = float(text)
-    except ValueError:
-        return -1.0
-    # Python also reads 1_000 and digits of other scripts as numbers.
-    return value if 0 <= value < math.inf and text.isascii() and "_" not in text else -1.0
+    while (shorter := re.sub(r"'[^']*'|\[[^\[\]]*\]", blank, text)) != text:
+        text = shorter
+    return text
 
 
 class _Nodes:
@@ -335,10 +308,11 @@ class _Nodes:
             return "a '(' where none can be; is a ',' missing?" if self._has_children else ""
         node, place = len(self.parent), f"before character {match.start('end') + 1}"
         self.parent.append(-1)
-        self.length.append(math.nan if match["colon"] is None else _length(match["length"] or ""))
-        if self.length[-1] < 0:
-            wrong = self.wrong.setdefault(NO_LENGTH, [])
-            wrong.append(f"{match['length'] or ''!r} {place}")
+        written = match["length"] or ""
+        valid = is_number(written) and float(written) >= 0
+        self.length.append(float(written) if valid else math.nan)
+        if match["colon"] is not None and not valid:
+            self.wrong.setdefault(NO_LENGTH, []).append(f"{written!r} {place}")
         if self._has_children:
             for child in self._waiting[self._first_child :]:
                 self.parent[child] = node
@@ -366,9 +340,8 @@ class _Nodes:
         if any(place.startswith("'-") for place in self.wrong.get(NO_LENGTH, ())):
             problems.append("set lengths below 0, as neighbour joining gives them, to 0")
         if repeated := [name for name, times in Counter(self.tips).items() if times > 1 and name]:
-            problems.append(
-                f"{len(repeated)} tips are repeated ({shown(repeated)}); keep one of each"
-            )
+            names = shown(repeated)
+            problems.append(f"{len(repeated)} tips are repeated ({names}); keep one of each")
         return problems
 
 
@@ -387,29 +360,25 @@ def parse_newick(text: str, source: str = "tree") -> Phylogeny:
     """
     text = text.removeprefix("\ufeff")
     if text.lstrip()[:6].upper() == "#NEXUS":
-        raise InputError(
-            f"{source}: the format is NEXUS, expected Newick; write it with write.tree of ape, "
-            "or the like"
-        )
-    text = _without_comments(text, source) if "[" in text else text
+        remedy = "write it with write.tree of ape, or the like"
+        raise InputError(f"{source}: the format is NEXUS, expected Newick; {remedy}")
+    text = _without_comments(text) if "[" in text else text
     nodes, place, broken, end = _Nodes(), 0, "", ""
     while end != ";" and not broken and (match := NODE.match(text, place)):
         broken, end, place = nodes.add(match), match["end"], match.end()
     problems = nodes.problems()
     rest = text[place:].lstrip()
+    at = f"at character {len(text) - len(rest) + 1}"
     if broken:
         problems.append(f"{broken}, at character {place}")
     elif end == ";" and rest:
-        problems.append(
-            f"text after ';' at character {len(text) - len(rest) + 1}, expected a single tree"
-        )
+        problems.append(f"text after ';' {at}, expected a single tree")
     elif end != ";" and ";" not in rest:
         problems.append("no ';' at the end; expected one Newick tree. Is the file cut off?")
     elif end != ";":
         problems.append(
-            f"{rest[:20]!r} at character {len(text) - len(rest) + 1} cannot be read; a label "
-            "that holds a blank, "
-            "quote or bracket needs quotes around it, and a ',' stands between two nodes"
+            f"{rest[:20]!r} {at} cannot be read; a label that holds a blank, quote or bracket "
+            "needs quotes around it, a comment its ']', and a ',' stands between two nodes"
         )
     if problems:
         raise InputError(*(f"{source}: {problem}" for problem in problems))
@@ -448,34 +417,27 @@ def rooted_tree(text: str, source: str, midpoint: bool = False) -> Phylogeny:
     Raises `InputError`: as `read_tree`.
     """
     tree = parse_newick(text, source)
-    missing = int(np.isnan(tree.length).sum())
-    if missing:
-        raise InputError(
-            f"{source}: {missing} of {len(tree.length) - 1} branches have no length, expected "
-            "one for each; "
-            "write the tree with its branch lengths (--midpoint-root places a root by them, it "
-            "invents none)"
-        )
-    if tree.length.max(initial=0.0) < np.finfo(np.float32).tiny:
-        raise InputError(
-            f"{source}: all branches have length 0, which tell no samples apart; give the tree "
-            "its lengths"
-        )
-    if tree.length.sum() > np.finfo(np.float32).max:
-        raise InputError(
-            f"{source}: branch lengths add up to {tree.length.sum():g}, too much for distances; "
-            "correct them"
-        )
-    if midpoint:
-        return midpoint_root(tree)
+    missing, total = int(np.isnan(tree.length).sum()), tree.length.sum()
     children = int((tree.parent == len(tree.parent) - 1).sum())
-    if children > 2:
-        raise InputError(
-            f"{source}: the root has {children} children, expected at most 2: the tree is not "
-            "rooted. Give a "
-            "rooted tree; --midpoint-root of aam train, pretrain and unifrac roots one"
-        )
-    return tree
+    single = np.finfo(np.float32)
+    rules = {
+        f"{missing} of {len(tree.length) - 1} branches have no length, expected one for each; "
+        "write the tree with its lengths (--midpoint-root places a root by them)": missing > 0,
+        "all branches have length 0, which tell no samples apart; give the tree its lengths": (
+            tree.length.max(initial=0.0) < single.tiny
+        ),
+        f"branch lengths add up to {total:g}, too much for distances; correct them": (
+            total > single.max
+        ),
+        f"the root has {children} children, expected at most 2: the tree is not rooted. Give a "
+        "rooted tree; --midpoint-root of aam train, pretrain and unifrac roots one": (
+            children > 2 and not midpoint
+        ),
+    }
+    for problem, holds in rules.items():
+        if holds:
+            raise InputError(f"{source}: {problem}")
+    return midpoint_root(tree) if midpoint else tree
 
 
 def matched_tree(

@@ -33,16 +33,8 @@ UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 EXCEL = "; save a zip archive of Excel as tab-separated text in UTF-8 (.tsv)"
 ZIP_MAGIC = b"PK\x03\x04"
 # NotImplementedError of zipfile is a RuntimeError.
-DAMAGED = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    OSError,
-    ValueError,
-    RuntimeError,
-    OverflowError,
-)
+BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error)
+DAMAGED = (*BROKEN_ZIP, EOFError, OSError, ValueError, RuntimeError, OverflowError)
 
 # The options that take an artifact of another kind.
 OPTIONS = {
@@ -84,59 +76,46 @@ def _check_entries(entries: list[zipfile.ZipInfo], path: Path) -> str:
     total = sum(entry.file_size for entry in entries)
     largest = max((entry.file_size for entry in entries), default=0)
     allowed = min(MAX_TOTAL, EXEMPT + MAX_RATIO * path.stat().st_size)
-    if len(entries) > MAX_ENTRIES:
-        raise InputError(
-            f"{path}: {len(entries)} files in the archive, expected at most {MAX_ENTRIES}"
-        )
-    if largest > MAX_FILE or total > allowed:
-        raise InputError(
-            f"{path}: unpacks to {total} bytes, its largest file to {largest}; expected at most "
-            f"{allowed} "
-            f"and {MAX_FILE}. Is it damaged? If not, `qiime tools export` it and pass the file "
-            "inside"
-        )
     names = [entry.filename for entry in entries]
-    if len(set(names)) != len(names):
-        raise InputError(f"{path}: two files of the archive have the same name")
-    roots = sorted({name.split("/")[0] for name in names})
-    if len(roots) != 1:
-        raise InputError(
-            f"{path}: {len(roots)} folders at the top of the archive ({shown(roots)}), not "
-            f"one{EXCEL}"
-        )
-    if not UUID.fullmatch(roots[0]):
-        raise InputError(
-            f"{path}: top folder {roots[0]!r} of the archive is no UUID; not a QIIME 2 "
-            f"archive{EXCEL}"
-        )
-    unsafe = [entry.filename for entry in entries if _leads_out(entry)]
-    if unsafe:
-        raise InputError(
-            f"{path}: {shown(unsafe)} in the archive are links or lead out of its folder, which "
-            "QIIME 2 never writes; "
-            "nothing is read of it, ask where the file comes from"
-        )
+    roots = sorted({name.split("/")[0] for name in names}) or [""]
+    unsafe = [
+        entry.filename
+        for entry in entries
+        if ".." in re.split(r"[/\\]", entry.filename) or stat.S_ISLNK(entry.external_attr >> 16)
+    ]
+    rules = {
+        f"{len(entries)} files in the archive, expected at most {MAX_ENTRIES}": (
+            len(entries) > MAX_ENTRIES
+        ),
+        f"unpacks to {total} bytes, its largest file to {largest}; expected at most {allowed} and "
+        f"{MAX_FILE}. Is it damaged? If not, `qiime tools export` it and pass the file inside": (
+            largest > MAX_FILE or total > allowed
+        ),
+        "two files of the archive have the same name": len(set(names)) != len(names),
+        f"{len(roots)} folders at the top of the archive ({shown(roots)}), not one{EXCEL}": (
+            len(roots) > 1
+        ),
+        f"top folder {roots[0]!r} of the archive is no UUID; not a QIIME 2 archive{EXCEL}": (
+            not UUID.fullmatch(roots[0])
+        ),
+        f"{shown(unsafe)} in the archive are links or lead out of its folder, which QIIME 2 never "
+        "writes; nothing is read of it, ask where the file comes from": bool(unsafe),
+    }
+    for problem, holds in rules.items():
+        if holds:
+            raise InputError(f"{path}: {problem}")
     return roots[0]
-
-
-def _leads_out(entry: zipfile.ZipInfo) -> bool:
-    """Return whether unpacking would write beside the archive's folder, or a link."""
-    return ".." in re.split(r"[/\\]", entry.filename) or stat.S_ISLNK(entry.external_attr >> 16)
 
 
 def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> bytes:
     # Other methods unpack a piece of the file at once, however large it becomes.
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or entry.flag_bits & 1:
-        raise InputError(
-            f"{path}: {entry.filename} is encrypted or not deflated; QIIME 2 writes neither"
-        )
+        raise InputError(f"{path}: {entry.filename} is encrypted or not deflated")
     # Reading with a size, zipfile unpacks no more than that, whatever the directory says.
     with archive.open(entry) as file:
         content = file.read(entry.file_size)
     if len(content) != entry.file_size:
-        raise InputError(
-            f"{path}: {entry.filename} is shorter than the archive says; is the file cut off?"
-        )
+        raise InputError(f"{path}: {entry.filename} is shorter than the archive says; cut off?")
     return content
 
 
@@ -175,15 +154,11 @@ def read_artifact(path: Path, inside: Mapping[str, str], reason: str = "") -> by
             if name not in files or files[name].file_size > MAX_METADATA:
                 raise InputError(f"{path}: no usable {name} in the archive; not a QIIME 2 archive")
         if not _content(archive, files["VERSION"], path).startswith(b"QIIME 2\n"):
-            raise InputError(
-                f"{path}: VERSION does not begin with 'QIIME 2'; not a QIIME 2 archive"
-            )
+            raise InputError(f"{path}: VERSION does not begin with 'QIIME 2'")
         semantic_type = _semantic_type(_content(archive, files["metadata.yaml"], path), root, path)
         if semantic_type not in inside:
-            option = next(
-                (option for start, option in OPTIONS.items() if semantic_type.startswith(start)), ""
-            )
-            hint = f"; pass it to {option}" if option else ""
+            options = [OPTIONS[start] for start in OPTIONS if semantic_type.startswith(start)]
+            hint = f"; pass it to {options[0]}" if options else ""
             # A normalised table is the right kind of input, and of no use; so is an unrooted tree.
             kind = semantic_type.partition("[")[0]
             if reason and any(accepted.startswith(kind) for accepted in inside):
@@ -222,12 +197,11 @@ def write_artifact(path: Path, semantic_type: str, format: str, files: Mapping[s
         "provenance/citations.bib": b"",
         "provenance/action/action.yaml": provenance.encode(),
     }
-    sums = {
-        name: hashlib.md5(blob, usedforsecurity=False).hexdigest() for name, blob in content.items()
-    }
-    content["checksums.md5"] = "".join(
-        f"{digest}  {name}\n" for name, digest in sums.items()
-    ).encode()
+    lines = [
+        f"{hashlib.md5(blob, usedforsecurity=False).hexdigest()}  {name}\n"
+        for name, blob in content.items()
+    ]
+    content["checksums.md5"] = "".join(lines).encode()
     with (
         atomic_file(path) as temporary,
         zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive,

@@ -16,24 +16,11 @@ from aam.io.text import read_header, read_text, until_full
 
 EXPECTED = "'Feature ID' and 'Taxon' as the first two columns"
 
+STANDARD_RANKS = ("domain", "phylum", "class", "order", "family", "genus", "species")
+
 # Prefixes of Greengenes, SILVA (to release 132: D_0 to D_6) and GTDB, and the ranks that they mean.
-RANKS = {
-    "d": "domain",
-    "k": "kingdom",
-    "p": "phylum",
-    "c": "class",
-    "o": "order",
-    "f": "family",
-    "g": "genus",
-    "s": "species",
-    "D_0": "domain",
-    "D_1": "phylum",
-    "D_2": "class",
-    "D_3": "order",
-    "D_4": "family",
-    "D_5": "genus",
-    "D_6": "species",
-}
+RANKS = {rank[0]: rank for rank in STANDARD_RANKS} | {"k": "kingdom"}
+RANKS |= {f"D_{level}": rank for level, rank in enumerate(STANDARD_RANKS)}
 # Those of SILVA's files of all levels go on below, where ranks differ.
 PREFIXES = frozenset({"", *RANKS, *(f"D_{level}" for level in range(7, 15))})
 
@@ -50,7 +37,6 @@ PLACEHOLDER = re.compile(
 )
 
 DOMAINS = frozenset({"bacteria", "archaea", "eukaryota", "eukarya"})
-STANDARD_RANKS = ("domain", "phylum", "class", "order", "family", "genus", "species")
 
 # What databases append to a genus that is split: "Agathobacter_164117", "Clostridium_A".
 SPLIT_GENUS = re.compile(r"_(\d+|[A-Z]{1,2})$")
@@ -158,23 +144,18 @@ class Taxonomy:
             lineages.append(() if key is None else self.lineages[key])
         if any(lineages) or not feature_ids:
             return tuple(lineages)
+        asvs = f"the {len(feature_ids)} ASVs"
         if not self.lineages:
-            raise InputError(
-                f"--taxonomy: {self.source} names no feature; give one with a line for each ASV"
+            reason = "names no feature; pass one with a line for each ASV"
+        elif named:
+            reason = f"gives no taxon to any of {asvs} (all are empty or unassigned)"
+        else:
+            reason = (
+                f"names none of {asvs}, by id, sequence or MD5 of the sequence; the table has ids "
+                f"like {feature_ids[0]!r}, the file like {shown(list(self.lineages)[:1])}"
+                f"{difference(feature_ids, self.lineages)}; pass the taxonomy of this table"
             )
-        if named:
-            raise InputError(
-                f"--taxonomy: {self.source} gives no taxon to any of the {len(feature_ids)} ASVs "
-                "(all are empty or "
-                "unassigned); give one that knows some"
-            )
-        raise InputError(
-            f"--taxonomy: {self.source} names none of the {len(feature_ids)} ASVs, by id, "
-            "sequence or MD5 of the "
-            f"sequence; the table has ids like {feature_ids[0]!r}, the file like "
-            f"{shown(list(self.lineages)[:1])}{difference(feature_ids, self.lineages)}; "
-            "give the taxonomy that was made for this table"
-        )
+        raise InputError(f"--taxonomy: {self.source} {reason}")
 
 
 def read_taxonomy(path: Path) -> Taxonomy:
@@ -198,36 +179,23 @@ def read_taxonomy(path: Path) -> Taxonomy:
     ]
     if not of_embed and (len(header) < 2 or folded_header(header[1]) not in LINEAGE_HEADERS):
         raise InputError(f"{path}: the header is {shown(header, 5)}, expected {EXPECTED}")
-    for number, cells in until_full(rows, problems):
-        feature = cells[0].strip()
+    for number, row in until_full(rows, problems):
+        feature, *cells = map(str.strip, row)
+        where = f"{path}: line {number}: "
         if feature.startswith("#"):
             continue
-        if len(cells) < (len(header) if of_embed else 2) or not feature:
-            problems.add(
-                f"{path}: line {number}: {shown(cells, 5)}, expected a feature id and its taxon"
-            )
-        elif of_embed and (
-            wrong := [cell for cell in cells[2 : len(header) : 2] if not is_number(cell)]
-        ):
-            problems.add(f"{path}: line {number}: {shown(wrong)}, expected probabilities")
+        pairs = list(zip(cells[::2], cells[1::2], strict=False))[: len(header) // 2]
+        wrong = [share for _, share in pairs if of_embed and not is_number(share)]
+        if len(row) < (len(header) if of_embed else 2) or not feature:
+            problems.add(f"{where}{shown(row, 5)}, expected a feature id and its taxon")
+        elif wrong:
+            problems.add(f"{where}{shown(wrong)}, expected probabilities")
         elif feature in lineages:
-            problems.add(
-                f"{path}: line {number}: feature {feature!r} stands there twice; keep one of its "
-                "lines"
-            )
+            problems.add(f"{where}feature {feature!r} stands there twice; keep one of its lines")
+        elif of_embed:
+            sure = [taxon for taxon, share in pairs if float(share) >= CONFIDENT]
+            lineages[feature] = parse_lineage(sure[-1] if sure else "")
         else:
-            lineages[feature] = parse_lineage(_likely(cells, len(header)) if of_embed else cells[1])
+            lineages[feature] = parse_lineage(cells[0])
     problems.raise_if_any()
     return Taxonomy(lineages, path)
-
-
-def _likely(cells: Sequence[str], width: int) -> str:
-    """Return the taxon of the lowest rank that is `CONFIDENT`, from pairs of taxon and probability;
-    '' for none.
-    """
-    sure = [
-        taxon
-        for taxon, share in zip(cells[1:width:2], cells[2:width:2], strict=True)
-        if float(share) >= CONFIDENT
-    ]
-    return sure[-1] if sure else ""

@@ -45,15 +45,12 @@ def read_bytes(path: Path, head: int = -1) -> bytes:
     try:
         # To open a pipe waits for who writes to it, and a device may never end.
         if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
-            raise InputError(
-                f"{path}: a pipe or device, expected a file; write its content to a file and "
-                "pass that"
-            )
+            remedy = "write its content to a file and pass that"
+            raise InputError(f"{path}: a pipe or device, expected a file; {remedy}")
         with path.open("rb") as file:
             if head < 0 and (size := path.stat().st_size) > MAX_TEXT:
-                raise InputError(
-                    f"{path}: {size} bytes, at most {MAX_TEXT} are read; a table may be BIOM HDF5"
-                )
+                limit = f"at most {MAX_TEXT} are read; a table may be BIOM HDF5"
+                raise InputError(f"{path}: {size} bytes, {limit}")
             return file.read(head)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
@@ -96,15 +93,14 @@ def decoded(blob: bytes, where: Path | str) -> str:
     """Return UTF-8 text without byte order mark; `InputError` names the first byte that shows
     another encoding.
     """
+    reason = ""
     if blob.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError(
-            f"{where}: is UTF-16 (Excel's 'Unicode text'), expected UTF-8; save as UTF-8"
-        )
-    if blob.startswith(HDF5_MAGIC):
-        raise InputError(f"{where}: is HDF5, as BIOM tables are, expected text")
-    if blob.startswith(R_MAGIC):
-        raise InputError(
-            f"{where}: is an object of R (.rds or .RData), expected text; in R, save it with "
+        reason = "is UTF-16 (Excel's 'Unicode text'), expected UTF-8; save as UTF-8"
+    elif blob.startswith(HDF5_MAGIC):
+        reason = "is HDF5, as BIOM tables are, expected text"
+    elif blob.startswith(R_MAGIC):
+        reason = (
+            "is an object of R (.rds or .RData), expected text; in R, save it with "
             "write.table(x, FILE, sep='\\t', quote=FALSE, col.names=NA)"
         )
     text, position = "", blob.find(b"\0")
@@ -112,13 +108,14 @@ def decoded(blob: bytes, where: Path | str) -> str:
         text = blob.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         position = error.start
-    if position >= 0:
+    if position >= 0 and not reason:
         line = blob.count(b"\n", 0, position) + 1
-        raise InputError(
-            f"{where}: line {line}: byte 0x{blob[position]:02x} at byte position {position} is "
-            "not UTF-8 "
+        reason = (
+            f"line {line}: byte 0x{blob[position]:02x} at byte position {position} is not UTF-8 "
             "text; save as UTF-8, or convert Latin-1 with `iconv -f latin1 -t utf-8`"
         )
+    if reason:
+        raise InputError(f"{where}: {reason}")
     return text
 
 
@@ -164,7 +161,7 @@ def _delimiter(text: str, where: Path | str) -> str:
     if not fit(best)[0] and width > 1 and by_blanks in ({width}, {width + 1}):
         raise InputError(
             f"{where}: the cells of {rows[0][:60]!r} are separated by blanks, as write.table of R "
-            "does unasked; separate them by tabs (sep='\\t')"
+            "does by default; separate them by tabs (sep='\\t')"
         )
     return best
 
@@ -194,8 +191,7 @@ def parse_rows(text: str, where: Path | str, delimiter: str = "\t") -> Iterator[
     except csv.Error as error:
         raise InputError(
             f"{where}: the row that begins on line {line + 1} cannot be read ({error}); a double "
-            "quote is "
-            'open or inside a cell: write it twice ("") in a quoted cell, or remove it'
+            'quote is open or inside a cell: write it twice ("") in a quoted cell, or remove it'
         ) from error
 
 
@@ -223,8 +219,7 @@ def read_header(text: str, where: Path | str, expected: str) -> tuple[list[str],
         below = next(rows, (0, []))
         if len(below[1]) == len(cells) + 1:
             return ["", *cells], itertools.chain([below], rows)
-        raise InputError(
-            f"{where}: line {line} begins with {first[:60]!r} (cells separated by "
-            f"{DELIMITERS[delimiter]}), expected {expected}"
-        )
+        cells_are = f"(cells separated by {DELIMITERS[delimiter]})"
+        begins = f"line {line} begins with {first[:60]!r} {cells_are}"
+        raise InputError(f"{where}: {begins}, expected {expected}")
     raise InputError(f"{where}: empty or nothing but comments, expected {expected}")

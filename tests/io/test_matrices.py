@@ -223,18 +223,18 @@ def test_a_header_that_promises_more_than_the_file_allocates_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "0 sample ids"),
-        ("\n\n", "0 sample ids"),
-        ("x\n", "0 sample ids"),
+        ("", "empty or nothing but comments"),
+        ("\n\n", "empty or nothing but comments"),
+        ("x\n", "line 1 begins with 'x'"),
         (
             PLAIN.replace("\ts1\ts2", "\ts2\ts1"),
-            "row 1 is 's1' with 2 distances, expected 's2' with 2",
+            "line 2 is 's1' with 2 distances, expected 's2' with 2",
         ),
-        (PLAIN.replace("s2\t1\t0", "s2\t1"), "row 2 is 's2' with 1 distances"),
-        (PLAIN + "s3\t1\t1\n", "row 3 is 's3' with 2 distances, expected 'no further line'"),
+        (PLAIN.replace("s2\t1\t0", "s2\t1"), "line 3 is 's2' with 1 distances"),
+        (PLAIN + "s3\t1\t1\n", "line 4 is 's3' with 2 distances, expected 'no further line'"),
         (PLAIN.replace("s2\t1\t0\n", ""), "ends after 1 rows, expected 2"),
-        (PLAIN.replace("s1\t0\t1", "s1\t0\tx"), "near row 2: could not convert string"),
-        (PLAIN.replace("s1\t0\t1", 's1\t0\t"1'), "near row"),
+        (PLAIN.replace("s1\t0\t1", "s1\t0\tx"), "line 2 holds no distances (could not convert string"),
+        (PLAIN.replace("s1\t0\t1", 's1\t0\t"1'), "line 2 cannot be read"),
     ],
 )
 def test_broken_tables(tmp_path, text, message):

@@ -107,7 +107,7 @@ def test_a_hundred_thousand_levels():
         ),
         ("(a:-0.1,b:1);", "set lengths below 0, as neighbour joining gives them, to 0"),
         ("(a:1,(b:1,a:1):1,b:2);", "2 tips are repeated ('a', 'b'); keep one of each"),
-        ("(a:1,[b:1);", "the comment that begins at character 6 is never closed"),
+        ("(a:1,[b:1);", "at character 6 cannot be read; a label that holds a blank"),
         ("(a:1,'b:1);", "at character 6 cannot be read"),
         ("(a:1," + " " * 100_000, "no ';' at the end"),
         ("(a:1,b" + " " * 100_000 + "c;", "at character 6 cannot be read"),

@@ -112,7 +112,7 @@ def test_another_type_is_named_with_the_reason(tmp_path):
         (GOOD | {f"{uuid.UUID(int=3)}/data/x": "x"}, "2 folders at the top"),
         (GOOD | {"stray": "x"}, "2 folders at the top"),
         ({"readme/x": "1"}, "'readme' of the archive is no UUID"),
-        ({}, "0 folders at the top"),
+        ({}, "top folder '' of the archive is no UUID"),
         ({k: v for k, v in GOOD.items() if "VERSION" not in k}, "no usable VERSION"),
         ({k: v for k, v in GOOD.items() if "yaml" not in k}, "no usable metadata.yaml"),
         (GOOD | {f"{ROOT}/VERSION": "QIIME 3\n"}, "does not begin with 'QIIME 2'"),
