@@ -159,30 +159,12 @@ def choose_depth(
     """Choose the largest depth that keeps 90 % of all samples and of every class of 10 training
     samples or more and, in a table of few samples, two of every smaller class.
 
-    Labels of other than training samples decide nothing, and no depth below `LOWEST_DEPTH` is
-    chosen.
+    `depths` int64 [N] are reads of the samples, `classes` the class of each, None where it is
+    missing, by metadata column, and `training` the rows of the training samples; unset, all. Labels
+    of other samples decide nothing, and no depth below `LOWEST_DEPTH` is chosen.
 
-    Parameters
-    ----------
-    depths : int64 [N]
-        Reads of each sample.
-    classes : mapping, optional
-        The class of each sample, none where it is missing, by metadata column.
-    training : collection of int, optional
-        Rows of the training samples; all where it is not given.
-
-    Returns
-    -------
-    depth : int
-    message : str
-        A sentence for the log: the depth, what decides it, and what another choice would be.
-    is_deep : bool
-        Whether that many reads are above `LOWEST_DEPTH`.
-
-    Raises
-    ------
-    InputError
-        No sample reaches `LOWEST_DEPTH`.
+    Returns the depth, a sentence for the log (what decides it, what another choice would be), and
+    whether that many reads are above `LOWEST_DEPTH`. Raises `InputError`: no sample reaches that.
     """
     reads = depths.tolist()
     candidates = {"all samples": _largest_kept(reads)}

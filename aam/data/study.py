@@ -355,11 +355,8 @@ def make_study(
         Whether `max_bp` and the depth are those of a trained model, so that no message advises
         others.
 
-    Raises
-    ------
-    InputError
-        ASVs that are too long, samples without metadata, a depth that none reaches, ASVs without a
-        tip.
+    Raises `InputError`: ASVs that are too long, samples without metadata, a depth that none
+    reaches, ASVs without a tip.
     """
     tables = _fitting(inputs.tables, max_bp, config.trim, of_model)
     full_table, origin = (tables[0], None) if len(tables) == 1 else _joined(tables, inputs.names)

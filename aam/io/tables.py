@@ -132,7 +132,9 @@ class AmpliconTable:
         return np.fromiter(map(len, self.sequences), np.int64, len(self.sequences))
 
 
-def _whole(values: csr_array, samples: Sequence[str], features: Sequence[str], where: str) -> Any:
+def _whole_reads(
+    values: csr_array, samples: Sequence[str], features: Sequence[str], where: str
+) -> Any:
     """Return the stored values as uint32; `InputError` with each kind of those that are no whole
     number of reads from 0 to 2^32 - 1.
     """
@@ -158,7 +160,11 @@ def _whole(values: csr_array, samples: Sequence[str], features: Sequence[str], w
             first = int(np.argmax(mask))
             row = int(np.searchsorted(values.indptr, first, side="right")) - 1
             place = f"sample {samples[row]!r}, feature {features[values.indices[first]]!r}"
-            remedy = "0" if np.isnan(stored[first]) else "the table before it was normalised"
+            remedy = (
+                "0 where there are none"
+                if np.isnan(stored[first])
+                else "the table before it was normalised"
+            )
             problems.add(
                 f"{where}: {stored[first]:g} at {place} is {kind} ({int(mask.sum())} such values), "
                 f"expected whole reads; pass {remedy}"
@@ -196,7 +202,7 @@ def checked_table(
     _check_ids("sample", samples, where, problems)
     _check_ids("feature", features, where, problems)
     with problems.collected():
-        whole = _whole(values, samples, features, where)
+        whole = _whole_reads(values, samples, features, where)
         counts = csr_array((whole, values.indices, values.indptr), shape=values.shape)
     problems.raise_if_any()
     counts.sort_indices()

@@ -233,7 +233,10 @@ def test_a_header_that_promises_more_than_the_file_allocates_nothing(tmp_path):
         (PLAIN.replace("s2\t1\t0", "s2\t1"), "line 3 is 's2' with 1 distances"),
         (PLAIN + "s3\t1\t1\n", "line 4 is 's3' with 2 distances, expected 'no further line'"),
         (PLAIN.replace("s2\t1\t0\n", ""), "ends after 1 rows, expected 2"),
-        (PLAIN.replace("s1\t0\t1", "s1\t0\tx"), "line 2 holds no distances (could not convert string"),
+        (
+            PLAIN.replace("s1\t0\t1", "s1\t0\tx"),
+            "line 2 holds no distances (could not convert string",
+        ),
         (PLAIN.replace("s1\t0\t1", 's1\t0\t"1'), "line 2 cannot be read"),
     ],
 )
