@@ -15,38 +15,44 @@ import pytest
 from tests.programs import write_program
 
 ROOT = Path(__file__).parents[2]
+Done = subprocess.CompletedProcess[str]
 HOSTILE = "a b'c\"d\na[$(touch x)]`y`;*\\"
 
 
 @pytest.fixture
-def bash(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def bash(tmp_path: Path) -> Callable[..., Done]:
     """Runs a line of bash after the functions; WORK is the folder local, OUT is the folder shared."""
-    functions = (ROOT / "slurm" / "lib.sh").read_text()
     (tmp_path / "local" / "run").mkdir(parents=True)
     (tmp_path / "shared").mkdir()
-    head = (
-        f"set -uo pipefail; WORK={tmp_path}/local OUT={tmp_path}/shared FILE= RESERVE=0 "
-        "SLURM_JOB_ID=7\n"
-    )
-    (tmp_path / "functions").write_text(head + functions)
+    work = f"WORK={tmp_path}/local OUT={tmp_path}/shared FILE= RESERVE=0 SLURM_JOB_ID=7"
+    functions = (ROOT / "slurm" / "lib.sh").read_text()
+    (tmp_path / "functions").write_text(f"set -uo pipefail; {work}\n{functions}")
 
-    def run(
-        words: str, *arguments: object, path: str = os.environ["PATH"]
-    ) -> subprocess.CompletedProcess[str]:
+    def run(words: str, *arguments: object, path: str = os.environ["PATH"]) -> Done:
         command = ["bash", "-c", f". ./functions; {words}", "bash", *map(str, arguments)]
-        return subprocess.run(
-            command, cwd=tmp_path, env={"PATH": path}, capture_output=True, text=True
-        )
+        options = {"cwd": tmp_path, "env": {"PATH": path}}
+        return subprocess.run(command, capture_output=True, text=True, **options)
 
     return run
 
 
 @pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The run on the local disk."""
+    return tmp_path / "local" / "run"
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """The run on shared storage."""
+    return tmp_path / "shared"
+
+
+@pytest.fixture
 def other_cp(tmp_path: Path) -> Callable[[str], str]:
     """Puts another `cp` first on the path, and returns that path."""
-    return lambda text: (
-        f"{write_program(tmp_path / 'tools' / 'cp', text).parent}:{os.environ['PATH']}"
-    )
+    name = tmp_path / "tools" / "cp"
+    return lambda text: f"{write_program(name, text).parent}:{os.environ['PATH']}"
 
 
 def write(folder: Path, **files: str) -> None:
@@ -59,8 +65,11 @@ def names(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_stage_out(bash, tmp_path):
-    run, shared = tmp_path / "local" / "run", tmp_path / "shared"
+def checkpoint(step: str) -> set[str]:
+    return {f"checkpoints/{step}/{name}" for name in ("manifest.json", "tensors")}
+
+
+def test_stage_out(bash, run, shared, tmp_path):
     for step in ("step-1", "step-2"):
         write(run / "checkpoints" / step, **{"manifest.json": step, "tensors": step})
     write(run / "checkpoints" / ".partial~step-3", tensors="incomplete")
@@ -68,34 +77,27 @@ def test_stage_out(bash, tmp_path):
     write(shared / "checkpoints" / ".partial-6-step-0", tensors="incomplete")
     done = bash("stage_out")
     assert (done.returncode, done.stderr) == (0, "")
-    whole = {
-        f"checkpoints/{step}/{name}"
-        for step in ("step-1", "step-2")
-        for name in ("manifest.json", "tensors")
-    }
+    whole = checkpoint("step-1") | checkpoint("step-2")
     assert names(shared) == {*whole, "run.json", "metrics.jsonl", HOSTILE}
     # The run finishes: it removes its checkpoints and writes its model and metrics.json.
-    before = (shared / "run.json").stat().st_mtime_ns, (shared / "run.json").stat().st_ino
-    subprocess.run(["rm", "-r", run / "checkpoints"], check=True)
+    before = (shared / "run.json").stat()
+    shutil.rmtree(run / "checkpoints")
     write(run / "model", **{"manifest.json": "m", "weights": "w"})
     write(run, **{"metrics.jsonl": "2", "metrics.json": "{}"})
     assert bash("stage_out").returncode == 0
     whole = {"model/manifest.json", "model/weights"}
     assert names(shared) == {*whole, "run.json", "metrics.jsonl", "metrics.json", HOSTILE}
     assert (shared / "metrics.jsonl").read_text() == "2"
-    now = (shared / "run.json").stat().st_mtime_ns, (shared / "run.json").stat().st_ino
-    assert now == before, "an equal file is kept"
+    now = (shared / "run.json").stat()
+    assert (now.st_ino, now.st_mtime_ns) == (before.st_ino, before.st_mtime_ns), "it is equal"
     write(run / "model", **{"manifest.json": "n", "weights": "v"})
     assert bash("stage_out").returncode == 0
     assert (shared / "model" / "weights").read_text() == "v"
     assert not (tmp_path / "x").exists()
 
 
-def test_metrics_json_comes_last_and_nothing_is_removed_before(bash, other_cp, tmp_path):
-    """When a model cannot be copied, shared storage keeps the checkpoint, and the run does not look
-    finished.
-    """
-    run, shared = tmp_path / "local" / "run", tmp_path / "shared"
+def test_metrics_json_comes_last_and_nothing_is_removed_before(bash, other_cp, run, shared):
+    """If a model cannot be copied, the checkpoint stays and the run does not look finished."""
     write(shared / "checkpoints" / "step-1", **{"manifest.json": "1", "tensors": "1"})
     write(run / "model", **{"manifest.json": "m", "weights": "w"})
     write(run, **{"run.json": "1", "metrics.json": "{}"})
@@ -103,21 +105,15 @@ def test_metrics_json_comes_last_and_nothing_is_removed_before(bash, other_cp, t
     done = bash("stage_out", path=path)
     assert done.returncode == 1
     assert "shared/model could not be written" in done.stderr
-    assert names(shared) == {
-        "checkpoints/step-1/manifest.json",
-        "checkpoints/step-1/tensors",
-        "run.json",
-    }
+    assert names(shared) == {*checkpoint("step-1"), "run.json"}
 
 
-def test_a_kill_during_a_copy_leaves_nothing_incomplete(bash, other_cp, tmp_path):
-    run, shared = tmp_path / "local" / "run", tmp_path / "shared"
+def test_a_kill_during_a_copy_leaves_nothing_incomplete(bash, other_cp, run, shared, tmp_path):
     write(run / "checkpoints" / "step-1", **{"manifest.json": "1", "tensors": "x" * 1000})
     command = ["bash", "-c", f". {tmp_path}/functions; stage_out"]
-    environment = {
-        "PATH": other_cp('mkdir "$3"; echo incomplete > "$3/tensors"; touch here; sleep 60')
-    }
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True)
+    path = other_cp('mkdir "$3"; echo incomplete > "$3/tensors"; touch here; sleep 60')
+    options = {"cwd": tmp_path, "env": {"PATH": path}}
+    process = subprocess.Popen(command, start_new_session=True, **options)
     while not (run / "here").exists():
         assert process.poll() is None
         time.sleep(0.02)
@@ -126,11 +122,10 @@ def test_a_kill_during_a_copy_leaves_nothing_incomplete(bash, other_cp, tmp_path
     (run / "here").unlink()
     assert not (shared / "checkpoints" / "step-1").exists()
     assert bash("stage_out").returncode == 0
-    assert names(shared) == {"checkpoints/step-1/manifest.json", "checkpoints/step-1/tensors"}
+    assert names(shared) == checkpoint("step-1")
 
 
-def test_a_checkpoint_that_is_removed_while_it_is_copied_is_left_out(bash, other_cp, tmp_path):
-    run, shared = tmp_path / "local" / "run", tmp_path / "shared"
+def test_a_checkpoint_that_is_removed_while_it_is_copied_is_left_out(bash, other_cp, run, shared):
     write(run / "checkpoints" / "step-1", **{"manifest.json": "1", "tensors": "1"})
     assert bash("stage_out", path=other_cp('rm -r "$2"; mkdir "$3"')).returncode == 0
     assert names(shared) == set()
@@ -140,16 +135,15 @@ def test_stage_in(bash, tmp_path):
     source = tmp_path / HOSTILE
     write(source / "model", weights="w", **{".lock": ""})
     words = 'copy_in "$1" "$WORK/in/model/pre"'
+    copy = tmp_path / "local" / "in" / "model" / "pre" / "model" / "weights"
     done = bash(words, source)
     assert (done.returncode, done.stderr) == (0, "")
     assert "sha256" in done.stdout
-    assert (tmp_path / "local" / "in" / "model" / "pre" / "model" / "weights").read_text() == "w"
+    assert copy.read_text() == "w"
     assert "exists already" in bash(words, source).stdout
     (source / "model" / "weights").write_text("longer")
     assert "sha256" in bash(words, source).stdout
-    assert (
-        tmp_path / "local" / "in" / "model" / "pre" / "model" / "weights"
-    ).read_text() == "longer"
+    assert copy.read_text() == "longer"
     assert "is missing or may not be read" in bash(words, tmp_path / "nothing").stderr
     assert bash('check_space "$WORK" 0 "$1"', source).returncode == 0
     assert not (tmp_path / "x").exists(), "no part of a name is executed"
@@ -167,37 +161,33 @@ def test_a_copy_that_differs_is_refused(bash, other_cp, tmp_path):
     assert not (tmp_path / "local" / "in" / "table").exists()
 
 
-def test_a_start_copies_the_run_so_far(bash, tmp_path):
-    write(tmp_path / "local" / "run", stale="x")
-    write(tmp_path / "shared" / "checkpoints" / "step-1", tensors="1")
-    write(tmp_path / "shared" / "checkpoints" / ".partial-6-step-2", tensors="incomplete")
-    write(tmp_path / "shared" / "slurm", log="x")
-    write(tmp_path / "shared", **{"run.json": "1"})
+def test_a_start_copies_the_run_so_far(bash, run, shared):
+    write(run, stale="x")
+    write(shared / "checkpoints" / "step-1", tensors="1")
+    write(shared / "checkpoints" / ".partial-6-step-2", tensors="incomplete")
+    write(shared / "slurm", log="x")
+    write(shared, **{"run.json": "1"})
     done = bash("SOURCES=() TARGETS=(); stage_in")
     assert (done.returncode, done.stderr) == (0, "")
-    assert names(tmp_path / "local" / "run") == {"run.json", "checkpoints/step-1/tensors"}
+    assert names(run) == {"run.json", "checkpoints/step-1/tensors"}
 
 
 def test_pages_of_copied_files_are_dropped(bash, tmp_path):
     """On an APU the page cache lies in the memory of the GPU (ROCm/amdgpu #186)."""
     if shutil.which("fincore") is None:
         pytest.skip("fincore of util-linux counts cached pages")
-    data = os.urandom(2**22)
     write(tmp_path / "study")
-    (tmp_path / "study" / HOSTILE).write_bytes(data)
+    file = tmp_path / "study" / HOSTILE
+    file.write_bytes(os.urandom(2**22))
 
-    def cached(path: Path) -> int:
-        done = subprocess.run(
-            ["fincore", "--bytes", "--noheadings", "--output=RES", path],
-            capture_output=True,
-            text=True,
-        )
-        return int(done.stdout or 0)
+    def cached() -> int:
+        command = ["fincore", "--bytes", "--noheadings", "--output=RES", file]
+        return int(subprocess.run(command, capture_output=True, text=True).stdout or 0)
 
-    assert cached(tmp_path / "study" / HOSTILE) > 0
+    assert cached() > 0
     assert bash('drop_cached "$1" "$2"', tmp_path / "study", tmp_path / "nowhere").returncode == 0
-    assert cached(tmp_path / "study" / HOSTILE) == 0
-    assert (tmp_path / "study" / HOSTILE).read_bytes() == data
+    assert cached() == 0
+    assert file.stat().st_size == 2**22
 
 
 @pytest.mark.parametrize("device", ["hip", "cpu"])
@@ -242,14 +232,12 @@ def shared_tasks(tmp_path: Path) -> Callable[..., tuple[list[int], list[str]]]:
     def run(text: str, tasks: list[tuple[int, int]], nodes: int = 1) -> tuple[list[int], list[str]]:
         folder = tmp_path / "node"
         program = write_program(folder / "run", text)
-        statuses = []
         running = []
-        library = ROOT / "slurm" / "lib.sh"
         for node, task in tasks:
             work = tmp_path / f"work{node}"
             (work / "taken").mkdir(parents=True, exist_ok=True)
-            line = f". {library}; WORK={work}; " + SHARED.format(node=node, nodes=nodes, task=task)
-            command = ["bash", "-c", line]
+            line = f". {ROOT / 'slurm' / 'lib.sh'}; WORK={work}; "
+            command = ["bash", "-c", line + SHARED.format(node=node, nodes=nodes, task=task)]
             running.append(subprocess.Popen(command, cwd=program.parent, text=True))
         statuses = [process.wait(timeout=60) for process in running]
         return statuses, sorted((folder / "done").read_text().split())
@@ -276,9 +264,8 @@ def test_the_worst_status_of_the_shared_folds_counts(shared_tasks):
 
 
 def test_after_a_warning_no_further_fold_is_begun(bash, tmp_path):
-    write_program(
-        tmp_path / "run", 'trap "exit 85" USR2; touch ready-$4; while :; do sleep 0.05; done'
-    )
+    loop = 'trap "exit 85" USR2; touch ready-$4; while :; do sleep 0.05; done'
+    write_program(tmp_path / "run", loop)
     line = "(until [ -e ready-a ]; do sleep 0.05; done; kill -USR2 $$) & "
     line += SHARED.format(node=0, nodes=1, task=0)
     (tmp_path / "local" / "taken").mkdir()

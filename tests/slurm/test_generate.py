@@ -285,39 +285,33 @@ def test_none_is_an_answer(pretrain):
 
 # What the public pages of each site show in their own scripts.
 PUBLIC_SITES = {
-    "lumi-g": [
-        "#SBATCH --partition=standard-g",
-        "#SBATCH --account=project_1",
-        "#SBATCH --gpus-per-node=8",
-        "#SBATCH --ntasks-per-node=8",
-        "mask_cpu:0x7e000000000000,0x7e00000000000000,0x7e0000,0x7e000000,0x7e,0x7e00,0x7e00000000,0x7e0000000000'",
-    ],
-    "perlmutter": [
-        "#SBATCH --qos=regular",
-        "#SBATCH --constraint=gpu",
-        "#SBATCH --gpus-per-node=4",
-        "#SBATCH --cpus-per-task=32",
-        ".venv/bin/python -m aam pretrain",
-    ],
-    "cosmos-tpx": [
-        "#SBATCH --reservation=tpx",
-        "#SBATCH --ntasks-per-node=12",
-        "--cpus-per-task=16",
-        "0xff00000000",
-    ],
+    "lumi-g": "partition=standard-g account=project_1 gpus-per-node=8 ntasks-per-node=8",
+    "perlmutter": "qos=regular constraint=gpu gpus-per-node=4 cpus-per-task=32",
+    "cosmos-tpx": "reservation=tpx ntasks-per-node=12 cpus-per-task=16",
 }
+CORES_OF_LUMI = (
+    "0x7e000000000000,0x7e00000000000000,0x7e0000,0x7e000000,0x7e,0x7e00,0x7e00000000,"
+    "0x7e0000000000"
+)
 
 
 @pytest.mark.parametrize("name", PUBLIC_SITES)
-def test_scripts_for_other_sites(pretrain, name, tmp_path):
-    text = pretrain("--site", name, AAM_SITE_ACCOUNT="project_1")
-    for part in PUBLIC_SITES[name]:
-        assert part in text
-    (tmp_path / "job.sh").write_text(text)
-    subprocess.run(["bash", "-n", tmp_path / "job.sh"], check=True)
-    text = pretrain("--site", name, "--gres", "gpu:2", AAM_SITE_ACCOUNT="project_1")
+def test_scripts_for_other_sites(pretrain, login, name, tmp_path):
+    words = ("--site", name)
+    text = pretrain(*words, AAM_SITE_ACCOUNT="project_1")
+    for part in PUBLIC_SITES[name].split():
+        assert f"#SBATCH --{part}\n" in text
+    assert (f"mask_cpu:{CORES_OF_LUMI}'" in text) == (name == "lumi-g")
+    assert (".venv/bin/python -m aam pretrain" in text) == (name == "perlmutter")
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    text = pretrain(*words, "--gres", "gpu:2", AAM_SITE_ACCOUNT="project_1")
     assert "#SBATCH --gres=gpu:2" in text
     assert "--gpus-per-node" not in text, "one request for GPUs, not two"
+    if name != "cosmos-tpx":
+        table = ("--table", tmp_path / "table.biom")
+        message = login("pretrain_node", *words, "--", *table, status=2, AAM_SITE_SHARED="").stderr
+        assert "account: is not set" in message
+        assert "shared: is" in message
 
 
 @pytest.mark.parametrize("parts", [1, 3, 6], ids=["SPX", "TPX", "CPX"])
@@ -340,16 +334,6 @@ def test_each_part_of_a_divided_apu_gets_a_rank_and_cores_of_its_own(pretrain, p
     if parts == 3:
         assert f"mask_cpu:{masks}'" in pretrain("--site", "cosmos-tpx"), "the profile says the same"
     assert "VISIBLE_DEVICES=" not in text, "SLURM's own list holds for all ranks of a node"
-
-
-def test_account_and_storage_of_other_sites_are_asked_for(login, tmp_path):
-    words = ("--", "--table", tmp_path / "table.biom")
-    for name in ("lumi-g", "perlmutter"):
-        message = login(
-            "pretrain_node", "--site", name, *words, status=2, AAM_SITE_SHARED=""
-        ).stderr
-        assert "account: is not set" in message
-        assert "shared: is" in message
 
 
 def test_wrong_variables_of_make(login, tmp_path):
