@@ -29,26 +29,20 @@ OFFLINE = str(ROOT / "tests" / "offline")
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[variable] = "1"
+    libraries = ("OMP", "MKL", "OPENBLAS")
+    os.environ.update({f"{name}_NUM_THREADS": "1" for name in libraries})
 
 if OFFLINE not in sys.path:
     sys.path.insert(0, OFFLINE)
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        filter(None, (OFFLINE, os.environ.get("PYTHONPATH")))
-    )
+    paths = (OFFLINE, os.environ.get("PYTHONPATH"))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     # Some systems have one of their own, loaded already.
     sys.modules.pop("sitecustomize", None)
     import sitecustomize  # noqa: F401
 
 # Where tensors have shapes; other modules run as they are.
-SHAPED = [
-    "aam.data.batch",
-    "aam.data.collate",
-    "aam.model",
-    "aam.training.losses",
-    "aam.training.masking",
-]
+SHAPED = ["aam.data.batch", "aam.data.collate", "aam.model"]
+SHAPED += ["aam.training.losses", "aam.training.masking"]
 install_import_hook(SHAPED, "beartype.beartype")
 
 settings.register_profile("aam", deadline=None, derandomize=True, database=None)
@@ -90,9 +84,8 @@ def _one_core(request: pytest.FixtureRequest) -> Iterator[None]:
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     slow = any(map(request.node.get_closest_marker, ("slow", "gpu", "cluster")))
     if worker and CORES:
-        os.sched_setaffinity(
-            0, CORES if slow else {CORES[int(worker.removeprefix("gw")) % len(CORES)]}
-        )
+        own = {CORES[int(worker.removeprefix("gw")) % len(CORES)]}
+        os.sched_setaffinity(0, CORES if slow else own)
     yield
     if worker and "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
@@ -218,13 +211,12 @@ def plain_python(tmp_path: Path) -> Callable[[str], str]:
     """
 
     def run(source: str) -> str:
-        own_warning = "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
-        command = [sys.executable, "-W", "error", "-W", own_warning, "-c", source]
+        ignored = "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
+        command = [sys.executable, "-W", "error", "-W", ignored, "-c", source]
         path = os.pathsep.join((str(ROOT), OFFLINE))
         environment = {**os.environ, "PYTHONPATH": path, "HOME": str(tmp_path)}
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
+        options = {"cwd": tmp_path, "env": environment}
+        done = subprocess.run(command, capture_output=True, text=True, **options)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -241,16 +233,11 @@ def run_ranks() -> Callable[..., list[str]]:
     def run(size: int, *words: object, status: int = 0) -> list[str]:
         path = os.pathsep.join((str(ROOT), os.environ["PYTHONPATH"]))
         shared = {**rank_environment(size), "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-        command, pipes = (
-            [sys.executable, *map(str, words)],
-            {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
-        )
-        environments = [
-            {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)
-        ]
+        command = [sys.executable, *map(str, words)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        numbers = ({"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size))
         ranks = [
-            subprocess.Popen(command, env=environment, text=True, **pipes)
-            for environment in environments
+            subprocess.Popen(command, env=shared | number, text=True, **pipes) for number in numbers
         ]
         printed = [rank.communicate(timeout=300) for rank in ranks]
         errors = "".join(error[-3000:] for _, error in printed)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shlex
 import shutil
 import signal
 import subprocess
@@ -174,17 +175,9 @@ def test_a_build_is_signed_with_a_real_key(apptainer, shell, workshop, monkeypat
     image = workshop / "signed.sif"
     shell("apptainer", "build", image, make_small_root(workshop / "small"))
     assert sign(engine, image) == "", "without a key it is not signed"
-    new_key = [
-        "key",
-        "newpair",
-        "--name",
-        "aam",
-        "--email",
-        "test@localhost",
-        "--push=false",
-        "--bit-length",
-        "2048",
-    ]
+    new_key = shlex.split(
+        "key newpair --name aam --email test@localhost --push=false --bit-length 2048"
+    )
     shell("apptainer", *new_key, "--comment", "", "--password", "")
     unsigned = file_digest(image)
     assert sign(engine, image) == unsigned

@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -27,16 +28,9 @@ from tests.cluster.conftest import HERE, ROOT, environment
 from tests.programs import write_program
 
 pytestmark = pytest.mark.cluster
-SMALL = [
-    "--rarefy-depth",
-    "300",
-    "--embedding-dim",
-    "16",
-    "--attention-layers",
-    "1",
-    "--attention-heads",
-    "2",
-]
+SMALL = shlex.split(
+    "--rarefy-depth 300 --embedding-dim 16 --attention-layers 1 --attention-heads 2"
+)
 SMALL += ["--threads", "1", "--batch-size", "16", "--device", "cpu"]
 # Seconds of training, so that there is something to interrupt; the first checkpoint comes after 1.2
 # s.
@@ -508,17 +502,8 @@ def predictions(path: Path) -> dict[str, dict[str, str]]:
 
 
 def test_a_failed_parent_cancels_its_children(site):
-    words = [
-        "--table",
-        "table.biom",
-        "--metadata",
-        "metadata.tsv",
-        "--cv",
-        "fold",
-        "--output-dir",
-        "broken",
-    ]
-    words += [*SMALL[:2], *["pretrain:", "--epochs", "0", "train:", "--metadata-column", "ph"]]
+    words = shlex.split("--table table.biom --metadata metadata.tsv --cv fold --output-dir broken")
+    words += [*SMALL[:2], "pretrain:", "--epochs", "0", "train:", "--metadata-column", "ph"]
     generate = ("python3", ROOT / "slurm" / "generate", "workflow", "--data", site.study)
     done = site.login(*generate, "--submit", "--", *words)
     numbers = dict(re.findall(r"submitted (\S+): (\d+)", done.stderr))

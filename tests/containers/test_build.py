@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -102,18 +103,9 @@ def test_a_signature_is_verified(engine, monkeypatch, tmp_path, key, problems):
 
 def test_all_problems_are_in_one_message(script, tmp_path):
     out = ("--output", tmp_path / "out.sif")
-    words = [
-        "--base",
-        "nowhere:1",
-        "--route",
-        "fast",
-        "--definition",
-        "arm",
-        "--engine",
-        "docker9",
-        "--snapshot",
-        "x",
-    ]
+    words = shlex.split(
+        "--base nowhere:1 --route fast --definition arm --engine docker9 --snapshot x"
+    )
     done = script("build", "cpu", *words, *out, status=2)
     parts = ["BASE=nowhere", "ROUTE=fast", "DEFINITION=arm", "sha256:DIGEST", "SNAPSHOT=x"]
     parts += ["ENGINE: docker9 not found", "module load singularitypro"]

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -444,16 +445,7 @@ def test_what_a_challenge_refuses(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_ends_with_the_same_bits(cohort, tmp_path):
-    more = [
-        "--epochs",
-        "20",
-        "--patience",
-        "0",
-        "--checkpoint-minutes",
-        "0",
-        "--resume-from",
-        "auto",
-    ]
+    more = shlex.split("--epochs 20 --patience 0 --checkpoint-minutes 0 --resume-from auto")
     assert main(train_words(cohort, tmp_path / "whole", *more), PROGRAM) == 0
     words = [sys.executable, "-m", "examples.eeg", *train_words(cohort, tmp_path / "killed", *more)]
     path = os.pathsep.join((str(ROOT), os.environ["PYTHONPATH"]))

@@ -25,14 +25,8 @@ setup = ["module load python"]
 @pytest.mark.parametrize("program", [EEG, HTFT], ids=lambda program: program.name)
 def test_a_job_script_runs_the_command_and_asks_to_be_queued_again(program, tmp_path, capsys):
     (tmp_path / "small.toml").write_text(SITE)
-    words = [
-        "submit",
-        "--words",
-        "train --output-dir 'a b'",
-        "--site",
-        str(tmp_path / "small.toml"),
-    ]
-    assert main([*words, "--devices", "2", "--hours", "2"], program) == 0
+    words = f"submit --site {tmp_path}/small.toml --devices 2 --hours 2 --words".split()
+    assert main([*words, "train --output-dir 'a b'"], program) == 0
     script = capsys.readouterr().out
     for line in (
         "#SBATCH --partition=gpu",

@@ -179,14 +179,7 @@ def test_a_bare_python_is_enough():
 
 def test_names_that_are_no_files_are_not_staged(of_table, tmp_path):
     (tmp_path / "other.biom").touch()
-    words = [
-        "--metadata",
-        "metadata.tsv",
-        "--metadata-column",
-        "age",
-        "--pretrained-encoder",
-        "16s-v4",
-    ]
+    words = shlex.split("--metadata metadata.tsv --metadata-column age --pretrained-encoder 16s-v4")
     text = of_table("train", more=words).stdout
     assert "--pretrained-encoder 16s-v4\n" in text
     assert "in/pretrained-encoder" not in text
@@ -360,18 +353,9 @@ def test_wrong_variables_of_make(login, tmp_path):
 
 
 def test_all_problems_are_in_one_message(login, of_table, tmp_path):
-    words = [
-        "pretrain_multi",
-        "--nodes",
-        "5",
-        "--time",
-        "25:00:00",
-        "--devices",
-        "9",
-        "--image",
-        "no.sif",
-        "--data",
-    ]
+    words = shlex.split(
+        "pretrain_multi --nodes 5 --time 25:00:00 --devices 9 --image no.sif --data"
+    )
     more = ["--table", "no.biom", "--output-dir", "/elsewhere", "--overwrite"]
     message = login(*words, tmp_path, "--", *more, status=2).stderr
     for part in (
