@@ -18,6 +18,7 @@ _PUBLIC = {
     "load": "aam.api.models",
     "pretrain": "aam.api.pretraining",
     "read_table": "aam.api.memory",
+    "run": "aam.api.commands",
     "unifrac": "aam.api.unifrac",
 }
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import aam
+from aam.api.commands import COMMANDS
 from aam.cli.command_line import metavar
-from aam.cli.main import COMMANDS
 from aam.options import Option, options_of
 
 MADE = "<!-- Made from the code by docs/make_reference.py; changes here are lost. -->\n"

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from aam.api.commands import COMMANDS
 from aam.cli.command_line import parse
-from aam.cli.main import COMMANDS, main
+from aam.cli.main import main
 from aam.config import (
     RESERVED,
     CovariateConfig,

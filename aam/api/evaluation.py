@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from aam.api.apply import load_models_and_table
+from aam.api.apply import load_models_and_table, output_of, written
 from aam.config import EvaluateConfig
 from aam.data.checks import warn_of_values
 from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import Study
-from aam.engine.run import describe, read_record
+from aam.engine.run import read_record
 from aam.errors import InputError, shown
 from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
-from aam.evaluate.evaluation import Evaluation, evaluate
+from aam.evaluate.evaluation import evaluate
 from aam.evaluate.metrics import has_prediction
 from aam.evaluate.predictions import PredictionTable, read_predictions, write_predictions
 from aam.evaluate.target_predictions import Columns, Subset
-from aam.files.output_folder import FIGURES, MEMORY, RUN, OutputFolder
+from aam.files.output_folder import FIGURES, RUN
 from aam.io.metadata import Metadata, align, read_metadata
-from aam.options import files_read, given, to_dict
+from aam.options import given
 from aam.predict.baselines import baselines_by_target
 from aam.predict.prediction import predict_samples, unlike_training, without_limits
 from aam.predict.saved_model import SavedModel, samples_with_labels
 from aam.report.report import ReportData
 from aam.report.results import write_results
-from aam.report.samples import Surroundings, surroundings
+from aam.report.samples import surroundings
 from aam.report.training import TRANSDUCTIVE, dropped_by_class
 
 log = logging.getLogger("aam")
 
-OUTPUTS = (RUN, "predictions.tsv", "metrics.json", "report.html", *FIGURES, *MEMORY)
+OUTPUTS = ("predictions.tsv", "metrics.json", "report.html", *FIGURES)
 
 
 def _with_truth(
@@ -47,24 +46,22 @@ def _with_truth(
     targets, kept = [spec.name for spec in table.specs], set(wanted)
     predicted = [name for name in table.sample_ids if name in kept]
     ids = align(metadata, predicted, targets, "drop")
-    absent = sorted(set(predicted) - set(ids))
-    warnings = [
-        f"{len(absent)} of {len(predicted)} predicted samples are in no metric: "
-        f"{metadata.source} has no row, or no "
-        f"value of {shown(targets)}, for {shown(absent, 3)}"
-    ]
-    table = table.with_rows(ids, dict(zip(table.sample_ids, table.texts("note"), strict=True)))
+    table = table.with_rows(ids, table.frame["note"])
     if not any(has_prediction(table.predicted(target)).any() for target in targets):
         raise InputError(
             f"--predictions: none of {len(ids)} samples with a value of {shown(targets)} has a "
-            "prediction: all are "
-            "empty or nan; give the file that predicts these samples"
+            "prediction: all are empty or nan; give the file that predicts these samples"
         )
-    return table, warnings if absent else []
+    if not (absent := sorted(set(predicted) - set(ids))):
+        return table, []
+    return table, [
+        f"{len(absent)} of {len(predicted)} predicted samples are in no metric: {metadata.source} "
+        f"has no row, or no value of {shown(targets)}, for {shown(absent, 3)}"
+    ]
 
 
 def _check_groups(
-    table: PredictionTable, metadata: Metadata, column: str | None, split: Split | None
+    table: PredictionTable, metadata: Metadata, column: str, split: Split | None
 ) -> list[str]:
     """Return a warning about groups in several folds, whose other samples the model of each fold
     has learned from.
@@ -72,14 +69,11 @@ def _check_groups(
     Raises `InputError`: samples without a group, which would all count as one, or groups in two
     subsets of the split.
     """
-    if column is None:
-        return []
-    groups = metadata.groups(column, table.sample_ids)
     if split is not None:
-        check_groups(
-            split, dict(zip(metadata.ids, metadata.values(column, metadata.ids), strict=True))
-        )
+        values = metadata.values(column, metadata.ids)
+        check_groups(split, dict(zip(metadata.ids, values, strict=True)))
     folds: dict[str, set[str]] = {}
+    groups = metadata.groups(column, table.sample_ids)
     for group, fold in zip(groups, table.texts("fold"), strict=True):
         folds.setdefault(group, set()).add(fold)
     crossing = sorted(group for group, of_group in folds.items() if len(of_group - {""}) > 1)
@@ -87,10 +81,9 @@ def _check_groups(
         return []
     return [
         f"{len(crossing)} of {len(folds)} groups of {column} lie in several folds "
-        f"({shown(crossing, 3)}): the models "
-        "learned from other samples of the groups that they predicted, and the metrics are too "
-        "good for a new "
-        f"{column}; train with --group-column {column}"
+        f"({shown(crossing, 3)}): the models learned from other samples of the groups that they "
+        f"predicted, and the metrics are too good for a new {column}; train with --group-column "
+        f"{column}"
     ]
 
 
@@ -115,26 +108,24 @@ def _without_fitted_limits(table: PredictionTable) -> tuple[PredictionTable, lis
 
     Intervals of samples whose ``subset`` is test were fitted on other folds.
     """
-    seen = table.frame["subset"].isin(["calibration", "train", "validation"]).to_numpy()
-    if not seen.any() or all(table.limits(spec.name) is None for spec in table.specs):
+    seen = table.frame["subset"].isin(["calibration", "train", "validation"])
+    if not seen.any() or not _has_limits(table):
         return table, []
-    for spec in table.specs:
-        limits = table.limits(spec.name)
-        if limits is not None:
-            table = table.with_limits(spec.name, np.where(seen[:, None], math.nan, limits))
-    return table, [
-        (
-            f"no interval is scored on {seen.sum()} of {len(seen)} samples, which fitted the "
-            "intervals or trained the model"
-        )
+    left_out = f"no interval is scored on {seen.sum()} of {len(seen)} samples, which fitted the "
+    return without_limits(table, set(seen.index[seen])), [
+        left_out + "intervals or trained the model"
     ]
+
+
+def _has_limits(table: PredictionTable) -> bool:
+    return any(table.limits(spec.name) is not None for spec in table.specs)
 
 
 def _with_reasons(table: PredictionTable, unlike: Mapping[str, str]) -> PredictionTable:
     """The table without the intervals of samples that are `unlike` training, and with the reason
     in their notes.
     """
-    if not any(table.limits(spec.name) is not None for spec in table.specs):
+    if not _has_limits(table):
         return table
     notes = [
         "; ".join(filter(None, (note, f"no interval: {unlike[name]}" if name in unlike else "")))
@@ -169,15 +160,12 @@ def _group_column(
     """Return the column of groups: what is asked for, else that of the training if all these
     samples have a group.
     """
-    column = config.group_column or (
-        models[0].data.group_column if models else _grouped_by(config.predictions)
-    )
-    if config.group_column is None and column is not None:
-        if column not in metadata.columns or None in metadata.values(column, ids):
-            return None
-        log.info(
-            "groups are those of %r, as in training; --group-column names another column", column
-        )
+    if config.group_column is not None:
+        return config.group_column
+    column = models[0].data.group_column if models else _grouped_by(config.predictions)
+    if column not in metadata.columns or None in metadata.values(str(column), ids):
+        return None
+    log.info("groups are those of %r, as in training; --group-column names another column", column)
     return column
 
 
@@ -185,16 +173,12 @@ def _grouped_by(predictions: Path | None) -> str | None:
     """Return the column of groups of the run in whose folder a file of predictions lies, if it lies
     in one.
     """
-    if predictions is None or not (predictions.parent / RUN).is_file():
-        return None
     try:
-        options = read_record(predictions.parent / RUN)["config"]
-    except InputError:
+        options = read_record(given(predictions).parent / RUN)["config"]
+    except (InputError, OSError):
         return None
-    data = options.get("data")
-    column = options.get("group_column") or (
-        data.get("group_column") if isinstance(data, dict) else None
-    )
+    options |= options["data"] if isinstance(options.get("data"), dict) else {}
+    column = options.get("group_column")
     return column if isinstance(column, str) else None
 
 
@@ -210,42 +194,32 @@ def _saw_unlabelled(models: Sequence[SavedModel], ids: Sequence[str]) -> bool:
 def _columns(config: EvaluateConfig, models: Sequence[SavedModel]) -> Columns:
     """The columns of the report, with the covariates of the models."""
     covariates = [saved.covariates for saved in models]
-    return Columns(
-        group=config.group_column,
-        batch=config.batch_column,
-        categorical=tuple(dict.fromkeys(name for one in covariates for name in one.categorical)),
-        numeric=tuple(dict.fromkeys(name for one in covariates for name in one.numeric)),
-    )
+    categorical = dict.fromkeys(name for one in covariates for name in one.categorical)
+    numeric = dict.fromkeys(name for one in covariates for name in one.numeric)
+    return Columns(config.group_column, config.batch_column, tuple(categorical), tuple(numeric))
 
 
 def _about_samples(table: PredictionTable, split: Split | None, predicted: set[str]) -> list[str]:
     """Warn of held-out samples without a prediction, and of samples that training has seen."""
     warnings = []
-    absent = set() if split is None else set(split.held_out) - predicted
+    absent = sorted(set() if split is None else set(split.held_out) - predicted)
     if absent:
         warnings.append(
             f"{len(absent)} held-out samples of --split have no prediction, such as "
-            f"{shown(sorted(absent), 3)}"
+            f"{shown(absent, 3)}"
         )
     if seen := table.texts("subset").count("train"):
-        what_helps = (
+        remedy = (
             "RUN/predictions.tsv of a cross-validation is of held-out samples; for a run without "
             "folds, --split RUN/split.tsv leaves only the test samples"
         )
         if split is not None:
-            what_helps = "--test-size or --cv of aam train holds samples out"
+            remedy = "--test-size or --cv of aam train holds samples out"
         warnings.append(
             f"{seen} of {len(table.sample_ids)} samples were seen in training, so these are not "
-            f"held-out metrics: {what_helps}"
+            f"held-out metrics: {remedy}"
         )
     return warnings
-
-
-def _around(study: Study | None, targets: Sequence[Evaluation]) -> Surroundings | None:
-    """Figures and tables of the samples, where their table is known."""
-    if study is None:
-        return None
-    return surroundings(study.table, [target.predictions for target in targets])
 
 
 def _held_out_split(path: Path | None) -> Split | None:
@@ -260,11 +234,8 @@ def evaluate_table(config: EvaluateConfig) -> None:
     """Compare predictions with metadata and write run.json, metrics.json, report.html and
     predictions.tsv.
     """
-    metadata_path, folder = given(config.metadata), given(config.runtime.output_dir)
-    files = files_read(config)
-    output = OutputFolder(folder, "evaluate", OUTPUTS, [*files.values()], config.runtime.overwrite)
-    output.check()
-    metadata = read_metadata(metadata_path, config.decimal, config.missing_values)
+    output = output_of("evaluate", config, OUTPUTS)
+    metadata = read_metadata(given(config.metadata), config.decimal, config.missing_values)
     split = _held_out_split(config.split)
     study: Study | None = None
     models: list[SavedModel] = []
@@ -283,7 +254,9 @@ def evaluate_table(config: EvaluateConfig) -> None:
     table, left_out = _with_truth(table, metadata, wanted)
     columns = replace(columns, group=_group_column(config, models, metadata, table.sample_ids))
     warn_of_values(metadata, (), (), columns.group, None)
-    warnings += left_out + _check_groups(table, metadata, columns.group, split)
+    warnings += left_out
+    if columns.group is not None:
+        warnings += _check_groups(table, metadata, columns.group, split)
     warnings += _about_samples(table, split, predicted)
     if _saw_unlabelled(models, table.sample_ids):
         warnings += TRANSDUCTIVE
@@ -302,16 +275,18 @@ def evaluate_table(config: EvaluateConfig) -> None:
         unlike=unlike,
         new_cohort=True,
     )
+    of_targets = [target.predictions for target in targets]
+    around = None if study is None else surroundings(study.table, of_targets)
     results = ReportData(
         title="aam evaluate",
         task={"targets": ", ".join(spec.name for spec in table.specs)},
         data={"table": config.table, "predictions": config.predictions},
         split={"split": config.split or "none", "samples": subset},
         targets=targets,
-        around=_around(study, targets),
+        around=around,
         warnings=(*warnings, *about_intervals),
     )
-    with output.replaced(describe("evaluate", to_dict(config), files, {})) as new:
+    with written(output, config) as new:
         write_predictions(new / "predictions.tsv", _with_reasons(table, unlike))
         write_results(new, results)
-    log.info("report: %s", folder / "report.html")
+    log.info("report: %s", output.folder / "report.html")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
-import importlib
 import logging
 import os
 import runpy
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from aam import __version__
+from aam.api.commands import COMMANDS, Command
 from aam.engine.signals import Signals
 from aam.engine.terminal import TerminalHandler, write_line
 from aam.errors import (
@@ -28,28 +28,7 @@ from aam.errors import (
     RunError,
 )
 
-# --- the commands --------------------------------------------------------------------------------
-
-
-class Command(NamedTuple):
-    """A command: its configuration in config.py, ``module:name`` of its function, and its help.
-
-    Both are imported from `package` when the command is called.
-    """
-
-    config: str
-    function: str
-    help: str
-    package: str = "aam"
-
-    def default(self) -> Any:
-        """The configuration without any option given."""
-        return getattr(importlib.import_module(f"{self.package}.config"), self.config)()
-
-    def load(self) -> Callable[[Any], Any]:
-        """The function that runs a configuration."""
-        module, _, name = self.function.partition(":")
-        return getattr(importlib.import_module(f"{self.package}.{module}"), name)  # type: ignore[no-any-return]
+# --- programs ------------------------------------------------------------------------------------
 
 
 class Bundled(NamedTuple):
@@ -68,20 +47,6 @@ class Program(NamedTuple):
     resumable: tuple[str, ...] = ()
     bundled: Mapping[str, Bundled] = {}
 
-
-COMMANDS = {
-    "audit": Command("AuditConfig", "api.audit:audit_study", "what gives a target away"),
-    "pretrain": Command("PretrainConfig", "api.pretraining:run", "pretrain an encoder"),
-    "train": Command("FineTuneConfig", "api.training:run", "learn to predict metadata columns"),
-    "predict": Command("PredictConfig", "api.apply:predict_table", "predict new samples"),
-    "evaluate": Command("EvaluateConfig", "api.evaluation:evaluate_table", "judge predictions"),
-    "explain": Command("ExplainConfig", "api.explanation:explain_model", "ASVs that matter"),
-    "embed": Command("EmbedConfig", "api.embedding:embed_table", "vectors of samples and ASVs"),
-    "unifrac": Command("UnifracConfig", "api.unifrac:write_unifrac", "UniFrac or Faith PD"),
-    "export": Command("ExportConfig", "api.export:export_model", "a model for other programs"),
-    "doctor": Command("DoctorConfig", "api.doctor:doctor", "check this machine"),
-    "profile": Command("ProfileConfig", "api.profile:profile", "time and memory of a step"),
-}
 
 # They have options of their own, and run where only Python is installed.
 BUNDLED = {

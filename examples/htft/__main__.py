@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from aam.cli.main import Command, Program, main
+from aam.api.commands import Command
+from aam.cli.main import Program, main
 
 PACKAGE = "examples.htft"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binomtest
 
 from aam.api.evaluation import _saw_unlabelled
 from aam.cli.main import main
@@ -77,7 +78,9 @@ def test_point_11_intervals_are_not_scored_on_samples_that_fitted_them(simulated
     assert evaluate(simulated, path, tmp_path / "e") == 0
     page = (tmp_path / "e" / "report.html").read_text()
     assert "no interval is scored on 30 of 40 samples" in page
-    assert '<th scope="row">all</th><td>10</td><td>1.00' in page
+    found = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]["ph"]["intervals"]
+    ten_of_ten = binomtest(10, 10).proportion_ci().low
+    assert found["coverage"]["low"] == pytest.approx(ten_of_ten)
 
 
 def test_samples_without_a_group_are_groups_of_their_own(simulated, tmp_path):

@@ -49,6 +49,7 @@ SIGNATURES = {
     "metadata: 'Any' = None, "
     "**options: 'Any') -> 'Model'",
     "read_table": "(source: 'Any') -> 'AmpliconTable'",
+    "run": "(command: 'str', **options: 'Any') -> 'int'",
     "unifrac": (
         "(table: 'Any', tree: 'Any', metric: 'Metric' = 'unifrac', **options: 'Any') -> 'Any'"
     ),
@@ -64,6 +65,7 @@ NAMES = [
     "load",
     "pretrain",
     "read_table",
+    "run",
     "unifrac",
 ]
 

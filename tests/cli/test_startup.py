@@ -76,7 +76,7 @@ def test_a_command_imports_only_what_it_uses(plain_python):
     }
     printed = plain_python(f"""
 import sys
-from aam.cli.main import COMMANDS
+from aam.api.commands import COMMANDS
 for name, absent in {absent!r}.items():
     COMMANDS[name].load()
     print(name, [name for name in absent if name in sys.modules])

@@ -16,7 +16,7 @@ from types import ModuleType
 
 import pytest
 
-from aam.cli.main import COMMANDS
+from aam.api.commands import COMMANDS
 from aam.options import options_of
 from tests.programs import write_program
 

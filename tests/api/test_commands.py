@@ -1,0 +1,32 @@
+"""`aam.run`: a command from Python, from file to file."""
+
+from __future__ import annotations
+
+import pytest
+
+import aam
+from tests.refusals import refusal
+
+
+def test_a_command_runs_with_its_options_by_keyword(simulate_study, tmp_path):
+    study = simulate_study(samples=12, asvs=20)
+    files = {name: study / file for name, file in (("table", "table.biom"), ("tree", "tree.nwk"))}
+    assert aam.run("unifrac", **files, output=tmp_path / "d.tsv", unifrac_metric="weighted") == 0
+    ids = (tmp_path / "d.tsv").read_text().splitlines()[0].split("\t")[1:]
+    expected = aam.unifrac(files["table"], files["tree"], "weighted")
+    assert ids == list(expected.ids)
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "message"),
+    [
+        ("trian", {}, "command is 'trian', expected one of audit, pretrain, train"),
+        ("train", {"epoch": 3}, "unknown option 'epoch'; did you mean 'epochs'?"),
+        ("train", {"alpha": 0.5}, "unknown option 'alpha'"),
+        ("train", {"epochs": "3"}, "'epochs' is '3': Input should be a valid integer"),
+        ("unifrac", {"table": "no.biom"}, "--table: no.biom: no such file or folder"),
+        ("unifrac", {}, "--tree: not given, and it is required"),
+    ],
+)
+def test_wrong_commands_and_options_are_named(command, options, message):
+    assert message in refusal(aam.run, command, **options)
