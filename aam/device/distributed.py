@@ -17,8 +17,9 @@ import subprocess
 import sys
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,11 @@ class World:
             dist.all_reduce(values, dist.ReduceOp.MAX)
         return values
 
+    def broadcast_tensor(self, value: Tensor, source: int) -> None:
+        """Replace `value` on every rank by that of the rank `source`."""
+        if self.size > 1:
+            dist.broadcast(value.detach(), source)
+
     def all_reduce_max(self, number: int) -> int:
         """Return the largest of the ranks' numbers."""
         return int(self.largest_values(torch.tensor(number)))
@@ -177,6 +183,38 @@ class World:
 
 
 SINGLE = World()
+
+
+@dataclass(eq=False)
+class Link:
+    """Sends tensors to the other of two ranks and receives its own, in order and asynchronously."""
+
+    world: World
+    sent: deque[tuple[Any, Tensor]] = field(default_factory=deque)
+    expected: deque[tuple[Any, Tensor]] = field(default_factory=deque)
+
+    def send(self, value: Tensor) -> None:
+        """Start to send `value` to the other rank, which must expect one of its shape."""
+        value = value.contiguous()
+        self.sent.append((dist.isend(value, 1 - self.world.rank), value))
+
+    def expect(self, value: Tensor) -> None:
+        """Start to receive the next tensor into the memory of `value`."""
+        self.expected.append((dist.irecv(value, 1 - self.world.rank), value))
+
+    def receive(self) -> Tensor:
+        """Wait for the next tensor that was expected, and return it."""
+        work, value = self.expected.popleft()
+        work.wait()
+        return value
+
+    def wait_sent(self, ahead: int = 0) -> None:
+        """Wait until the other rank has received everything that was sent but the last `ahead`
+        tensors.
+        """
+        while len(self.sent) > ahead:
+            work, _ = self.sent.popleft()
+            work.wait()
 
 
 # --- the launcher of --data-parallel, which starts the ranks of this node ------------------------

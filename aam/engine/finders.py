@@ -69,6 +69,8 @@ class StepRunner:
         finally:
             self.optimizer.zero_grad(set_to_none=True)
             before.restore()
+            for parameter in self.optimizer.state.keys() - before.states.keys():
+                del self.optimizer.state[parameter]
             self.losses = losses
 
 

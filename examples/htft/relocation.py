@@ -58,8 +58,7 @@ class Relocation:
         worst = self.losses[name].argmax()
         is_bad = self.losses[name][worst] > mean + DEVIATIONS * deviation
         message = torch.cat([is_bad[None].to(inputs), inputs[worst]])
-        if self.world.size > 1:
-            torch.distributed.broadcast(message.detach(), 0)
+        self.world.broadcast_tensor(message, 0)
         if not bool(message[0]):
             return
         self.moved += 1

@@ -5,9 +5,7 @@ relocation.
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aam.device.distributed import SINGLE, World
+from aam.device.distributed import SINGLE, Link, World
 from aam.engine.optimizer import make_optimizer, parameter_groups
 from aam.engine.options import TrainingOptions
 from aam.engine.task import Metrics, Terms
@@ -35,38 +33,6 @@ AHEAD = 2
 
 # What usage keeps of itself in a step.
 USAGE_DECAY = 0.995
-
-
-@dataclass(eq=False)
-class Link:
-    """Sends tensors to the other of two ranks and receives its own, in order and asynchronously."""
-
-    world: World
-    sent: deque[tuple[Any, Tensor]] = field(default_factory=deque)
-    expected: deque[tuple[Any, Tensor]] = field(default_factory=deque)
-
-    def send(self, value: Tensor) -> None:
-        """Start to send `value` to the other rank, which must expect one of its shape."""
-        value = value.contiguous()
-        self.sent.append((torch.distributed.isend(value, 1 - self.world.rank), value))
-
-    def expect(self, value: Tensor) -> None:
-        """Start to receive the next tensor into the memory of `value`."""
-        self.expected.append((torch.distributed.irecv(value, 1 - self.world.rank), value))
-
-    def receive(self) -> Tensor:
-        """Wait for the next tensor that was expected, and return it."""
-        work, value = self.expected.popleft()
-        work.wait()
-        return value
-
-    def wait_sent(self, ahead: int = 0) -> None:
-        """Wait until the other rank has received everything that was sent but the last `ahead`
-        tensors.
-        """
-        while len(self.sent) > ahead:
-            work, _ = self.sent.popleft()
-            work.wait()
 
 
 class Data(NamedTuple):
