@@ -182,26 +182,20 @@ def _share_needed(
     return share, float(weight[needed <= share].sum())
 
 
-def _interval_metrics(
-    truth: Array, limits: Array, groups: Array, seed: int, repeats: int
-) -> Metrics:
-    """Return coverage and mean width of limits [N, 2], with intervals over groups."""
-    resampled = resample_metrics(
-        metrics.weighted_interval_metrics, truth, limits, groups, seed, repeats
-    )
-    units = effective_groups(groups)
-    return {
-        "coverage": share_interval(resampled["coverage"], units, units, len(truth)),
-        "width": interval(resampled["width"], len(np.unique(groups))),
-    }
-
-
 def conformal_coverage(predictions: TargetPredictions, seed: int, repeats: int = 1000) -> Metrics:
-    """Return coverage and width of the conformal intervals; nothing without intervals."""
+    """Coverage and width of the conformal intervals, with limits over groups; nothing without
+    intervals.
+    """
     bounded = predictions.with_limits()
     if bounded.limits is None or not len(bounded.truth):
         return {}
-    return _interval_metrics(bounded.truth, bounded.limits, bounded.resampling_units, seed, repeats)
+    groups, measure = bounded.resampling_units, metrics.weighted_interval_metrics
+    drawn = resample_metrics(measure, bounded.truth, bounded.limits, groups, seed, repeats)
+    units = effective_groups(groups)
+    return {
+        "coverage": share_interval(drawn["coverage"], units, units, len(bounded.truth)),
+        "width": interval(drawn["width"], bounded.group_count),
+    }
 
 
 def conformal_sentences(
@@ -213,36 +207,24 @@ def conformal_sentences(
     """
     if not coverage:
         return []
-    bounded = predictions.with_limits()
-    withheld = np.array([name in unlike for name in bounded.sample_ids])
-    if withheld.any():
-        return _withheld_sentences(bounded, withheld, unlike)
-    if not coverage["coverage"].high < CONFORMAL_LEVEL:
-        return []
-    return [
-        f"The {100 * CONFORMAL_LEVEL:.0f} % intervals of predictions hold only "
-        f"{with_limits(coverage['coverage'])} of the true values."
-    ]
-
-
-def _withheld_sentences(
-    bounded: TargetPredictions, withheld: Array, unlike: Mapping[str, str]
-) -> list[str]:
-    """Say why samples get no interval, and what share of true values theirs would have held."""
-    low, high = np.asarray(bounded.limits).T
-    held = (bounded.truth >= low) & (bounded.truth <= high)
+    bounded, level = predictions.with_limits(), f"{100 * CONFORMAL_LEVEL:.0f} %"
     reasons = Counter(unlike[name] for name in bounded.sample_ids if name in unlike)
-    reason = reasons.most_common(1)[0][0]
+    if not reasons:
+        held = coverage["coverage"]
+        few = f"The {level} intervals of predictions hold only {with_limits(held)} of the true "
+        return [f"{few}values."] if held.high < CONFORMAL_LEVEL else []
+    withheld = np.array([name in unlike for name in bounded.sample_ids])
+    low, high = np.asarray(bounded.limits).T
+    inside = (bounded.truth >= low) & (bounded.truth <= high)
     sentences = [
         f"{withheld.sum()} of {len(withheld)} samples get no interval, for example because "
-        f"{reason}. "
-        f"The {100 * CONFORMAL_LEVEL:.0f} % intervals of these samples would have held "
-        f"{number(float(held[withheld].mean()))} of their true values."
+        f"{reasons.most_common(1)[0][0]}. The {level} intervals of these samples would have held "
+        f"{number(float(inside[withheld].mean()))} of their true values."
     ]
     if not withheld.all():
         sentences.append(
             f"The intervals of the other {(~withheld).sum()} samples hold "
-            f"{number(float(held[~withheld].mean()))} of their true values."
+            f"{number(float(inside[~withheld].mean()))} of their true values."
         )
     return sentences
 

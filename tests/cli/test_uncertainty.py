@@ -89,7 +89,7 @@ def test_intervals_of_a_fold_come_from_the_other_folds(
         (limits[:, 1] - limits[:, 0]).mean(), rel=1e-5
     )
     page = (run / "report.html").read_text()
-    for title in ("90 % intervals of predictions", "fold: 0", "Reliability"):
+    for title in ("coverage", "fold 0", "Reliability"):
         assert title in page
 
 
