@@ -2,63 +2,35 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from scipy import sparse
 
 from aam.api.memory import metadata_from, option_of, sample_table
 from aam.config import AuditConfig
-from aam.data.rarefaction import matrix_of, rarefied_row
-from aam.data.study import Inputs, MetadataColumns, Study, make_study, read_inputs
-from aam.data.table import select_samples
-from aam.device.rng import generator
+from aam.data.study import Inputs, MetadataColumns, make_study, read_inputs
 from aam.engine.terminal import write_line
 from aam.errors import InputError
 from aam.files.output_folder import check_output_file
 from aam.options import configured
-from aam.report.audit import MOST_SAMPLES, audit_samples, audit_table
+from aam.report.audit import Audit, make_audit
 from aam.report.tables import plain_lines
 
-log = logging.getLogger("aam")
 
-
-def _audited(config: AuditConfig, inputs: Inputs | None) -> tuple[pd.DataFrame, list[str], bool]:
-    """The data frame of an audit, its notes, and whether the target has classes."""
+def _audited(config: AuditConfig, inputs: Inputs | None) -> Audit:
+    """The audit of the samples that have a value of the target."""
     target, data = config.metadata_column or "", config.data
     columns = MetadataColumns((target,), (), (target,), config.classifier)
     study = make_study(inputs or read_inputs(data, columns), data, None, config.seed, columns)
-    metadata = study.metadata
+    metadata, ids = study.metadata, study.table.sample_ids
     if metadata is None:
         raise InputError("audit: no metadata is given; pass the table of metadata")
-    rows = _rows(study)
-    ids = [study.table.sample_ids[row] for row in rows.tolist()]
-    values = set(metadata.values(target, ids))
-    if len(values) < 2:
+    if len(set(metadata.values(target, ids))) < 2:
         raise InputError(f"--metadata-column: {target!r} has one value in all {len(ids)} samples")
-    classes = config.classifier or metadata.kinds[target] != "numeric"
-    if not classes:
+    if not config.classifier and metadata.kinds[target] == "numeric":
         metadata.numbers(target, ids)
-    group = data.study_column or data.group_column
-    groups = None if group is None else metadata.groups(group, ids)
-    drawn = [rarefied_row(study.table, row, study.depth, config.seed, 0) for row in rows.tolist()]
-    counts = sparse.csr_matrix(matrix_of(drawn, study.table.counts.shape[1]))
-    frame, notes = audit_samples(
-        select_samples(study.table, ids), counts, metadata, target, classes, groups
-    )
-    return frame, notes, classes
-
-
-def _rows(study: Study) -> Any:
-    """Rows of the samples that are audited: all, or a random part of a large study."""
-    rows = np.arange(len(study.table.sample_ids))
-    if len(rows) <= MOST_SAMPLES:
-        return rows
-    log.info("audit: %d of %d samples are looked at", MOST_SAMPLES, len(rows))
-    return np.sort(generator(0, "audit").choice(rows, MOST_SAMPLES, replace=False))
+    return make_audit(study, target, config.classifier, data.study_column or data.group_column)
 
 
 def audit(
@@ -85,8 +57,7 @@ def audit(
     Returns
     -------
     DataFrame
-        One row per column, the most dangerous first; columns as
-        `aam.report.audit.audit_samples` describes.
+        One row per column, the most dangerous first; columns as `aam.report.audit.Audit` describes.
 
     Raises
     ------
@@ -99,7 +70,7 @@ def audit(
     described = metadata_from(metadata)
     inputs = Inputs((sample_table(table, need_sequences=False),), metadata=described)
     described.require([metadata_column])
-    return _audited(config, inputs)[0]
+    return _audited(config, inputs).frame
 
 
 def audit_study(config: AuditConfig) -> None:
@@ -109,12 +80,10 @@ def audit_study(config: AuditConfig) -> None:
         check_output_file(
             output, config.overwrite, [p for p in (config.table, config.metadata) if p]
         )
-    frame, notes, classes = _audited(config, None)
-    target = config.metadata_column or ""
-    lines = plain_lines(audit_table(frame, target, classes))
-    advice = [str(text) for text in frame["advice"] if text]
-    for line in [*lines, "", *(advice or ["No column gives the target away."]), *notes]:
+    found = _audited(config, None)
+    advice = found.advice or ["No column gives the target away."]
+    for line in [*plain_lines(found.table(with_advice=False)), "", *advice, *found.notes]:
         write_line(line)
     if output is not None:
-        frame.to_csv(output, sep="\t", index=False, float_format="%.4g")
+        found.frame.to_csv(output, sep="\t", index=False, float_format="%.4g")
         write_line(f"all columns: {output}")

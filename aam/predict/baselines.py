@@ -267,7 +267,7 @@ def make_baselines(classes: bool, depth: int, passes: int, seed: int) -> dict[st
     }
 
 
-def _of_estimator(
+def predicted_by_estimator(
     estimator: CountsEstimator, passes: int, task: Task, train: Array, test: Array
 ) -> Array:
     """Predictions of an estimator; each study that is held out is read relative to its mean."""
@@ -330,7 +330,7 @@ def strong_baselines(
     samples.rarefactions(study.depth, study.seed, passes, training=True)
     samples.rarefactions(study.depth, study.seed, passes)
     predictors: dict[str, Callable[[Task, Array, Array], Array]] = {
-        name: partial(_of_estimator, estimator, passes)
+        name: partial(predicted_by_estimator, estimator, passes)
         for name, estimator in make_baselines(
             bool(task.labels), study.depth, passes, study.seed
         ).items()
@@ -344,6 +344,35 @@ def strong_baselines(
         baselines.append(Baseline(name, task.predictions(predict), trivial=False))
         log.info("baseline %s: %.0f s", name, time.monotonic() - begun)
     return tuple(baselines)
+
+
+def make_task(
+    study: Study, splits: Sequence[Split], spec: TargetSpec, metadata: Metadata, columns: Columns
+) -> Task:
+    """What baselines may know of one target, of the samples with metadata."""
+    ids = tuple(name for name in study.table.sample_ids if name in metadata)
+    rows = study.rows(ids)
+    samples = replace(
+        Samples.of_study(study, rows), covariates=covariate_matrix(metadata, columns, ids)
+    )
+    levels = {
+        name: column_values(metadata, name, ids) for name in (columns.group, columns.batch) if name
+    }
+    folds = [
+        Fold(np.isin(ids, split.not_held_out), np.isin(ids, split.held_out)) for split in splits
+    ]
+    return Task(
+        truth=truth_of(metadata, spec, ids),
+        labels=spec.labels,
+        folds=folds,
+        depth=study.table.depths[rows],
+        richness=rarefied_richness(study, rows),
+        levels={name: values for name, values in sorted(levels.items()) if values is not None},
+        groups=group_values(metadata, columns.group, ids),
+        studies=column_values(metadata, columns.study, ids),
+        covariates=samples.covariates,
+        samples=samples,
+    )
 
 
 def baselines_of(
@@ -360,31 +389,10 @@ def baselines_of(
 
     They are the trivial ones and, if asked for, the strong ones except those `known` already.
     """
-    ids = tuple(name for name in study.table.sample_ids if name in metadata)
-    rows = study.rows(ids)
-    samples = replace(
-        Samples.of_study(study, rows), covariates=covariate_matrix(metadata, columns, ids)
-    )
-    levels = {
-        name: column_values(metadata, name, ids) for name in (columns.group, columns.batch) if name
-    }
-    folds = [
-        Fold(np.isin(ids, split.not_held_out), np.isin(ids, split.held_out)) for split in splits
-    ]
-    task = Task(
-        truth=truth_of(metadata, spec, ids),
-        labels=spec.labels,
-        folds=folds,
-        depth=study.table.depths[rows],
-        richness=rarefied_richness(study, rows),
-        levels={name: values for name, values in sorted(levels.items()) if values is not None},
-        groups=group_values(metadata, columns.group, ids),
-        studies=column_values(metadata, columns.study, ids),
-        covariates=samples.covariates,
-        samples=samples,
-    )
+    task = make_task(study, splits, spec, metadata, columns)
     trivial = trivial_baselines(task, study.seed)
-    return ids, (*trivial, *(strong_baselines(task, study, passes, known) if strong else ()))
+    baselines = (*trivial, *(strong_baselines(task, study, passes, known) if strong else ()))
+    return given(task.samples).sample_ids, baselines
 
 
 def rows_for(baseline: Baseline, ids: Sequence[str], wanted: Sequence[str]) -> Baseline:

@@ -1,0 +1,200 @@
+"""How the error falls with the number of subjects, and what twice as many would give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from aam.device.rng import generator
+from aam.evaluate.comparison import headline
+from aam.evaluate.intervals import (
+    Interval,
+    inflation_of_difference,
+    interval,
+    resample_metrics,
+    with_limits,
+)
+from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array
+from aam.evaluate.target_predictions import TargetPredictions
+from aam.options import given
+from aam.predict.baselines import Fold, Task, predicted_by_estimator
+from aam.predict.blend import BlendClassifier, BlendRegressor
+
+# Shares of the training groups, and how often each is drawn.
+DRAWS = {0.2: 5, 0.35: 4, 0.5: 3, 0.7: 2, 1.0: 1}
+
+# A share is drawn if it is this many groups, of each class if a group has one; a law needs so many
+# shares.
+LEAST_GROUPS, LEAST_OF_CLASS, LEAST_SHARES = 6, 2, 3
+
+REPEATS, PASSES = 400, 3
+
+EXPONENTS = np.arange(0.1, 1.51, 0.1)
+
+
+def fit_power_laws(sizes: Array, errors: Array) -> Array:
+    """Parameters a, b, c [R, 3] of error = a + b size^-c for errors [R, S] at sizes [S].
+
+    a and b are not negative; the exponent is the best of `EXPONENTS`. Sizes are weights: the errors
+    of small sizes vary more.
+    """
+    best, least = np.zeros((len(errors), 3)), np.full(len(errors), np.inf)
+    share = sizes / sizes.sum()
+    for exponent in EXPONENTS:
+        basis = sizes**-exponent
+        centred = basis - share @ basis
+        slope = np.maximum((errors * share) @ centred / (share @ centred**2), 0.0)
+        start = errors @ share - slope * (share @ basis)
+        # Below zero the line goes through zero.
+        through = (errors * share) @ basis / (share @ basis**2)
+        slope, start = np.where(start < 0, through, slope), np.maximum(start, 0.0)
+        squares = (errors - start[:, None] - slope[:, None] * basis) ** 2 @ share
+        better = squares < least
+        best[better] = np.stack([start, slope, np.full(len(errors), exponent)], axis=1)[better]
+        least = np.minimum(least, squares)
+    return best
+
+
+@dataclass(frozen=True, eq=False)
+class LearningCurve:
+    """A metric by the number of training groups, and its power law.
+
+    Attributes
+    ----------
+    metric : str
+    points : DataFrame
+        ``groups``, ``draws``, ``value``, ``low``, ``high``: the mean number of training groups of
+        the folds, how often they were drawn, and the metric with 95 % limits.
+    errors : float64 [1 + R, S]
+        Errors at each number of groups: of all test samples, then of resampled test groups.
+    group_count : int
+        Groups that are predicted.
+    inflation : float
+        By how much limits are wider for what the folds share.
+    """
+
+    metric: str
+    points: pd.DataFrame
+    errors: Array
+    group_count: int
+    inflation: float
+
+    def expected(self, groups: float) -> Interval:
+        """The metric of a model that learns from so many groups; NaN with too few points."""
+        if len(self.points) < LEAST_SHARES:
+            return Interval(math.nan)
+        start, slope, exponent = fit_power_laws(self.points["groups"].to_numpy(), self.errors).T
+        values = start + slope * groups**-exponent
+        if self.metric not in LOWER_IS_BETTER:
+            values = 1 - values
+        return interval(values, self.group_count, self.inflation)
+
+    def sentences(self, unit: str) -> list[str]:
+        """What twice as many groups, called `unit`, would give, if such sentences hold."""
+        expected = self.expected(2 * float(self.points["groups"].iloc[-1]))
+        if math.isnan(expected.low):
+            return []
+        return [
+            f"With twice as many values of {unit} we expect {TITLES[self.metric]} "
+            f"{with_limits(expected)}."
+        ]
+
+
+def _drawn_groups(task: Task, train: Array, share: float, seed: int, draw: int) -> Array | None:
+    """Training samples [n] of a share of the groups of a fold; None if these are too few.
+
+    The smaller share of a draw is part of the larger one. Classes keep their shares if each group
+    has one class.
+    """
+    units = np.arange(len(task.truth)) if task.groups is None else task.groups
+    names, first, unit = np.unique(units[train], return_index=True, return_inverse=True)
+    stratum = np.zeros(len(names), np.int64)
+    if task.labels and (task.truth[train] == task.truth[train][first][unit]).all():
+        stratum = task.truth[train][first]
+    order = generator(seed, "learning curve", draw).permutation(len(names))
+    kept, counts = np.zeros(len(names), bool), []
+    for level in np.unique(stratum):
+        inside = order[stratum[order] == level]
+        counts.append(round(share * len(inside)))
+        kept[inside[: counts[-1]]] = True
+    if sum(counts) < LEAST_GROUPS or min(counts) < LEAST_OF_CLASS:
+        return None
+    rows = train[kept[unit]]
+    return rows if len(np.unique(task.truth[rows])) > 1 else None
+
+
+def _drawn_folds(task: Task, share: float, seed: int, draw: int) -> list[Fold]:
+    """The folds with a share of the training groups of each; none if they are too few in one."""
+    known = task.truth >= 0 if task.labels else np.isfinite(task.truth)
+    folds = []
+    for fold in task.folds:
+        rows = _drawn_groups(task, np.flatnonzero(fold.train & known), share, seed, draw)
+        if rows is None:
+            return []
+        folds.append(Fold(np.isin(np.arange(len(task.truth)), rows), fold.test))
+    return folds
+
+
+def _curves(
+    task: Task, depth: int, seed: int, draws: Mapping[float, int]
+) -> Iterator[tuple[list[int], list[Array]]]:
+    """For each share of the groups the numbers of groups that were drawn, and the predictions."""
+    kind = BlendClassifier if task.labels else BlendRegressor
+    predict = partial(predicted_by_estimator, kind(depth, PASSES, seed), PASSES)
+    units = np.arange(len(task.truth)) if task.groups is None else task.groups
+    for share, times in draws.items():
+        sizes, predictions = list[int](), list[Array]()
+        for draw in range(times):
+            if folds := _drawn_folds(task, share, seed, draw):
+                sizes += [len(np.unique(units[fold.train])) for fold in folds]
+                predictions.append(replace(task, folds=folds).predictions(predict))
+        if predictions:
+            yield sizes, predictions
+
+
+def learning_curve(
+    task: Task, depth: int, seed: int, draws: Mapping[float, int] = DRAWS
+) -> LearningCurve | None:
+    """The headline metric of the default blend at shares of the training groups of each fold.
+
+    None if no share has enough groups. Test samples are those of the task's folds, at every share.
+    """
+    samples = given(task.samples)
+    for training in (True, False):
+        samples.rarefactions(depth, seed, PASSES, training=training)
+    fold = np.full(len(task.truth), -1)
+    for number, one in enumerate(task.folds):
+        fold[one.test] = number
+    metric, rows, errors = headline(task.labels), list[dict[str, float]](), list[Array]()
+    random = generator(seed, "learning curve")
+    for sizes, predictions in _curves(task, depth, seed, draws):
+        drawn = []
+        for predicted in predictions:
+            result = TargetPredictions(
+                samples.sample_ids, task.truth, predicted, task.labels, fold, task.groups
+            ).complete()
+            units = result.resampling_units
+            drawn.append(
+                resample_metrics(
+                    result.measure, result.truth, result.predicted, units, seed, REPEATS
+                )[metric]
+            )
+        values = np.stack(drawn)
+        # Resamples are over the draws too.
+        chosen = random.integers(len(values), size=(len(values), values.shape[1]))
+        resampled = np.take_along_axis(values, chosen, axis=0).mean(axis=0)
+        resampled[0] = values[:, 0].mean()
+        inflation, count = inflation_of_difference(result), result.group_count
+        limits = interval(resampled, count, inflation)
+        rows.append({"groups": float(np.mean(sizes)), "draws": len(values), **vars(limits)})
+        errors.append(resampled if metric in LOWER_IS_BETTER else 1 - resampled)
+    if not rows or any(np.isnan(one[0]) for one in errors):
+        return None
+    table = np.stack(errors, axis=1)
+    table = table[np.isfinite(table).all(axis=1)]
+    return LearningCurve(metric, pd.DataFrame(rows), table, count, inflation)
