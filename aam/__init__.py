@@ -15,6 +15,7 @@ _PUBLIC = {
     "InputError": "aam.errors",
     "Model": "aam.api.models",
     "audit": "aam.api.audit",
+    "learning_curve": "aam.api.audit",
     "load": "aam.api.models",
     "pretrain": "aam.api.pretraining",
     "read_table": "aam.api.memory",

@@ -249,6 +249,9 @@ class TargetConfig:
         (), "Members of the blend; unset: presence and forest, and deep with network options."
     )
     best_metric: BestMetric = option("val_loss", "Metric that selects the best epoch.")
+    learning_curve: bool = option(
+        False, "Scores at shares of the groups, and what twice as many would give.", of="command"
+    )
 
     def problems(self) -> list[str]:
         """Names of targets that are reserved, and options that exclude each other."""

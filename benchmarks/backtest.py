@@ -1,4 +1,4 @@
-"""Back-test of learning curves: a curve of half of the subjects predicts the error with all of them.
+"""Back-test of learning curves: those of half of the subjects predict the error with all.
 
 ``python -m benchmarks.backtest OUTPUT.tsv`` reads the studies in the folder that AAM_BENCH_DATA
 names and appends one row per study, target and half.
@@ -18,13 +18,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from aam.api.training import load_folds
 from aam.config import DataConfig, FineTuneConfig, TargetConfig
 from aam.data.splits import kfold
 from aam.data.targets import fit_targets
 from aam.evaluate.target_predictions import Columns
 from aam.predict.baselines import Fold, Task, make_task
 from aam.predict.learning_curve import learning_curve
-from aam.training.inputs import load_inputs
 
 DEPTH, HALVES = 1000, 3
 
@@ -86,7 +86,7 @@ def task_of(case: Case, folder: Path) -> tuple[Task, int, int]:
             cv="5",
         )
         targets = TargetConfig((case.target,), classifier=case.classifier)
-        prepared = load_inputs(FineTuneConfig(options, targets), folds=True)
+        prepared = load_folds(FineTuneConfig(options, targets))
     study = prepared.study
     assert study.metadata is not None
     specs = fit_targets(study.metadata, [case.target], study.table.sample_ids).specs

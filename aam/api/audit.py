@@ -1,4 +1,4 @@
-"""`aam audit`: which metadata columns give a target away, before a model is trained."""
+"""Before and after a model: what gives a target away, and how many more samples would help."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from aam.api.memory import metadata_from, option_of, sample_table
-from aam.config import AuditConfig
+from aam.api.memory import inputs_of, metadata_from, option_of, sample_table
+from aam.api.training import load_folds
+from aam.config import AuditConfig, FineTuneConfig
 from aam.data.study import Inputs, MetadataColumns, make_study, read_inputs
 from aam.engine.terminal import write_line
 from aam.errors import InputError
@@ -16,6 +17,7 @@ from aam.files.output_folder import check_output_file
 from aam.options import configured
 from aam.report.audit import Audit, make_audit
 from aam.report.tables import plain_lines
+from aam.report.training import learning_curves
 
 
 def _audited(config: AuditConfig, inputs: Inputs | None) -> Audit:
@@ -87,3 +89,53 @@ def audit_study(config: AuditConfig) -> None:
     if output is not None:
         found.frame.to_csv(output, sep="\t", index=False, float_format="%.4g")
         write_line(f"all columns: {output}")
+
+
+def learning_curve(
+    table: Any,
+    metadata: Any,
+    metadata_column: str,
+    *,
+    group_column: str | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """Score the default model at shares of the training groups, as `aam train --learning-curve`.
+
+    Parameters
+    ----------
+    table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+    metadata : DataFrame by sample id, or path
+    metadata_column : str
+        The target.
+    group_column : str, optional
+        Column of the groups (subjects) that are drawn; unset: single samples.
+    **options
+        Of `aam train`, such as ``cv``, ``classifier`` or ``rarefy_depth``.
+
+    Returns
+    -------
+    DataFrame
+        ``metric``, ``groups`` (mean number in training), ``draws``, and the metric as ``value``
+        with its 95 % limits ``low`` and ``high``. A last row of 0 draws is what twice as many
+        groups are expected to give, where `aam train` has a sentence about it.
+
+    Raises
+    ------
+    InputError
+        Bad options or inputs, no sample that is held out, or too few groups.
+    """
+    named: dict[str, Any] = {"table": option_of(table), "metadata": option_of(metadata)}
+    named |= {"metadata_column": metadata_column, "group_column": group_column}
+    config = configured(FineTuneConfig(), {**named, **options}, "aam.learning_curve")
+    inputs = inputs_of(
+        config.data, sample_table(table, need_sequences=False), None, metadata_from(metadata)
+    )
+    curve = learning_curves(load_folds(config, inputs=inputs), [metadata_column])[metadata_column]
+    if curve is None:
+        raise InputError("aam.learning_curve: too few groups to draw shares of them")
+    rows = curve.points.assign(metric=curve.metric)
+    if curve.sentences(""):
+        groups = 2 * float(rows["groups"].iloc[-1])
+        expected = {"metric": curve.metric, "groups": groups, "draws": 0}
+        rows.loc[len(rows)] = {**expected, **vars(curve.expected(groups))}
+    return rows[["metric", "groups", "draws", "value", "low", "high"]]

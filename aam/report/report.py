@@ -19,6 +19,8 @@ from aam.evaluate.target_predictions import Subset
 from aam.report.tables import Table, plain_lines, printable
 
 if TYPE_CHECKING:
+    from aam.predict.learning_curve import LearningCurve
+    from aam.report.audit import Audit
     from aam.report.charts import Figure
     from aam.report.samples import Surroundings
 
@@ -56,8 +58,9 @@ class ReportData:
 
     `task`, `data` and `split` say what was done, with what, and how samples were split; `tables`
     and `encoder_figures` are those of pretraining, `curves` those of training, `around` is how the
-    samples lie to each other; `warnings` are about the data; `explain_command` adds importances to
-    the report, which has no place for them without it.
+    samples lie to each other; `audits` and `learning_curves` are by target; `warnings` are about
+    the data; `explain_command` adds importances to the report, which has no place for them without
+    it.
     """
 
     title: str
@@ -69,6 +72,8 @@ class ReportData:
     encoder_figures: tuple[Figure, ...] = ()
     curves: tuple[Figure, ...] = ()
     around: Surroundings | None = None
+    audits: Mapping[str, Audit] = field(default_factory=dict)
+    learning_curves: Mapping[str, LearningCurve] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     explain_command: str = ""
     configuration: Mapping[str, object] = field(default_factory=dict)

@@ -26,9 +26,9 @@ from aam.report.report import (
     several_targets,
     tiles,
 )
-from aam.report.samples import sample_figures, worst_table
+from aam.report.samples import worst_table
 from aam.report.tables import Table
-from aam.report.target_figures import target_figures
+from aam.report.target_figures import figures_of
 
 # Rows of a table in the page.
 MOST_ROWS = 500
@@ -132,8 +132,10 @@ def _target(results: ReportData, result: Evaluation) -> dict[str, object]:
 
     If importances may be added, one of the three first places is theirs.
     """
-    figures, first = target_figures(result), 2 if results.explain_command else 3
-    tables = (*result_tables(result), *worst_table(result))
+    figures, first = figures_of(results, result), 2 if results.explain_command else 3
+    audit = results.audits.get(result.names.target)
+    audited = [] if audit is None else [audit.table()]
+    tables = (*result_tables(result), *audited, *worst_table(result))
     return {
         "name": result.names.target,
         "samples": judged_samples(result),
@@ -142,7 +144,7 @@ def _target(results: ReportData, result: Evaluation) -> dict[str, object]:
         "hero": figures[:first],
         "place": place_of_features(result.names.target),
         "tables": [_shortened(table) for table in tables],
-        "figures": [*figures[first:], *sample_figures(result, results.around)],
+        "figures": figures[first:],
     }
 
 

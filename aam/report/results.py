@@ -14,8 +14,7 @@ from aam.evaluate.intervals import Interval
 from aam.files.atomic import write_text
 from aam.report import report, report_html
 from aam.report.report import ReportData
-from aam.report.samples import sample_figures
-from aam.report.target_figures import target_figures
+from aam.report.target_figures import figures_of
 
 log = logging.getLogger("aam")
 
@@ -24,6 +23,8 @@ def plain_json(value: object) -> object:
     """Convert nested dicts of numbers for JSON: NaN and infinity become null."""
     if isinstance(value, dict):
         return {name: plain_json(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [plain_json(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -74,10 +75,7 @@ def write_figures(folder: Path, results: ReportData) -> None:
     for number, result in enumerate(results.targets, 1):
         name = re.sub(r"[^\w.-]+", "-", result.names.target).strip(".-")
         place = folder / f"{number}-{name}" if several else folder
-        placed += [
-            (place, figure)
-            for figure in (*target_figures(result), *sample_figures(result, results.around))
-        ]
+        placed += [(place, figure) for figure in figures_of(results, result)]
     for place, figure in placed:
         place.mkdir(parents=True, exist_ok=True)
         figure.write(place)
@@ -91,6 +89,10 @@ def write_results(folder: Path, results: ReportData) -> None:
     tables = {
         t.title: [dict(zip(t.header, row, strict=True)) for row in t.rows] for t in results.tables
     }
+    for name, curve in results.learning_curves.items():
+        targets[name]["learning_curve"] = curve.points.to_dict("records")
+    for name, audit in results.audits.items():
+        targets[name]["audit"] = audit.frame.to_dict("records")
     text = json.dumps(plain_json({"targets": targets, "tables": tables}), indent=1) + "\n"
     write_text(folder / "metrics.json", text)
     for line in report.summary_lines(results):

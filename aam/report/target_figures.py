@@ -17,7 +17,9 @@ from aam.evaluate.evaluation import Evaluation
 from aam.evaluate.intervals import Interval, number, with_limits
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array, sorted_levels
 from aam.evaluate.target_predictions import TargetPredictions
+from aam.predict.learning_curve import LearningCurve
 from aam.report.charts import (
+    DASHES,
     LIGHT,
     SOFT,
     Figure,
@@ -34,6 +36,8 @@ from aam.report.charts import (
     x_axis,
     y_axis,
 )
+from aam.report.report import ReportData
+from aam.report.samples import sample_figures
 from aam.report.tables import middle_cut
 
 # Points of a curve: more are not seen.
@@ -304,3 +308,48 @@ def target_figures(result: Evaluation) -> list[Figure]:
         return [scatter_figure(complete, result), *compared]
     matrix = [confusion_figure(complete)] if len(complete.labels) <= MOST_CLASSES else []
     return [*roc_figures(complete), *matrix, *compared, reliability_figure(complete)]
+
+
+def learning_curve_figure(curve: LearningCurve, name: str) -> Figure:
+    """The metric by the number of training groups, called `name`, and its power law."""
+    title, most = TITLES[curve.metric], 2 * float(curve.points["groups"].iloc[-1])
+    rows = [
+        {
+            "x": row.groups,
+            "y": row.value,
+            "low": row.low,
+            "high": row.high,
+            "tip": f"{row.groups:.0f} values of {name}: {number(row.value)}",
+        }
+        for row in curve.points.itertuples()
+    ]
+    chart = alt.Chart(data(rows))
+    bars = chart.mark_rule(color=LIGHT[0], strokeWidth=1.5).encode(
+        alt.X("x:Q"), alt.Y("low:Q"), alt.Y2("high:Q")
+    )
+    sizes = np.linspace(float(curve.points["groups"].iloc[0]), most, MOST_STEPS // 4)
+    law = [("", size, curve.expected(size).value) for size in sizes.tolist()]
+    axes = x_axis(f"training values of {name}"), y_axis(title)
+    layers = [bars, points(rows, *axes, {}, color=LIGHT[0], opacity=1)]
+    if math.isfinite(law[0][2]):
+        layers.insert(0, lines(law, color=SOFT, strokeWidth=1.2, strokeDash=DASHES))
+    return Figure(
+        "learning-curve",
+        f"{title} by the number of training groups",
+        f"{title}: {'; '.join(str(row['tip']) for row in rows)}.",
+        sized(*layers),
+        " ".join(
+            [
+                "Points are means of several draws, bars 95 % intervals. The dashed line is a "
+                "power law, drawn to twice as many.",
+                *curve.sentences(name),
+            ]
+        ),
+    )
+
+
+def figures_of(results: ReportData, result: Evaluation) -> list[Figure]:
+    """All figures of a target of a report."""
+    curve = results.learning_curves.get(result.names.target)
+    drawn = [] if curve is None else [learning_curve_figure(curve, result.names.group)]
+    return [*target_figures(result), *drawn, *sample_figures(result, results.around)]

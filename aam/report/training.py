@@ -14,6 +14,7 @@ from typing import Any
 from aam.config import OF_NETWORK, PREDICTION_PASSES, FineTuneConfig
 from aam.data.splits import Split, fold_column
 from aam.data.study import Study, lost_classes
+from aam.data.targets import fit_targets
 from aam.engine.options import RunConfig
 from aam.errors import shown
 from aam.evaluate.evaluation import Evaluation, evaluate
@@ -21,11 +22,13 @@ from aam.evaluate.predictions import PredictionTable, joined, write_predictions
 from aam.evaluate.target_predictions import Columns, Subset
 from aam.files.atomic import seen_from_here
 from aam.options import IN_MEMORY, names, to_dict
-from aam.predict.baselines import IN_BLEND, baselines_by_target
+from aam.predict.baselines import IN_BLEND, baselines_by_target, make_task
 from aam.predict.blend import NETWORK, in_words
 from aam.predict.folds import Folds
+from aam.predict.learning_curve import LearningCurve, learning_curve
 from aam.predict.prediction import fit_intervals, predict_rows
 from aam.predict.saved_model import SavedModel, save_model
+from aam.report.audit import Audit, make_audit
 from aam.report.report import ReportData
 from aam.report.results import write_results
 from aam.report.samples import surroundings
@@ -135,6 +138,8 @@ class TrainingReport:
             targets=targets,
             curves=tuple(loss_figures(epochs, names)),
             around=surroundings(study.table, [result.predictions for result in targets]),
+            audits=self._audits(targets),
+            learning_curves=self._learning_curves(targets),
             warnings=(
                 *(TRANSDUCTIVE if self.transductive else ()),
                 *self.warnings,
@@ -144,6 +149,26 @@ class TrainingReport:
             explain_command=_explain_command(config) if targets else "",
             configuration=_with_effect(config),
         )
+
+    def _audits(self, targets: Sequence[Evaluation]) -> dict[str, Audit]:
+        """What gives each target away."""
+        data, classifier = self.prepared.config.data, self.prepared.config.targets.classifier
+        names = [result.names.target for result in targets]
+        study = self.prepared.study
+        return {name: make_audit(study, name, classifier, data.group_column) for name in names}
+
+    def _learning_curves(self, targets: Sequence[Evaluation]) -> dict[str, LearningCurve]:
+        """The learning curves of the targets, if they are asked for."""
+        config, result = self.prepared.config, dict[str, LearningCurve]()
+        names = [one.names.target for one in targets if config.targets.learning_curve]
+        for name, curve in learning_curves(self.prepared, names).items():
+            if curve is None:
+                log.warning("warning: --learning-curve: %s: too few groups to draw shares", name)
+                continue
+            for sentence in curve.sentences(config.data.group_column or "sample"):
+                log.info("%s: %s", name, sentence)
+            result[name] = curve
+        return result
 
     def _results(self) -> tuple[Evaluation, ...]:
         """Write predictions.tsv, save the models with fitted intervals, and return the comparison
@@ -184,6 +209,23 @@ class TrainingReport:
         )
         dropped = dropped_by_class(table, study)
         return evaluate(table, study.metadata, columns, baselines, subset=subset, dropped=dropped)
+
+
+def learning_curves(
+    folds: Folds[FineTuneConfig], targets: Sequence[str]
+) -> dict[str, LearningCurve | None]:
+    """The learning curve of each target on the splits of a training."""
+    study, metadata, columns = folds.study, folds.study.metadata, _columns(folds.config)
+    if metadata is None or not targets:
+        return {}
+    ids, classifier = study.table.sample_ids, folds.config.targets.classifier
+    specs = fit_targets(metadata, list(targets), ids, classifier=classifier).specs
+    return {
+        spec.name: learning_curve(
+            make_task(study, folds.splits, spec, metadata, columns), study.depth, study.seed
+        )
+        for spec in specs
+    }
 
 
 def _with_effect(config: FineTuneConfig) -> dict[str, Any]:
