@@ -125,7 +125,7 @@ def learning_curve(
         Bad options or inputs, no sample that is held out, or too few groups.
     """
     named: dict[str, Any] = {"table": option_of(table), "metadata": option_of(metadata)}
-    named |= {"metadata_column": metadata_column, "group_column": group_column}
+    named |= {"metadata_column": (metadata_column,), "group_column": group_column}
     config = configured(FineTuneConfig(), {**named, **options}, "aam.learning_curve")
     inputs = inputs_of(
         config.data, sample_table(table, need_sequences=False), None, metadata_from(metadata)

@@ -13,6 +13,7 @@ import pandas as pd
 from aam.device.rng import generator
 from aam.evaluate.comparison import headline
 from aam.evaluate.intervals import (
+    FEW_GROUPS,
     Interval,
     inflation_of_difference,
     interval,
@@ -95,9 +96,13 @@ class LearningCurve:
         return interval(values, self.group_count, self.inflation)
 
     def sentences(self, unit: str) -> list[str]:
-        """What twice as many groups, called `unit`, would give, if such sentences hold."""
+        """What twice as many groups, called `unit`, would give; none outside the back-test.
+
+        Curves of half of the groups were asked for the score with all of them, at 21 to 650 groups
+        (docs/adr/016-learning-curves.md): smaller studies have no sentence.
+        """
         expected = self.expected(2 * float(self.points["groups"].iloc[-1]))
-        if math.isnan(expected.low):
+        if math.isnan(expected.low) or self.group_count < FEW_GROUPS:
             return []
         return [
             f"With twice as many values of {unit} we expect {TITLES[self.metric]} "
@@ -162,7 +167,7 @@ def learning_curve(
 ) -> LearningCurve | None:
     """The headline metric of the default blend at shares of the training groups of each fold.
 
-    None if no share has enough groups. Test samples are those of the task's folds, at every share.
+    None if fewer than two shares have enough groups. Test samples are those of the task's folds, at every share.
     """
     samples = given(task.samples)
     for training in (True, False):
@@ -193,7 +198,7 @@ def learning_curve(
         limits = interval(resampled, count, inflation)
         rows.append({"groups": float(np.mean(sizes)), "draws": len(values), **vars(limits)})
         errors.append(resampled if metric in LOWER_IS_BETTER else 1 - resampled)
-    if not rows or any(np.isnan(one[0]) for one in errors):
+    if len(rows) < min(2, len(draws)) or any(np.isnan(one[0]) for one in errors):
         return None
     table = np.stack(errors, axis=1)
     table = table[np.isfinite(table).all(axis=1)]
