@@ -215,7 +215,7 @@ def learning_curves(
     folds: Folds[FineTuneConfig], targets: Sequence[str]
 ) -> dict[str, LearningCurve | None]:
     """The learning curve of each target on the splits of a training."""
-    study, metadata, columns = folds.study, folds.study.metadata, _columns(folds.config)
+    study, metadata, columns = folds.study, folds.study.metadata, judged_columns(folds.config)
     if metadata is None or not targets:
         return {}
     ids, classifier = study.table.sample_ids, folds.config.targets.classifier
