@@ -48,8 +48,8 @@ COMMANDS = {
 def run(command: str, **options: Any) -> int:
     """Run a command with its options by keyword, as ``aam COMMAND`` does.
 
-    Inputs and outputs are files. `Model`, the estimators, `pretrain`, `unifrac`, `audit` and `learning_curve` take
-    and return objects of Python.
+    Inputs and outputs are files. `Model`, the estimators, `pretrain`, `unifrac`, `audit` and
+    `learning_curve` take and return objects of Python.
 
     Parameters
     ----------

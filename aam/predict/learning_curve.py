@@ -167,7 +167,8 @@ def learning_curve(
 ) -> LearningCurve | None:
     """The headline metric of the default blend at shares of the training groups of each fold.
 
-    None if fewer than two shares have enough groups. Test samples are those of the task's folds, at every share.
+    None if fewer than two shares have enough groups. Test samples are those of the task's folds, at
+    every share.
     """
     samples = given(task.samples)
     for training in (True, False):
