@@ -122,24 +122,24 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         self._check_target(aligned(y, table.sample_ids, "y"))
         metadata, columns = self._metadata(table.sample_ids, target, y, groups, covariates, studies)
         inputs = inputs_of(config.data, table, tree, metadata)
-        named = {"table": option_of(X), "tree": option_of(tree), "metadata": IN_MEMORY}
-        of_target = {"metadata_column": (target,), "classifier": self._classifier}
-        config = configured(config, {**named, **of_target, **columns}, type(self).__name__)
+        columns |= {"table": option_of(X), "tree": option_of(tree), "metadata": IN_MEMORY}
+        columns |= {"metadata_column": (target,), "classifier": self._classifier}
+        config = configured(config, columns, type(self).__name__)
         if problems := option_problems(config):
             raise InputError(*problems)
         folds = load_folds(config, inputs=inputs)
         check_targets(folds)
         split = folds.splits[0] if len(folds.splits) == 1 else split_of_all(folds)
-        encoder = load_encoder(config.train, "")
-        saved = fit_model(folds, split, Place(folds.device, encoder=encoder))
+        place = Place(folds.device, encoder=load_encoder(config.train, ""))
+        saved = fit_model(folds, split, place)
         if split.ids("test"):
             ids, study = split.ids("test"), folds.study
             held_out = predict_rows(saved, study, ids, config.runtime, PREDICTION_PASSES)
             judged = judged_columns(folds.config)
             _, notes = fit_intervals(held_out, study, {split: saved}, judged)
             saved = dataclasses.replace(saved, notes={**saved.notes, **notes})
-        machine = {name: getattr(self, name) for name in ("device", "threads", "mixed_precision")}
-        self.model_ = Model((), [saved], machine)
+        machine = ("device", "threads", "mixed_precision")
+        self.model_ = Model((), [saved], {name: getattr(self, name) for name in machine})
         self.sample_ids_ = table.sample_ids
         return self
 

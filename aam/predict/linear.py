@@ -132,7 +132,7 @@ class Linear(CountsEstimator):
 
     Parameters
     ----------
-    features : "presence", "shares", "log-counts" or "clr"
+    features : "presence", "shares" or "clr"
     penalties : sequence of float
         Candidates, in units of the variance of the features.
 

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from aam.data.rarefaction import EVALUATION, rarefy
 from aam.data.study import Study
@@ -169,14 +168,9 @@ def shares(counts: Matrix) -> Matrix:
     return sparse.csr_matrix((values, counts.indices, counts.indptr), counts.shape)
 
 
-def log_counts(counts: Matrix) -> Matrix:
-    """log(1 + reads)."""
-    return sparse.csr_matrix(counts.log1p())
-
-
 def centred_log_ratios(counts: Matrix) -> Floats:
     """log(reads + 1) minus its mean over the features of the sample (Aitchison 1986)."""
-    logs = log_counts(counts).toarray()
+    logs = counts.log1p().toarray()
     return np.asarray(logs - logs.mean(axis=1, keepdims=True))
 
 
@@ -184,7 +178,6 @@ def centred_log_ratios(counts: Matrix) -> Floats:
 VALUES: dict[str, tuple[Callable[[Matrix], Any], bool]] = {
     "presence": (present, True),
     "shares": (shares, False),
-    "log-counts": (log_counts, True),
     "clr": (centred_log_ratios, True),
 }
 
@@ -213,47 +206,3 @@ def informative_names(
     carriers = np.bincount(counts.indices, minlength=len(names))
     order = np.argsort(-np.minimum(carriers, counts.shape[0] - carriers), kind="stable")
     return tuple(names[place] for place in sorted(order[:limit].tolist()))
-
-
-class CountFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Features of samples with raw counts, which are rarefied first.
-
-    Parameters
-    ----------
-    kind : "presence", "shares", "log-counts" or "clr"
-    depth : int
-        Reads of each rarefied sample.
-    seed, draw : int
-        Seed and number of the rarefaction.
-    min_samples : int
-        Features that fewer training samples have are left out.
-    """
-
-    def __init__(
-        self,
-        kind: str = "presence",
-        depth: int = 1000,
-        seed: int = 0,
-        draw: int = 0,
-        min_samples: int = MIN_SAMPLES,
-    ) -> None:
-        self.kind = kind
-        self.depth = depth
-        self.seed = seed
-        self.draw = draw
-        self.min_samples = min_samples
-
-    def fit(self, X: Any, y: Any = None) -> CountFeatures:
-        """Learn which features enough samples have."""
-        drawn = Samples.of(X).rarefied(self.depth, self.seed, self.draw)
-        self.names_ = common_names([drawn], self.min_samples)
-        return self
-
-    def transform(self, X: Any) -> Any:
-        """Values [n, P] of the features that were learned."""
-        drawn = Samples.of(X).rarefied(self.depth, self.seed, self.draw)
-        return feature_values(self.kind, drawn, self.names_)
-
-    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
-        """Names of the features."""
-        return np.array(self.names_, object)

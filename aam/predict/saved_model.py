@@ -42,7 +42,7 @@ from aam.predict.estimator import Arrays, restore_state, save_state, shallow_cop
 from aam.predict.linear import LinearClassifier, LinearRegressor
 from aam.predict.samples import Floats, Samples
 from aam.predict.trees import Trees, TreesClassifier, TreesRegressor
-from aam.training.network import Encoder
+from aam.training.inference import Encoder
 
 # Encoders of earlier formats are read, models with targets are not.
 FORMAT, LAST_OTHER = 3, "aam v0.1.0-complete"

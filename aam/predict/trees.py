@@ -37,7 +37,7 @@ class Trees(CountsEstimator):
 
     Parameters
     ----------
-    features : "presence", "shares", "log-counts" or "clr"
+    features : "presence", "shares" or "clr"
     kind : "extra" or "random"
         Extremely randomized trees (Geurts et al. 2006) or a random forest (Breiman 2001).
     n_estimators : int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,12 @@ from aam.data.loader import Loader
 from aam.data.rarefaction import EVALUATION
 from aam.data.shelves import Shelved
 from aam.data.study import Study
+from aam.data.targets import Covariates, Targets
 from aam.device.options import RuntimeConfig
 from aam.device.precision import autocast
 from aam.device.timing import stage
 from aam.model.aam import Aam, Outputs
+from aam.model.heads import HeadConfig
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -32,6 +35,31 @@ ASVS_AT_ONCE = 1024
 SAMPLES_AT_ONCE = 128
 # Samples of a large table that are predicted or embedded at a time.
 SAMPLES_OF_PART = 64 * SAMPLES_AT_ONCE
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """A trained network that another one starts from, with what it has seen.
+
+    Attributes
+    ----------
+    source : Path
+        Its folder, for messages.
+    network : Aam
+    heads : HeadConfig
+    targets, covariates : Targets, Covariates
+        What it predicts and reads; nothing after pretraining.
+    seen, labelled : frozenset of str
+        Samples that it has learned from, and those whose labels took part.
+    """
+
+    source: Path
+    network: Aam
+    heads: HeadConfig
+    targets: Targets
+    covariates: Covariates
+    seen: frozenset[str] = frozenset()
+    labelled: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)

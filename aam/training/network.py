@@ -16,7 +16,6 @@ from aam.config import TrainConfig
 from aam.data.batch import Batch
 from aam.data.collate import Collation, rarefied_batch
 from aam.data.study import Study
-from aam.data.targets import Covariates, Targets
 from aam.device.distributed import SINGLE, World
 from aam.device.memory import keep_freed_memory
 from aam.device.timing import stage
@@ -26,7 +25,7 @@ from aam.engine.trainer import Trainer, fit
 from aam.errors import InputError
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
-from aam.training.inference import EncodedAsvs
+from aam.training.inference import EncodedAsvs, Encoder
 from aam.training.task import AmpliconTask, NetworkOptions
 
 log = logging.getLogger("aam")
@@ -35,31 +34,6 @@ Rows = npt.NDArray[np.int64]
 
 # Samples that vectors and losses are scaled by.
 SCALE_SAMPLES = 256
-
-
-@dataclass(frozen=True, eq=False)
-class Encoder:
-    """A trained network that another one starts from, with what it has seen.
-
-    Attributes
-    ----------
-    source : Path
-        Its folder, for messages.
-    network : Aam
-    heads : HeadConfig
-    targets, covariates : Targets, Covariates
-        What it predicts and reads; nothing after pretraining.
-    seen, labelled : frozenset of str
-        Samples that it has learned from, and those whose labels took part.
-    """
-
-    source: Path
-    network: Aam
-    heads: HeadConfig
-    targets: Targets
-    covariates: Covariates
-    seen: frozenset[str] = frozenset()
-    labelled: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)

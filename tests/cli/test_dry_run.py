@@ -57,7 +57,7 @@ def test_train_shows_members_and_every_split_and_writes_nothing(study, tmp_path,
     assert len(printed) == 6
     for fold, line in enumerate(printed[:5]):
         assert line.startswith(f"fold {fold} ({fold + 1} of 5): learns from ")
-        assert line.endswith("at most 10 epochs of 1 step")
+        assert re.search(r"; at most 10 epochs of (1 step|2 steps)$", line)
     of_test = [re.search(r"predicts (\d+) samples of (\d+) subject", line) for line in printed[:5]]
     assert sum(int(found[1]) for found in of_test) == 40
     assert sum(int(found[2]) for found in of_test) == 8

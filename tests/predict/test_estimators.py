@@ -19,7 +19,7 @@ from aam.evaluate.metrics import auroc
 from aam.predict import estimator, linear
 from aam.predict.blend import BlendClassifier, BlendRegressor
 from aam.predict.linear import LinearClassifier, LinearRegressor, medians, ridge_duals
-from aam.predict.samples import CountFeatures, Samples, common_names
+from aam.predict.samples import Samples, common_names, feature_values
 from aam.predict.trees import TreesClassifier, TreesRegressor
 from tests.predict.samples import samples_of
 
@@ -67,20 +67,22 @@ def test_covariates_are_one_column_for_each_category_and_number(study_of, tiny):
 
 def test_features_of_another_table_are_matched_by_name():
     other = replace(SAMPLES, counts=SAMPLES.counts[:, ::-1].tocsr(), names=SAMPLES.names[::-1])
-    feature = CountFeatures("log-counts", depth=100).fit(SAMPLES)
-    names = feature.get_feature_names_out()
-    assert set(names) == set(common_names([SAMPLES.rarefied(100, 0, 0)]))
     fewer = replace(other, counts=other.counts[:, :-20], names=other.names[:-20])
-    values = feature.set_params(depth=1).transform(fewer).toarray()
+    names = common_names([SAMPLES])
+    values = feature_values("presence", fewer, names).toarray()
     absent = [place for place, name in enumerate(names) if name not in fewer.names]
     assert absent
     assert not values[:, absent].any()
+    expected = feature_values("presence", SAMPLES, names).toarray()
+    present = np.setdiff1d(np.arange(len(names)), absent)
+    np.testing.assert_array_equal(values[:, present], expected[:, present])
 
 
 def test_log_ratios_are_centred_and_shares_sum_to_one_with_rare_features():
-    ratios = CountFeatures("clr", depth=100).fit_transform(SAMPLES)
+    rarefied = SAMPLES.rarefied(100, 0, 0)
+    ratios = feature_values("clr", rarefied, common_names([rarefied]))
     np.testing.assert_allclose(ratios.mean(axis=1), 0, atol=1e-12)
-    shares = CountFeatures("shares", depth=100, min_samples=0).fit_transform(SAMPLES)
+    shares = feature_values("shares", rarefied, common_names([rarefied], 0))
     np.testing.assert_allclose(np.asarray(shares.sum(axis=1)).ravel(), 1)
 
 
