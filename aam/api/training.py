@@ -13,7 +13,7 @@ import numpy as np
 from aam.config import FineTuneConfig
 from aam.data.splits import Split, Subset, make_splits, split_columns
 from aam.data.study import Inputs, MetadataColumns, Study, read_inputs
-from aam.data.targets import Covariates, Targets, fit_labels, optional_columns
+from aam.data.targets import Covariates, Targets, fit_labels
 from aam.device.distributed import SINGLE, World
 from aam.device.platform import Facts, prepare_device
 from aam.engine.run import RunDirectory
@@ -217,7 +217,7 @@ def metadata_columns(config: FineTuneConfig) -> MetadataColumns:
     targets, covariates = config.targets, config.covariates
     return MetadataColumns(
         required=[*targets.metadata_column, *split_columns(config.data)],
-        optional=[*optional_columns(covariates), *filter(None, [config.data.group_column])],
+        optional=[*covariates.columns, *filter(None, [config.data.group_column])],
         targets=targets.metadata_column,
         classifier=targets.classifier,
         numeric=covariates.numeric_columns,

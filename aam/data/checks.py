@@ -55,49 +55,30 @@ def warn_of_values(
 
     Values may be classes, groups or folds, each of the column of that name.
     """
-    for name in dict.fromkeys([*classes, *filter(None, (group, fold))]):
+    source, divided = metadata.source, [*filter(None, (group, fold))]
+    for name in dict.fromkeys([*classes, *divided]):
         if pairs := [shown(values) for values in metadata.spellings(name)]:
-            leak = "if they are one, it is in several subsets and leaks"
-            what = (
-                f"groups; {leak}"
-                if name == group
-                else f"folds; {leak}"
-                if name == fold
-                else "classes"
-            )
+            what = "groups" if name == group else "folds" if name == fold else "classes"
+            if name in divided:
+                what += "; if they are one, it is in several subsets and leaks"
             more = f" and {len(pairs) - MOST_PAIRS} more" if len(pairs) > MOST_PAIRS else ""
-            listed = " and ".join(pairs[:MOST_PAIRS])
-            log.warning(
-                "warning: %s: %s%s in %r are different %s",
-                metadata.source,
-                listed,
-                more,
-                name,
-                what,
-            )
+            listed = " and ".join(pairs[:MOST_PAIRS]) + more
+            log.warning("warning: %s: %s in %r are different %s", source, listed, name, what)
     for name in classes:
         if reason := metadata.not_read(name):
-            log.warning(
-                "warning: %s: column %r %s; each value is a class", metadata.source, name, reason
-            )
-    for name in dict.fromkeys([*columns, *filter(None, (group, fold))]):
+            log.warning("warning: %s: column %r %s; each value is a class", source, name, reason)
+    for name in dict.fromkeys([*columns, *divided]):
         if doubtful := metadata.doubtful(name):
             log.warning(
                 "warning: %s: %s in %r may mean a missing value; if so, pass --missing-values",
-                metadata.source,
-                shown(doubtful),
-                name,
+                *(source, shown(doubtful), name),
             )
     for name in columns:
         numbers = sorted({float(cell) for cell in metadata.columns[name] if is_number(cell)})
         if name not in classes and len(numbers) == 2:
             two = " and ".join(f"{value:g}" for value in numbers)
-            log.warning(
-                "warning: %r holds %s only and is predicted as a number; --classifier makes "
-                "classes",
-                name,
-                two,
-            )
+            how = "is predicted as a number; --classifier makes classes"
+            log.warning("warning: %r holds %s only and %s", name, two, how)
 
 
 def warn_of_donors(
@@ -135,10 +116,7 @@ def warn_of_donors(
         "warning: %d samples have %d values in %r and no --group-column is named: samples of one "
         "value are alike, so it may say who gave them, and the model is tested on donors that it "
         "knows; --group-column %s keeps the samples of each together",
-        len(table.sample_ids),
-        len({*metadata.values(name, table.sample_ids)} - {None}),
-        name,
-        name,
+        *(len(table), len({*metadata.values(name, table.sample_ids)} - {None}), name, name),
     )
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pydantic import ConfigDict
 
 from aam.config import CovariateConfig, TargetConfig, Transform
-from aam.errors import InputError, Problems, shown
+from aam.errors import InputError, Problems, reworded, shown
 from aam.io.metadata import Metadata, is_number
 from aam.options import typed
 
@@ -92,13 +92,12 @@ class Targets:
         target = np.full((len(ids), len(self.numeric)), math.nan, dtype=np.float32)
         label = np.full((len(ids), len(self.classes)), -1, dtype=np.int64)
         problems = Problems()
-        for specs, encode, out in (
-            (self.numeric, _encoded, target),
-            (self.classes, _labelled, label),
-        ):
-            for column, spec in enumerate(specs):
-                with problems.collected():
-                    out[:, column] = encode(spec, metadata, ids)
+        for column, spec in enumerate(self.numeric):
+            with problems.collected():
+                target[:, column] = _encoded(spec, metadata, ids)
+        for column, spec in enumerate(self.classes):
+            with problems.collected():
+                label[:, column] = _labelled(spec, metadata, ids)
         problems.raise_if_any()
         return target, label
 
@@ -120,15 +119,11 @@ class Targets:
         """Return targets from the parsed JSON that `to_json` gave; `InputError` for anything
         else.
         """
-        try:
+        with reworded((TypeError, ValueError), "targets of the model: damaged description"):
             specs = typed(value, tuple[TargetSpec, ...])
-        except (TypeError, ValueError) as error:
-            raise InputError(f"targets of the model: damaged description, {error}") from error
         if wrong := [spec.name for spec in specs if not _belongs_together(spec)]:
-            raise InputError(
-                f"targets of the model: damaged description, the values of {shown(wrong)} do not "
-                "belong together"
-            )
+            problem = f"the values of {shown(wrong)} do not belong together"
+            raise InputError(f"targets of the model: damaged description, {problem}")
         return cls(specs)
 
 
@@ -139,9 +134,8 @@ def _numbers(metadata: Metadata, name: str, ids: Sequence[str], transform: Trans
     if transform == LOG and low.size:
         examples = ", ".join(f"{values[row]:g} (sample {ids[row]!r})" for row in low[:5])
         raise InputError(
-            f"{metadata.source}: column {name!r} has {low.size} values of -1 or less: "
-            f"{examples}; {transform} "
-            "takes log(1 + x) and needs more than -1; choose another --target-transform"
+            f"{metadata.source}: column {name!r} has {low.size} values of -1 or less: {examples}; "
+            f"{transform} takes log(1 + x); choose another --target-transform"
         )
     return values
 
@@ -153,11 +147,9 @@ def _encoded(spec: TargetSpec, metadata: Metadata, ids: Sequence[str]) -> npt.ND
         encoded = (encoded - spec.scale.center) / spec.scale.spread
     large = np.flatnonzero(np.abs(encoded) > np.finfo(np.float32).max)
     if large.size:
-        raise InputError(
-            f"{metadata.source}: column {spec.name!r} has {values[large[0]]:g} (sample "
-            f"{ids[large[0]]!r}), "
-            "too large to learn; correct it or choose another --target-transform"
-        )
+        value = f"{values[large[0]]:g} (sample {ids[large[0]]!r}), too large to learn"
+        remedy = "correct it or choose another --target-transform"
+        raise InputError(f"{metadata.source}: column {spec.name!r} has {value}; {remedy}")
     return encoded.astype(np.float32)
 
 
@@ -168,12 +160,10 @@ def _labelled(spec: TargetSpec, metadata: Metadata, ids: Sequence[str]) -> npt.N
         samples = [sample for sample, value in zip(ids, values, strict=True) if value in unseen]
         raise InputError(
             f"{metadata.source}: column {spec.name!r}: {len(samples)} samples ({shown(samples)}) "
-            "have labels "
-            f"that no training sample has: {shown(sorted(unseen))}; expected "
-            f"{shown(spec.labels, 10)}; "
-            "correct them; where all of a label are in one group or fold, which is held out "
-            "whole, give them several; "
-            "or leave these cells empty and pass --missing drop"
+            f"have labels that no training sample has: {shown(sorted(unseen))}; expected "
+            f"{shown(spec.labels, 10)}; correct them; where all of a label are in one group or "
+            "fold, which is held out whole, give them several; or leave these cells empty and pass "
+            "--missing drop"
         )
     return np.array([index.get(value or "", -1) for value in values], dtype=np.int64)
 
@@ -214,14 +204,12 @@ def _check_varied(values: Sequence[object], where: str, present: int, n: int) ->
     """Refuse sorted, distinct training values, of the `present` ones of `n` samples, if they are
     none or one.
     """
+    of = f"all {n} training samples"
     if not values:
-        raise InputError(
-            f"{where} is missing for all {n} training samples; choose another column or split"
-        )
+        raise InputError(f"{where} is missing for {of}; choose another column or split")
+    if present < n:
+        of = f"the {present} of {n} training samples that have a value"
     if len(values) == 1:
-        of = f"all {n} training samples"
-        if present < n:
-            of = f"the {present} of {n} training samples that have a value"
         raise InputError(f"{where} is {values[0]!r} for {of}; choose another column or split")
 
 
@@ -233,25 +221,22 @@ def _fitted_classes(metadata: Metadata, name: str, train_ids: Sequence[str]) -> 
         raise InputError(f"{where} {reason}")
     if all(map(is_number, labels)) and name not in metadata.declared:
         labels.sort(key=float)
-        if same := [
-            pair for pair in itertools.pairwise(labels) if float(pair[0]) == float(pair[1])
-        ]:
+        pairs = itertools.pairwise(labels)
+        if same := [pair for pair in pairs if float(pair[0]) == float(pair[1])]:
             raise InputError(
                 f"{where} writes one number in two ways: {shown(same)}; write it in one"
             )
     if len(labels) > MAX_CLASSES:
         raise InputError(
             f"{where} has {len(labels)} different values on the training samples "
-            f"({shown(labels, 3)}), "
-            f"expected at most {MAX_CLASSES} classes; numbers are predicted as such without "
-            "--classifier"
+            f"({shown(labels, 3)}), expected at most {MAX_CLASSES} classes; numbers are predicted "
+            "as such without --classifier"
         )
     _check_varied(labels, where, counts.total(), len(train_ids))
     if single := [label for label in labels if counts[label] == 1]:
         raise InputError(
             f"{where} has classes of one training sample: {shown(single)}, expected two or more; "
-            "merge them "
-            "with others, or leave these cells empty and pass --missing drop"
+            "merge them with others, or leave these cells empty and pass --missing drop"
         )
     return TargetSpec(name, "class", tuple(labels))
 
@@ -269,18 +254,17 @@ def _fitted_number(
     if scale is None:
         raise InputError(
             f"{where} goes from {low!r} to {high!r} on the training samples, which {transform} "
-            "cannot "
-            "resolve; choose another unit or --target-transform"
+            "cannot resolve; choose another unit or --target-transform"
         )
     return TargetSpec(name, "numeric", (), transform, scale, (low, high))
 
 
 def _fitted_scale(values: Floats, transform: Transform) -> Scale | None:
-    """Return the scale of sorted values, none where their spread is lost in rounding or
+    """Return the scale of sorted values, None where their spread is lost in rounding or
     overflows.
     """
-    if transform == "none" or not values.size:
-        return UNSCALED if values.size else None
+    if transform == "none":
+        return UNSCALED
     with np.errstate(over="ignore", invalid="ignore"):
         center, spread = values.mean(), values.std()
     resolved = np.isfinite(spread) and spread > SMALLEST_SPREAD * np.abs(values).max()
@@ -297,28 +281,21 @@ def _belongs_together(spec: TargetSpec) -> bool:
     return len(numbers) == 4 and spec.scale.spread > 0 and all(map(math.isfinite, numbers))
 
 
-def _of_both(
-    metadata: Metadata, name: str, spec: TargetSpec, ids: Sequence[str]
-) -> tuple[list[str], list[str]]:
-    """Return the values of a covariate and of a target, of the samples that have both."""
-    pairs = zip(metadata.values(name, ids), metadata.values(spec.name, ids), strict=True)
-    both = [(one, other) for one, other in pairs if one is not None and other is not None]
-    return [one for one, _ in both], [other for _, other in both]
-
-
-def _tells(covariate: Sequence[str], target: Sequence[str], numbers: bool) -> bool:
-    """Return whether the values of a covariate tell those of a target."""
-    if len(covariate) < LEAST_TOLD or len(set(target)) < 2:
+def _tells(covariate: Sequence[str | None], target: Sequence[str | None], numbers: bool) -> bool:
+    """Return whether the values of a covariate tell those of a target, where samples have both."""
+    pairs = [pair for pair in zip(covariate, target, strict=True) if None not in pair]
+    levels = {value for value, _ in pairs}
+    if len(pairs) < LEAST_TOLD or len({value for _, value in pairs}) < 2:
         return False
-    if 2 * len(set(covariate)) <= len(covariate):
-        return len(set(zip(covariate, target, strict=True))) == len(set(covariate))
+    if 2 * len(levels) <= len(pairs):
+        return len(set(pairs)) == len(levels)
     if not numbers:
         return False
-    one, other = (
+    ranks = [
         np.unique(np.array(values, np.float64), return_inverse=True)[1]
-        for values in (covariate, target)
-    )
-    return bool(abs(np.corrcoef(one, other)[0, 1]) > TOLD)
+        for values in zip(*pairs, strict=True)
+    ]
+    return bool(abs(np.corrcoef(ranks[0], ranks[1])[0, 1]) > TOLD)
 
 
 @dataclass(frozen=True)
@@ -359,9 +336,8 @@ class Covariates:
             return category, covariate
         for column, (name, levels) in enumerate(self.categorical.items()):
             code_of = {level: code for code, level in enumerate(levels, start=1)}
-            category[:, column] = [
-                code_of.get(value or "", 0) for value in metadata.values(name, ids)
-            ]
+            values = metadata.values(name, ids)
+            category[:, column] = [code_of.get(value or "", 0) for value in values]
         for column, (name, scale) in enumerate(self.numeric.items()):
             covariate[:, column] = (metadata.numbers(name, ids) - scale.center) / scale.spread
         return category, covariate
@@ -374,8 +350,17 @@ class Covariates:
         range.
         """
         messages = self.unknown_values(metadata, ids)
-        for name in self.ranges:
-            messages += self._out_of_range(name, metadata, ids)
+        for name, (low, high) in self.ranges.items():
+            numbers = metadata.numbers(name, ids)
+            beyond = np.nan_to_num(np.maximum(low - numbers, numbers - high))
+            if (outside := int((beyond > 0).sum())) == 0:
+                continue
+            farthest = int(np.argmax(beyond))
+            messages.append(
+                f"{metadata.source}: covariate {name!r}: {outside} of {len(ids)} samples lie "
+                f"outside the training range, {low:g} to {high:g}; the farthest is "
+                f"{numbers[farthest]:g} (sample {ids[farthest]!r}); is it in the same unit?"
+            )
         return messages
 
     def unknown_values(self, metadata: Metadata, ids: Sequence[str]) -> list[str]:
@@ -386,19 +371,16 @@ class Covariates:
         for name in self.columns:
             where = f"{metadata.source}: covariate {name!r}"
             values = metadata.values(name, ids)
-            if missing := sum(value is None for value in values):
+            if missing := values.count(None):
                 share = "all" if missing == len(ids) else f"{missing} of"
-                messages.append(
-                    f"{where} has no value for {share} {len(ids)} samples; read as unknown"
-                )
-            seen = self.categorical.get(name)
-            new = Counter(
-                value for value in values if seen and value is not None and value not in seen
-            )
+                says = f"has no value for {share} {len(ids)} samples; read as unknown"
+                messages.append(f"{where} {says}")
+            seen = {None, *self.categorical.get(name, values)}
+            new = [str(value) for value in values if value not in seen]
             if new:
                 messages.append(
-                    f"{where}: {new.total()} samples are in categories that no training sample has "
-                    f"({shown(sorted(new))}); read as unknown"
+                    f"{where}: {len(new)} samples are in categories that no training sample has "
+                    f"({shown(sorted(set(new)))}); read as unknown"
                 )
         return messages
 
@@ -410,30 +392,16 @@ class Covariates:
         number that rises or falls with a number.
         """
         return [
-            f"warning: {metadata.source}: covariate {name!r} tells {spec.name!r} of every "
-            "sample; if it is measured "
-            "after it or made of it, leave it out, as no metric says what the ASVs know beside it"
+            f"warning: {metadata.source}: covariate {name!r} tells {spec.name!r} of every sample; "
+            "if it is measured after it or made of it, leave it out, as no metric says what the "
+            "ASVs add to it"
             for spec in targets.specs
             for name in self.columns
             if _tells(
-                *_of_both(metadata, name, spec, ids),
+                metadata.values(name, ids),
+                metadata.values(spec.name, ids),
                 name in self.numeric and spec.kind == "numeric",
             )
-        ]
-
-    def _out_of_range(self, name: str, metadata: Metadata, ids: Sequence[str]) -> list[str]:
-        low, high = self.ranges[name]
-        numbers = metadata.numbers(name, ids)
-        outside = np.flatnonzero((numbers < low) | (numbers > high))
-        if not len(outside):
-            return []
-        beyond = np.maximum(low - numbers[outside], numbers[outside] - high)
-        farthest = outside[int(np.argmax(beyond))]
-        return [
-            f"{metadata.source}: covariate {name!r}: {len(outside)} of {len(ids)} samples lie "
-            "outside the training "
-            f"range, {low:g} to {high:g}; the "
-            f"farthest is {numbers[farthest]:g} (sample {ids[farthest]!r}); is it in the same unit?"
         ]
 
     def to_json(self) -> dict[str, Any]:
@@ -458,32 +426,25 @@ def fit_covariates(
         With every column that is constant or empty there, or holds text among numbers.
     """
     covariates, problems = Covariates(), Problems()
-    metadata.require([*config.categorical_columns, *config.numeric_columns])
-    for name in (*config.categorical_columns, *config.numeric_columns):
-        categorical = name in config.categorical_columns
-        values = metadata.values(name, train_ids)
-        levels = sorted({value for value in values if value is not None})
+    metadata.require(config.columns)
+    for name in config.columns:
+        levels = sorted({value for value in metadata.values(name, train_ids) if value is not None})
         if len(levels) < 2:
+            value = f"{shown(levels) or 'missing'} for all {len(train_ids)} training samples"
             problems.add(
-                f"{metadata.source}: covariate {name!r} is {shown(levels) or 'missing'} for all "
-                f"{len(train_ids)} "
-                "training samples and tells nothing; leave it out"
+                f"{metadata.source}: covariate {name!r} is {value} and tells nothing; leave it out"
             )
-        elif categorical:
+        elif name in config.categorical_columns:
             covariates.categorical[name] = tuple(levels)
         else:
             with problems.collected():
                 numbers = np.sort(metadata.numbers(name, train_ids))
                 spread = float(np.nanstd(numbers))
-                covariates.numeric[name] = Scale(
-                    float(np.nanmean(numbers)), spread if spread > 0 else 1.0
-                )
+                center = float(np.nanmean(numbers))
+                covariates.numeric[name] = Scale(center, spread if spread > 0 else 1.0)
                 covariates.ranges[name] = (float(np.nanmin(numbers)), float(np.nanmax(numbers)))
     problems.raise_if_any()
     return covariates
-
-
-Weights = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -518,17 +479,6 @@ class Labels:
         return cls(reals, integers, integers, reals, np.ones(samples, np.float32))
 
 
-def _check_fit(targets: Targets, config: TargetConfig) -> None:
-    """Refuse options of targets that do not go with what the columns hold."""
-    problems = Problems()
-    kinds = {"mae": targets.numeric, "r2": targets.numeric, "val_loss": targets.specs}
-    if not kinds.get(config.best_metric, targets.classes):
-        problems.add(
-            f"--best-metric {config.best_metric} is no metric of these columns; choose another"
-        )
-    problems.raise_if_any()
-
-
 def fit_labels(
     metadata: Metadata,
     ids: Sequence[str],
@@ -548,13 +498,11 @@ def fit_labels(
         classifier=targets.classifier,
         transform=targets.target_transform,
     )
-    _check_fit(fitted, targets)
+    kinds = {"mae": fitted.numeric, "r2": fitted.numeric, "val_loss": fitted.specs}
+    if not kinds.get(targets.best_metric, fitted.classes):
+        problem = "is no metric of these columns; choose another"
+        raise InputError(f"--best-metric {targets.best_metric} {problem}")
     fitted_covariates = fit_covariates(metadata, covariates, train_ids)
     weight = np.ones(len(ids), np.float32)
     labels = Labels(*fitted.encode(metadata, ids), *fitted_covariates.encode(metadata, ids), weight)
     return labels, fitted, fitted_covariates
-
-
-def optional_columns(covariates: CovariateConfig) -> list[str]:
-    """Return the metadata columns that may have gaps."""
-    return [*covariates.categorical_columns, *covariates.numeric_columns]

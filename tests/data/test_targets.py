@@ -103,7 +103,7 @@ def test_a_column_that_is_declared_categorical_holds_classes():
             "1 month|2 months|3 months|10 months|12 months",
             "numbers with units: '1 month', '10 months' and 3 more",
         ),
-        ("5%|6%|>7%|8 %|<9.5%", "numbers alone, in one unit"),
+        ("5%|6%|>7%|8 %|<9.5%", "numbers only, in one unit"),
         ("2019-05-01|2019-05-02|2019-05-03|2019-06-01|2020-01-01", "days since one date"),
         ("1/5/2019|2/5/2019|3/5/2019|4/5/2019|5/5/2019", "dates or times"),
         ("1.5.19|2.5.19|3.5.19|4.5.19|5.5.19", "dates or times"),
