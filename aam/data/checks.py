@@ -17,7 +17,6 @@ from aam.io.tables import AmpliconTable
 
 log = logging.getLogger("aam")
 
-Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 # Of more pairs of values that are probably one, a warning gives the number.
@@ -33,10 +32,6 @@ MOST_COMPARED = 2_000
 # and so many times as many as by chance. On five public studies subjects have 0.29 to 0.95 and 21
 # to 710 times; columns of no donor, such as month, body site and study, at most 4.5 times.
 LEAST_SHARE, LEAST_LIFT = 0.2, 10
-# They also are where a target varies by so small a share of its variance within them, if they
-# have this number of samples or fewer.
-MOST_VARIANCE, FEW_SAMPLES = 0.1, 10
-
 # Depths of samples that differ by less, and reads of a sample that no sequencer gives.
 SAME_DEPTH, MOST_READS = 0.005, 10**8
 # Counts of a table of logarithms: the largest, and the least median of those above 0.
@@ -104,11 +99,7 @@ def warn_of_donors(
     if not codes:
         return
     nearest = _nearest(table, rows)
-    variances = [_spread(metadata, name, ids) for name in targets]
-    lifts = {
-        name: max(_lift(code, nearest), *(_variance_lift(code, spread) for spread in variances))
-        for name, code in codes.items()
-    }
+    lifts = {name: _lift(code, nearest) for name, code in codes.items()}
     name = max(lifts, key=lambda name: lifts[name])
     if lifts[name] < LEAST_LIFT:
         return
@@ -159,39 +150,6 @@ def _lift(code: Ints, nearest: Ints) -> float:
     same = float((code == code[nearest])[repeated].mean())
     chance = float((sizes[code[repeated]] - 1).mean()) / max(len(code) - 1, 1)
     return same / chance if same >= LEAST_SHARE else 0.0
-
-
-def _spread(metadata: Metadata, name: str, ids: Sequence[str]) -> Floats:
-    """Return a target as columns of numbers [N, K], one for each class, NaN where it is missing."""
-    values = metadata.values(name, ids)
-    if metadata.kinds[name] == "numeric":
-        numbers = [float(v) if v is not None and is_number(v) else np.nan for v in values]
-        return np.array(numbers)[:, None]
-    labels = sorted({value for value in values if value is not None})
-    empty = [np.nan] * len(labels)
-    return np.array(
-        [empty if value is None else [value == label for label in labels] for value in values],
-        np.float64,
-    ).reshape(len(values), -1)
-
-
-def _variance_lift(code: Ints, target: Floats) -> float:
-    """Return `LEAST_LIFT` or more where a target hardly varies within small groups, else 0."""
-    known = (code >= 0) & ~np.isnan(target).any(axis=1)
-    if not known.any():
-        return 0.0
-    code, target = np.unique(code[known], return_inverse=True)[1], target[known]
-    sizes = np.bincount(code)
-    repeated = sizes > 1
-    if repeated.sum() < LEAST_DONORS or np.median(sizes[repeated]) > FEW_SAMPLES:
-        return 0.0
-    sums = np.zeros((len(sizes), target.shape[1]))
-    np.add.at(sums, code, target)
-    within = float(((target - (sums / sizes[:, None])[code]) ** 2).sum())
-    total = float(((target - target.mean(axis=0)) ** 2).sum())
-    free = max(int(sizes.sum() - len(sizes)), 1)
-    ratio = (within / free) / (total / (len(target) - 1)) if total > 0 else 1.0
-    return LEAST_LIFT if ratio <= MOST_VARIANCE else 0.0
 
 
 def warn_of_reads(table: AmpliconTable) -> None:

@@ -213,7 +213,7 @@ def _columns(values: npt.NDArray[Any], rows: Rows) -> torch.Tensor | None:
 def _conditions(study: Study, rows: Rows, epoch: int, dropout: float) -> dict[str, Any]:
     """Return weights and covariates of the samples, a share `dropout` of these unknown."""
     labels = study.labels
-    conditions = {"weight": torch.from_numpy(labels.weight[rows]).to(torch.get_default_dtype())}
+    conditions = {"weight": torch.ones(len(rows))}
     category, covariate = labels.category[rows], labels.covariate[rows]
     if not category.shape[1] + covariate.shape[1]:
         return conditions

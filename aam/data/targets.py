@@ -1,6 +1,4 @@
-"""Labels: metadata columns as targets, covariates and weights, all fitted on the training samples
-only.
-"""
+"""Labels: metadata columns as targets and covariates, all fitted on the training samples only."""
 
 from __future__ import annotations
 
@@ -462,21 +460,18 @@ class Labels:
         Categorical covariates, 0 where unknown.
     covariate : float32 [N, M]
         Numeric covariates, NaN where missing.
-    weight : float32 [N]
-        Weight of each sample in the target loss.
     """
 
     target: npt.NDArray[np.float32]
     label: npt.NDArray[np.int64]
     category: npt.NDArray[np.int64]
     covariate: npt.NDArray[np.float32]
-    weight: npt.NDArray[np.float32]
 
     @classmethod
     def none(cls, samples: int) -> Labels:
         """Return those of samples of which nothing is known."""
         reals, integers = np.zeros((samples, 0), np.float32), np.zeros((samples, 0), np.int64)
-        return cls(reals, integers, integers, reals, np.ones(samples, np.float32))
+        return cls(reals, integers, integers, reals)
 
 
 def fit_labels(
@@ -486,7 +481,7 @@ def fit_labels(
     targets: TargetConfig,
     covariates: CovariateConfig,
 ) -> tuple[Labels, Targets, Covariates]:
-    """Return targets, covariates and weights of the samples `ids`, fitted on the samples
+    """Return targets and covariates of the samples `ids`, fitted on the samples
     `train_ids` alone.
 
     Raises `InputError`: columns or options from which nothing can be learned.
@@ -503,6 +498,5 @@ def fit_labels(
         problem = "is no metric of these columns; choose another"
         raise InputError(f"--best-metric {targets.best_metric} {problem}")
     fitted_covariates = fit_covariates(metadata, covariates, train_ids)
-    weight = np.ones(len(ids), np.float32)
-    labels = Labels(*fitted.encode(metadata, ids), *fitted_covariates.encode(metadata, ids), weight)
+    labels = Labels(*fitted.encode(metadata, ids), *fitted_covariates.encode(metadata, ids))
     return labels, fitted, fitted_covariates

@@ -19,8 +19,6 @@ from torch.overrides import TorchFunctionMode
 
 from aam.errors import InputError
 
-SHARD = "{}-{:05d}-of-{:05d}{}"
-
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write tensors to a safetensors file; a full disk raises `OSError`, as for all other files."""
@@ -35,24 +33,6 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
         raise OSError(f"{path}: {error}") from error
     # safetensors lets only the owner read; all who may read the folder may read the file.
     path.chmod(path.parent.stat().st_mode & 0o666)
-
-
-def write_shards(tensors: Mapping[str, Tensor], path: Path, limit: int) -> None:
-    """Write tensors to files of at most `limit` bytes, as far as single tensors allow:
-    ``NAME-00001-of-0000N``.
-    """
-    shards: list[dict[str, Tensor]] = []
-    size = limit
-    for name, tensor in tensors.items():
-        if size + tensor.nbytes > limit:
-            shards.append({})
-            size = 0
-        shards[-1][name] = tensor
-        size += tensor.nbytes
-    for number, shard in enumerate(shards, start=1):
-        write_tensors(
-            shard, path.with_name(SHARD.format(path.stem, number, len(shards), path.suffix))
-        )
 
 
 def _shards(path: Path) -> list[Path]:

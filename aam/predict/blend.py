@@ -156,16 +156,15 @@ def fit_blends(
     numbers = labels.target[rows, : len(targets.numeric)].astype(np.float64)
     classes = labels.label[rows, : len(targets.classes)]
     columns = [*numbers.T, *classes.T]
-    weights = labels.weight[rows].astype(np.float64)
     blends = []
     for spec, values in zip(specs_in_order(targets), columns, strict=True):
         known = (values >= 0) if spec.labels else np.isfinite(values)
-        known = np.flatnonzero(known & (weights > 0))
+        known = np.flatnonzero(known)
         blend = (BlendClassifier if spec.labels else BlendRegressor)(
             study.depth, seed=study.seed, members=tuple(members)
         )
         by_sample = [None if one is None else np.array(one)[known] for one in (groups, studies)]
         part = samples if len(known) == len(samples) else samples[known]
-        blend.fit(part, values[known], by_sample[0], by_sample[1], weights[known])
+        blend.fit(part, values[known], by_sample[0], by_sample[1], np.ones(len(known)))
         blends.append(blend)
     return tuple(blends)

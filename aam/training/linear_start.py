@@ -58,7 +58,7 @@ def fit_heads(
     x = (vectors - center) / spread
     names = study.column(study.config.group_column, [study.table.sample_ids[row] for row in rows])
     groups = np.unique(names or np.arange(len(rows)), return_inverse=True)[1]
-    weight = labels.weight[rows].astype(np.float64)
+    weight = np.ones(len(rows))
 
     def write(layer: nn.Linear, at: slice, coefficients: Array, intercepts: Array) -> None:
         """Write a model of standardized vectors into a layer that reads them as they are."""

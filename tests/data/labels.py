@@ -19,7 +19,7 @@ from aam.model.layers import OnShelves
 
 
 def labelled(study: Study, **values: Any) -> Study:
-    """The study with other `Labels`: target, label, category, covariate, weight; None for
+    """The study with other `Labels`: target, label, category, covariate; None for
     nothing.
     """
     nothing = Labels.none(len(study.table.sample_ids))

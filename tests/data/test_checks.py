@@ -54,15 +54,6 @@ def test_donors_are_noticed_by_their_samples_whatever_the_column_is_called(caplo
     assert f"--group-column {name}" in text
 
 
-def test_donors_are_noticed_by_a_target_that_hardly_varies(caplog):
-    ages = [20 + 5 * donor for donor in DONOR]
-    assert "--group-column pig" in said(caplog, reads(own=0), {"y": ages, "pig": DONOR})
-    sexes = ["fm"[donor % 2] for donor in DONOR]
-    assert "--group-column pig" in said(caplog, reads(own=0), {"y": sexes, "pig": DONOR})
-    shuffled = np.random.default_rng(0).permutation(sexes)
-    assert not said(caplog, reads(own=0), {"y": shuffled, "pig": DONOR})
-
-
 def test_columns_of_no_donor_say_nothing(caplog):
     rng = np.random.default_rng(2)
     columns = {

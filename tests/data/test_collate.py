@@ -152,7 +152,6 @@ def conditioned(study):
         study,
         category=rng.integers(1, 5, (9, 2)),
         covariate=rng.normal(size=(9, 1)).astype(np.float32),
-        weight=np.arange(9, dtype=np.float32),
     )
 
 
@@ -164,7 +163,6 @@ def test_covariates_follow_their_samples_and_are_hidden_by_name(study):
         row = int(name[1:])
         assert batch.category[at].tolist() == study.labels.category[row].tolist()
         assert batch.covariate[at].tolist() == study.labels.covariate[row].tolist()
-        assert batch.weight[at] == row
 
     def hidden(rows, draw):
         hidden_batch = rarefied_batch(study, np.array(rows), draw, Collation(covariate_dropout=0.4))
@@ -181,9 +179,7 @@ def test_covariates_follow_their_samples_and_are_hidden_by_name(study):
     assert share == pytest.approx(0.4, abs=0.1)
     assert (study.labels.category > 0).all()
     assert np.isfinite(study.labels.covariate).all()
-    bare = rarefied_batch(
-        labelled(study, category=None, covariate=None, weight=None), np.arange(3), 0
-    )
+    bare = rarefied_batch(labelled(study, category=None, covariate=None), np.arange(3), 0)
     assert (bare.category, bare.covariate, bare.weight.tolist()) == (None, None, [1.0] * 3)
 
 

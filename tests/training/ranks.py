@@ -102,10 +102,7 @@ def study_of(metric: str | None) -> Study:
     covariate[5] = np.nan
     label = rng.integers(-1, 3, (SAMPLES, 1))
     category = np.stack([rng.integers(0, 4, SAMPLES), rng.integers(0, 3, SAMPLES)], axis=1)
-    weight = rng.random(SAMPLES).astype(np.float32)
-    return labelled(
-        study, target=target, label=label, category=category, covariate=covariate, weight=weight
-    )
+    return labelled(study, target=target, label=label, category=category, covariate=covariate)
 
 
 def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
@@ -125,7 +122,7 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
     if not heads.n_classes:
         study = labelled(study, label=None)
     if not heads.levels:
-        study = labelled(study, category=None, covariate=None, weight=None)
+        study = labelled(study, category=None, covariate=None)
     how = Collation(distances=heads.metric is not None)
     drawn = dataclasses.replace(how, shallow=0.5, covariate_dropout=0.2)
     train_side = Loader(study, np.arange(22), config.train.batch_size, True, how=drawn, world=world)

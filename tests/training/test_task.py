@@ -68,13 +68,12 @@ def supervised(study):
 
 
 def conditioned(study):
-    """The same with covariates, some unknown, and weights of the samples."""
+    """The same with covariates, some unknown."""
     rng = np.random.default_rng(1)
     covariate = rng.normal(size=(9, 1)).astype(np.float32)
     covariate[4] = math.nan
     category = np.stack([rng.integers(0, 4, 9), rng.integers(0, 3, 9)], axis=1)
-    weight = rng.random(9).astype(np.float32)
-    return labelled(supervised(study), category=category, covariate=covariate, weight=weight)
+    return labelled(supervised(study), category=category, covariate=covariate)
 
 
 def task_class(model) -> type[AmpliconTask]:
