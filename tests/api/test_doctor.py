@@ -180,16 +180,7 @@ def test_a_short_training_has_losses_and_a_wrong_one_is_a_finding(platform, fact
 
 @pytest.mark.slow
 def test_two_ranks_measure_an_all_reduce(tmp_path):
-    words = [
-        "doctor",
-        "--ranks",
-        "--device",
-        "cpu",
-        "--threads",
-        "1",
-        "--output",
-        str(tmp_path / "ranks.json"),
-    ]
+    words = f"doctor --ranks --device cpu --threads 1 --output {tmp_path}/ranks.json".split()
     printed = "".join(run_ranks(2, words, "aam"))
     report = json.loads((tmp_path / "ranks.json").read_text())
     assert (report["ranks"], report["nodes"], report["transport"]) == (2, 1, "TCP")

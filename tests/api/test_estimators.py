@@ -89,13 +89,9 @@ def classifier(
 def test_estimator_and_command_predict_the_same_bits(
     study_folder, frame, small, regressor, tmp_path
 ):
-    train = [
-        "train",
-        "--table",
-        str(study_folder / "table.biom"),
-        "--metadata",
-        str(study_folder / "metadata.tsv"),
-    ]
+    train = (
+        f"train --table {study_folder}/table.biom --metadata {study_folder}/metadata.tsv".split()
+    )
     train += ["--metadata-column", "ph", "--group-column", "subject", "--test-size", "0"]
     assert main([*train, *words(small), "--output-dir", str(tmp_path / "run")]) == 0
     loaded = aam.load(tmp_path / "run", device="cpu", threads=1)
@@ -104,13 +100,7 @@ def test_estimator_and_command_predict_the_same_bits(
     assert np.array_equal(ours, theirs.loc[list(frame.index), "ph"].to_numpy())
     # And a model of the estimator is read by the command.
     regressor.save(tmp_path / "saved")
-    predict = [
-        "predict",
-        "--table",
-        str(study_folder / "table.biom"),
-        "--model",
-        str(tmp_path / "saved"),
-    ]
+    predict = f"predict --table {study_folder}/table.biom --model {tmp_path}/saved".split()
     assert (
         main([*predict, "--threads", "1", "--device", "cpu", "--output", str(tmp_path / "p.tsv")])
         == 0

@@ -62,17 +62,7 @@ def model(model_of, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def export(model: Path, output: Path, *words: str) -> dict[str, object]:
     """Export in a process without the hook that checks types, which torch.export cannot trace."""
-    command = [
-        sys.executable,
-        "-m",
-        "aam",
-        "export",
-        "--model",
-        str(model),
-        "--output",
-        str(output),
-        *words,
-    ]
+    command = [sys.executable, *f"-m aam export --model {model} --output {output}".split(), *words]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
@@ -97,16 +87,7 @@ def test_an_exported_model_gives_what_the_network_gives(model, tmp_path, form):
 @pytest.mark.slow
 def test_a_disk_that_takes_no_more_ends_an_export_with_a_message(model, tmp_path):
     """The writer of torch ended the process by a signal."""
-    command = [
-        sys.executable,
-        "-m",
-        "aam",
-        "export",
-        "--model",
-        str(model),
-        "--output",
-        str(tmp_path / "out"),
-    ]
+    command = [sys.executable, *f"-m aam export --model {model} --output {tmp_path}/out".split()]
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))  # noqa: E731
     done = subprocess.run(
         [*command, "--format", "torch"], capture_output=True, text=True, preexec_fn=limit

@@ -5,13 +5,13 @@ chose.
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 import torch
 
@@ -46,17 +46,8 @@ def _own_choice(monkeypatch):
 
 
 def pretrain(study: Path, output: Path, *words: str) -> int:
-    inputs = [
-        "--table",
-        str(study / "table.biom"),
-        "--tree",
-        str(study / "tree.nwk"),
-        "--rarefy-depth",
-        "200",
-    ]
-    return main(
-        ["pretrain", *inputs, "--device", "cpu", "--output-dir", str(output), *SMALL, *words]
-    )
+    inputs = f"--table {study}/table.biom --tree {study}/tree.nwk --rarefy-depth 200 --device cpu"
+    return main(["pretrain", *inputs.split(), "--output-dir", str(output), *SMALL, *words])
 
 
 def weights(run: Path) -> bytes:
@@ -66,61 +57,13 @@ def weights(run: Path) -> bytes:
 # --- the doctor --------------------------------------------------------------------------------
 
 
-def check(value: object, schema: dict, where: str = "report") -> None:
-    """Assert that `value` fits a schema: the part of JSON Schema that doctor.schema.json uses."""
-    kinds = {
-        "object": dict,
-        "array": list,
-        "string": str,
-        "boolean": bool,
-        "integer": int,
-        "null": type(None),
-    }
-    keywords = {
-        "type",
-        "enum",
-        "properties",
-        "additionalProperties",
-        "required",
-        "items",
-        "$schema",
-        "title",
-    }
-    assert schema.keys() <= keywords, (
-        f"{where}: this check does not know {schema.keys() - keywords}"
-    )
-    if "enum" in schema:
-        assert value in schema["enum"], f"{where}: {value!r}"
-    if "type" in schema:
-        names = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
-        number = type(value) in (int, float) and math.isfinite(value)
-        fits = any(number if name == "number" else type(value) is kinds[name] for name in names)
-        assert fits, f"{where}: {value!r} is no {names}"
-    if isinstance(value, dict):
-        missing = set(schema.get("required", ())) - value.keys()
-        assert not missing, f"{where}: {missing} missing"
-        for name, each in value.items():
-            inner = schema.get("properties", {}).get(name, schema.get("additionalProperties", {}))
-            assert inner is not False, f"{where}: {name!r} is unknown"
-            check(each, inner, f"{where}.{name}")
-    for at, each in enumerate(value if isinstance(value, list) else ()):
-        check(each, schema.get("items", {}), f"{where}[{at}]")
-
-
 def examined(path: Path, *words: str) -> tuple[int, dict]:
     status = main([*DOCTOR, *words, "--output", str(path)])
     report = json.loads(
         path.read_text(), parse_constant=lambda word: pytest.fail(f"{word} is no JSON")
     )
-    check(report, json.loads((GOLDEN / "doctor.schema.json").read_text()))
+    jsonschema.validate(report, json.loads((GOLDEN / "doctor.schema.json").read_text()))
     return status, report
-
-
-def test_the_schema_check_can_fail():
-    schema = json.loads((GOLDEN / "doctor.schema.json").read_text())
-    for value in ({}, {"format": 1}, {"status": "0"}, [], {"findings": [{"level": "bad"}]}):
-        with pytest.raises(AssertionError):
-            check(value, {**schema, "required": ["format"]} if value else schema)
 
 
 def test_this_machine(tmp_path, capsys):
@@ -197,25 +140,10 @@ def test_a_compiler_that_fails_as_triton_does_falls_back_and_trains_on(study, tm
     real = 'case "$1" in --version) exec c++ "$@";; esac'
     broken.write_text(f'#!/bin/sh\n{real}\necho "error: {TRITON}" >&2\nexit 1\n')
     broken.chmod(0o755)
-    words = [
-        "pretrain",
-        "--table",
-        str(study / "table.biom"),
-        "--tree",
-        str(study / "tree.nwk"),
-        "--device",
-        "cpu",
-    ]
-    words += [
-        "--rarefy-depth",
-        "200",
-        "--output-dir",
-        str(tmp_path / "run"),
-        *SMALL,
-        "--compile-model",
-    ]
+    inputs = f"--table {study}/table.biom --tree {study}/tree.nwk --rarefy-depth 200 --device cpu"
+    words = ["pretrain", *inputs.split(), "--output-dir", str(tmp_path / "run"), *SMALL]
     caches = {name: str(tmp_path / name) for name in ("AAM_CACHE", "TORCHINDUCTOR_CACHE_DIR")}
-    done = command(*words, CXX=str(broken), **caches)
+    done = command(*words, "--compile-model", CXX=str(broken), **caches)
     assert done.returncode == 0, done.stderr
     assert f"torch.compile with inductor fails here (error: {TRITON})" in done.stderr
     assert "torch.compile: aot_eager" in done.stderr
@@ -223,10 +151,7 @@ def test_a_compiler_that_fails_as_triton_does_falls_back_and_trains_on(study, tm
     assert verdict["tried"]["aot_eager"] == "right"
     assert pretrain(study, tmp_path / "eager") == 0
     losses = [
-        [
-            json.loads(line)["val_loss"]
-            for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()[-1:]
-        ]
+        json.loads((tmp_path / name / "metrics.jsonl").read_text().splitlines()[-1])["val_loss"]
         for name in ("run", "eager")
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
@@ -239,30 +164,12 @@ def test_math_attention_with_recomputation_trains(study, tmp_path, capsys):
     words = ["--attn-implementation", "math"]
     assert pretrain(study, tmp_path / "kept", *words) == 0
     assert pretrain(study, tmp_path / "again", *words, "--gradient-checkpointing") == 0
-    assert (
-        pretrain(
-            study, tmp_path / "chunks", *words, "--gradient-checkpointing", "--asv-chunk-size", "7"
-        )
-        == 0
-    )
+    more = ("--gradient-checkpointing", "--asv-chunk-size", "7")
+    assert pretrain(study, tmp_path / "chunks", *words, *more) == 0
     assert "different metadata" not in capsys.readouterr().err
     decided = json.loads((tmp_path / "again" / "run.json").read_text())["decisions"]
     assert set(decided["attention"].values()) == {"math"}
     assert weights(tmp_path / "kept") == weights(tmp_path / "again")
-
-
-def test_a_remembered_verdict_changes_no_bit(study, tmp_path, monkeypatch):
-    for number in range(2):
-        monkeypatch.setenv("AAM_CACHE", str(tmp_path / "cache"))
-        assert pretrain(study, tmp_path / str(number)) == 0
-    monkeypatch.setenv("AAM_CACHE", str(tmp_path / "0" / "run.json"))
-    assert pretrain(study, tmp_path / "none") == 0
-    assert weights(tmp_path / "0") == weights(tmp_path / "1") == weights(tmp_path / "none")
-    runs = [
-        json.loads((tmp_path / name / "run.json").read_text())["decisions"]
-        for name in ("0", "1", "none")
-    ]
-    assert runs[0] == runs[1] == runs[2]
 
 
 def test_a_run_that_goes_on_keeps_its_back_ends_whatever_the_gates_say_now(
@@ -284,34 +191,16 @@ def test_a_run_that_goes_on_keeps_its_back_ends_whatever_the_gates_say_now(
 
 def test_attention_is_not_judged_where_there_is_no_network(study, tmp_path, monkeypatch):
     monkeypatch.setattr(attention, "check_backends", lambda *_: pytest.fail("judged"))
-    table = ["--table", str(study / "table.biom")]
-    words = [
-        *table,
-        "--metadata",
-        str(study / "metadata.tsv"),
-        "--metadata-column",
-        "ph",
-        "--rarefy-depth",
-        "200",
-    ]
-    assert (
-        main(["train", *words, "--members", "presence", "--output-dir", str(tmp_path / "run")]) == 0
-    )
+    table, run = ["--table", str(study / "table.biom")], tmp_path / "run"
+    words = f"--metadata {study}/metadata.tsv --metadata-column ph --rarefy-depth 200"
+    words += f" --members presence --output-dir {run}"
+    assert main(["train", *table, *words.split()]) == 0
     assert json.loads((tmp_path / "run" / "run.json").read_text())["decisions"] == {}
     model = ["--model", str(tmp_path / "run" / "model")]
     assert main(["predict", *model, *table, "--output", str(tmp_path / "predictions.tsv")]) == 0
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        3,
-        {"attention": 3},
-        {"attention": {"float32, masked": "best"}},
-        {"batch": {"a": 1}},
-        {"batch": [2]},
-    ],
-)
+@pytest.mark.parametrize("damage", [3, {"attention": {"float32, masked": "best"}}, {"batch": [2]}])
 def test_damaged_decisions_of_a_run_are_made_again(study, tmp_path, damage):
     run = tmp_path / "run"
     assert pretrain(study, run) == 0
@@ -338,32 +227,6 @@ def test_memory_of_every_stage_changes_nothing_but_a_file(study, tmp_path):
     before = sorted(path.name for path in (tmp_path / "plain").iterdir())
     assert pretrain(study, tmp_path / "plain", "--memory-profile") == 2, "it holds a run"
     assert sorted(path.name for path in (tmp_path / "plain").iterdir()) == before
-
-
-def test_memory_of_predictions(study, tmp_path):
-    inputs = [
-        "--table",
-        str(study / "table.biom"),
-        "--metadata",
-        str(study / "metadata.tsv"),
-        "--device",
-        "cpu",
-    ]
-    words = ["train", *inputs, "--metadata-column", "ph", "--rarefy-depth", "200", *SMALL]
-    assert main([*words, "--output-dir", str(tmp_path / "tune")]) == 0
-    words = [
-        "predict",
-        "--model",
-        str(tmp_path / "tune" / "model"),
-        *inputs[:2],
-        "--device",
-        "cpu",
-        "--threads",
-        "1",
-    ]
-    assert main([*words, "--output", str(tmp_path / "p.tsv"), "--memory-profile"]) == 0
-    report = json.loads((tmp_path / "p.memory" / "memory.json").read_text())
-    assert {"forward", "model creation"} <= report["stages"].keys()
 
 
 def test_memory_of_every_other_command(study, tmp_path, monkeypatch):

@@ -16,27 +16,12 @@ def study(simulate_study):
 
 
 def words_of(study, *more: object) -> list[str]:
-    table = [
-        "--table",
-        str(study / "table.biom"),
-        "--rarefy-depth",
-        "200",
-        "--device",
-        "cpu",
-        "--dry-run",
-    ]
+    table = f"--table {study}/table.biom --rarefy-depth 200 --device cpu --dry-run".split()
     return [*table, *map(str, more)]
 
 
 def supervision(study) -> list[str]:
-    return [
-        "--metadata",
-        str(study / "metadata.tsv"),
-        "--metadata-column",
-        "ph",
-        "--group-column",
-        "subject",
-    ]
+    return f"--metadata {study}/metadata.tsv --metadata-column ph --group-column subject".split()
 
 
 def of_presence(study, output) -> list[str]:

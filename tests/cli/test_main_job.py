@@ -43,14 +43,7 @@ def encoder(study: Path) -> Path:
 def tuned(study: Path, encoder: Path) -> Path:
     folder = study.parent / "tune"
     words = ["train", *inputs(study, metadata=True), "--metadata-column", "ph", "biome"]
-    words += [
-        "--group-column",
-        "subject",
-        "--test-size",
-        "0.2",
-        "--pretrained-encoder",
-        str(encoder / "model"),
-    ]
+    words += f"--group-column subject --test-size 0.2 --pretrained-encoder {encoder}/model".split()
     words += ["--members", "deep", "presence"]
     assert main([*words, "--output-dir", str(folder), "--epochs", "2", "--threads", "1"]) == 0
     return folder
@@ -102,10 +95,7 @@ def test_a_cross_validation_says_how_far_it_is(
     words = [
         "train",
         *inputs(study, metadata=True),
-        "--metadata-column",
-        "ph",
-        "--group-column",
-        "subject",
+        *["--metadata-column", "ph", "--group-column", "subject"],
     ]
     assert (
         main([*words, "--cv", "2", "--members", "presence", "--output-dir", str(tmp_path / "cv")])
@@ -164,21 +154,10 @@ def test_frozen_base_moves_heads_only(study: Path, encoder: Path, tmp_path: Path
     words = [
         "train",
         *inputs(study, metadata=True),
-        "--metadata-column",
-        "ph",
-        "--freeze-base",
-        "--epochs",
-        "2",
+        *["--metadata-column", "ph", "--freeze-base", "--epochs", "2"],
     ]
     words += ["--test-size", "0"]
-    words += [
-        "--pretrained-encoder",
-        str(encoder),
-        "--output-dir",
-        str(tmp_path / "frozen"),
-        "--threads",
-        "1",
-    ]
+    words += f"--pretrained-encoder {encoder} --output-dir {tmp_path}/frozen --threads 1".split()
     assert main([*words, "--members", "deep"]) == 0
     before = load_file(encoder / "model" / "weights.safetensors")
     after = load_file(tmp_path / "frozen" / "model" / "weights.safetensors")
@@ -193,12 +172,7 @@ def test_pretraining_from_an_encoder_ends_no_worse_than_it(
     words = [
         "pretrain",
         *inputs(study, tree=True),
-        "--pretrained-encoder",
-        str(encoder),
-        "--epochs",
-        "1",
-        "--lr",
-        "3",
+        *f"--pretrained-encoder {encoder} --epochs 1 --lr 3".split(),
     ]
     assert main([*words, "--threads", "1", "--output-dir", str(tmp_path / "again")]) == 0
     text = (tmp_path / "again" / "metrics.jsonl").read_text()
@@ -226,12 +200,7 @@ def test_cross_validation_pools_every_sample_once(study: Path, tmp_path: Path) -
     words = [
         "train",
         *shared,
-        "--metadata-column",
-        "ph",
-        "--pretrained-encoder",
-        str(pre),
-        "--epochs",
-        "1",
+        *f"--metadata-column ph --pretrained-encoder {pre} --epochs 1".split(),
     ]
     assert main([*words, "--members", "deep", "--threads", "1", "--output-dir", str(tune)]) == 0
     folds = sorted(path.name for path in tune.glob("fold-*"))
@@ -257,10 +226,7 @@ def test_samples_without_metadata_are_named_in_the_report_with_the_class_that_th
     words = [
         "train",
         *inputs(study),
-        "--metadata",
-        str(tmp_path / "gaps.tsv"),
-        "--metadata-column",
-        "biome",
+        *f"--metadata {tmp_path}/gaps.tsv --metadata-column biome".split(),
     ]
     words += ["--cv", "season", "--missing", "drop", "--members", "presence"]
     assert main([*words, "--threads", "1", "--output-dir", str(tmp_path / "run")]) == 0
@@ -274,15 +240,7 @@ def test_samples_without_metadata_are_named_in_the_report_with_the_class_that_th
 
 
 def test_embed_writes_vectors_with_ids(study: Path, tuned: Path, tmp_path: Path) -> None:
-    words = [
-        "embed",
-        "--model",
-        str(tuned / "model"),
-        "--table",
-        str(study / "table.biom"),
-        "--threads",
-        "1",
-    ]
+    words = f"embed --model {tuned}/model --table {study}/table.biom --threads 1".split()
     assert main([*words, "--output-dir", str(tmp_path / "tsv")]) == 0
     assert main([*words, "--output-dir", str(tmp_path / "npy"), "--format", "npy"]) == 0
     table = read_table(study / "table.biom")
@@ -297,14 +255,7 @@ def test_embed_writes_vectors_with_ids(study: Path, tuned: Path, tmp_path: Path)
 
 def test_evaluate_model_and_predictions_agree(study: Path, tuned: Path, tmp_path: Path) -> None:
     metadata = ["--metadata", str(study / "metadata.tsv"), "--group-column", "subject"]
-    words = [
-        "--model",
-        str(tuned / "model"),
-        "--table",
-        str(study / "table.biom"),
-        "--threads",
-        "1",
-    ]
+    words = f"--model {tuned}/model --table {study}/table.biom --threads 1".split()
     split = ["--split", str(tuned / "split.tsv")]
     assert main(["evaluate", *words, *metadata, *split, "--output-dir", str(tmp_path / "a")]) == 0
     words = ["--predictions", str(tuned / "predictions.tsv")]
@@ -374,15 +325,7 @@ def test_bad_input_is_one_message_and_status_2(
 
 def test_ids_beside_a_matrix_are_not_overwritten(study: Path, tmp_path: Path) -> None:
     (tmp_path / "d.ids.txt").write_text("mine")
-    words = [
-        "unifrac",
-        "--table",
-        str(study / "table.biom"),
-        "--tree",
-        str(study / "tree.nwk"),
-        "--threads",
-        "1",
-    ]
+    words = f"unifrac --table {study}/table.biom --tree {study}/tree.nwk --threads 1".split()
     assert main([*words, "--output", str(tmp_path / "d.npy")]) == 2
     assert (tmp_path / "d.ids.txt").read_text() == "mine"
     assert main([*words, "--output", str(tmp_path / "d.npy"), "--overwrite"]) == 0

@@ -152,22 +152,6 @@ def test_what_is_applied_or_evaluated_lists_its_results_and_replaces_them(
     assert "--overwrite would delete what is read" in capsys.readouterr().err
 
 
-def test_a_run_can_be_repeated_by_its_run_json(run, tmp_path):
-    assert (
-        main(
-            [
-                "train",
-                "--config",
-                f"{run}/run.json",
-                "--output-dir",
-                str(tmp_path / "again"),
-                "--dry-run",
-            ]
-        )
-        == 0
-    )
-
-
 def test_a_single_file_does_not_replace_what_is_read(study, tmp_path, refused):
     table = tmp_path / "table.tsv"
     assert (

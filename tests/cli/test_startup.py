@@ -104,17 +104,7 @@ def test_help_names_the_range_and_what_is_required(capsys):
 
 
 def test_a_run_says_at_its_start_what_it_learns_where(study, tmp_path, capsys):
-    words = [
-        "pretrain",
-        "--table",
-        str(study / "table.biom"),
-        "--epochs",
-        "1",
-        "--device",
-        "cpu",
-        "--threads",
-        "1",
-    ]
+    words = f"pretrain --table {study}/table.biom --epochs 1 --device cpu --threads 1".split()
     words += [
         "--embedding-dim",
         "16",
