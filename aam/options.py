@@ -37,6 +37,9 @@ IN_MEMORY = Path("(in memory)")
 # Sections and commands are pydantic dataclasses: `@dataclass(frozen=True, config=STRICT)`.
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
 
+# pydantic's names of what is outside a range.
+BOUNDS = {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}
+
 PositiveInt = Annotated[int, Ge(1), Le(LARGEST)]
 NonNegativeInt = Annotated[int, Ge(0), Le(LARGEST)]
 PositiveFloat = Annotated[float, Gt(0)]
@@ -288,9 +291,12 @@ def overlaid(default: Config, values: Mapping[str, Any], where: str) -> tuple[Co
             new = changed.setdefault(each.part, {})
             new[each.field.name] = typed(value, each.annotation, strict=where != "")
         except ValidationError as error:
-            wrong = " or ".join(dict.fromkeys(each["msg"] for each in error.errors()))
+            found = error.errors()
+            wrong = ": " + " or ".join(dict.fromkeys(each["msg"] for each in found))
+            if BOUNDS.issuperset(each["type"] for each in found):
+                wrong = f", expected {each.range}"
             name = f"{place}: {key!r} is {value!r}" if where else f"{each.name} is {value}"
-            problems.append(f"{name}: {wrong}")
+            problems.append(name + wrong)
     sections = {
         part: dataclasses.replace(getattr(default, part), **new)
         for part, new in changed.items()

@@ -135,7 +135,7 @@ def test_every_problem_of_a_file_is_told(tmp_path):
         f"{path}, [train]: unknown option 'batchsize'; did you mean 'batch_size'?",
         "[train]: 'lr' is 'fast': Input should be a valid number",
         "'epochs' is True: Input should be a valid integer",
-        "'patience' is -1: Input should be greater than or equal to 0",
+        "'patience' is -1, expected 0 or more",
         "'table' is 3: Input should be a valid string",
         "'metadata_column' is 'age': Input should be a valid array",
         f"{path}: unknown option 'modell'",
@@ -248,7 +248,7 @@ def test_everything_that_is_wrong_is_named_at_once(tmp_path, refused):
     stderr = refused(main, ["train", *words])
     for name, path in names.items():
         assert f"--{name}: {path}: no such file or folder" in stderr
-    assert "--epochs is 0: Input should be greater than or equal to 1" in stderr
+    assert "--epochs is 0, expected 1 or more" in stderr
     assert not (tmp_path / "run").exists()
 
 

@@ -131,7 +131,7 @@ def embed_table(config: EmbedConfig) -> None:
     names += [f"{name}.{ending}" for name in config.distances for ending in endings]
     output = output_of("embed", config, ["taxa.tsv", *names])
     models = prepare_models(config.model, config.runtime)
-    saved, embedding, placed = _single(models), None, None
+    saved, embedding, on_tree = _single(models), None, None
     reference = _reference(saved) if config.distances or saved.only_places else None
     if saved.only_places:
         study = load_table(models, config)[0]
@@ -139,18 +139,18 @@ def embed_table(config: EmbedConfig) -> None:
         embedding = open_embedding(models, config)
         study = embedding.study
     if reference is not None:
-        placed = _on_reference(study, reference, str(config.table))
+        on_tree = _on_reference(study, reference, str(config.table))
     sample_ids, form = study.table.sample_ids, config.format
     with written(output, config) as new:
         if embedding is not None:
             _write_network_vectors(new, embedding, form)
-        if placed is not None and reference is not None:
+        if on_tree is not None and reference is not None:
             for metric in config.distances:
-                write_distances(new / f"{metric}.{form}", sample_ids, placed.distances(metric))
+                write_distances(new / f"{metric}.{form}", sample_ids, on_tree.distances(metric))
             if embedding is None:
-                vectors, width = placed.vectors(), reference.vector_width
+                vectors, width = on_tree.vectors(), reference.vector_width
                 _write_vectors(new, "samples", sample_ids, vectors, width, form)
-                _write_taxa(new, placed.taxa())
+                _write_taxa(new, on_tree.taxa())
     log.info(
         "%s: %s of %s samples, each rarefied to %s reads%s",
         output.folder,

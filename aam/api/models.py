@@ -113,8 +113,8 @@ class Model:
         config = self._config(EmbedConfig(), table, options)
         inputs, name = inputs_of_model(config, table), "asv" if asvs else "sample-id"
         if len(self.models) == 1 and self.models[0].only_places and not asvs:
-            study, placed = place_samples(self.models, config, inputs)
-            values = np.concatenate(list(placed.vectors()))
+            study, on_tree = place_samples(self.models, config, inputs)
+            values = np.concatenate(list(on_tree.vectors()))
         else:
             embedding = open_embedding(self.models, config, inputs)
             study = embedding.study
@@ -156,9 +156,9 @@ class Model:
             expected = " or ".join(get_args(PlacedMetric))
             raise InputError(f"metric is {metric!r}, expected {expected}")
         config = self._config(EmbedConfig(), table, options)
-        study, placed = place_samples(self.models, config, inputs_of_model(config, table))
+        study, on_tree = place_samples(self.models, config, inputs_of_model(config, table))
         values = np.zeros((len(study.table.sample_ids),) * 2)
-        fill_tiles(values, placed.distances(metric))
+        fill_tiles(values, on_tree.distances(metric))
         return skbio.DistanceMatrix(values, study.table.sample_ids)
 
     def place(self, table: Any, **options: Any) -> PlacedSamples:

@@ -340,7 +340,7 @@ def _effects_of(
     of_variants = [np.concatenate(values) for values in zip(*parts, strict=True)]
     removed, carriers = variants.after == 0, place @ reads.sign().astype(np.float64)
 
-    def placed(values: Floats, some: Variants) -> Matrix:
+    def of_all(values: Floats, some: Variants) -> Matrix:
         matrix = sparse.csr_matrix((values, (some.sample, some.column)), shape=reads.shape)
         return place @ matrix
 
@@ -349,9 +349,9 @@ def _effects_of(
         change = base[variants.sample] - changed
         loss = losses(spec, known, base)[variants.sample]
         raised = np.nan_to_num(losses(spec, known[variants.sample], changed) - loss)
-        rise = placed(variants.weight * raised, variants)
+        rise = of_all(variants.weight * raised, variants)
         columns = output_columns(spec)
-        effects = tuple(placed(change[removed, k], variants[removed]) for k in columns)
+        effects = tuple(of_all(change[removed, k], variants[removed]) for k in columns)
         found.append(
             TargetEffects(spec, (), known, place @ base, carriers, rise, effects, attention)
         )

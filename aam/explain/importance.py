@@ -167,17 +167,12 @@ def importance_of(
     every = np.arange(len(effects.sample_ids))
     _, group = np.unique(every if groups is None else groups.astype(str), return_inverse=True)
     by_group = sparse.csr_matrix((np.ones(len(group)), (group, every)))
-    has_truth = np.isfinite(effects.truth)
-    sizes = by_group @ has_truth.astype(np.float64)
+    sizes = by_group @ np.isfinite(effects.truth).astype(np.float64)
     judged = np.flatnonzero(sizes)
     carriers, raised = by_group @ effects.carriers, (by_group @ effects.losses)[judged]
     nothing = np.full(raised.shape[1], np.nan)
     known = len(judged) > 0
-    limits = (
-        _intervals(raised, sparse.csr_matrix(sizes[judged][:, None]), seed)
-        if known
-        else [Interval(np.nan)] * len(nothing)
-    )
+    limits = _intervals(raised, sparse.csr_matrix(sizes[judged][:, None]), seed)
     tests = dict.fromkeys(("p", "q", "corrected.low", "corrected.high"), nothing)
     if known:
         enough = (_sum(carriers[judged] > 0) >= LEAST_GROUPS) & (True if tested is None else tested)

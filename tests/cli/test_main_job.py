@@ -298,7 +298,10 @@ def test_evaluate_model_and_predictions_agree(study: Path, tuned: Path, tmp_path
             "train {table} --metadata-column ph --output-dir o --out-dim 0",
             ["--out-dim was removed"],
         ),
-        ("unifrac {table} --tree t.nwk --output d.npy --alpha 5", ["--alpha is 5.0"]),
+        (
+            "unifrac {table} --tree t.nwk --output d.npy --alpha 5",
+            ["--alpha is 5, expected 0 to 1"],
+        ),
         ("pretrain {table} --output-dir {study} --overwrite", ["left untouched"]),
         ("pretrain {table} --output-dir o --max-bp 50", ["--trim"]),
         ("pretrain {table} --output-dir o --rarefy-depth 10000000", ["--rarefy-depth"]),
