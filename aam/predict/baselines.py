@@ -15,6 +15,7 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.spatial.distance import cdist
 from sklearn import ensemble
+from sklearn.base import clone
 from sklearn.neighbors import KNeighborsRegressor
 
 from aam.data.collate import distances_of
@@ -36,9 +37,9 @@ from aam.evaluate.predictions import PredictionTable
 from aam.evaluate.target_predictions import Columns, column_values, group_values, guess, truth_of
 from aam.io.metadata import Metadata
 from aam.options import given
-from aam.predict.estimator import Classifier, CountsEstimator, Names, Regressor
-from aam.predict.linear import LEAST_TO_CENTRE, LinearClassifier, LinearRegressor
-from aam.predict.samples import Floats, Samples, common_names, informative_names, shares
+from aam.predict.estimator import CountsEstimator
+from aam.predict.linear import LinearClassifier, LinearRegressor
+from aam.predict.samples import Floats, Samples
 from aam.predict.trees import TreesClassifier, TreesRegressor
 
 log = logging.getLogger("aam")
@@ -56,9 +57,6 @@ IN_BLEND = {LINEAR: "presence", TREES: "forest"}
 # More distances than those of so many samples fill the memory.
 MAX_NEIGHBOUR_SAMPLES = 20_000
 NEIGHBOUR_COUNT = 10
-
-# The time of boosting grows with the features and the classes.
-BOOSTED_FEATURES, BOOSTED_TREES = 500, 50
 
 
 class Fold(NamedTuple):
@@ -211,48 +209,6 @@ def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
 # --- estimators ---------------------------------------------------------------------------------
 
 
-class Boosting(CountsEstimator):
-    """Gradient boosting by histograms on shares of the most evenly spread features."""
-
-    def _values(self, rarefied: Samples) -> Floats:
-        values = (shares(rarefied.counts) @ rarefied.columns(self.names_)).toarray()
-        return np.concatenate([values, rarefied.covariates], axis=1)
-
-    def _fit(
-        self,
-        samples: Samples,
-        values: npt.NDArray[Any],
-        weights: Floats,
-        groups: Names | None,
-        studies: Names | None,
-    ) -> None:
-        rarefactions = samples.rarefactions(self.depth, self.seed, 1, training=True)
-        self.names_ = informative_names(rarefactions, common_names(rarefactions), BOOSTED_FEATURES)
-        if self.n_classes:
-            kind = ensemble.HistGradientBoostingClassifier
-        else:
-            kind = partial(ensemble.HistGradientBoostingRegressor, loss="absolute_error")
-        model = kind(max_iter=BOOSTED_TREES, random_state=self.seed)
-        self.model_ = model.fit(self._values(rarefactions[0]), values, weights)
-
-    def outputs(self, rarefied: Samples) -> Floats:
-        """Numbers [n, 1] or probabilities [n, K] of rarefied samples."""
-        values = self._values(rarefied)
-        if self.n_classes == 1:
-            return np.ones((len(values), 1))
-        if self.n_classes:
-            return np.asarray(self.model_.predict_proba(values))
-        return np.asarray(self.model_.predict(values)[:, None])
-
-
-class BoostingClassifier(Classifier, Boosting):
-    """Boosting that predicts classes."""
-
-
-class BoostingRegressor(Regressor, Boosting):
-    """Boosting that predicts a number."""
-
-
 def make_baselines(classes: bool, depth: int, passes: int, seed: int) -> dict[str, CountsEstimator]:
     """The strong baselines that are estimators on counts, by name."""
     common: dict[str, Any] = {"depth": depth, "passes": passes, "seed": seed}
@@ -260,7 +216,7 @@ def make_baselines(classes: bool, depth: int, passes: int, seed: int) -> dict[st
     linear = LinearClassifier if classes else LinearRegressor
     return {
         FOREST: trees(**common, features="shares", kind="random"),
-        BOOSTING: (BoostingClassifier if classes else BoostingRegressor)(**common),
+        BOOSTING: trees(**common, features="shares", kind="boosting"),
         LOG_RATIOS: linear(**common, features="clr"),
         TREES: trees(**common),
         LINEAR: linear(**common),
@@ -272,22 +228,17 @@ def predicted_by_estimator(
 ) -> Array:
     """Predictions of an estimator; each study that is held out is read relative to its mean."""
     samples = given(task.samples)
-    of_train = [None if one is None else one[train] for one in (task.groups, task.studies)]
-    fitted = estimator.fit(samples[train], task.truth[train], *of_train)
-    result = task.empty(len(test))
+    whole = [None if names is None else names[train] for names in (task.groups, task.studies)]
+    fitted = clone(estimator).fit(samples[train], task.truth[train], *whole)
+    result = np.zeros((len(test), max(len(task.labels), 1)))
+    columns = fitted.classes_ if task.labels else np.zeros(1, np.int64)
     levels = np.zeros(len(test)) if task.studies is None else task.studies[test]
     for level in np.unique(levels):
-        part = samples[test[levels == level]]
-        centred = task.studies is not None and len(part) >= LEAST_TO_CENTRE
-        model = fitted.centred_on(part) if centred else fitted
-        predicted = model.predict_draws(part, passes).mean(axis=0)
-        if not task.labels:
-            result[levels == level] = predicted[:, 0]
-        else:
-            probabilities = np.zeros((len(part), len(task.labels)))
-            probabilities[:, fitted.classes_] = predicted
-            result[levels == level] = probabilities
-    return result
+        rows = np.flatnonzero(levels == level)
+        part = samples[test[rows]]
+        model = fitted if task.studies is None else fitted.centred_on(part)
+        result[np.ix_(rows, columns)] = model.predict_draws(part, passes).mean(axis=0)
+    return result if task.labels else result[:, 0]
 
 
 def _of_neighbours(distances: Sequence[Floats], task: Task, train: Array, test: Array) -> Array:
@@ -325,15 +276,16 @@ def strong_baselines(
     task: Task, study: Study, passes: int, known: Collection[str] = ()
 ) -> tuple[Baseline, ...]:
     """Held-out predictions of estimators that predict alone, except `known` ones."""
+    samples, fresh = (
+        given(task.samples),
+        make_baselines(bool(task.labels), study.depth, passes, study.seed),
+    )
     # Drawn once for all folds and estimators.
-    samples = given(task.samples)
-    samples.rarefactions(study.depth, study.seed, passes, training=True)
-    samples.rarefactions(study.depth, study.seed, passes)
+    for training in (True, False):
+        samples.rarefactions(study.depth, study.seed, passes, training)
     predictors: dict[str, Callable[[Task, Array, Array], Array]] = {
         name: partial(predicted_by_estimator, estimator, passes)
-        for name, estimator in make_baselines(
-            bool(task.labels), study.depth, passes, study.seed
-        ).items()
+        for name, estimator in fresh.items()
         if name not in known
     }
     if distances := unifrac_distances(study, samples, passes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ from aam.predict.samples import (
 # Trees grow twice as fast on dense features: numbers that take 400 MB.
 MAX_DENSE = 10**8
 
+# The time of boosting grows with the features, the classes and the trees.
+BOOSTED_FEATURES, BOOSTED_TREES = 500, 50
+
 # Samples whose leaves are computed at a time.
 ROWS_AT_ONCE = 1024
 
@@ -38,8 +42,9 @@ class Trees(CountsEstimator):
     Parameters
     ----------
     features : "presence", "shares" or "clr"
-    kind : "extra" or "random"
-        Extremely randomized trees (Geurts et al. 2006) or a random forest (Breiman 2001).
+    kind : "extra", "random" or "boosting"
+        Extremely randomized trees (Geurts et al. 2006), a random forest (Breiman 2001), or gradient
+        boosting by histograms on one rarefaction.
     n_estimators : int
         Number of trees of all rarefactions together.
     max_features : float or str, optional
@@ -85,6 +90,16 @@ class Trees(CountsEstimator):
         rarefactions = samples.rarefactions(self.depth, self.seed, self.passes, training=True)
         self.names_ = informative_names(rarefactions, common_names(rarefactions))
         self.covariates_ = samples.covariates.shape[1]
+        if studies is not None:
+            weights = balanced_weights(values, self.n_classes, weights, studies)
+        if self.kind == "boosting" and self.n_classes != 1:
+            self.names_ = informative_names(rarefactions, self.names_, BOOSTED_FEATURES)
+            boosted: Any = ensemble.HistGradientBoostingClassifier
+            if not self.n_classes:
+                boosted = partial(ensemble.HistGradientBoostingRegressor, loss="absolute_error")
+            model = boosted(max_iter=BOOSTED_TREES, random_state=self.seed)
+            self.forest_ = model.fit(self._values(rarefactions[0]), values, weights)
+            return
         name = "ExtraTrees" if self.kind == "extra" else "RandomForest"
         forest = getattr(ensemble, name + ("Classifier" if self.n_classes else "Regressor"))(
             max_features=self.max_features or ("sqrt" if self.n_classes else 0.1),
@@ -92,8 +107,6 @@ class Trees(CountsEstimator):
             n_jobs=torch.get_num_threads(),
             warm_start=True,
         )
-        if studies is not None:
-            weights = balanced_weights(values, self.n_classes, weights, studies)
         for number, one in enumerate(rarefactions, 1):
             forest.n_estimators = max(1, self.n_estimators * number // len(rarefactions))
             # scikit-learn warns that a warm start keeps the classes of the first fit.
@@ -110,6 +123,10 @@ class Trees(CountsEstimator):
         return np.concatenate([self._of_trees(part) for part in parts])
 
     def _of_trees(self, values: Any) -> Floats:
+        if not hasattr(self.forest_, "estimators_"):
+            if self.n_classes:
+                return np.asarray(self.forest_.predict_proba(values))
+            return np.asarray(self.forest_.predict(values)[:, None])
         each = (tree.tree_.predict(values) for tree in self.forest_.estimators_)
         if self.n_classes:
             return np.asarray(sum(each) / len(self.forest_.estimators_))

@@ -125,16 +125,13 @@ def weights_of(model) -> dict[str, Tensor]:
 # --- a step ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("patch_size", [5, 1])
-def test_steps_of_a_small_model_reduce_every_loss(
-    study_of, tiny, model_of, patch_size, monkeypatch
-):
+def test_steps_of_a_small_model_reduce_every_loss(study_of, tiny, model_of, monkeypatch):
     monkeypatch.setattr("aam.training.masking.MASKED_ASVS", 1.0)
     config = config_of()
     learned = supervised(study_of(**tiny()))
     batch = rarefied_batch(learned, np.arange(9), 0)
     heads = HeadConfig("unifrac", (0.5, 0.2), counts=True, n_targets=2, n_classes=(3,))
-    model = model_of(heads, patch_size=patch_size, noise=0.0).train()
+    model = model_of(heads, noise=0.0).train()
     task = task_of(model, learned, config)
     optimizer = make_optimizer(model, config.train)
 
@@ -145,7 +142,7 @@ def test_steps_of_a_small_model_reduce_every_loss(
 
     before = losses()
     assert set(before) == {"unifrac", "nucleotide", "count", "target", "label0"}
-    for step in range(60):
+    for step in range(40):
         terms, nonfinite = one_step(model, learned, [batch], config, optimizer, step)
         assert not nonfinite
         assert not any(total.requires_grad for total, _ in terms.values())
@@ -177,20 +174,6 @@ def test_a_seed_fixes_every_weight(study, model_of):
         "one more worker changes no bit"
     )
     assert not same_weights(fitted(RunConfig(seed=5)), first)
-
-
-def test_the_learning_rate_follows_its_course(study, model_of):
-    config = config_of(epochs=5, batch_size=2, warmup_steps=3)
-    _, steps, epochs = fit(model_of(PRETRAIN), study, config)
-    assert [record["step"] for record in steps] == list(range(1, 16))
-    assert [record["lr"] for record in steps] == [
-        learning_rate(config.train, step, 15) for step in range(15)
-    ]
-    assert np.diff([record["epoch"] for record in epochs]).tolist() == [1, 1, 1, 1]
-    assert all(record["samples_per_s"] > 0 for record in epochs)
-    assert {"train_loss", "train_unifrac", "val_loss", "val_nucleotide", "val_count"} <= epochs[
-        0
-    ].keys()
 
 
 def overshooting(study, model):
@@ -254,8 +237,8 @@ def with_broken_steps(broken: set[int]):
     return planted
 
 
-@pytest.mark.parametrize("at", [0, 3])
-def test_a_broken_step_changes_no_weight(study, model_of, monkeypatch, at):
+def test_a_broken_step_changes_no_weight(study, model_of, monkeypatch):
+    at = 3
     trainer = trainer_of(model_of(PRETRAIN, noise=0.0), study, config_of(3, batch_size=2))
     weights = [weights_of(trainer.model)]
     trainer.after_step = lambda trainer: weights.append(weights_of(trainer.model))
@@ -269,25 +252,14 @@ def test_a_broken_step_changes_no_weight(study, model_of, monkeypatch, at):
 # --- going on ----------------------------------------------------------------------------------
 
 
-WAYS = (
-    {},
-    {"patience": 0},
-    {"ema_decay": 0.7},
-    {"batch_size": 1, "gradient_accumulation_steps": 2},
-)
-
-
 @pytest.mark.parametrize(
     ("heads", "options"),
     [
-        *zip((PRETRAIN, SUPERVISED, PRETRAIN, SUPERVISED), WAYS, strict=True),
-        (CONDITIONED, {**WAYS[3], **WAYS[2]}),
+        (PRETRAIN, {"ema_decay": 0.7}),
+        (SUPERVISED, {"patience": 0}),
+        (CONDITIONED, {"batch_size": 1, "gradient_accumulation_steps": 2, "ema_decay": 0.7}),
     ],
-    ids=lambda one: (
-        "-".join(map(str, one.values()))
-        if isinstance(one, dict)
-        else f"{one.n_targets}{one.levels}"
-    ),
+    ids=["pretraining", "patience", "covariates"],
 )
 def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(
     study, model_of, tmp_path, heads, options
@@ -351,8 +323,9 @@ def test_counts_are_those_of_the_losses(study, model_of):
     }
 
 
-@pytest.mark.parametrize("heads", [SUPERVISED, CONDITIONED], ids=["plain", "conditioned"])
-@pytest.mark.parametrize("sizes", [(3, 3, 3), (4, 4, 1), (1, 8)])
+@pytest.mark.parametrize(
+    ("sizes", "heads"), [((4, 4, 1), SUPERVISED), ((1, 8), CONDITIONED)], ids=["plain", "weighted"]
+)
 def test_batches_of_a_step_weigh_as_one(study, model_of, sizes, heads):
     """Uneven batches with missing targets: gradients are those of all samples at once."""
     learned, config = (
@@ -475,15 +448,12 @@ def test_scores_are_those_of_the_predictions(study, model_of):
     assert metrics["val_target"] == pytest.approx(huber, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("metric", "sign"), [("r2", -1), ("mae", 1), ("accuracy", -1), ("val_loss", 1)]
-)
+@pytest.mark.parametrize(("metric", "sign"), [("r2", -1), ("mae", 1)])
 def test_the_metric_that_was_asked_for_decides(study, model_of, metric, sign):
     config = config_of(5, patience=0, lr=0.01, targets=TargetConfig(best_metric=metric))
     trainer, _, epochs = fit(model_of(SUPERVISED), supervised(study), config, range(3, 9))
-    key = metric if metric == "val_loss" else f"val_{metric}"
-    scores = [sign * record[key] for record in epochs]
-    assert len(set(scores)) > 1 or metric == "accuracy"
+    scores = [sign * record[f"val_{metric}"] for record in epochs]
+    assert len(set(scores)) > 1
     assert trainer.progress.best_epoch == epochs[int(np.argmin(scores))]["epoch"]
     assert trainer.progress.best == min(scores)
 
@@ -515,21 +485,16 @@ def test_a_frozen_trunk_stays_and_its_heads_learn_the_same(study, model_of):
 # --- covariates --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "way", ["plain", "frozen", "averaged", "chunks", "recomputed", "several", "workers"]
-)
+@pytest.mark.parametrize("way", ["frozen", "averaged", "recomputed", "workers"])
 def test_validation_and_prediction_read_covariates_as_training_does(study, model_of, way):
     """Failure 3 of the predecessor: in validation of a wrapped model they were silently dropped."""
     learned, model = conditioned(study), model_of(CONDITIONED)
-    more = {"averaged": {"ema_decay": 0.5}, "several": {"gradient_accumulation_steps": 2}}.get(
-        way, {}
-    )
+    more = {"ema_decay": 0.5} if way == "averaged" else {}
     targets = TargetConfig(metadata_column=("a", "b", "c"))
-    config = config_of(
-        1, targets=targets, runtime=RunConfig(num_workers=1 if way == "workers" else 0), **more
-    )
-    if way in ("chunks", "recomputed"):
-        model.bound_memory(3, way == "recomputed")
+    runtime = RunConfig(num_workers=1 if way == "workers" else 0)
+    config = config_of(1, targets=targets, runtime=runtime, **more)
+    if way == "recomputed":
+        model.bound_memory(3, True)
     asvs = encode_table(model, learned, CPU, config.runtime) if way == "frozen" else None
     metrics = {}
     for name in ("as it is", "unknown"):
@@ -589,13 +554,12 @@ def test_a_gradient_that_overflows_changes_no_weight_and_halves_the_factor(
     assert trainer.scaler.get_scale() == 1024 / 4
 
 
-@pytest.mark.parametrize(("factor", "steps"), [(math.nan, 1), (1e30, 11)])
-def test_what_no_factor_mends_ends_the_run(study, model_of, monkeypatch, factor, steps):
+def test_what_no_factor_mends_ends_the_run(study, model_of, monkeypatch):
     trainer = half_trainer_of(study, model_of, "fp16", epochs=30)
-    planted(monkeypatch, factor)
+    planted(monkeypatch, math.nan)
     with pytest.raises(RunError, match="loss or gradient are not finite"):
         trainer.fit()
-    assert steps <= trainer.progress.step <= steps + 2
+    assert 1 <= trainer.progress.step <= 3
 
 
 def test_a_run_in_fp16_goes_on_with_its_factor(study, model_of, tmp_path):
@@ -603,7 +567,7 @@ def test_a_run_in_fp16_goes_on_with_its_factor(study, model_of, tmp_path):
     whole.scaler.load_state_dict({**whole.scaler.state_dict(), "growth_interval": 2})
     whole.after_step = lambda one: save(tmp_path / str(one.progress.step), one.state())
     whole.fit()
-    for step in (1, 3, 4):
+    for step in (1, 4):
         resumed = half_trainer_of(study, model_of, "fp16")
         resumed.restore(load(tmp_path / str(step)))
         resumed.fit()
