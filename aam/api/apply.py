@@ -23,7 +23,7 @@ from aam.evaluate.predictions import write_predictions
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.options import files_read, given, to_dict
 from aam.predict.prediction import predict_samples
-from aam.predict.saved_model import SavedModel, load_models
+from aam.predict.saved_model import SavedModel, load_models, samples_with_labels
 
 log = logging.getLogger("aam")
 
@@ -140,6 +140,15 @@ def load_table(
     for warning in warnings:
         log.warning("warning: %s", warning)
     return study, warnings
+
+
+def saw_unlabelled(models: Sequence[SavedModel], ids: Sequence[str]) -> bool:
+    """Return whether pretraining saw some of these samples, from whose labels no model has
+    learned.
+    """
+    labelled = {name for saved in models for name in samples_with_labels(saved)}
+    seen = {name for saved in models for name in saved.notes["seen_samples"]}
+    return bool((seen - labelled) & set(ids))
 
 
 def _counted(study: Study) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from aam.api.apply import load_models_and_table, output_of, written
+from aam.api.apply import load_models_and_table, output_of, saw_unlabelled, written
 from aam.config import EvaluateConfig
 from aam.data.checks import warn_of_values
 from aam.data.splits import Split, check_groups, read_split
@@ -26,7 +26,7 @@ from aam.io.metadata import Metadata, align, read_metadata
 from aam.options import given
 from aam.predict.baselines import baselines_by_target
 from aam.predict.prediction import predict_samples, unlike_training, without_limits
-from aam.predict.saved_model import SavedModel, samples_with_labels
+from aam.predict.saved_model import SavedModel
 from aam.report.report import ReportData
 from aam.report.results import write_results
 from aam.report.samples import surroundings
@@ -182,15 +182,6 @@ def _grouped_by(predictions: Path | None) -> str | None:
     return column if isinstance(column, str) else None
 
 
-def _saw_unlabelled(models: Sequence[SavedModel], ids: Sequence[str]) -> bool:
-    """Return whether pretraining saw some of these samples, from whose labels no model has
-    learned.
-    """
-    labelled = {name for saved in models for name in samples_with_labels(saved)}
-    seen = {name for saved in models for name in saved.notes["seen_samples"]}
-    return bool((seen - labelled) & set(ids))
-
-
 def _columns(config: EvaluateConfig, models: Sequence[SavedModel]) -> Columns:
     """The columns of the report, with the covariates of the models."""
     covariates = [saved.covariates for saved in models]
@@ -258,7 +249,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
     if columns.group is not None:
         warnings += _check_groups(table, metadata, columns.group, split)
     warnings += _about_samples(table, split, predicted)
-    if _saw_unlabelled(models, table.sample_ids):
+    if saw_unlabelled(models, table.sample_ids):
         warnings += TRANSDUCTIVE
     subset = _subset(table, split, bool(models))
     table, about_intervals = _without_fitted_limits(table)

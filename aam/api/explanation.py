@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from aam.api.apply import load_table, output_of, prepare_models, written
+from aam.api.apply import load_table, output_of, prepare_models, saw_unlabelled, written
 from aam.config import ExplainConfig
 from aam.data.splits import Split, read_split
 from aam.data.study import Inputs
@@ -205,9 +205,7 @@ def _notes(
             f"{len(candidates) - explained} samples are left out, because every model has learned "
             "from them; the run of a cross-validation (--cv) explains all."
         )
-    labelled = set().union(*map(samples_with_labels, models))
-    seen = {name for saved in models for name in saved.notes["seen_samples"]}
-    if set(candidates) & seen - labelled:
+    if saw_unlabelled(models, candidates):
         notes.append("Pretraining saw some of these samples, though not their labels.")
     if metadata is None:
         notes.append("Without --metadata there is no truth: effects are given, and no importance.")

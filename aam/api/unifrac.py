@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -47,8 +46,7 @@ def _rarefied(table: AmpliconTable, depth: int, seed: int) -> AmpliconTable:
 def _warn_of_empty(table: AmpliconTable, tips: Ints) -> None:
     """Warn of samples without reads on the tree."""
     empty = samples_without_tips(tips, table.counts)
-    names = [name for name, is_empty in zip(table.sample_ids, empty, strict=True) if is_empty]
-    if names:
+    if names := [table.sample_ids[row] for row in np.flatnonzero(empty)]:
         log.warning(
             "%d of %d samples have no reads on the tree, so their distances mean nothing (0 to "
             "each other): %s",
@@ -71,42 +69,11 @@ def _multiply(config: UnifracConfig, samples: int) -> Multiply:
     return multiply_on(device) if device.type == "cuda" else inner
 
 
-def _options(config: UnifracConfig) -> UnifracOptions:
-    if config.unifrac_metric == "faith_pd":
-        raise InputError("--unifrac-metric faith_pd is no distance")
-    return UnifracOptions(config.unifrac_metric, config.alpha, config.root_length)
+# A table, its tree, and the tip of each feature, -1 without.
+OnTree = tuple[AmpliconTable, Phylogeny, Ints]
 
 
-@dataclass(frozen=True, eq=False)
-class SamplesOnTree:
-    """A table whose samples are compared on a tree, the tip of each feature (-1 without), and the
-    options.
-    """
-
-    config: UnifracConfig
-    table: AmpliconTable
-    tree: Phylogeny
-    tips: Ints
-
-    def faith_pd(self) -> Floats:
-        """Return Faith PD of each sample, float64 [N]."""
-        return faith_pd(self.tree, self.tips, self.table.counts, self.config.root_length)
-
-    def tiles(self) -> Iterator[Tile]:
-        """Distances between all samples, tile by tile as `unifrac_tiles` gives them."""
-        config, samples = self.config, len(self.table.sample_ids)
-        return unifrac_tiles(
-            self.tree,
-            self.tips,
-            self.table.counts,
-            _options(config),
-            _multiply(config, samples),
-            MEMORY,
-            config.threads or available_cores(),
-        )
-
-
-def samples_on_tree(config: UnifracConfig, table: AmpliconTable, tree: Phylogeny) -> SamplesOnTree:
+def _on_tree(config: UnifracConfig, table: AmpliconTable, tree: Phylogeny) -> OnTree:
     """Return the samples that are compared, rarefied where the options ask for it.
 
     Raises
@@ -119,7 +86,23 @@ def samples_on_tree(config: UnifracConfig, table: AmpliconTable, tree: Phylogeny
         table = _rarefied(table, config.rarefy_depth, config.seed)
     tree, tips = matched_tree(tree, table.feature_ids, config.missing_tips)
     _warn_of_empty(table, tips)
-    return SamplesOnTree(config, table, tree, tips)
+    return table, tree, tips
+
+
+def _faith_pd(config: UnifracConfig, on_tree: OnTree) -> Floats:
+    table, tree, tips = on_tree
+    return faith_pd(tree, tips, table.counts, config.root_length)
+
+
+def _tiles(config: UnifracConfig, on_tree: OnTree) -> Iterator[Tile]:
+    """Distances between all samples, tile by tile as `unifrac_tiles` gives them."""
+    if config.unifrac_metric == "faith_pd":
+        raise InputError("--unifrac-metric faith_pd is no distance")
+    table, tree, tips = on_tree
+    options = UnifracOptions(config.unifrac_metric, config.alpha, config.root_length)
+    multiply = _multiply(config, len(table.sample_ids))
+    threads = config.threads or available_cores()
+    return unifrac_tiles(tree, tips, table.counts, options, multiply, MEMORY, threads)
 
 
 def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -> Any:
@@ -161,13 +144,12 @@ def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -
         raise InputError(
             "aam.unifrac: tree is None, expected a skbio.TreeNode or the path of a tree"
         )
-    read = sample_table(table, need_sequences=False)
-    samples = samples_on_tree(config, read, rooted)
-    ids = samples.table.sample_ids
+    on_tree = _on_tree(config, sample_table(table, need_sequences=False), rooted)
+    ids = on_tree[0].sample_ids
     if skbio is None:
-        return pd.Series(samples.faith_pd(), pd.Index(ids, name="sample-id"), name="faith_pd")
+        return pd.Series(_faith_pd(config, on_tree), pd.Index(ids, name="sample-id"), name=metric)
     distances = np.zeros((len(ids), len(ids)), np.float32)
-    fill_tiles(distances, samples.tiles())
+    fill_tiles(distances, _tiles(config, on_tree))
     return skbio.DistanceMatrix(distances, ids)
 
 
@@ -196,11 +178,10 @@ def write_unifrac(config: UnifracConfig) -> None:
     if output.suffix == ".npy":
         check_output_file(ids_beside(output), config.overwrite, files_read(config).values())
     table = read_table(given(config.table), need_sequences=False)
-    samples = samples_on_tree(config, table, read_tree(given(config.tree), config.midpoint_root))
-    ids = samples.table.sample_ids
+    on_tree = _on_tree(config, table, read_tree(given(config.tree), config.midpoint_root))
+    ids = on_tree[0].sample_ids
     if config.unifrac_metric == "faith_pd":
-        write_faith_pd(output, ids, samples.faith_pd())
-        log.info("%s: faith_pd of %d samples", output, len(ids))
-        return
-    write_distances(output, ids, _shown(samples.tiles(), len(ids)))
+        write_faith_pd(output, ids, _faith_pd(config, on_tree))
+    else:
+        write_distances(output, ids, _shown(_tiles(config, on_tree), len(ids)))
     log.info("%s: %s of %d samples", output, config.unifrac_metric, len(ids))

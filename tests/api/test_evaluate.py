@@ -14,7 +14,7 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from aam.api.evaluation import _saw_unlabelled
+from aam.api.apply import saw_unlabelled
 from aam.cli.main import main
 from aam.data.splits import read_split
 from aam.evaluate.comparison import MAJORITY, MEDIAN, OWN_MEDIAN
@@ -201,9 +201,9 @@ def test_samples_that_pretraining_saw_are_said_to_be(without_test_subset):
     saved = load_model(without_test_subset / "model", torch.device("cpu"))
     first, second = saved.notes["seen_samples"][:2]
     pretrained = dataclasses.replace(saved, notes={**saved.notes, "labelled_samples": [first]})
-    assert _saw_unlabelled([pretrained], [second])
-    assert not _saw_unlabelled([pretrained], [first, "new"])
-    assert not _saw_unlabelled([saved], [first, second])
+    assert saw_unlabelled([pretrained], [second])
+    assert not saw_unlabelled([pretrained], [first, "new"])
+    assert not saw_unlabelled([saved], [first, second])
 
 
 def test_predictions_of_another_table_are_counted(simulated, tmp_path):

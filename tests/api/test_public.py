@@ -44,6 +44,8 @@ SIGNATURES = {
     "AmpliconRegressor.score": "(self, X: 'Any', y: 'Any', covariates: 'Any' = None) -> 'float'",
     "audit": "(table: 'Any', metadata: 'Any', metadata_column: 'str', *, group_column: "
     "'str | None' = None, **options: 'Any') -> 'pd.DataFrame'",
+    "learning_curve": "(table: 'Any', metadata: 'Any', metadata_column: 'str', *, group_column: "
+    "'str | None' = None, **options: 'Any') -> 'pd.DataFrame'",
     "load": "(path: 'Paths', **options: 'Any') -> 'Model'",
     "pretrain": "(table: 'Any', tree: 'Any' = None, *, output_dir: 'str | os.PathLike[str]', "
     "metadata: 'Any' = None, "
@@ -62,6 +64,7 @@ NAMES = [
     "Model",
     "__version__",
     "audit",
+    "learning_curve",
     "load",
     "pretrain",
     "read_table",
