@@ -8,11 +8,9 @@ import logging
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 import aam
 from aam.api.profile import compare_reports, read_baseline
@@ -158,28 +156,16 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> list[Fi
 # --- what is printed ----------------------------------------------------------------------------
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-def _facts_table(report: Facts) -> Table:
+def describe_machine(report: Facts) -> list[str]:
+    """Return a line for each fact of a machine, and for each back end of attention."""
     platform, training = report["platform"], report["training"]
-    table = Table(title=f"aam doctor: {platform['name']}", show_header=False, title_justify="left")
-    rows = {
-        **{name: value for name, value in platform.items() if name != "versions"},
+    facts = {
+        **platform,
         "memory": f"{platform['memory'] / 1e9:.1f} GB",
         **platform["versions"],
-        "tested with": (
-            f"torch {' to '.join(TESTED)} on CPU, 2.11 on NVIDIA H100 and H200; not yet on AMD"
-        ),
         "devices": report["devices"],
-        "NUMA node of each device": report["numa"],
-        **{
-            f"{name}, per second": f"{rate / 1e9:.3g} billion"
-            for name, rate in report["rates"].items()
-        },
+        "NUMA nodes": report["numa"],
+        **{name: f"{rate / 1e9:.3g} GFLOP/s" for name, rate in report["rates"].items()},
         **report["environment"],
         **report["caches"],
         **report["slurm"],
@@ -187,41 +173,28 @@ def _facts_table(report: Facts) -> Table:
         "compile": report["compile"]["backend"],
         "training": f"{training['samples_per_s']:.3g} samples/s, a short run",
     }
-    for name, value in rows.items():
-        if value not in (None, [], (), {}):
-            table.add_row(name, _shown(value))
-    return table
-
-
-def _attention_table(attention: Facts) -> Table:
-    table = Table(
-        "attention", "back end", "error", "backward", "ms", "", title="attention against float64"
-    )
-    for column in table.columns:
-        column.no_wrap = True
-    for kind, results in attention["results"].items():
+    del facts["versions"]
+    lines = [f"{name:<26} {value}" for name, value in facts.items() if value not in (None, [], "")]
+    for kind, results in report["attention"]["results"].items():
+        taken = report["attention"]["chosen"].get(kind)
         for name, result in results.items():
-            if "refused" in result:
-                table.add_row(kind, name, "", "", "", "refused")
-                continue
-            taken = "taken" if attention["chosen"].get(kind) == name else ""
-            errors = [f"{result['forward']:.2g}", f"{result['backward']:.2g}"]
-            milliseconds = f"{1e3 * result['seconds']:.3g}" if result["seconds"] else ""
-            status = "wrong" if result["wrong"] else taken
-            table.add_row(kind, name, *errors, milliseconds, status)
-    return table
+            words = "refused"
+            if "refused" not in result:
+                errors = f"error {result['forward']:.2g}, backward {result['backward']:.2g}"
+                verdict = "wrong" if result["wrong"] else "taken" if name == taken else ""
+                words = f"{errors}, {1e3 * result['seconds']:.3g} ms {verdict}"
+            lines.append(f"attention {kind:<18} {name:<14} {words}")
+    return lines
 
 
 def print_report(report: Facts) -> None:
     """Print the report on one screen."""
-    console = Console()
-    console.print(_facts_table(report))
-    console.print(_attention_table(report["attention"]))
+    print(f"aam doctor: {report['platform']['name']}")
+    print("\n".join(describe_machine(report)))
     for finding in report["findings"]:
-        text = f"{finding['level']}: {finding['what']}\n    {finding['mend']}"
-        console.print(text, markup=False, highlight=False)
+        print(f"{finding['level']}: {finding['what']}\n    {finding['mend']}")
     if not any(finding["level"] == "wrong" for finding in report["findings"]):
-        console.print("Nothing is wrong.")
+        print("Nothing is wrong.")
 
 
 # --- what is examined --------------------------------------------------------------------------

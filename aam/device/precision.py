@@ -62,12 +62,3 @@ UNSCALED = Scaler("cpu", enabled=False)
 def make_scaler(config: RuntimeConfig, device: torch.device) -> Scaler:
     """Return a scaler for fp16, a disabled one for every other precision."""
     return Scaler(device.type, INITIAL_SCALE, enabled=config.mixed_precision == "fp16")
-
-
-def full_precision_product(rows: Tensor, columns: Tensor) -> Tensor:
-    """Return ``rows @ columns.T`` of ``[R, D]`` and ``[C, D]``, in float32 or finer whatever
-    autocast asks for.
-    """
-    kind = torch.promote_types(rows.dtype, torch.float32)
-    with torch.autocast(rows.device.type, enabled=False):
-        return rows.to(kind) @ columns.to(kind).T

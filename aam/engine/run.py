@@ -359,16 +359,16 @@ class RunDirectory:
         """
         check_unlocked(self.path)
         if self.resumed:
-            finished = self._is_complete()
-            return "the run there is finished" if finished else "the run there would go on"
-        named = self.checkpoint is not None
-        after = f", the run would go on from {self.runtime.resume_from}" if named else ""
-        if not (removed := self.output.check()):
-            return "free" + after
-        return (
-            f"the earlier run there ({len(removed)} files) would be replaced, all else there "
-            f"would stay{after}"
-        )
+            return f"the run there {'is finished' if self._is_complete() else 'would go on'}"
+        replaced = self.output.check()
+        plan = "free"
+        if replaced:
+            plan = (
+                f"the earlier run there ({len(replaced)} files) would be replaced, all else there "
+                "would stay"
+            )
+        named = f", the run would go on from {self.runtime.resume_from}"
+        return plan + (named if self.checkpoint is not None else "")
 
     def _resume(self) -> None:
         """Add this call to the run.json of the earlier run."""

@@ -147,63 +147,30 @@ def train_step(
 
 
 class RunningMeans:
-    """Running means of loss terms: one tensor of sums and counts, which stays on the device."""
+    """Running means of the loss terms `names`: sums and counts ``[2, names]``, which stay on the
+    device.
+    """
 
-    def __init__(self) -> None:
-        self.names: tuple[str, ...] = ()
-        self.values = torch.zeros(2, 0, dtype=torch.float64)
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self.values = torch.zeros(2, len(self.names), dtype=torch.float64)
 
     def add(self, terms: Terms, nonfinite: Tensor | None = None) -> None:
         """Add the terms of one batch, unless it is `nonfinite`."""
         if not terms:
             return
-        columns = zip(*terms.values(), strict=True)
-        new = torch.stack([torch.stack([v.double() for v in column]) for column in columns])
+        zero = torch.zeros_like(next(iter(terms.values()))[0])
+        pairs = [terms.get(name, (zero, zero)) for name in self.names]
+        rows = zip(*pairs, strict=True)
+        new = torch.stack([torch.stack([value.double() for value in row]) for row in rows])
         if nonfinite is not None:
             new = new.masked_fill(nonfinite, 0)
-        names = tuple(terms)
-        if names != self.names:
-            self._widen(names, new.device)
-            new = _ordered(new, names, self.names)
-        self.values = self.values + new
+        self.values = self.values.to(new.device) + new
 
-    def _widen(self, names: tuple[str, ...], device: torch.device) -> None:
-        """Make room for new terms."""
-        every = tuple(dict.fromkeys((*self.names, *names)))
-        self.values = _ordered(self.values.to(device), self.names, every)
-        self.names = every
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return all sums and counts by name, for a checkpoint."""
-        return {
-            f"{kind}.{name}": value
-            for kind, row in zip(("sum", "count"), self.values, strict=True)
-            for name, value in zip(self.names, row, strict=True)
-        }
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor], device: torch.device) -> RunningMeans:
-        """Return the means that `tensors` were taken from."""
-        names = tuple(name.partition(".")[2] for name in tensors if name.startswith("sum."))
-        means = cls()
-        if names:
-            rows = [[tensors[f"{kind}.{name}"] for name in names] for kind in ("sum", "count")]
-            means.names = names
-            means.values = torch.stack([torch.stack(row) for row in rows]).double().to(device)
-        return means
-
-    def all_reduce(self, names: Sequence[str], world: World) -> RunningMeans:
-        """Return the means of all ranks together, of losses called `names`; every rank must call
-        it.
-        """
-        if world.size == 1:
-            return self
-        means = RunningMeans()
-        values = _ordered(self.values.cpu(), self.names, tuple(names))
-        summed = world.all_reduce_sum(values.T.contiguous()).T
-        known = [at for at in range(len(names)) if summed[1, at] > 0]
-        means.names = tuple(names[at] for at in known)
-        means.values = summed[:, known]
+    def all_reduce(self, world: World) -> RunningMeans:
+        """Return the means of all ranks together; every rank must call it."""
+        means = RunningMeans(self.names)
+        means.values = world.all_reduce_sum(self.values.cpu()) if world.size > 1 else self.values
         return means
 
     def read(self, weights: Mapping[str, float]) -> dict[str, float]:
@@ -218,12 +185,3 @@ class RunningMeans:
             "loss": sum((weights.get(name, 1.0) * value for name, value in means.items()), 0.0),
             **means,
         }
-
-
-def _ordered(values: Tensor, names: Sequence[str], every: Sequence[str]) -> Tensor:
-    """Return columns ``[2, names]`` as those of `every` name, 0 for others."""
-    result = values.new_zeros(2, len(every))
-    for column, name in enumerate(names):
-        if name in every:
-            result[:, every.index(name)] = values[:, column]
-    return result

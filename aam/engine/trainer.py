@@ -109,8 +109,8 @@ class Trainer:
         self.pending: StepOutcome | None = None
         self.best_weights: dict[str, Tensor] = {}
         self.last_weights: dict[str, Tensor] = {}
-        self.epoch_means = RunningMeans()
-        self.recent_means = RunningMeans()
+        self.epoch_means = RunningMeans(self.task.loss_names)
+        self.recent_means = RunningMeans(self.task.loss_names)
 
     def state(self) -> State:
         """Return everything that `restore` needs to continue the run bit for bit.
@@ -124,8 +124,8 @@ class Trainer:
             "best": self.best_weights,
             "average": self.average,
         }
-        kinds["epoch_means"] = self._all_reduce(self.epoch_means).tensors()
-        kinds["recent_means"] = self._all_reduce(self.recent_means).tensors()
+        for name, means in (("epoch", self.epoch_means), ("recent", self.recent_means)):
+            kinds[f"{name}_means"] = {"values": self._all_reduce(means).values}
         for name, value in random_state(self.device).items():
             for rank, state in enumerate(self.world.all_gather_arrays(value.cpu().numpy())):
                 kinds.setdefault(f"random{rank}", {})[name] = torch.from_numpy(state)
@@ -144,8 +144,8 @@ class Trainer:
         self.best_weights = self._shard(state.part("best"))
         self.average = self._shard(state.part("average"))
         if self.world.is_main:
-            self.epoch_means = RunningMeans.from_tensors(state.part("epoch_means"), self.device)
-            self.recent_means = RunningMeans.from_tensors(state.part("recent_means"), self.device)
+            for name, means in (("epoch", self.epoch_means), ("recent", self.recent_means)):
+                means.values = state.part(f"{name}_means")["values"].to(self.device)
         load_optimizer_state(self.optimizer, self.model, state.part("optimizer"))
         self.scaler.load_state_dict(state.facts.get("scale", {}))
         self.task.restore(state.facts.get("task", {}))
@@ -167,7 +167,7 @@ class Trainer:
             self.progress = dataclasses.replace(
                 self.progress, epoch=self.progress.epoch + 1, position=0, samples=0, seconds=0.0
             )
-            self.epoch_means = RunningMeans()
+            self.epoch_means = RunningMeans(self.task.loss_names)
             self._record_epoch(metrics)
         last = self.average or self.model.state_dict()
         self.last_weights = {name: full_tensor(value).clone() for name, value in last.items()}
@@ -242,7 +242,7 @@ class Trainer:
     def _all_reduce(self, means: RunningMeans) -> RunningMeans:
         # Ranks that share the rows of a model have the same losses.
         same = is_sharded(self.model) and not self.task.splits_batches
-        return means if same else means.all_reduce(self.task.loss_names, self.world)
+        return means if same else means.all_reduce(self.world)
 
     def _read_means(self, means: RunningMeans) -> Metrics:
         return self._all_reduce(means).read(self.task.loss_weights)
@@ -256,7 +256,7 @@ class Trainer:
                 f"train_{name}": value
                 for name, value in self._read_means(self.recent_means).items()
             }
-            self.recent_means = RunningMeans()
+            self.recent_means = RunningMeans(self.task.loss_names)
         self.on_record(record)
 
     def _read_pending(self) -> None:

@@ -85,7 +85,7 @@ class SupervisedTask(AmpliconTask):
         """Return losses of the validation samples, and metrics of their predictions."""
         if not len(self.validation):
             return {}
-        means, parts = RunningMeans(), []
+        means, parts = RunningMeans(self.loss_names), []
         for batch in self.validation.epoch(EVALUATION):
             prepared = self.prepare(batch, EVALUATION)
             masked = {}

@@ -228,12 +228,12 @@ class AmpliconTask(Task):
         """Return losses of the validation samples, in one fixed rarefaction with fixed masks."""
         if not len(self.validation):
             return {}
-        means = RunningMeans()
+        means = RunningMeans(self.loss_names)
         for batch in self.validation.epoch(EVALUATION):
             means.add(self.losses(network, self.prepare(batch, EVALUATION)))
         return self._reduced(means)
 
     def _reduced(self, means: RunningMeans) -> Metrics:
         """Return the mean losses of all ranks."""
-        reduced = means.all_reduce(self.loss_names, self.world)
+        reduced = means.all_reduce(self.world)
         return {f"val_{name}": value for name, value in reduced.read(self.loss_weights).items()}

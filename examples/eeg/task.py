@@ -330,7 +330,7 @@ class PretrainingTask(WindowTask):
 
     def validate(self, network: nn.Module) -> Metrics:
         """Return the losses of the validation subjects, with fixed masks and pairs."""
-        means = RunningMeans()
+        means = RunningMeans(self.loss_names)
         for number, pairs in enumerate(self.pairs(self.validation, 0).split(self.batch_rows)):
             batch = self.prepare(self.take(pairs.flatten()), VALIDATION + number)
             means.add(self.losses(self.pretrainer, batch))
