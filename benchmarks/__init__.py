@@ -1,3 +1,3 @@
-"""Comparisons with rivals: the plain implementation, scikit-bio, ssu, one process beside two (make
+"""Comparisons with rivals: the plain implementation, scikit-bio, ssu, one process and two (make
 bench).
 """

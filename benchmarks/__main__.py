@@ -13,7 +13,7 @@ PROGRAM = Program(
         "rivals": Command(
             "RivalsConfig",
             "rivals:compare_with_rivals",
-            "aam beside what it is compared with",
+            "aam compared with other programs",
             "benchmarks",
         )
     },

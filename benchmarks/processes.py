@@ -1,4 +1,4 @@
-"""`aam unifrac` as a whole process, beside ssu of unifrac-binaries where it is on PATH."""
+"""`aam unifrac` as a whole process, compared with ssu of unifrac-binaries where it is on PATH."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ def time_report(runtime: RuntimeConfig, samples: int = 1000, baselines: int = 10
     """Return ``seconds`` and ``processor_seconds`` from predictions to the written report, by
     classes (0: numbers).
 
-    Simulated predictions of so many `samples`, in groups of three and in five folds, stand beside a
-    constant and so many other `baselines`; nothing is fitted. ``peak_bytes`` is the most memory
-    that the process has held.
+    Simulated predictions of `samples` samples, in groups of three and in five folds, are compared
+    with a constant and `baselines` other baselines; nothing is fitted. ``peak_bytes`` is the
+    largest memory of the process.
     """
     prepare_device(runtime)
     draw = np.random.default_rng(0)

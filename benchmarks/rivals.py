@@ -43,7 +43,7 @@ def _unifrac(table: Path, tree: Path, runtime: RuntimeConfig) -> Measurements:
 
 
 def rival_cases(config: RivalsConfig, table: Path, tree: Path | None) -> dict[str, Work]:
-    """Return what each case runs, or why it cannot."""
+    """The function of each case, or why it cannot run."""
     runtime = RuntimeConfig(device=config.device, threads=config.threads)
     few = max(config.repeats // 3, 1)
     data = DataConfig(table=table, tree=tree, missing_tips="drop")

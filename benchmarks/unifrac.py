@@ -1,4 +1,4 @@
-"""UniFrac beside scikit-bio on the same samples, and beside ssu as whole processes."""
+"""UniFrac compared with scikit-bio on the same samples, and with ssu as whole processes."""
 
 from __future__ import annotations
 

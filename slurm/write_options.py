@@ -25,7 +25,7 @@ COMMANDS = {
 
 
 def kind_of(option_type: str) -> str:
-    """Return what follows an option: nothing (flag), one value or several."""
+    """Kind of an option: flag, one value or several."""
     if option_type == "bool":
         return "flag"
     return "several" if option_type.startswith("tuple") else "one"

@@ -187,17 +187,9 @@ def run_engine(
     """
     print(f"+ {' '.join(command)}", file=sys.stderr, flush=True)
     environment = {**engine_environment(), **(extra or {})}
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    options: dict[str, Any] = {"cwd": folder, "env": environment, "start_new_session": True}
+    options |= {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "errors": "replace"}
+    process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, **options)
     lines: list[str] = []
     try:
         for line in process.stdout or ():
@@ -209,9 +201,8 @@ def run_engine(
         raise
     if status:
         reasons = explain("".join(lines)) or [line.strip() for line in lines[-5:] if line.strip()]
-        raise FailedError(
-            f"{what} failed (exit status {status}):", *(f"  {reason}" for reason in reasons)
-        )
+        head = f"{what} failed (exit status {status}):"
+        raise FailedError(head, *(f"  {reason}" for reason in reasons))
     return "".join(lines)
 
 

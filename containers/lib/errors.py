@@ -55,7 +55,7 @@ def raise_if_any(problems: list[str]) -> None:
 
 
 def error_message(program: str, error: InputError) -> str:
-    """Return what a program prints for an error: its name, then one indented line for each
+    """Return the text that a program prints for an error: its name, then one indented line for each
     problem.
     """
     return "\n".join([f"{program}:", *(f"  {problem}" for problem in error.problems)])

@@ -55,9 +55,7 @@ class Fabric:
 
 
 def choose_fabric(requested: str, path: Path = PINS) -> Fabric:
-    """Return what ``FABRIC=`` asks for: nothing, 1 (fetch the pinned archives), or a folder that
-    holds them.
-    """
+    """Choose the layer of ``FABRIC=``: nothing, 1 (fetch the pinned archives), or their folder."""
     if requested in ("", "0"):
         return Fabric()
     table = tomllib.loads(path.read_text(encoding="utf-8"))["fabric"]
@@ -74,7 +72,7 @@ def choose_fabric(requested: str, path: Path = PINS) -> Fabric:
 
 
 def archive_problems(archive: Path, source: Source) -> list[str]:
-    """Return what is wrong with an archive on this machine."""
+    """List the problems of an archive on this machine."""
     if not archive.is_file():
         return [f"{archive}: is missing; fetch it from {source.url}"]
     digest = file_digest(archive)
@@ -124,7 +122,7 @@ def fill_fabric(target: Path, fabric: Fabric) -> None:
 
 
 def describe(sources: Iterable[Source]) -> list[dict[str, str]]:
-    """Return what the image, its bill of materials and its sidecar record of each archive."""
+    """Records of the archives for the image, its bill of materials and its sidecar."""
     names = ("name", "version")
     return [
         {**dict(zip(names, source.name_and_version, strict=True)), "file": source.file}

@@ -13,7 +13,7 @@ UNKNOWN = "unknown"
 
 
 def git(*arguments: str, root: Path = ROOT) -> str | None:
-    """Return what git prints, or None where there is no git or `root` is not the folder of a
+    """Return the output of git, or None where there is no git or `root` is not the folder of a
     repository.
     """
     if not (root / ".git").exists():

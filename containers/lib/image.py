@@ -77,7 +77,7 @@ def build_definition(plan: Plan, engine: Engine, out: Path) -> str:
 
 
 def show_plan(plan: Plan, image: Path, engine: Engine | None, route: str) -> str:
-    """Return what a build would run, need and fetch."""
+    """Describe what a build would run, need and fetch."""
     pins, base, values, fabric = plan.pins, plan.base, plan.values, plan.fabric
     as_of = f" as of {values['SNAPSHOT']}" if values["SNAPSHOT"] else ""
     parts = pins.lock.read_text(encoding="utf-8").split(REST)

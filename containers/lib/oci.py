@@ -82,7 +82,7 @@ def fill_context(folder: Path, text: str, plan: Plan) -> None:
 
 
 def archive_problems(archive: Path, plan: Plan | None) -> list[str]:
-    """Return what is wrong with the path of the archive and the base, for an OCI image."""
+    """List the problems of the path of the archive and the base, for an OCI image."""
     problems = []
     if ":" in str(archive):
         hint = "an OCI archive has no colon in its path; OUTPUT=FILE names another"

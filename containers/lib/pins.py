@@ -93,7 +93,7 @@ def inputs_digest(pins: Pins) -> str:
 
 
 def lock_problems(pins: Pins) -> list[str]:
-    """Return what is wrong with the lock of a flavour: missing, out of date, not pinned or not
+    """List the problems of the lock of a flavour: missing, out of date, not pinned or not
     hashed.
     """
     name = pins.lock.relative_to(ROOT)
@@ -103,7 +103,7 @@ def lock_problems(pins: Pins) -> list[str]:
 
 
 def lock_text_problems(pins: Pins, text: str) -> list[str]:
-    """Return what is wrong with the text of a lock."""
+    """List the problems of the text of a lock."""
     name = pins.lock.relative_to(ROOT)
     problems = []
     if f"# inputs: {inputs_digest(pins)}\n" not in text:

@@ -190,7 +190,7 @@ class Plan:
 
 
 def make_plan(request: Request, problems: list[str]) -> Plan | None:
-    """Return what a request means, or add what is wrong with it to `problems` and return None."""
+    """Return the plan of a request, or add its problems to `problems` and return None."""
     pins = read_pins(request.flavour)
     found = lock_problems(pins)
     definition = collect(lambda: definition_path(request, pins), found)

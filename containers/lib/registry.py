@@ -52,6 +52,6 @@ def pin_all(flavours: tuple[str, ...]) -> None:
             print(f"{flavour}: {pins.base} is {digest}, as recorded")
         else:
             record(flavour, "digest", digest)
-            # Packages that are older than the base's own could not be installed beside them.
+            # Packages that are older than the base's own could not be installed with them.
             record(flavour, "snapshot", now)
             print(f"{flavour}: {pins.base} is {digest}, recorded in containers/pins.toml")

@@ -22,7 +22,7 @@ from containers.lib.git import changed_files, commit_time, revision
 from containers.lib.image_tests import copy_sources
 from containers.lib.wheels import build_wheel, version, wheel_path
 
-# Files that state the version beside aam/__init__.py, and how.
+# Files that state the version, besides aam/__init__.py, and how.
 STATED = {
     "CITATION.cff": r"(?m)^version: (.+)$",
     "containers/aam-cuda.def": r"VERSION=([\d.]+)",

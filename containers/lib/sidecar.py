@@ -1,4 +1,4 @@
-"""The JSON beside an image that records what it was made of, and the check of the image
+"""The JSON next to an image that records what it was made of, and the check of the image
 against it.
 """
 
@@ -16,7 +16,7 @@ from containers.lib.files import write_text
 from containers.lib.pins import Pins, lock_problems, unverified
 
 SCHEMA = 1
-# The files beside an image, by what they hold.
+# The files next to an image, by their content.
 PAPERS = {"definition": ".def", "lock": ".lock.txt", "sbom": ".cdx.json", "log": ".log"}
 
 
@@ -27,7 +27,7 @@ class Sidecar:
     `base` holds name, digest and whether it is the pinned one. `route` is "definition", or "layer"
     where the user may not build; then `layer` describes the file that is mounted over the base.
     `unverified` names the packages whose hash comes from a second-hand source. `papers` describes
-    the files beside the image: the definition with its arguments filled in, the lock, the bill of
+    the files next to the image: the definition with its arguments filled in, the lock, the bill of
     materials and the log of the build. A signature changes the bytes of an image: `unsigned_sha256`
     is that of a signed image before it, which a second build gives where it is `reproducible`.
     """
@@ -67,7 +67,7 @@ def file_record(path: Path) -> dict[str, Any]:
 
 
 def write_papers(image: Path, texts: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Write the papers of an image beside it, and return name, size and SHA-256 of each."""
+    """Write the papers of an image next to it, and return name, size and SHA-256 of each."""
     records = {}
     for name, text in texts.items():
         path = image.with_name(image.name + PAPERS[name])
@@ -98,7 +98,7 @@ def sign(engine: Engine, image: Path) -> str:
 
 
 def signature_problems(engine: Engine, image: Path) -> list[str]:
-    """Return what is wrong with the signature of an image."""
+    """List the problems of the signature of an image."""
     done = capture([engine.command, "verify", "--local", str(image)])
     if done.returncode == 0:
         return []
@@ -183,7 +183,7 @@ def verify(pins: Pins, image: Path, engine: Engine | None) -> list[str]:
 
 
 def remarks(pins: Pins, sidecar: Sidecar) -> list[str]:
-    """Return what a user of the image should know."""
+    """Remarks for a user of the image."""
     notes = []
     engine, base = sidecar.engine, sidecar.base
     if sidecar.git["dirty"]:

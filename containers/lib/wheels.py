@@ -29,7 +29,7 @@ SOURCES = ("aam", "containers", "slurm", *BUILD_FILES)
 # A distribution of its own. Images that are built from a checkout hold it; an installed aam has no
 # sources of it.
 PLUGIN = ROOT / "plugins" / "aam-16s"
-# Images beside the definitions, caches, and what an installed package holds twice.
+# Images next to the definitions, caches, and what an installed package holds twice.
 LEFT_OUT = re.compile(r"\.(pyc|sif(\.[\w.]+)?|squashfs|oci\.tar)$|/(\.[^/]*|bundled/.*)$")
 
 

@@ -211,7 +211,7 @@ CARD_SHARE = 0.8
 
 
 def band_problems(recordings: RecordingOptions) -> list[str]:
-    """Return what is wrong with the edges of the filter together: MNE would stop the band between
+    """List the problems of the edges of the filter together: MNE would stop the band between
     them.
     """
     low, high = recordings.low_hz, recordings.high_hz
@@ -221,7 +221,7 @@ def band_problems(recordings: RecordingOptions) -> list[str]:
 
 
 def model_problems(model: ModelOptions) -> list[str]:
-    """Return what is wrong with the options of the network together."""
+    """List the problems of the options of the network together."""
     problems = []
     if model.width % model.heads:
         problems.append(f"--width {model.width} is not divisible by --heads {model.heads}")

@@ -132,7 +132,7 @@ def cut_windows(
 
 
 def read_recordings(options: RecordingOptions) -> Recordings:
-    """Read the recordings of a cohort, of simulated and of real data alike.
+    """Read the recordings of a cohort, simulated or real.
 
     Raises
     ------

@@ -48,7 +48,7 @@ class Windows(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What both tasks need beside data: options of training and run, device and ranks."""
+    """Settings of both tasks: options of training and run, device and ranks."""
 
     train: TrainingOptions
     runtime: RunConfig

@@ -40,7 +40,7 @@ MODULE = "examples.htft"
 
 
 def teach(config: TeachConfig) -> int:
-    """Train or load a teacher and write windows/ beside its run; return the exit status."""
+    """Train or load a teacher and write windows/ next to its run; return the exit status."""
     options = config.teacher
     files = {
         name: path for name in ("source", "text") if (path := getattr(options, name)) is not None

@@ -228,7 +228,7 @@ def device_names(config: TrainConfig) -> tuple[str, ...]:
 
 
 def train_problems(config: TrainConfig) -> list[str]:
-    """Return what is wrong with the options of the student together."""
+    """List the problems of the options of the student together."""
     student, devices = config.student, device_names(config)
     pairs = {"units": 2, "active": 2, "temperature": 2, "band": 2}
     problems = [

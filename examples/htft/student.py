@@ -87,7 +87,7 @@ class Stage(nn.Module):
         return self.transform(self.sketch(raw))  # type: ignore[no-any-return]
 
     def forward(self, raw: Tensor) -> Tensor:
-        """Return what the field gives for raw vectors."""
+        """Output of the field for raw vectors."""
         x = self.project(raw)
         self.recent_input = x.detach() if self.training else None
         return self.field(x)  # type: ignore[no-any-return]
@@ -152,11 +152,11 @@ class Student(nn.Module):
         return torch.cat([embedding, windows.hidden[:, -self.options.tail :].flatten(1)], 1)
 
     def target(self, windows: Windows) -> Tensor:
-        """Return what stage 1 is to predict, ``[B, E]``."""
+        """Target of stage 1, ``[B, E]``."""
         return windows.hidden[:, -1] @ self.projection
 
     def embed(self, windows: Windows) -> Tensor:
-        """Return what stage 1 predicts, ``[B, E]``."""
+        """Prediction of stage 1, ``[B, E]``."""
         return self.first(self.first_input(windows))  # type: ignore[no-any-return]
 
     def classify(self, embedding: Tensor, windows: Windows) -> Tensor:
@@ -164,12 +164,12 @@ class Student(nn.Module):
         return self.second(self.second_input(embedding.detach(), windows))  # type: ignore[no-any-return]
 
     def forward(self, windows: Windows) -> tuple[Tensor, Tensor]:
-        """Return what both stages predict."""
+        """Predictions of both stages."""
         embedding = self.embed(windows)
         return embedding, self.classify(embedding, windows)
 
     def description(self) -> dict[str, Any]:
-        """Return what `from_description` needs, as values of JSON."""
+        """Arguments of `from_description`, as values of JSON."""
         return {"student": to_dict(self.options), "shape": list(self.shape)}
 
     @classmethod

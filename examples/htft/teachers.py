@@ -114,7 +114,7 @@ def make_teacher(options: TeacherOptions) -> tuple[Teacher, Corpus]:
 
 @torch.inference_mode()
 def capture(teacher: Teacher, corpus: Corpus, options: TeacherOptions) -> Capture:
-    """Return what the teacher sees and predicts on the windows of a corpus."""
+    """Hidden states and predictions of the teacher on the windows of a corpus."""
     tokens, target = corpus.windows[:, :-1].contiguous(), corpus.windows[:, -1]
     parts = [teacher(part) for part in tokens.split(CAPTURED)]
     hidden, logits = (torch.cat(values) for values in zip(*parts, strict=True))

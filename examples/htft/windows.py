@@ -126,7 +126,7 @@ def read_windows(path: Path) -> Capture:
 
 
 def _problems(windows: dict[str, Windows], subset: str, classes: int) -> list[str]:
-    """Return what is wrong with the windows of a subset: their sizes, beside those of training, and
+    """List the problems of the windows of a subset: their sizes, compared with training, and
     their values.
     """
     one, train = windows[subset], windows["train"]

@@ -275,7 +275,7 @@ def aam_command(
 
 
 def share_problems(kind: Kind, options: Options, request: Request) -> list[str]:
-    """Return what is wrong with the runs that tasks share, and with the jobs of a chain."""
+    """List the problems of the runs that tasks share, and with the jobs of a chain."""
     problems = []
     if (request.share or request.chain != 1) and not kind.resumes:
         only = "only those that pretrain or train can have more"

@@ -92,7 +92,7 @@ def path_words(words: Iterable[str]) -> Iterator[str]:
 
 @functools.cache
 def removed_options() -> dict[str, str]:
-    """Return what to use instead of options that aam no longer has."""
+    """Replacements of the options that aam no longer has."""
     path = PACKAGE / "removed.toml"
     tables = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return {
@@ -114,7 +114,7 @@ def has_network(options: Options) -> bool:
 
 
 def option_problems(options: Options, types: dict[str, str], owner: str) -> list[str]:
-    """Return what is wrong with options: unknown names, and more or fewer values than an option
+    """List the problems of options: unknown names, and more or fewer values than an option
     takes.
 
     Parameters

@@ -77,7 +77,7 @@ def command_lines(words: list[str]) -> str:
 
 
 def cpu_masks(site: Site) -> str:
-    """Return the CPUs beside each device as srun's bit masks."""
+    """Return the CPUs next to each device as srun's bit masks."""
     masks = []
     for cpus in site.cpu_sets:
         parts = [[int(cpu) for cpu in part.split("-")] for part in cpus.split(",")]

@@ -50,7 +50,7 @@ class Site:
     cpus_per_device: int = 0
     threads: int = 0  # threads of a task for computing
     workers: int = 0  # processes of a task that prepare batches
-    cpu_sets: tuple[str, ...] = ()  # CPUs beside each device, in SLURM's numbers
+    cpu_sets: tuple[str, ...] = ()  # CPUs next to each device, in SLURM's numbers
     shared: str = ""  # the file system that all nodes see; {user}
     local: str = ""  # the disk of a node; {user} and {job}
     local_purged: bool = False  # whether the site empties the local disk after the job

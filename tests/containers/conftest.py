@@ -19,7 +19,7 @@ from tests.programs import write_program
 ROOT = Path(__file__).parents[2]
 CONTAINERS = ROOT / "containers"
 
-# Last on the path: inside an image, aam must be the image's own and not the copy beside the tests.
+# Last on the path: inside an image, aam must be the image's own and not the copy next to the tests.
 sys.path.append(str(ROOT))
 
 # Answers like Apptainer. FAKE_OUTPUT: what a build prints; FAKE_STATUS: its exit status;

@@ -38,7 +38,7 @@ echo "a certificate" >"$3/usr/share/ca-certificates/mozilla/a.crt"
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs shell lines beside a simulated apt-get; returns what apt was asked for, without the
+    """Runs shell lines with a simulated apt-get; returns what apt was asked for, without the
     options of folders.
     """
     programs = tmp_path / "bin"

@@ -1,4 +1,4 @@
-"""Build libfabric and the plugin with which NCCL and RCCL use it, from the archives beside this
+"""Build libfabric and the plugin with which NCCL and RCCL use it, from the archives next to this
 file.
 
 build.py PREFIX [ENVIRONMENT]: `make container-rocm FABRIC=1` puts archives and sources.json here;
@@ -95,8 +95,9 @@ def add_names(folder: Path) -> None:
 
 
 def main(prefix: Path, environment: Path = Path("/opt/venv")) -> None:
-    """Build what lies beside this file; an archive that differs from sources.json ends it before
-    anything is built.
+    """Build the archives next to this file.
+
+    An archive that differs from sources.json ends the program before anything is built.
     """
     prefix.mkdir(parents=True, exist_ok=True)
     # The node's own libraries are bound here.

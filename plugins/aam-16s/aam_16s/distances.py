@@ -37,7 +37,7 @@ WIDTH = 1024
 def sample_branches(
     counts: sparse.csr_matrix, probability: sparse.csr_matrix, metric: PlacedMetric
 ) -> Floats:
-    """Return what samples have of each branch, float32 [N, E].
+    """Abundance of samples on each branch, float32 [N, E].
 
     For ``unifrac`` the probability that at least one of the sample's ASVs stands below the branch,
     ``1 - prod(1 - p)``; for ``weighted-normalized`` the expected share of its reads below.
