@@ -146,13 +146,13 @@ def _drawn_folds(task: Task, share: float, seed: int, draw: int) -> list[Fold]:
 
 
 def _curves(
-    task: Task, depth: int, seed: int, draws: Mapping[float, int]
+    task: Task, depth: int, seed: int, shares: Mapping[float, int]
 ) -> Iterator[tuple[list[int], list[Array]]]:
     """For each share of the groups the numbers of groups that were drawn, and the predictions."""
     kind = BlendClassifier if task.labels else BlendRegressor
     predict = partial(predicted_by_estimator, kind(depth, PASSES, seed), PASSES)
     units = np.arange(len(task.truth)) if task.groups is None else task.groups
-    for share, times in draws.items():
+    for share, times in shares.items():
         sizes, predictions = list[int](), list[Array]()
         for draw in range(times):
             if folds := _drawn_folds(task, share, seed, draw):
@@ -163,7 +163,7 @@ def _curves(
 
 
 def learning_curve(
-    task: Task, depth: int, seed: int, draws: Mapping[float, int] = DRAWS
+    task: Task, depth: int, seed: int, shares: Mapping[float, int] = DRAWS
 ) -> LearningCurve | None:
     """The headline metric of the default blend at shares of the training groups of each fold.
 
@@ -178,7 +178,7 @@ def learning_curve(
         fold[one.test] = number
     metric, rows, errors = headline(task.labels), list[dict[str, float]](), list[Array]()
     random = generator(seed, "learning curve")
-    for sizes, predictions in _curves(task, depth, seed, draws):
+    for sizes, predictions in _curves(task, depth, seed, shares):
         drawn = []
         for predicted in predictions:
             result = TargetPredictions(
@@ -199,7 +199,7 @@ def learning_curve(
         limits = interval(resampled, count, inflation)
         rows.append({"groups": float(np.mean(sizes)), "draws": len(values), **vars(limits)})
         errors.append(resampled if metric in LOWER_IS_BETTER else 1 - resampled)
-    if len(rows) < min(2, len(draws)) or any(np.isnan(one[0]) for one in errors):
+    if len(rows) < min(2, len(shares)) or any(np.isnan(one[0]) for one in errors):
         return None
     table = np.stack(errors, axis=1)
     table = table[np.isfinite(table).all(axis=1)]

@@ -202,13 +202,13 @@ def of_batches(batches: int, seed: int) -> tuple[PredictionTable, Metadata, np.n
 
 def test_intervals_for_new_batches_are_of_whole_batches(caplog):
     held = []
-    for seed in range(30):
+    for seed in range(15):
         table, metadata, _ = of_batches(25, seed)
         table, fitted = with_conformal_intervals(table, metadata, Columns("subject", "study"), 0)
         assert fitted["age"].groups == 25
         limits, (_, _, of_new) = table.limits("age"), of_batches(25, seed + 1000)
         held += [(limits[:, 0] <= of_new) & (of_new <= limits[:, 1])]
-    assert np.mean(held) == pytest.approx(0.9, abs=0.02)
+    assert np.mean(held) == pytest.approx(0.9, abs=0.03)
     table, metadata, _ = of_batches(12, 0)
     assert with_conformal_intervals(table, metadata, Columns("subject", "study"), 0)[1] == {}
     assert (
