@@ -104,11 +104,12 @@ def test_a_signature_is_verified(engine, monkeypatch, tmp_path, key, problems):
 def test_all_problems_are_in_one_message(script, tmp_path):
     out = ("--output", tmp_path / "out.sif")
     words = shlex.split(
-        "--base nowhere:1 --route fast --definition arm --engine docker9 --snapshot x"
+        "--base nowhere:1 --route fast --definition arm --engine docker9 --snapshot 2026"
     )
     done = script("build", "cpu", *words, *out, status=2)
-    parts = ["BASE=nowhere", "ROUTE=fast", "DEFINITION=arm", "sha256:DIGEST", "SNAPSHOT=x"]
+    parts = ["BASE=nowhere", "ROUTE=fast", "DEFINITION=arm", "sha256:DIGEST", "SNAPSHOT=2026"]
     parts += ["ENGINE: docker9 not found", "module load singularitypro"]
+    parts += ["expected a date such as 2026"]
     assert [part for part in parts if part not in done.stderr] == []
     for python in ("3.10", "3.12; touch x"):
         done = script("build", "cpu", "--python", python, "--route", "fast", *out, status=2)

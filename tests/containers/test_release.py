@@ -53,13 +53,6 @@ def test_the_commands_that_the_conda_recipe_tests_run(tmp_path, monkeypatch):
         assert done.returncode == 0, done.stderr
 
 
-def test_rattler_build_renders_the_recipe():
-    rattler_build = pytest.importorskip("rattler_build", reason="pip install py-rattler-build")
-    recipe = rattler_build.Stage0Recipe.from_file(RECIPE)
-    (rendered,) = recipe.render(rattler_build.VariantConfig(), rattler_build.RenderConfig())
-    assert rendered.recipe.package.version == release.version()
-
-
 def test_the_version_stands_everywhere_as_in_the_package():
     assert release.version_problems() == []
 
