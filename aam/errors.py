@@ -8,7 +8,7 @@ import contextlib
 import importlib
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 
 FINISHED = 0
@@ -80,6 +80,12 @@ class Problems:
         """Raise `InputError` with all problems collected so far, if there is one."""
         if self.messages:
             raise InputError(*self.messages)
+
+
+def refuse(where: object, rules: Mapping[str, bool]) -> None:
+    """Raise `InputError` with every problem of `rules` that is there, each after the place."""
+    if problems := [f"{where}: {problem}" for problem, is_there in rules.items() if is_there]:
+        raise InputError(*problems)
 
 
 def shown(values: object, limit: int = 5) -> str:

@@ -8,8 +8,8 @@ Legend for shapes: N or B samples, F ASVs of a table, L nucleotides, E numbers o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +24,9 @@ from aam.io.tables import AmpliconTable
 PlacedMetric = Literal["unifrac", "weighted-normalized"]
 
 
-class SampleInput(Protocol):
-    """Numbers of samples of one table, which the sample encoder reads besides the ASV vectors."""
-
-    def __call__(self, asvs: Sequence[npt.NDArray[np.integer[Any]]]) -> torch.Tensor:
-        """Numbers [B, E] of B samples, from the columns of their ASVs in the table."""
-        ...
+# Numbers [B, E] of B samples of one table, from the columns of their ASVs, which the sample encoder
+# reads besides the ASV vectors.
+SampleInput: TypeAlias = Callable[[Sequence[npt.NDArray[np.integer[Any]]]], torch.Tensor]
 
 
 class PlacedSamples(Protocol):

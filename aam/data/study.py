@@ -24,7 +24,7 @@ from aam.data.rarefaction import choose_depth
 from aam.data.reference import Reference, SampleInput
 from aam.data.region import RegionProfile, warn_of_primers
 from aam.data.splits import fold_column, split_samples
-from aam.data.table import check_length, deep_enough, make_table, read_table, select_samples, trim
+from aam.data.table import deep_enough, fit_length, make_table, read_table, select_samples
 from aam.data.targets import Covariates, Labels
 from aam.data.tokens import encode
 from aam.errors import InputError, Problems, shown
@@ -339,27 +339,20 @@ def make_study(
 ) -> Study:
     """Join, align and cut inputs to the samples that reach the depth.
 
-    Parameters
-    ----------
-    inputs : Inputs
-    config : DataConfig
-        How they are read; the files that it names are not.
-    max_bp : int, optional
-        Nucleotides of the longest ASV that is accepted; any length where it is not given (see
-        `Study.longest`).
-    seed : int
-    columns : MetadataColumns
-    training : collection of str, optional
-        The training samples; without it, those of the splits that `config` asks for.
-    of_model : bool
-        Whether `max_bp` and the depth are those of a trained model, so that no message advises
-        others.
+    `config` says how they are read; the files that it names are not. `max_bp` are the nucleotides
+    of the longest ASV that is accepted; unset, any. `training` are the training samples; unset,
+    those of the splits that `config` asks for. `max_bp` and the depth may be those `of_model`, so
+    that no message advises others.
 
     Raises `InputError`: ASVs that are too long, samples without metadata, a depth that none
     reaches, ASVs without a tip.
     """
-    tables = _fitting(inputs.tables, max_bp, config.trim, of_model)
-    full_table, origin = (tables[0], None) if len(tables) == 1 else _joined(tables, inputs.names)
+    problems, tables = Problems(), list[AmpliconTable]()
+    for table in inputs.tables:
+        with problems.collected():
+            tables.append(fit_length(table, max_bp, config.trim, of_model))
+    problems.raise_if_any()
+    full_table, origin = _joined(tables, inputs.names)
     aligned, classes = _with_metadata(full_table, inputs.metadata, columns, config)
     target = columns.targets[0] if columns.targets else None
     if inputs.metadata is not None and target and training is None and not of_model:
@@ -375,8 +368,7 @@ def make_study(
         warn_of_primers(table, of_model)
     warn_of_reads(aligned)
     _log_dropped(classes, dropped)
-    rows = [full_table.row_of[name] for name in table.sample_ids]
-    kept = np.zeros(len(rows), np.int64) if origin is None else origin[rows]
+    kept = origin[[full_table.row_of[name] for name in table.sample_ids]]
     return Study(
         table=table,
         depth=depth,
@@ -405,22 +397,6 @@ def _with_metadata(
     metadata.require(asked)
     kept = align(metadata, table.sample_ids, columns.required, config.missing)
     return select_samples(table, kept), _classes(metadata, columns, config, table.sample_ids, kept)
-
-
-def _fitting(
-    tables: Sequence[AmpliconTable], max_bp: int | None, trimmed: bool, of_model: bool
-) -> list[AmpliconTable]:
-    """Return tables with ASVs of at most `max_bp` nucleotides; without it they are as long as they
-    are.
-    """
-    if max_bp is None:
-        return list(tables)
-    problems, fitting = Problems(), [trim(table, max_bp) if trimmed else table for table in tables]
-    for table in fitting:
-        with problems.collected():
-            check_length(table, max_bp, of_model)
-    problems.raise_if_any()
-    return fitting
 
 
 def _parts(
@@ -560,6 +536,9 @@ def _joined(tables: Sequence[AmpliconTable], names: Sequence[str]) -> tuple[Ampl
     """Return the samples of all tables over the distinct ASVs of all, and the study of each sample,
     int64 [N].
     """
+    origin = np.repeat(np.arange(len(tables)), [len(table.sample_ids) for table in tables])
+    if len(tables) == 1:
+        return tables[0], origin
     without = [name for name, table in zip(names, tables, strict=True) if not table.sequences]
     if without and len(without) < len(names):
         raise InputError(
@@ -570,7 +549,6 @@ def _joined(tables: Sequence[AmpliconTable], names: Sequence[str]) -> tuple[Ampl
         _warn_of_regions(tables, names)
     counts = sparse.csr_array(sparse.block_diag([table.counts for table in tables], format="csr"))
     ids = [name for table in tables for name in table.names]
-    origin = np.repeat(np.arange(len(tables)), [len(table.sample_ids) for table in tables])
     joined = make_table(counts, _sample_ids(tables, names), ids, () if without else ids)
     log.info("%d studies: %d samples, %d distinct ASVs", len(tables), *joined.shape)
     return joined, origin

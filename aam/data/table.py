@@ -163,29 +163,28 @@ def table_of_counts(
     raise InputError(*(f"{source}: {problem}" for problem in problems.messages))
 
 
-def check_length(table: AmpliconTable, max_bp: int, of_model: bool = False) -> None:
-    """Raise `InputError` when an ASV is longer than `max_bp` nucleotides, which no option changes
-    if `of_model`.
-    """
-    long = table.lengths[table.lengths > max_bp]
-    if len(long):
-        limit, other = f"--max-bp {max_bp}", f", or --max-bp {long.max()}"
-        if of_model:
-            limit, other = f"the model's {max_bp}", ""
-        raise InputError(
-            f"{len(long)} of {len(table.sequences)} ASVs are longer than {limit}, the longest has "
-            f"{long.max()} nucleotides; pass --trim to cut them to {max_bp}{other}"
-        )
+def fit_length(
+    table: AmpliconTable, max_bp: int | None, trimmed: bool = False, of_model: bool = False
+) -> AmpliconTable:
+    """Return a table of ASVs of at most `max_bp` nucleotides: longer ones are cut if `trimmed`, and
+    those that become identical are merged and their reads added.
 
-
-def trim(table: AmpliconTable, max_bp: int) -> AmpliconTable:
-    """Cut ASVs to `max_bp` nucleotides; those that become identical are merged and their reads
-    added.
+    Raises `InputError` for longer ones otherwise; where `max_bp` is `of_model`, no option changes
+    it.
     """
-    if not (table.lengths > max_bp).any():
+    long = table.lengths[table.lengths > (max_bp or np.inf)]
+    if max_bp is None or not len(long):
         return table
-    cut = [sequence[:max_bp] for sequence in table.sequences]
-    return make_table(table.counts, table.sample_ids, table.feature_ids, cut)
+    if trimmed:
+        cut = [sequence[:max_bp] for sequence in table.sequences]
+        return make_table(table.counts, table.sample_ids, table.feature_ids, cut)
+    limit, other = f"--max-bp {max_bp}", f", or --max-bp {long.max()}"
+    if of_model:
+        limit, other = f"the model's {max_bp}", ""
+    raise InputError(
+        f"{len(long)} of {len(table.sequences)} ASVs are longer than {limit}, the longest has "
+        f"{long.max()} nucleotides; pass --trim to cut them to {max_bp}{other}"
+    )
 
 
 def select_samples(table: AmpliconTable, ids: Collection[str]) -> AmpliconTable:

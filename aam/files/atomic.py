@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aam.errors import InputError
+from aam.errors import InputError, refuse
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -124,9 +124,7 @@ def check_writable(path: Path, overwrite: bool = False) -> None:
         "the name is too long for a file; choose a shorter one": named.name != ""
         and len(os.fsencode(_temporary(named).name)) > os.statvfs(parent).f_namemax,
     }
-    for problem, holds in rules.items():
-        if holds:
-            raise InputError(f"{path}: {problem}")
+    refuse(path, rules)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 import aam
-from aam.errors import InputError, reworded, shown
+from aam.errors import InputError, refuse, reworded, shown
 from aam.io.hdf5 import create_hdf5, dataset, open_hdf5
 from aam.io.tables import AmpliconTable, checked_table
 from aam.io.text import decoded
@@ -83,8 +83,7 @@ def read_hdf5(source: Path | bytes, where: str) -> AmpliconTable:
                 data.size > 0 and not 0 <= low <= high < len(features)
             ),
         }
-        if broken := [f"{where}: {problem}" for problem, holds in rules.items() if holds]:
-            raise InputError(*broken)
+        refuse(where, rules)
         # As narrow as the columns, which SciPy would widen otherwise.
         parts = (data, indices.astype(np.int32), indptr.astype(np.int32))
         values = sparse.csr_array(parts, shape=(len(samples), len(features)))

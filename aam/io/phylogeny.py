@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.config import Missing
-from aam.errors import InputError, shown
+from aam.errors import InputError, refuse, shown
 from aam.io.ids import difference, md5
 from aam.io.metadata import is_number
 from aam.io.text import read_text
@@ -434,9 +434,7 @@ def rooted_tree(text: str, source: str, midpoint: bool = False) -> Phylogeny:
             children > 2 and not midpoint
         ),
     }
-    for problem, holds in rules.items():
-        if holds:
-            raise InputError(f"{source}: {problem}")
+    refuse(source, rules)
     return midpoint_root(tree) if midpoint else tree
 
 

@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import aam
-from aam.errors import InputError, reworded, shown
+from aam.errors import InputError, refuse, reworded, shown
 from aam.files.atomic import atomic_file
 
 MAX_FILE = 4 << 30
@@ -101,9 +101,7 @@ def _check_entries(entries: list[zipfile.ZipInfo], path: Path) -> str:
         f"{shown(unsafe)} in the archive are links or lead out of its folder, which QIIME 2 never "
         "writes; nothing is read of it, ask where the file comes from": bool(unsafe),
     }
-    for problem, holds in rules.items():
-        if holds:
-            raise InputError(f"{path}: {problem}")
+    refuse(path, rules)
     return roots[0]
 
 

@@ -14,7 +14,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from aam.data.rarefaction import rarefied_row
-from aam.data.table import check_length, make_table, read_table, select_samples, trim, write_biom
+from aam.data.table import fit_length, make_table, read_table, select_samples, write_biom
 from aam.errors import InputError
 from aam.io.qza import write_artifact
 from tests.data.small_tables import (
@@ -234,22 +234,22 @@ def test_other_artifacts_are_refused_with_the_reason(tmp_path):
 def test_trim_merges_and_adds(tmp_path):
     features = dna("ACGTAA", "ACGTCC", "ACG", "TTTTTT", "ACGTAC")
     table = read_table(save_hdf5(biom_table(features=features), tmp_path / "t"))
-    message = refusal(check_length, table, 36)
+    message = refusal(fit_length, table, 36)
     assert "4 of 5 ASVs are longer than --max-bp 36, the longest has 38" in message
     assert "--trim" in message
     before = table.counts.copy()
-    cut = trim(table, 36)
-    check_length(cut, 36)
+    cut = fit_length(table, 36, trimmed=True)
+    assert fit_length(cut, 36) is cut
     assert cut.sequences == tuple(dna("ACG", "ACGT", "TTTT"))
     assert cut.feature_ids == tuple(dna("ACG", "ACGTAA", "TTTTTT"))
     assert dense(cut).tolist() == [[0, 4, 70000], [0, 7, 0], [0, 2, 0]]
     np.testing.assert_array_equal(cut.depths, table.depths)
-    assert trim(table, 38) is table
+    assert fit_length(table, 38, trimmed=True) is table
     # Cutting that merges nothing may reorder columns; it must leave the table it came from alone.
     other = make_table(
         csr_array(COUNTS.astype(np.uint32)), SAMPLES, features, ["CA", "CC", "CG", "CT", "GA"]
     )
-    trim(other, 1)
+    fit_length(other, 1, trimmed=True)
     assert (table.counts != before).nnz == 0
 
 
