@@ -48,7 +48,7 @@ def fit_heads(
 ) -> None:
     """Fit the linear part of each target head on the vectors of the training samples.
 
-    Samples weigh as they do in the loss, and groups of `--group-column` choose the penalty.
+    Classes weigh as they do in the loss, and groups of `--group-column` choose the penalty.
     """
     rows = train_rows[subsample(len(train_rows), 0, MOST_SAMPLES)]
     runtime, draws = config.runtime, range(RAREFACTIONS)
@@ -57,8 +57,8 @@ def fit_heads(
     center, spread = vectors.mean(axis=0), vectors.std(axis=0) + 1e-6
     x = (vectors - center) / spread
     names = study.column(study.config.group_column, [study.table.sample_ids[row] for row in rows])
+    even = np.ones(len(rows))
     groups = np.unique(names or np.arange(len(rows)), return_inverse=True)[1]
-    weight = np.ones(len(rows))
 
     def write(layer: nn.Linear, at: slice, coefficients: Array, intercepts: Array) -> None:
         """Write a model of standardized vectors into a layer that reads them as they are."""
@@ -69,7 +69,7 @@ def fit_heads(
 
     if network.target is not None:
         for column, values in enumerate(labels.target[rows].T.astype(np.float64)):
-            ridge = _best(_ridge, np.isfinite(values) & (weight > 0), x, values, weight, groups)
+            ridge = _best(_ridge, np.isfinite(values), x, values, even, groups)
             at = slice(column, column + 1)
             write(network.target.linear, at, ridge.coef_[None], np.array([ridge.intercept_]))
     heads = [head for head in network.labels if isinstance(head, Readout)]
@@ -77,9 +77,9 @@ def fit_heads(
     columns = labels.label[rows].T
     weights = class_weights(config.targets.class_weights, columns.T, sizes)
     for head, classes, of_classes in zip(heads, columns, weights, strict=True):
-        balanced = weight if of_classes is None else weight * of_classes.double().numpy()[classes]
-        known = (classes >= 0) & (weight > 0)
-        linear = _of_classes(head.linear.out_features, known, x, classes, balanced, groups)
+        weight = even if of_classes is None else of_classes.double().numpy()[classes]
+        number = head.linear.out_features
+        linear = _of_classes(number, classes >= 0, x, classes, weight, groups)
         write(head.linear, slice(None), *linear)
 
 

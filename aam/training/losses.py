@@ -46,18 +46,9 @@ def unifrac_loss(
     return _masked_sum(_errors(predicted, truth, "mse"), _pairs(truth, first))
 
 
-def _masked_sum(
-    values: Float[Tensor, "*shape"],
-    mask: Bool[Tensor, "*shape"],
-    weight: Float[Tensor, " B"] | None = None,
-) -> Term:
-    """Return the sum of the values where `mask` is set, times the weights of their samples, and
-    that of the weights.
-    """
-    masked = values.masked_fill(~mask, 0)
-    if weight is None:
-        return masked.sum(), mask.sum()
-    return (masked * weight[:, None]).sum(), (mask * weight[:, None]).sum()
+def _masked_sum(values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"]) -> Term:
+    """The sum of the values where `mask` is set, and their number."""
+    return values.masked_fill(~mask, 0).sum(), mask.sum()
 
 
 def _errors(
@@ -127,19 +118,13 @@ def class_weights(
 
 
 def _label_weights(
-    label: Int64[Tensor, " B"],
-    class_weight: Float[Tensor, " classes"] | None,
-    sample_weight: Float[Tensor, " B"] | None,
+    label: Int64[Tensor, " B"], class_weight: Float[Tensor, " classes"] | None
 ) -> Float[Tensor, " B"]:
-    """Return the weight of each sample by its class and its own weight; 0 where the label is
-    missing.
-    """
-    weights = (label >= 0).float() if sample_weight is None else (label >= 0) * sample_weight
-    return (
-        weights
-        if class_weight is None
-        else weights * class_weight.to(label.device)[label.clamp_min(0)]
-    )
+    """The weight of each sample by its class; 0 where the label is missing."""
+    known = (label >= 0).float()
+    if class_weight is None:
+        return known
+    return known * class_weight.to(label.device)[label.clamp_min(0)]
 
 
 def nucleotide_loss(logits: Float[Tensor, "M L 4"], bases: Int64[Tensor, "M L"]) -> Term:
@@ -195,12 +180,12 @@ def target_terms(
     terms: Terms = {}
     if outputs.target is not None and batch.target is not None:
         errors = _errors(outputs.target, batch.target, loss_type)
-        terms["target"] = _masked_sum(errors, torch.isfinite(batch.target), batch.weight)
+        terms["target"] = _masked_sum(errors, torch.isfinite(batch.target))
     if batch.label is not None:
         for column, logits in enumerate(outputs.labels):
             label = batch.label[:, column]
             class_weight = weights[column] if weights else None
-            sample_weights = _label_weights(label, class_weight, batch.weight)
+            sample_weights = _label_weights(label, class_weight)
             error = F.cross_entropy(logits, label, ignore_index=-1, reduction="none")
             terms[f"label{column}"] = (error * sample_weights).sum(), sample_weights.sum()
     return terms
@@ -227,9 +212,9 @@ def loss_counts(batch: Shelved, weights: ClassWeights = ()) -> dict[str, Tensor]
     if batch.hidden is not None:
         counts["count"] = batch.hidden.sum()
     if batch.target is not None:
-        counts["target"] = _masked_sum(batch.target, torch.isfinite(batch.target), batch.weight)[1]
+        counts["target"] = torch.isfinite(batch.target).sum()
     if batch.label is not None:
         for column, labels in enumerate(batch.label.T):
             class_weight = weights[column] if weights else None
-            counts[f"label{column}"] = _label_weights(labels, class_weight, batch.weight).sum()
+            counts[f"label{column}"] = _label_weights(labels, class_weight).sum()
     return counts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import replace
 
@@ -284,36 +283,4 @@ def test_weighted_classes_are_those_of_torch():
     assert total_loss(terms, {"label": 1.0}).item() == pytest.approx(expected.item(), rel=1e-5)
     assert loss_counts(on_shelves(batch), (weight,))["label0"].item() == pytest.approx(
         terms["label0"][1].item()
-    )
-
-
-# --- weights of samples -------------------------------------------------------------------------
-
-
-def test_weights_of_samples_are_repetitions():
-    """A weight of 3 is the sample three times, in every term of the targets and in what counts
-    before the step.
-    """
-    truth, label = torch.randn(5, 2), torch.tensor([0, 1, 2, -1, 1])[:, None]
-    truth[1, 1] = NAN
-    logits, predicted, times = torch.randn(5, 3), torch.randn(5, 2), torch.tensor([3, 1, 0, 2, 1])
-    classes = (torch.tensor([0.5, 2.0, 1.0]),)
-
-    def terms(batch, rows):
-        outputs = outputs_of(len(rows), target=predicted[rows], labels=(logits[rows],))
-        return terms_of(outputs, batch, None, "huber", weights=classes), loss_counts(
-            on_shelves(batch), classes
-        )
-
-    whole, rows = torch.arange(5), torch.arange(5).repeat_interleave(times)
-    losses, counts = terms(batch_of(5, target=truth, label=label, weight=times.float()), whole)
-    expected, _ = terms(batch_of(len(rows), target=truth[rows], label=label[rows]), rows)
-    for name in ("target", "label0"):
-        assert [float(x) for x in losses[name]] == pytest.approx(
-            [float(x) for x in expected[name]], rel=1e-5
-        )
-        assert float(counts[name]) == pytest.approx(float(losses[name][1]))
-    even = dataclasses.replace(batch_of(5, target=truth, label=label), weight=torch.ones(5))
-    assert [float(x) for x in terms(even, whole)[0]["target"]] == pytest.approx(
-        [float(x) for x in terms(batch_of(5, target=truth, label=label), whole)[0]["target"]]
     )
