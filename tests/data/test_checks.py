@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from aam.config import DataConfig
-from aam.data.checks import warn_of_donors, warn_of_reads
+from aam.data.checks import warn_of_donors, warn_of_reads, warn_of_values
 from aam.data.table import make_table
 from aam.io.metadata import make_metadata
 from aam.io.tables import AmpliconTable
@@ -95,3 +95,30 @@ def test_whole_numbers_that_are_no_reads_are_named(caplog, scale, words):
     warn_of_reads(table_of(raw()))
     warn_of_reads(table_of(raw() // 100))
     assert not caplog.text
+
+
+PAIRS = [f"{letter}{number}" for number in range(5) for letter in "Pp"]
+MEANT_OTHERWISE = [
+    (["Yes", "yes", "no"], "classes", "'Yes', 'yes' in 'y' are different classes"),
+    (["P1", "p1", "P2"], "group", "'P1', 'p1' in 'y' are different groups; if they are one, it is"),
+    (["X", "x", "Y", "y"], "fold", "'X', 'x' and 'Y', 'y' in 'y' are different folds; if they"),
+    (PAIRS, "group", "and 2 more in 'y' are different groups"),
+    ([f"{n} months" for n in range(5)], "classes", "'y' holds numbers with units: '0 months', '1"),
+    (["0", "1", "0"], "columns", "'y' holds 0 and 1 only and is predicted as a number; --classif"),
+    (["-9", "2", "3", "4"], "columns", "'-9' in 'y' may mean a missing value; if so, pass --miss"),
+    (["gut", "TBD"], "group", "'TBD' in 'y' may mean a missing value"),
+    (["1", "2", "3"], "columns", ""),
+    (["a", "b", "c"], "fold", ""),
+]
+
+
+@pytest.mark.parametrize(("values", "use", "says"), MEANT_OTHERWISE)
+def test_values_that_are_probably_meant_otherwise_are_warned_of(caplog, values, use, says):
+    ids = [f"s{row}" for row in range(len(values))]
+    metadata = make_metadata(ids, {"y": tuple(values)}, [""], [""], "metadata")
+    uses = {"columns": [], "classes": [], "group": None, "fold": None}
+    uses |= {use: "y" if use in ("group", "fold") else ["y"]}
+    with caplog.at_level(logging.WARNING, "aam"):
+        warn_of_values(metadata, **uses)
+    assert says in caplog.text
+    assert len(caplog.records) == bool(says)

@@ -101,28 +101,6 @@ def test_samples_below_the_depth_are_dropped_and_listed(files, caplog):
     assert "--max-bp" not in str(longer.value)
 
 
-def test_values_that_are_probably_meant_otherwise_are_warned_of(files, caplog):
-    rows = ["a\tP1\tYes\t0", "b\tp1\tyes\t1", "c\tP2\tno\t0", "d\tP2\tno\t1", "e\tP3\tno\t1"]
-    rows = [f"{row}\t{months} months" for months, row in enumerate(rows)]
-    files["metadata"].write_text("\n".join(["sample-id\tsubject\tsite\till\tage", *rows]) + "\n")
-    classes = ("site", "ill", "age")
-    with caplog.at_level(logging.WARNING, "aam"):
-        load(files, *classes, "subject", classes=classes, rarefy_depth=2, group_column="subject")
-    assert "'Yes', 'yes' in 'site' are different classes" in caplog.text
-    assert (
-        "'P1', 'p1' in 'subject' are different groups; if they are one, it is in several subsets"
-        in caplog.text
-    )
-    assert (
-        "column 'age' holds numbers with units: '0 months', '1 months' and 3 more; to predict them"
-        in caplog.text
-    )
-    assert (
-        "'ill' holds 0 and 1 only and is predicted as a number; --classifier makes classes"
-        in caplog.text
-    )
-
-
 def test_text_among_numbers_is_named_in_all_samples_at_once(files):
     """Only the training samples of the first fold were looked at."""
     files["metadata"].write_text(
@@ -146,52 +124,6 @@ def test_one_rule_decides_between_numbers_and_classes(files, caplog):
     assert "class" not in caplog.text
 
 
-def test_values_that_may_mean_missing_are_named(files, caplog):
-    files["metadata"].write_text(
-        METADATA.replace("a\t1", "a\t-9").replace("c\t3\toral", "c\t3\tTBD")
-    )
-    load(files, "age", "site", classes=("age", "site"), rarefy_depth=2)
-    assert "'-9' in 'age' may mean a missing value; if so, pass --missing-values" in caplog.text
-    assert "'TBD' in 'site' may mean a missing value" in caplog.text
-    message = refusal(load, files, "age", rarefy_depth=2, missing_values=("-9",))
-    assert "1 of 5 samples have no value in 'age' (written '-9'): 'a'" in message
-
-
-def test_folds_and_many_groups_under_two_names_are_warned_of_in_one_line(files, caplog):
-    rows = [
-        f"{name}\t{fold}\tP{number}\t{2 - number % 2}"
-        for number, (name, fold) in enumerate(zip("abcde", "xXyYz", strict=True))
-    ]
-    files["metadata"].write_text(
-        "\n".join(
-            [
-                "sample-id\tstudy\tsubject\till",
-                *rows,
-                *(f"n{row}\tz\tP{row:02}\t1" for row in range(5)),
-            ]
-        )
-        + "\n"
-    )
-    with caplog.at_level(logging.WARNING, "aam"):
-        load(
-            files,
-            "ill",
-            "subject",
-            "study",
-            classes=("ill",),
-            rarefy_depth=2,
-            group_column="subject",
-            cv="study",
-        )
-    assert (
-        "'X', 'x' and 'Y', 'y' in 'study' are different folds; if they are one, it is in several"
-        in caplog.text
-    )
-    assert "and 2 more in 'subject' are different groups" in caplog.text
-    assert "'ill' holds 1 and 2 only and is predicted as a number" in caplog.text
-    assert len(caplog.records) == 3
-
-
 def test_samples_of_a_split_file_that_the_table_lacks_are_warned_of(files, tmp_path, caplog):
     sides = {"a": "train", "b": "test", "c": "train", "d": "train", "e": "test", "ghost": "test"}
     rows = [f"{name}\t{side}\t" for name, side in sides.items()]
@@ -199,15 +131,6 @@ def test_samples_of_a_split_file_that_the_table_lacks_are_warned_of(files, tmp_p
     (split,) = make_splits(load(files, rarefy_depth=2), DataConfig(split=tmp_path / "split.tsv"), 0)
     assert split.ids("test") == ("b", "e")
     assert "split.tsv: 1 of 6 samples are not in the table: 'ghost'" in caplog.text
-
-
-def test_a_table_with_samples_in_rows(files, tmp_path):
-    cells = [
-        ",".join([name, *map(str, row)]) for name, row in zip(NAMES, COUNTS.tolist(), strict=True)
-    ]
-    files["table"] = tmp_path / "dada2.csv"
-    files["table"].write_text("\n".join([",".join(["sample-id", *SEQUENCES]), *cells]) + "\n")
-    assert load(files, rarefy_depth=14).table.sample_ids == ("d", "b", "a")
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from scipy.sparse import csr_array
 from aam.data.rarefaction import rarefied_row
 from aam.data.table import fit_length, make_table, read_table, select_samples, write_biom
 from aam.errors import InputError
-from aam.io.qza import write_artifact
 from tests.data.small_tables import (
     COUNTS,
     ORDER,
@@ -27,6 +26,7 @@ from tests.data.small_tables import (
     refused,
     save_hdf5,
 )
+from tests.io.archives import archive
 from tests.refusals import refusal
 
 
@@ -60,13 +60,13 @@ def save_tsv_with_taxonomy(table: biom.Table, path: Path) -> Path:
 
 def save_qza(table: biom.Table, path: Path) -> Path:
     blob = save_hdf5(table, path.with_suffix(".inner")).read_bytes()
-    write_artifact(path, "FeatureTable[Frequency]", "BIOMV210DirFmt", {"feature-table.biom": blob})
+    archive(path, "FeatureTable[Frequency]", "feature-table.biom", blob)
     return path
 
 
 def save_old_qza(table: biom.Table, path: Path) -> Path:
     blob = table.to_json("test").encode()
-    write_artifact(path, "FeatureTable[Frequency]", "BIOMV100DirFmt", {"feature-table.biom": blob})
+    archive(path, "FeatureTable[Frequency]", "feature-table.biom", blob)
     return path
 
 
@@ -223,9 +223,7 @@ def test_line_ends_and_a_byte_order_mark_do_not_matter(tmp_path, end, mark):
 
 def test_other_artifacts_are_refused_with_the_reason(tmp_path):
     path = tmp_path / "t.qza"
-    write_artifact(
-        path, "FeatureTable[RelativeFrequency]", "BIOMV210DirFmt", {"feature-table.biom": b"x"}
-    )
+    archive(path, "FeatureTable[RelativeFrequency]", "feature-table.biom", b"x")
     message = refused(path)
     assert "holds FeatureTable[RelativeFrequency], expected FeatureTable[Frequency]" in message
     assert "rarefaction needs counts" in message

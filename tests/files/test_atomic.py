@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import socket
@@ -97,13 +96,6 @@ def test_a_full_disk_is_named_by_what_was_to_be_written(tmp_path, writing):
     assert final_name(caught.value.filename) == tmp_path / "new"
 
 
-def test_a_file_that_was_never_written_is_an_error(tmp_path):
-    (tmp_path / "a.txt").write_text("old")
-    with pytest.raises(FileNotFoundError), atomic_file(tmp_path / "a.txt"):
-        pass
-    assert contents(tmp_path) == {"a.txt": "old"}
-
-
 def test_a_folder_appears_when_it_is_whole(tmp_path):
     path = tmp_path / "run" / "model"
     with atomic_folder(path) as temporary:
@@ -135,14 +127,6 @@ def test_the_old_folder_goes_after_the_new_one_stands(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="the disk is gone"), atomic_folder(path) as temporary:
         (temporary / "a").write_text("new")
     assert contents(tmp_path) == {"model/a": "old"}
-
-
-def test_digest(tmp_path):
-    content = os.urandom(3_000_001)
-    (tmp_path / "a").write_bytes(content)
-    assert file_digest(tmp_path / "a") == hashlib.sha256(content).hexdigest()
-    (tmp_path / "a").write_bytes(b"")
-    assert file_digest(tmp_path / "a") == hashlib.sha256(b"").hexdigest()
 
 
 def test_outputs_are_checked_before_the_work(tmp_path, monkeypatch):

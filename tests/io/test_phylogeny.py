@@ -11,8 +11,8 @@ from skbio import TreeNode
 from aam.errors import InputError
 from aam.io.ids import md5
 from aam.io.phylogeny import Phylogeny, match_tips, midpoint_root, parse_newick, prune, read_tree
-from aam.io.qza import write_artifact
 from tests.data.small_trees import depths, random_newick, skbio_tree
+from tests.io.archives import archive
 from tests.refusals import refusal
 
 
@@ -130,17 +130,13 @@ def test_all_problems_of_a_tree_in_one_message():
 def test_files_with_byte_order_mark_and_archives(tmp_path):
     plain, archive = tmp_path / "t.nwk", tmp_path / "t.qza"
     plain.write_bytes(b"\xef\xbb\xbf(a:1,\r\nb:2)\r\n;\r\n")
-    write_artifact(
-        archive, "Phylogeny[Rooted]", "NewickDirectoryFormat", {"tree.nwk": b"(a:1,b:2);\n"}
-    )
+    archive(archive, "Phylogeny[Rooted]", "tree.nwk", b"(a:1,b:2);\n")
     assert read_tree(plain).tips == read_tree(archive).tips == ("a", "b")
 
 
 def test_unrooted_archives_need_midpoint_rooting(tmp_path):
     path = tmp_path / "t.qza"
-    write_artifact(
-        path, "Phylogeny[Unrooted]", "NewickDirectoryFormat", {"tree.nwk": b"(a:1,b:2,c:3);"}
-    )
+    archive(path, "Phylogeny[Unrooted]", "tree.nwk", b"(a:1,b:2,c:3);")
     assert "--midpoint-root" in refusal(read_tree, path)
     assert depths(read_tree(path, midpoint=True)) == {"a": 1.5, "b": 2.5, "c": 2.5}
 

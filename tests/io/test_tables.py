@@ -12,7 +12,6 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from aam.data.table import read_table
-from aam.io.qza import write_artifact
 from tests.data.small_tables import (
     COUNTS,
     ORDER,
@@ -23,6 +22,7 @@ from tests.data.small_tables import (
     save_hdf5,
 )
 from tests.data.small_tables import SEQUENCES as SEQUENCES_OF_TABLE
+from tests.io.archives import archive
 
 TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
 
@@ -233,12 +233,7 @@ def test_sequences_from_a_file(tmp_path, kind):
     text = "".join([*records[::-1], ">unused\nACXX--\n"]).encode()
     fasta = tmp_path / "rep-seqs"
     if kind == "qza":
-        write_artifact(
-            fasta,
-            "FeatureData[Sequence]",
-            "DNASequencesDirectoryFormat",
-            {"dna-sequences.fasta": text},
-        )
+        archive(fasta, "FeatureData[Sequence]", "dna-sequences.fasta", text)
     else:
         fasta.write_bytes(gzip.compress(text, mtime=0) if kind == "gzip" else text)
     table = read_table(path, sequences=fasta)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from aam.errors import InputError
-from aam.io.qza import write_artifact
 from aam.io.taxonomy import display_name, parse_lineage, rank_name, read_taxonomy, short_ids
+from tests.io.archives import archive
 from tests.refusals import refusal
 
 TEXT = (
@@ -29,12 +29,7 @@ def test_lineages_are_read_and_matched(tmp_path: Path, suffix: str):
     text = f"{TEXT}{md5('TTTT')}\tk__Archaea; p__X\t1\n"
     path = tmp_path / f"taxonomy{suffix}"
     if suffix == ".qza":
-        write_artifact(
-            path,
-            "FeatureData[Taxonomy]",
-            "TSVTaxonomyDirectoryFormat",
-            {"taxonomy.tsv": text.encode()},
-        )
+        archive(path, "FeatureData[Taxonomy]", "taxonomy.tsv", text.encode())
     else:
         path.write_text(text)
     taxonomy = read_taxonomy(path)
