@@ -96,7 +96,7 @@ class LearningCurve:
         return interval(values, self.group_count, self.inflation)
 
     def sentences(self, unit: str) -> list[str]:
-        """What twice as many groups, called `unit`, would give; none outside the back-test.
+        """What twice as many groups, values of `unit`, would give; none outside the back-test.
 
         Curves of half of the groups were asked for the score with all of them, at 21 to 650 groups
         (docs/adr/016-learning-curves.md): smaller studies have no sentence.
@@ -105,7 +105,7 @@ class LearningCurve:
         if math.isnan(expected.low) or self.group_count < FEW_GROUPS:
             return []
         return [
-            f"With twice as many values of {unit} we expect {TITLES[self.metric]} "
+            f"With twice as many groups ({unit}) we expect {TITLES[self.metric]} "
             f"{with_limits(expected)}."
         ]
 

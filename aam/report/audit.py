@@ -48,6 +48,9 @@ MOST_PER_SUBJECT, LEAST_SUBJECTS = 30, 6
 # for levels of columns of at most so many. The decomposition of so many samples takes a second.
 LEAST_OF_LEVEL, MOST_LEVELS, MOST_SAMPLES = 5, 50, 1500
 
+# Trees read float32.
+LARGEST = 1e30
+
 DEPTH, RICHNESS = "sequencing depth", "richness"
 
 # What to do, by the danger of a column, the worst first.
@@ -141,7 +144,8 @@ def _by_level(column: Column, target: Floats, train: Ints, test: Ints) -> Floats
 
 def _by_tree(column: Column, target: Floats, train: Ints, test: Ints) -> Floats:
     """Predictions [n, K] of a tree of depth 3 on the numbers of a column."""
-    filled = np.nan_to_num(column.numbers, nan=np.nanmin(column.numbers) - 1)[:, None]
+    numbers = np.clip(column.numbers, -LARGEST, LARGEST)
+    filled = np.nan_to_num(numbers, nan=np.nanmin(numbers) - 1)[:, None]
     leaf = max(LEAST_OF_LEVEL, len(train) // 50)
     tree = DecisionTreeRegressor(max_depth=3, min_samples_leaf=leaf, random_state=0)
     return np.asarray(tree.fit(filled[train], target[train]).predict(filled[test])).reshape(

@@ -311,7 +311,7 @@ def target_figures(result: Evaluation) -> list[Figure]:
 
 
 def learning_curve_figure(curve: LearningCurve, name: str) -> Figure:
-    """The metric by the number of training groups, called `name`, and its power law."""
+    """The metric by the number of training groups, values of `name`, and its power law."""
     title, most = TITLES[curve.metric], 2 * float(curve.points["groups"].iloc[-1])
     rows = [
         {
@@ -319,7 +319,7 @@ def learning_curve_figure(curve: LearningCurve, name: str) -> Figure:
             "y": row.value,
             "low": row.low,
             "high": row.high,
-            "tip": f"{row.groups:.0f} values of {name}: {number(row.value)}",
+            "tip": f"{row.groups:.0f} groups: {number(row.value)}",
         }
         for row in curve.points.itertuples()
     ]
@@ -329,7 +329,7 @@ def learning_curve_figure(curve: LearningCurve, name: str) -> Figure:
     )
     sizes = np.linspace(float(curve.points["groups"].iloc[0]), most, MOST_STEPS // 4)
     law = [("", size, curve.expected(size).value) for size in sizes.tolist()]
-    axes = x_axis(f"training values of {name}"), y_axis(title)
+    axes = x_axis(f"training groups ({name})"), y_axis(title)
     layers = [bars, points(rows, *axes, {}, color=LIGHT[0], opacity=1)]
     if math.isfinite(law[0][2]):
         layers.insert(0, lines(law, color=SOFT, strokeWidth=1.2, strokeDash=DASHES))

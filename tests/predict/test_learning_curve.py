@@ -32,7 +32,8 @@ def test_an_error_that_rises_with_the_subjects_is_expected_to_stay():
 def curve(groups: int, metric: str = "mae") -> LearningCurve:
     draw = np.random.default_rng(0)
     errors = 0.2 + 3 * SIZES**-0.5 + np.r_[np.zeros((1, 5)), draw.normal(0, 0.02, (200, 5))]
-    points = pd.DataFrame({"groups": SIZES, "value": errors[0]})
+    limits = {"low": errors[0] - 0.1, "high": errors[0] + 0.1}
+    points = pd.DataFrame({"groups": SIZES, "value": errors[0], **limits})
     return LearningCurve(metric, points, errors, groups, 1.0)
 
 
@@ -40,7 +41,7 @@ def test_twice_as_many_subjects_have_a_sentence_from_twenty_on():
     expected = curve(40).expected(80)
     assert expected.low < 0.2 + 3 * 80**-0.5 < expected.high
     (sentence,) = curve(40).sentences("child")
-    assert sentence.startswith("With twice as many values of child we expect MAE 0.53")
+    assert sentence.startswith("With twice as many groups (child) we expect MAE 0.53")
     assert curve(19).sentences("child") == []
     assert curve(40, "auroc").expected(80).value == pytest.approx(1 - expected.value)
 

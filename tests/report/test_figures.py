@@ -29,12 +29,14 @@ from aam.report.tables import Table, middle_cut, plain_lines
 from aam.report.target_figures import (
     confusion_figure,
     differences_figure,
+    learning_curve_figure,
     reliability_figure,
     scatter_figure,
     target_figures,
 )
 from aam.report.training_figures import distances_figure, loss_figures, read_epochs
 from tests.evaluate.simulated import majority, median, predictions_of
+from tests.predict.test_learning_curve import curve
 
 
 @functools.cache
@@ -94,12 +96,17 @@ def every_figure() -> list[Figure]:
         {"event": "epoch", "epoch": e, "best": 1, "train_loss": 3 / e, "val_loss": 4 / e}
         for e in (1, 2, 3)
     ]
-    return [*of_targets, distances_figure(truth, truth**2, "unifrac"), *loss_figures({"": epochs})]
+    return [
+        *of_targets,
+        distances_figure(truth, truth**2, "unifrac"),
+        learning_curve_figure(curve(40), "child"),
+        *loss_figures({"": epochs}),
+    ]
 
 
 def test_figures_are_well_formed_and_described():
     drawn = every_figure()
-    assert len(drawn) == 12
+    assert len(drawn) == 13
     for figure in drawn:
         figure.chart.to_dict(validate=True)
         root = parsed(figure)
