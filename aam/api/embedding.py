@@ -22,6 +22,7 @@ from aam.encoders import INSTALL
 from aam.errors import InputError, shown
 from aam.files.atomic import atomic_file, write_text
 from aam.io.matrices import write_distances, write_lines
+from aam.model.aam import Aam
 from aam.predict.saved_model import SavedModel
 from aam.training.inference import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
 
@@ -32,50 +33,58 @@ Parts = Iterable[npt.NDArray[np.float32]]
 
 @dataclass(frozen=True, eq=False)
 class Embedding:
-    """A network and a table: the vectors of its ASVs [F, D], and of its samples part by part."""
+    """Vectors of the samples of a study, some thousands at a time, and of its ASVs; a model that is
+    a reference has none of ASVs. Where there is a reference, `on_tree` has taxa and distances.
+    """
 
-    saved: SavedModel
     study: Study
-    asvs: AsvVectors
-    runtime: RuntimeConfig
-
-    @property
-    def width(self) -> int:
-        """Length of every vector."""
-        return self.asvs.vectors.shape[1]
-
-    def samples(self) -> Iterator[npt.NDArray[np.float32]]:
-        """Vectors of all samples in the order of the table, some thousands at a time."""
-        rows = np.arange(len(self.study.table.sample_ids))
-        for start in range(0, len(rows), SAMPLES_OF_PART):
-            part, device = rows[start : start + SAMPLES_OF_PART], self.asvs.vectors.device
-            predicted = run_model(
-                self.saved.required_network, self.study, part, device, self.runtime, asvs=self.asvs
-            )
-            yield predicted.samples.astype(np.float32)
+    width: int
+    samples: Parts
+    asvs: Parts | None
+    on_tree: PlacedSamples | None
 
 
-def open_embedding(
+def embedded(
     models: Sequence[SavedModel], config: EmbedConfig, inputs: Inputs | None = None
 ) -> Embedding:
-    """Encode the ASVs of a table: that of `inputs`, or of the file that `config` names.
+    """Encode a table: that of `inputs`, or of the file that `config` names.
 
     Raises
     ------
     InputError
-        Several models, a model without a network, or a bad table.
+        Several models, a model without a network or without the reference that distances need, or
+        a bad table.
     """
-    saved = _single(models)
-    network = saved.required_network
-    if (config.rarefy_depth or 0) > saved.depth:
-        raise InputError(
-            f"--rarefy-depth is {config.rarefy_depth}, expected at most {saved.depth}: the network "
-            "has learned from samples of that many reads"
-        )
+    saved, on_tree = _single(models), None
+    reference = _reference(saved) if config.distances or saved.only_places else None
+    if not saved.only_places:
+        _ = saved.required_network  # a model without one is refused before the table is read
+        if (config.rarefy_depth or 0) > saved.depth:
+            raise InputError(
+                f"--rarefy-depth is {config.rarefy_depth}, expected at most {saved.depth}: the "
+                "network has learned from samples of that many reads"
+            )
     study = load_table(models, config, inputs)[0]
+    if reference is not None:
+        on_tree = _on_reference(study, reference, str(config.table))
+        if saved.only_places:
+            return Embedding(study, reference.vector_width, on_tree.vectors(), None, on_tree)
+    network = saved.required_network
     asvs = encode_table(network, study, saved.device, config.runtime)
+    parts = (part.cpu().numpy() for part in asvs.vectors.split(SAMPLES_OF_PART))
     study = study.with_covariates(saved.covariates, None).placed_on(saved.reference)
-    return Embedding(saved, study, asvs, config.runtime)
+    samples = _sample_vectors(network, study, asvs, config.runtime)
+    return Embedding(study, asvs.vectors.shape[1], samples, parts, on_tree)
+
+
+def _sample_vectors(
+    network: Aam, study: Study, asvs: AsvVectors, runtime: RuntimeConfig
+) -> Iterator[npt.NDArray[np.float32]]:
+    rows, device = np.arange(len(study.table.sample_ids)), asvs.vectors.device
+    for start in range(0, len(rows), SAMPLES_OF_PART):
+        part = rows[start : start + SAMPLES_OF_PART]
+        predicted = run_model(network, study, part, device, runtime, asvs=asvs)
+        yield predicted.samples.astype(np.float32)
 
 
 def place_samples(
@@ -125,47 +134,31 @@ def embed_table(config: EmbedConfig) -> None:
     InputError
         A model or table that cannot be read or embedded, or an output that exists.
     """
-    suffixes = (".npy", ".ids.txt") if config.format == "npy" else (".tsv",)
+    form = config.format
+    suffixes = (".npy", ".ids.txt") if form == "npy" else (".tsv",)
     names = [f"{name}{suffix}" for name in ("samples", "asvs") for suffix in suffixes]
-    endings = (config.format, "ids.txt")
-    names += [f"{name}.{ending}" for name in config.distances for ending in endings]
+    names += [f"{name}.{ending}" for name in config.distances for ending in (form, "ids.txt")]
     output = output_of("embed", config, ["taxa.tsv", *names])
-    models = prepare_models(config.model, config.runtime)
-    saved, embedding, on_tree = _single(models), None, None
-    reference = _reference(saved) if config.distances or saved.only_places else None
-    if saved.only_places:
-        study = load_table(models, config)[0]
-    else:
-        embedding = open_embedding(models, config)
-        study = embedding.study
-    if reference is not None:
-        on_tree = _on_reference(study, reference, str(config.table))
-    sample_ids, form = study.table.sample_ids, config.format
+    found = embedded(prepare_models(config.model, config.runtime), config)
+    table, width = found.study.table, found.width
     with written(output, config) as new:
-        if embedding is not None:
-            _write_network_vectors(new, embedding, form)
-        if on_tree is not None and reference is not None:
+        _write_vectors(new, "samples", table.sample_ids, found.samples, width, form)
+        if found.asvs is not None:
+            _write_vectors(new, "asvs", table.sequences, found.asvs, width, form)
+        elif found.on_tree is not None:
+            _write_taxa(new, found.on_tree.taxa())
+        if found.on_tree is not None:
             for metric in config.distances:
-                write_distances(new / f"{metric}.{form}", sample_ids, on_tree.distances(metric))
-            if embedding is None:
-                vectors, width = on_tree.vectors(), reference.vector_width
-                _write_vectors(new, "samples", sample_ids, vectors, width, form)
-                _write_taxa(new, on_tree.taxa())
+                tiles = found.on_tree.distances(metric)
+                write_distances(new / f"{metric}.{form}", table.sample_ids, tiles)
     log.info(
         "%s: %s of %s samples, each rarefied to %s reads%s",
         output.folder,
-        shown(["samples", "taxa" if embedding is None else "asvs", *config.distances]),
-        f"{len(sample_ids):,}",
-        f"{study.depth:,}",
+        shown(["samples", "taxa" if found.asvs is None else "asvs", *config.distances]),
+        f"{len(table.sample_ids):,}",
+        f"{found.study.depth:,}",
         "" if config.rarefy_depth else ", the depth of the model (--rarefy-depth changes it)",
     )
-
-
-def _write_network_vectors(folder: Path, embedding: Embedding, form: str) -> None:
-    table, width = embedding.study.table, embedding.width
-    _write_vectors(folder, "samples", table.sample_ids, embedding.samples(), width, form)
-    parts = (part.cpu().numpy() for part in embedding.asvs.vectors.split(SAMPLES_OF_PART))
-    _write_vectors(folder, "asvs", table.sequences, parts, width, form)
 
 
 def _write_vectors(

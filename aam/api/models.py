@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from aam.api.apply import load_table, prepare_models
-from aam.api.embedding import open_embedding, place_samples
+from aam.api.embedding import embedded, place_samples
 from aam.api.explanation import explained, explanation_folder, write_explained
 from aam.api.memory import metadata_from, option_of, sample_table
 from aam.config import ApplyConfig, EmbedConfig, ExplainConfig, MetadataFormat, PredictConfig
@@ -112,18 +112,11 @@ class Model:
         """
         config = self._config(EmbedConfig(), table, options)
         inputs, name = inputs_of_model(config, table), "asv" if asvs else "sample-id"
-        if len(self.models) == 1 and self.models[0].only_places and not asvs:
-            study, on_tree = place_samples(self.models, config, inputs)
-            values = np.concatenate(list(on_tree.vectors()))
-        else:
-            embedding = open_embedding(self.models, config, inputs)
-            study = embedding.study
-            values = (
-                embedding.asvs.vectors.cpu().numpy()
-                if asvs
-                else np.concatenate(list(embedding.samples()))
-            )
-        ids = list(study.table.sequences if asvs else study.table.sample_ids)
+        found = embedded(self.models, config, inputs)
+        if asvs and found.asvs is None:
+            _ = self.models[0].required_network  # a reference has no vectors of ASVs
+        values = np.concatenate(list(found.asvs if asvs and found.asvs else found.samples))
+        ids = list(found.study.table.sequences if asvs else found.study.table.sample_ids)
         return pd.DataFrame(
             values, pd.Index(ids, name=name), [f"d{number}" for number in range(values.shape[1])]
         )
