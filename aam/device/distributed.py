@@ -35,50 +35,26 @@ from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, WARNINGS, InputE
 log = logging.getLogger("aam")
 
 
-class _Begin(torch.autograd.Function):
-    """Send rows [n, ...] to all ranks; backward waits for the sum of the gradients that `_Arrive`
-    has begun.
+class _GatherRows(torch.autograd.Function):
+    """Gather rows [n, ...] of all ranks; the gradient of the rows of a rank is the sum over
+    ranks.
     """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, sizes: tuple[int, ...], way: _Way) -> Tensor:
-        ctx.way = way
+    def forward(ctx: Any, rows: Tensor, sizes: tuple[int, ...], rank: int) -> Tensor:
+        ctx.own = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
         # gloo gathers tensors of equal length.
-        padded = nn.functional.pad(
-            rows, (0, 0) * (rows.ndim - 1) + (0, max(sizes) - len(rows))
-        ).contiguous()
-        way.parts = [torch.empty_like(padded) for _ in sizes]
-        way.work = dist.all_gather(way.parts, padded, async_op=True)
-        return rows.view_as(rows)
+        padding = (0, 0) * (rows.ndim - 1) + (0, max(sizes) - len(rows))
+        padded = nn.functional.pad(rows, padding).contiguous()
+        parts = [torch.empty_like(padded) for _ in sizes]
+        dist.all_gather(parts, padded)
+        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        ctx.way.work.wait()
-        return gradients[0], None, None
-
-
-class _Arrive(torch.autograd.Function):
-    """Wait for the rows of all ranks; the gradient of the rows of a rank is the sum over ranks."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, sizes: tuple[int, ...], rank: int, way: _Way) -> Tensor:
-        ctx.sizes, ctx.rank, ctx.way = sizes, rank, way
-        way.work.wait()
-        return torch.cat([part[:size] for part, size in zip(way.parts, sizes, strict=True)])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        summed = gradients[0].contiguous()
-        ctx.way.work = dist.all_reduce(summed, async_op=True)
-        start = sum(ctx.sizes[: ctx.rank])
-        return summed[start : start + ctx.sizes[ctx.rank]], None, None, None
-
-
-class _Way:
-    """What is under way between ranks: the operation, and the rows that it brings."""
-
-    work: Any
-    parts: list[Tensor]
+        summed = gradients[0].clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(summed)
+        return summed[ctx.own], None, None
 
 
 @dataclass(frozen=True)
@@ -101,18 +77,13 @@ class World:
         """Whether this is the rank that writes and logs."""
         return self.rank == 0
 
-    def gather_rows(self, rows: Tensor, sizes: tuple[int, ...]) -> Callable[[], Tensor]:
-        """Begin to gather the rows ``[n, ...]`` of all ranks, `sizes` of each, with gradient; what
-        is returned waits.
-
-        What a rank computes before it calls that hides the exchange, in backward too. With one size
-        it is `rows`.
+    def gather_rows(self, rows: Tensor, sizes: tuple[int, ...]) -> Tensor:
+        """Return the rows ``[n, ...]`` of all ranks, `sizes` of each, with gradient; with one size
+        `rows`.
         """
         if len(sizes) < 2:
-            return lambda: rows
-        way = _Way()
-        sent = _Begin.apply(rows, sizes, way)  # type: ignore[no-untyped-call]
-        return lambda: _Arrive.apply(sent, sizes, self.rank, way)  # type: ignore[no-untyped-call]
+            return rows
+        return _GatherRows.apply(rows, sizes, self.rank)  # type: ignore[no-any-return, no-untyped-call]
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
         """Return the sum over ranks of tensors of one shape."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,8 +26,8 @@ CACHED_PATCHES = 4096
 TYPICAL_LOG_SHARE = -4.0
 
 
-def _alone(rows: Tensor, sizes: tuple[int, ...]) -> Callable[[], Tensor]:
-    return lambda: rows
+def _alone(rows: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    return rows
 
 
 def _seen_into(kind: type[Any]) -> type[Any]:
@@ -240,18 +239,17 @@ class Aam(nn.Module):
         nucleotides, copies = None, batch.masked
         if asvs is None:
             patches, own = self.encode_asvs(batch.tokens, batch.padded, copies, self._parts(batch))
-            arriving = self.gather(own, batch.ranks.asvs)
+            asvs = self.gather(own, batch.ranks.asvs)
             if batch.bases is not None:
                 masked = patches[patches.shape[0] - copies :]
                 nucleotides = self.asv.nucleotide_logits(masked, batch.bases.shape[1])
-            asvs = arriving()
             if nucleotides is not None and not self.reads_samples:
                 return Outputs(asvs[:0], asvs, nucleotides=nucleotides)
         context, samples = self.encode_samples(asvs, batch)
         compared = distance = None
         if self.distance is not None:
             compared = self.distance.vectors(samples)
-            distance = self.distance(compared, self.gather(compared, batch.ranks.samples)())
+            distance = self.distance(compared, self.gather(compared, batch.ranks.samples))
         read = samples if self.covariates is None else self.covariates(samples, batch)
         return Outputs(
             samples=samples,

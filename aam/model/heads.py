@@ -16,7 +16,7 @@ from aam.data.shelves import Shelved
 from aam.device.shapes import Float
 
 # Puts the rows of the other ranks next to those of this rank.
-Gather = Callable[[Tensor, tuple[int, ...]], Callable[[], Tensor]]
+Gather = Callable[[Tensor, tuple[int, ...]], Tensor]
 
 # Smallest Euclidean distance: the map of the distance head has no gradient at 0.
 LEAST = 1e-3

@@ -30,7 +30,7 @@ with process_group(config) as world:
     arrays = world.all_gather_arrays(np.full((1 + rank, 2), rank))
     assert [array.tolist() for array in arrays] == [[[0, 0]], [[1, 1], [1, 1]]]
     rows = torch.full((1 + rank, 2), float(rank), requires_grad=True)
-    gathered = world.gather_rows(rows, (1, 2))()
+    gathered = world.gather_rows(rows, (1, 2))
     assert gathered.tolist() == [[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
     (gathered * (1 + rank)).sum().backward()
     assert rows.grad.tolist() == [[3.0, 3.0]] * (1 + rank), "the gradient is summed over ranks"
@@ -72,7 +72,7 @@ def test_two_ranks_with_replicated_or_sharded_weights(kind, run_ranks):
 def test_one_rank_exchanges_nothing():
     rows, array = torch.ones(2, 3), np.ones(2)
     assert SINGLE.is_main
-    assert SINGLE.gather_rows(rows, (2,))() is rows
+    assert SINGLE.gather_rows(rows, (2,)) is rows
     assert SINGLE.all_reduce_sum(rows) is rows
     assert SINGLE.all_reduce_max(7) == 7
     assert SINGLE.any(True)
