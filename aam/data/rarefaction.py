@@ -28,25 +28,6 @@ EVALUATION = -1
 # Columns and reads of one sample.
 Row = tuple[Integers, npt.NDArray[np.int64]]
 
-# numpy refuses hypergeometric samples of 10^9 reads and more.
-MAX_MARGINAL = 10**9
-
-
-def _enumerated(
-    values: npt.NDArray[np.int64], depth: int, rng: np.random.Generator
-) -> npt.NDArray[np.int64]:
-    """Draw read numbers and redraw repeats; memory grows with `depth` (at most half of the reads)
-    only.
-    """
-    ends = np.cumsum(values)
-    total = int(ends[-1])
-    if 2 * depth > total:
-        return values - _enumerated(values, total - depth, rng)
-    reads = np.zeros(0, dtype=np.int64)
-    while len(reads) < depth:
-        reads = np.unique(np.concatenate([reads, rng.integers(0, total, depth - len(reads))]))
-    return np.diff(np.searchsorted(reads, ends), prepend=0)
-
 
 def rarefy(values: Integers, depth: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
     """Draw `depth` of the reads [S] of a sample without replacement: multivariate hypergeometric,
@@ -58,8 +39,6 @@ def rarefy(values: Integers, depth: int, rng: np.random.Generator) -> npt.NDArra
         raise ValueError(f"depth {depth} is not between 0 and the {total} reads of the sample")
     if depth == total:
         return wide
-    if total >= MAX_MARGINAL:
-        return _enumerated(wide, depth, rng)
     method: Literal["count", "marginals"] = "count" if total <= MAX_SHUFFLED else "marginals"
     return rng.multivariate_hypergeometric(wide, depth, method=method)
 
@@ -95,27 +74,14 @@ def rarefied_rows(
     """Return columns and reads of the samples at `rows` in the rarefaction of `epoch`; `shallow` as
     in `Collation`.
     """
-    names = study.table.sample_ids
-    return [
-        rarefied_row(
-            study.table, row, _reads_of(study, names[row], epoch, shallow), study.seed, epoch
-        )
-        for row in rows.tolist()
-    ]
-
-
-def _reads_of(study: Study, name: str, epoch: int, shallow: float) -> int:
-    """Return the reads of a sample: the depth or, in a share `shallow` of rarefactions,
-    `SHALLOWEST` of it or more.
-    """
-    if not shallow:
-        return study.depth
-    rng = next_generator(study.seed, "shallow", epoch, name)
-    return (
-        study.depth
-        if rng.random() >= shallow
-        else max(1, round(study.depth * SHALLOWEST ** rng.random()))
-    )
+    drawn = []
+    for row in rows.tolist():
+        depth, name = study.depth, study.table.sample_ids[row]
+        rng = next_generator(study.seed, "shallow", epoch, name) if shallow else None
+        if rng is not None and rng.random() < shallow:
+            depth = max(1, round(depth * SHALLOWEST ** rng.random()))
+        drawn.append(rarefied_row(study.table, row, depth, study.seed, epoch))
+    return drawn
 
 
 def rarefied_table(study: Study, epoch: int = EVALUATION) -> sparse.csr_matrix:

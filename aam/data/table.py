@@ -29,6 +29,9 @@ from aam.io.text import HDF5_MAGIC, decoded, read_bytes, read_content
 
 log = logging.getLogger("aam")
 
+# numpy takes no hypergeometric samples of so many.
+TOO_MANY_READS = 10**9
+
 
 def make_table(
     counts: csr_array,
@@ -213,6 +216,9 @@ def deep_enough(
     it.
     """
     reads_of = dict(zip(table.sample_ids, table.depths.tolist(), strict=True))
+    if many := [name for name, reads in reads_of.items() if reads >= TOO_MANY_READS]:
+        problem = f"{len(many)} samples have {TOO_MANY_READS:,} reads or more: {shown(many)}"
+        raise InputError(f"{problem}; no sequencer gives so many, pass the reads as counted")
     kept = [name for name, reads in reads_of.items() if reads >= depth]
     dropped = {name: reads for name, reads in reads_of.items() if reads < depth}
     if not kept:

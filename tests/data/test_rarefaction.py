@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 from scipy.stats import hypergeom
 
 from aam.data.rarefaction import LOWEST_DEPTH, choose_depth, rarefied_row, rarefy
-from aam.data.table import make_table, read_table, select_samples
+from aam.data.table import deep_enough, make_table, read_table, select_samples
 from aam.device.rng import generator
 from aam.errors import InputError
 from tests.data.small_tables import biom_table, save_hdf5
@@ -16,14 +16,8 @@ from tests.data.small_tables import biom_table, save_hdf5
 
 @pytest.mark.parametrize(
     ("values", "depth"),
-    [
-        ([10, 3, 0, 87], 20),
-        ([10, 3, 0, 87], 95),
-        ([150_000, 30_000, 1, 20_000], 50),
-        ([2**32 - 1, 2**31, 7, 2**30], 12),
-        ([10**9, 5 * 10**8, 0, 2], 10),
-    ],
-    ids=["shuffled", "nearly all", "marginal", "enumerated", "enumerated too"],
+    [([10, 3, 0, 87], 20), ([10, 3, 0, 87], 95), ([150_000, 30_000, 1, 20_000], 50)],
+    ids=["shuffled", "nearly all", "marginal"],
 )
 def test_each_count_is_hypergeometric(values, depth):
     values = np.array(values, dtype=np.uint32)
@@ -45,12 +39,11 @@ def test_each_count_is_hypergeometric(values, depth):
     )
 
 
-def test_a_draw_of_nearly_all_of_many_reads():
-    values = np.array([2**32 - 1, 1, 2**31], dtype=np.uint32)
-    total = int(values.sum(dtype=np.int64))
-    draw = rarefy(values, total - 5, generator(1))
-    assert draw.sum() == total - 5
-    assert (values - draw >= 0).all()
+def test_more_reads_than_any_sequencer_gives_are_refused():
+    counts = csr_array(np.array([[2**30, 1], [5, 5]], np.uint32))
+    table = make_table(counts, ["s", "t"], ["f", "g"])
+    with pytest.raises(InputError, match=r"1 samples have 1,000,000,000 reads or more: 's'"):
+        deep_enough(table, 10)
 
 
 def test_the_ends_of_rarefaction():
