@@ -136,8 +136,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             ids, study = split.ids("test"), folds.study
             held_out = predict_rows(saved, study, ids, config.runtime, PREDICTION_PASSES)
             judged = judged_columns(folds.config)
-            _, notes = fit_intervals(held_out, study, {split: saved}, judged)
-            saved = dataclasses.replace(saved, notes={**saved.notes, **notes})
+            saved.notes.update(fit_intervals(held_out, study, {split: saved}, judged)[1])
         machine = ("device", "threads", "mixed_precision")
         self.model_ = Model((), [saved], {name: getattr(self, name) for name in machine})
         self.sample_ids_ = table.sample_ids

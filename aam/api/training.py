@@ -54,21 +54,21 @@ MOST_ROWS, MOST_CELLS = 1_500, 20_000_000
 MOST_BASELINE_ROWS = MOST_ROWS
 
 
-def run(config: FineTuneConfig, report: bool = True, inputs: Inputs | None = None) -> int:
+def run(config: FineTuneConfig, report: bool = True) -> int:
     """Run `aam train`; return the exit status.
 
     Writes run.json, and for each split split.tsv, metrics.jsonl, tensorboard/, checkpoints/ while
     it lasts, model/ (best epoch) and last/, below fold-K/ when cross-validating, next to a model/
-    of all samples; then, with `report`, predictions.tsv, report.html and metrics.json. `inputs` are
-    those of memory. Raises `CallAgain` after a signal, with the state saved.
+    of all samples; then, with `report`, predictions.tsv, report.html and metrics.json. Raises
+    `CallAgain` after a signal, with the state saved.
     """
 
     def prepare(world: World) -> tuple[Training, list[str]]:
-        folds = load_folds(config, world, inputs)
+        folds = load_folds(config, world)
         check_targets(folds)
         return folds, start_message(folds)
 
-    return run_folds("train", config, prepare, fit_model, partial(_finish, report), inputs)
+    return run_folds("train", config, prepare, fit_model, partial(_finish, report))
 
 
 def fit_model(folds: Training, split: Split, place: Place) -> SavedModel:

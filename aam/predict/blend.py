@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,8 @@ class Blend(CountsEstimator):
 
     def outputs(self, rarefied: Samples) -> Floats:
         """The mean of the members, [n, 1] or [n, K]."""
-        return mean_of(self.scores(rarefied))
+        scores = self.scores(rarefied)
+        return np.asarray(sum(scores.values()) / len(scores))
 
     def centred_on(self, X: Any) -> Any:
         """The blend for a new study, of which these are samples without labels."""
@@ -113,11 +114,6 @@ class BlendClassifier(Classifier, Blend):
 
 class BlendRegressor(Regressor, Blend):
     """A blend that predicts a number; parameters of `Blend`."""
-
-
-def mean_of(scores: Mapping[str, Floats]) -> Floats:
-    """The equal mean of what members predict."""
-    return np.asarray(sum(scores.values()) / len(scores))
 
 
 def specs_in_order(targets: Targets) -> tuple[TargetSpec, ...]:

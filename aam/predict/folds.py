@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -320,14 +320,6 @@ def run_folds(
         folds, lines = prepare(world)
         for line in lines if world.is_main else ():
             log.info("%s", line)
-        study = folds.study
-        facts = {
-            "device": str(folds.device),
-            "ranks": world.size,
-            "depth": study.depth,
-            "dropped_samples": study.selection.dropped,
-            "decisions": folds.decisions,
-        }
 
         def work(run: RunDirectory) -> None:
             warnings = folds.warn_of_leaks()
@@ -339,19 +331,34 @@ def run_folds(
                 if not (run.path / RESULTS).is_file():
                     finish(folds, run, models, warnings)
 
-        def describe() -> list[str]:
-            folds.warn_of_leaks()
-            return [
-                f"{folds.name(split)}: {folds.sizes(split)}{folds.steps(split)}"
-                for split in folds.splits
-            ]
-
         in_memory = {} if inputs is None else inputs.checksums(folds.data)
-        files, outputs = _files(folds.config.train, folds.data), _outputs(folds.data)
-        options = to_dict(folds.config)
-        return RunPlan(options, files, facts, outputs, work, describe, in_memory)
+        return _plan(folds, work, in_memory)
 
     return run_command(title, config.runtime, plan)
+
+
+def _plan(
+    folds: Folds[Config], work: Callable[[RunDirectory], None], in_memory: Mapping[str, str]
+) -> RunPlan:
+    """What a run is going to do, with what run.json holds."""
+    study, data = folds.study, folds.data
+    facts = {
+        "device": str(folds.device),
+        "ranks": folds.world.size,
+        "depth": study.depth,
+        "dropped_samples": study.selection.dropped,
+        "decisions": folds.decisions,
+    }
+
+    def describe() -> list[str]:
+        folds.warn_of_leaks()
+        return [
+            f"{folds.name(split)}: {folds.sizes(split)}{folds.steps(split)}"
+            for split in folds.splits
+        ]
+
+    options, files = to_dict(folds.config), _files(folds.config.train, data)
+    return RunPlan(options, files, facts, _outputs(data), work, describe, in_memory)
 
 
 def _files(train: TrainConfig, data: DataConfig) -> dict[str, Path]:

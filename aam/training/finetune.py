@@ -151,11 +151,7 @@ def fit_network(
     config : FineTuneConfig
         `model.max_bp` is set.
     place : Place
-
-    Raises
-    ------
-    InputError
-        The pretrained encoder fits no weight.
+        `InputError` if its encoder fits no weight.
     """
     encoder, frozen = place.encoder, config.targets.freeze_base
     heads = replace(
