@@ -35,39 +35,16 @@ def test_the_network_agrees_with_the_cpu(study_of, tiny, model_of):
 
 def test_a_run_and_its_vectors_are_those_of_the_cpu(simulate_study, tmp_path):
     study, losses = simulate_study(), []
-    sizes = [
-        "--embedding-dim",
-        "16",
-        "--attention-layers",
-        "1",
-        "--attention-heads",
-        "2",
-        "--epochs",
-        "2",
-    ]
-    inputs = [
-        "--table",
-        str(study / "table.biom"),
-        "--tree",
-        str(study / "tree.nwk"),
-        "--rarefy-depth",
-        "500",
-    ]
+    table = f"--table {study}/table.biom"
+    sizes = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --epochs 2"
+    training = f"pretrain {table} --tree {study}/tree.nwk --rarefy-depth 500 {sizes}"
+    embedding = f"embed --model {tmp_path}/cpu/model {table} --format npy"
     for device in ("cpu", "cuda"):
-        on_device = ["--device", device, "--output-dir"]
-        assert main(["pretrain", *inputs, *sizes, *on_device, str(tmp_path / device)]) == 0
+        on_device = f"--device {device} --output-dir {tmp_path}"
+        assert main(f"{training} {on_device}/{device}".split()) == 0
         records = map(json.loads, (tmp_path / device / "metrics.jsonl").read_text().splitlines())
         losses.append([record["val_loss"] for record in records if record["event"] == "epoch"])
-        embedded = [
-            "embed",
-            "--model",
-            str(tmp_path / "cpu" / "model"),
-            "--table",
-            inputs[1],
-            "--format",
-            "npy",
-        ]
-        assert main([*embedded, *on_device, str(tmp_path / f"vectors-{device}")]) == 0
+        assert main(f"{embedding} {on_device}/vectors-{device}".split()) == 0
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
     for name in ("asvs.npy", "samples.npy"):
         on_cpu, on_gpu = (
