@@ -51,9 +51,9 @@ def test_the_numbers_of_a_step_belong_together(study, small_pretraining):
 
 @pytest.mark.parametrize("what", ["step", "batch-size", "memory"])
 def test_a_profile_is_printed_written_and_compared(study, tmp_path, what, capsys):
-    words = f"profile {what} --table {study}/table.biom --tree {study}/tree.nwk --steps 2".split()
-    words += "--embedding-dim 8 --attention-layers 1 --attention-heads 2 --threads 1".split()
-    words += ["--batch-size", "8", "--device", "cpu"]
+    sizes = "--embedding-dim 8 --attention-layers 1 --attention-heads 2 --threads 1"
+    words = f"profile {what} --table {study}/table.biom --tree {study}/tree.nwk {sizes}".split()
+    words += ["--steps", "2", "--batch-size", "8", "--device", "cpu"]
     out = tmp_path / "out"
     assert main([*words, "--rocprof", str(ROCPROF), "--output-dir", str(out)]) == 0
     if what == "memory":
