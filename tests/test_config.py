@@ -219,8 +219,9 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_p
         assert parsed.train.batch_size == FineTuneConfig().train.batch_size
     parsed = parse("train", FineTuneConfig(), [*config, "--metadata-column", "x"])
     assert parsed.targets.metadata_column == ("x",)
-    several = parse("train", FineTuneConfig(), ["--metadata-column", "x", "--metadata-column", "y"])
-    assert several.targets.metadata_column == ("x", "y")
+    words = ["--metadata-column", "x", "z", "--metadata-column", "y"]
+    twice = parse("train", FineTuneConfig(), words)
+    assert twice.targets.metadata_column == ("y",)
 
 
 def test_bad_words(tmp_path):

@@ -89,8 +89,9 @@ def _add(group: Any, each: Option) -> None:
         about["help"] = argparse.SUPPRESS
         group.add_argument(off, action="store_const", const=False, **about)
         return
-    several = {"nargs": "+", "action": "extend"} if typing.get_origin(each.kind) is tuple else {}
-    group.add_argument(each.name, metavar=metavar(each).removesuffix(" ..."), **several, **about)
+    nargs = "+" if typing.get_origin(each.kind) is tuple else None
+    name = metavar(each).removesuffix(" ...")
+    group.add_argument(each.name, nargs=nargs, metavar=name, **about)
 
 
 def metavar(each: Option) -> str:
