@@ -132,16 +132,16 @@ def test_too_few_groups_make_no_intervals(study: Path, tmp_path: Path, capsys) -
 def test_one_test_side_makes_intervals_and_changes_no_weight(study: Path, tmp_path: Path) -> None:
     """Other truths on the test side: the same weights, the same best epoch, other intervals."""
     metadata = read_metadata(study / "metadata.tsv")
-    more = (
-        "--metadata-column ph --test-size 0.5 --epochs 4 --lr 1e-2 --patience 2 --best-metric mae"
-    )
-    assert main(train(study, tmp_path / "a", more)) == 0
+    more = "--metadata-column ph --epochs 4 --lr 1e-2 --patience 2 --best-metric mae"
+    assert main(train(study, tmp_path / "a", f"{more} --test-size 0.5")) == 0
     test = set(read_predictions(tmp_path / "a" / "predictions.tsv").sample_ids)
     assert len(test) == 30
     rows = zip(metadata.ids, metadata.columns["ph"], strict=True)
     other = [f"{name}\t{float(ph) + 50 * (name in test)}" for name, ph in rows]
     (tmp_path / "other.tsv").write_text("\n".join(["sample-id\tph", *other]) + "\n")
-    assert main(train(study, tmp_path / "b", f"--metadata {tmp_path}/other.tsv {more}")) == 0
+    # Other truths would be divided otherwise.
+    more += f" --split {tmp_path}/a/split.tsv --metadata {tmp_path}/other.tsv"
+    assert main(train(study, tmp_path / "b", more)) == 0
     for part in ("model", "last"):
         one, two = (load_file(tmp_path / name / part / "weights.safetensors") for name in "ab")
         assert all(np.array_equal(one[name], two[name]) for name in one)
