@@ -153,19 +153,6 @@ def test_a_metric_missing_from_most_resamples_has_no_interval():
     assert math.isnan(rare.high)
 
 
-def test_draws_do_not_depend_on_how_many_are_held_at_once(monkeypatch: pytest.MonkeyPatch):
-    truth, predicted = measured(0)
-    whole = intervals.resample_metrics(
-        metrics.weighted_regression_metrics, truth, predicted, np.arange(200), 0, 30
-    )
-    monkeypatch.setattr(intervals, "WEIGHTS_AT_ONCE", 7 * 200)
-    parts = intervals.resample_metrics(
-        metrics.weighted_regression_metrics, truth, predicted, np.arange(200), 0, 30
-    )
-    for name, values in whole.items():
-        np.testing.assert_allclose(parts[name], values, rtol=1e-12)
-
-
 def null_study(seed: int, numeric: bool) -> TargetPredictions:
     """Five folds of 100 samples, each predicted by ridge regression of noise on the other four."""
     draw = np.random.default_rng(seed)

@@ -18,7 +18,6 @@ import pytest
 from aam.evaluate.comparison import MEDIAN, Baseline
 from aam.evaluate.evaluation import Evaluation, Names, evaluate_target
 from aam.evaluate.intervals import number, with_limits
-from aam.evaluate.metrics import regression_metrics
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.evaluate.verdict import Verdict
 from aam.report.report import ReportData, summary_lines
@@ -122,20 +121,6 @@ def test_the_page_shows_everything():
     assert '<tr><th scope="row">skin</th><td>12</td><td>10</td><td>2</td></tr>' in report_html(
         results
     )
-
-
-def test_figures_are_those_of_the_predictions():
-    result = numeric()
-    predictions = result.predictions
-    expected = regression_metrics(predictions.truth, predictions.predicted)
-    whole = {name: result.metrics[name].value for name in ("mae", "rmse", "r2", "nrmse")}
-    assert whole == {name: expected[name] for name in whole}
-    assert result.metrics["pearson_pooled"].value == expected["pearson"]
-    rows = predictions.fold == 2
-    assert result.folds["2"][1]["mae"].value == pytest.approx(
-        np.abs(predictions.truth[rows] - predictions.predicted[rows]).mean()
-    )
-    assert [count for count, _ in result.batches.values()] == [14, 13, 13]
 
 
 def test_a_terminal_shows_results_baseline_verdict_and_warnings_on_one_screen():

@@ -89,14 +89,6 @@ def test_the_ordination_is_bounded_and_keeps_the_worst(monkeypatch):
     assert surroundings(table, [result.predictions.at(np.arange(5))]) is None
 
 
-def test_the_worst_samples_are_listed_with_truth_and_prediction():
-    _, result = study()
-    (worst,) = worst_table(result)
-    assert worst.header[:3] == ("sample-id", "true site", "predicted site")
-    assert worst.rows[0][:3] == ("s0", "skin", "gut")
-    assert len(worst.rows) == samples.WORST_SAMPLES
-
-
 def test_known_words_say_what_they_mean_and_others_do_not():
     assert with_terms("MAE & more") == f'<abbr data-tip="{TERMS["MAE"]}">MAE</abbr> &amp; more'
     assert with_terms("balanced accuracy").count("<abbr") == 1
