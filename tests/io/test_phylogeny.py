@@ -128,10 +128,10 @@ def test_all_problems_of_a_tree_in_one_message():
 
 
 def test_files_with_byte_order_mark_and_archives(tmp_path):
-    plain, archive = tmp_path / "t.nwk", tmp_path / "t.qza"
+    plain, packed = tmp_path / "t.nwk", tmp_path / "t.qza"
     plain.write_bytes(b"\xef\xbb\xbf(a:1,\r\nb:2)\r\n;\r\n")
-    archive(archive, "Phylogeny[Rooted]", "tree.nwk", b"(a:1,b:2);\n")
-    assert read_tree(plain).tips == read_tree(archive).tips == ("a", "b")
+    archive(packed, "Phylogeny[Rooted]", "tree.nwk", b"(a:1,b:2);\n")
+    assert read_tree(plain).tips == read_tree(packed).tips == ("a", "b")
 
 
 def test_unrooted_archives_need_midpoint_rooting(tmp_path):
