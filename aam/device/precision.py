@@ -1,13 +1,16 @@
-"""Floating-point precision of a network: its choice, autocast, loss scaling for fp16, and products
-that keep it.
+"""Floating-point precision of a network: its choice, autocast, bf16 copies of float32 weights, and
+loss scaling for fp16.
 """
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from aam.device.options import RuntimeConfig
 from aam.device.platform import platform_here
@@ -37,6 +40,46 @@ def autocast(
     """Return the context in which the network runs in the precision of `resolve_precision`."""
     dtype = resolve_precision(config, device, in_bf16)
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype)
+
+
+class Bf16Copy:
+    """A bf16 copy of a network, which a step runs forward and backward in place of autocast.
+
+    The weights of the network are the float32 masters: the optimizer trains them, gradients are
+    added up, clipped and checked there, and checkpoints and averages hold them.
+
+    Parameters
+    ----------
+    model : nn.Module
+    in_float32 : sequence of str
+        Parameters that the copy keeps in float32.
+    """
+
+    def __init__(self, model: nn.Module, in_float32: Sequence[str] = ()) -> None:
+        self.model, self.network = model, copy.deepcopy(model).bfloat16()
+        self.pairs = [*zip(model.parameters(), self.network.parameters(), strict=True)]
+        for name in in_float32:
+            parameter = self.network.get_parameter(name)
+            parameter.data = parameter.data.float()
+        for master, weight in self.pairs:
+            weight.requires_grad_(True)
+            weight.register_post_accumulate_grad_hook(partial(_add_gradient, master))
+
+    @torch.no_grad()
+    def refreshed(self) -> nn.Module:
+        """Return the copy with the present weights of the network."""
+        masters, weights = zip(*self.pairs, strict=True)
+        torch._foreach_copy_(list(weights), list(masters))
+        for master, weight in self.pairs:
+            weight.requires_grad_(master.requires_grad)
+        return self.network.train(self.model.training)
+
+
+def _add_gradient(master: nn.Parameter, weight: Tensor) -> None:
+    """Add the gradient of a copied weight to that of its master, in float32."""
+    assert weight.grad is not None
+    gradient, weight.grad = weight.grad.to(master.dtype), None
+    master.grad = gradient if master.grad is None else master.grad.add_(gradient)
 
 
 class Scaler(torch.amp.GradScaler):

@@ -173,7 +173,8 @@ class Aam(nn.Module):
         context, attended = self.sample(asvs, slots, batch.hidden)
         samples = attended + self.sample.contents(asvs, slots)
         if self.reference is not None:
-            samples = samples + self.reference(_on_reference(batch))
+            numbers = _on_reference(batch).to(self.reference.weight.dtype)
+            samples = samples + self.reference(numbers)
         return context, samples
 
     @torch.no_grad()

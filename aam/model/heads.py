@@ -131,9 +131,8 @@ class CovariateFusion(nn.Module):
         if batch.category is None or batch.covariate is None:
             raise ValueError("the model reads covariates, and the batch has none")
         missing = batch.covariate.isnan()
-        pairs = torch.stack(
-            [batch.covariate.masked_fill(missing, 0), missing.to(samples.dtype)], dim=2
-        )
+        values = batch.covariate.masked_fill(missing, 0).to(samples.dtype)
+        pairs = torch.stack([values, missing.to(samples.dtype)], dim=2)
         vectors = [table(batch.category[:, column]) for column, table in enumerate(self.categories)]
         vectors += [layer(pairs[:, column]) for column, layer in enumerate(self.numbers)]
         flat = torch.cat(vectors, dim=1)

@@ -95,14 +95,15 @@ class PretrainingSteps(StepRunner):
     def stages(self, number: int, epoch: int) -> dict[str, Any]:
         """Return mean seconds of each stage of a step, and their sum's share of the wall time."""
         methods = {"encode_asvs": "ASV encoder", "encode_samples": "sample encoder"}
+        plain = {method: getattr(Aam, method) for method in methods}
         for method, name in methods.items():
-            setattr(self.model, method, stage(name)(getattr(self.model, method)))
+            setattr(Aam, method, stage(name)(plain[method]))
         try:
             with StageTimer(self.device, STAGES) as taken:
                 wall = sum(self.take(number, epoch)[0])
         finally:
-            for method in methods:
-                delattr(self.model, method)
+            for method, function in plain.items():
+                setattr(Aam, method, function)
         means = {name: taken.get(name, 0.0) / number for name in STAGES}
         return {"stages": means, "accounted": number * sum(means.values()) / wall}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -18,7 +18,8 @@ from aam.data.loader import Loader
 from aam.data.rarefaction import EVALUATION
 from aam.data.shelves import Capacities, Shelved, on_shelves
 from aam.device.distributed import SINGLE, World
-from aam.device.precision import autocast
+from aam.device.platform import platform_here
+from aam.device.precision import Bf16Copy, autocast, resolve_precision
 from aam.device.timing import stage
 from aam.diversity.device import TreeOnDevice
 from aam.engine.options import RunConfig
@@ -31,6 +32,10 @@ from aam.training.masking import MASKED_ASVS, make_masks
 
 # Processes that prepare batches for a GPU where nothing else is asked for.
 GPU_WORKERS = 4
+# Width from which a network in bf16 has bf16 weights with float32 masters; autocast below.
+LEAST_COPIED_WIDTH = 512
+# The map of predicted distances: two numbers whose rounding would show in every distance.
+IN_FLOAT32 = ("distance.log_scale", "distance.log_power")
 
 
 class NetworkOptions(Protocol):
@@ -100,6 +105,8 @@ class AmpliconTask(Task):
         self.capacities: Capacities | None = None
         self.tree: TreeOnDevice | None = None
         self.compiled: Callable[[nn.Module, Shelved], Terms] | None = None
+        self.copied: Bf16Copy | None = None
+        self.compiles_blocks = False
         if device.type == "cuda" and world.size == 1 and asvs is None and len(train.rows):
             self.use_constant_shapes()
         model.gather = world.gather_rows
@@ -157,11 +164,36 @@ class AmpliconTask(Task):
 
     def outputs(self, network: nn.Module, prepared: Prepared) -> Outputs:
         """Outputs of the network for a batch."""
-        with self._precision():
+        with self._precision(network):
             return network(prepared.batch, asvs=prepared.asvs).full()  # type: ignore[no-any-return]
 
-    def _precision(self) -> AbstractContextManager[object]:
+    def _precision(self, network: nn.Module) -> AbstractContextManager[object]:
+        if self.copied is not None and network is self.copied.network:
+            return nullcontext()
         return autocast(self.config.runtime, self.device, self.config.model.trains_in_bf16)
+
+    @property
+    def has_bf16_weights(self) -> bool:
+        """Whether a step runs a bf16 copy of the network (`Bf16Copy`); autocast otherwise.
+
+        Several ranks, frozen ASV encoders and blocks compiled one by one keep autocast.
+        """
+        model, runtime = self.config.model, self.config.runtime
+        return (
+            model.embedding_dim >= LEAST_COPIED_WIDTH
+            and self.world.size == 1
+            and self.asvs is None
+            and not self.compiles_blocks
+            and (self.device.type == "cpu" or platform_here(self.device).bf16)
+            and resolve_precision(runtime, self.device, model.trains_in_bf16) == torch.bfloat16
+        )
+
+    def bf16_network(self) -> nn.Module:
+        """Return the bf16 copy of the network with its present weights."""
+        if self.copied is None:
+            in_float32 = IN_FLOAT32 if self.model.distance is not None else ()
+            self.copied = Bf16Copy(self.model, in_float32)
+        return self.copied.refreshed()
 
     def terms(self, outputs: Outputs, batch: Shelved) -> Terms:
         """Return every loss of the outputs as ``name -> (sum, count)``."""
@@ -170,9 +202,11 @@ class AmpliconTask(Task):
     def losses(self, network: nn.Module, prepared: Prepared) -> Terms:
         """Return every loss of a batch as ``name -> (sum, count)``."""
         batch = self.with_distances(prepared.batch)
+        if network.training and self.has_bf16_weights:
+            network = self.bf16_network()
         if self.compiled is None or self.shape(prepared) is None or not network.training:
             return self.terms(self.outputs(network, prepared), batch)
-        with self._precision():
+        with self._precision(network):
             # What the graph does not read must not differ between batches.
             return self.compiled(network, replace(batch, sample_ids=()))
 
@@ -181,6 +215,7 @@ class AmpliconTask(Task):
         shape; without constant shapes only the blocks of the encoders are compiled.
         """
         if self.capacities is None:
+            self.compiles_blocks = True
             self.model.compile_encoders(backend)
             return
 
