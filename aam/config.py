@@ -1,4 +1,4 @@
-"""The options of all commands: one line each, and the rules between them beside their section."""
+"""The options of all commands: one line each, and the rules between them next to their section."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class DataConfig(TreeConfig, MetadataFormat):
         None, "Number of folds of a cross-validation, or a metadata column of folds.", of="command"
     )
     group_column: str | None = column(
-        "Metadata column of groups (subjects) that are not divided.", of="command"
+        "Metadata column of groups (subjects) that stay together.", of="command"
     )
     study_column: str | None = column(
         "Metadata column of studies, to predict in a new study.", of="command"
@@ -250,7 +250,7 @@ class TargetConfig:
     )
     best_metric: BestMetric = option("val_loss", "Metric that selects the best epoch.")
     learning_curve: bool = option(
-        False, "Scores at shares of the groups, and what twice as many would give.", of="command"
+        False, "Learning curve: the metric by the number of training groups.", of="command"
     )
 
     def problems(self) -> list[str]:
@@ -258,7 +258,7 @@ class TargetConfig:
         reserved = shown(sorted(set(RESERVED) & set(self.metadata_column)))
         rules = {
             f"--metadata-column: {reserved} is also a column of predictions.tsv": reserved != "",
-            f"--members is {shown(self.members)}, expected each at most once": (
+            f"--members is {shown(self.members)}, expected each member at most once": (
                 len(set(self.members)) < len(self.members)
             ),
             "--members and --class-weights: only the network takes weights": (
@@ -378,7 +378,7 @@ class PretrainConfig:
             f"--tree: {shown(missing)}: no such file; leave it out{remedy}": missing != [],
             f"--tree: {len(data.trees)} for {len(data.tables)} tables; give one for each, or "
             f"{NO_TREE} in its place": len(data.trees) not in (0, len(data.tables)),
-            f"--table: {shown(twice)} is there twice; name each table once": twice != [],
+            f"--table: {shown(twice)} is given twice; name each table once": twice != [],
             f"{shown(unused)}: for one table only; several tables share no metadata": (
                 several and unused != []
             ),
@@ -498,7 +498,9 @@ class PredictConfig(ApplyConfig, MetadataFormat):
         None, "Predictions, one row per sample.", required=True, writes=True, suffixes=PREDICTIONS
     )
     prediction_passes: PositiveInt = option(PREDICTION_PASSES, "Number of averaged rarefactions.")
-    new_study: bool = option(False, "Centring by the mean of the samples, which are a new study.")
+    new_study: bool = option(
+        False, ("Centring on the mean of the samples, which belong to one new study.")
+    )
     metadata: Path | None = path("Sample metadata, for covariates.")
     missing: Missing = option("error", "Samples without metadata: error, or drop (empty values).")
     runtime: RuntimeConfig = section(RuntimeConfig(), omitted=("output_dir",))

@@ -1,4 +1,4 @@
-"""How options are declared, read from files and Python, saved and checked; it knows no option."""
+"""Declaration, reading, saving and checking of options; it knows no option."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def spelled(name: str) -> str:
 def without_none(hint: Any) -> Any:
     """The type behind ``X | None``."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        rest = [each for each in typing.get_args(hint) if each is not type(None)]
+        rest = [entry for entry in typing.get_args(hint) if entry is not type(None)]
         return rest[0] if len(rest) == 1 else hint
     return hint
 
@@ -203,15 +203,15 @@ def _all_options(config: Any) -> Iterator[Option]:
             yield Option(item, value, about.get("required", False), config, "", True)
             continue
         required, omitted = about.get("required", ()), about.get("omitted", ())
-        for each in _all_options(value):
-            name = each.field.name
-            is_required, is_taken = each.required or name in required, name not in omitted
-            yield each._replace(required=is_required, part=item.name, is_taken=is_taken)
+        for entry in _all_options(value):
+            name = entry.field.name
+            is_required, is_taken = entry.required or name in required, name not in omitted
+            yield entry._replace(required=is_required, part=item.name, is_taken=is_taken)
 
 
 def options_of(config: Any) -> Iterator[Option]:
     """Yield every option that a command takes, those of its sections too."""
-    return (each for each in _all_options(config) if each.is_taken)
+    return (entry for entry in _all_options(config) if entry.is_taken)
 
 
 def names(section: Any, **properties: Any) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ def names(section: Any, **properties: Any) -> tuple[str, ...]:
     )
 
 
-def given(value: Value | None) -> Value:
+def not_none(value: Value | None) -> Value:
     """The value of a required option; `InputError` if nothing has checked that it is given."""
     if value is None:
         raise InputError("a required option is not given")
@@ -233,18 +233,18 @@ def given(value: Value | None) -> Value:
 def files_read(config: Any) -> dict[str, Path]:
     """Existing files and folders that a command reads, by option."""
     return {
-        f"{each.field.name} {number}" if isinstance(each.value, tuple) else each.field.name: path
-        for each in options_of(config)
-        if each.about.reads
-        for number, path in enumerate(each.values, 1)
+        f"{entry.field.name} {number}" if isinstance(entry.value, tuple) else entry.field.name: path
+        for entry in options_of(config)
+        if entry.about.reads
+        for number, path in enumerate(entry.values, 1)
         if path.exists()
     }
 
 
 def keyword_options(config: Any) -> dict[str, Any]:
     """Defaults of the options of a command that are parameters in Python, by name."""
-    taken = [each for each in options_of(config) if each.about.of not in ("command", "run")]
-    return {each.field.name: each.value for each in taken}
+    taken = [entry for entry in options_of(config) if entry.about.of not in ("command", "run")]
+    return {entry.field.name: entry.value for entry in taken}
 
 
 # --- saving and reading --------------------------------------------------------------------------
@@ -277,25 +277,25 @@ def overlaid(default: Config, values: Mapping[str, Any], where: str) -> tuple[Co
     A wrong value leaves the default. Problems name an option as in the file or call `where`, or
     as on the command line if it is empty; only the command line spells numbers as text.
     """
-    options = {each.field.name: each for each in _all_options(default)}
+    options = {entry.field.name: entry for entry in _all_options(default)}
     changed: dict[str, dict[str, Any]] = {}
     problems = []
     for part, key, value in _entries(default, values):
-        each = options.get(key)
+        entry = options.get(key)
         place = f"{where}, [{part}]" if part else where
         # A run.json holds the options that its command does not take, too.
-        if each is None or not (part == each.part or (part is None and each.is_taken)):
+        if entry is None or not (part == entry.part or (part is None and entry.is_taken)):
             problems.append(f"{place}: {_why_unknown(key, options)}")
             continue
         try:
-            new = changed.setdefault(each.part, {})
-            new[each.field.name] = typed(value, each.annotation, strict=where != "")
+            new = changed.setdefault(entry.part, {})
+            new[entry.field.name] = typed(value, entry.annotation, strict=where != "")
         except ValidationError as error:
             found = error.errors()
-            wrong = ": " + " or ".join(dict.fromkeys(each["msg"] for each in found))
-            if BOUNDS.issuperset(each["type"] for each in found):
-                wrong = f", expected {each.range}"
-            name = f"{place}: {key!r} is {value!r}" if where else f"{each.name} is {value}"
+            wrong = ": " + " or ".join(dict.fromkeys(entry["msg"] for entry in found))
+            if BOUNDS.issuperset(entry["type"] for entry in found):
+                wrong = f", expected {entry.range}"
+            name = f"{place}: {key!r} is {value!r}" if where else f"{entry.name} is {value}"
             problems.append(name + wrong)
     sections = {
         part: dataclasses.replace(getattr(default, part), **new)
@@ -328,7 +328,7 @@ def _removed() -> Any:
 
 
 def removed(kind: Literal["commands", "options"], name: str) -> str:
-    """What to use instead of a removed command or option; empty if it was not removed."""
+    """Replacement of a removed command or option; empty if it was not removed."""
     return str(_removed()[kind].get(name, ""))
 
 
@@ -361,9 +361,9 @@ def read_config(path: Path, default: Config) -> Config:
         does not take.
     """
     config, problems = overlaid(default, _read_toml(path), str(path))
-    for before, each in zip(_all_options(default), _all_options(config), strict=True):
-        if not each.is_taken and each.value != before.value:
-            where = f"{path}: [{each.part}] {each.field.name} is {_plain(each.value)}"
+    for before, entry in zip(_all_options(default), _all_options(config), strict=True):
+        if not entry.is_taken and entry.value != before.value:
+            where = f"{path}: [{entry.part}] {entry.field.name} is {_plain(entry.value)}"
             problems.append(f"{where}, and this command has no such option; leave it out")
     if problems:
         raise InputError(*problems)
@@ -425,20 +425,20 @@ def check(config: Any) -> None:
 
 
 def check_problems(config: Any) -> list[str]:
-    """The problems of which `check` raises."""
+    """The problems that `check` raises."""
     problems = [
-        f"{each.name}: not given, and it is required: {each.about.help}"
-        for each in options_of(config)
-        if each.required and each.value in (None, ())
+        f"{entry.name}: not given, and it is required: {entry.about.help}"
+        for entry in options_of(config)
+        if entry.required and entry.value in (None, ())
         # A dry run writes nothing.
-        if not (each.field.name == "output_dir" and getattr(each.section, "dry_run", False))
+        if not (entry.field.name == "output_dir" and getattr(entry.section, "dry_run", False))
     ]
     problems += option_problems(config)
     overwrite = getattr(getattr(config, "runtime", config), "overwrite", False)
-    for each in options_of(config):
-        if each.about.writes and each.value is not None:
+    for entry in options_of(config):
+        if entry.about.writes and entry.value is not None:
             try:
-                check_output_file(each.value, overwrite, files_read(config).values())
+                check_output_file(entry.value, overwrite, files_read(config).values())
             except InputError as error:
                 problems += error.problems
     return problems
@@ -451,14 +451,14 @@ def option_problems(config: Any) -> list[str]:
     broken.
     """
     problems = []
-    for each in options_of(config):
-        about = each.about
-        for path in each.values if about.reads else ():
+    for entry in options_of(config):
+        about = entry.about
+        for path in entry.values if about.reads else ():
             why = "no such file or folder" if about.named is None else about.named(str(path))
             if why and path != IN_MEMORY and not path.exists():
-                problems.append(f"{each.name}: {path}: {why}")
-        for path in each.values if about.suffixes else ():
-            problems += wrong_ending(each.name, path, about.suffixes)
+                problems.append(f"{entry.name}: {path}: {why}")
+        for path in entry.values if about.suffixes else ():
+            problems += wrong_ending(entry.name, path, about.suffixes)
     parts = [getattr(config, item.name) for item in dataclasses.fields(config)]
     for part in (*filter(dataclasses.is_dataclass, parts), config):
         problems += part.problems() if hasattr(part, "problems") else []

@@ -301,7 +301,7 @@ RULES = [
         ),
         "--metadata-column 'age' is a covariate too",
     ),
-    (of_targets(members=("presence", "presence")), "each at most once"),
+    (of_targets(members=("presence", "presence")), "each member at most once"),
     (
         of_targets(members=("deep", "presence"), class_weights=("balanced",)),
         "--members and --class-weights",
@@ -325,7 +325,7 @@ RULES = [
     ),
     (
         PretrainConfig(data=DataConfig(tables=(Path(__file__), Path(__file__)))),
-        "is there twice; name each table once",
+        "is given twice; name each table once",
     ),
     (EvaluateConfig(), "give --model and --table, or --predictions"),
     (

@@ -1,3 +1,1 @@
-"""What the package does, as functions on data in memory or in files: the public interface, and what
-commands call.
-"""
+"""The public interface: functions on data in memory or in files, which the commands call."""

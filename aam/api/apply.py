@@ -21,7 +21,7 @@ from aam.engine.run import describe
 from aam.errors import InputError
 from aam.evaluate.predictions import write_predictions
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
-from aam.options import files_read, given, to_dict
+from aam.options import files_read, not_none, to_dict
 from aam.predict.prediction import predict_samples
 from aam.predict.saved_model import SavedModel, load_models, samples_with_labels
 
@@ -42,7 +42,7 @@ def output_of(
     place = runtime.output_dir if folder is None else folder
     inputs = [*files_read(config).values()]
     names = [RUN, *outputs, *MEMORY]
-    output = OutputFolder(given(place), command, names, inputs, runtime.overwrite)
+    output = OutputFolder(not_none(place), command, names, inputs, runtime.overwrite)
     output.check()
     return output
 
@@ -102,8 +102,7 @@ def load_table(
         A bad table, or no sample that reaches the model's depth.
     """
     saved, metadata = models[0], getattr(config, "metadata", None)
-    # Sample and ASV vectors need no covariates; what predicts does, and says so where there is no
-    # metadata.
+    # Sample and ASV vectors need no covariates; predictions do, and say so without metadata.
     predicts = not isinstance(config, EmbedConfig)
     names = (name for model in models for name in model.covariates.columns if predicts)
     columns = MetadataColumns((), tuple(dict.fromkeys(names)))
@@ -125,8 +124,8 @@ def load_table(
     if config.trim_primers:
         if saved.profile.holds_primer:
             raise InputError(
-                "--trim-primers: the model was trained on reads that hold primers, so reads "
-                "without them would be unknown to it; leave --trim-primers out"
+                "--trim-primers: the model was trained on reads with primers and does not know "
+                "reads without them; leave --trim-primers out"
             )
         inputs = replace(inputs, tables=tuple(map(without_primers, inputs.tables)))
     study = make_study(inputs, data, saved.model.max_bp, saved.seed, columns, of_model=True)
@@ -175,7 +174,7 @@ def predict_table(config: PredictConfig) -> None:
     table = predict_samples(
         models, study, config.prediction_passes, config.runtime, config.new_study
     )
-    write_predictions(given(config.output), table)
+    write_predictions(not_none(config.output), table)
     log.info("%s: %s", config.output, _counted(study))
     if learned := table.texts("subset").count("train"):
         log.info(

@@ -64,7 +64,7 @@ TESTED = ("2.7.1", "2.13")
 
 
 class Finding(NamedTuple):
-    """What is wrong, was mended or is worth a note, and what mends it."""
+    """An error, a repair or a note about this machine, with the remedy."""
 
     level: Level
     what: str
@@ -72,7 +72,7 @@ class Finding(NamedTuple):
 
 
 def _known_findings(platform: Platform, facts: Facts, report: Facts) -> list[Finding]:
-    """What is known of this kind of machine: its environment, its torch, its devices."""
+    """Known problems of this kind of machine: its environment, its torch, its devices."""
     findings = []
     changes = required_changes(
         facts["environment"], [platform.architecture], facts["torch"].get("hip")
@@ -85,12 +85,12 @@ def _known_findings(platform: Platform, facts: Facts, report: Facts) -> list[Fin
     if release > [int(part) for part in TESTED[1].split(".")]:
         tested = " to ".join(TESTED)
         what = f"PyTorch {facts['torch']['torch']} is newer than the tested releases, {tested}"
-        mend = f"pip install torch=={TESTED[1]}.0 where something fails"
+        mend = f"pip install torch=={TESTED[1]}.0 if something fails"
         findings.append(Finding("note", what, mend))
     free = report["memory"].get("free")
     if platform.unified and free is not None and not 0 < free <= platform.memory:
         what = f"free memory is reported as {free:,} bytes of {platform.memory:,}"
-        mend = "APUs report it wrong (pytorch #145693); aam sizes batches by what a step takes"
+        mend = "APUs report it wrongly (pytorch #145693); aam sizes batches by the memory of a step"
         findings.append(Finding("note", what, mend))
     misplaced = [
         f"device {device} lies at NUMA node {node}"
@@ -108,7 +108,7 @@ def _known_findings(platform: Platform, facts: Facts, report: Facts) -> list[Fin
 
 
 def _measured_findings(platform: Platform, report: Facts) -> list[Finding]:
-    """What was measured wrong here."""
+    """Problems that were measured on this machine."""
     findings = []
     if report["first_tensor"]:
         what = f"the first tensor on the GPU {report['first_tensor']}"
@@ -135,7 +135,9 @@ def _measured_findings(platform: Platform, report: Facts) -> list[Finding]:
             "check the driver, the devices bound into the container (/dev/kfd, /dev/dri; "
             "--nv) and torch's build"
         )
-        findings.append(Finding("wrong", "a GPU is there or asked for, and torch sees none", mend))
+        findings.append(
+            Finding("wrong", ("a GPU is present or requested, and torch sees none"), mend)
+        )
     return findings
 
 
@@ -280,7 +282,9 @@ def _examine_ranks(config: DoctorConfig) -> int:
         record_transport(Path(folder) / "nccl.log")
         with process_group(runtime) as world:
             if world.size == 1:
-                raise InputError("--ranks: there is one rank; start several, by srun or torchrun")
+                raise InputError(
+                    "--ranks: there is a single rank; start several with srun or torchrun"
+                )
             report = {"format": FORMAT, **examine_ranks(world, prepare_device(runtime))}
             if world.is_main:
                 print("\n".join(describe_ranks(report)), flush=True)

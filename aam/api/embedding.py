@@ -33,8 +33,10 @@ Parts = Iterable[npt.NDArray[np.float32]]
 
 @dataclass(frozen=True, eq=False)
 class Embedding:
-    """Vectors of the samples of a study, some thousands at a time, and of its ASVs; a model that is
-    a reference has none of ASVs. Where there is a reference, `on_tree` has taxa and distances.
+    """Vectors of the samples of a study, a few thousand at a time, and of its ASVs.
+
+    A model that is a reference has no vectors of ASVs. With a reference, `on_tree` has taxa and
+    distances.
     """
 
     study: Study
@@ -61,8 +63,8 @@ def embedded(
         _ = saved.required_network  # a model without one is refused before the table is read
         if (config.rarefy_depth or 0) > saved.depth:
             raise InputError(
-                f"--rarefy-depth is {config.rarefy_depth}, expected at most {saved.depth}: the "
-                "network has learned from samples of that many reads"
+                f"--rarefy-depth is {config.rarefy_depth}, expected at most {saved.depth}, the "
+                "depth of the samples that the network has learned from"
             )
     study = load_table(models, config, inputs)[0]
     if reference is not None:
@@ -173,7 +175,7 @@ def _write_vectors(
                 np.lib.format.write_array_header_1_0(file, about)
                 for vectors in parts:
                     file.write(np.ascontiguousarray(vectors, "<f4").data)
-            write_text(folder / f"{name}.ids.txt", "".join(f"{one}\n" for one in ids))
+            write_text(folder / f"{name}.ids.txt", "".join(f"{row_id}\n" for row_id in ids))
             return
         rows = (row for vectors in parts for row in vectors)
         header = ["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(width))]

@@ -56,7 +56,7 @@ Parameters: Any = dataclasses.make_dataclass(
 
 
 class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
-    """What classifier and regressor share. Each parameter is an option of `aam train`.
+    """Base of classifier and regressor. Each parameter is an option of `aam train`.
 
     Only the default of ``test_size`` is 0 instead of a fifth, as scikit-learn holds samples out
     itself; above 0 the samples that are held out fit the intervals of `predict_interval`.
@@ -150,7 +150,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         save_model(Path(path), self._fitted().models[0])
 
     def _fitted(self) -> Model:
-        """The model; scikit-learn's error where there is none."""
+        """The model; scikit-learn's error before `fit`."""
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
         return self.model_
@@ -161,8 +161,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
     def explain(
         self, X: Any, y: Any = None, groups: Any = None, covariates: Any = None, **options: Any
     ) -> pd.DataFrame:
-        """Return what each ASV adds to the predictions of samples that were not fitted, as
-        `Model.explain` does.
+        """Effects of each ASV on the predictions of new samples, as `Model.explain`.
 
         Parameters
         ----------
@@ -184,13 +183,13 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         model = self._fitted()
         (target,) = model.targets
         metadata = None
-        if any(given is not None for given in (y, groups, covariates)):
+        if any(values is not None for values in (y, groups, covariates)):
             metadata, columns = self._metadata(self._sample_ids(X), target, y, groups, covariates)
             options["group_column"] = columns["group_column"]
         return model.explain(X, metadata, **{**self._of_table(), **options}).loc[target]
 
     def _of_table(self) -> dict[str, Any]:
-        """How a table is read in fitting, predictions and explanations."""
+        """Options of reading a table for fits, predictions and explanations."""
         return {name: getattr(self, name) for name in ("sequences", "trim")}
 
     def _metadata(
@@ -244,7 +243,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         """
 
     def _predicted(self, X: Any, covariates: Any, new_study: bool = False) -> PredictionTable:
-        """Return the predictions of every sample; `InputError` where there is none for some."""
+        """Return the predictions of every sample; `InputError` if a sample has none."""
         model = self._fitted()
         options = {**self._of_table(), "new_study": new_study}
         metadata = None
@@ -262,10 +261,9 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             first = empty[0]
             raise InputError(
                 f"{len(empty)} of {len(values)} samples cannot be predicted, such as "
-                f"{table.sample_ids[first]!r} "
-                f"({table.texts('note')[first]}); leave them out (aam.read_table gives tables with "
-                ".depths that can be "
-                "divided), or take model_.predict, which leaves their rows empty"
+                f"{table.sample_ids[first]!r} ({table.texts('note')[first]}); leave them out (the "
+                "result of aam.read_table has .depths and can be divided), or use model_.predict, "
+                "which leaves their rows empty"
             )
         return table
 
@@ -303,7 +301,7 @@ class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc
         for value in values:
             if not is_missing_value(value) and not is_number(str(value)):
                 raise InputError(
-                    f"y: {str(value)[:60]!r} is no finite number; correct it, or take "
+                    f"y: {str(value)[:60]!r} is not a finite number; correct it, or use "
                     "AmpliconClassifier"
                 )
 
@@ -358,8 +356,8 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
     _classifier = True
 
     def _check_target(self, values: list[Any]) -> None:
-        """Remember the classes, and which value each text of metadata is; `InputError` for values
-        that are none.
+        """Remember the classes, and which value each text of metadata is; `InputError` for missing
+        values.
         """
         if missing := [number for number, value in enumerate(values) if is_missing_value(value)]:
             raise InputError(

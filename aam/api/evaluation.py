@@ -23,7 +23,7 @@ from aam.evaluate.predictions import PredictionTable, read_predictions, write_pr
 from aam.evaluate.target_predictions import Columns, Subset
 from aam.files.output_folder import FIGURES, RUN
 from aam.io.metadata import Metadata, align, read_metadata
-from aam.options import given
+from aam.options import not_none
 from aam.predict.baselines import baselines_by_target
 from aam.predict.prediction import predict_samples, unlike_training, without_limits
 from aam.predict.saved_model import SavedModel
@@ -88,7 +88,7 @@ def _check_groups(
 
 
 def _subset(table: PredictionTable, split: Split | None, with_model: bool) -> Subset:
-    """Return what the samples were to the model, as far as its notes, the file and the split say.
+    """Subset of the samples in training, as far as the model's notes, the file and the split say.
 
     The members of a model learn from validation samples too, so that these are samples of training
     to it.
@@ -137,14 +137,16 @@ def _with_reasons(table: PredictionTable, unlike: Mapping[str, str]) -> Predicti
 def _guesses(
     models: Sequence[SavedModel], table: PredictionTable
 ) -> dict[str, tuple[Baseline, ...]]:
-    """What guessing says of each target, by what the models note of their training."""
+    """The guess of each target, from the notes of the models about their training."""
     guesses: dict[str, tuple[Baseline, ...]] = {}
     for spec in table.specs:
         known = [
             saved.notes.get("guesses", {}).get(spec.name)
             for saved in models
             if all(
-                one.labels == spec.labels for one in saved.targets.specs if one.name == spec.name
+                trained.labels == spec.labels
+                for trained in saved.targets.specs
+                if trained.name == spec.name
             )
         ]
         if models and len(known) == len(models) and None not in known:
@@ -174,7 +176,7 @@ def _grouped_by(predictions: Path | None) -> str | None:
     in one.
     """
     try:
-        options = read_record(given(predictions).parent / RUN)["config"]
+        options = read_record(not_none(predictions).parent / RUN)["config"]
     except (InputError, OSError):
         return None
     options |= options["data"] if isinstance(options.get("data"), dict) else {}
@@ -185,8 +187,8 @@ def _grouped_by(predictions: Path | None) -> str | None:
 def _columns(config: EvaluateConfig, models: Sequence[SavedModel]) -> Columns:
     """The columns of the report, with the covariates of the models."""
     covariates = [saved.covariates for saved in models]
-    categorical = dict.fromkeys(name for one in covariates for name in one.categorical)
-    numeric = dict.fromkeys(name for one in covariates for name in one.numeric)
+    categorical = dict.fromkeys(name for inputs in covariates for name in inputs.categorical)
+    numeric = dict.fromkeys(name for inputs in covariates for name in inputs.numeric)
     return Columns(config.group_column, config.batch_column, tuple(categorical), tuple(numeric))
 
 
@@ -226,7 +228,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
     predictions.tsv.
     """
     output = output_of("evaluate", config, OUTPUTS)
-    metadata = read_metadata(given(config.metadata), config.decimal, config.missing_values)
+    metadata = read_metadata(not_none(config.metadata), config.decimal, config.missing_values)
     split = _held_out_split(config.split)
     study: Study | None = None
     models: list[SavedModel] = []

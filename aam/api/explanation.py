@@ -1,4 +1,4 @@
-"""Which ASVs and taxa drive the predictions of models, computed and written."""
+"""`aam explain`: the ASVs and taxa that drive the predictions of models."""
 
 from __future__ import annotations
 
@@ -64,8 +64,7 @@ class Explained:
 def explained(
     config: ExplainConfig, models: Sequence[SavedModel] = (), inputs: Inputs | None = None
 ) -> Explained:
-    """Return what drives the predictions of models; these, and the inputs, are read unless they are
-    passed.
+    """Explain the predictions of models; models and inputs are read unless they are passed.
 
     Raises
     ------
@@ -101,7 +100,9 @@ def explained(
         groups = np.array(metadata.groups(column, ids), object)
     by = (groups, "" if groups is None else column, subset, config.runtime.seed)
     checksums = {} if inputs is None else inputs.checksums(config)
-    explanations = tuple(explanation_of(of_target, asvs, *by) for of_target in effects)
+    explanations = tuple(
+        explanation_of(effects_of_target, asvs, *by) for effects_of_target in effects
+    )
     return Explained(explanations, config, notes, checksums)
 
 
@@ -131,14 +132,14 @@ def _read_inputs(
 
 
 def _named_asvs(table: AmpliconTable, taxonomy: Taxonomy | None) -> Asvs:
-    """Return the names of the ASVs of a table, with their lineages where there is a taxonomy."""
+    """Return the names of the ASVs of a table, with their lineages if there is a taxonomy."""
     lineages = () if taxonomy is None else taxonomy.of(table.feature_ids, table.sequences)
     if not all(lineages):
         without = np.array([not lineage for lineage in lineages])
         reads = 100 * (table.counts.sum(axis=0) @ without) / table.depths.sum()
         log.warning(
-            "--taxonomy names no taxon of %d of %d ASVs (%.1f %% of the reads); these go by a "
-            "short id",
+            "--taxonomy has no taxon for %d of %d ASVs (%.1f %% of the reads); they are shown by "
+            "a short id",
             without.sum(),
             len(without),
             reads,
@@ -176,8 +177,8 @@ def _truth(spec: TargetSpec, metadata: Metadata | None, ids: Sequence[str]) -> F
         return truth
     if unknown := {*metadata.values(spec.name, ids)} - {None, *spec.labels}:
         log.warning(
-            "warning: %s: %r holds %s, no classes of the model (%s); without a truth for these "
-            "samples",
+            "warning: %s: %r contains %s, which are not classes of the model (%s); these samples "
+            "have no true value",
             metadata.source,
             spec.name,
             shown(sorted(map(str, unknown))),
@@ -197,8 +198,8 @@ def _notes(
     notes = []
     if subset == TRAINING:
         notes.append(
-            "The models have learned from all of these samples, so this is what they use, not what "
-            "predicts other samples. Train with --cv or --test-size to explain held-out samples."
+            "The models have learned from all of these samples, so these importances do not hold "
+            "for other samples. Train with --cv or --test-size to explain held-out samples."
         )
     elif len(candidates) > explained:
         notes.append(
@@ -208,11 +209,13 @@ def _notes(
     if saw_unlabelled(models, candidates):
         notes.append("Pretraining saw some of these samples, though not their labels.")
     if metadata is None:
-        notes.append("Without --metadata there is no truth: effects are given, and no importance.")
+        notes.append(
+            "Without --metadata there are no true values: effects are computed, but no importances."
+        )
         return notes
     targets = [spec.name for spec in models[0].targets.specs]
     if absent := [name for name in targets if name not in metadata.columns]:
-        lacks = f"no column {shown(absent)}, which the model predicts: no importance without it"
+        lacks = f"no column {shown(absent)}, which the model predicts; importances need it"
         notes.append(f"{metadata.source}: {lacks}")
     return notes
 
@@ -236,7 +239,7 @@ def write_explained(folder: Path, result: Explained) -> None:
     """Write tables, figures and a page of each target to a new folder."""
     config, explanations, notes = result.config, result.explanations, list(result.notes)
     samples = len(explanations[0].effects.sample_ids)
-    names = folder_names([one.effects.spec.name for one in explanations])
+    names = folder_names([explanation.effects.spec.name for explanation in explanations])
     facts = {"samples": samples, "notes": notes}
     output = explanation_folder(folder, config, names)
     with written(output, config, facts, result.in_memory) as new:
@@ -298,11 +301,14 @@ def explain_model(config: ExplainConfig) -> None:
     explanation_folder(folder, config)
     # Each fold of a cross-validation has not seen some of the samples.
     folds = [sorted(path.glob("fold-*/model")) or [path] for path in config.model]
-    result = explained(replace(config, model=tuple(path for some in folds for path in some)))
+    result = explained(replace(config, model=tuple(path for fold in folds for path in fold)))
     write_explained(folder, result)
     if report is not None:
         explanations, top = result.explanations, config.top
-        features = {one.effects.spec.name: features_html(one, top) for one in explanations}
+        features = {
+            explanation.effects.spec.name: features_html(explanation, top)
+            for explanation in explanations
+        }
         importances = importances_html(explanations, result.notes, top)
         text = report.read_text(encoding="utf-8")
         write_text(report, with_importances(text, importances, features))

@@ -11,7 +11,7 @@ import torch
 from aam.api.apply import output_of, written
 from aam.config import ExportConfig
 from aam.errors import InputError
-from aam.options import given
+from aam.options import not_none
 from aam.predict.export import FILES, check_exportable, write_exported
 from aam.predict.saved_model import load_models
 
@@ -30,8 +30,8 @@ def export_model(config: ExportConfig) -> None:
         What was written differs from the model.
     """
     files = [FILES[config.format], "description.json"]
-    output = output_of("export", config, files, given(config.output))
-    models = load_models([given(config.model)], torch.device("cpu"))
+    output = output_of("export", config, files, not_none(config.output))
+    models = load_models([not_none(config.model)], torch.device("cpu"))
     if len(models) > 1:
         raise InputError(
             f"--model: {len(models)} models, which are exported one by one; name one of them"

@@ -91,9 +91,8 @@ def _dense(frame: Any) -> npt.NDArray[Any]:
         row, column = next(places, (0, 0))
         raise InputError(
             f"the DataFrame: {str(values[row, column])[:60]!r} at sample "
-            f"{str(frame.index[row])!r}, column "
-            f"{str(frame.columns[column])[:60]!r} is no number; expected reads: samples are "
-            "rows, columns ASVs"
+            f"{str(frame.index[row])!r}, column {str(frame.columns[column])[:60]!r} is not a "
+            "number; expected reads with samples as rows and ASVs as columns"
         ) from None
 
 
@@ -122,9 +121,7 @@ def _checked(
 
 
 def option_of(source: Any) -> Path | None:
-    """Return what an option says of an input: its path, `IN_MEMORY`, or None where there is
-    none.
-    """
+    """Value of the option of an input: its path, `IN_MEMORY`, or None without an input."""
     if source is None:
         return None
     return Path(source) if isinstance(source, (str, os.PathLike)) else IN_MEMORY
@@ -148,8 +145,8 @@ def sample_table(
 
 
 def phylogeny(source: Any, midpoint: bool = False) -> Phylogeny | None:
-    """Return the tree of a file or of a skbio.TreeNode, rooted at its midpoint if asked; None where
-    there is none.
+    """Return the tree of a file or of a skbio.TreeNode, rooted at its midpoint if asked; None
+    without a tree.
     """
     if source is None:
         return None
@@ -284,8 +281,7 @@ def metadata_of_columns(
     categorical: Collection[str],
     source: str,
 ) -> Metadata:
-    """Return columns of values in the order of `sample_ids` as metadata, of which some are
-    categorical.
+    """Return columns of values in the order of `sample_ids` as metadata; some are categorical.
 
     In a categorical column only None, NaN and empty text are missing, as Python says it; other text
     that may mean missing is named in a warning. `source` is what messages call the metadata.

@@ -175,8 +175,7 @@ class Model:
         output_dir: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> pd.DataFrame:
-        """Return what each ASV adds to the predictions of samples that the model has not learned
-        from.
+        """Effects of each ASV on the predictions of samples that the model has not learned from.
 
         Parameters
         ----------
@@ -209,8 +208,8 @@ class Model:
         if output_dir is not None:
             write_explained(Path(output_dir), result)
         tables = {
-            one.effects.spec.name: one.features.set_index("feature-id")
-            for one in result.explanations
+            explanation.effects.spec.name: explanation.features.set_index("feature-id")
+            for explanation in result.explanations
         }
         return pd.concat(tables, names=["target"])
 
@@ -236,7 +235,9 @@ def inputs_of_model(config: ApplyConfig, table: Any, metadata: Any = None) -> In
 
 def _refuse_useless(default: Any, options: Mapping[str, Any]) -> None:
     """Raise `InputError` for options of a command that would do nothing in memory."""
-    of_command = {each.field.name for each in options_of(default) if each.about.of == "command"}
+    of_command = {
+        option.field.name for option in options_of(default) if option.about.of == "command"
+    }
     if useless := sorted(options.keys() & (OF_FILES | of_command)):
         raise InputError(
             f"{shown(useless)}: of the command, and without effect here; take what is returned"
@@ -264,7 +265,7 @@ def load(path: Paths, **options: Any) -> Model:
             "aam.load: no path is given; give the folder of a run or model, or the name of an "
             "encoder"
         )
-    folders = tuple(Path(one) for one in paths)
+    folders = tuple(Path(name) for name in paths)
     config = configured(PredictConfig(), options, "aam.load")
     _refuse_useless(config, options)
     if others := sorted(options.keys() - vars(config.runtime).keys()):

@@ -24,7 +24,7 @@ from aam.engine.run import describe, flatten
 from aam.errors import InputError
 from aam.files.atomic import read_json, write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
-from aam.options import files_read, given, to_dict
+from aam.options import files_read, not_none, to_dict
 from aam.training.decisions import (
     batch_of_most_asvs,
     largest_fitting_batch,
@@ -224,7 +224,7 @@ def profile(config: ProfileConfig) -> None:
     """Run `aam profile`: print what was measured and write profile.json to ``--output-dir``."""
     baseline = None if config.baseline is None else read_baseline(config.baseline)
     kernels = {} if config.rocprof is None else read_kernels(config.rocprof)
-    folder = given(config.runtime.output_dir)
+    folder = not_none(config.runtime.output_dir)
     files, outputs = files_read(config), [RUN, "profile.json", *MEMORY]
     output = OutputFolder(folder, "profile", outputs, [*files.values()], config.runtime.overwrite)
     output.check()

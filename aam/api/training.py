@@ -132,7 +132,7 @@ def _finish(
 def _fit_all(folds: Training, run: RunDirectory) -> SavedModel | None:
     """The model of all samples; its figures are those of the folds.
 
-    There is none where each fold has a pretrained encoder of its own.
+    None if each fold has a pretrained encoder of its own.
     """
     try:
         encoder_folder(folds.config.train, "")
@@ -141,7 +141,7 @@ def _fit_all(folds: Training, run: RunDirectory) -> SavedModel | None:
         return None
     ids = folds.study.table.sample_ids
     if run.world.is_main:
-        log.info("model/ learns from all %d samples; the folds tell how good it is", len(ids))
+        log.info("model/ learns from all %d samples; its results are those of the folds", len(ids))
     return folds.fit_split(split_of_all(folds), run, "train on all samples", fit_model)
 
 
@@ -176,7 +176,7 @@ def load_folds(
     config = resolved(config)
     is_deep = NETWORK in config.targets.members
     if asked and not chosen and len(config.targets.members) > 1 and world.is_main:
-        log.info("a network is trained too: %s asked for it; --members leaves it out", asked)
+        log.info("a network is also trained, because of %s; --members leaves it out", asked)
     config, encoder = with_encoder(config)
     columns = metadata_columns(config)
     inputs = inputs or read_inputs(config.data, columns)
@@ -257,11 +257,10 @@ def choose_folds(
         log.info("no folds: class %s; all samples are learned from", rare)
         return config, ""
     whole = "samples" if data.group_column is None else f"{data.group_column} (whole groups)"
-    own = "; --cv fold takes the folds of the metadata column fold"
+    own = ", --cv fold takes the column fold"
     why = (
-        f"every sample is predicted by a model that has not seen it: {DEFAULT_FOLDS} folds of "
-        f"the {groups} {whole}, as {len(ids)} samples and {asvs} ASVs are few enough; "
-        f"--test-size holds out one subset instead{own if 'fold' in metadata.kinds else ''}"
+        f"cross-validation in {DEFAULT_FOLDS} folds of {groups} {whole}; --test-size holds out one "
+        f"subset instead{own if 'fold' in metadata.kinds else ''}"
     )
     return replace(config, data=replace(data, cv=str(DEFAULT_FOLDS))), why
 
@@ -269,7 +268,7 @@ def choose_folds(
 def _rare_class(
     config: FineTuneConfig, metadata: Metadata, ids: Sequence[str], groups: Sequence[str]
 ) -> str:
-    """Name a class in too few groups for folds of a study of few groups; empty if there is none."""
+    """Name a class in too few groups for folds of a study of few groups; else empty text."""
     if len(set(groups)) >= FEW_GROUPS:
         return ""
     for column in config.targets.metadata_column:

@@ -22,10 +22,10 @@ from aam.diversity.unifrac import Multiply, UnifracOptions
 from aam.engine.terminal import ProgressBar
 from aam.errors import InputError, import_extra, shown
 from aam.files.output_folder import check_output_file
-from aam.io.matrices import Tile, fill_tiles, ids_beside, write_distances, write_faith_pd
+from aam.io.matrices import Tile, fill_tiles, ids_path, write_distances, write_faith_pd
 from aam.io.phylogeny import Floats, Ints, Phylogeny, matched_tree, read_tree
 from aam.io.tables import AmpliconTable
-from aam.options import configured, files_read, given, option_problems
+from aam.options import configured, files_read, not_none, option_problems
 
 log = logging.getLogger("aam")
 
@@ -174,11 +174,11 @@ def write_unifrac(config: UnifracConfig) -> None:
     InputError
         Problems of options, table or tree; features without a tip unless ``--missing-tips drop``.
     """
-    output = given(config.output)
+    output = not_none(config.output)
     if output.suffix == ".npy":
-        check_output_file(ids_beside(output), config.overwrite, files_read(config).values())
-    table = read_table(given(config.table), need_sequences=False)
-    on_tree = _on_tree(config, table, read_tree(given(config.tree), config.midpoint_root))
+        check_output_file(ids_path(output), config.overwrite, files_read(config).values())
+    table = read_table(not_none(config.table), need_sequences=False)
+    on_tree = _on_tree(config, table, read_tree(not_none(config.tree), config.midpoint_root))
     ids = on_tree[0].sample_ids
     if config.unifrac_metric == "faith_pd":
         write_faith_pd(output, ids, _faith_pd(config, on_tree))

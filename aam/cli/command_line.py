@@ -44,7 +44,7 @@ def parse(
     """
     parser = _parser(command, default)
     # --batch_size is --batch-size.
-    words = [re.sub("^--[^=]+", lambda name: name[0].replace("_", "-"), one) for one in arguments]
+    words = [re.sub("^--[^=]+", lambda name: name[0].replace("_", "-"), word) for word in arguments]
     found, unknown = parser.parse_known_args(words)
     values = vars(found)
     if (path := values.pop("config", None)) is not None:
@@ -69,54 +69,56 @@ def _parser(command: str, default: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", type=Path, help=argparse.SUPPRESS)
     groups: dict[type, Any] = {type(default): parser.add_argument_group("Options")}
-    for each in options_of(default):
-        kind = type(each.section)
+    for option in options_of(default):
+        kind = type(option.section)
         group = groups.get(kind) or groups.setdefault(kind, parser.add_argument_group(kind.__doc__))
-        _add(group, each)
+        _add(group, option)
     return parser
 
 
-def _add(group: Any, each: Option) -> None:
+def _add(group: Any, option: Option) -> None:
     """Add an option to a group of a parser."""
-    about = {"help": (each.about.help + _hint(each)).replace("%", "%%")}
-    if each.about.positional:
-        group.add_argument(each.field.name, nargs="?", metavar=each.name, **about)
+    about = {"help": (option.about.help + _hint(option)).replace("%", "%%")}
+    if option.about.positional:
+        group.add_argument(option.field.name, nargs="?", metavar=option.name, **about)
         return
-    about["dest"] = each.field.name
-    if each.kind is bool:
-        off = f"--no-{each.name[2:]}"
-        group.add_argument(each.name, action="store_const", const=True, **about)
+    about["dest"] = option.field.name
+    if option.kind is bool:
+        off = f"--no-{option.name[2:]}"
+        group.add_argument(option.name, action="store_const", const=True, **about)
         about["help"] = argparse.SUPPRESS
         group.add_argument(off, action="store_const", const=False, **about)
         return
-    nargs = "+" if typing.get_origin(each.kind) is tuple else None
-    name = metavar(each).removesuffix(" ...")
-    group.add_argument(each.name, nargs=nargs, metavar=name, **about)
+    nargs = "+" if typing.get_origin(option.kind) is tuple else None
+    name = metavar(option).removesuffix(" ...")
+    group.add_argument(option.name, nargs=nargs, metavar=name, **about)
 
 
-def metavar(each: Option) -> str:
+def metavar(option: Option) -> str:
     """The placeholder of a value in the help; empty for a switch."""
-    if each.about.metavar:
-        return each.about.metavar
-    several = typing.get_origin(each.kind) is tuple
-    item = typing.get_args(each.kind)[0] if several else each.kind
+    if option.about.metavar:
+        return option.about.metavar
+    several = typing.get_origin(option.kind) is tuple
+    item = typing.get_args(option.kind)[0] if several else option.kind
     words = {Path: "PATH", int: "INT", float: "NUMBER", bool: ""}
-    return words.get(item, "NAME" if _choices(each) else "TEXT") + " ..." * several
+    return words.get(item, "NAME" if _choices(option) else "TEXT") + " ..." * several
 
 
-def _choices(each: Option) -> tuple[Any, ...]:
-    kind = typing.get_args(each.kind)[0] if typing.get_origin(each.kind) is tuple else each.kind
+def _choices(option: Option) -> tuple[Any, ...]:
+    kind = (
+        typing.get_args(option.kind)[0] if typing.get_origin(option.kind) is tuple else option.kind
+    )
     return typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
 
 
-def _hint(each: Option) -> str:
-    """What the help says after the text of an option: choices, range, default."""
-    default = " ".join(map(str, each.values))
+def _hint(option: Option) -> str:
+    """End of the help of an option: choices, range, default."""
+    default = " ".join(map(str, option.values))
     parts = [
-        "|".join(map(str, _choices(each))),
-        each.range,
-        "required" if each.required and not default else "",
-        f"default {default}" if default and each.value is not False else "",
+        "|".join(map(str, _choices(option))),
+        option.range,
+        "required" if option.required and not default else "",
+        f"default {default}" if default and option.value is not False else "",
     ]
     shown = "; ".join(filter(None, parts))
     return f" ({shown})" if shown else ""

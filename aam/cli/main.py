@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
 
 
 def _unknown_command(program: Program, name: str) -> int:
-    """Say what a word that is no command may mean."""
+    """Report an unknown command, with a suggestion."""
     from aam.options import removed
 
     if sentence := removed("commands", name):
@@ -202,7 +202,7 @@ def _exit_status(name: str, error: BaseException) -> int:
         return BAD_INPUT
     if isinstance(error, CallAgain):
         if os.environ.get("RANK", "0") == "0":
-            write_line(f"{name}: {error}; the same command with --resume-from auto goes on")
+            write_line(f"{name}: {error}; the same command with --resume-from auto continues")
         return CALL_AGAIN
     if isinstance(error, KeyboardInterrupt):
         write_line(f"{name}: interrupted")
@@ -221,7 +221,7 @@ def _is_bad_output(error: OSError) -> bool:
 
 
 def _refused(error: OSError) -> str:
-    """What a file system refused, and what to do about it."""
+    """Message about a refusal of the file system, with the remedy."""
     from aam.files.atomic import final_name
 
     place = f"{final_name(error.filename)}: " if error.filename else ""
@@ -231,12 +231,13 @@ def _refused(error: OSError) -> str:
 
 
 def _memory_advice(config: Any) -> str:
-    """What to do with which options when memory is full."""
+    """Advice on options when memory is full."""
     from aam.options import options_of
 
     advice = [
-        f"{each.about.memory} {each.name}" + ("" if each.value is False else f" ({each.value})")
-        for each in options_of(config)
-        if each.about.memory and each.value is not True
+        f"{option.about.memory} {option.name}"
+        + ("" if option.value is False else f" ({option.value})")
+        for option in options_of(config)
+        if option.about.memory and option.value is not True
     ]
     return ", or ".join(advice or ["use a machine with more memory"])

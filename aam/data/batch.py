@@ -18,7 +18,7 @@ from aam.device.timing import stage
 
 @dataclass(frozen=True)
 class Ranks:
-    """How a batch is divided among ranks.
+    """Division of a batch among ranks.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Batch:
     ranks: Ranks = field(default_factory=Ranks)
 
     def _tensors(self) -> dict[str, Tensor]:
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     @stage("transfer")

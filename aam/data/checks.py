@@ -28,8 +28,8 @@ LEAST_DONORS = 6
 # Samples whose neighbours are looked for.
 MOST_COMPARED = 2_000
 
-# Values of a column are donors where the nearest neighbour of so many samples has the same value,
-# and so many times as many as by chance. On five public studies subjects have 0.29 to 0.95 and 21
+# Values of a column are donors if this share of samples has a nearest neighbour of the same value,
+# and this many times as many as by chance. On five public studies subjects have 0.29 to 0.95 and 21
 # to 710 times; columns of no donor, such as month, body site and study, at most 4.5 times.
 LEAST_SHARE, LEAST_LIFT = 0.2, 10
 # Depths of samples that differ by less, and reads of a sample that no sequencer gives.
@@ -73,7 +73,7 @@ def warn_of_values(
         if name not in classes and len(numbers) == 2:
             two = " and ".join(f"{value:g}" for value in numbers)
             how = "is predicted as a number; --classifier makes classes"
-            log.warning("warning: %r holds %s only and %s", name, two, how)
+            log.warning("warning: %r contains only %s and %s", name, two, how)
 
 
 def warn_of_donors(
@@ -104,9 +104,9 @@ def warn_of_donors(
     if lifts[name] < LEAST_LIFT:
         return
     log.warning(
-        "warning: %d samples have %d values in %r and no --group-column is named: samples of one "
-        "value are alike, so it may say who gave them, and the model is tested on donors that it "
-        "knows; --group-column %s keeps the samples of each together",
+        "warning: %d samples have %d values in %r and no --group-column is given. Samples with "
+        "the same value are similar, so the value may name the donor, and the model is then tested "
+        "on donors that it knows; --group-column %s keeps the samples of a donor together",
         *(len(table), len({*metadata.values(name, table.sample_ids)} - {None}), name, name),
     )
 
@@ -140,8 +140,8 @@ def _nearest(table: AmpliconTable, rows: Ints) -> Ints:
 
 
 def _lift(code: Ints, nearest: Ints) -> float:
-    """Return how many times as often as by chance the nearest sample has the same value; 0 where
-    that is rare.
+    """Ratio of samples whose nearest sample has the same value, to the number by chance; 0 if that
+    is rare.
     """
     sizes = np.bincount(code[code >= 0])
     repeated = (code >= 0) & (sizes[code] > 1)
@@ -166,7 +166,9 @@ def warn_of_reads(table: AmpliconTable) -> None:
             "(counts per million, shares)"
         )
     elif middle > MOST_READS:
-        reason = f"half of the samples have {middle:,.0f} reads or more, which no sequencer gives"
+        reason = (
+            f"half of the samples have {middle:,.0f} reads or more, more than any sequencer gives"
+        )
     elif (
         largest <= LARGEST_LOG
         and richness >= LEAST_MEDIAN_LOG**2

@@ -27,7 +27,7 @@ from aam.io.matrices import Matrix
 
 @dataclass(frozen=True)
 class Collation:
-    """What batches carry, and how their samples are rarefied.
+    """Contents of batches, and the rarefaction of their samples.
 
     Attributes
     ----------
@@ -180,8 +180,8 @@ def _largest_first(
 
 
 def _balanced(lengths: Rows, ranks: int) -> tuple[int, ...]:
-    """Return how many of the ASVs each rank encodes, so that all ranks have nearly as many
-    bases.
+    """Return the number of ASVs that each rank encodes, so that all ranks have nearly the same
+    number of bases.
     """
     done = np.cumsum(lengths)
     ends = np.searchsorted(done, done[-1] * np.arange(1, ranks + 1) / ranks, side="right")
@@ -244,7 +244,7 @@ def distances_of(
 
 
 def tree_on_device(study: Study, device: torch.device, samples: int) -> TreeOnDevice | None:
-    """Return what computes UniFrac of batches on `device`, from the ASVs that the network reads.
+    """Tree that computes UniFrac of batches on `device`, from the ASVs that the network reads.
 
     None where that is not all that the target needs: a matrix is given, several studies are
     joined, a sample has more ASVs than the token limit, or the tree is too large.

@@ -104,7 +104,7 @@ class Loader:
     def capacities(self, masked: float) -> Capacities:
         """Return the capacities of batches, from the rarefactions of the first epochs.
 
-        `masked` is the share of the distinct ASVs of which a masked copy is read.
+        `masked` is the share of the distinct ASVs that have a masked copy.
         """
         study, sizes, asvs = self.study, list[list[int]](), list[int]()
         limit, epoch = study.config.token_limit, 0
@@ -197,7 +197,9 @@ class Loader:
             except RuntimeError as error:
                 if "DataLoader worker" not in str(error):
                     raise
-                killed = "a process that prepares batches was killed, perhaps for want of memory"
+                killed = (
+                    "a process that prepares batches was killed, perhaps because memory was full"
+                )
                 raise RunError(f"{killed} ({error}); lower --num-workers {self.workers}") from error
 
 
@@ -216,7 +218,7 @@ def exchange_rows(
     )
     message = np.zeros(max(sizes) + 2 * most, np.int32)
     message[: len(own_rows)] = own_rows
-    arrived = world.gather_alike(message)
+    arrived = world.gather_same_shape(message)
 
     def rows() -> list[list[Row]]:
         rows_by_rank = []

@@ -153,14 +153,14 @@ def choose_depth(
     if max(reads) < LOWEST_DEPTH:
         hint = f"; 90 % of {decided_by} have {keeping} or more" if keeping > 0 else ""
         raise InputError(
-            f"no sample has {LOWEST_DEPTH} reads, the least that is chosen unasked (the deepest "
-            f"has {max(reads)}); pass --rarefy-depth to use fewer{hint}"
+            f"no sample has {LOWEST_DEPTH} reads, the smallest automatic depth (the deepest has "
+            f"{max(reads)}); pass --rarefy-depth to use fewer{hint}"
         )
     depth = max(keeping, LOWEST_DEPTH)
     message = f"rarefaction depth: {depth} reads, the largest that keeps 90 % of {decided_by}"
     if keeping < depth:
         message = (
-            f"rarefaction depth: {depth} reads, the least that is chosen unasked, though 90 % of "
+            f"rarefaction depth: {depth} reads, the smallest automatic depth, though 90 % of "
             f"{decided_by} reach only {keeping}; pass --rarefy-depth to choose another"
         )
     elif depth < candidates["all samples"]:

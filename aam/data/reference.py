@@ -1,4 +1,4 @@
-"""What a plugin may add to an encoder: a reference on which it places the ASVs of a table.
+"""The interface of plugins: a reference on which an encoder places the ASVs of a table.
 
 The core knows these protocols only. A saved model keeps the arrays of its reference, and the entry
 point ``encoder`` (group ``aam.encoders``) rebuilds the reference from them.
@@ -25,7 +25,7 @@ PlacedMetric = Literal["unifrac", "weighted-normalized"]
 
 
 # Numbers [B, E] of B samples of one table, from the columns of their ASVs, which the sample encoder
-# reads besides the ASV vectors.
+# reads in addition to the ASV vectors.
 SampleInput: TypeAlias = Callable[[Sequence[npt.NDArray[np.integer[Any]]]], torch.Tensor]
 
 

@@ -40,7 +40,12 @@ MISFIT = 1.0
 # subjects of infants and mackerel had up to 0.04 of their reads in ASVs of their own, held-out
 # seasons up to 0.09, held-out studies of the mouth up to 0.05.
 UNLIKE = {
-    "length": (0.05, 0.05, "have a length outside that of the training ASVs", "trim both alike"),
+    "length": (
+        0.05,
+        0.05,
+        "have a length outside that of the training ASVs",
+        "trim both in the same way",
+    ),
     "reversed": (0.05, 0.05, "look reverse-complemented", "reverse-complement them and run again"),
     "elsewhere": (
         *(0.25, 0.25, "look like another region than the training ASVs"),
@@ -69,7 +74,7 @@ def _starts(sequences: Sequence[str], other_strand: bool = False) -> Tokens:
 
 @dataclass(frozen=True, eq=False)
 class RegionProfile:
-    """What the training ASVs look like, each counted once.
+    """Profile of the training ASVs, each counted once.
 
     `length_quantiles` float64 [5] in nucleotides; `frequencies` float64 [50, 4] of A, C, G and T at
     the first positions; `log_likelihood` float64 [], mean per base of the ASVs in nats; `hashes`
@@ -118,9 +123,7 @@ class RegionProfile:
         return False
 
     def flags(self, sequences: Sequence[str]) -> dict[str, npt.NDArray[np.bool_]]:
-        """Return which new sequences, bool [F], have another length, strand or region, or were not
-        seen.
-        """
+        """Flag sequences, bool [F], with another length, strand or region, or not seen before."""
         # The hashes are sorted already; np.isin would sort them again.
         hashes = _hashes(sequences)
         places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
@@ -175,8 +178,8 @@ class RegionProfile:
         )
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Return the profile as named arrays, for safetensors, not every version of which writes
-        uint64.
+        """Return the profile as named arrays, without uint64, which some versions of safetensors
+        cannot write.
         """
         arrays = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**arrays, "hashes": arrays["hashes"].view(np.int64)}
@@ -220,8 +223,8 @@ BITS = np.array([0, 1, 2, 4, 8, 15, 0], np.uint8)
 
 
 def mismatches(tokens: Tokens, primer: str) -> npt.NDArray[np.int8]:
-    """Return how many letters of a primer differ at each place in sequences [F, L] that it fits
-    into, [F, L - length + 1].
+    """Count the letters of a primer that differ at each place of sequences [F, L] where it fits,
+    [F, L - length + 1].
     """
     bits, places = BITS[tokens], max(tokens.shape[1] - len(primer) + 1, 0)
     misses = np.zeros((len(bits), places), np.int8)
@@ -272,7 +275,7 @@ def warn_of_primers(table: AmpliconTable, of_model: bool) -> None:
         for at, asvs in Counter(found[found >= 0].tolist()).most_common()
     )
     log.warning(
-        "warning: %s of %s reads (%s) still hold a primer: %s; %s primers before denoising "
+        "warning: %s of %s reads (%s) still contain a primer: %s; %s primers before denoising "
         "(cutadapt)",
         f"{reads.sum():,}",
         f"{total:,}",

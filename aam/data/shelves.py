@@ -1,6 +1,6 @@
 """The layout of a batch that a network reads: samples on shelves of one flat buffer.
 
-Legend beside that of `aam.data.batch`: T slots of ASVs in all samples, M masked copies of ASVs.
+Legend, in addition to that of `aam.data.batch`: T slots of ASVs in all samples, M masked copies.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Masks:
-    """What is withheld from the network in one step.
+    """Bases and counts that are hidden from the network in one step.
 
     Attributes
     ----------
     rows : int64 [M]
-        ASVs of the batch of which a masked copy is read.
+        ASVs of the batch that have a masked copy.
     tokens : uint8 [M, L]
         The masked copies; L is 0 where none are wanted.
     where : bool [M, L]
@@ -81,7 +81,7 @@ class Capacities(NamedTuple):
         for start, (_, slots) in zip(starts, self.shelves, strict=False):
             if start < len(sizes) and sizes[start] > slots:
                 return None
-        return next((one for one in self.asvs if asvs <= one[0] and masked <= one[1]), None)
+        return next((most for most in self.asvs if asvs <= most[0] and masked <= most[1]), None)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Shelved:
     """A batch as a network reads it: shelf after shelf, the slots of its samples one after another.
 
     Dummies fill constant capacities: slots without reads, samples of one read whose distances and
-    targets are missing, ASVs that no sample has, masked copies of which nothing is predicted.
+    targets are missing, ASVs that no sample has, masked copies without predictions.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ class Shelved:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all tensors by name."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     def shape(self) -> tuple[object, ...]:
@@ -207,7 +207,7 @@ def fit_capacities(
         Distinct ASVs of each batch.
     batch_size, length : int
     masked : float
-        Share of the distinct ASVs of which a masked copy is read.
+        Share of the distinct ASVs that have a masked copy.
     """
     profile = np.zeros((len(sizes), batch_size), np.int64)
     for batch, of_batch in enumerate(sizes):
@@ -284,7 +284,7 @@ def _laid_out(
 
 
 class _Slots(NamedTuple):
-    """Where the slots of samples stand in a flat buffer."""
+    """Positions of the slots of samples in a flat buffer."""
 
     row: Tensor
     place: Tensor
@@ -298,7 +298,7 @@ class _Slots(NamedTuple):
 
 
 def _slots(batch: Batch, shelves: Shelves) -> _Slots:
-    """Return where the slots of a batch stand on shelves."""
+    """Positions of the slots of a batch on shelves."""
     number = np.concatenate([np.full(samples, slots) for samples, slots in shelves])
     row = np.repeat(np.arange(len(number)), number)
     place = np.concatenate([np.tile(np.arange(slots), samples) for samples, slots in shelves])

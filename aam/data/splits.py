@@ -45,8 +45,7 @@ QUANTILES, MOST_STRATA = 5, 100
 # 0.033.
 SWAPS = 2000
 
-# Share of the groups that is held out for a test where nothing is asked for, and the fewest groups
-# of which some can be spared.
+# Share of the groups that is held out by default, and the minimum number of groups for it.
 DEFAULT_TEST_SHARE, LEAST_GROUPS_FOR_TEST = 0.2, 30
 
 # Folds that name a folder as they are.
@@ -78,9 +77,7 @@ class Split:
 
     @property
     def held_out(self) -> tuple[str, ...]:
-        """Samples that are reported: the test subset or, where there is none, the validation
-        subset.
-        """
+        """Samples that are reported: the test subset, else the validation subset."""
         return self.ids("test") or self.ids("validation")
 
     @property
@@ -173,7 +170,7 @@ class _Samples:
 
 
 def _codes(strata: Strata, n: int) -> npt.NDArray[np.int64]:
-    """Return the stratum of each sample: text as it is, numbers by quantile, missing values by
+    """Return the stratum of each sample: one per text, numbers by quantile, missing values by
     themselves.
     """
     if strata is None:
@@ -230,7 +227,7 @@ def make_split(
     `test_size` is the share of the groups that tests, `validation_size` that of the remaining ones
     that validates.
 
-    Raises `InputError`: a share that is none or leaves a subset empty, duplicate ids.
+    Raises `InputError`: a share outside 0 to 1 or that leaves a subset empty, duplicate ids.
     """
     samples = _Samples.of(ids, groups, strata)
     test = samples.held_out(test_size, "--test-size", seed, "split", "test")
@@ -377,7 +374,7 @@ def read_split(path: Path) -> Split:
         elif cells[1] not in SUBSETS:
             problems.add(f"{where}: side is {cells[1]!r}, expected {' or '.join(SUBSETS)}")
         elif not cells[0] or cells[0] in rows:
-            problems.add(f"{where}: sample-id {cells[0]!r} is empty or stands there twice")
+            problems.add(f"{where}: sample-id {cells[0]!r} is empty or occurs twice")
         else:
             rows[cells[0]] = subset_of[cells[1]], cells[2]
     folded = sum(fold != "" for _, fold in rows.values())
@@ -424,7 +421,7 @@ def _folds_of(metadata: Metadata, column: str, ids: Sequence[str]) -> list[str]:
 
 
 def _strata(metadata: Metadata, target: str, ids: Sequence[str]) -> Strata:
-    """Return what is spread evenly over the subsets: the classes or the numbers of a target."""
+    """Classes or numbers of a target, which are spread evenly over the subsets."""
     if metadata.kinds[target] == "numeric":
         values = metadata.values(target, ids)
         if all(value is None or is_number(value) for value in values):
@@ -525,7 +522,9 @@ def _split_study(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]
         by_folds = data.cv is not None
         if all(_can_be_learned(split, study.selection.classes, by_folds) for split in found[-1]):
             if len(found) + len(errors) > 1:
-                log.info("%d samples reach the depth and are divided anew", len(ids))
+                log.info(
+                    ("the split is drawn again for the %d samples that reach the depth"), len(ids)
+                )
             return found[-1]
     # What cannot be learned is said where it is fitted.
     if not found:
@@ -548,9 +547,9 @@ def _can_be_learned(
     return True
 
 
-# Two samples are nearly the same where so many ASVs, and this share of the reads of the deeper one,
-# are equal in both.
-ALIKE_ASVS, ALIKE_SHARE = 10, 0.9
+# Two samples are nearly identical if this number of ASVs, and this share of the reads of the deeper
+# sample, are equal in both.
+EQUAL_ASVS, EQUAL_SHARE = 10, 0.9
 
 # Only samples that share some of their most abundant ASVs, with the very number of reads, are
 # looked at closely.
@@ -567,7 +566,7 @@ def duplicates_across_subsets(
     learned from.
     """
     held_out = set(split.held_out)
-    across = [pair for pair in nearly_alike(table) if len(held_out.intersection(pair)) == 1]
+    across = [pair for pair in nearly_identical(table) if len(held_out.intersection(pair)) == 1]
     if not across:
         return ()
     fold = f" of fold {split.test_fold}" if split.test_fold else ""
@@ -581,8 +580,8 @@ def duplicates_across_subsets(
     )
 
 
-def nearly_alike(table: AmpliconTable) -> list[tuple[str, str]]:
-    """Return the pairs of samples whose reads are equal but for a tenth of them: of `ALIKE_ASVS`
+def nearly_identical(table: AmpliconTable) -> list[tuple[str, str]]:
+    """Return the pairs of samples whose reads are equal but for a tenth of them: of `EQUAL_ASVS`
     ASVs or more.
 
     A pair is found where `SHARED` of the `LOOKED_AT` most abundant ASVs of both have the same
@@ -602,17 +601,19 @@ def nearly_alike(table: AmpliconTable) -> list[tuple[str, str]]:
     found = (shared.data >= SHARED) & (shared.row < shared.col)
     names = table.sample_ids
     return [
-        (names[one], names[other])
-        for one, other in zip(shared.row[found].tolist(), shared.col[found].tolist(), strict=True)
-        if _equal_but_for_a_tenth(table, one, other)
+        (names[first], names[second])
+        for first, second in zip(
+            shared.row[found].tolist(), shared.col[found].tolist(), strict=True
+        )
+        if _equal_but_for_a_tenth(table, first, second)
     ]
 
 
-def _equal_but_for_a_tenth(table: AmpliconTable, one: int, other: int) -> bool:
-    (columns, reads), (others, of_other) = table.row(one), table.row(other)
+def _equal_but_for_a_tenth(table: AmpliconTable, first: int, second: int) -> bool:
+    (columns, reads), (others, of_other) = table.row(first), table.row(second)
     _, at, there = np.intersect1d(columns, others, assume_unique=True, return_indices=True)
     equal = reads[at][reads[at] == of_other[there]]
     return (
-        len(equal) >= ALIKE_ASVS
-        and float(equal.sum()) >= ALIKE_SHARE * table.depths[[one, other]].max()
+        len(equal) >= EQUAL_ASVS
+        and float(equal.sum()) >= EQUAL_SHARE * table.depths[[first, second]].max()
     )

@@ -44,7 +44,7 @@ PLAIN_NAMES = ("table", "feature-table")
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What a study is made of, from files or from memory.
+    """Inputs of a study, from files or from memory.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class StudyPart:
 
 @dataclass(frozen=True)
 class Selection:
-    """How the samples of a study were selected.
+    """Selection of the samples of a study.
 
     Attributes
     ----------
@@ -162,7 +162,7 @@ class Selection:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """The samples of which batches are made.
+    """The samples of a study and everything that batches are made from.
 
     Attributes
     ----------
@@ -493,7 +493,7 @@ def _chosen_depth(
 
 
 def _log_dropped(classes: Mapping[str, Mapping[str, str | None]], dropped: Collection[str]) -> None:
-    """Say how many samples of each class the depth drops, where it drops any."""
+    """Log the number of samples of each class that the depth drops, if it drops any."""
     for column, class_of in classes.items() if dropped else ():
         totals = Counter(label or "" for label in class_of.values())
         fewer = Counter(class_of[name] or "" for name in dropped)

@@ -29,7 +29,7 @@ from aam.io.text import HDF5_MAGIC, decoded, read_bytes, read_content
 
 log = logging.getLogger("aam")
 
-# numpy takes no hypergeometric samples of so many.
+# NumPy draws no hypergeometric samples from this number of reads or more.
 TOO_MANY_READS = 10**9
 
 
@@ -157,7 +157,9 @@ def table_of_counts(
     of_name = {} if sequences is None else read_fasta(sequences, names)
     is_asv = is_sequence if sequences is None else of_name.__contains__
     if all(map(is_asv, raw.sample_ids)) and not any(map(is_asv, raw.feature_ids)):
-        log.info("%s: ASVs are where other tables have samples; it is turned", source)
+        log.info(
+            ("%s: samples are in rows and features in columns; the table was transposed"), source
+        )
         raw = AmpliconTable(csr_array(raw.counts.T), raw.feature_ids, raw.sample_ids)
     found = _sequences(raw.feature_ids, source, sequences, of_name) if need_sequences else ()
     problems = Problems()
@@ -212,13 +214,13 @@ def deep_enough(
     """Return the samples with at least `depth` reads, and the dropped ones with their reads, which
     are logged.
 
-    Raises `InputError` where no sample has so many; where the depth is `of_model`, no option lowers
+    Raises `InputError` if no sample has this depth; if the depth is `of_model`, no option lowers
     it.
     """
     reads_of = dict(zip(table.sample_ids, table.depths.tolist(), strict=True))
     if many := [name for name, reads in reads_of.items() if reads >= TOO_MANY_READS]:
         problem = f"{len(many)} samples have {TOO_MANY_READS:,} reads or more: {shown(many)}"
-        raise InputError(f"{problem}; no sequencer gives so many, pass the reads as counted")
+        raise InputError(f"{problem}; no sequencer gives this number; pass the counted reads")
     kept = [name for name, reads in reads_of.items() if reads >= depth]
     dropped = {name: reads for name, reads in reads_of.items() if reads < depth}
     if not kept:

@@ -27,8 +27,8 @@ Floats = npt.NDArray[np.float64]
 MAX_CLASSES = 100
 # Below this share of the values' own size, a spread is rounding.
 SMALLEST_SPREAD = 1e-12
-# A covariate is said to tell a target where at least so many samples have both, and ranks of two
-# numbers correlate so.
+# A covariate states a target if at least this number of samples have both, and the ranks of two
+# numbers have at least this correlation.
 LEAST_TOLD, TOLD = 20, 0.999
 
 
@@ -298,7 +298,7 @@ def _tells(covariate: Sequence[str | None], target: Sequence[str | None], number
 
 @dataclass(frozen=True)
 class Covariates:
-    """Columns that a model reads beside the ASVs.
+    """Columns that a model reads next to the ASVs.
 
     Attributes
     ----------
@@ -390,9 +390,9 @@ class Covariates:
         number that rises or falls with a number.
         """
         return [
-            f"warning: {metadata.source}: covariate {name!r} tells {spec.name!r} of every sample; "
-            "if it is measured after it or made of it, leave it out, as no metric says what the "
-            "ASVs add to it"
+            f"warning: {metadata.source}: covariate {name!r} states {spec.name!r} for every "
+            "sample; if it is measured later or derived from it, leave it out, because no metric "
+            "then shows what the ASVs add"
             for spec in targets.specs
             for name in self.columns
             if _tells(
@@ -430,7 +430,8 @@ def fit_covariates(
         if len(levels) < 2:
             value = f"{shown(levels) or 'missing'} for all {len(train_ids)} training samples"
             problems.add(
-                f"{metadata.source}: covariate {name!r} is {value} and tells nothing; leave it out"
+                f"{metadata.source}: covariate {name!r} is {value} and carries no information; "
+                "leave it out"
             )
         elif name in config.categorical_columns:
             covariates.categorical[name] = tuple(levels)
@@ -447,8 +448,7 @@ def fit_covariates(
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """What is known of samples beside their reads, as numbers; arrays have no columns where there
-    is nothing.
+    """Labels and covariates of samples as numbers; arrays without content have no columns.
 
     Attributes
     ----------
@@ -469,7 +469,7 @@ class Labels:
 
     @classmethod
     def none(cls, samples: int) -> Labels:
-        """Return those of samples of which nothing is known."""
+        """Labels of samples without any."""
         reals, integers = np.zeros((samples, 0), np.float32), np.zeros((samples, 0), np.int64)
         return cls(reals, integers, integers, reals)
 
@@ -495,7 +495,7 @@ def fit_labels(
     )
     kinds = {"mae": fitted.numeric, "r2": fitted.numeric, "val_loss": fitted.specs}
     if not kinds.get(targets.best_metric, fitted.classes):
-        problem = "is no metric of these columns; choose another"
+        problem = "is not a metric of these columns; choose another"
         raise InputError(f"--best-metric {targets.best_metric} {problem}")
     fitted_covariates = fit_covariates(metadata, covariates, train_ids)
     labels = Labels(*fitted.encode(metadata, ids), *fitted_covariates.encode(metadata, ids))

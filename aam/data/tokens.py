@@ -102,7 +102,7 @@ def kmer_words(tokens: Tensor, k: int) -> Tensor:
 
 
 def kmer_counts(tokens: Tokens) -> sparse.csr_matrix:
-    """Return how often each word of `K` bases stands in each sequence ``[F, L]`` of tokens, float32
+    """Count each word of `K` bases in each sequence ``[F, L]`` of tokens, float32
     ``[F, 4^K]``.
 
     A word with anything but A, C, G and T is left out.

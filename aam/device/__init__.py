@@ -1,1 +1,1 @@
-"""What knows the machine, and nothing of microbes."""
+"""The machine: devices, precision, ranks, memory. It knows no microbes."""

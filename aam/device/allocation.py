@@ -52,7 +52,7 @@ def first_tensor(device: str, program: str = PROGRAM, seconds: float = SECONDS) 
 
 
 def device_problem(kind: str, expected: int, built: str | None, count: int) -> str:
-    """Return why a node does not have the devices that the job's site promises, or an empty text.
+    """Describe how the devices of a node differ from those of the job's site; empty if they do not.
 
     Parameters
     ----------

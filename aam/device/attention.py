@@ -281,7 +281,7 @@ def serves(kind: str, check: Check | None) -> bool:
 
 
 def _reason(check: Check) -> str:
-    """Return why a back end is not used."""
+    """Reason for not using a back end."""
     if "refused" in check:
         return f"does not serve it ({check['refused']})"
     return f"is off by {max(check['forward'], check['backward']):.3g} against float64"
@@ -305,7 +305,7 @@ def choose_backends(checks: Checks, requested: str, timed: bool) -> dict[str, st
         if not right:
             reasons = "; ".join(f"{name} {_reason(check)}" for name, check in of_kind.items())
             problems.add(
-                f"attention, {kind}: no back end is right here ({reasons}); --device cpu "
+                f"attention, {kind}: no back end is correct here ({reasons}); --device cpu "
                 "computes elsewhere"
             )
             continue

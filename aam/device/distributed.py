@@ -126,10 +126,10 @@ class World:
         dist.all_gather(sizes, torch.tensor([len(array)]))
         padded = np.zeros((max(int(size) for size in sizes), *array.shape[1:]), array.dtype)
         padded[: len(array)] = array
-        parts = self.gather_alike(padded)()
+        parts = self.gather_same_shape(padded)()
         return [part[: int(size)] for part, size in zip(parts, sizes, strict=True)]
 
-    def gather_alike(self, array: npt.NDArray[Any]) -> Callable[[], list[npt.NDArray[Any]]]:
+    def gather_same_shape(self, array: npt.NDArray[Any]) -> Callable[[], list[npt.NDArray[Any]]]:
         """Begin to gather the arrays of all ranks, of one shape; what is returned waits."""
         parts = [torch.from_numpy(np.empty_like(array)) for _ in range(self.size)]
         work = dist.all_gather(parts, torch.from_numpy(array), async_op=True)
@@ -201,7 +201,7 @@ LAUNCHER = "AAM_LAUNCHER"
 
 
 def process_count(config: ProcessConfig) -> int:
-    """Return how many processes ``--data-parallel`` starts: one per visible GPU, or on CPU one per
+    """Number of processes that ``--data-parallel`` starts: one per visible GPU, or on CPU one per
     `threads` cores.
     """
     if torch.cuda.is_available() and config.device != "cpu":
@@ -315,7 +315,7 @@ def _check_world(config: ProcessConfig) -> World:
     if place is None:
         advice = "start one process per device by srun or torchrun, or pass --data-parallel"
         raise InputError(
-            f"{options}: no rank stands in the environment (RANK or SLURM_PROCID); {advice}"
+            f"{options}: no rank is set in the environment (RANK or SLURM_PROCID); {advice}"
         )
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if place.size > 1 and missing:
@@ -355,7 +355,7 @@ def process_group(config: ProcessConfig) -> Iterator[World]:
         backend, store=store, rank=world.rank, world_size=world.size, timeout=TIMEOUT
     )
     _groups.append(dist.group.WORLD)
-    # A rank that fails leaves its group as it is: to destroy it would wait for the others.
+    # A failed rank does not destroy its group, because that would wait for the others.
     try:
         yield world
         world.barrier()
@@ -366,8 +366,8 @@ def process_group(config: ProcessConfig) -> Iterator[World]:
             raise
         log.debug("%s", error)
         raise RunError(
-            "a rank was lost, and says why if it could; --resume-from auto goes on from the last "
-            "whole checkpoint, if there is one"
+            "a rank was lost (its own message may say why); --resume-from auto continues from the "
+            "last complete checkpoint, if any"
         ) from error
     dist.destroy_process_group()
 

@@ -1,5 +1,5 @@
-"""What a process learns of its machine, job and ranks without torch, and what must be set before
-torch is imported.
+"""Machine, job and ranks of a process, read without torch, and variables to set before torch is
+imported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What joins the ranks of a run: the transport, and the bandwidth of an all-reduce."""
+"""Links between the ranks of a run: the transport, and the bandwidth of an all-reduce."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def record_transport(file: Path) -> None:
 
 
 def transport_of(backend: str) -> str:
-    """Return what carries tensors between nodes: of gloo TCP; of NCCL and RCCL what their log says,
-    such as Socket.
+    """Transport of tensors between nodes: TCP for gloo; for NCCL and RCCL what their log says, such
+    as Socket.
     """
     if backend != "nccl":
         return "TCP"
@@ -61,9 +61,7 @@ def bus_bandwidth(world: World, device: torch.device, size: int, repeats: int) -
 def examine_ranks(
     world: World, device: torch.device, size: int = ALL_REDUCE_BYTES, repeats: int = REPEATS
 ) -> dict[str, Any]:
-    """Return how many ranks and nodes there are, what joins them, and the bandwidth of an
-    all-reduce.
-    """
+    """Number of ranks and nodes, their transport, and the bandwidth of an all-reduce."""
     backend = "nccl" if device.type == "cuda" else "gloo"
     hosts: list[Any] = [None] * world.size
     dist.all_gather_object(hosts, socket.gethostname())

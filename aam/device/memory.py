@@ -37,9 +37,7 @@ BETWEEN = "between"
 
 
 def _kilobytes(name: str, path: str) -> int | None:
-    """Return the bytes of a line ``name: N kB`` of a file of the kernel; None where there is
-    none.
-    """
+    """Return the bytes of a line ``name: N kB`` of a file of the kernel; None without that line."""
     with contextlib.suppress(OSError):
         match = re.search(rf"^{name}:\s+(\d+) kB$", Path(path).read_text(), re.MULTILINE)
         return 1024 * int(match[1]) if match else None

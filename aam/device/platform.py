@@ -161,7 +161,7 @@ def choose_device(name: str) -> torch.device:
             f"--device: {name!r} is unknown, expected auto, cpu, cuda[:N], hip[:N] or mps"
         )
     if not present[kind]:
-        raise InputError(f"--device: {name!r} is not available here; --device auto takes what is")
+        raise InputError(f"--device: {name!r} is not available here; pass --device auto")
     if kind == "cuda" and index and int(index) >= torch.cuda.device_count():
         raise InputError(
             f"--device: {name!r} does not exist, {torch.cuda.device_count()} device(s) are visible"
@@ -235,7 +235,8 @@ def device_name(device: torch.device) -> str:
         match = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE)
         processor = match[1] if match else processor
     kind = "CPU" if device.type == "cpu" else device.type.upper()
-    return f"{kind} {processor}, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"{kind} {processor}, {threads} thread{'s' if threads > 1 else ''}"
 
 
 # --- what was found about this machine ---------------------------------------------------------
@@ -248,8 +249,7 @@ def cached_verdict(
     is_valid: Callable[[Any], bool],
     refresh: bool = False,
 ) -> Facts:
-    """Return what `measure` returned for `question`, now or (unless `refresh`) in an earlier
-    process.
+    """Result of `measure` for `question`, of now or (unless `refresh`) of an earlier process.
 
     Each verdict is kept in a file, written atomically; where that is damaged or not valid,
     `measure` runs again.

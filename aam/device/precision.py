@@ -92,7 +92,7 @@ class Scaler(torch.amp.GradScaler):
         """Update the scale after a step, and return whether a step that was `nonfinite` is an
         error.
 
-        It is none while the search may lower the scale further; the search ends at 1.
+        It is no error while the search may lower the scale further; the search ends at 1.
         """
         error = nonfinite & (self.scale(torch.ones_like(nonfinite, dtype=torch.float32)) <= 1)
         self.update()

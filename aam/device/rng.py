@@ -64,14 +64,14 @@ _one = _OneGenerator()
 
 
 def subsample(samples: int, number: int, limit: int) -> npt.NDArray[np.int64]:
-    """Which samples part `number` learns from, ascending: all, or `limit` at random."""
+    """Samples that part `number` learns from, ascending: all, or `limit` at random."""
     if samples <= limit:
         return np.arange(samples)
     return np.sort(generator("training samples", number).permutation(samples)[:limit])
 
 
 def next_generator(*names: int | str) -> np.random.Generator:
-    """Return what `generator` does in a quarter of the time, for use before the next call.
+    """Same as `generator` in a quarter of the time, for use before the next call.
 
     It is one object per thread. A new Philox asks the kernel for entropy that its key replaces.
     """

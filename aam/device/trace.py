@@ -1,4 +1,4 @@
-"""Operations of a piece of work on a device: how many, of which shapes, where the host waits."""
+"""Operations of a piece of work on a device: their number and shapes, and waits of the host."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ DEFAULTS = UnifracOptions()
 
 
 def samples_without_tips(tips: Ints, counts: Counts) -> Bools:
-    """Return which samples, bool [N], have no read of a feature that has a tip; no distance is
-    defined for them.
+    """Samples, bool [N], without a read of a feature that has a tip; their distances are not
+    defined.
 
     Parameters are those of `batch_unifrac`.
     """
@@ -49,7 +49,7 @@ def multiply_on(device: torch.device) -> Multiply:
     import torch
 
     def multiply(a: Matrix, b: Matrix) -> Matrix:
-        left, right = (torch.from_numpy(each).to(device) for each in (a, b))
+        left, right = (torch.from_numpy(matrix).to(device) for matrix in (a, b))
         return (left.T @ right).cpu().numpy()
 
     return multiply
@@ -177,8 +177,8 @@ def jaccard(
     samples = counts.shape[0]
     shared, richness = np.zeros((len(range(samples)[rows]), samples)), np.zeros(samples)
     for start in range(0, width, FEATURES_AT_ONCE):
-        some = slice(start, start + FEATURES_AT_ONCE)
-        block = counts[:, some] if features is None else counts @ features[:, some]
+        columns = slice(start, start + FEATURES_AT_ONCE)
+        block = counts[:, columns] if features is None else counts @ features[:, columns]
         present = (block.toarray() > 0).astype(np.float32)
         shared += present[rows] @ present.T
         richness += present.sum(axis=1)

@@ -1,5 +1,4 @@
-"""What UniFrac needs of some samples: reads below each branch, dense for common branches and sparse
-for rare ones.
+"""Reads of samples below each branch, for UniFrac: dense for common branches, sparse for rare ones.
 
 Tips stand in post-order, so the reads below a branch are a difference of two cumulative sums, exact
 in integers. Legend for shapes: B or N samples, F features, U tips present, E branches, C common and
@@ -121,8 +120,7 @@ def on_tree(
 
 @dataclass(frozen=True)
 class Layout:
-    """Which branches are kept dense and which sparse, and how to get their reads from those of the
-    tips.
+    """Dense and sparse branches, and the way from the reads of the tips to theirs.
 
     Attributes
     ----------
@@ -180,17 +178,15 @@ def exact_in_single(length: Floats) -> Floats:
 
 
 def common_branches(branches: Branches, counts: sparse.csr_matrix) -> Bools:
-    """Return which branches, bool [E], many samples have, by an estimate on `ESTIMATED_ON` of
-    them.
-    """
+    """Branches, bool [E], of many samples, estimated on `ESTIMATED_ON` of them."""
     samples = counts.shape[0]
-    some = counts[
+    sampled = counts[
         np.unique(np.linspace(0, samples - 1, min(samples, ESTIMATED_ON)).astype(np.int64))
     ]
-    present = np.unique(some.indices).astype(np.int64)
+    present = np.unique(sampled.indices).astype(np.int64)
     kept, lo, hi = present_ranges(branches.lo, branches.hi, present, branches.tips)
     share = np.zeros(len(branches.lo))
-    share[kept] = (_below(some[:, present], lo, hi) > 0).mean(axis=1)
+    share[kept] = (_below(sampled[:, present], lo, hi) > 0).mean(axis=1)
     return np.asarray((share >= RARE) | (branches.hi - branches.lo > RARE_TIPS))
 
 
@@ -198,8 +194,7 @@ def make_layout(branches: Branches, common: Bools | None = None, single: bool = 
     """Return the layout with all branches common, or those of `common`; `single` rounds lengths for
     float32 products.
 
-    Common branches stand in order of their length, so that lengths that are rounded together are
-    alike.
+    Common branches are sorted by length, so that lengths that are rounded together are similar.
     """
     if common is None:
         common = np.ones(len(branches.lo), bool)

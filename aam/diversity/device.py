@@ -57,7 +57,7 @@ class TreeOnDevice:
         self.length = torch.from_numpy(np.append(branches.length, 0.0)).to(device)
 
     def fits(self, samples: int) -> bool:
-        """Whether batches of so many samples need little memory."""
+        """Whether batches of this number of samples need little memory."""
         return max(self.above.numel(), samples * len(self.length)) <= MOST_NUMBERS
 
     @torch.no_grad()

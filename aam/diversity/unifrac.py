@@ -34,7 +34,7 @@ PAIRS = 1 << 20
 
 @dataclass(frozen=True)
 class UnifracOptions:
-    """Which distance, and its precision.
+    """The distance and its precision.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class UnifracOptions:
 
 @dataclass(frozen=True)
 class MetricInput:
-    """What a metric reads of a block of samples.
+    """Input of a metric from a block of samples.
 
     Attributes
     ----------
@@ -178,7 +178,7 @@ class Weighted:
         share *= layout.length[:, None]
         rare.data *= layout.rare_length[rare.indices]
         common = share.astype(dtype, copy=False)
-        # The sum of what is compared, so that rounding cancels between samples that are alike.
+        # The sum of the compared numbers, so that rounding cancels between similar samples.
         height = common.sum(axis=0, dtype=np.float64) + np.asarray(rare.sum(axis=1)).ravel()
         return MetricInput(common, rare, height, block.total)
 
@@ -222,10 +222,10 @@ class Generalized:
         length = layout.length.astype(right.common.dtype)[:, None]
         weights = left.height[:, None] + right.height
         # What the samples alone add for the branches of the left, which the loop below visits.
-        alone = [length * _power(each.common, self.alpha) for each in (left, right)]
+        own = [length * _power(side.common, self.alpha) for side in (left, right)]
         of_right = np.zeros_like(weights)
-        _add_product(of_right, (left.common > 0).astype(length.dtype), alone[1], multiply)
-        weights -= of_right + alone[0].sum(axis=0, dtype=np.float64)[:, None]
+        _add_product(of_right, (left.common > 0).astype(length.dtype), own[1], multiply)
+        weights -= of_right + own[0].sum(axis=0, dtype=np.float64)[:, None]
         overlap = np.zeros_like(weights)
         buffer = np.empty((BRANCHES, right.common.shape[1]), right.common.dtype)
         for sample, part, mine, theirs in _rows_of(left, right):
@@ -296,7 +296,7 @@ def _rare_pairs(
 
 
 def _added(sums: Floats, cell: Ints, values: Floats) -> None:
-    """Add values to cells of `sums` [I, J], of which some occur several times."""
+    """Add values to cells of `sums` [I, J]; a cell may occur several times."""
     sums += np.bincount(cell, values, sums.size).reshape(sums.shape)
 
 

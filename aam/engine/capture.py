@@ -79,7 +79,7 @@ def difference_of_steps(
     expected: Callable[[], object],
     actual: Callable[[], object],
 ) -> float:
-    """Return how far apart two ways of taking a step move the weights in `GATE_STEPS` steps.
+    """Compare the weights after `GATE_STEPS` steps that are taken in two ways.
 
     That is the norm of the difference over the norm of the movement; NaN where either is not
     finite. The training is left as it was.
@@ -96,14 +96,14 @@ def difference_of_steps(
     return float(apart / moved.clamp_min(1e-30))
 
 
-def _norm(some: Sequence[Tensor], others: Sequence[Tensor]) -> Tensor:
-    pairs = zip(some, others, strict=True)
-    squares = [(one.double() - other.double()).square().sum() for one, other in pairs]
+def _norm(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
+    pairs = zip(left, right, strict=True)
+    squares = [(a.double() - b.double()).square().sum() for a, b in pairs]
     return torch.stack(squares).sum().sqrt()
 
 
 def check_memory(held: int, peak: int, share: float, samples: int, limit: int) -> None:
-    """Refuse batches of which the largest would not fit into the memory of the device.
+    """Refuse a batch size if the largest batch would not fit into the memory of the device.
 
     Parameters
     ----------

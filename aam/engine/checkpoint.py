@@ -151,7 +151,7 @@ def _load_or_rename(path: Path) -> State | None:
 
 
 def remove_later(path: Path) -> None:
-    """Remove the checkpoints beside `path` that are later than it."""
+    """Remove the checkpoints in the folder of `path` that are later."""
     checkpoints = find_checkpoints(path.parent)
     names = [checkpoint.name for checkpoint in checkpoints]
     for later in checkpoints[names.index(path.name) + 1 :] if path.name in names else ():
@@ -198,7 +198,7 @@ class CheckpointManager:
                 raise
             last = max(map(str, find_checkpoints(self.folder)[-1:]), default="none")
             log.warning(
-                "%s: not saved (%s); training goes on, the last whole checkpoint: %s",
+                "%s: not saved (%s); training continues, the last complete checkpoint: %s",
                 path,
                 error,
                 last,

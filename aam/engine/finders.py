@@ -88,7 +88,7 @@ def largest_batch(
     runner : StepRunner
         Takes the steps of `peak`, and is left as it was.
     peak : callable
-        Runs steps on a batch of so many samples and returns the peak bytes.
+        Runs steps on a batch of this number of samples and returns the peak bytes.
     limit : int
         Bytes that may be held.
     max_size : int

@@ -176,7 +176,7 @@ class Tracking:
             if self.tracker is not None:
                 call()
         except Exception as error:  # noqa: BLE001
-            log.warning("--track %s: %s; training goes on without it", self.name, error)
+            log.warning("--track %s: %s; training continues without it", self.name, error)
             self.tracker = None
 
 
@@ -291,7 +291,7 @@ class RunLogger:
             self.failed = False
         except OSError as error:
             if not self.failed:
-                text = "%s: not written (%s); training goes on, and it is tried again"
+                text = "%s: not written (%s); training continues, and it is tried again"
                 log.warning(text, self.path, error)
             self.failed = True
 

@@ -45,7 +45,7 @@ from aam.files.output_folder import (
     claim,
     lock_folder,
 )
-from aam.options import IN_MEMORY, given, names, spelled
+from aam.options import IN_MEMORY, names, not_none, spelled
 
 log = logging.getLogger("aam")
 
@@ -71,13 +71,13 @@ RESULTS = "metrics.json"
 # Folders of the best and of the last weights of a task.
 MODEL, LAST = "model", "last"
 
-# What `aam explain` puts beside the report of a run; it explains that run and no later one.
+# Folder of `aam explain` in a run directory; it explains that run and no later one.
 EXPLANATION = "explanation"
 
 
 def training_outputs(folder: str = "", model: tuple[str, ...] = ("state.json",)) -> list[str]:
-    """Return the names that training writes below `folder`; `model` are files of a model beside its
-    tensors.
+    """Return the names that training writes below `folder`; `model` are files of a model without
+    its tensors.
     """
     files = (MANIFEST, "*.safetensors", *model)
     return [
@@ -224,8 +224,8 @@ def read_record(path: Path) -> Record:
 
 
 def earlier_decisions(runtime: RunConfig) -> Record:
-    """Return the decisions of the run that is resumed; empty where there is none, or none that can
-    be read.
+    """Return the decisions of the run that is resumed; empty without a run, or if they cannot be
+    read.
     """
     chosen = runtime.resume_from
     if chosen is None or runtime.output_dir is None:
@@ -269,7 +269,7 @@ class RunDirectory:
         """
         if not world.is_main:
             yield cls(
-                given(runtime.output_dir).resolve(),
+                not_none(runtime.output_dir).resolve(),
                 about,
                 runtime,
                 signals,
@@ -296,11 +296,11 @@ class RunDirectory:
     def _open_shared(
         cls, about: Record, runtime: RunConfig, signals: Signals
     ) -> Iterator[RunDirectory]:
-        """The directory that several processes share, each of which fits other folds.
+        """The directory that several processes share; each fits other folds.
 
         One of them begins it, and the others go on in it.
         """
-        folder = given(runtime.output_dir).resolve()
+        folder = not_none(runtime.output_dir).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         with lock_folder(folder, shared=True):
             with claim(folder, "begin", wait=True):
@@ -359,7 +359,7 @@ class RunDirectory:
         """
         check_unlocked(self.path)
         if self.resumed:
-            return f"the run there {'is finished' if self._is_complete() else 'would go on'}"
+            return f"the run there {'is finished' if self._is_complete() else 'would continue'}"
         replaced = self.output.check()
         plan = "free"
         if replaced:
@@ -367,7 +367,7 @@ class RunDirectory:
                 f"the earlier run there ({len(replaced)} files) would be replaced, all else there "
                 "would stay"
             )
-        named = f", the run would go on from {self.runtime.resume_from}"
+        named = f", the run would continue from {self.runtime.resume_from}"
         return plan + (named if self.checkpoint is not None else "")
 
     def _resume(self) -> None:
@@ -393,7 +393,8 @@ class RunDirectory:
             ) from None
         if not {"run", "logger", "progress"} <= state.facts.keys():
             raise InputError(
-                f"--resume-from: {path} is no checkpoint of a run; expected RUN/checkpoints/step-N"
+                f"--resume-from: {path} is not a checkpoint of a run; expected "
+                "RUN/checkpoints/step-N"
             )
         check_same(state.facts["run"], self.about)
         return state
@@ -448,8 +449,7 @@ class RunDirectory:
 
 
 class RunPlan(NamedTuple):
-    """What a command that trains is going to do, when all it reads is read and checked and nothing
-    is written yet.
+    """Plan of a command that trains: all inputs are read and checked, nothing is written yet.
 
     Attributes
     ----------
@@ -460,7 +460,7 @@ class RunPlan(NamedTuple):
     facts : dict
         What else run.json holds.
     outputs : sequence of str
-        Names that the command may write beside run.json and metrics.json.
+        Names that the command may write next to run.json and metrics.json.
     work : callable
         Trains in the run directory, and returns what metrics.json holds; None where it has written
         that itself.
@@ -489,7 +489,7 @@ def run_command(
     """Run a command that trains, on one or several processes, in its run directory; return the exit
     status.
 
-    A run that is finished is left as it is.
+    A finished run is not changed.
 
     Parameters
     ----------
@@ -539,7 +539,7 @@ def train_once(
     start: Callable[[State | None], Callable[[], Saved]],
     load_saved: Callable[[], Saved],
 ) -> Saved:
-    """Train in `folder`, from its newest checkpoint where there is one, and save what came of it.
+    """Train in `folder`, from its newest checkpoint if there is any, and save the result.
 
     Where that was done before the run was interrupted, it is loaded.
 
@@ -549,8 +549,8 @@ def train_once(
     folder : Path
         The run directory, or a fold below it.
     start : callable
-        Prepares from a state where there is one, and returns what trains, and saves as ``model``
-        and ``last``.
+        Prepares, from a state if given, and returns the trainer, which saves ``model`` and
+        ``last``.
     load_saved : callable
         Loads what was saved before.
     """

@@ -1,8 +1,8 @@
 """Signals of a scheduler or a user: training saves its state after the step and ends with exit
 status 85.
 
-Whatever ends that way raises `CallAgain` here, of which `cli/main.py` makes the status. Torch is
-not imported, as any command may be warned before it is.
+A command that ends in this way raises `CallAgain`, and `cli/main.py` turns it into the status.
+Torch is not imported, because a signal may arrive before it is.
 """
 
 from __future__ import annotations

@@ -69,9 +69,7 @@ def total_loss(
 
 
 def step_counts(task: Task, window: Sequence[MicroBatch], world: World) -> dict[str, Tensor] | None:
-    """Return what each loss counts in all batches of a step on all ranks; None where one batch
-    counts its own.
-    """
+    """Count of each loss in all batches of a step on all ranks; None if the step has one batch."""
     shared = world.size > 1 and task.splits_batches
     counts = (
         []

@@ -86,12 +86,12 @@ class Task:
         """Return the counts of `losses` before the network has run, so that batches of a step weigh
         as one.
 
-        Without them each batch of a step, and each rank, weighs alike.
+        Without them each batch of a step, and each rank, has the same weight.
         """
         return None
 
     def samples(self, batch: Any) -> int:
-        """Return how many samples a prepared batch holds on all ranks."""
+        """Number of samples of a prepared batch on all ranks."""
         return 1
 
     def shape(self, batch: Any) -> Hashable | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Below so many columns a bar shows neither rate nor remaining time.
+# Below this number of columns a bar shows neither rate nor remaining time.
 NARROW = 70
 
 
@@ -55,9 +55,7 @@ def wrapped(line: str, width: int) -> str:
 
 
 def write_line(line: str) -> None:
-    """Write a line to standard error: wrapped on a terminal, above a bar where there is one; else
-    as it is.
-    """
+    """Write a line to standard error; on a terminal wrapped, and above a bar."""
     if is_interactive():
         console = shared_console()
         console.print(wrapped(line, console.width), soft_wrap=True)

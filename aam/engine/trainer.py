@@ -43,7 +43,7 @@ LOG_STEPS = 10
 
 @dataclass
 class Progress:
-    """The progress of a run, beside weights and optimizer; epoch 0 is before training.
+    """The progress of a run without weights and optimizer; epoch 0 is before training.
 
     `position` counts the batches done in the epoch, `samples` their samples, `seconds` their time,
     `stale` the validations since the best one.
@@ -329,8 +329,8 @@ def fit(
     state: State | None,
     title: str,
 ) -> Trainer:
-    """Train a task in `folder`, from `state` where there is one, with logs and checkpoints; return
-    its trainer.
+    """Train a task in `folder`, from `state` if given, with logs and checkpoints; return its
+    trainer.
     """
     world, name = run.world, run.runtime.track
     manager = CheckpointManager(folder / CHECKPOINTS, run.runtime, run.signals, world)
@@ -358,15 +358,15 @@ def fit(
     )
     if state is not None:
         trainer.restore(state)
-        log.info("%s: goes on after step %d", title, trainer.progress.step)
+        log.info("%s: continues after step %d", title, trainer.progress.step)
     devices = world.size if task.splits_batches else 1
     samples = options.gradient_accumulation_steps * options.samples_per_batch * devices
     per_device = (
         f" ({options.gradient_accumulation_steps} x {options.samples_per_batch} on each of "
         f"{devices} devices)"
     )
-    alone = samples == options.samples_per_batch
-    log.info("%s: %d samples per step%s", title, samples, "" if alone else per_device)
+    is_single = samples == options.samples_per_batch
+    log.info("%s: %d samples per step%s", title, samples, "" if is_single else per_device)
     with logger or contextlib.nullcontext():
         trainer.fit()
     best, epochs = trainer.progress.best_epoch, trainer.progress.epoch

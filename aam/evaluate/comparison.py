@@ -52,7 +52,7 @@ class Baseline:
         return self.name in (MEDIAN, MAJORITY, OWN_MEDIAN, OWN_MAJORITY)
 
 
-# Up to so many groups all swaps are tried; above, so many random ones.
+# Up to this number of groups all swaps are tried; above, this number of random ones.
 EXACT_GROUPS = 12
 RANDOM_SWAPS = 1999
 
@@ -62,7 +62,7 @@ ROUNDING = 1e-10
 
 
 def _signs(groups: int, seed: int) -> Array:
-    """Return +1 (as it is) or -1 (swapped) for each group, [R, groups]; the first row swaps
+    """Return +1 (kept) or -1 (swapped) for each group, [R, groups]; the first row swaps
     nothing.
     """
     if groups <= EXACT_GROUPS:
@@ -202,8 +202,8 @@ def permutation_p(
     weighs the AUROC of each fold by how sure it is (van Elteren 1960). Labels are permuted (Ojala
     and Garriga 2010, test 1), always inside the folds: those of whole groups where a group has one
     label, else inside the groups. Under cross-validation the models of two folds have each learned
-    from the labels of the other, and permuting beside predictions that stay as they are gives sums
-    too close to each other: what was seen then counts for less (`intervals.FOLD_INFLATION`). NaN
+    from the labels of the other, and permuting labels with fixed predictions gives sums
+    too close to each other: the observed sum then counts for less (`intervals.FOLD_INFLATION`). NaN
     below `LEAST_GROUPS` groups.
 
     Parameters
@@ -248,7 +248,7 @@ class Comparison:
     """A baseline compared with the model, on the samples that both predict.
 
     `metrics` are the baseline's and `model` those of the model; `difference` is the model's
-    headline metric minus the baseline's, `p` that of the paired test over so many `groups`, and
+    headline metric minus the baseline's, `p` that of the paired test over `groups` groups, and
     `corrected_p` the one corrected for all baselines of the target (Holm). Against the constant
     there is one test of its own, one-sided and not corrected.
     """
@@ -300,8 +300,8 @@ def headline(labels: Sequence[str]) -> str:
 
 
 def _p_of_gain(part: TargetPredictions, other: Array, gain: float, seed: int) -> float:
-    """Return the one-sided p that the model is no better than the constant `other`, of which it has
-    such a `gain`.
+    """Return the one-sided p of the hypothesis that the model, with this `gain`, is no better than
+    the constant `other`.
 
     Of two classes it is that of permuted labels; else half of the two-sided one, because swaps are
     symmetric.
@@ -375,7 +375,7 @@ def _compare(
 def compare_with_baselines(
     predictions: TargetPredictions, baselines: Sequence[Baseline], seed: int, repeats: int = 1000
 ) -> tuple[Comparison, ...]:
-    """Return each baseline beside the model, with the rows of `predictions`; p is corrected for all
+    """Compare each baseline with the model, with the rows of `predictions`; p is corrected for all
     but the constant.
 
     A baseline that predicts none of the samples is left out.
@@ -383,53 +383,57 @@ def compare_with_baselines(
     known: dict[bytes, dict[str, Array]] = {}
     compared = [_compare(predictions, baseline, seed, repeats, known) for baseline in baselines]
     comparisons = [comparison for comparison in compared if comparison is not None]
-    corrected = holm([math.nan if one.constant else one.p for one in comparisons])
+    corrected = holm(
+        [math.nan if comparison.constant else comparison.p for comparison in comparisons]
+    )
     return tuple(
-        replace(one, corrected_p=one.p if one.constant else p)
-        for one, p in zip(comparisons, corrected, strict=True)
+        replace(comparison, corrected_p=comparison.p if comparison.constant else p)
+        for comparison, p in zip(comparisons, corrected, strict=True)
     )
 
 
 def tests_corrected_for(comparisons: Sequence[Comparison]) -> int:
     """Return the number of tests that each corrected p allows for."""
-    return sum(not one.constant and not math.isnan(one.p) for one in comparisons)
+    return sum(
+        not comparison.constant and not math.isnan(comparison.p) for comparison in comparisons
+    )
 
 
 def full_baselines(comparisons: Sequence[Comparison], key: str) -> list[Comparison]:
     """Baselines that predict the most samples, the one with the best headline metric first."""
     sign = 1 if key in metrics.LOWER_IS_BETTER else -1
-    comparable = [one for one in comparisons if not math.isnan(one.metrics[key].value)]
-    most = max((one.samples for one in comparable), default=0)
+    comparable = [
+        comparison for comparison in comparisons if not math.isnan(comparison.metrics[key].value)
+    ]
+    most = max((comparison.samples for comparison in comparable), default=0)
     return sorted(
-        (one for one in comparable if one.samples == most),
-        key=lambda one: sign * one.metrics[key].value,
+        (comparison for comparison in comparable if comparison.samples == most),
+        key=lambda comparison: sign * comparison.metrics[key].value,
     )
 
 
 def share_of_gain(comparison: Comparison, constant: Comparison, key: str) -> float:
-    """Return what part of the model's gain over the constant the baseline has too; NaN where there
-    is none.
-    """
+    """Share of the model's gain over the constant that the baseline reaches; NaN without a gain."""
     start = constant.metrics[key].value
     gain = comparison.model[key] - start
     gains = gain < 0 if key in metrics.LOWER_IS_BETTER else gain > 0
-    alike = comparison.samples == constant.samples
-    return (comparison.metrics[key].value - start) / gain if gains and alike else math.nan
+    same = comparison.samples == constant.samples
+    return (comparison.metrics[key].value - start) / gain if gains and same else math.nan
 
 
 def best_constant(comparisons: Sequence[Comparison], key: str) -> Comparison | None:
     """The guess with the best headline metric, which a model must beat to be better than guessing.
 
-    Of two classes every constant ranks alike: then accuracy decides.
+    With two classes all constants have the same AUROC, so accuracy decides.
     """
     by = "accuracy" if key == "auroc" else key
     sign = 1 if by in metrics.LOWER_IS_BETTER else -1
-    constants = [one for one in comparisons if one.constant]
-    return min(constants, key=lambda one: sign * one.metrics[by].value, default=None)
+    constants = [comparison for comparison in comparisons if comparison.constant]
+    return min(constants, key=lambda comparison: sign * comparison.metrics[by].value, default=None)
 
 
 def outcome(comparison: Comparison, constant: Comparison, key: str) -> Outcome:
-    """Return what the model is beside a baseline; nothing is shown where the corrected p is above
+    """Outcome of the model compared with a baseline; nothing is shown if the corrected p is above
     `SIGNIFICANT`.
 
     The one-sided p of the constant shows that the model is worse where it is near 1, by half of

@@ -33,14 +33,14 @@ from aam.io.metadata import Metadata
 
 log = logging.getLogger("aam")
 
-# Without folds, intervals of held-out samples come from the others of so many parts of whole
-# groups.
+# Without folds, intervals of held-out samples come from the other parts of this number of parts of
+# whole groups.
 PARTS = 5
 
 # Share of new samples, each of a new group, that a conformal interval is to hold.
 CONFORMAL_LEVEL = 0.9
 
-# The scale of an interval is that of so many quantiles of the prediction.
+# Number of quantiles of the prediction that have a scale of their own.
 SCALES = 5
 
 # The least number of held-out groups for intervals of new samples; messages give this number.
@@ -67,8 +67,8 @@ class Conformal:
     """An interval's half width: `quantile` times a scale that goes through `scales` at the
     predictions `knots`.
 
-    It was fitted on so many `samples` and `groups`, and each of these groups, left out of the fit,
-    had `held` of its samples inside on average. Limits are cut at the `bounds`.
+    It was fitted on `samples` samples of `groups` groups. Each of these groups, left out of the
+    fit, had a share `held` of its samples inside on average. Limits are cut at the `bounds`.
     """
 
     knots: tuple[float, ...]
@@ -90,10 +90,11 @@ class Conformal:
         """Fit residuals of samples held out of training and early stopping; none below `least`
         groups.
 
-        Each group counts alike, however many samples it has (Lee, Barber and Willett 2023). Scales
-        are mean absolute residuals in so many quantiles of the prediction (Lei et al. 2018, section
-        5.2). The quantile is the smallest that would have held `CONFORMAL_LEVEL` of the samples of
-        each group had it been left out of the fit, scales included: the finite-sample correction.
+        Each group has the same weight, whatever its size (Lee, Barber and Willett 2023). Scales
+        are mean absolute residuals in `SCALES` quantiles of the prediction (Lei et al. 2018,
+        section 5.2). The quantile is the smallest that would have held `CONFORMAL_LEVEL` of the
+        samples of each group had it been left out of the fit, scales included: the finite-sample
+        correction.
         For groups of one sample and one scale it is the rank ceil((G + 1) CONFORMAL_LEVEL) of split
         conformal prediction, or the next.
         """
@@ -160,8 +161,8 @@ def _with_scales(predicted: Array, residual: Array, weight: Array, count: int) -
 def _share_needed(
     predicted: Array, residual: Array, group: Array, weight: Array, count: int
 ) -> tuple[float, float]:
-    """Return which share of the residuals the quantile must hold, and what share of the left-out
-    groups it held.
+    """Share of the residuals that the quantile must hold, and the share of the left-out groups that
+    it held.
 
     The share is that among the other groups which holds `CONFORMAL_LEVEL` of each group, left out,
     on average. Of more than `LEFT_OUT_PARTS` groups every `LEFT_OUT_PARTS`-th is left out together.
@@ -237,8 +238,8 @@ def with_conformal_intervals(
     All of these samples were held out of training and of early stopping. The interval of each comes
     from samples of other folds or, with one fold, of other fifths of the groups; that of new
     samples from all. If whole batches were held out, batches are the groups: an interval is then
-    for a sample of a new batch. There are none, which is logged, below `CONFORMAL_GROUPS` groups,
-    or where the other folds hold fewer than `LEAST_GROUPS_IN_PART`. Limits are cut at 0 if no value
+    for a sample of a new batch. They are missing, which is logged, below `CONFORMAL_GROUPS` groups,
+    or if the other folds have fewer than `LEAST_GROUPS_IN_PART`. Limits are cut at 0 if no value
     that they are fitted on is negative.
     """
     fitted = {}
@@ -268,8 +269,8 @@ def with_conformal_intervals(
 
 
 def _floor(spec: TargetSpec, known: TargetPredictions) -> Bounds | None:
-    """Return where limits are cut: at 0 where no value of training, and none that they are fitted
-    on, is negative.
+    """Lower bound of limits: 0 if no value of training, and no value that they are fitted on, is
+    negative.
     """
     # The bounds of several folds are of all their training samples, those held out of one among
     # them.

@@ -81,7 +81,7 @@ def own_guess(predictions: TargetPredictions) -> list[Baseline]:
 
 
 def _spread_of_folds(names: Names, folds: Mapping[str, tuple[int, Metrics]], key: str) -> list[str]:
-    """Say how much the metric differs between values of a column that were held out whole."""
+    """Describe how the metric differs between values of a column that were held out whole."""
     if not names.fold or len(folds) < 2:
         return []
     values = sorted(metrics[key].value for _, metrics in folds.values())
@@ -173,11 +173,11 @@ def evaluate(
     results = []
     for spec in table.specs:
         predictions = target_predictions(table, spec, metadata, columns)
-        of_target = list(baselines.get(spec.name, ()))
+        known = list(baselines.get(spec.name, ()))
         result = evaluate_target(
             Names(spec.name, columns.batch or "batch", columns.group or "sample", fold),
             predictions,
-            [*of_target, *(own_guess(predictions) if new_cohort else ())],
+            [*known, *(own_guess(predictions) if new_cohort else ())],
             subset=subset,
             dropped=(dropped or {}).get(spec.name),
             unlike=unlike,

@@ -57,9 +57,7 @@ Metrics = dict[str, Interval]
 
 
 def _lacks_a_class(truth: Array, weights: Array) -> Array:
-    """Return which rows of weights [R, N] leave out a class that the truth, int [N], has; none for
-    numbers.
-    """
+    """Rows of weights [R, N] that leave out a class of the truth, int [N]; no rows for numbers."""
     if not np.issubdtype(truth.dtype, np.integer):
         return np.zeros(len(weights), bool)
     members = weights @ (truth[:, None] == np.unique(truth)).astype(np.float64)
@@ -103,12 +101,12 @@ def resample_metrics(
 
 
 def interval(values: Array, groups: int, inflation: float = 1.0) -> Interval:
-    """Return the first of the resampled `values` with expanded percentile limits over so many
+    """Return the first of the resampled `values` with expanded percentile limits for a number of
     groups.
 
-    Few groups make plain percentiles too narrow; they are widened as Student's t is beside the
-    normal (Hesterberg 2015, section 5.3). Limits then stand `inflation` times as far from the
-    value. There are none where fewer than half of the resamples have the metric, where all of them
+    Few groups make plain percentiles too narrow; they are widened as Student's t exceeds the
+    normal (Hesterberg 2015, section 5.3). Limits are then `inflation` times as far from the
+    value. They are missing if fewer than half of the resamples have the metric, where all of them
     are equal, or below `LEAST_GROUPS` groups.
     """
     value, drawn = float(values[0]), _defined(values)
@@ -130,8 +128,8 @@ def _defined(values: Array) -> Array:
 
 
 def effective_groups(groups: Array) -> float:
-    """Return how many groups of one size say as much as these, where samples of a group are alike
-    (Kish 1965).
+    """Return the number of groups of equal size with the same information, if samples of a group
+    are identical (Kish 1965).
     """
     sizes = np.unique(groups, return_counts=True)[1].astype(np.float64)
     return float(sizes.sum() ** 2 / (sizes**2).sum()) if len(sizes) else 0.0
@@ -141,7 +139,7 @@ def effective_units(name: str, truth: Array, groups: Array) -> float:
     """Return the number of right-or-wrong trials that say as much as the groups do of a metric that
     is a share.
 
-    For coverage that is the number of groups. Metrics of classes, of which each has a weight w_k
+    For coverage that is the number of groups. Metrics of classes, each with a weight w_k
     (its share of the samples in accuracy, 1 / K in means over K classes and in AUROC near 1,
     Newcombe 2006, whose variance is that of 4 m n / (m + n + 2) trials), rest on the groups n_k of
     each class, 1 / sum(w_k^2 / n_k), as AUPRC of more than two classes does; that of two rests on
@@ -170,7 +168,7 @@ def share_interval(
     the resamples. Where all are right, the resamples do not vary: one right and one wrong trial are
     added to share and variance (Wilson 1927, Agresti and Coull 1998) as if there were `units` of
     them, so that without errors the effective number is `units`. Few units or `groups` count for
-    less, as Student's t does beside that of the `samples`; below `LEAST_UNITS` there is no
+    less, as Student's t does compared with that of the `samples`; below `LEAST_UNITS` there is no
     interval.
     """
     share, drawn, tail = float(values[0]), _defined(values), (1 - LEVEL) / 2
@@ -189,15 +187,15 @@ def share_interval(
 
 
 def inflation_of_difference(predictions: TargetPredictions) -> float:
-    """Return by how much a difference between two predictions, of any metric, is less sure for what
-    folds share.
+    """Factor by which folds that share training samples widen the interval of a difference between
+    two predictions.
     """
     return FOLD_INFLATION if predictions.cross_validated else 1.0
 
 
 def rough(predictions: TargetPredictions) -> str:
-    """Return on how little intervals and tests rest, as `5 groups of the class 'case' only`;
-    nothing if on enough.
+    """Describe small samples behind intervals and tests, such as `5 groups of the class 'case'
+    only`; empty if they are large enough.
     """
     units = predictions.resampling_units
     if (count := predictions.group_count) < FEW_GROUPS:

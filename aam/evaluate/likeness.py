@@ -37,7 +37,7 @@ HELD_OUT, LEAST_UNSEEN = 0.99, 0.01
 
 @dataclass(frozen=True)
 class Likeness:
-    """What is known of the training samples, to compare new ones with.
+    """Description of the training samples, to compare new samples with.
 
     Attributes
     ----------

@@ -45,7 +45,7 @@ NAMES = (
 TITLES = {name.lower().replace(" ", "_"): name for name in NAMES}
 
 # Metrics of the order or the course of the predictions. Pooled over folds they mix models with
-# different offsets and fall below chance where there is no signal, so that they are computed inside
+# different offsets and fall below chance without a signal, so they are computed inside
 # each fold.
 RANKING = ("pearson", "spearman", "auroc", "auprc")
 
@@ -61,7 +61,7 @@ CONFIDENCES = 10
 
 
 def has_prediction(predicted: Array) -> npt.NDArray[np.bool_]:
-    """Return which samples have a prediction, [N], from values [N] or probabilities [N, K]."""
+    """Samples that have a prediction, [N], from values [N] or probabilities [N, K]."""
     finite = np.isfinite(predicted)
     return np.asarray(finite.all(axis=1) if finite.ndim == 2 else finite)
 
@@ -232,8 +232,8 @@ def by_fold(measure: WeightedMetrics, fold: Array | None, pooled: bool = True) -
     """Return `measure` with its ranking metrics taken inside each fold [N].
 
     A ranking metric becomes the mean over the folds that have it, weighted by their samples; over
-    all folds at once it stands beside it under its name with `POOLED`. Other metrics are those of
-    all samples. Without `pooled` there are the means alone.
+    all folds at once it has the same name with `POOLED`. Other metrics are those of
+    all samples. Without `pooled` only the means are returned.
     """
     if fold is None or len(levels := np.unique(fold)) < 2:
         return measure

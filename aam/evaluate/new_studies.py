@@ -1,6 +1,4 @@
-"""How well samples of a study are predicted that was held out whole: by study, and on average over
-studies.
-"""
+"""Metrics of studies that were held out whole: by study, and on average over studies."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ class InNewStudies:
         Number of samples of each study and its metric, with the interval of its own samples or
         groups.
     mean : float
-        Of the studies, each alike.
+        Of the studies, with equal weights.
     """
 
     metric: str
@@ -57,7 +55,7 @@ def in_new_studies(
             studies[str(level)] = (len(part.truth), value)
     if len(studies) < 2:
         return None
-    mean = float(np.mean([one.value for _, one in studies.values()]))
+    mean = float(np.mean([value.value for _, value in studies.values()]))
     return InNewStudies(metric, studies, mean)
 
 
@@ -79,6 +77,6 @@ def new_study_sentence(result: InNewStudies, name: str) -> str:
     values = [value.value for _, value in result.studies.values()]
     return (
         f"In a new {name} the {TITLES[result.metric]} is {number(result.mean)} on average over "
-        f"{len(values)} values of {name}, each counted alike ({number(min(values))} to "
+        f"{len(values)} values of {name} with equal weights ({number(min(values))} to "
         f"{number(max(values))})."
     )

@@ -122,7 +122,9 @@ def make_predictions(
     for spec in specs:
         values = predicted[spec.name]
         columns |= zip(_columns(spec), values.T if spec.labels else [values], strict=False)
-    columns |= {f"{name}.{RAREFACTIONS}": one for name, one in (deviations or {}).items()}
+    columns |= {
+        f"{name}.{RAREFACTIONS}": deviation for name, deviation in (deviations or {}).items()
+    }
     columns |= {name: texts.get(name, "") for name in TEXTS}
     frame = pd.DataFrame(columns, pd.Index(sample_ids, name="sample-id", dtype=object))
     return PredictionTable(tuple(specs), frame)
@@ -133,7 +135,9 @@ def _with_same_labels(tables: Sequence[PredictionTable]) -> list[PredictionTable
     specs = []
     for versions in zip(*(table.specs for table in tables), strict=True):
         union = {label for version in versions for label in version.labels}
-        ordered = next((one.labels for one in versions if set(one.labels) == union), sorted(union))
+        ordered = next(
+            (version.labels for version in versions if set(version.labels) == union), sorted(union)
+        )
         bounds = [spec.bounds for spec in versions if spec.bounds is not None]
         ends = (min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None
         specs.append(replace(versions[0], labels=tuple(ordered), bounds=ends))
@@ -286,8 +290,8 @@ def read_predictions(path: Path) -> PredictionTable:
     Raises
     ------
     InputError
-        Columns or numbers cannot be read, or hold what no model predicts: infinite values, no
-        probabilities, limits the wrong way round. A missing value (empty, or nan) is none of these.
+        Columns or numbers cannot be read, or cannot be predictions: infinite values, no
+        probabilities, exchanged limits. Missing values (empty or nan) are allowed.
     """
     cells = _cells(path)
     specs = _specs(path, list(cells))
@@ -318,7 +322,7 @@ def read_predictions(path: Path) -> PredictionTable:
 def _impossible(
     table: PredictionTable, spec: TargetSpec, cells: pd.DataFrame
 ) -> dict[str, npt.NDArray[np.bool_]]:
-    """Which samples have each problem, bool [N], in the predictions of a target."""
+    """Samples with each problem, bool [N], in the predictions of a target."""
     values = table.predicted(spec.name)
     if not spec.labels:
         sizes, limits = np.abs(values), table.limits(spec.name)

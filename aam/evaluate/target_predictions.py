@@ -85,23 +85,23 @@ class TargetPredictions:
 
     @property
     def resampling_units(self) -> Array:
-        """What is resampled, [N]: the groups, or single samples where there are none."""
+        """The units of resampling, [N]: groups, or single samples without groups."""
         return np.arange(len(self.truth)) if self.groups is None else self.groups
 
     @property
     def group_count(self) -> int:
-        """How many units there are to resample."""
+        """Number of units of resampling."""
         return len(np.unique(self.resampling_units))
 
     @property
     def has_both(self) -> npt.NDArray[np.bool_]:
-        """Which samples have both a truth and a prediction, [N]."""
+        """Samples with both a truth and a prediction, [N]."""
         has_truth = self.truth >= 0 if self.labels else np.isfinite(self.truth)
         return has_truth & has_prediction(self.predicted)
 
     @property
     def errors(self) -> Array:
-        """How wrong each prediction is, float [N]: absolute error, or 1 - probability of the true
+        """Error of each prediction, float [N]: absolute error, or 1 - probability of the true
         class.
         """
         if self.labels:

@@ -58,7 +58,8 @@ CAUTION: dict[Subset, str] = {
     ),
 }
 
-# From this share of samples predicted as one class on, of at least so many samples, it is said.
+# A caution names the class if at least this share of at least this number of samples is predicted
+# as one class.
 ONE_CLASS, LEAST_SAMPLES = 0.95, 20
 
 # A trivial baseline with these metrics solves the task by itself. Where one class is frequent,
@@ -111,7 +112,7 @@ def verdict(
     if complete.group_count < intervals.LEAST_GROUPS:
         cautions.append(
             f"{too_few(complete.group_count)} for intervals and tests; {intervals.LEAST_GROUPS} "
-            "are needed, so nothing is shown to be better than anything."
+            "are needed, so nothing is tested."
         )
     elif rests_on := intervals.rough(complete):
         cautions.append(f"Intervals and tests rest on {rests_on}: read them as rough.")
@@ -122,7 +123,7 @@ def verdict(
 
 
 def _p_text(comparison: Comparison, tests: int) -> str:
-    """p as it is read, and for how many baselines it was corrected, or that it is one-sided."""
+    """p as text, with the number of baselines of its correction, or "one-sided"."""
     p = comparison.corrected_p
     text = f"p {number(p)}" if p >= 0.001 else "p below 0.001"
     if comparison.constant:
@@ -138,16 +139,16 @@ def _against_best(best: Comparison, constant: Comparison, key: str, tests: int) 
         share = f"{100 * share_of_gain(best, constant, key):.0f} %"
         name = f"{best.name[0].upper()}{best.name[1:]}"
         return Verdict(words, f"{name} has {share} of the model's gain over {constant.name}.", sign)
-    text = (
-        f"The {TITLES[key]} of the model minus that of {best.name}: "
-        f"{with_limits(best.tested_difference)}; "
-    )
+    difference = with_limits(best.tested_difference)
+    if state == "not shown":
+        text = f"Not shown to do better than {best.name}: the {TITLES[key]} differs by {difference}"
+        return Verdict(words, f"{text}; {_p_text(best, tests)}.", sign)
+    text = f"The {TITLES[key]} of the model minus that of {best.name}: {difference}; "
     if state == "untested":
         few = f": {too_few(best.groups)}, {intervals.LEAST_GROUPS} are needed"
         text += f"not tested{few if best.groups < intervals.LEAST_GROUPS else ''}."
     else:
-        by_chance = ": chance can explain this difference" if state == "not shown" else ""
-        text += f"{_p_text(best, tests)}{by_chance}."
+        text += f"{_p_text(best, tests)}."
     return Verdict(words, text, sign)
 
 
@@ -158,9 +159,9 @@ def _compared(comparisons: Sequence[Comparison], key: str) -> Verdict:
         return Verdict("No baseline given", "Nothing is compared.")
     best, chance = full[0], outcome(constant, constant, key)
     found = _against_best(best, constant, key, tests_corrected_for(comparisons))
-    if found.sign == "better" and all(one.constant for one in full):
+    if found.sign == "better" and all(comparison.constant for comparison in full):
         found = replace(found, words="Better than guessing", sign="open")
-    elif found.sign == "better" and all(one.trivial for one in full):
+    elif found.sign == "better" and all(comparison.trivial for comparison in full):
         found = replace(found, words="Beats trivial baselines")
     p = _p_text(constant, 1)
     if chance == "worse":
@@ -172,8 +173,7 @@ def _compared(comparisons: Sequence[Comparison], key: str) -> Verdict:
     if chance == "untested" or best is constant:
         return found
     if found.words == WORDS["not shown"][0]:
-        text = f"Not shown to do better than {best.name}. {found.sentence}"
-        return replace(found, words="Better than guessing", sentence=text)
+        return replace(found, words="Better than guessing")
     return replace(found, sentence=f"Better than guessing ({constant.name}). {found.sentence}")
 
 
@@ -181,7 +181,7 @@ def _compared(comparisons: Sequence[Comparison], key: str) -> Verdict:
 
 
 def _left_out(predictions: TargetPredictions) -> list[str]:
-    """How many samples with a truth are in no metric, and why."""
+    """Number of samples with a truth that are in no metric, and the reason."""
     truth = predictions.truth
     unknown = (truth == UNKNOWN_CLASS) if predictions.labels else np.zeros(len(truth), bool)
     known = (truth >= 0) if predictions.labels else np.isfinite(truth)
@@ -191,14 +191,14 @@ def _left_out(predictions: TargetPredictions) -> list[str]:
         sentences.append(f"{absent} of {total} samples have no prediction and are in no metric.")
     if unknown.any():
         sentences.append(
-            f"{unknown.sum()} of {total} samples are of classes that the model does not know: they "
-            "are in no metric, in which each would be an error."
+            f"{unknown.sum()} of {total} samples are of classes that the model does not know. "
+            "Metrics leave them out; each would be an error."
         )
     return sentences
 
 
 def _undefined_folds(complete: TargetPredictions) -> list[str]:
-    """Why the headline of two classes is undefined, or on which folds it rests."""
+    """Folds on which the headline of two classes rests, or the reason why it is undefined."""
     if len(complete.labels) != 2:
         return []
     classes = np.unique(complete.truth)
@@ -250,24 +250,24 @@ def _below_base_rate(complete: TargetPredictions, constant: Comparison | None) -
 
 
 def _solved(comparisons: Sequence[Comparison], labels: Sequence[str]) -> list[str]:
-    """Which trivial baselines of at least half of the samples solve the task by themselves."""
+    """Trivial baselines of at least half of the samples that solve the task by themselves."""
     key = {0: "r2", 2: "auroc"}.get(len(labels), "balanced_accuracy")
-    most = max((one.samples for one in comparisons), default=0)
+    most = max((comparison.samples for comparison in comparisons), default=0)
     solved = {
-        one.name: one.metrics[key].value
-        for one in comparisons
-        if one.trivial
-        and not one.constant
-        and one.groups >= intervals.LEAST_GROUPS
-        and 2 * one.samples >= most
-        and one.metrics[key].value >= SOLVED[key]
+        comparison.name: comparison.metrics[key].value
+        for comparison in comparisons
+        if comparison.trivial
+        and not comparison.constant
+        and comparison.groups >= intervals.LEAST_GROUPS
+        and 2 * comparison.samples >= most
+        and comparison.metrics[key].value >= SOLVED[key]
     }
     if DEPTH in solved or RICHNESS in solved:
         solved.pop(DEPTH_AND_RICHNESS, None)
     does = "separates the classes" if labels else "explains most of the target"
     return [
-        f'The baseline "{name}" {does} ({TITLES[key]} {number(value)}): a model of this table may '
-        "have learned that and nothing of the biology."
+        f'The baseline "{name}" {does} ({TITLES[key]} {number(value)}): the model may have '
+        "learned this instead of biology."
         for name, value in solved.items()
     ]
 
@@ -276,7 +276,7 @@ def _solved(comparisons: Sequence[Comparison], labels: Sequence[str]) -> list[st
 
 
 def within_batches(complete: TargetPredictions) -> dict[str, float]:
-    """What is predicted beyond the batch itself: differences among samples of one batch.
+    """Metrics of differences among samples of one batch, without the batch itself.
 
     For a numeric target the R2 against each batch's own mean and the Pearson correlation of truth
     and prediction after subtracting their batch means; for classes the AUROC of the pairs that lie
@@ -303,20 +303,20 @@ def within_batches(complete: TargetPredictions) -> dict[str, float]:
 
 
 def _varying(complete: TargetPredictions) -> Array:
-    """Which samples are of batches with two classes or values, bool [N]."""
+    """Samples of batches with two classes or values, bool [N]."""
     levels = pd.Series(complete.truth).groupby(np.asarray(complete.batch))
     return np.asarray(levels.transform("nunique") > 1)
 
 
 def batch_sentences(complete: TargetPredictions, name: str) -> list[str]:
-    """What is left of the metrics inside the batches, and whether they hold for a new batch."""
+    """Sentences about the metrics inside batches, and about new batches."""
     if complete.batch is None:
         return []
     sentences, named = [], complete.batch.astype(str) != ""
     if not named.all():
         sentences.append(
-            f"{(~named).sum()} of {len(named)} samples have no {name}: what is said of one leaves "
-            "them out."
+            f"{(~named).sum()} of {len(named)} samples have no {name} and are left out of "
+            "statements about it."
         )
         complete = complete.at(named)
     if len(np.unique(np.asarray(complete.batch))) < 2:
@@ -361,5 +361,5 @@ def _new_batches(complete: TargetPredictions, name: str) -> list[str]:
     )
     for place, label in enumerate(complete.labels):
         if len(np.unique(np.asarray(complete.batch)[complete.truth == place])) == 1:
-            return [f"{text}; {label} is of one {name} only, so that --cv {name} cannot tell."]
-    return [f"{text}; --cv {name} would tell."]
+            return [f"{text}; {label} is of one {name} only, so --cv {name} cannot test it."]
+    return [f"{text}; --cv {name} would test it."]

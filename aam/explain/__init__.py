@@ -1,1 +1,1 @@
-"""Which ASVs, taxa and clades matter to a model: statistics, files, figures and a page."""
+"""ASVs and taxa that matter to a model: statistics, files, figures and a page."""

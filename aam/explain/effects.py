@@ -1,6 +1,4 @@
-"""What the absence, and a permutation, of each ASV does to the predictions of samples and to their
-loss.
-"""
+"""Effects of the absence, and of a permutation, of each ASV on predictions and their loss."""
 
 from __future__ import annotations
 
@@ -153,7 +151,7 @@ class Predictor:
     def of(
         cls, saved: SavedModel, study: Study, sample_ids: Sequence[str], config: RuntimeConfig
     ) -> Predictor:
-        """Return what predicts variants of some samples of a study with the metadata that the model
+        """Return the predictor of variants of samples of a study, with the metadata that the model
         reads.
         """
         study = with_inputs(saved, replace(study, seed=saved.seed))
@@ -165,8 +163,8 @@ class Predictor:
     def predict(self, rows: Rows, reads: Matrix, limited: Matrix) -> list[Floats]:
         """Predictions of each target, numbers first, in the units of targets.
 
-        The samples at `rows` of the study have these `reads` ``[n, F]``, of which the network reads
-        those that are `limited`.
+        The samples at `rows` of the study have these `reads` ``[n, F]``; the network reads the
+        `limited` ones.
         """
         parts, places = [], [np.zeros(0, np.int64)]
         for at, batch, vectors in self._batches(rows, limited):
@@ -214,8 +212,8 @@ class Predictor:
 
 
 def output_columns(spec: TargetSpec) -> list[int]:
-    """Return which columns of a prediction are explained: the number, the second of two classes, or
-    every class.
+    """Columns of a prediction that are explained: the number, the second of two classes, or every
+    class.
     """
     columns = list(range(len(spec.labels) or 1))
     return columns if len(columns) != 2 else [1]
@@ -243,8 +241,8 @@ def losses(spec: TargetSpec, truth: Floats, predicted: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class TargetEffects:
-    """What F ASVs do to the predictions of one target in N samples, as means over rarefactions and
-    models.
+    """Effects of F ASVs on the predictions of one target in N samples, as means over rarefactions
+    and models.
 
     Attributes
     ----------
@@ -275,15 +273,13 @@ class TargetEffects:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """What each output is called: the class whose probability it is, or nothing for a
-        number.
-        """
+        """Name of each output: the class of the probability; empty for a number."""
         labels = self.spec.labels
         return tuple(labels[column] for column in output_columns(self.spec)) if labels else ("",)
 
     def __add__(self, other: TargetEffects) -> TargetEffects:
         """The sums over other rarefactions or models of the same samples."""
-        attention = [one.attention for one in (self, other) if one.attention is not None]
+        attention = [part.attention for part in (self, other) if part.attention is not None]
         return replace(
             self,
             prediction=self.prediction + other.prediction,
@@ -310,14 +306,14 @@ def _check_classes(models: Sequence[SavedModel]) -> None:
             labels = " and ".join(sorted({shown(spec.labels, 10) for spec in specs}))
             raise InputError(
                 f"--model: the models know different classes of {specs[0].name!r} ({labels}); "
-                "explain each alone"
+                "explain each separately"
             )
 
 
 def _effects_of(
     predictor: Predictor, rows: Rows, number: int, truth: Mapping[TargetSpec, Floats], place: Matrix
 ) -> list[TargetEffects]:
-    """What a model says of the samples at `rows` [n] of its study in a numbered rarefaction.
+    """Effects in the samples at `rows` [n] of the study of a model, in a numbered rarefaction.
 
     `place` ``[N, n]`` puts the samples among all N, times the share that the rarefaction has in
     their mean.
@@ -334,14 +330,14 @@ def _effects_of(
     of_samples = predictor.predict(rows, reads, limited)
     parts = [[values[:0] for values in of_samples]]
     for start in range(0, len(variants.sample), VARIANTS_AT_ONCE):
-        some = variants[start : start + VARIANTS_AT_ONCE]
-        of_some = (rows[some.sample], some.applied(reads), some.applied(limited))
-        parts.append(predictor.predict(*of_some))
+        chunk = variants[start : start + VARIANTS_AT_ONCE]
+        of_chunk = (rows[chunk.sample], chunk.applied(reads), chunk.applied(limited))
+        parts.append(predictor.predict(*of_chunk))
     of_variants = [np.concatenate(values) for values in zip(*parts, strict=True)]
     removed, carriers = variants.after == 0, place @ reads.sign().astype(np.float64)
 
-    def of_all(values: Floats, some: Variants) -> Matrix:
-        matrix = sparse.csr_matrix((values, (some.sample, some.column)), shape=reads.shape)
+    def of_all(values: Floats, chunk: Variants) -> Matrix:
+        matrix = sparse.csr_matrix((values, (chunk.sample, chunk.column)), shape=reads.shape)
         return place @ matrix
 
     found = []
@@ -392,23 +388,23 @@ def explain_samples(
     InputError
         The models know different classes.
     """
-    _check_classes([saved for saved, some in zip(models, samples, strict=True) if some])
+    _check_classes([saved for saved, names in zip(models, samples, strict=True) if names])
     place = {name: row for row, name in enumerate(sample_ids)}
-    times = Counter(name for some in samples for name in some)
+    times = Counter(name for names in samples for name in names)
     share = np.array([1 / (passes * times[name]) for name in sample_ids])
     specs, total = specs_in_order(models[0].targets), list[TargetEffects]()
-    for number, (saved, some) in enumerate(zip(models, samples, strict=True), start=1):
-        if not some:
+    for number, (saved, names) in enumerate(zip(models, samples, strict=True), start=1):
+        if not names:
             continue
-        predictor, rows = Predictor.of(saved, study, some, config), study.rows(some)
-        places = np.array([place[name] for name in some])
+        predictor, rows = Predictor.of(saved, study, names, config), study.rows(names)
+        places = np.array([place[name] for name in names])
         spread = sparse.csr_matrix(
-            (share[places], (places, np.arange(len(some)))), (len(sample_ids), len(some))
+            (share[places], (places, np.arange(len(names)))), (len(sample_ids), len(names))
         )
         known = {spec: values[places] for spec, values in zip(specs, truth, strict=True)}
         for passed in range(passes):
             found = _effects_of(predictor, rows, EVALUATION - 1 - passed, known, spread)
             total = list(map(add, total, found)) if total else found
-        log.info("model %d of %d: %d samples explained", number, len(models), len(some))
+        log.info("model %d of %d: %d samples explained", number, len(models), len(names))
     ids = tuple(sample_ids)
     return [replace(of, sample_ids=ids, truth=t) for of, t in zip(total, truth, strict=True)]

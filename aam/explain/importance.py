@@ -62,12 +62,14 @@ def _tests(
         p[tested], reach[tested] = one_sided_test(raised[:, tested].toarray(), sizes)
     kind_of = np.array(kinds or [""] * len(p), object)
     for kind in set(kinds) or {""}:
-        some = (kind_of == kind) & ~np.isnan(p)
-        q[some] = false_discovery_control(p[some])
+        chosen = (kind_of == kind) & ~np.isnan(p)
+        q[chosen] = false_discovery_control(p[chosen])
         level = (
-            FALSE_DISCOVERIES * max((q[some] <= FALSE_DISCOVERIES).sum(), 1) / max(some.sum(), 1)
+            FALSE_DISCOVERIES
+            * max((q[chosen] <= FALSE_DISCOVERIES).sum(), 1)
+            / max(chosen.sum(), 1)
         )
-        reach[some] *= stdtrit(len(sizes) - 1, 1 - level)
+        reach[chosen] *= stdtrit(len(sizes) - 1, 1 - level)
     reach[reach == 0] = np.nan
     return {"p": p, "q": q, "corrected.low": mean - reach, "corrected.high": mean + reach}
 
@@ -97,9 +99,7 @@ def _intervals(top: Matrix, bottom: Matrix, seed: int) -> list[Interval]:
 
 
 def _raises(spec: TargetSpec, outputs: Sequence[str], output: int, effect: float) -> str:
-    """Return what such an effect on an output raises: a class, or whether a number is higher or
-    lower; or nothing.
-    """
+    """Direction of an effect on an output: a class, higher or lower for a number, or empty."""
     if np.isnan(effect) or effect == 0:
         return ""
     if spec.kind == "numeric":
@@ -109,7 +109,7 @@ def _raises(spec: TargetSpec, outputs: Sequence[str], output: int, effect: float
 
 def _limits(name: str, intervals: Sequence[Interval]) -> dict[str, Floats]:
     """Return the columns of values with limits."""
-    parts = np.array([astuple(one) for one in intervals]).reshape(-1, 3).T
+    parts = np.array([astuple(value) for value in intervals]).reshape(-1, 3).T
     return dict(zip((name, f"{name}.low", f"{name}.high"), parts, strict=True))
 
 
@@ -119,7 +119,7 @@ def _of_effects(effects: TargetEffects, by_group: Matrix, seed: int) -> dict[str
     """
     outputs, carriers = effects.outputs, by_group @ effects.carriers
     intervals = [_intervals(by_group @ matrix, carriers, seed) for matrix in effects.effects]
-    means = np.array([[one.value for one in of_output] for of_output in intervals])
+    means = np.array([[value.value for value in of_output] for of_output in intervals])
     sizes = np.array([_sum(abs(matrix)) for matrix in effects.effects]) / len(effects.sample_ids)
     highest, places = np.argmax(means, axis=0), np.arange(means.shape[1])
     raised = zip(highest.tolist(), means[highest, places].tolist(), strict=True)
@@ -152,7 +152,7 @@ def importance_of(
     seed : int
         Of the resampling.
     kinds : sequence of str [F], optional
-        Kinds of sets, each of which is corrected for on its own.
+        Kinds of sets; each kind has a correction of its own.
     tested : bool [F], optional
         Which importances have a p, all by default. A model that has learned from the samples uses
         their noise too.

@@ -44,7 +44,7 @@ def interval_in(row: pd.Series[float], name: str) -> Interval:
 
 
 def direction(row: pd.Series[float], of: str = "") -> str:
-    """What an ASV or taxon raises, then `of`; with a question mark if the interval holds 0."""
+    """Direction of an ASV or taxon, then `of`; with a question mark if the interval includes 0."""
     effect = interval_in(row, "effect")
     return f"{row['raises'] or '-'}{of}{'?' if effect.low <= 0 <= effect.high else ''}"
 
@@ -71,8 +71,8 @@ def _figure(
     bars = "Bars are 95 % intervals."
     if is_tested and tests:
         bars = (
-            f"Bars are corrected for the {tests} {words['what']} that are tested: one that holds 0 "
-            f"does not stand out. {words['file']} has the 95 % interval of each alone."
+            f"Bars are corrected for the {tests} tested {words['what']}; a bar that includes 0 "
+            f"does not stand out. {words['file']} has uncorrected 95 % intervals."
         )
     caption = f"{words['before']} {bars} {words.get('after', '')}".strip()
     chart = interval_chart(rows, words.get("axis", title), 0.0, list(colours.values()))
@@ -100,12 +100,12 @@ def explanation_figures(explanation: Explanation, top: int) -> list[Figure]:
         "after": "Colours show what the presence of the ASV does to the prediction. "
         + explanation.asvs.unnamed,
     }
-    title = f"Rise of the {loss} when the ASV is permuted"
+    title = f"Increase of the {loss} when the ASV is permuted"
     figures = [_figure(explanation, features, top, "importance", title, **of_asvs)]
     if table is not None:
         rank = table["rank"].iloc[0]
         of_taxa = {
-            "axis": f"rise of the {loss}, summed over ASVs",
+            "axis": f"increase of the {loss}, summed over ASVs",
             "before": "The sum of the importances of the ASVs of each taxon, or of all that have "
             f"no known {rank}.",
             "what": "taxa",

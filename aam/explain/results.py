@@ -30,7 +30,7 @@ NAMED = 8
 
 @dataclass(frozen=True, eq=False)
 class Asvs:
-    """What the F ASVs of a table are called; there may be no lineages."""
+    """Names of the F ASVs of a table; there may be no lineages."""
 
     feature_ids: tuple[str, ...]
     sequences: tuple[str, ...]
@@ -43,7 +43,7 @@ class Asvs:
 
     @property
     def unnamed(self) -> str:
-        """What the ids are, where no ASV has a name; nothing otherwise."""
+        """Explanation of the ids, if no ASV has a name; else empty."""
         text = (
             "Ids are the beginning of the MD5 of the sequence (features.tsv has it); "
             "--taxonomy gives names."
@@ -55,7 +55,7 @@ class Asvs:
         return self.lineages[column] if self.lineages else ()
 
     def label(self, column: int, longest: int = 80) -> str:
-        """Return what a figure or a page calls an ASV: its lowest known taxon and its short id.
+        """Label of an ASV in figures and pages: its lowest known taxon and its short id.
 
         The taxon is cut where both have more than `longest` characters: the id tells ASVs of one
         taxon apart.
@@ -107,15 +107,15 @@ def taxa(lineages: Sequence[Lineage], columns: Ints) -> pd.DataFrame:
 
 
 def membership(sets: pd.DataFrame, asvs: int) -> Matrix:
-    """Return which ASV is in which set, ``[F, sets]``."""
-    column = np.concatenate([np.array(one, np.int64) for one in sets["columns"]])
+    """Membership of ASVs in sets, ``[F, sets]``."""
+    column = np.concatenate([np.array(members, np.int64) for members in sets["columns"]])
     place = np.repeat(np.arange(len(sets)), sets["ASVs"])
     return sparse.csr_matrix((np.ones(len(column)), (column, place)), shape=(asvs, len(sets)))
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What drives the predictions of one target.
+    """The explanation of one target.
 
     `features` and `taxa` are the tables of the files, `features` by column of the ASVs; `groups`
     counts those with a truth; `group_column` is what was resampled, empty where single samples
@@ -143,7 +143,7 @@ class Explanation:
 
     @property
     def stands_out(self) -> pd.Series[bool]:
-        """Which ASVs matter beyond chance, at `FALSE_DISCOVERIES`."""
+        """ASVs that matter beyond chance, at `FALSE_DISCOVERIES`."""
         return self.features["q"] <= FALSE_DISCOVERIES
 
     @property
@@ -220,7 +220,7 @@ def explanation_of(
         summed, tested = effects.summed(membership(sets, size)), sets.pop("tested") & is_tested
         found = importance_of(summed, groups, seed, sets["rank"].tolist(), tested.to_numpy())
         place = {column: at for at, column in enumerate(features.index)}
-        first = [min(one, key=place.__getitem__) for one in sets.pop("columns")]
+        first = [min(members, key=place.__getitem__) for members in sets.pop("columns")]
         sets["first"] = [asvs.short_ids[column] for column in first]
         of_taxa = sets.loc[found.index].join(found)
         order = {rank: at for at, rank in enumerate(dict.fromkeys(sets["rank"]))}

@@ -129,7 +129,7 @@ def check_writable(path: Path, overwrite: bool = False) -> None:
 
 @contextlib.contextmanager
 def _place_of_errors(path: Path) -> Iterator[None]:
-    """Name `path` in an error of the system that names no file, as those of a full disk do."""
+    """Add `path` to an error without a file name, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -140,8 +140,8 @@ def _place_of_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _partial(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; what stands there at the end, because it was not
-    renamed, is removed.
+    """Yield a temporary path in the folder of `path`; it is removed at the end, unless it was
+    renamed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_partial(path.parent, path.name)
@@ -155,7 +155,7 @@ def _partial(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success sync it and rename it to `path`.
+    """Yield a temporary path in the folder of `path`; on success sync it and rename it to `path`.
 
     A file at `path` is replaced in one step; on an error it stays as it was and the temporary file
     is removed.
@@ -169,7 +169,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def partial_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`; it is removed at the end, unless it was renamed."""
+    """Yield a temporary folder next to `path`; it is removed at the end, unless it was renamed."""
     with _partial(path) as temporary:
         temporary.mkdir()
         yield temporary
@@ -196,7 +196,7 @@ def put_folder(temporary: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`; on success sync its files and rename it to `path`.
+    """Yield a temporary folder next to `path`; on success sync its files and rename it to `path`.
 
     A folder at `path` is moved aside first and removed last, so that at every moment one of the two
     is complete; on an error it stands there as before.

@@ -122,7 +122,7 @@ def check_output_file(path: Path, overwrite: bool, inputs: Iterable[Path] = ()) 
         return
     if path.is_dir():
         raise InputError(f"{path} is a folder, expected a file; name one in it")
-    if any(one.exists() and path.samefile(one) for one in inputs):
+    if any(source.exists() and path.samefile(source) for source in inputs):
         raise InputError(f"{path}: is read by the same command; choose another output")
     file = path.parent.resolve() / path.name
     for folder in file.parents:
@@ -188,7 +188,7 @@ class OutputFolder:
             )
         command, names = listed
         if command == self.command and not self.overwrite:
-            more = ", or go on with a run that was ended by --resume-from auto"
+            more = ", or continue an interrupted run with --resume-from auto"
             raise InputError(
                 f"{folder} holds results already; choose another folder, or pass "
                 f"--overwrite{more if self.resumable else ''}"
@@ -197,7 +197,7 @@ class OutputFolder:
         removed = [path for path in entries if self._is_listed(path, names)]
         kept = set(entries) - set(removed)
         endangered = [str(path) for path in self.inputs if self._goes_with(path, removed)]
-        blocking = sorted({str(one) for one in map(self._in_the_way, kept) if one is not None})
+        blocking = sorted({str(name) for name in map(self._in_the_way, kept) if name is not None})
         problems = []
         if command != self.command:
             owner = f"holds results of `aam {command}`, which are left alone"
@@ -208,8 +208,8 @@ class OutputFolder:
             )
         if blocking:
             problems.append(
-                f"{folder}: {shown(blocking)} would stand among the new results, and is not of the "
-                f"earlier `aam {self.command}`; move or remove it, or choose another folder"
+                f"{folder}: {shown(blocking)} has the name of a new result and was not written by "
+                f"the earlier `aam {self.command}`; move or remove it, or choose another folder"
             )
         if problems:
             raise InputError(*problems)

@@ -60,16 +60,14 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Read the arrays of a safetensors file, as `read_tensors` does; none where there is no
-    file.
+    """Read the arrays of a safetensors file, as `read_tensors` does; empty without
+    a file.
     """
     return {name: tensor.numpy() for name, tensor in read_tensors(path).items()}
 
 
 def count_numbers(path: Path) -> int:
-    """Return how many numbers a safetensors file, or all of its shards, holds; only headers are
-    read.
-    """
+    """Number of values in a safetensors file, or in all of its shards; only headers are read."""
     total = 0
     for file in _shards(path):
         with safetensors.safe_open(file, "pt") as tensors:
@@ -82,7 +80,7 @@ class AllocationLimit(TorchFunctionMode):
     memory is taken.
 
     For a module whose sizes a file from a stranger gives: it cannot need more numbers than the
-    weights beside it.
+    weights next to it.
     """
 
     FUNCTIONS = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn)

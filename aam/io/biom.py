@@ -43,8 +43,7 @@ def _ids(file: h5py.File, axis: str, where: str) -> list[str]:
 
 
 def read_hdf5(source: Path | bytes, where: str) -> AmpliconTable:
-    """Read a BIOM 2.1 table, from a file or from bytes, of which the sample-major matrix only is
-    read.
+    """Read the sample-major matrix of a BIOM 2.1 table, from a file or from bytes.
 
     Raises `InputError`: a dataset missing, of another type or length, or larger than what is
     stored; an index out of bounds; a count that is not whole.

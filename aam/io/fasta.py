@@ -35,17 +35,17 @@ def is_sequence(name: str) -> bool:
 
 
 def not_dna(names: Sequence[str]) -> list[str]:
-    """Return those of some names that are no DNA; looked for in many at once, as most tables have
-    none.
+    """Return the names that are not DNA; many are searched at once, because most tables have no
+    such name.
     """
     parts = (names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE))
     others = (
-        some
-        for some in parts
-        if min(map(len, some)) < LEAST_DNA
-        or "".join(some).encode(errors="replace").translate(None, LETTERS.encode())
+        part
+        for part in parts
+        if min(map(len, part)) < LEAST_DNA
+        or "".join(part).encode(errors="replace").translate(None, LETTERS.encode())
     )
-    return [name for some in others for name in some if not is_sequence(name)]
+    return [name for part in others for name in part if not is_sequence(name)]
 
 
 def clean(sequences: Sequence[str]) -> list[str]:
@@ -57,10 +57,10 @@ def clean(sequences: Sequence[str]) -> list[str]:
     """
     result: list[str] = []
     for start in range(0, len(sequences), AT_ONCE):
-        some = sequences[start : start + AT_ONCE]
-        joined = "\n".join(some)
+        chunk = sequences[start : start + AT_ONCE]
+        joined = "\n".join(chunk)
         cleaned = joined.upper().encode("ascii").translate(CLEAN).decode("ascii")
-        result += some if cleaned == joined else cleaned.split("\n")
+        result += chunk if cleaned == joined else cleaned.split("\n")
     return result
 
 

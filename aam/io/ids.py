@@ -104,7 +104,7 @@ def _with_more(long: list[str], short: list[str], suffix: bool) -> Pairs:
 
 
 def difference(wanted: Iterable[str], present: Iterable[str]) -> str:
-    """Return how the ids that are looked for differ from those that are there.
+    """Describe how the wanted ids differ from the present ids.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ TOLERANCE = 1e-6
 
 ROWS = 512
 
-# What NumPy raises of a damaged .npy, the header of which it parses as Python.
+# Errors of NumPy for a damaged .npy, because it parses the header as Python.
 NO_PYTHON = (SyntaxError, TokenError, OverflowError, RecursionError)
 UNREADABLE = (*NO_PYTHON, ValueError, OSError, EOFError, TypeError, KeyError)
 FROM_SSU = "expected what ssu writes with --format hdf5"
@@ -110,24 +110,24 @@ def _check_shape(shape: tuple[int, ...], kind: str, ids: int, path: Path) -> Non
         )
 
 
-def ids_beside(path: Path) -> Path:
+def ids_path(path: Path) -> Path:
     """Return the path of the text file with the ids of a matrix in .npy."""
     return path.with_suffix(".ids.txt")
 
 
 def _read_npy(path: Path) -> DistanceMatrix:
-    beside = ids_beside(path)
-    if not beside.exists():
+    names = ids_path(path)
+    if not names.exists():
         raise InputError(
-            f"{path}: no {beside.name} beside it; expected the sample ids there, one per line in "
+            f"{path}: {names.name} is missing; expected the sample ids there, one per line in "
             "the order of the rows, or a matrix as .h5, .tsv, .csv or .qza"
         )
-    ids = unix(read_text(beside)).removesuffix("\n").split("\n")
+    ids = unix(read_text(names)).removesuffix("\n").split("\n")
     with reworded(UNREADABLE, f"{path}: not a readable .npy array"):
         # Mapped first, so that a header that promises more than the file holds allocates nothing.
         values = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(values, np.ndarray):
-        raise InputError(f"{path}: holds several arrays (.npz), expected one square array")
+        raise InputError(f"{path}: contains several arrays (.npz), expected one square array")
     _check_shape(values.shape, values.dtype.kind, len(ids), path)
     return _checked(ids, np.array(values), path)
 
@@ -216,7 +216,7 @@ def _reserve(file: IO[bytes]) -> None:
 
 
 def _write_npy(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
-    beside = ids_beside(path)
+    names = ids_path(path)
     with atomic_file(path) as temporary:
         values = np.lib.format.open_memmap(
             temporary, "w+", np.dtype(np.float32), (len(ids), len(ids))
@@ -226,8 +226,8 @@ def _write_npy(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
         fill_tiles(values, tiles)
         values.flush()
         # Between the two files there are no ids, and a matrix without ids is refused.
-        beside.unlink(missing_ok=True)
-    write_text(beside, "".join(f"{name}\n" for name in ids))
+        names.unlink(missing_ok=True)
+    write_text(names, "".join(f"{name}\n" for name in ids))
 
 
 def _write_h5(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:

@@ -104,13 +104,13 @@ def is_number(value: str) -> bool:
 
 
 def _with_point(value: str) -> str:
-    """Return a number with a decimal comma as one with a point; other text as it is."""
+    """Replace the comma of a decimal number by a point; other text is not changed."""
     return value.replace(",", ".") if DECIMAL_COMMA.fullmatch(value) else value
 
 
 def _folded(value: str) -> str:
-    """Return text as it is compared: composed, in lower case, without padding zeros, at most a
-    blank as separator.
+    """Normalize text for comparisons: composed, in lower case, without padding zeros, with at most
+    a blank as separator.
     """
     text = unicodedata.normalize("NFKC", value).casefold().replace("\u200b", "")
     return PADDING.sub("", BEFORE_NUMBER.sub("", SEPARATOR.sub(" ", text))).strip()
@@ -178,8 +178,9 @@ class Metadata:
         problems.raise_if_any()
 
     def not_read(self, name: str) -> str:
-        """Return how a text column holds numbers with units, or dates, of which no number is read;
-        else nothing.
+        """Describe numbers with units, or dates, of a text column: they are not read as numbers.
+
+        Empty text without any.
 
         A few such values, fewer than `FEW_VALUES`, are classes, and so is what ``#q2:types``
         declares.
@@ -199,10 +200,10 @@ class Metadata:
         """Return values of a column that are probably one: Yes, yes; 1, 1.0; P1, p01; A_2, A 2, A2;
         two forms of é.
         """
-        alike: dict[object, list[str]] = {}
+        same: dict[object, list[str]] = {}
         for value in sorted(set(self.columns[name]) - {""}):
-            alike.setdefault(float(value) if is_number(value) else _folded(value), []).append(value)
-        return [tuple(values) for values in alike.values() if len(values) > 1]
+            same.setdefault(float(value) if is_number(value) else _folded(value), []).append(value)
+        return [tuple(values) for values in same.values() if len(values) > 1]
 
     def values(self, name: str, ids: Iterable[str]) -> tuple[str | None, ...]:
         """Return values of a column for the samples `ids`, none where missing; `InputError` without
@@ -254,8 +255,8 @@ class Metadata:
         text = [f"{x!r} (sample {s!r})" for x, s in pairs if x is not None and not is_number(x)]
         if text:
             raise InputError(
-                f"{self.source}: column {name!r} has {len(text)} of {len(ids)} values that are "
-                f"no finite numbers: {', '.join(text[:5])}; correct them, or name those that mean "
+                f"{self.source}: column {name!r} has {len(text)} of {len(ids)} values that are not "
+                f"finite numbers: {', '.join(text[:5])}; correct them, or name those that mean "
                 "missing by --missing-values (and train with --missing drop)"
             )
         return np.array([math.nan if value is None else float(value) for value in values])
@@ -419,8 +420,7 @@ def align(
     columns: Sequence[str],
     missing: Missing = "error",
 ) -> tuple[str, ...]:
-    """Return those of `sample_ids`, in their order, that have a row and a value in every one of
-    `columns`.
+    """Samples of `sample_ids`, in their order, with a row and a value in each of `columns`.
 
     Others are refused, or with ``missing="drop"`` left out and logged as a warning. Raises
     `InputError`: columns that do not exist; samples that lack something, or all of them.

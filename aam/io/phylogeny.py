@@ -122,8 +122,8 @@ def match_tips(
             keys = (sequences[number], md5(sequences[number]))
             tips[number] = next((index_of_tip[key] for key in keys if key in index_of_tip), -1)
     missing = np.flatnonzero(tips < 0)
-    some = len(missing) < len(tips)
-    if len(missing) and (missing_tips == "error" or not some):
+    is_matched = len(missing) < len(tips)
+    if len(missing) and (missing_tips == "error" or not is_matched):
         names = "id, sequence or MD5 of the sequence" if sequences else "id"
         without = shown(feature_ids[index] for index in missing[:3])
         remedy = " or pass --missing-tips drop to leave these features out of UniFrac"
@@ -131,7 +131,7 @@ def match_tips(
             f"{len(missing)} of {len(tips)} features of the table have no tip in the tree by "
             f"{names}, e.g. {without}; the tree has {len(index_of_tip)} tips like "
             f"{shown(phylogeny.tips[:1])}{difference(feature_ids, phylogeny.tips)}. Give the tree "
-            f"that was built for this table{remedy if some else ''}"
+            f"that was built for this table{remedy if is_matched else ''}"
         )
     return tips
 
@@ -224,9 +224,8 @@ def _trunk_removed(phylogeny: Phylogeny) -> Phylogeny:
 def midpoint_root(phylogeny: Phylogeny) -> Phylogeny:
     """Root a tree halfway between the two tips farthest apart (Farris 1972, Am. Nat. 106:645).
 
-    The old root disappears where it joins only two branches, and what stands above it; the new root
-    has two children. A tree whose tips all coincide is returned as it is. All lengths must be
-    known.
+    The old root disappears if it joins only two branches, with everything above it; the new root
+    has two children. A tree whose tips all coincide is not changed. All lengths must be known.
     """
     tree = _trunk_removed(phylogeny)
     total, parent, length = len(tree.parent), tree.parent.copy(), tree.length.copy()
@@ -266,7 +265,7 @@ def midpoint_root(phylogeny: Phylogeny) -> Phylogeny:
     return make_phylogeny(new_parent, np.r_[length[order[:-1]], 0.0], tuple(names.tolist()))
 
 
-NO_LENGTH = "branch lengths are no finite numbers of 0 or more"
+NO_LENGTH = "branch lengths are not finite numbers of 0 or more"
 
 # An opening parenthesis, or the end of a node: its label, its length, and the mark that ends it.
 # Blanks stand in one place only of each way through, so that no text makes it slow.

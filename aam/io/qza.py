@@ -95,7 +95,7 @@ def _check_entries(entries: list[zipfile.ZipInfo], path: Path) -> str:
         f"{len(roots)} folders at the top of the archive ({shown(roots)}), not one{EXCEL}": (
             len(roots) > 1
         ),
-        f"top folder {roots[0]!r} of the archive is no UUID; not a QIIME 2 archive{EXCEL}": (
+        f"top folder {roots[0]!r} of the archive is not a UUID; not a QIIME 2 archive{EXCEL}": (
             not UUID.fullmatch(roots[0])
         ),
         f"{shown(unsafe)} in the archive are links or lead out of its folder, which QIIME 2 never "

@@ -112,7 +112,7 @@ class AmpliconTable:
             )
 
     def columns_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the columns, ascending, of which some of the samples at `rows` have reads."""
+        """Return the columns, ascending, in which samples at `rows` have reads."""
         present = np.zeros(self.counts.shape[1], bool)
         for _, block in self.blocks(rows):
             present[block.indices] = True
@@ -161,7 +161,7 @@ def _whole_reads(
             row = int(np.searchsorted(values.indptr, first, side="right")) - 1
             place = f"sample {samples[row]!r}, feature {features[values.indices[first]]!r}"
             remedy = (
-                "0 where there are none"
+                "0 for missing reads"
                 if np.isnan(stored[first])
                 else "the table before it was normalised"
             )

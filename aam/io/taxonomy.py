@@ -70,7 +70,7 @@ def parse_lineage(text: str) -> Lineage:
 
 
 def is_placeholder(name: str) -> bool:
-    """Whether a name says that there is none, such as ``g__uncultured``."""
+    """Whether a name stands for an unknown taxon, such as ``g__uncultured``."""
     plain = plain_name(name).lower()
     return plain in UNASSIGNED or bool(PLACEHOLDER.fullmatch(plain.replace("_", " ")))
 

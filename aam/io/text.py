@@ -133,8 +133,8 @@ def unix(text: str) -> str:
 
 
 def _delimiter(text: str, where: Path | str) -> str:
-    """Return what separates the cells of a table: the mark that gives its first rows the same
-    number of cells, two or more.
+    """Find the separator of a table: the mark that gives its first rows the same number of cells,
+    two or more.
 
     These rows begin with the header, or with the first line that is no comment (#). `InputError`
     where blanks separate the cells.

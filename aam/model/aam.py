@@ -76,7 +76,7 @@ class Aam(nn.Module):
     """ASV encoder, sample encoder and the heads named by `heads`.
 
     `bound_memory`, called from outside, changes no result; `gather`, set from outside, puts the
-    rows of other ranks beside those of this rank.
+    rows of other ranks next to those of this rank.
 
     Parameters
     ----------

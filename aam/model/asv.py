@@ -62,7 +62,7 @@ class AsvEncoder(nn.Module):
         return self.pool(x, keep) + self._in_place(x, keep)  # type: ignore[no-any-return]
 
     def patches(self, length: int) -> int:
-        """Return the patches of a sequence of `length` bases."""
+        """Number of patches of a sequence of `length` bases."""
         return -(-length // self.patch)
 
     def split_patches(

@@ -36,7 +36,7 @@ from aam.evaluate.metrics import Array, auroc
 from aam.evaluate.predictions import PredictionTable
 from aam.evaluate.target_predictions import Columns, column_values, group_values, guess, truth_of
 from aam.io.metadata import Metadata
-from aam.options import given
+from aam.options import not_none
 from aam.predict.estimator import CountsEstimator
 from aam.predict.linear import LinearClassifier, LinearRegressor
 from aam.predict.samples import Floats, Samples
@@ -54,7 +54,7 @@ NEIGHBOURS = "nearest neighbours on UniFrac"
 # Members of a blend that are baselines when they predict alone.
 IN_BLEND = {LINEAR: "presence", TREES: "forest"}
 
-# More distances than those of so many samples fill the memory.
+# Distances between more samples would fill the memory.
 MAX_NEIGHBOUR_SAMPLES = 20_000
 NEIGHBOUR_COUNT = 10
 
@@ -68,7 +68,7 @@ class Fold(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What baselines may know of one target.
+    """Data of one target that baselines may use.
 
     Attributes
     ----------
@@ -227,7 +227,7 @@ def predicted_by_estimator(
     estimator: CountsEstimator, passes: int, task: Task, train: Array, test: Array
 ) -> Array:
     """Predictions of an estimator; each study that is held out is read relative to its mean."""
-    samples = given(task.samples)
+    samples = not_none(task.samples)
     whole = [None if names is None else names[train] for names in (task.groups, task.studies)]
     fitted = clone(estimator).fit(samples[train], task.truth[train], *whole)
     result = np.zeros((len(test), max(len(task.labels), 1)))
@@ -247,8 +247,8 @@ def _of_neighbours(distances: Sequence[Floats], task: Task, train: Array, test: 
     number = min(NEIGHBOUR_COUNT, len(train))
     model = KNeighborsRegressor(number, metric="precomputed", weights="distance")
     rarefactions = [
-        model.fit(one[np.ix_(train, train)], target).predict(one[np.ix_(test, train)])
-        for one in distances
+        model.fit(distance[np.ix_(train, train)], target).predict(distance[np.ix_(test, train)])
+        for distance in distances
     ]
     return np.asarray(np.mean(rarefactions, axis=0))
 
@@ -262,8 +262,8 @@ def unifrac_distances(study: Study, samples: Samples, passes: int) -> list[Float
         log.info("baseline %s: left out: it needs --tree, a tree of these ASVs", NEIGHBOURS)
         return []
     result = []
-    for one in samples.rarefactions(study.depth, study.seed, passes):
-        counts = sparse.csr_matrix(one.counts.astype(np.int64))
+    for rarefaction in samples.rarefactions(study.depth, study.seed, passes):
+        counts = sparse.csr_matrix(rarefaction.counts.astype(np.int64))
         distance = distances_of(study, counts, study.rows(samples.sample_ids))
         if distance is not None:
             covariates = samples.covariates
@@ -277,7 +277,7 @@ def strong_baselines(
 ) -> tuple[Baseline, ...]:
     """Held-out predictions of estimators that predict alone, except `known` ones."""
     samples, fresh = (
-        given(task.samples),
+        not_none(task.samples),
         make_baselines(bool(task.labels), study.depth, passes, study.seed),
     )
     # Drawn once for all folds and estimators.
@@ -301,7 +301,7 @@ def strong_baselines(
 def make_task(
     study: Study, splits: Sequence[Split], spec: TargetSpec, metadata: Metadata, columns: Columns
 ) -> Task:
-    """What baselines may know of one target, of the samples with metadata."""
+    """Data of one target that baselines may use, from the samples with metadata."""
     ids = tuple(name for name in study.table.sample_ids if name in metadata)
     rows = study.rows(ids)
     samples = replace(
@@ -344,7 +344,7 @@ def baselines_of(
     task = make_task(study, splits, spec, metadata, columns)
     trivial = trivial_baselines(task, study.seed)
     baselines = (*trivial, *(strong_baselines(task, study, passes, known) if strong else ()))
-    return given(task.samples).sample_ids, baselines
+    return not_none(task.samples).sample_ids, baselines
 
 
 def rows_for(baseline: Baseline, ids: Sequence[str], wanted: Sequence[str]) -> Baseline:
@@ -372,9 +372,9 @@ def baselines_by_target(
     result = {}
     for spec in table.specs:
         ids, fitted = baselines_of(study, splits, spec, metadata, columns, strong, known)
-        baselines = [rows_for(one, ids, table.sample_ids) for one in fitted]
-        for name, alone in known.items():
-            member = Baseline(name, alone.predicted(spec.name), trivial=False)
-            baselines.append(rows_for(member, alone.sample_ids, table.sample_ids))
+        baselines = [rows_for(baseline, ids, table.sample_ids) for baseline in fitted]
+        for name, predictions in known.items():
+            member = Baseline(name, predictions.predicted(spec.name), trivial=False)
+            baselines.append(rows_for(member, predictions.sample_ids, table.sample_ids))
         result[spec.name] = tuple(baselines)
     return result

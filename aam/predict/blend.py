@@ -24,8 +24,8 @@ log = logging.getLogger("aam")
 NETWORK = "deep"
 
 DESCRIPTIONS = {
-    NETWORK: "a network",
-    "presence": "a linear model of which ASVs are present",
+    NETWORK: "network",
+    "presence": "linear model of presence",
     "forest": "extra trees on presence",
 }
 
@@ -81,7 +81,7 @@ class Blend(CountsEstimator):
             log.debug("member %s fitted in %.1f s", name, time.monotonic() - begun)
 
     def scores(self, rarefied: Samples) -> dict[str, Floats]:
-        """What each member predicts of rarefied samples: numbers [n, 1] or probabilities [n, K]."""
+        """Predictions of each member for rarefied samples: numbers [n, 1], probabilities [n, K]."""
         return {name: member.outputs(rarefied) for name, member in self.members_.items()}
 
     def outputs(self, rarefied: Samples) -> Floats:
@@ -90,7 +90,7 @@ class Blend(CountsEstimator):
         return np.asarray(sum(scores.values()) / len(scores))
 
     def centred_on(self, X: Any) -> Any:
-        """The blend for a new study, of which these are samples without labels."""
+        """The blend for a new study, given its samples without labels."""
         samples = Samples.of(X)
         members = {name: member.centred_on(samples) for name, member in self.members_.items()}
         return shallow_copy(self, members_=members)
@@ -159,7 +159,9 @@ def fit_blends(
         blend = (BlendClassifier if spec.labels else BlendRegressor)(
             study.depth, seed=study.seed, members=tuple(members)
         )
-        by_sample = [None if one is None else np.array(one)[known] for one in (groups, studies)]
+        by_sample = [
+            None if names is None else np.array(names)[known] for names in (groups, studies)
+        ]
         part = samples if len(known) == len(samples) else samples[known]
         blend.fit(part, values[known], by_sample[0], by_sample[1], np.ones(len(known)))
         blends.append(blend)

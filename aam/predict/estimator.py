@@ -1,4 +1,4 @@
-"""What estimators share: parameters, weights of samples, inner folds, scikit-learn's methods."""
+"""Base of the estimators: parameters, sample weights, inner folds, scikit-learn's methods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 INNER_FOLDS = 4
 
-# Of more training samples so many are learned from, drawn at random.
+# Maximum number of training samples; of more, this number is drawn at random.
 MOST_SAMPLES = 20_000
 
 # Samples that are predicted at a time: 300,000 fit in 4 GB.
@@ -81,7 +81,7 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
         else:
             values = values.astype(np.float64)
         by_sample = [
-            None if one is None else np.asarray(one, str)[kept] for one in (groups, studies)
+            None if names is None else np.asarray(names, str)[kept] for names in (groups, studies)
         ]
         if len(kept) < len(samples):
             samples = samples[kept]
@@ -113,11 +113,11 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
                 else samples
             )
             rarefactions = part.rarefactions(self.depth, self.seed, passes)
-            parts.append(np.stack([self.outputs(one) for one in rarefactions]))
+            parts.append(np.stack([self.outputs(rarefaction) for rarefaction in rarefactions]))
         return np.concatenate(parts, axis=1)
 
     def centred_on(self, X: Any) -> Any:
-        """The estimator for a new study, of which these are samples without labels.
+        """The estimator for a new study, given its samples without labels.
 
         It is the estimator itself if it was not centred by study.
         """

@@ -122,7 +122,7 @@ def output_names(saved: SavedModel, part: str) -> list[str]:
 
 
 def network_outputs(saved: SavedModel, part: str, inputs: dict[str, Tensor]) -> list[Tensor]:
-    """What the network itself gives for some inputs, decoded as predictions are."""
+    """Outputs of the network itself, decoded like predictions."""
     sizes = tuple((inputs["counts"] > 0).sum(dim=1).tolist())
     if part == "encoder" and saved.covariates.columns:
         # They change what target heads read, and no vector; the network asks for them all the same.
@@ -192,8 +192,8 @@ def write_exported(saved: SavedModel, part: str, form: str, folder: Path) -> flo
         ]
     if not (difference := max(differences)) <= TOLERANCE:
         raise RunError(
-            f"what was exported differs from the model by {difference:.2g} of its values; it is "
-            "not kept"
+            f"the exported model differs from the original by {difference:.2g} of its values; it "
+            "was removed"
         )
     text = json.dumps(_description(saved, part, form, difference), indent=1)
     (folder / "description.json").write_text(text + "\n", encoding="utf-8")

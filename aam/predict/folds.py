@@ -93,20 +93,22 @@ class Folds(Generic[Config]):
         return path / fold_folder(split.test_fold) if is_fold else path
 
     def name(self, split: Split) -> str:
-        """Which of the splits this is."""
+        """Name of a split."""
         at, count = self.splits.index(split) + 1, len(self.splits)
         return f"fold {split.test_fold} ({at} of {count})" if split.test_fold else "samples"
 
     def sizes(self, split: Split) -> str:
         """Numbers of samples and groups that are learned from, validated on and predicted."""
-        column, parts = self.data.group_column, []
+        column, parts = self.data.group_column, list[str]()
         for does, subset in zip(
             ("learns from", "is validated on", "predicts"), SUBSETS, strict=True
         ):
             ids = split.ids(subset)
             groups = self.study.column(column, ids)
-            of_groups = "" if groups is None else f" of {len(set(groups))} {column}"
-            parts += [f"{does} {len(ids)} samples{of_groups}"] if ids else []
+            # Only the first part names the units.
+            samples, unit = ("", "") if parts else (" samples", f" {column}")
+            of_groups = "" if groups is None else f" ({len(set(groups))}{unit})"
+            parts += [f"{does} {len(ids)}{samples}{of_groups}"] if ids else []
         return ", ".join(parts)
 
     def steps(self, split: Split) -> str:

@@ -1,4 +1,4 @@
-"""How the error falls with the number of subjects, and what twice as many would give."""
+"""Learning curves: the error by the number of training groups, and the error with twice as many."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from aam.evaluate.intervals import (
 )
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array
 from aam.evaluate.target_predictions import TargetPredictions
-from aam.options import given
+from aam.options import not_none
 from aam.predict.baselines import Fold, Task, predicted_by_estimator
 from aam.predict.blend import BlendClassifier, BlendRegressor
 
 # Shares of the training groups, and how often each is drawn.
 DRAWS = {0.2: 5, 0.35: 4, 0.5: 3, 0.7: 2, 1.0: 1}
 
-# A share is drawn if it is this many groups, of each class if a group has one; a law needs so many
-# shares.
+# Minimum number of groups of a share, and of a class if a group has one class; minimum number of
+# shares of a power law.
 LEAST_GROUPS, LEAST_OF_CLASS, LEAST_SHARES = 6, 2, 3
 
 REPEATS, PASSES = 400, 3
@@ -86,7 +86,7 @@ class LearningCurve:
     inflation: float
 
     def expected(self, groups: float) -> Interval:
-        """The metric of a model that learns from so many groups; NaN with too few points."""
+        """The metric of a model that learns from this number of groups; NaN with too few points."""
         if len(self.points) < LEAST_SHARES:
             return Interval(math.nan)
         start, slope, exponent = fit_power_laws(self.points["groups"].to_numpy(), self.errors).T
@@ -96,7 +96,7 @@ class LearningCurve:
         return interval(values, self.group_count, self.inflation)
 
     def sentences(self, unit: str) -> list[str]:
-        """What twice as many groups, values of `unit`, would give; none outside the back-test.
+        """Expected metric with twice as many groups, values of `unit`; empty outside the back-test.
 
         Curves of half of the groups were asked for the score with all of them, at 21 to 650 groups
         (docs/adr/016-learning-curves.md): smaller studies have no sentence.
@@ -170,12 +170,12 @@ def learning_curve(
     None if fewer than two shares have enough groups. Test samples are those of the task's folds, at
     every share.
     """
-    samples = given(task.samples)
+    samples = not_none(task.samples)
     for training in (True, False):
         samples.rarefactions(depth, seed, PASSES, training=training)
     fold = np.full(len(task.truth), -1)
-    for number, one in enumerate(task.folds):
-        fold[one.test] = number
+    for number, part in enumerate(task.folds):
+        fold[part.test] = number
     metric, rows, errors = headline(task.labels), list[dict[str, float]](), list[Array]()
     random = generator(seed, "learning curve")
     for sizes, predictions in _curves(task, depth, seed, shares):
@@ -199,7 +199,7 @@ def learning_curve(
         limits = interval(resampled, count, inflation)
         rows.append({"groups": float(np.mean(sizes)), "draws": len(values), **vars(limits)})
         errors.append(resampled if metric in LOWER_IS_BETTER else 1 - resampled)
-    if len(rows) < min(2, len(shares)) or any(np.isnan(one[0]) for one in errors):
+    if len(rows) < min(2, len(shares)) or any(np.isnan(part[0]) for part in errors):
         return None
     table = np.stack(errors, axis=1)
     table = table[np.isfinite(table).all(axis=1)]

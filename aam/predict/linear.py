@@ -47,7 +47,7 @@ LEAST_TO_CENTRE = 20
 COVARIATE_SHARE = 0.5
 
 # The cost of a kernel grows with the third power of the samples: a larger study is learned from
-# in parts of so many, over which weights are averaged (Zhang, Duchi and Wainwright 2015).
+# in parts of this size, and their weights are averaged (Zhang, Duchi and Wainwright 2015).
 MAX_SAMPLES = 4000
 
 # Quantiles of the training values at which the distribution of a number is predicted.
@@ -109,7 +109,7 @@ def ridge_duals(
     values, vectors = scipy.linalg.eigh(centred, check_finite=False)
     turned = vectors.T @ rest
     solved = np.stack(
-        [vectors @ (turned / (np.maximum(values, 0) + one)[:, None]) for one in penalties]
+        [vectors @ (turned / (np.maximum(values, 0) + penalty)[:, None]) for penalty in penalties]
     )
     coefficients = root * solved
     return coefficients - within.T @ (member @ coefficients), share @ target
@@ -183,11 +183,12 @@ class Linear(CountsEstimator):
         fits = []
         for number in range(parts):
             rows = subsample(len(values), number, MAX_SAMPLES)
-            group, study = (None if one is None else one[rows] for one in (groups, studies))
+            group, study = (None if names is None else names[rows] for names in (groups, studies))
             covariates = samples.covariates[rows]
             ids = [samples.sample_ids[row] for row in rows.tolist()]
             features = [
-                feature_values(self.features, one, self.names_)[rows] for one in rarefactions
+                feature_values(self.features, rarefaction, self.names_)[rows]
+                for rarefaction in rarefactions
             ]
             kernel, scales = self._kernel(features, covariates)
             if number == 0:
@@ -203,7 +204,7 @@ class Linear(CountsEstimator):
                 self._primal(dual, features, samples.covariates[rows], scales, weights[rows])
             )
         self.coef_, self.intercept_, centre = (
-            np.mean(one, axis=0) for one in zip(*fits, strict=True)
+            np.mean(arrays, axis=0) for arrays in zip(*fits, strict=True)
         )
         self.__dict__.pop("centre_", None)
         if studies is not None and self.n_classes:
@@ -219,17 +220,17 @@ class Linear(CountsEstimator):
     ) -> tuple[Floats, Floats, Floats]:
         """Weights of the features that predict as the dual does, intercepts, and the mean [C]."""
         (coefficients, mean), share = (dual[0][0], dual[1]), weights / weights.sum()
-        of_features = sum(np.asarray(one.T @ coefficients) for one in features) / len(features)
+        of_features = sum(np.asarray(block.T @ coefficients) for block in features) / len(features)
         parts = [scales[0] * of_features, scales[1] * covariates.T @ coefficients]
-        at_mean = sum(np.asarray(share @ one).ravel() for one in features) / len(features)
+        at_mean = sum(np.asarray(share @ block).ravel() for block in features) / len(features)
         coef = np.concatenate(parts)
         return coef, mean - np.concatenate([at_mean, share @ covariates]) @ coef, mean
 
     def _kernel(self, features: list[Any], covariates: Floats) -> tuple[Floats, list[float]]:
         """The kernel [n, n], averaged over rarefactions, and the factors of its two parts."""
         total = np.zeros((len(covariates), len(covariates)))
-        for one in features:
-            product = one @ one.T
+        for block in features:
+            product = block @ block.T
             total += product.toarray() if sparse.issparse(product) else product
         total /= len(features)
         variance = centred_variance(total)
@@ -263,7 +264,8 @@ class Linear(CountsEstimator):
             cross = kernel[np.ix_(predict, learn)] - share @ inner
             held_out[:, predict] = cross @ duals + mean
         errors = [
-            error_of(values, self.n_classes, self._published(one), weights) for one in held_out
+            error_of(values, self.n_classes, self._published(outputs), weights)
+            for outputs in held_out
         ]
         return float(penalties[int(np.argmin(errors))])
 
@@ -291,7 +293,9 @@ class Linear(CountsEstimator):
         if not hasattr(self, "centre_") or len(samples) < LEAST_TO_CENTRE:
             return self
         rarefactions = samples.rarefactions(self.depth, self.seed, self.passes)
-        mean = np.mean([self.indicators(one).mean(axis=0) for one in rarefactions], axis=0)
+        mean = np.mean(
+            [self.indicators(rarefaction).mean(axis=0) for rarefaction in rarefactions], axis=0
+        )
         return shallow_copy(self, intercept_=self.intercept_ + self.centre_ - mean)
 
     def check(self) -> None:

@@ -20,7 +20,7 @@ from aam.evaluate.conformal import Conformal, with_conformal_intervals
 from aam.evaluate.likeness import Likeness
 from aam.evaluate.predictions import PredictionTable, combined, joined, make_predictions
 from aam.evaluate.target_predictions import Columns
-from aam.options import given
+from aam.options import not_none
 from aam.predict.blend import specs_in_order
 from aam.predict.estimator import SAMPLES_AT_ONCE
 from aam.predict.linear import LEAST_TO_CENTRE
@@ -107,7 +107,7 @@ def fit_intervals(
 
     The notes are empty without intervals. `models` have learned from the splits.
     """
-    table, fitted = with_conformal_intervals(table, given(study.metadata), columns, study.seed)
+    table, fitted = with_conformal_intervals(table, not_none(study.metadata), columns, study.seed)
     if not fitted:
         return table, {}
     names, folds, unseen = study.table.names, [], []
@@ -137,31 +137,31 @@ def without_limits(table: PredictionTable, unlike: Collection[str]) -> Predictio
 
 
 def _check_new_study(models: Sequence[SavedModel], study: Study, new_study: bool) -> None:
-    """Say what centres the samples of a new study; `InputError` if a model knows no studies."""
+    """Log the centre of the samples of a new study; `InputError` if a model knows no studies."""
     ids, column = study.table.sample_ids, models[0].data.study_column
     if column is None:
         if new_study:
             raise InputError(
-                "--new-study: the model was not trained to hold in other studies; train it with "
+                "--new-study: the model was not trained for new studies; train it with "
                 "--study-column"
             )
         return
     seen = sorted(set(ids).intersection(*(samples_with_labels(model) for model in models)))
     if new_study and seen:
-        text = "warning: --new-study: %d samples are of a study of training: %s"
+        text = "warning: --new-study: %d samples belong to a study of the training table: %s"
         log.warning(text, len(seen), shown(seen, 3))
     if not any(blend.is_centred for model in models for blend in model.blends):
         return
     if not new_study and len(seen) < len(ids):
         log.warning(
-            "warning: the model learned from several values of %r; for one it has not seen: "
-            "--new-study",
+            "warning: the model learned from several values of %r; if these samples are of a new "
+            "one, pass --new-study",
             column,
         )
     elif new_study and len(ids) < LEAST_TO_CENTRE:
         log.warning(
-            "warning: --new-study: %d samples are too few to know the mean of their study, %d "
-            "are needed; they are read relative to the mean of training",
+            "warning: --new-study: %d samples are too few for the mean of their study, %d are "
+            "needed; the mean of the training samples is used",
             len(ids),
             LEAST_TO_CENTRE,
         )
@@ -174,8 +174,8 @@ def _check_new_study(models: Sequence[SavedModel], study: Study, new_study: bool
 
 
 def with_inputs(saved: SavedModel, study: Study) -> Study:
-    """Return the study with what the model reads beside the reads: covariates, and places on a
-    reference tree.
+    """Return the study with the other inputs of the model: covariates, and places on a reference
+    tree.
     """
     return study.placed_on(saved.reference).with_covariates(saved.covariates, study.metadata)
 

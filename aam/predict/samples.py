@@ -1,4 +1,4 @@
-"""What estimators read: samples with raw counts, their rarefactions, and features of both."""
+"""Input of estimators: samples with raw counts, their rarefactions, and features of both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Matrix: TypeAlias = sparse.csr_matrix
 # Estimators do not learn from features that fewer training samples have.
 MIN_SAMPLES = 3
 
-# Trees and dense features look at so many: time grows with them, and those of few samples tell
+# Maximum number of features of trees and dense models: time grows with it, and rare features add
 # little.
 MAX_FEATURES = 2000
 
@@ -73,7 +73,7 @@ class Samples:
     def of_study(
         cls, study: Study, rows: Rows, levels: Sequence[int] = (), counts: Any = None
     ) -> Samples:
-        """Samples of a study at `rows`, with so many `levels` of each category, and numbers.
+        """Samples of a study at `rows`, with `levels` of each category, and numbers.
 
         A category that training lacks, and a missing number, are 0 in all columns. Other `counts`
         may take the place of those of the table.
@@ -102,7 +102,7 @@ class Samples:
         rows = np.atleast_1d(np.arange(len(self))[rows[0] if isinstance(rows, tuple) else rows])
         ids = tuple(self.sample_ids[row] for row in rows.tolist())
         covariates = self.covariates[rows]
-        drawn = {key: one[rows] for key, one in self.drawn.items()}
+        drawn = {key: counts[rows] for key, counts in self.drawn.items()}
         return replace(
             self, counts=self.counts[rows], sample_ids=ids, covariates=covariates, drawn=drawn
         )
@@ -156,7 +156,7 @@ class Samples:
 
 
 def present(counts: Matrix) -> Matrix:
-    """1 for each entry, all of which are above 0, as float32."""
+    """1 for each entry above 0, as float32."""
     ones = np.ones(counts.nnz, np.float32)
     return sparse.csr_matrix((ones, counts.indices, counts.indptr), counts.shape)
 
@@ -190,8 +190,11 @@ def feature_values(kind: str, rarefied: Samples, names: Sequence[str]) -> Any:
 
 
 def common_names(rarefactions: Sequence[Samples], least: int = MIN_SAMPLES) -> tuple[str, ...]:
-    """Names of the features that at least so many samples have, on average over rarefactions."""
-    carriers = sum(np.bincount(one.counts.indices, minlength=one.shape[1]) for one in rarefactions)
+    """Names of the features of at least `least` samples, on average over rarefactions."""
+    carriers = sum(
+        np.bincount(rarefaction.counts.indices, minlength=rarefaction.shape[1])
+        for rarefaction in rarefactions
+    )
     common = np.flatnonzero(carriers / max(len(rarefactions), 1) >= least)
     return tuple(rarefactions[0].names[column] for column in common.tolist())
 

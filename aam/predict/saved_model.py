@@ -287,11 +287,11 @@ def _read_blends(path: Path, description: Any, targets: Targets) -> tuple[Blend,
     blends, arrays = [], read_arrays(path / MEMBERS)
     if len(description) not in (0, len(targets.specs)):
         raise ValueError(f"{len(description)} blends for {len(targets.specs)} targets")
-    for place, (spec, one) in enumerate(zip(specs_in_order(targets), description, strict=False)):
+    for place, (spec, entry) in enumerate(zip(specs_in_order(targets), description, strict=False)):
         classes = np.arange(len(spec.labels))
-        blend = (BlendClassifier if spec.labels else BlendRegressor)(**one["parameters"])
+        blend = (BlendClassifier if spec.labels else BlendRegressor)(**entry["parameters"])
         blend.classes_, blend.members_ = classes, {}
-        for name, facts in one["members"].items():
+        for name, facts in entry["members"].items():
             member = ESTIMATORS[facts["class"]](**facts["parameters"])
             restore_state(member, f"{place}/{name}", arrays, facts["fitted"])
             if isinstance(member, Trees):
@@ -390,7 +390,7 @@ def _read_model(path: Path, description: Any, device: torch.device) -> SavedMode
 
 
 def _written_by(description: Any, path: Path) -> list[str]:
-    """Say which aam wrote a model that this one cannot read, if its description says so."""
+    """Name the version of aam that wrote a model that this version cannot read, if it is known."""
     if not isinstance(description, dict) or "version" not in description:
         return []
     this = f"this is aam {aam.__version__}"
@@ -431,7 +431,7 @@ def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]
         if differing := [name for name in first if first[name] != values[name]]:
             raise InputError(
                 f"--model: {folder} and {folders[0]} differ in {shown(differing)}; predict with "
-                "each alone"
+                "each separately"
             )
     return models
 

@@ -107,11 +107,11 @@ class Trees(CountsEstimator):
             n_jobs=torch.get_num_threads(),
             warm_start=True,
         )
-        for number, one in enumerate(rarefactions, 1):
+        for number, rarefaction in enumerate(rarefactions, 1):
             forest.n_estimators = max(1, self.n_estimators * number // len(rarefactions))
             # scikit-learn warns that a warm start keeps the classes of the first fit.
             with warnings.catch_warnings(record=True):
-                forest.fit(self._values(one), values, weights if np.ptp(weights) else None)
+                forest.fit(self._values(rarefaction), values, weights if np.ptp(weights) else None)
         self.forest_ = forest
 
     def outputs(self, rarefied: Samples) -> Floats:
@@ -127,10 +127,12 @@ class Trees(CountsEstimator):
             if self.n_classes:
                 return np.asarray(self.forest_.predict_proba(values))
             return np.asarray(self.forest_.predict(values)[:, None])
-        each = (tree.tree_.predict(values) for tree in self.forest_.estimators_)
+        predictions = (tree.tree_.predict(values) for tree in self.forest_.estimators_)
         if self.n_classes:
-            return np.asarray(sum(each) / len(self.forest_.estimators_))
-        return np.asarray(np.median(np.stack([one[:, 0] for one in each]), axis=0)[:, None])
+            return np.asarray(sum(predictions) / len(self.forest_.estimators_))
+        return np.asarray(
+            np.median(np.stack([part[:, 0] for part in predictions]), axis=0)[:, None]
+        )
 
     def check(self) -> None:
         """Raise `ValueError` if a node of a tree that was read from a file is not part of it."""

@@ -1,1 +1,1 @@
-"""What a person reads: reports, tables, figures."""
+"""Reports, tables and figures."""

@@ -1,4 +1,4 @@
-"""What gives a target away: how well each metadata column predicts it without microbes."""
+"""Audit: how well each metadata column predicts a target without microbes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from scipy import sparse
 from scipy.stats import norm
 from sklearn.tree import DecisionTreeRegressor
 
-from aam.data.splits import kfold, nearly_alike
+from aam.data.splits import kfold, nearly_identical
 from aam.data.study import Study
 from aam.data.table import select_samples
 from aam.device.rng import generator
 from aam.evaluate.intervals import FOLD_INFLATION
 from aam.evaluate.metrics import auroc
 from aam.io.metadata import Metadata, is_number
-from aam.options import given
+from aam.options import not_none
 from aam.predict.linear import PENALTY, centred_variance, ridge_duals
 from aam.predict.prediction import presence_of
 from aam.predict.samples import MIN_SAMPLES
@@ -41,11 +41,11 @@ DATE = re.compile(r"\d{1,4}[-/. ](\d{1,2}|[A-Za-z]{3,9})[-/., ]+\d{1,4}")
 # target itself.
 ALPHA, LEAST_GAIN, SAME = 0.05, 0.2, 0.98
 
-# Levels with so many samples or fewer on average are subjects; larger levels are batches.
+# Levels with at most this number of samples on average are subjects; larger levels are batches.
 MOST_PER_SUBJECT, LEAST_SUBJECTS = 30, 6
 
-# Classes of fewer samples are not scored, and leaves of trees are not smaller. Microbes are asked
-# for levels of columns of at most so many. The decomposition of so many samples takes a second.
+# Classes of fewer samples are not scored, and leaves of trees are not smaller. Microbes
+# predict columns of at most `MOST_LEVELS`. The decomposition of `MOST_SAMPLES` takes a second.
 LEAST_OF_LEVEL, MOST_LEVELS, MOST_SAMPLES = 5, 50, 1500
 
 # Trees read float32.
@@ -208,7 +208,7 @@ class Score(NamedTuple):
 def score(truth: Floats, predicted: Floats, units: Ints, tests: int) -> Score:
     """Judge predictions [N, K] of numbers [N, 1] or of indicators of classes [N, K].
 
-    The limit counts `units`, groups of samples, and holds for so many `tests` together. That of an
+    The limit counts `units`, groups of samples, and holds for `tests` tests together. That of an
     AUROC is Hanley and McNeil's (1982), that of numbers is normal. Both are wider by
     `FOLD_INFLATION`, as each pair of folds learns from the same samples.
     """
@@ -264,7 +264,7 @@ def _folds(ids: Sequence[str], target: Column, classes: bool, groups: Sequence[s
 
 
 def _danger(column: Column, random: Score, fold: Score, grouped: bool) -> str:
-    """Where a column gives the target away: a key of `ADVICE`."""
+    """Danger of a column: a key of `ADVICE`."""
     if fold.alarms and (grouped or not column.is_subject):
         return "same" if fold.gain >= SAME else "split"
     if not random.alarms:
@@ -273,7 +273,7 @@ def _danger(column: Column, random: Score, fold: Score, grouped: bool) -> str:
 
 
 def _advice(column: Column, goal: Goal, danger: str, found: Score) -> str:
-    """Say what a column does and which option helps."""
+    """Describe the danger of a column and the option that helps."""
     name = column.name
     if column.is_id:
         return f"{name} has a different value for every sample: an id, no leak."
@@ -308,7 +308,7 @@ class Audit:
         that is removed), ``microbes_gain`` (how well microbes predict the column), ``danger``,
         ``advice``.
     notes : list of str
-        The microbes' own score, and samples that are too alike.
+        The microbes' own score, and samples that are nearly identical.
     """
 
     target: str
@@ -330,7 +330,10 @@ class Audit:
             (
                 shortened(row.column, 30),
                 str(row.levels),
-                *("-" if np.isnan(one) else f"{one:{form}}" for one in (row.random, row.split)),
+                *(
+                    "-" if np.isnan(value) else f"{value:{form}}"
+                    for value in (row.random, row.split)
+                ),
                 "-" if np.isnan(row.microbes_gain) else f"{max(row.microbes_gain, 0.0):.2f}",
                 *[row.advice] * with_advice,
             )
@@ -355,7 +358,7 @@ def make_audit(
     group_column : str, optional
         Column whose values the split of `aam train` keeps together.
     """
-    rows, metadata = np.arange(len(study.table.sample_ids)), given(study.metadata)
+    rows, metadata = np.arange(len(study.table.sample_ids)), not_none(study.metadata)
     if len(rows) > MOST_SAMPLES:
         rows = np.sort(generator(0, "audit").choice(rows, MOST_SAMPLES, replace=False))
     ids = [study.table.sample_ids[row] for row in rows.tolist()]
@@ -375,8 +378,8 @@ def make_audit(
         columns.append(Column(name, "reads", codes, numbers.astype(np.float64)))
     frame, kernel, own = _judged(columns, goal, presence)
     notes = _notes(metadata, ids, frame, columns, (kernel, goal, own))
-    if alike := nearly_alike(select_samples(study.table, ids)):
-        notes.append(f"{len(alike)} pairs of samples are nearly identical, such as {alike[0]}.")
+    if pairs := nearly_identical(select_samples(study.table, ids)):
+        notes.append(f"{len(pairs)} pairs of samples are nearly identical, such as {pairs[0]}.")
     return Audit(target, classes, frame, notes)
 
 
@@ -390,7 +393,7 @@ def _judged(
     kernel = np.asarray((common @ common.T).todense(), np.float64)
     kernel /= centred_variance(kernel) or 1.0
     asked = [column for column in columns if not column.is_id and column.levels > 1]
-    few = [one for one in asked if one.kind != "category" or one.levels <= MOST_LEVELS]
+    few = [column for column in asked if column.kind != "category" or column.levels <= MOST_LEVELS]
     blocks = [goal.truth, *(column.indicators() for column in few)]
     ends = np.cumsum([block.shape[1] for block in blocks])[:-1]
     of_microbes = predicted_by_microbes(kernel, np.hstack(blocks), goal.random)
@@ -398,7 +401,7 @@ def _judged(
         score(block, part, goal.units, len(asked))
         for block, part in zip(blocks, np.split(of_microbes, ends, axis=1), strict=True)
     )
-    seen = {column.name: one.gain for column, one in zip(few, others, strict=True)}
+    seen = {column.name: found.gain for column, found in zip(few, others, strict=True)}
     rows = []
     for column in columns:
         random = fold = Score()

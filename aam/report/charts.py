@@ -128,7 +128,7 @@ Chart = Any
 
 
 def _drawable(part: Any) -> Any:
-    """Return a part of a chart whose texts hold no control characters, one of which would end the
+    """Return a part of a chart without control characters in its texts: they would end the
     process.
 
     A number that is not finite becomes a missing one.
@@ -181,7 +181,7 @@ class Figure:
     chart : altair.Chart or altair.LayerChart
         A mark with ``aria=True`` and a `Description` shows it to a pointer.
     caption : str
-        What a reader should know beside the title.
+        Explanation below the title.
     names : tuple of str
         Labels of axes that may be cut: a pointer shows the whole.
     """
@@ -206,7 +206,7 @@ class Figure:
         met = Counter[str]()
 
         def with_tip(text: re.Match[str]) -> str:
-            # Names that are cut alike stand in their order on each axis.
+            # Names with the same cut text keep their order on each axis.
             of = [name for name in self.names if printable(name).startswith(unescape(text[1]))]
             met[text[1]] += 1
             return (
@@ -253,7 +253,7 @@ def data(rows: Iterable[Mapping[str, object]]) -> alt.InlineData:
 
 
 def drawn_rows(count: int, most: int = MOST_POINTS) -> npt.NDArray[np.int64]:
-    """Return which of so many samples are drawn, in order; the same ones every time."""
+    """Choose at most `most` of `count` samples to draw, in order; the same ones every time."""
     if count <= most:
         return np.arange(count)
     return np.sort(np.random.default_rng(0).choice(count, most, replace=False))
@@ -272,7 +272,7 @@ def lines(points: Iterable[tuple[str, float, float]], **mark: Any) -> Chart:
 
 
 def diagonal(low: float, high: float) -> Chart:
-    """Return a dashed line on which both axes are alike."""
+    """Return a dashed line on which both axes are equal."""
     return lines([("", low, low), ("", high, high)], color=SOFT, strokeWidth=1.2, strokeDash=DASHES)
 
 
@@ -293,9 +293,7 @@ def points(
     colours: Mapping[str, Any],
     **mark: Any,
 ) -> Chart:
-    """Return the points of rows, each of which holds x, y and the text `tip` that a pointer
-    shows.
-    """
+    """Return the points of rows with x, y and the text `tip` that a pointer shows."""
     chart = alt.Chart(data(rows)).mark_point(**{"aria": True, "opacity": 0.75, **mark})
     return chart.encode(alt.Description("tip:N"), x=x, y=y, **colours)
 
@@ -324,7 +322,7 @@ def levels(field: str, colour_of: Mapping[str, int], legend: bool = True) -> dic
 
 @dataclass(frozen=True)
 class IntervalRow:
-    """A name, a value with limits, the number of its colour, and the text beside it if not the
+    """A name, a value with limits, the number of its colour, and the text next to it if not the
     value itself.
     """
 

@@ -1,4 +1,4 @@
-"""How good an encoder is on new samples and ASVs, compared with rules that need no model."""
+"""Quality of an encoder on new samples and ASVs, compared with rules that need no model."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def _agreement(
     with torch.inference_mode():
         distances = network.distance(compared, compared).double().cpu().numpy()
     truth, body, correlations = batch.distance.double().numpy(), [], {}
-    for name, one in {"the model": distances, **_rules(batch)}.items():
-        correlations[name] = mantel(one, truth)
-        recovered = neighbours_recovered(one, truth, NEIGHBOURS)
+    for name, matrix in {"the model": distances, **_rules(batch)}.items():
+        correlations[name] = mantel(matrix, truth)
+        recovered = neighbours_recovered(matrix, truth, NEIGHBOURS)
         share = "too few samples" if np.isnan(recovered) else f"{recovered:.3f}"
         body.append((name, f"{correlations[name]:.4f}", share))
     model = correlations.pop("the model")
@@ -161,7 +161,7 @@ def evaluate_encoder(
     """Tables and figures of how good an encoder is on a split, and warnings.
 
     They are of held-out distances, and of masked `bases` of ASVs that it has not seen. An encoder
-    that started from another one may have seen any ASV: then there are none of `bases`.
+    that started from another one may have seen any ASV, so `bases` is left out.
     """
     network = saved.required_network
     rows = study.rows(split.held_out[:MAX_SAMPLES])

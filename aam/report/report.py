@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Longer tables are folded up.
 FOLDED_ROWS = 30
 
-# So many cautions are shown on a terminal; the report has all.
+# Maximum number of cautions on a terminal; the report has all.
 MOST_CAUTIONS = 4
 
 # Columns of a terminal.
@@ -54,7 +54,7 @@ UNITS = {
 
 @dataclass(frozen=True, eq=False)
 class ReportData:
-    """What a report shows.
+    """Contents of a report.
 
     `task`, `data` and `split` say what was done, with what, and how samples were split; `tables`
     and `encoder_figures` are those of pretraining, `curves` those of training, `around` is how the
@@ -106,12 +106,12 @@ def _metric_tile(result: Evaluation, key: str) -> Tile:
     value, target = result.metrics[key], result.names.target
     if result.new_studies is not None:
         name, new = result.names.batch, result.new_studies
-        values = [one.value for _, one in new.studies.values()]
+        values = [interval.value for _, interval in new.studies.values()]
         ends = f"{number(min(values))} to {number(max(values))}"
         return Tile(
             f"{TITLES[key]} in a new {name}",
             number(new.mean),
-            f"Mean over {len(values)} values of {name}, each held out whole and counted alike "
+            f"Mean over {len(values)} values of {name}, each held out whole, with equal weights "
             f"({ends}). Over all samples: {with_limits(value)}.",
         )
     if key == "mae":
@@ -128,9 +128,11 @@ def _metric_tile(result: Evaluation, key: str) -> Tile:
             "order; guessing ranks 50 %."
         )
     else:
-        title = "Share that is right (accuracy)"
+        title = "Accuracy"
         classes = len(result.predictions.labels)
-        sentence = f"{100 * value.value:.0f} of 100 samples get the right one of {classes} classes."
+        sentence = (
+            f"{100 * value.value:.0f} of 100 samples get the right class, of {classes} classes."
+        )
     return Tile(title, number(value.value), sentence, limits_text(value))
 
 
@@ -138,7 +140,7 @@ def _baseline_tile(result: Evaluation, key: str) -> Tile:
     full = full_baselines(result.comparisons, key)
     if not full:
         return Tile("Best baseline", "none", "Without a baseline this number cannot be judged.")
-    best, others = full[0], sum(not one.constant for one in full)
+    best, others = full[0], sum(not comparison.constant for comparison in full)
     which = " (guessing), the only one of all samples"
     if others:
         which = f", the best of {others} baseline{'s' if others > 1 else ''} and guessing"
@@ -161,7 +163,7 @@ def tiles(result: Evaluation) -> list[Tile]:
 
 
 def judged_samples(result: Evaluation) -> str:
-    """What was predicted, for which samples."""
+    """The target and the judged samples in words."""
     complete, names = result.predictions.complete(), result.names
     size = len(complete.truth)
     if not size:
@@ -200,7 +202,7 @@ def _new_studies_table(new: InNewStudies, name: str) -> Table:
         (study, str(samples), with_limits(value)) for study, (samples, value) in new.studies.items()
     ]
     total = str(sum(samples for samples, _ in new.studies.values()))
-    rows.append((f"mean, each {name} alike", total, number(new.mean)))
+    rows.append((f"mean over values of {name}", total, number(new.mean)))
     header = (name, "samples", f"{TITLES[new.metric]}, 95 % interval")
     return Table(f"Each {name} was held out whole", header, tuple(rows), "new-studies")
 
@@ -215,9 +217,9 @@ def _baselines_table(result: Evaluation) -> Table:
         return (name, str(samples), with_limits(values[key]), *tested, *cells)
 
     rows = [row("the model", len(result.predictions.complete().truth), result.metrics, "", "")]
-    for one in result.comparisons:
-        tested = with_limits(one.tested_difference), number(one.corrected_p)
-        rows.append(row(one.name, one.samples, one.metrics, *tested))
+    for comparison in result.comparisons:
+        tested = with_limits(comparison.tested_difference), number(comparison.corrected_p)
+        rows.append(row(comparison.name, comparison.samples, comparison.metrics, *tested))
     tests = tests_corrected_for(result.comparisons)
     corrected = f" (p corrected for {tests} baselines; of guessing one-sided)" if tests > 1 else ""
     header = (
@@ -244,7 +246,7 @@ def _class_table(result: Evaluation) -> list[Table]:
         (level, str(count), *(number(values.get(name, math.nan)) for name in names))
         for level, (count, values) in by_class.items()
     ]
-    header = ("class", "samples", *(TITLES[one] for one in names))
+    header = ("class", "samples", *(TITLES[metric] for metric in names))
     return [Table("Each class against all others", header, tuple(rows), "levels")]
 
 
@@ -270,7 +272,8 @@ def result_tables(result: Evaluation) -> list[Table]:
 def several_targets(results: ReportData) -> tuple[str, ...]:
     """Warn that p is not corrected for several targets."""
     tested = sum(
-        any(not math.isnan(one.p) for one in result.comparisons) for result in results.targets
+        any(not math.isnan(comparison.p) for comparison in result.comparisons)
+        for result in results.targets
     )
     sentence = (
         f"{tested} targets are tested, and p is corrected for the baselines of each target only. "
@@ -280,7 +283,7 @@ def several_targets(results: ReportData) -> tuple[str, ...]:
 
 
 def _target_lines(result: Evaluation) -> list[str]:
-    """What was predicted how well, compared with which baseline, and the verdict."""
+    """Lines about one target: metric, best baseline, verdict."""
     key, names = headline(result.predictions.labels), result.names
     value = result.metrics[key]
     unit = f" {unit_of(names.target)}" if key == "mae" and unit_of(names.target) else ""
@@ -296,8 +299,8 @@ def _target_lines(result: Evaluation) -> list[str]:
 
 
 def summary_lines(results: ReportData) -> list[str]:
-    """What a terminal shows of a run: results, warnings, and tables of a pretrained encoder."""
-    lines = [results.title, *(line for one in results.targets for line in _target_lines(one))]
+    """Lines of a run for the terminal: results, warnings, and tables of a pretrained encoder."""
+    lines = [results.title, *(line for result in results.targets for line in _target_lines(result))]
     lines += [f"warning: {warning}" for warning in (*results.warnings, *several_targets(results))]
     wrapped = [
         part

@@ -1,4 +1,4 @@
-"""The report as one HTML file, from the templates beside it."""
+"""The report as one HTML file, from the templates in this folder."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ _WORD = re.compile(
 
 
 def place_of_features(target: str) -> tuple[str, str]:
-    """Return the marks between which the most important features of a target stand, beside its
-    first figures.
-    """
+    """Return the marks around the most important features of a target, near its first figures."""
     name = hashlib.sha256(target.encode()).hexdigest()[:16]
     return f"<!-- features {name} -->", f"<!-- end of features {name} -->"
 
@@ -128,7 +126,7 @@ def page_frame() -> dict[str, object]:
 
 
 def _target(results: ReportData, result: Evaluation) -> dict[str, object]:
-    """What the template shows of one target: the answer, its first figures, and all others.
+    """Contents of one target for the template: the answer, its first figures, and all others.
 
     If importances may be added, one of the three first places is theirs.
     """
@@ -175,8 +173,8 @@ def page(configuration: Mapping[str, object], explain_command: str = "", **conte
 
 
 def with_importances(report: str, importances: str, features: Mapping[str, str]) -> str:
-    """Return the report of a run with its importances replaced, and by target the `features` beside
-    its first figures.
+    """Return the report of a run with its importances replaced, and by target the `features` next
+    to its first figures.
 
     Raises
     ------

@@ -40,12 +40,12 @@ def _target_json(result: Evaluation) -> dict[str, object]:
     """Entry of one target in metrics.json."""
     columns = {result.names.batch: result.batches}
     tests = {
-        one.name: {
-            "difference": dataclasses.asdict(one.difference),
-            "p": one.p,
-            "corrected_p": one.corrected_p,
+        comparison.name: {
+            "difference": dataclasses.asdict(comparison.difference),
+            "p": comparison.p,
+            "corrected_p": comparison.corrected_p,
         }
-        for one in result.comparisons
+        for comparison in result.comparisons
     }
     return {
         "subset": result.subset,
@@ -60,7 +60,9 @@ def _target_json(result: Evaluation) -> dict[str, object]:
             if part
         },
         "intervals": _with_limits(result.coverage),
-        "baselines": {one.name: _values(one.metrics) for one in result.comparisons},
+        "baselines": {
+            comparison.name: _values(comparison.metrics) for comparison in result.comparisons
+        },
         "tests": tests,
         "verdict": list(result.verdict.sentences),
     }

@@ -19,11 +19,11 @@ from aam.io.tables import AmpliconTable
 from aam.report.charts import LIGHT, RAMP, Figure, levels, points, sized, x_axis, y_axis
 from aam.report.tables import Table
 
-# Distances are taken between at most so many samples, of fewer where they have many ASVs: samples
-# times ASVs at once.
+# Maximum number of samples that are compared, the number with many ASVs, and the maximum of samples
+# times ASVs.
 MOST_SAMPLES, LEAST_SAMPLES, MOST_ENTRIES = 500, 200, 6_000_000
 
-# So many samples are listed as the worst.
+# Number of samples that are listed as the worst.
 WORST_SAMPLES = 15
 
 # Fewer samples are no picture.
@@ -42,7 +42,7 @@ class Surroundings:
     shares : float64 [2]
         The share of the variation that each axis holds.
     total : int
-        The samples of which these are a part.
+        All samples; these may be a part of them.
     """
 
     sample_ids: tuple[str, ...]
@@ -75,9 +75,9 @@ def surroundings(
 
     None for fewer than `FEWEST` samples. The choice of samples is the same every time.
     """
-    complete = [one.complete() for one in predictions]
+    complete = [target.complete() for target in predictions]
     known = dict.fromkeys(
-        name for one in complete for name in one.sample_ids if name in table.row_of
+        name for target in complete for name in target.sample_ids if name in table.row_of
     )
     if len(known) < FEWEST:
         return None
@@ -85,7 +85,7 @@ def surroundings(
     if len(rows) * table.counts.shape[1] > MOST_ENTRIES:
         most = min(most, max(LEAST_SAMPLES, MOST_ENTRIES // max(len(table.columns_of(rows)), 1)))
     if len(rows) > most:
-        worst = {one.sample_ids[at] for one in complete for at in worst_rows(one).tolist()}
+        worst = {target.sample_ids[at] for target in complete for at in worst_rows(target).tolist()}
         first = np.array([table.row_of[name] for name in known if name in worst], np.int64)
         others = np.random.default_rng(0).permutation(np.setdiff1d(rows, first))
         rows = np.sort(np.r_[first, others[: most - len(first)]])
@@ -136,11 +136,11 @@ def sample_figures(result: Evaluation, around: Surroundings | None) -> list[Figu
     if len(here) < FEWEST:
         return []
     part = complete.at(np.array([row_of[around.sample_ids[at]] for at in here]))
-    caption = "Near samples share their ASVs (principal coordinates of Bray-Curtis distances)."
+    caption = "Nearby samples share ASVs (principal coordinates of Bray-Curtis distances)."
     if len(around.sample_ids) < around.total:
         caption += (
-            f" Drawn are {len(here)} of {around.total} samples: those predicted worst and a "
-            "random part of the others."
+            f" {len(here)} of {around.total} samples are drawn: those predicted worst and a random "
+            "part of the others."
         )
     axes = [f"axis {at + 1} ({100 * share:.0f} %)" for at, share in enumerate(around.shares)]
     figures = []
@@ -168,7 +168,7 @@ def worst_table(result: Evaluation) -> list[Table]:
     labels, third = complete.labels, "absolute error"
     part = complete.at(worst_rows(complete))
     if labels:
-        third = "probability of the true one"
+        third = "probability of the true class"
         cells = [
             [labels[true], labels[int(shares.argmax())], number(float(shares[true]))]
             for true, shares in zip(part.truth.tolist(), part.predicted, strict=True)

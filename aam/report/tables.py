@@ -51,13 +51,13 @@ def plain_lines(table: Table) -> list[str]:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text of at most so many characters."""
+    """Cut a text to at most `most` characters."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def middle_cut(text: str, most: int) -> str:
-    """Return a text of at most so many characters, cut in its middle: its last ones often tell
-    names apart.
+    """Cut a text to at most `most` characters in its middle, because the last ones often
+    distinguish names.
     """
     tail = 10
     return text if len(text) <= most else f"{text[: most - tail - 1]}…{text[-tail:]}"

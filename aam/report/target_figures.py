@@ -67,7 +67,9 @@ SHARE = {"domain": [0, 1]}
 def scatter_figure(complete: TargetPredictions, result: Evaluation) -> Figure:
     """Predicted against true values, coloured by batch, with conformal intervals."""
     names, part = result.names, complete.at(drawn_rows(len(complete.truth)))
-    batches = [] if complete.batch is None else [str(one) for one in sorted_levels(complete.batch)]
+    batches = (
+        [] if complete.batch is None else [str(level) for level in sorted_levels(complete.batch)]
+    )
     coloured = 1 < len(batches) <= len(LIGHT)
     known = {names.group: part.groups, names.batch: part.batch}
     rows = []
@@ -84,11 +86,11 @@ def scatter_figure(complete: TargetPredictions, result: Evaluation) -> Figure:
     colours = levels("batch", {name: at for at, name in enumerate(batches)}) if coloured else {}
     bars = alt.Chart(data(rows)).transform_filter("isValid(datum.low)")
     bars = bars.mark_rule(color=SOFT, opacity=0.28)
-    caption = "On the dashed line a prediction is right."
+    caption = "Points on the dashed line are exact predictions."
     if any(math.isfinite(row["low"]) for row in rows):
         caption += (
-            f" Vertical lines are {100 * CONFORMAL_LEVEL:.0f} % conformal intervals. They are made "
-            "to hold that share of the true values."
+            f" Vertical lines are {100 * CONFORMAL_LEVEL:.0f} % conformal intervals. They should "
+            "contain that share of the true values."
         )
     if len(rows) < len(complete.truth):
         caption += f" A random {len(rows)} of {len(complete.truth)} samples are drawn."
@@ -135,16 +137,15 @@ def roc_figures(complete: TargetPredictions) -> list[Figure]:
         title = "AUROC (pooled)"
         pooled = " Samples of all folds are pooled here; elsewhere AUROC is the mean over folds."
     drawn = lines(curves).encode(
-        x=x_axis("share of the others taken for the class", **SHARE),
-        y=y_axis("share of the class that is found", **SHARE),
+        x=x_axis("false positive rate", **SHARE),
+        y=y_axis("true positive rate", **SHARE),
         color=levels("series", colours)["color"].title(title),
     )
     return [
         Figure(
             "roc",
             "ROC curve",
-            f"Share of a class that is found against false alarms. {title} of "
-            f"{'; '.join(colours)}.",
+            f"True positive rate against false positive rate. {title} of {'; '.join(colours)}.",
             sized(diagonal(0, 1), drawn),
             f"{which}Guessing follows the dashed line; the nearer a curve is to the upper left, "
             f"the better.{pooled}",
@@ -173,10 +174,10 @@ def reliability_figure(complete: TargetPredictions) -> Figure:
     return Figure(
         "reliability",
         "Reliability of the probabilities",
-        f"Share that is right by probability. {'; '.join(str(row['tip']) for row in rows)}.",
+        f"Accuracy by predicted probability. {'; '.join(str(row['tip']) for row in rows)}.",
         sized(diagonal(0, 1), intervals, points(rows, *axes, {}, color=LIGHT[0], opacity=1)),
-        "Each point is the samples of one tenth; its bar, a 95 % interval, counts them as "
-        "independent. Below the dashed line the model is too sure of itself.",
+        "Each point is a tenth of the range of probabilities; bars are 95 % intervals for "
+        "independent samples. Below the dashed line the model is too confident.",
     )
 
 
@@ -218,7 +219,7 @@ def confusion_figure(complete: TargetPredictions) -> Figure:
         "True and predicted class",
         f"Share of each class that is right: {right}.",
         sized(*layers),
-        "Each row is a true class, with the percentage of its samples that are called each class.",
+        "Each row is a true class, with the percentage of its samples by predicted class.",
         labels,
     )
 
@@ -252,11 +253,11 @@ def differences_figure(result: Evaluation) -> list[Figure]:
     if constant is None:
         return []
     sign, title = (1 if key in LOWER_IS_BETTER else -1), TITLES[key]
-    ranked = sorted(result.comparisons, key=lambda one: sign * one.metrics[key].value)
-    shown = [SHOWN[outcome(one, constant, key)] for one in ranked]
+    ranked = sorted(result.comparisons, key=lambda comparison: sign * comparison.metrics[key].value)
+    shown = [SHOWN[outcome(comparison, constant, key)] for comparison in ranked]
     rows = [
-        IntervalRow(one.name, one.tested_difference, colour)
-        for one, (_, colour) in zip(ranked, shown, strict=True)
+        IntervalRow(comparison.name, comparison.tested_difference, colour)
+        for comparison, (_, colour) in zip(ranked, shown, strict=True)
     ]
     legend = [(colour, words) for words, colour in dict.fromkeys(shown)]
     return [
@@ -265,8 +266,8 @@ def differences_figure(result: Evaluation) -> list[Figure]:
             f"Differences of {title} from baselines",
             f"Model minus baseline: {listed(rows)}.",
             interval_chart(rows, f"{title}, model minus baseline", 0.0, legend),
-            f"{'Left' if sign > 0 else 'Right'} of the line the model is better; where a bar holds "
-            "it, no difference is shown. Bars are intervals of the level of the test.",
+            f"{'Left' if sign > 0 else 'Right'} of the line the model is better; if a bar includes "
+            "it, no difference is shown. Bars have the level of the test.",
         )
     ]
 

@@ -42,7 +42,7 @@ TRANSDUCTIVE = ("Pretraining saw the held-out samples, though not their labels."
 
 @dataclass
 class TrainingReport:
-    """What a run reports of its splits: `add` after each one is trained, `write` at the end.
+    """Report of a run: call `add` after each split is trained, and `write` at the end.
 
     Attributes
     ----------
@@ -151,7 +151,7 @@ class TrainingReport:
         )
 
     def _audits(self, targets: Sequence[Evaluation]) -> dict[str, Audit]:
-        """What gives each target away."""
+        """The audit of each target."""
         data, classifier = self.prepared.config.data, self.prepared.config.targets.classifier
         names = [result.names.target for result in targets]
         study = self.prepared.study
@@ -160,7 +160,7 @@ class TrainingReport:
     def _learning_curves(self, targets: Sequence[Evaluation]) -> dict[str, LearningCurve]:
         """The learning curves of the targets, if they are asked for."""
         config, result = self.prepared.config, dict[str, LearningCurve]()
-        names = [one.names.target for one in targets if config.targets.learning_curve]
+        names = [target.names.target for target in targets if config.targets.learning_curve]
         for name, curve in learning_curves(self.prepared, names).items():
             if curve is None:
                 log.warning("warning: --learning-curve: %s: too few groups to draw shares", name)
@@ -194,8 +194,8 @@ class TrainingReport:
                 save_model(folder / "model", noted)
         elif any(spec.kind == "numeric" for spec in table.specs):
             log.info(
-                "no intervals: early stopping has seen what is held out; --cv or --test-size "
-                "hold out more"
+                "no intervals: early stopping used the held-out samples; --cv or --test-size hold "
+                "out others"
             )
         write_predictions(self.path / "predictions.tsv", table)
         subset: Subset = "held-out" if tested else "validation"
@@ -288,7 +288,7 @@ def dropped_by_class(table: PredictionTable, study: Study) -> dict[str, dict[str
 
 
 def _left_out(study: Study, classes: Sequence[str]) -> list[str]:
-    """Return how many samples lack metadata, and which `classes`, columns of targets, lose a class
+    """Warn of samples without metadata, and of `classes`, columns of targets, that lose a class
     with them.
     """
     every, kept, metadata = study.selection.of_file, study.selection.aligned, study.metadata

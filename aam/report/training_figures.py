@@ -21,7 +21,7 @@ Record = dict[str, Any]
 KINDS = {"train": "training", "val": "validation"}
 COLOURS = {"training": 0, "validation": 1}
 
-# Losses that are drawn beside their sum.
+# Maximum number of losses that are drawn next to their sum.
 MOST_PARTS = 5
 
 TITLES = {
@@ -167,6 +167,6 @@ def distances_figure(truth: Array, predicted: Array, metric: str) -> Figure:
         f"Shades of {len(x)} pairs of samples; the correlation of predicted and true distances "
         f"is {correlation}.",
         sized(cells, diagonal(float(x.min()), float(x.max()))),
-        "Each pair of held-out samples; the stronger the colour, the more pairs. On the dashed "
-        f"line a distance is right. The Mantel correlation is {correlation}.",
+        "Pairs of held-out samples; a stronger colour means more pairs. Points on the dashed line "
+        f"are exact. The Mantel correlation is {correlation}.",
     )

@@ -114,8 +114,8 @@ def _mean_scores(
 ) -> dict[str, float]:
     """Return the metrics that choose an epoch, each the mean over the columns that have it.
 
-    `labels` are those of a study, `rows` ``[n]`` those of the samples of which `target` ``[n, T]``
-    (transformed units) and `probabilities` ``[n, classes]`` were predicted.
+    `labels` are those of a study, `rows` ``[n]`` the predicted samples, `target` ``[n, T]``
+    (transformed units) and `probabilities` ``[n, classes]`` their predictions.
     """
     collected: dict[str, list[float]] = {}
     for truth, values in zip(labels.target[rows].T, target.T, strict=True):

@@ -1,4 +1,4 @@
-"""What a network computes of rarefied samples; each ASV is encoded once."""
+"""Outputs of a network for rarefied samples; each ASV is encoded once."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class EncodedAsvs:
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """What a network says of n samples.
+    """Outputs of a network for n samples.
 
     Attributes
     ----------

@@ -32,7 +32,7 @@ MOST_SAMPLES = 40_000
 # Samples that choose the penalty, in folds of whole groups.
 MOST_INNER, INNER_FOLDS = 4000, 4
 PENALTIES = (1e0, 1e1, 1e2, 1e3, 1e4)
-# Where there is one group only.
+# With a single group.
 DEFAULT_PENALTY = 1e2
 # Intercept of a class that no training sample has.
 ABSENT = -10.0

@@ -17,14 +17,14 @@ from aam.engine.task import Terms
 from aam.errors import InputError
 from aam.model.aam import Outputs
 
-# Weights [classes] of each class column, None where all classes weigh alike.
+# Weights [classes] of each class column; None for equal weights.
 ClassWeights = tuple[Tensor | None, ...]
 # A loss as sum and count, both on the device.
 Term = tuple[Tensor, Tensor]
 
 
 def _pairs(truth: Float[Tensor, "B all_B"], first: int) -> Bool[Tensor, "B all_B"]:
-    """Return which pairs of samples have a distance, each pair once.
+    """Pairs of samples that have a distance, each pair once.
 
     The rows of `truth` are the samples of this rank, which start at its column `first`.
     """
@@ -77,7 +77,7 @@ def _count_loss(log_share: Float[Tensor, " T"], batch: Shelved, depth: int) -> T
 def class_weights(
     setting: Sequence[str], labels: npt.NDArray[np.int64], sizes: Sequence[int]
 ) -> ClassWeights:
-    """Return the weights ``[classes]`` of each class column, None where all classes weigh alike.
+    """Return the weights ``[classes]`` of each class column; None for equal weights.
 
     Parameters
     ----------

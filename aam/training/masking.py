@@ -16,7 +16,7 @@ from aam.data.tokens import MASK, PAD
 from aam.device.rng import GOLDEN, mixed
 from aam.model.asv import N_BASES
 
-# Share of the ASVs of a batch of which a masked copy is read: the UniFrac loss reads whole
+# Share of the ASVs of a batch that are read a second time, masked: the UniFrac loss reads whole
 # sequences.
 MASKED_ASVS = 0.25
 # Share of the ASVs of a sample whose count is withheld and predicted.

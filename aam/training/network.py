@@ -1,4 +1,4 @@
-"""What pretraining and supervised training share: how a network starts, trains and ends."""
+"""Start, training and end of a network, for pretraining and supervised training."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SCALE_SAMPLES = 256
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Where a network trains.
+    """Place where a network trains: device, run and folder.
 
     Attributes
     ----------

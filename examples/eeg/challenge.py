@@ -13,7 +13,7 @@ from typing import Any
 from aam.errors import InputError, shown
 from aam.files.atomic import write_text
 from aam.io.metadata import is_number
-from aam.options import given
+from aam.options import not_none
 from examples.eeg.config import ChallengeConfig
 
 COLUMNS = ("subject", "session", "task", "target", "prediction", "confidence")
@@ -101,7 +101,7 @@ def challenge_problems(path: Path, predictions: list[dict[str, str]]) -> list[st
 
 def challenge(config: ChallengeConfig) -> dict[str, Any]:
     """Write a challenge file, or check one."""
-    rows = read_rows(given(config.predictions), "\t")
+    rows = read_rows(not_none(config.predictions), "\t")
     if not rows or "participant_id" not in rows[0]:
         found = shown(rows[0] if rows else (), 3)
         raise InputError(

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from aam.device.rng import generator
 from aam.errors import import_extra
 from aam.files.output_folder import RUN, OutputFolder
-from aam.options import given
+from aam.options import not_none
 from examples.eeg.config import SimulateConfig
 
 SAMPLING_RATE = 100.0
@@ -87,7 +87,7 @@ def write_recording(path: Path, signal: npt.NDArray[np.float64]) -> None:
 
 def simulate(config: SimulateConfig) -> dict[str, Any]:
     """Write a cohort in BIDS layout; all or nothing."""
-    output = given(config.output_dir)
+    output = not_none(config.output_dir)
     names = (RUN, "participants.tsv", "dataset_description.json", "sub-*/eeg/*.fif")
     results = OutputFolder(output, "examples.eeg simulate", names, overwrite=config.overwrite)
     results.check()

@@ -24,7 +24,7 @@ from aam.engine.finders import StepRunner, batch_and_accumulation, largest_batch
 from aam.engine.run import RunDirectory, run_command, training_outputs
 from aam.errors import InputError
 from aam.files.atomic import write_text
-from aam.options import given, to_dict
+from aam.options import not_none, to_dict
 from examples.eeg.baselines import baseline_predictions
 from examples.eeg.config import (
     CARD_SHARE,
@@ -67,7 +67,7 @@ def _check(config: PretrainConfig | TrainConfig | FindConfig) -> dict[str, Path]
     """Refuse options that are wrong, all at once; return the files that the command reads."""
     if problems := [*model_problems(config.model), *band_problems(config.recordings)]:
         raise InputError(*problems)
-    return {"cohort": given(config.recordings.cohort) / "participants.tsv"}
+    return {"cohort": not_none(config.recordings.cohort) / "participants.tsv"}
 
 
 def build(

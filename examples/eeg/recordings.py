@@ -15,7 +15,7 @@ from aam.data.splits import SUBSETS, Split, kfold, make_split, restricted
 from aam.device.rng import generator
 from aam.errors import InputError, import_extra
 from aam.io.metadata import Metadata, read_metadata
-from aam.options import given
+from aam.options import not_none
 from examples.eeg.config import LabelOptions, RecordingOptions
 
 SUFFIXES = (".fif", ".edf", ".bdf", ".set", ".vhdr")
@@ -140,7 +140,7 @@ def read_recordings(options: RecordingOptions) -> Recordings:
         Lists subjects whose id is no name of a folder, or whose recording is damaged, those without
         a recording or without a window, and those with another number of channels.
     """
-    cohort = given(options.cohort)
+    cohort = not_none(options.cohort)
     metadata = read_metadata(cohort / "participants.tsv")
     subjects = tuple(sorted(metadata.ids))
     problems: list[str] = []

@@ -19,7 +19,7 @@ from aam.device.environment import rank_of
 from aam.engine.run import RunDirectory, run_command, training_outputs
 from aam.errors import InputError
 from aam.files.atomic import write_text
-from aam.options import given
+from aam.options import not_none
 from examples.htft.config import (
     EvaluateConfig,
     TeachConfig,
@@ -119,7 +119,7 @@ def train(config: TrainConfig) -> int:
         place = rank_of(os.environ)
         device = devices[0 if place is not None and place.rank == FIRST else 1]
         runtime = dataclasses.replace(runtime, data_parallel=True, device=device)
-    path = given(config.windows)
+    path = not_none(config.windows)
 
     def read(device: torch.device) -> Capture:
         return read_windows(path)
@@ -174,7 +174,7 @@ def table_of(captured: Capture) -> dict[str, float]:
 
 def compare_students(config: EvaluateConfig) -> None:
     """Print a table of students and what they are compared with."""
-    captured = read_windows(given(config.windows))
+    captured = read_windows(not_none(config.windows))
     device = torch.device("cpu")
     table = Table("held-out windows", "stage-1 R2", "perplexity", "of the unigram's")
     compared = table_of(captured)

@@ -32,12 +32,12 @@ def test_primers_are_no_fault_where_training_had_them_too(
     words = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --rarefy-depth 300 "
     words += f"--metadata-column ph --members presence --test-size 0.3 --output-dir {tmp_path}/run"
     assert main(words.split()) == 0
-    assert "still hold a primer" in capsys.readouterr().err
+    assert "still contain a primer" in capsys.readouterr().err
     words = f"predict --table {study}/table.biom --model {tmp_path}/run/model --output "
     assert main([*words.split(), str(tmp_path / "p.tsv")]) == 0
-    assert "still hold a primer" not in capsys.readouterr().err
+    assert "still contain a primer" not in capsys.readouterr().err
     message = refused(main, [*words.split(), str(tmp_path / "q.tsv"), "--trim-primers"])
-    assert "--trim-primers: the model was trained on reads that hold primers" in message
+    assert "--trim-primers: the model was trained on reads with primers" in message
 
 
 def test_samples_without_a_prediction_are_counted_by_their_reason(study):

@@ -120,7 +120,7 @@ def test_a_machine_on_which_no_attention_is_right_is_judged_all_the_same(caplog)
     judged = judge_attention(gates, timed=True)
     assert judged["chosen"] == {}
     assert judged["results"]["float32, masked"]["math"]["wrong"]
-    assert "no back end is right here" in caplog.text
+    assert "no back end is correct here" in caplog.text
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_two_ranks_measure_an_all_reduce(tmp_path):
 
 def test_one_rank_has_nothing_to_measure(refused, monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
-    assert "no rank stands in the environment" in refused(main, ["doctor", "--ranks"])
+    assert "no rank is set in the environment" in refused(main, ["doctor", "--ranks"])
 
 
 @pytest.mark.parametrize(

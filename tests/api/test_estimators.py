@@ -202,7 +202,8 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
         aam.AmpliconRegressor(rarefy_depth=300).fit(frame, metadata["ph"] * 0 + 1)
     assert "y has 3 values, and the table has 60 samples" in refusal(small.fit, frame, [1, 2, 3])
     with pytest.raises(
-        InputError, match=r"^y: 'soil' is no finite number; correct it, or take AmpliconClassifier"
+        InputError,
+        match=r"^y: 'soil' is not a finite number; correct it, or use AmpliconClassifier",
     ):
         small.fit(frame, ["soil"] * 60)
     for wrong in (None, 3, dict.fromkeys(frame.index, 1.0), (value for value in metadata["ph"])):
@@ -306,11 +307,12 @@ def test_tables_of_any_numbers_are_read_and_others_named(frame):
         np.testing.assert_array_equal(aam.read_table(table).counts.toarray(), reads)
     objects.iloc[2, 3] = "many"
     with pytest.raises(
-        InputError, match=r"'many' at sample 'sample-03', column '.*' is no number; expected reads"
+        InputError,
+        match=r"'many' at sample 'sample-03', column '.*' is not a number; expected reads",
     ):
         aam.read_table(objects)
     nullable.iloc[2, 3] = pd.NA
-    with pytest.raises(InputError, match=r"sample 'sample-03', .* pass 0 where there are none$"):
+    with pytest.raises(InputError, match=r"sample 'sample-03', .* pass 0 for missing reads$"):
         aam.read_table(nullable)
     assert "the DataFrame holds complex128, expected whole reads" in refusal(
         aam.read_table, frame.astype(complex)

@@ -37,13 +37,13 @@ def test_train_shows_members_and_every_split_and_writes_nothing(study, tmp_path,
     )
     assert main(["train", *words]) == 0
     shown = capsys.readouterr()
-    assert re.search(r"members: .*presence \(a linear model .*forest \(extra trees", shown.err)
+    assert re.search(r"members: .*presence \(linear model .*forest \(extra trees", shown.err)
     printed = shown.out.splitlines()
     assert len(printed) == 6
     for fold, line in enumerate(printed[:5]):
         assert line.startswith(f"fold {fold} ({fold + 1} of 5): learns from ")
         assert re.search(r"; at most 10 epochs of (1 step|2 steps)$", line)
-    of_test = [re.search(r"predicts (\d+) samples of (\d+) subject", line) for line in printed[:5]]
+    of_test = [re.search(r"predicts (\d+) \((\d+)\)", line) for line in printed[:5]]
     assert sum(int(found[1]) for found in of_test) == 40
     assert sum(int(found[2]) for found in of_test) == 8
     assert printed[5] == f"output folder {output}: free; --dry-run has changed nothing"
@@ -57,7 +57,7 @@ def test_pretrain_shows_its_samples_and_no_members(study, tmp_path, capsys):
     assert main(["pretrain", *words]) == 0
     first = capsys.readouterr().out.splitlines()[0]
     assert first == (
-        "samples: learns from 34 samples, is validated on 6 samples; at most 40 epochs of 5 steps"
+        "samples: learns from 34 samples, is validated on 6; at most 40 epochs of 5 steps"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -65,7 +65,7 @@ def test_pretrain_shows_its_samples_and_no_members(study, tmp_path, capsys):
 def test_without_the_network_no_epochs_are_announced(study, tmp_path, capsys):
     assert main(["train", *of_presence(study, tmp_path / "run")]) == 0
     printed = capsys.readouterr()
-    assert "members: presence (a linear model of which ASVs are present)\n" in printed.err
+    assert "members: presence (linear model of presence)\n" in printed.err
     assert printed.out.startswith("samples: learns from ")
     assert "epochs" not in printed.out
 
@@ -88,7 +88,7 @@ def test_what_would_happen_to_an_earlier_run_is_said(study, tmp_path, capsys):
         assert expected in shown.out + shown.err, more
     (run / "metrics.json").unlink()
     assert main(["train", *words, "--resume-from", "auto"]) == 0
-    assert "the run there would go on" in capsys.readouterr().out
+    assert "the run there would continue" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path != run} == {
         path: time for path, time in before.items() if path not in (run, run / "metrics.json")
     }
@@ -158,11 +158,10 @@ def test_a_small_study_is_cross_validated_unless_asked_otherwise(study, tmp_path
         return shown.err + shown.out
 
     lines = printed()
-    assert "members: presence (a linear model of which ASVs are present); forest" in lines
-    assert "--cv fold takes the folds of the metadata column fold" in lines
+    assert "members: presence (linear model of presence); forest" in lines
+    assert "--cv fold takes the column fold" in lines
     tested = [
-        int(found[1])
-        for found in re.finditer(r"fold \d \(\d of 5\): .* predicts (\d+) samples", lines)
+        int(found[1]) for found in re.finditer(r"fold \d \(\d of 5\): .* predicts (\d+)", lines)
     ]
     assert tested == [8] * 5
     for more in (["--test-size", 0.2], ["--epochs", 3], ["--group-column", "subject"]):

@@ -68,7 +68,7 @@ def test_every_sample_is_explained_by_the_fold_that_has_not_seen_it(
     assert explain(study, run, tmp_path / "out", more) == 0
     printed = "".join(capfd.readouterr())
     assert re.search(
-        r"--taxonomy names no taxon of 1 of \d+ ASVs \(\d\.\d % of the reads\)", printed
+        r"--taxonomy has no taxon for 1 of \d+ ASVs \(\d\.\d % of the reads\)", printed
     )
     assert "The most important taxa (genus)" in (tmp_path / "out" / "explain.html").read_text()
     for target in ("ph", "biome"):
@@ -125,7 +125,7 @@ def test_metadata_without_the_target_is_told(study, run, tmp_path, capsys):
     (tmp_path / "metadata.tsv").write_text(text.replace("\tph\t", "\tacid\t", 1))
     assert explain(study, run, tmp_path / "out", f"--metadata {tmp_path}/metadata.tsv") == 0
     assert (
-        "metadata.tsv: no column 'ph', which the model predicts: no importance"
+        "metadata.tsv: no column 'ph', which the model predicts; importances need it"
         in capsys.readouterr().err
     )
 
@@ -147,7 +147,10 @@ def test_labels_that_the_model_does_not_know_are_told(study, run, tmp_path, caps
     text = (study / "metadata.tsv").read_text()
     (tmp_path / "metadata.tsv").write_text(text.replace("\tgut\t", "\tcolon\t"))
     assert explain(study, run, tmp_path / "out", f"--metadata {tmp_path}/metadata.tsv") == 0
-    assert "metadata.tsv: 'biome' holds 'colon', no classes of the model" in capsys.readouterr().err
+    assert (
+        "metadata.tsv: 'biome' contains 'colon', which are not classes of the model"
+        in capsys.readouterr().err
+    )
 
 
 def test_without_an_output_the_report_of_the_run_shows_the_importances(

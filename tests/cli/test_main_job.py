@@ -104,10 +104,10 @@ def test_a_cross_validation_says_how_far_it_is(
     printed = " ".join(capfd.readouterr().err.split())
     for fold in (0, 1):
         assert re.search(
-            rf"fold {fold} \({fold + 1} of 2\): learns from \d+ samples of \d+ subject, predicts",
+            rf"fold {fold} \({fold + 1} of 2\): learns from \d+ samples \(\d+ subject\), predicts",
             printed,
         )
-    assert "members: presence (a linear model of which ASVs are present)" in printed
+    assert "members: presence (linear model of presence)" in printed
     page = (tmp_path / "cv" / "report.html").read_text()
     assert "fold 1 (2 of 2)" in page
     assert "&#34;cv&#34;" in page
@@ -326,7 +326,7 @@ def test_bad_input_is_one_message_and_status_2(
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
 
 
-def test_ids_beside_a_matrix_are_not_overwritten(study: Path, tmp_path: Path) -> None:
+def test_ids_path_a_matrix_are_not_overwritten(study: Path, tmp_path: Path) -> None:
     (tmp_path / "d.ids.txt").write_text("mine")
     words = f"unifrac --table {study}/table.biom --tree {study}/tree.nwk --threads 1".split()
     assert main([*words, "--output", str(tmp_path / "d.npy")]) == 2

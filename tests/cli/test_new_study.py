@@ -99,7 +99,7 @@ def test_a_new_table_is_predicted_as_the_fold_was(
     )
     np.testing.assert_allclose(predicted.predicted("ph"), reported.predicted("ph"), atol=1e-5)
     assert main(f"{words}/plain.tsv".split()) == 0
-    assert "for one it has not seen: --new-study" in capsys.readouterr().err
+    assert "if these samples are of a new one, pass --new-study" in capsys.readouterr().err
     plain = read_predictions(tmp_path / "plain.tsv")
     assert np.allclose(plain.predicted("status"), predicted.predicted("status")) != centred
     of_api = aam.load(run / f"fold-{name}" / "model").predict(table, new_study=True, threads=1)

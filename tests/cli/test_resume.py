@@ -76,10 +76,10 @@ def test_a_run_that_was_signalled_goes_on(study, whole, tmp_path, monkeypatch, c
     interrupted(monkeypatch, words, after, name)
     stderr = capsys.readouterr().err
     assert f"{name} came" in stderr
-    assert "the same command with --resume-from auto goes on" in stderr
+    assert "the same command with --resume-from auto continues" in stderr
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == [f"step-{after}"]
     assert main(words) == 0
-    assert f"goes on after step {after}" in capsys.readouterr().err
+    assert f"continues after step {after}" in capsys.readouterr().err
     assert not (tmp_path / "run" / "checkpoints").exists()
     assert_same_run(whole, tmp_path / "run")
     assert len(json.loads((tmp_path / "run" / "run.json").read_text())["resumed"]) == 1
@@ -170,7 +170,7 @@ def test_a_checkpoint_can_be_named(study, whole, tmp_path, monkeypatch, capsys, 
     assert len(list(checkpoints.iterdir())) == 5
     again = [*pretraining(study, tmp_path / "other"), "--resume-from", str(checkpoints / "step-3")]
     assert main(again) == 0
-    assert "goes on after step 3" in capsys.readouterr().err
+    assert "continues after step 3" in capsys.readouterr().err
     assert len(list(checkpoints.iterdir())) == 5, "those of another run are left alone"
     for output in ("run", "other"):
         if output == "run":

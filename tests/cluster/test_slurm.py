@@ -229,7 +229,7 @@ def test_the_warning_before_the_time_limit(site, uninterrupted):
     log = site.log("warned")
     assert "USR2: checkpoint, copy, requeue" in log
     assert "start 2 of at most 4" in log
-    assert "goes on after step" in log
+    assert "continues after step" in log
     # The first start has no rate where its first epoch had not ended.
     for ended, rate in (("status 85, start 1", r"([\d.]+|no)"), ("status 0, start 2", r"[\d.]+")):
         summary = rf"summary: {ended}, waited \d+ s, ran \d+ s, {rate} samples/s, peak memory of a"
@@ -296,7 +296,7 @@ def test_nodes_that_crash(site, uninterrupted, names):
     for out, job in jobs.items():
         site.finish(job, out)
         assert site.weights(out) == uninterrupted
-        assert "goes on after step" in site.log(out)
+        assert "continues after step" in site.log(out)
         assert ("module load singularitypro" in site.log(out)) == (out == "crashed-cosmos")
         site.assert_clean(out)
     site.cluster.wait_for_nodes()
@@ -348,7 +348,7 @@ def test_a_job_of_a_site_with_gpus_fails_on_a_node_without(site):
 def test_requeues_are_bounded(site):
     words = ["--table", "table.biom", *LONG, "--output-dir", "bounded"]
     job = site.submit("pretrain_single", *words, AAM_SITE_MOST_REQUEUES="1")
-    for start, said in (("start 1", f"epoch 1/{EPOCHS}"), ("start 2", "goes on after")):
+    for start, said in (("start 1", f"epoch 1/{EPOCHS}"), ("start 2", "continues after")):
         site.until_logged("bounded", f"{start} of at most 2", said)
         site.cluster.call("scancel", "--batch", "--signal=USR2", job)
         site.until_logged("bounded", f"summary: status 85, {start}")
@@ -369,7 +369,7 @@ def test_the_next_link_of_a_chain_goes_on(site, uninterrupted):
     site.cluster.call("scancel", "--batch", "--signal=USR2", first)
     assert site.wait(first, "chain") == ("FAILED", 85)
     site.finish(second, "chain")
-    assert "goes on after step" in site.log("chain")
+    assert "continues after step" in site.log("chain")
     assert site.weights("chain") == uninterrupted
     assert site.wait(third, "chain")[0] == "CANCELLED"
     site.assert_clean("chain")
@@ -552,7 +552,7 @@ def test_two_nodes_are_warned_and_lose_a_rank(site):
     job = site.submit("pretrain_multi", *words, "--output-dir", "pair", before=("--devices", "1"))
     site.until_logged("pair", "epoch 3/")
     site.cluster.call("scancel", "--batch", "--signal=USR2", job)
-    site.until_logged("pair", "goes on after step")
+    site.until_logged("pair", "continues after step")
     old = {path.name for path in steps(site.shared / "pair")}
     disk = f"local/*/*/job_{job}/aam/run"
     new = lambda: {path.name for run in site.cluster.folder.glob(disk) for path in steps(run)}  # noqa: E731

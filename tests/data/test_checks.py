@@ -48,8 +48,8 @@ NAMES = ["studyid", "ScreenID", "PID", "subj", "pig", "cage_id", "household", "x
 @pytest.mark.parametrize("name", NAMES)
 def test_donors_are_noticed_by_their_samples_whatever_the_column_is_called(caplog, name):
     text = said(caplog, reads(), {"y": RANDOM, name: DONOR, "visit": [*range(4)] * DONORS})
-    assert f"have 10 values in {name!r} and no --group-column is named" in text
-    assert f"--group-column {name} keeps the samples of each together" in text
+    assert f"have 10 values in {name!r} and no --group-column is given" in text
+    assert f"--group-column {name} keeps the samples of a donor together" in text
     text = said(caplog, reads(), {"y": RANDOM, name: [f"P{donor}" for donor in DONOR]})
     assert f"--group-column {name}" in text
 
@@ -82,7 +82,7 @@ SCALED = {
     "counts per million": (lambda x: x / x.sum(axis=1, keepdims=True) * 1e6, "1,000,000 reads"),
     "scaled to 10,000": (lambda x: x / x.sum(axis=1, keepdims=True) * 1e4, "reads; they were"),
     "rounded logarithms": (lambda x: np.log2(x + 1), "may be logarithms"),
-    "too many": (lambda x: x * 1e5, "which no sequencer gives"),
+    "too many": (lambda x: x * 1e5, "more than any sequencer gives"),
 }
 
 
@@ -104,7 +104,11 @@ MEANT_OTHERWISE = [
     (["X", "x", "Y", "y"], "fold", "'X', 'x' and 'Y', 'y' in 'y' are different folds; if they"),
     (PAIRS, "group", "and 2 more in 'y' are different groups"),
     ([f"{n} months" for n in range(5)], "classes", "'y' holds numbers with units: '0 months', '1"),
-    (["0", "1", "0"], "columns", "'y' holds 0 and 1 only and is predicted as a number; --classif"),
+    (
+        ["0", "1", "0"],
+        "columns",
+        "'y' contains only 0 and 1 and is predicted as a number; --classif",
+    ),
     (["-9", "2", "3", "4"], "columns", "'-9' in 'y' may mean a missing value; if so, pass --miss"),
     (["gut", "TBD"], "group", "'TBD' in 'y' may mean a missing value"),
     (["1", "2", "3"], "columns", ""),

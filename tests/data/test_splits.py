@@ -326,7 +326,7 @@ def test_the_file_is_a_table_that_people_can_read(tmp_path):
         ),
         (
             "sample-id\tside\tfold\na\ttrain\t\n\na\ttest\t\n",
-            "line 4: sample-id 'a' is empty or stands there twice",
+            "line 4: sample-id 'a' is empty or occurs twice",
         ),
         ("sample-id\tside\tfold\n\ttrain\t\n", "line 2: sample-id ''"),
         (

@@ -110,7 +110,7 @@ def test_text_among_numbers_is_named_in_all_samples_at_once(files):
     with pytest.raises(InputError) as caught:
         load_study(DataConfig(**files, rarefy_depth=2), 150, columns, training=["a"])
     age, site = caught.value.problems
-    assert "column 'age' has 1 of 5 values that are no finite numbers: 'old' (sample 'b')" in age
+    assert "column 'age' has 1 of 5 values that are not finite numbers: 'old' (sample 'b')" in age
     assert "--missing-values" in age
     assert "'site' has 3 of 5 values" in site
 
@@ -120,7 +120,7 @@ def test_one_rule_decides_between_numbers_and_classes(files, caplog):
     rows = ["a\t90", "b\t5%", "c\t>90", "d\t20", "e\t30", "f\t40"]
     files["metadata"].write_text("sample-id\tage\n" + "\n".join(rows) + "\n")
     message = refusal(load, files, "age", classes=("age",), rarefy_depth=2)
-    assert "2 of 5 values that are no finite numbers: '>90' (sample 'c'), '5%'" in message
+    assert "2 of 5 values that are not finite numbers: '>90' (sample 'c'), '5%'" in message
     assert "class" not in caplog.text
 
 

@@ -134,7 +134,7 @@ def refused(metadata, columns, ids=None, **options):
             "is 'gut' for the 2 of 3 training samples that have a value; choose",
         ),
         (["4", "4.0", "#N/A"], {}, "is 4.0 for the 2 of 3 training samples that have a value"),
-        (["3", "4", "old"], {}, "1 of 3 values that are no finite numbers: 'old' (sample 's2')"),
+        (["3", "4", "old"], {}, "1 of 3 values that are not finite numbers: 'old' (sample 's2')"),
         (["3", "4", "inf"], {}, "'inf' (sample 's2')"),
         (["3", "4", "1e999"], {}, "'1e999' (sample 's2')"),
         (["0", "-1", "3"], {"transform": "log-zscore"}, "1 values of -1 or less: -1 (sample 's1')"),
@@ -174,7 +174,7 @@ def test_other_samples_may_hold_values_that_training_did_not():
         targets.encode(metadata, metadata.ids)
     numbers = fit_targets(metadata, ["x"], ["s0", "s1"], transform="log-zscore")
     assert "-1 or less" in refusal(numbers.encode, metadata, ["s2"])
-    assert "no finite numbers" in refusal(numbers.encode, metadata, ["s4"])
+    assert "not finite numbers" in refusal(numbers.encode, metadata, ["s4"])
     with pytest.raises(InputError, match="too large"):
         fit_targets(table(x=["0", "1e-9", "1e308"]), ["x"], ["s0", "s1"]).encode(
             table(x=["0", "1e-9", "1e308"]), ["s2"]
@@ -280,8 +280,8 @@ def test_covariates_that_tell_a_target_are_named():
     )
     leaks = fit_covariates(metadata, given, ids).leaks(targets, metadata, ids)
     assert [sentence.split(";")[0] for sentence in leaks] == [
-        "warning: metadata: covariate 'months' tells 'age' of every sample",
-        "warning: metadata: covariate 'code' tells 'site' of every sample",
+        "warning: metadata: covariate 'months' states 'age' for every sample",
+        "warning: metadata: covariate 'code' states 'site' for every sample",
     ]
 
 
@@ -315,12 +315,12 @@ def test_covariates_that_tell_nothing_are_refused_together():
     with pytest.raises(InputError) as caught:
         fitted(categorical_columns=("same", "diet", "empty"), numeric_columns=("seven",))
     assert [problem.split(";")[0] for problem in caught.value.problems] == [
-        "metadata: covariate 'same' is 'x' for all 6 training samples and tells nothing",
-        "metadata: covariate 'empty' is missing for all 6 training samples and tells nothing",
-        "metadata: covariate 'seven' is '7' for all 6 training samples and tells nothing",
+        "metadata: covariate 'same' is 'x' for all 6 training samples and carries no information",
+        "metadata: covariate 'empty' is missing for all 6 training samples and carries no information",
+        "metadata: covariate 'seven' is '7' for all 6 training samples and carries no information",
     ]
     with pytest.raises(
-        InputError, match="column 'words' has 1 of 6 values that are no finite numbers: 'x'"
+        InputError, match="column 'words' has 1 of 6 values that are not finite numbers: 'x'"
     ):
         fitted(numeric_columns=("words",))
     assert "no column 'diett'. Did you mean 'diet'?" in refusal(
@@ -380,10 +380,10 @@ def specs(*columns: str, **options):
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ("age", {"best_metric": "auroc"}, "--best-metric auroc is no metric of these columns"),
-        ("age", {"best_metric": "f1"}, "--best-metric f1 is no metric of these columns"),
-        ("site", {"best_metric": "mae"}, "--best-metric mae is no metric of these columns"),
-        ("site", {"best_metric": "r2"}, "--best-metric r2 is no metric of these columns"),
+        ("age", {"best_metric": "auroc"}, "--best-metric auroc is not a metric of these columns"),
+        ("age", {"best_metric": "f1"}, "--best-metric f1 is not a metric of these columns"),
+        ("site", {"best_metric": "mae"}, "--best-metric mae is not a metric of these columns"),
+        ("site", {"best_metric": "r2"}, "--best-metric r2 is not a metric of these columns"),
     ],
 )
 def test_options_that_do_not_fit_the_columns(columns, options, message):

@@ -227,7 +227,7 @@ def test_what_is_wrong_or_does_not_serve_is_refused(requested, message):
 
 def test_without_anything_right_there_is_no_training():
     bad = {MASKED: {name: check(2.0, 1.0) for name in ("sdpa", "flash", "mem_efficient", "math")}}
-    with pytest.raises(InputError, match="no back end is right here"):
+    with pytest.raises(InputError, match="no back end is correct here"):
         choose_backends(bad, "auto", True)
 
 

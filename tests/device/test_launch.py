@@ -103,7 +103,7 @@ def test_torchrun_and_slurm_launch_ranks():
 @pytest.mark.parametrize("name", MULTI_PROCESS_OPTIONS)
 def test_each_option_that_wants_processes_is_named_where_there_are_none(name):
     config = ProcessConfig(**{name: True})
-    option = f"--{name.replace('_', '-')}: no rank stands in the environment"
+    option = f"--{name.replace('_', '-')}: no rank is set in the environment"
     with pytest.raises(InputError, match=option), process_group(config):
         pass
 

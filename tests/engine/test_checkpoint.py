@@ -102,7 +102,7 @@ def test_going_back_removes_what_came_later(tmp_path):
 def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(
     tmp_path, monkeypatch, caplog, signal_name
 ):
-    """On a full disk training goes on; after a signal the process says that it failed."""
+    """On a full disk training continues; after a signal the process says that it failed."""
     manager = manager_of(tmp_path)
     manager.maybe_save(1, lambda: state_of(1))
 
@@ -116,6 +116,6 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(
             manager.maybe_save(2, lambda: state_of(2))
     else:
         manager.maybe_save(2, lambda: state_of(2))
-        assert f"the last whole checkpoint: {tmp_path / 'step-1'}" in caplog.text
+        assert f"the last complete checkpoint: {tmp_path / 'step-1'}" in caplog.text
     assert folders_in(tmp_path) == ["step-1"]
     assert load_latest(tmp_path).facts["step"] == 1

@@ -84,7 +84,7 @@ def test_lines_that_could_not_be_written_are_written_later(tmp_path, monkeypatch
         with monkeypatch.context() as patch:
             patch.setattr(Path, "open", full)
             logger.record(epoch(1))
-        assert "training goes on, and it is tried again" in caplog.text
+        assert "training continues, and it is tried again" in caplog.text
         assert len(records(tmp_path)) == 1
         logger.record(step(20))
     assert [record["event"] for record in records(tmp_path)] == ["step", "epoch", "step"]
@@ -235,4 +235,4 @@ def test_a_tracker_that_fails_ends_no_run(monkeypatch, tmp_path, caplog):
     for record in RECORDS:
         kept.record(record)
     kept.close(failed=False)
-    assert caplog.text.count("the server is away; training goes on without it") == 1
+    assert caplog.text.count("the server is away; training continues without it") == 1

@@ -112,7 +112,7 @@ def test_samples_without_a_batch_are_no_batch():
     truth[:40] += np.where(batch[:40] == "a", 5, 0)
     given = predictions_of(truth, truth.copy(), batch=batch)
     result = batch_sentences(given, "run")
-    assert result[0] == "20 of 60 samples have no run: what is said of one leaves them out."
+    assert result[0] == "20 of 60 samples have no run and are left out of statements about it."
     assert result[1:] == batch_sentences(given.at(np.arange(40)), "run")
     assert len(batch_sentences(given.at(np.arange(20, 60)), "run")) == 1
 

@@ -60,12 +60,12 @@ def test_a_report_leads_with_studies_never_seen():
     table = result_tables(result)[0]
     assert table.title == "Each study was held out whole"
     assert [row[0] for row in table.rows][:3] == ["study 0", "study 1", "study 2"]
-    assert table.rows[3][:2] == ("mean, each study alike", "120")
+    assert table.rows[3][:2] == ("mean over values of study", "120")
     assert "new-studies" in [figure.name for figure in target_figures(result)]
     tile = tiles(result)[0]
     assert (tile.question, tile.answer) == ("AUROC in a new study", number(result.new_studies.mean))
     assert tile.sentence.startswith(
-        "Mean over 3 values of study, each held out whole and counted alike ("
+        "Mean over 3 values of study, each held out whole, with equal weights ("
     )
     mixed = evaluate_target(Names("status", "study", "study"), studies(by_study=False), repeats=50)
     assert mixed.new_studies is None

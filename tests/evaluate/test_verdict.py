@@ -125,7 +125,7 @@ def test_depth_that_separates_the_classes_is_named():
     separating = [one for one in text if "the classes (AUROC" in one]
     assert len(separating) == 1
     assert separating[0].startswith(
-        'The baseline "depth alone" separates the classes (AUROC 1.00): a model of this table may'
+        'The baseline "depth alone" separates the classes (AUROC 1.00): the model may'
     )
     richer = said(weak, majority(weak), both)
     assert any(
@@ -176,7 +176,7 @@ def test_samples_that_no_metric_counts_are_named():
     truth[50:60] = -1
     text = said(replace(classes, truth=truth), majority(classes))
     assert text[0].startswith(
-        "50 of 190 samples are of classes that the model does not know: they are in no metric"
+        "50 of 190 samples are of classes that the model does not know. Metrics leave them out"
     )
 
 

@@ -107,7 +107,7 @@ def test_what_is_in_the_way_is_named_and_nothing_is_removed(tmp_path, name, name
         write(tmp_path, "model/manifest.json")
     write(tmp_path, name)
     before = files(tmp_path)
-    with pytest.raises(InputError, match=f"{named} would stand among the new results"):
+    with pytest.raises(InputError, match=f"{named} has the name of a new result"):
         again(tmp_path, reserved=("explanation",)).begin({})
     assert files(tmp_path) == before
 

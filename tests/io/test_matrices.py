@@ -183,7 +183,7 @@ def test_rounding_between_the_halves_is_tolerated(tmp_path):
 def test_a_matrix_without_ids_is_refused(tmp_path):
     path = tmp_path / "D.npy"
     np.save(path, VALUES)
-    assert "no D.ids.txt beside it" in refusal(read_distances, path)
+    assert "D.ids.txt is missing" in refusal(read_distances, path)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_a_zip_under_the_name_of_an_array(tmp_path):
     (tmp_path / "D.ids.txt").write_text("a")
     with (tmp_path / "D.npy").open("wb") as file:
         np.savez(file, np.zeros((1, 1)))
-    assert "holds several arrays" in refusal(read_distances, tmp_path / "D.npy")
+    assert "contains several arrays" in refusal(read_distances, tmp_path / "D.npy")
 
 
 def test_symmetry_is_checked_across_blocks(tmp_path, monkeypatch):

@@ -302,7 +302,7 @@ def test_unknown_columns_list_what_there_is(table):
 def test_values_name_samples_without_a_row_and_text(table):
     assert "1 samples have no row: 's9'" in refusal(table.values, "age", ["s1", "s9"])
     with pytest.raises(
-        InputError, match=r"2 of 2 values that are no finite numbers: 'gut' \(sample 's1'\)"
+        InputError, match=r"2 of 2 values that are not finite numbers: 'gut' \(sample 's1'\)"
     ):
         table.numbers("site", ["s1", "s2"])
 

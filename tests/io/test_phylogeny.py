@@ -94,7 +94,7 @@ def test_a_hundred_thousand_levels():
         ("(a:1:2,b:1);", "at character 2 cannot be read"),
         (
             "(a:,b:1);",
-            "1 branch lengths are no finite numbers of 0 or more, the first '' before character 4",
+            "1 branch lengths are not finite numbers of 0 or more, the first '' before character 4",
         ),
         ("(a:nan,b:1);", "the first 'nan' before character 7"),
         ("(a:inf,b:1);", "the first 'inf' before character 7"),
@@ -102,7 +102,7 @@ def test_a_hundred_thousand_levels():
         ("(a:٣,b:1);", "the first '٣' before character 5"),
         (
             "(a:1e999,b:-1);",
-            "2 branch lengths are no finite numbers of 0 or more, the first '1e999' before "
+            "2 branch lengths are not finite numbers of 0 or more, the first '1e999' before "
             "character 9",
         ),
         ("(a:-0.1,b:1);", "set lengths below 0, as neighbour joining gives them, to 0"),

@@ -180,7 +180,7 @@ def test_a_turned_biom_table_is_recognized(tmp_path, caplog, need_sequences):
     turned = biom_table(COUNTS[:2, :2], asvs, ["s1", "s2"])
     with caplog.at_level("INFO"):
         table = read_table(save_hdf5(turned, tmp_path / "t.biom"), need_sequences=need_sequences)
-    assert "ASVs are where other tables have samples; it is turned" in caplog.text
+    assert "samples are in rows and features in columns; the table was transposed" in caplog.text
     assert (table.sample_ids, table.feature_ids) == (("s1", "s2"), asvs)
     assert dense(table).tolist() == COUNTS[:2, :2].T.tolist()
 

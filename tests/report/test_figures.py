@@ -239,7 +239,7 @@ def test_the_forest_plot_shows_every_baseline_with_its_paired_interval():
         limits = one.tested_difference
         assert f"{number(one.difference.value)} ({number(limits.low)} to " in figure.svg
     assert (
-        "Left of the line the model is better; where a bar holds it, no difference is shown."
+        "Left of the line the model is better; if a bar includes it, no difference is shown."
         in figure.caption
     )
     assert differences_figure(replace(result, comparisons=())) == []
@@ -280,7 +280,7 @@ def test_errors_of_classes_are_what_the_true_class_lacks():
     picked = [complete.predicted[at, k] for at, k in enumerate(complete.truth)]
     assert np.allclose(complete.errors, 1 - np.array(picked))
     (table,) = worst_table(classes())
-    assert table.header[3] == "probability of the true one"
+    assert table.header[3] == "probability of the true class"
     shown = [float(row[3]) for row in table.rows]
     assert shown == sorted(shown)
     assert shown[0] == pytest.approx(min(picked), rel=0.01)

@@ -64,7 +64,7 @@ def test_pcoa_is_that_of_scikit_bio():
     assert np.allclose(shares, expected.proportion_explained.iloc[:2])
 
 
-def test_fifths_of_values_that_are_nearly_alike_have_names_of_their_own():
+def test_fifths_of_values_that_are_nearly_identical_have_names_of_their_own():
     names, colours = samples._fifths(1 + np.arange(1, 7) / 10_000)
     assert len(set(names)) == len(colours) == len(set(colours.values())) == 5
     _, colours = samples._fifths(np.arange(11.0))
@@ -84,7 +84,7 @@ def test_the_ordination_is_bounded_and_keeps_the_worst(monkeypatch):
     assert len(around.sample_ids) == 30
     assert around.total == SAMPLES
     assert {row[0] for row in worst_table(result)[0].rows} <= set(around.sample_ids)
-    why = "Drawn are 30 of 90 samples: those predicted worst and a random part of the others."
+    why = "30 of 90 samples are drawn: those predicted worst and a random part of the others."
     assert why in sample_figures(result, around)[0].caption
     assert surroundings(table, [result.predictions.at(np.arange(5))]) is None
 

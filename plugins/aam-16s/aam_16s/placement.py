@@ -120,9 +120,7 @@ class SoftPlacement:
         """Log how many ASVs were reverse-complemented, and how many are not 16S."""
         strange, turned = ~self.is_16s, self.turned & self.is_16s
         if turned.any():
-            log.warning(
-                "%d of %d ASVs are reverse complements and were turned", turned.sum(), len(turned)
-            )
+            log.warning("%d of %d ASVs were reverse-complemented", turned.sum(), len(turned))
         if strange.any():
             log.warning(
                 "%d of %d ASVs are not 16S and are left out of distances",

@@ -195,7 +195,7 @@ def test_primers_and_several_regions_are_named(placing, tree, letters, table_of,
     with caplog.at_level(logging.WARNING, "aam"):
         placing.distances(primed)
     (message,) = [record.message for record in caplog.records if "primer" in record.message]
-    assert "(100%) still hold a primer: 515F (GTGYCAGCMGCCGCGGTAA) in 25 ASVs" in message
+    assert "(100%) still contain a primer: 515F (GTGYCAGCMGCCGCGGTAA) in 25 ASVs" in message
     assert "pass --trim-primers" in message
     caplog.clear()
     cut = placing.distances(primed, trim_primers=True)
