@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import GridSearchCV, GroupKFold
 from torch import nn
 
 from aam.config import FineTuneConfig
@@ -20,20 +18,16 @@ from aam.data.study import Study
 from aam.device.rng import subsample
 from aam.model.aam import Aam
 from aam.model.heads import Readout
-from aam.training.inference import AsvVectors, run_model
+from aam.training.inference import Array, AsvVectors, Rows, run_model
 from aam.training.losses import class_weights
-
-Array = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.int64]
 
 RAREFACTIONS = 2
 # The few hundred weights of a linear model need no more training samples, and memory would grow.
-MOST_SAMPLES = 40_000
-# Samples that choose the penalty, in folds of whole groups.
-MOST_INNER, INNER_FOLDS = 4000, 4
+MOST_SAMPLES = 10_000
+# Folds of whole groups choose the penalty; the middle one is that of one or two groups.
+INNER_FOLDS = 4
 PENALTIES = (1e0, 1e1, 1e2, 1e3, 1e4)
-# With a single group.
-DEFAULT_PENALTY = 1e2
+DEFAULT = 2
 # Intercept of a class that no training sample has.
 ABSENT = -10.0
 
@@ -57,7 +51,6 @@ def fit_heads(
     center, spread = vectors.mean(axis=0), vectors.std(axis=0) + 1e-6
     x = (vectors - center) / spread
     names = study.column(study.config.group_column, [study.table.sample_ids[row] for row in rows])
-    even = np.ones(len(rows))
     groups = np.unique(names or np.arange(len(rows)), return_inverse=True)[1]
 
     def write(layer: nn.Linear, at: slice, coefficients: Array, intercepts: Array) -> None:
@@ -69,7 +62,7 @@ def fit_heads(
 
     if network.target is not None:
         for column, values in enumerate(labels.target[rows].T.astype(np.float64)):
-            ridge = _best(_ridge, np.isfinite(values), x, values, even, groups)
+            ridge = _best(Ridge(), {"alpha": PENALTIES}, np.isfinite(values), x, values, groups)
             at = slice(column, column + 1)
             write(network.target.linear, at, ridge.coef_[None], np.array([ridge.intercept_]))
     heads = [head for head in network.labels if isinstance(head, Readout)]
@@ -77,98 +70,78 @@ def fit_heads(
     columns = labels.label[rows].T
     weights = class_weights(config.targets.class_weights, columns.T, sizes)
     for head, classes, of_classes in zip(heads, columns, weights, strict=True):
-        weight = even if of_classes is None else of_classes.double().numpy()[classes]
-        number = head.linear.out_features
-        linear = _of_classes(number, classes >= 0, x, classes, weight, groups)
-        write(head.linear, slice(None), *linear)
-
-
-def _ridge(penalty: float) -> Any:
-    return Ridge(alpha=penalty)
-
-
-def _logistic(penalty: float) -> Any:
-    return LogisticRegression(C=1 / penalty, max_iter=200)
+        weight = None if of_classes is None else dict(enumerate(of_classes.tolist()))
+        write(head.linear, slice(None), *_of_classes(head, x, classes, weight, groups))
 
 
 def _of_classes(
-    number: int, known: npt.NDArray[np.bool_], x: Array, classes: Rows, weight: Array, groups: Rows
+    head: Readout, x: Array, classes: Rows, weight: dict[int, float] | None, groups: Rows
 ) -> tuple[Array, Array]:
     """Coefficients [K, W] and intercepts [K] of a logistic regression."""
+    number = head.linear.out_features
     coefficients, intercepts = np.zeros((number, x.shape[1])), np.full(number, ABSENT)
-    present = np.unique(classes[known])
+    present = np.unique(classes[classes >= 0])
     if len(present) < 2:
         intercepts[present] = 0.0
         return coefficients, intercepts
-    model = _best(_logistic, known, x, classes, weight, groups)
+    model = LogisticRegression(max_iter=200, class_weight=weight)
+    grid = {"C": [1 / penalty for penalty in PENALTIES]}
+    fitted = _best(model, grid, classes >= 0, x, classes, groups)
+    of_present, at_zero = fitted.coef_, fitted.intercept_
     if len(present) == 2:
-        coefficients[present] = np.concatenate([-model.coef_, model.coef_]) / 2
-        intercepts[present] = np.concatenate([-model.intercept_, model.intercept_]) / 2
-    else:
-        coefficients[present], intercepts[present] = model.coef_, model.intercept_
+        of_present = np.concatenate([-of_present, of_present]) / 2
+        at_zero = np.concatenate([-at_zero, at_zero]) / 2
+    coefficients[present], intercepts[present] = of_present, at_zero
     return coefficients, intercepts
 
 
-def _errors(model: Any, x: Array, y: npt.NDArray[Any]) -> Array:
-    """The error of each sample: absolute, or the negative log-likelihood; NaN of new classes."""
-    if isinstance(model, Ridge):
-        return np.asarray(np.abs(model.predict(x) - y))
-    place = np.searchsorted(model.classes_, y).clip(max=len(model.classes_) - 1)
-    likelihood: Array = model.predict_proba(x)[np.arange(len(y)), place]
-    likelihood[model.classes_[place] != y] = np.nan
-    return np.asarray(-np.log(np.maximum(likelihood, 1e-12)))
-
-
 def _best(
-    make: Callable[[float], Any],
+    model: Any,
+    penalties: dict[str, Any],
     known: npt.NDArray[np.bool_],
     x: Array,
     y: npt.NDArray[Any],
-    weight: Array,
     groups: Rows,
 ) -> Any:
     """The model with the strongest penalty whose error is within a standard error of the lowest.
 
-    This is the one-standard-error rule of Breiman et al. (1984, section 3.4.3), with paired
-    differences. `x` [RAREFACTIONS * n, W] holds several rarefactions of the n samples.
+    `x` [RAREFACTIONS * n, W] holds several rarefactions of the n samples.
     """
-    x = np.concatenate([part[known] for part in np.split(x, RAREFACTIONS)])
-    y, weight, groups = y[known], weight[known], groups[known]
-    penalty = DEFAULT_PENALTY
+    x = x[np.tile(known, RAREFACTIONS)]
+    y, groups = (np.tile(values[known], RAREFACTIONS) for values in (y, groups))
+    folds = min(INNER_FOLDS, len(np.unique(groups)))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        inner = subsample(len(y), 0, MOST_INNER)
-        if len(np.unique(groups[inner])) > 1:
-            errors = _held_out_errors(make, inner, x, y, weight, groups[inner])
-            if errors.shape[1]:
-                differences = errors - errors[errors.mean(axis=1).argmin()]
-                number = max(errors.shape[1] / RAREFACTIONS, 1)
-                limit = differences.std(axis=1) / math.sqrt(number)
-                penalty = PENALTIES[int(np.flatnonzero(differences.mean(axis=1) <= limit).max())]
-        return make(penalty).fit(x, np.tile(y, RAREFACTIONS), np.tile(weight, RAREFACTIONS))
+        # Folds without a class, and logistic regressions that stop early, are no news.
+        warnings.simplefilter("ignore")
+        # Of two folds each may lack a class that the other has.
+        if folds > 2:
+            cv = GroupKFold(folds)
+            search = GridSearchCV(model, penalties, scoring=_score, cv=cv, refit=_strongest)
+            return search.fit(x, y, groups=groups).best_estimator_
+        ((name, values),) = penalties.items()
+        return model.set_params(**{name: values[DEFAULT]}).fit(x, y)
 
 
-def _held_out_errors(
-    make: Callable[[float], Any],
-    rows: Rows,
-    x: Array,
-    y: npt.NDArray[Any],
-    weight: Array,
-    groups: Rows,
-) -> Array:
-    """Errors [penalties, samples] of samples that are predicted from other groups."""
-    parts, number = [], len(y)
-    folds = GroupKFold(min(INNER_FOLDS, len(np.unique(groups))))
-    for learn, held in folds.split(rows, groups=groups):
-        learned, other = (
-            np.concatenate([rows[part] + at * number for at in range(RAREFACTIONS)])
-            for part in (learn, held)
-        )
-        samples = learned % number
-        if len(np.unique(y[samples])) < 2:
-            continue
-        known = x[learned], y[samples], weight[samples]
-        models = [make(penalty).fit(*known) for penalty in PENALTIES]
-        parts.append(np.stack([_errors(model, x[other], y[other % number]) for model in models]))
-    errors = np.concatenate([np.zeros((len(PENALTIES), 0)), *parts], axis=1)
-    return errors[:, np.isfinite(errors).all(axis=0)]
+def _score(model: Any, x: Array, y: npt.NDArray[Any]) -> float:
+    """The negative absolute error, or the log-likelihood; NaN if all classes are new."""
+    if isinstance(model, Ridge):
+        return -float(np.abs(model.predict(x) - y).mean())
+    is_known = np.isin(y, model.classes_)
+    place = np.searchsorted(model.classes_, y[is_known])
+    likelihood = model.predict_proba(x)[is_known, place]
+    return float(np.log(np.maximum(likelihood, 1e-12)).mean())
+
+
+def _strongest(results: dict[str, Any]) -> int:
+    """The place of the strongest penalty by the one-standard-error rule.
+
+    The rule is that of Breiman et al. (1984, section 3.4.3), with paired differences of folds.
+    """
+    folds = [values for name, values in results.items() if name.startswith("split")]
+    scores = np.stack(folds)
+    scores = scores[np.isfinite(scores).all(axis=1)]
+    if not len(scores):
+        return DEFAULT
+    lost = scores[:, [scores.mean(axis=0).argmax()]] - scores
+    limit = lost.std(axis=0) / math.sqrt(len(scores))
+    return int(np.flatnonzero(lost.mean(axis=0) <= limit).max())
