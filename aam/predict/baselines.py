@@ -276,10 +276,8 @@ def strong_baselines(
     task: Task, study: Study, passes: int, known: Collection[str] = ()
 ) -> tuple[Baseline, ...]:
     """Held-out predictions of estimators that predict alone, except `known` ones."""
-    samples, fresh = (
-        not_none(task.samples),
-        make_baselines(bool(task.labels), study.depth, passes, study.seed),
-    )
+    samples = not_none(task.samples)
+    fresh = make_baselines(bool(task.labels), study.depth, passes, study.seed)
     # Drawn once for all folds and estimators.
     for training in (True, False):
         samples.rarefactions(study.depth, study.seed, passes, training)

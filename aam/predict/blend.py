@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import ClassifierMixin
 
 from aam.data.study import Study
 from aam.data.targets import Targets, TargetSpec
-from aam.predict.estimator import Classifier, CountsEstimator, Names, Regressor, shallow_copy
+from aam.predict.estimator import Classifier, CountsEstimator, Labelled, Regressor, shallow_copy
 from aam.predict.linear import LinearClassifier, LinearRegressor
 from aam.predict.samples import PASSES, Floats, Samples
 from aam.predict.trees import TreesClassifier, TreesRegressor
@@ -64,20 +63,13 @@ class Blend(CountsEstimator):
         super().__init__(depth, passes, seed)
         self.members = members
 
-    def _fit(
-        self,
-        samples: Samples,
-        values: npt.NDArray[Any],
-        weights: Floats,
-        groups: Names | None,
-        studies: Names | None,
-    ) -> None:
+    def _fit(self, labelled: Labelled) -> None:
         self.members_ = {}
         common = {"depth": self.depth, "passes": self.passes, "seed": self.seed}
         for name in self.members:
             begun = time.monotonic()
             member = make_member(name, isinstance(self, ClassifierMixin), **common)
-            self.members_[name] = member.fit(samples, values, groups, studies, weights)
+            self.members_[name] = member.fit(*labelled)
             log.debug("member %s fitted in %.1f s", name, time.monotonic() - begun)
 
     def scores(self, rarefied: Samples) -> dict[str, Floats]:
@@ -152,17 +144,12 @@ def fit_blends(
     numbers = labels.target[rows, : len(targets.numeric)].astype(np.float64)
     classes = labels.label[rows, : len(targets.classes)]
     columns = [*numbers.T, *classes.T]
-    blends = []
+    whole = (None if names is None else np.array(names) for names in (groups, studies))
+    labelled, blends = Labelled(samples, np.zeros(len(rows)), *whole), []
     for spec, values in zip(specs_in_order(targets), columns, strict=True):
-        known = (values >= 0) if spec.labels else np.isfinite(values)
-        known = np.flatnonzero(known)
+        known = np.flatnonzero((values >= 0) if spec.labels else np.isfinite(values))
         blend = (BlendClassifier if spec.labels else BlendRegressor)(
             study.depth, seed=study.seed, members=tuple(members)
         )
-        by_sample = [
-            None if names is None else np.array(names)[known] for names in (groups, studies)
-        ]
-        part = samples if len(known) == len(samples) else samples[known]
-        blend.fit(part, values[known], by_sample[0], by_sample[1], np.ones(len(known)))
-        blends.append(blend)
+        blends.append(blend.fit(*labelled._replace(values=values).at(known)))
     return tuple(blends)

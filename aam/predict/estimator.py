@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,21 @@ MOST_SAMPLES = 20_000
 
 # Samples that are predicted at a time: 300,000 fit in 4 GB.
 SAMPLES_AT_ONCE = 8192
+
+
+class Labelled(NamedTuple):
+    """Samples to learn from: numbers or codes of classes, groups and studies, each [n]."""
+
+    samples: Samples
+    values: npt.NDArray[Any]
+    groups: Names | None = None
+    studies: Names | None = None
+
+    def at(self, rows: Rows) -> Labelled:
+        """The samples at some rows."""
+        if len(rows) == len(self.values):
+            return self
+        return Labelled._make(None if part is None else part[rows] for part in self)
 
 
 class CountsEstimator(BaseEstimator):  # type: ignore[misc]
@@ -54,9 +69,7 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
         """Number of classes; 0 for numbers."""
         return len(self.classes_) if isinstance(self, ClassifierMixin) else 0
 
-    def fit(
-        self, X: Any, y: Any, groups: Any = None, studies: Any = None, sample_weight: Any = None
-    ) -> Any:
+    def fit(self, X: Any, y: Any, groups: Any = None, studies: Any = None) -> Any:
         """Learn from n samples.
 
         Parameters
@@ -70,32 +83,19 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
         studies : array [n], optional
             The model is to hold in further studies: inner folds hold out whole studies, and
             features may be centred by study.
-        sample_weight : array [n], optional
         """
-        samples, values = Samples.of(X), np.asarray(y)
-        weights = np.ones(len(values)) if sample_weight is None else np.asarray(sample_weight)
-        kept = subsample(len(values), 0, MOST_SAMPLES)
+        values = np.asarray(y)
         if isinstance(self, ClassifierMixin):
             self.classes_, codes = np.unique(values, return_inverse=True)
             values = codes.astype(np.int64)
         else:
             values = values.astype(np.float64)
-        by_sample = [
-            None if names is None else np.asarray(names, str)[kept] for names in (groups, studies)
-        ]
-        if len(kept) < len(samples):
-            samples = samples[kept]
-        self._fit(samples, values[kept], weights[kept].astype(np.float64), *by_sample)
+        whole = (None if names is None else np.asarray(names, str) for names in (groups, studies))
+        labelled = Labelled(Samples.of(X), values, *whole)
+        self._fit(labelled.at(subsample(len(values), 0, MOST_SAMPLES)))
         return self
 
-    def _fit(
-        self,
-        samples: Samples,
-        values: npt.NDArray[Any],
-        weights: Floats,
-        groups: Names | None,
-        studies: Names | None,
-    ) -> None:
+    def _fit(self, labelled: Labelled) -> None:
         raise NotImplementedError
 
     def outputs(self, rarefied: Samples) -> Floats:
@@ -107,11 +107,9 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
         samples, passes = Samples.of(X), passes or self.passes
         parts = []
         for start in range(0, max(len(samples), 1), SAMPLES_AT_ONCE):
-            part = (
-                samples[start : start + SAMPLES_AT_ONCE]
-                if start or len(samples) > SAMPLES_AT_ONCE
-                else samples
-            )
+            part = samples
+            if len(samples) > SAMPLES_AT_ONCE:
+                part = samples[start : start + SAMPLES_AT_ONCE]
             rarefactions = part.rarefactions(self.depth, self.seed, passes)
             parts.append(np.stack([self.outputs(rarefaction) for rarefaction in rarefactions]))
         return np.concatenate(parts, axis=1)
@@ -147,44 +145,36 @@ class Regressor(RegressorMixin):  # type: ignore[misc]
         return np.asarray(self.predict_draws(X).mean(axis=0)[:, 0])
 
 
-def balanced_weights(
-    values: npt.NDArray[Any], classes: int, weights: Floats, studies: Names | None
-) -> Floats:
+def training_weights(labelled: Labelled, classes: int) -> Floats:
     """Weights of training samples, 1 on average.
 
-    Two classes weigh the same. A study weighs by the root of its size, its two classes the same.
+    A study weighs by the root of its size, and its two classes the same.
     """
-    balanced = weights
-    study = np.unique(
-        np.zeros(len(values), str) if studies is None else studies, return_inverse=True
-    )[1]
+    weights = np.ones(len(labelled.values))
+    if labelled.studies is None:
+        return weights
+    study = np.unique(labelled.studies, return_inverse=True)[1]
+    sizes = np.bincount(study)
     if classes == 2:
-        cell = 2 * study + values
-        balanced = weights / np.maximum(np.bincount(cell, weights), 1e-12)[cell]
-    if studies is not None:
-        sizes, sums = np.bincount(study, weights), np.bincount(study, balanced)
-        balanced = balanced * (np.sqrt(sizes) / np.maximum(sums, 1e-12))[study]
-    return np.asarray(balanced * (len(balanced) / max(balanced.sum(), 1e-12)))
+        cell = 2 * study + labelled.values
+        weights = 1 / np.bincount(cell)[cell]
+    weights = weights * (np.sqrt(sizes) / np.bincount(study, weights))[study]
+    return np.asarray(weights * (len(weights) / weights.sum()))
 
 
-def inner_folds(
-    names: Sequence[str],
-    values: npt.NDArray[Any],
-    classes: int,
-    groups: Names | None,
-    studies: Names | None,
-    seed: int,
-) -> list[tuple[Rows, Rows]]:
+def inner_folds(labelled: Labelled, classes: int, seed: int) -> list[tuple[Rows, Rows]]:
     """Up to `INNER_FOLDS` pairs of positions (learn, predict) of whole groups or whole studies.
 
     The list is empty if there is one group only.
     """
-    whole = list(names) if groups is None else groups.tolist()
+    names, studies = labelled.samples.sample_ids, labelled.studies
+    whole = list(names) if labelled.groups is None else labelled.groups.tolist()
     if studies is not None and len(set(studies)) > 1:
         whole = studies.tolist()
     number = min(INNER_FOLDS, len(set(whole)))
     if number < 2:
         return []
+    values = labelled.values
     strata = [str(value) for value in values] if classes else values
     place = {name: row for row, name in enumerate(names)}
     folds = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 from scipy import sparse
 
@@ -13,18 +12,18 @@ from aam.device.rng import subsample
 from aam.predict.estimator import (
     Classifier,
     CountsEstimator,
+    Labelled,
     Names,
     Regressor,
-    balanced_weights,
     check_shape,
     error_of,
     inner_folds,
     shallow_copy,
+    training_weights,
 )
 from aam.predict.samples import (
     PASSES,
     Floats,
-    Rows,
     Samples,
     common_names,
     feature_values,
@@ -159,14 +158,8 @@ class Linear(CountsEstimator):
         self.features = features
         self.penalties = penalties
 
-    def _fit(
-        self,
-        samples: Samples,
-        values: npt.NDArray[Any],
-        weights: Floats,
-        groups: Names | None,
-        studies: Names | None,
-    ) -> None:
+    def _fit(self, labelled: Labelled) -> None:
+        samples, values = labelled.samples, labelled.values
         rarefactions = samples.rarefactions(self.depth, self.seed, self.passes, training=True)
         self.names_ = common_names(rarefactions)
         if self.features == "clr":
@@ -177,45 +170,34 @@ class Linear(CountsEstimator):
             self.thresholds_ = make_thresholds(values)
             self.range_ = np.array([values.min(), values.max()])
             target = (values[:, None] <= self.thresholds_).astype(np.float64)
-        if studies is not None:
-            weights = balanced_weights(values, self.n_classes, weights, studies)
-        parts = -(-len(values) // MAX_SAMPLES)
-        fits = []
-        for number in range(parts):
+        all_weights, parts = training_weights(labelled, self.n_classes), []
+        for number in range(-(-len(values) // MAX_SAMPLES)):
             rows = subsample(len(values), number, MAX_SAMPLES)
-            group, study = (None if names is None else names[rows] for names in (groups, studies))
-            covariates = samples.covariates[rows]
-            ids = [samples.sample_ids[row] for row in rows.tolist()]
+            part, weights = labelled.at(rows), all_weights[rows]
             features = [
                 feature_values(self.features, rarefaction, self.names_)[rows]
                 for rarefaction in rarefactions
             ]
-            kernel, scales = self._kernel(features, covariates)
+            kernel, scales = self._kernel(features, part.samples.covariates)
             if number == 0:
-                folds = inner_folds(ids, values[rows], self.n_classes, group, study, self.seed)
-                self.penalty_ = self._penalty(
-                    kernel, target[rows], values[rows], weights[rows], folds, study
-                )
-            centred = study if self.n_classes else None
-            dual = ridge_duals(
-                kernel, target[rows], weights[rows], np.array([self.penalty_]), centred
-            )
-            fits.append(
-                self._primal(dual, features, samples.covariates[rows], scales, weights[rows])
-            )
+                self.penalty_ = self._penalty(kernel, target[rows], weights, part)
+            centred = part.studies if self.n_classes else None
+            penalty = np.array([self.penalty_])
+            dual = ridge_duals(kernel, target[rows], weights, penalty, centred)
+            parts.append(self._primal(dual, features, scales, part.samples.covariates, weights))
         self.coef_, self.intercept_, centre = (
-            np.mean(arrays, axis=0) for arrays in zip(*fits, strict=True)
+            np.mean(arrays, axis=0) for arrays in zip(*parts, strict=True)
         )
         self.__dict__.pop("centre_", None)
-        if studies is not None and self.n_classes:
+        if labelled.studies is not None and self.n_classes:
             self.centre_ = centre
 
     def _primal(
         self,
         dual: tuple[Floats, Floats],
         features: list[Any],
-        covariates: Floats,
         scales: list[float],
+        covariates: Floats,
         weights: Floats,
     ) -> tuple[Floats, Floats, Floats]:
         """Weights of the features that predict as the dual does, intercepts, and the mean [C]."""
@@ -242,17 +224,12 @@ class Linear(CountsEstimator):
         return total + share * second if share else total, [scale, share]
 
     def _penalty(
-        self,
-        kernel: Floats,
-        target: Floats,
-        values: npt.NDArray[Any],
-        weights: Floats,
-        folds: list[tuple[Rows, Rows]],
-        studies: Names | None,
+        self, kernel: Floats, target: Floats, weights: Floats, labelled: Labelled
     ) -> float:
         """The penalty with the smallest error in inner folds; a fixed one for several studies."""
-        if studies is not None and self.n_classes:
+        if labelled.studies is not None and self.n_classes:
             return STUDY_PENALTY
+        folds = inner_folds(labelled, self.n_classes, self.seed)
         if not folds or len(self.penalties) == 1:
             return self.penalties[0] if len(self.penalties) == 1 else PENALTY
         penalties = np.array(self.penalties)
@@ -264,8 +241,8 @@ class Linear(CountsEstimator):
             cross = kernel[np.ix_(predict, learn)] - share @ inner
             held_out[:, predict] = cross @ duals + mean
         errors = [
-            error_of(values, self.n_classes, self._published(outputs), weights)
-            for outputs in held_out
+            error_of(labelled.values, self.n_classes, self._published(one), weights)
+            for one in held_out
         ]
         return float(penalties[int(np.argmin(errors))])
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+from sklearn.preprocessing import normalize
 
 from aam.data.rarefaction import EVALUATION, rarefy
 from aam.data.study import Study
@@ -115,12 +116,8 @@ class Samples:
         if (key := (depth, seed, number)) not in self.drawn:
             counts = sparse.csr_matrix(self.counts)
             parts = np.split(counts.data, counts.indptr[1:-1])
-            short = [
-                name
-                for name, part in zip(self.sample_ids, parts, strict=True)
-                if part.sum() < depth
-            ]
-            if short:
+            reads_of = zip(self.sample_ids, counts.sum(axis=1).flat, strict=True)
+            if short := [name for name, reads in reads_of if reads < depth]:
                 raise InputError(
                     f"{len(short)} samples have fewer than {depth} reads: {shown(short)}; "
                     "remove them, or use a smaller depth"
@@ -163,9 +160,7 @@ def present(counts: Matrix) -> Matrix:
 
 def shares(counts: Matrix) -> Matrix:
     """Relative abundances."""
-    total = np.maximum(np.asarray(counts.sum(axis=1)).ravel(), 1)
-    values = counts.data / np.repeat(total, np.diff(counts.indptr))
-    return sparse.csr_matrix((values, counts.indices, counts.indptr), counts.shape)
+    return sparse.csr_matrix(normalize(counts, norm="l1"))
 
 
 def centred_log_ratios(counts: Matrix) -> Floats:

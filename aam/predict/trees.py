@@ -7,12 +7,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy import sparse
 from sklearn import ensemble
 
-from aam.predict.estimator import Classifier, CountsEstimator, Names, Regressor, balanced_weights
+from aam.predict.estimator import Classifier, CountsEstimator, Labelled, Regressor, training_weights
 from aam.predict.samples import (
     PASSES,
     Floats,
@@ -79,19 +78,12 @@ class Trees(CountsEstimator):
         joined.indptr = joined.indptr.astype(np.int32)
         return joined
 
-    def _fit(
-        self,
-        samples: Samples,
-        values: npt.NDArray[Any],
-        weights: Floats,
-        groups: Names | None,
-        studies: Names | None,
-    ) -> None:
+    def _fit(self, labelled: Labelled) -> None:
+        samples, values = labelled.samples, labelled.values
+        weights = training_weights(labelled, self.n_classes)
         rarefactions = samples.rarefactions(self.depth, self.seed, self.passes, training=True)
         self.names_ = informative_names(rarefactions, common_names(rarefactions))
         self.covariates_ = samples.covariates.shape[1]
-        if studies is not None:
-            weights = balanced_weights(values, self.n_classes, weights, studies)
         if self.kind == "boosting" and self.n_classes != 1:
             self.names_ = informative_names(rarefactions, self.names_, BOOSTED_FEATURES)
             boosted: Any = ensemble.HistGradientBoostingClassifier

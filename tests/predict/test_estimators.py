@@ -162,7 +162,8 @@ def test_studies_weigh_by_the_root_of_their_size_and_classes_the_same():
         np.array([0] * 90 + [1] * 10 + [0] * 10 + [1] * 15),
         np.repeat(["a", "b"], [100, 25]),
     )
-    weights = estimator.balanced_weights(values, 2, np.ones(125), studies)
+    labelled = estimator.Labelled(SAMPLES, values, None, studies)
+    weights = estimator.training_weights(labelled, 2)
     sums = {
         (study, value): weights[(studies == study) & (values == value)].sum()
         for study in "ab"
