@@ -17,7 +17,7 @@ from aam.data.study import Inputs, MetadataColumns, Study, read_inputs
 from aam.device.distributed import World
 from aam.device.platform import prepare_device
 from aam.engine.run import RunDirectory
-from aam.errors import CallAgain, InputError, shown
+from aam.errors import CallAgain, InputError
 from aam.options import check, configured, to_dict
 from aam.predict.folds import (
     Folds,
@@ -56,7 +56,7 @@ def run(config: PretrainConfig, report: bool = True, inputs: Inputs | None = Non
         folds = load_folds(config, world, inputs)
         return folds, _start_message(folds)
 
-    finish = _write_report if report else _nothing
+    finish = partial(_write_report, report)
     return run_folds("pretrain", config, prepare, fit_model, finish, inputs)
 
 
@@ -109,16 +109,12 @@ def fit_model(folds: Pretraining, split: Split, place: Place) -> SavedModel:
     return saved
 
 
-def _nothing(folds: Pretraining, run: RunDirectory, models: Models, warnings: list[str]) -> None:
-    """Write no report."""
-
-
 def _write_report(
-    folds: Pretraining, run: RunDirectory, models: Models, warnings: list[str]
+    report: bool, folds: Pretraining, run: RunDirectory, models: Models, warnings: list[str]
 ) -> None:
     """Write report.html, figures and metrics.json."""
     config, study, tables, figures = folds.config, folds.study, [], []
-    if not run.world.is_main:
+    if not report or not run.world.is_main:
         return
     # What ASVs another encoder has seen is not known.
     judge = partial(evaluate_encoder, bases=config.train.pretrained_encoder is None)
@@ -128,23 +124,12 @@ def _write_report(
             tables += shown_tables
             figures += drawn
             warnings = [*warnings, *advice]
-    epochs = {
-        f"fold {split.test_fold}" if split.test_fold else "": read_epochs(
-            folds.folder(run.path, split)
-        )
-        for split in folds.splits
-    }
+    epochs = {name: read_epochs(folder) for name, folder in folds.folders(run.path).items()}
     data = ReportData(
         title="aam pretrain",
         task={"command": "pretrain", "losses": ", ".join(losses_in_words(study, config.train))},
-        data={
-            "table": shown(config.data.tables, 20),
-            "samples": len(study.table.sample_ids),
-            "ASVs": len(study.table.sequences),
-            "rarefaction depth": study.depth,
-            "samples below the depth": len(study.selection.dropped),
-        },
-        split={folds.name(split): folds.sizes(split) for split in folds.splits},
+        data=folds.inputs_by_name,
+        split=folds.sizes_by_name,
         targets=(),
         tables=tuple(tables),
         encoder_figures=tuple(figures),

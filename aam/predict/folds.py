@@ -33,7 +33,7 @@ from aam.engine.run import (
     train_once,
     training_outputs,
 )
-from aam.errors import InputError
+from aam.errors import InputError, shown
 from aam.files.output_folder import FIGURES, claim
 from aam.model.heads import HeadConfig
 from aam.options import IN_MEMORY, check, to_dict
@@ -150,6 +150,30 @@ class Folds(Generic[Config]):
             f"{device_name(self.device)}{ranks}; {len(study.table.sample_ids)} samples, "
             f"{len(study.table.feature_ids)} ASVs, rarefied to {study.depth} reads"
         )
+
+    @property
+    def inputs_by_name(self) -> dict[str, Any]:
+        """Table, samples, features and depth, as a report shows them."""
+        data, study = self.config.data, self.study
+        return {
+            "table": data.table or shown(data.tables, 20),
+            "samples": len(study.table.sample_ids),
+            "ASVs": len(study.table.feature_ids),
+            "rarefaction depth": study.depth,
+            "samples below the depth": len(study.selection.dropped),
+        }
+
+    @property
+    def sizes_by_name(self) -> dict[str, str]:
+        """`sizes` of each split by `name`."""
+        return {self.name(split): self.sizes(split) for split in self.splits}
+
+    def folders(self, path: Path) -> dict[str, Path]:
+        """The folder of each split in the run directory `path`, by fold."""
+        return {
+            f"fold {split.test_fold}" if split.test_fold else "": self.folder(path, split)
+            for split in self.splits
+        }
 
     def model(
         self,

@@ -107,15 +107,13 @@ class TrainingReport:
 
     def _report_data(self, targets: tuple[Evaluation, ...]) -> ReportData:
         """Contents of the report of the run and its targets."""
-        config, study, splits = self.prepared.config, self.prepared.study, self.prepared.splits
+        config, study = self.prepared.config, self.prepared.study
         specs = [spec for table in self.held_out[:1] for spec in table.specs]
         names = loss_names(
             *([spec.name for spec in specs if spec.kind == kind] for kind in ("numeric", "class"))
         )
-        epochs = {}
-        for split in splits:
-            folder = self.prepared.folder(self.path, split)
-            epochs[f"fold {split.test_fold}" if split.test_fold else ""] = read_epochs(folder)
+        folders = self.prepared.folders(self.path)
+        epochs = {name: read_epochs(folder) for name, folder in folders.items()}
         return ReportData(
             title=f"aam {self.command}",
             task={
@@ -127,14 +125,8 @@ class TrainingReport:
                     else {}
                 ),
             },
-            data={
-                "table": config.data.table or shown(config.data.tables, 20),
-                "samples": len(study.table.sample_ids),
-                "ASVs": len(study.table.feature_ids),
-                "rarefaction depth": study.depth,
-                "samples below the depth": len(study.selection.dropped),
-            },
-            split={self.prepared.name(split): self.prepared.sizes(split) for split in splits},
+            data=self.prepared.inputs_by_name,
+            split=self.prepared.sizes_by_name,
             targets=targets,
             curves=tuple(loss_figures(epochs, names)),
             around=surroundings(study.table, [result.predictions for result in targets]),

@@ -9,18 +9,15 @@ import itertools
 import json
 import logging
 import math
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 import torch
 
-import aam
 from aam.config import FineTuneConfig, ModelConfig, PretrainConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
@@ -303,14 +300,7 @@ def try_in_subprocess(compiler: str, model: ModelConfig, runtime: RuntimeConfig)
     ends this one.
     """
     request = {"model": to_dict(model), "runtime": to_dict(runtime), "compiler": compiler}
-    command = [
-        sys.executable,
-        "-c",
-        "from aam.training.decisions import try_compiler; try_compiler()",
-    ]
-    path = os.pathsep.join(
-        filter(None, (str(Path(aam.__file__).parents[1]), os.environ.get("PYTHONPATH")))
-    )
+    command = [sys.executable, "-c", f"from {__name__} import try_compiler; try_compiler()"]
     try:
         process = subprocess.run(
             command,
@@ -318,7 +308,6 @@ def try_in_subprocess(compiler: str, model: ModelConfig, runtime: RuntimeConfig)
             capture_output=True,
             text=True,
             timeout=COMPILE_SECONDS,
-            env={**os.environ, "PYTHONPATH": path},
         )
     except subprocess.TimeoutExpired:
         return f"not done within {COMPILE_SECONDS:.0f} s"

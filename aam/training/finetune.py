@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -21,16 +20,16 @@ from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Terms
 from aam.evaluate.metrics import classification_metrics, regression_metrics
 from aam.model.aam import Aam, Outputs
-from aam.model.heads import Readout
-from aam.training.inference import Array, AsvVectors, Predicted, collect, encode_table
+from aam.model.heads import HeadConfig, Readout
+from aam.training.inference import Array, AsvVectors, Predicted, Rows, collect, encode_table
 from aam.training.linear_start import fit_heads
 from aam.training.losses import class_weights, loss_counts, target_terms
 from aam.training.network import (
     FittedNetwork,
     Place,
-    Rows,
     create_network,
     encoder_heads,
+    make_loaders,
     standardize,
     train,
 )
@@ -110,7 +109,7 @@ class SupervisedTask(AmpliconTask):
 
 
 def _mean_scores(
-    labels: Labels, rows: npt.NDArray[np.int64], target: Array, *probabilities: Array
+    labels: Labels, rows: Rows, target: Array, *probabilities: Array
 ) -> dict[str, float]:
     """Return the metrics that choose an epoch, each the mean over the columns that have it.
 
@@ -128,6 +127,20 @@ def _mean_scores(
         for name, key in (("accuracy", "accuracy"), ("f1", "macro_f1"), ("auroc", "auroc")):
             collected.setdefault(name, []).append(scores[key])
     return {name: float(np.mean(values)) for name, values in collected.items()}
+
+
+def _with_targets(
+    heads: HeadConfig, targets: Targets, covariates: Covariates, config: FineTuneConfig
+) -> HeadConfig:
+    """Heads of an encoder, and one for each target."""
+    return replace(
+        heads,
+        n_targets=len(targets.numeric),
+        n_classes=tuple(len(spec.labels) for spec in targets.classes),
+        levels=tuple(1 + len(levels) for levels in covariates.categorical.values()),
+        numbers=len(covariates.numeric),
+        covariates=config.covariates,
+    )
 
 
 def fit_network(
@@ -154,14 +167,8 @@ def fit_network(
         `InputError` if its encoder fits no weight.
     """
     encoder, frozen = place.encoder, config.targets.freeze_base
-    heads = replace(
-        encoder_heads(study, config.train, rows[0]),
-        n_targets=len(targets.numeric),
-        n_classes=tuple(len(spec.labels) for spec in targets.classes),
-        levels=tuple(1 + len(levels) for levels in covariates.categorical.values()),
-        numbers=len(covariates.numeric),
-        covariates=config.covariates,
-    )
+    of_encoder = encoder_heads(study, config.train, rows[0])
+    heads = _with_targets(of_encoder, targets, covariates, config)
     # Trained heads go on as they are: a linear model next to their correction counts twice.
     continues = encoder is not None and (
         (encoder.targets.specs, encoder.covariates) == (targets.specs, covariates)
@@ -185,30 +192,10 @@ def fit_network(
         both = np.concatenate(rows)
         vectors = asvs or encode_table(network, study, place.device, config.runtime, both)
         fit_heads(network, study, rows[0], vectors, place.device, config)
-    loaders = _loaders(study, rows, config, asvs, network.distance is not None, place.world)
-    task = SupervisedTask(network, config, *loaders, place.device, asvs, place.world)
-    return train(task, config, study, heads, place)
-
-
-def _loaders(
-    study: Study,
-    rows: tuple[Rows, Rows],
-    config: FineTuneConfig,
-    asvs: AsvVectors | None,
-    distances: bool,
-    world: World,
-) -> tuple[Loader, Loader]:
-    """The loaders of the training and of the validation samples."""
     # Masked counts are chosen by the sequences of the ASVs, also where vectors are known.
     tokens = asvs is None or config.train.count_penalty > 0
-    how = Collation(tokens=tokens, distances=distances)
-    learned = Loader(
-        study,
-        rows[0],
-        config.train.samples_per_batch,
-        shuffle=True,
-        workers=config.runtime.num_workers,
-        how=replace(how, covariate_dropout=HIDDEN_COVARIATES),
-        world=world,
-    )
-    return learned, replace(learned, rows=rows[1], shuffle=False, how=how)
+    how = Collation(tokens=tokens, distances=network.distance is not None)
+    hidden = {"covariate_dropout": HIDDEN_COVARIATES}
+    loaders = make_loaders(study, rows, config, how, place.world, **hidden)
+    task = SupervisedTask(network, config, *loaders, place.device, asvs, place.world)
+    return train(task, config, study, heads, place)

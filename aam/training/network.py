@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from aam.config import TrainConfig
 from aam.data.batch import Batch
 from aam.data.collate import Collation, rarefied_batch
+from aam.data.loader import Loader
 from aam.data.study import Study
 from aam.device.distributed import SINGLE, World
 from aam.device.memory import keep_freed_memory
@@ -25,12 +25,10 @@ from aam.engine.trainer import Trainer, fit
 from aam.errors import InputError
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
-from aam.training.inference import EncodedAsvs, Encoder
+from aam.training.inference import EncodedAsvs, Encoder, Rows
 from aam.training.task import AmpliconTask, NetworkOptions
 
 log = logging.getLogger("aam")
-
-Rows = npt.NDArray[np.int64]
 
 # Samples that vectors and losses are scaled by.
 SCALE_SAMPLES = 256
@@ -107,6 +105,27 @@ def create_network(
     return network
 
 
+def make_loaders(
+    study: Study,
+    rows: tuple[Rows, Rows],
+    config: NetworkOptions,
+    how: Collation,
+    world: World = SINGLE,
+    **of_training: float,
+) -> tuple[Loader, Loader]:
+    """The loaders of the training and of the validation samples; the former draws otherwise too."""
+    learned = Loader(
+        study,
+        rows[0],
+        config.train.samples_per_batch,
+        shuffle=True,
+        workers=config.runtime.num_workers,
+        how=replace(how, **of_training),  # type: ignore[arg-type]
+        world=world,
+    )
+    return learned, replace(learned, rows=rows[1], shuffle=False, how=how)
+
+
 def standardize(
     network: Aam, encoder: Encoder | None, study: Study, train_rows: Rows, reads_anew: bool = False
 ) -> None:
@@ -114,7 +133,7 @@ def standardize(
 
     With `reads_anew` the numbers on a reference are read by their variation in this study.
     """
-    batch = first_batch(study, train_rows)
+    batch = scale_batch(study, train_rows, Collation(distances=False))
     if encoder is None or not encoder.network.reads_samples:
         # An encoder of masked bases has learned nothing of samples.
         network.standardize(batch)
@@ -147,17 +166,13 @@ def train(
     return FittedNetwork(best.eval(), heads, trainer.last_weights, trainer.progress.best_epoch)
 
 
-def _scale_rows(study: Study, train_rows: Rows) -> Rows:
-    """The training samples that vectors and losses are scaled by: the first, or from each study."""
-    if len(study.parts) == 1:
-        return train_rows[:SCALE_SAMPLES]
-    ordered = sorted(train_rows.tolist(), key=study.origin.__getitem__)
-    return np.array(ordered[:: max(1, len(ordered) // SCALE_SAMPLES)], np.int64)
-
-
-def first_batch(study: Study, train_rows: Rows) -> Batch:
-    """The batch by which a new network is standardized."""
-    return rarefied_batch(study, _scale_rows(study, train_rows), 0, Collation(distances=False))
+def scale_batch(study: Study, train_rows: Rows, how: Collation) -> Batch:
+    """The batch that vectors and losses are scaled by: of the first samples, or from each study."""
+    rows = train_rows[:SCALE_SAMPLES]
+    if len(study.parts) > 1:
+        ordered = sorted(train_rows.tolist(), key=study.origin.__getitem__)
+        rows = np.array(ordered[:: max(1, len(ordered) // SCALE_SAMPLES)], np.int64)
+    return rarefied_batch(study, rows, 0, how)
 
 
 def _scale(distance: Tensor | None) -> tuple[float, float]:
@@ -177,7 +192,7 @@ def encoder_heads(study: Study, options: TrainConfig, train_rows: Rows) -> HeadC
     counts = options.count_penalty > 0
     if study.metric is None or options.penalty <= 0:
         return HeadConfig(counts=counts)
-    batch = rarefied_batch(study, _scale_rows(study, train_rows), 0, Collation(tokens=False))
+    batch = scale_batch(study, train_rows, Collation(tokens=False))
     return HeadConfig(metric=study.metric, scale=_scale(batch.distance), counts=counts)
 
 

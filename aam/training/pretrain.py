@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aam.config import PretrainConfig
 from aam.data.collate import Collation
 from aam.data.loader import Loader
 from aam.data.study import Study
 from aam.device.distributed import SINGLE, World
+from aam.training.inference import Rows
 from aam.training.network import (
     FittedNetwork,
     Place,
-    Rows,
     create_network,
     encoder_heads,
+    make_loaders,
     standardize,
     train,
 )
@@ -31,16 +30,7 @@ def pretraining_loaders(
     # A precomputed distance would not be that of a shallow draw.
     shallow = SHALLOW_DRAWS if study.has_tree or len(study.parts) > 1 else 0.0
     how = Collation(distances=study.metric is not None and config.train.penalty > 0)
-    learned = Loader(
-        study,
-        rows[0],
-        config.train.samples_per_batch,
-        shuffle=True,
-        workers=config.runtime.num_workers,
-        how=replace(how, shallow=shallow),
-        world=world,
-    )
-    return learned, replace(learned, rows=rows[1], shuffle=False, how=how)
+    return make_loaders(study, rows, config, how, world, shallow=shallow)
 
 
 def fit_encoder(

@@ -6,12 +6,12 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from aam.config import ModelConfig, TrainConfig
+from aam.config import FineTuneConfig, PretrainConfig, TrainConfig
 from aam.data.batch import Batch
 from aam.data.collate import tree_on_device
 from aam.data.loader import Loader
@@ -22,7 +22,6 @@ from aam.device.platform import platform_here
 from aam.device.precision import Bf16Copy, autocast, resolve_precision
 from aam.device.timing import stage
 from aam.diversity.device import TreeOnDevice
-from aam.engine.options import RunConfig
 from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Task, Terms
 from aam.model.aam import Aam, Outputs
@@ -37,21 +36,8 @@ LEAST_COPIED_WIDTH = 512
 # The map of predicted distances: two numbers whose rounding would show in every distance.
 IN_FLOAT32 = ("distance.log_scale", "distance.log_power")
 
-
-class NetworkOptions(Protocol):
-    """The sections of options that any training of a network has."""
-
-    @property
-    def model(self) -> ModelConfig:
-        """Sizes of the network."""
-
-    @property
-    def train(self) -> TrainConfig:
-        """Objective and optimization."""
-
-    @property
-    def runtime(self) -> RunConfig:
-        """Machine, precision, output and checkpoints."""
+# The options of any training of a network.
+NetworkOptions = PretrainConfig | FineTuneConfig
 
 
 class Prepared(NamedTuple):
