@@ -44,43 +44,24 @@ CONDITIONED = HeadConfig(
     numbers=1,
     covariates=CovariateConfig(categorical_fusion="add"),
 )
-# Heads, options of training, options of the process group, precision.
-CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool], torch.dtype]] = {
-    "pretraining": (UNIFRAC, {}, {}, torch.float32),
-    "pretraining in float64": (UNIFRAC, {}, {}, torch.float64),
-    "weighted": (dataclasses.replace(UNIFRAC, metric="weighted"), {}, {}, torch.float64),
-    "regression": (
-        HeadConfig(n_targets=2),
-        {"count_penalty": 0.0, "nuc_penalty": 0.0},
-        {},
-        torch.float32,
-    ),
-    "regression in float64": (
-        HeadConfig(n_targets=2),
-        {"count_penalty": 0.0, "nuc_penalty": 0.0},
-        {},
-        torch.float64,
-    ),
-    "classes, average": (
-        HeadConfig(n_classes=(3,)),
-        {"ema_decay": 0.9, "count_penalty": 0.0},
-        {},
-        torch.float64,
-    ),
-    "covariates": (CONDITIONED, {"count_penalty": 0.0, "nuc_penalty": 0.0}, {}, torch.float64),
+WITHOUT_MASKS = {"count_penalty": 0.0, "nuc_penalty": 0.0}
+# Heads, options of training, options of the process group.
+CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool]]] = {
+    "pretraining": (UNIFRAC, {}, {}),
+    "weighted": (dataclasses.replace(UNIFRAC, metric="weighted"), {}, {}),
+    "regression": (HeadConfig(n_targets=2), WITHOUT_MASKS, {}),
+    "classes, average": (HeadConfig(n_classes=(3,)), {"ema_decay": 0.9, "count_penalty": 0.0}, {}),
+    "covariates": (CONDITIONED, WITHOUT_MASKS, {}),
     "both, accumulated": (
         HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)),
         {"gradient_accumulation_steps": 2},
         {},
-        torch.float64,
     ),
-    "sharded": (UNIFRAC, {}, {"fsdp": True}, torch.float32),
-    "sharded in float64": (UNIFRAC, {}, {"fsdp": True}, torch.float64),
+    "sharded": (UNIFRAC, {}, {"fsdp": True}),
     "sharded, accumulated": (
         HeadConfig(n_targets=2, n_classes=(3,)),
         {"gradient_accumulation_steps": 2},
         {"fsdp": True},
-        torch.float64,
     ),
 }
 
@@ -107,7 +88,7 @@ def study_of(metric: str | None) -> Study:
 
 def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
     """The case `name` on all ranks: 22 samples train, in three steps an epoch, 6 validate."""
-    heads, train, runtime, _ = CASES[name]
+    heads, train, runtime = CASES[name]
     runtime = runtime if world.size > 1 else {}
     config = FineTuneConfig(
         targets=TargetConfig(metadata_column=("y",) if heads.n_targets or heads.n_classes else ()),
@@ -135,7 +116,6 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
 
 def run(name: str, world: World, folder: Path) -> None:
     """Train a case, and write what came of it."""
-    torch.set_default_dtype(CASES[name][3])
     records: list[dict[str, Any]] = []
     trainer = trainer_of(name, world)
     trainer.on_record = records.append
@@ -156,7 +136,6 @@ def run_on(name: str, world: World, saved: Path, folder: Path) -> None:
     """Save after 4 steps in `saved`, where nothing stands there, or go on from there; then as
     `run`.
     """
-    torch.set_default_dtype(CASES[name][3])
     trainer = trainer_of(name, world)
     if (saved / "manifest.json").exists():
         state = broadcast_state(load(saved) if world.is_main else None, world)
@@ -175,6 +154,7 @@ def run_on(name: str, world: World, saved: Path, folder: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
     out = Path(sys.argv[1])
     with process_group(RunConfig(distributed=os.environ["WORLD_SIZE"] != "1")) as everyone:
         for case in sys.argv[2].split(";") if len(sys.argv) > 2 else CASES:

@@ -20,10 +20,8 @@ pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).parent / "ranks.py"
 ON = ("pretraining", "both, accumulated", "classes, average", "sharded", "sharded, accumulated")
 # Relative distance of the weights, and of what every step and epoch says. Ranks multiply batches of
-# other sizes, so results differ by rounding, and by how much depends on the processor: records by 5
-# to 10 rounding errors in either type (1.2e-7, 2.2e-16). Float64 shows that nothing but rounding
-# differs.
-CLOSE = {torch.float32: (1e-5, 5e-6), torch.float64: (1e-12, 1e-13)}
+# other sizes, so results differ by rounding. Float64 shows that nothing but rounding differs.
+OF_WEIGHTS, OF_RECORDS = 1e-12, 1e-13
 EVERY = [(case, size) for size in (2, 4) for case in CASES]
 
 
@@ -50,8 +48,7 @@ def apart(one: Path, other: Path) -> float:
 
 @pytest.mark.parametrize(("case", "size"), EVERY)
 def test_ranks_equal_one_device(runs, case, size):
-    of_weights, of_records = CLOSE[CASES[case][3]]
-    assert apart(runs[1] / case, runs[size] / case) < of_weights
+    assert apart(runs[1] / case, runs[size] / case) < OF_WEIGHTS
     one, several = (json.loads((runs[n] / case / "records.json").read_text()) for n in (1, size))
     # Two optimizer steps in each of seven epochs at the least, and what each epoch says.
     assert len(one) == len(several) >= 21
@@ -61,7 +58,7 @@ def test_ranks_equal_one_device(runs, case, size):
             if isinstance(value, str):
                 assert b[name] == value
             elif name not in TIMES:
-                assert b[name] == pytest.approx(value, rel=of_records, abs=of_records), (a, b)
+                assert b[name] == pytest.approx(value, rel=OF_RECORDS, abs=OF_RECORDS), (a, b)
 
 
 def test_training_moved_the_weights(runs):
@@ -92,4 +89,4 @@ def test_a_run_on_four_goes_on_on_any_number(runs, run_ranks, interrupted, tmp_p
     run_ranks(size, SCRIPT, tmp_path / "ran", ";".join(ON), interrupted)
     for case in ON:
         difference = apart(tmp_path / "ran" / case, runs[4] / case)
-        assert difference == 0 if size == 4 else difference < CLOSE[CASES[case][3]][0], case
+        assert difference == 0 if size == 4 else difference < OF_WEIGHTS, case

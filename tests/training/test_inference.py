@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from aam.data.batch import Batch
 from aam.data.collate import rarefied_batch
-from aam.data.rarefaction import EVALUATION
 from aam.device.options import RuntimeConfig
 from aam.model.heads import HeadConfig
 from aam.training import inference
-from aam.training.inference import AsvVectors, EncodedAsvs, Predicted, encode_table, run_model
+from aam.training.inference import EncodedAsvs, Predicted, encode_table, run_model
 
 CPU, PLAIN = torch.device("cpu"), RuntimeConfig()
 HEADS = HeadConfig("unifrac", n_targets=2, n_classes=(3, 2))
@@ -101,14 +99,6 @@ def test_networks_that_read_asvs_alike_share_their_vectors(study, model_of):
     assert encoded.encode(copy, other, CPU, PLAIN) is not again
 
 
-def test_vectors_need_columns():
-    batch = Batch(
-        torch.ones(1, 4, dtype=torch.uint8), torch.zeros(1, 1).long(), torch.ones(1, 1), sizes=(1,)
-    )
-    with pytest.raises(ValueError, match="columns"):
-        AsvVectors(torch.zeros(1, 16)).select(batch)
-
-
 def test_no_order_changes_a_prediction(study, study_of, tiny, model_of):
     """Neither that of rows and columns of the table, nor of the samples asked for (failure 11)."""
     made, model, rng = tiny(lengths=LENGTHS), model_of(HEADS), np.random.default_rng(2)
@@ -137,15 +127,6 @@ def test_a_prediction_does_not_depend_on_the_other_samples(study, study_of, tiny
         assert_same(run_model(model, alone, np.array([0]), CPU, PLAIN), expected)
 
 
-def test_one_more_worker_changes_no_bit(study, model_of):
-    model = model_of(HEADS)
-    one, other = (
-        run_model(model, study, np.arange(9), CPU, RuntimeConfig(num_workers=workers))
-        for workers in (0, 1)
-    )
-    assert_same(one, other, 0)
-
-
 def test_predictions_are_not_in_bf16_unless_asked(study, model_of, monkeypatch):
     """A GPU with bf16 in hardware is simulated; the CPU computes."""
     asked = []
@@ -157,12 +138,3 @@ def test_predictions_are_not_in_bf16_unless_asked(study, model_of, monkeypatch):
     monkeypatch.setattr(inference, "autocast", recorded)
     run_model(model_of(), study, np.arange(9), CPU, PLAIN)
     assert asked == [False, False], "of ASVs, then of samples"
-
-
-def test_draws_differ_and_repeat(study, model_of):
-    model, rows = model_of(HEADS), np.arange(9)
-    first, again, other = (
-        run_model(model, study, rows, CPU, PLAIN, draw) for draw in (EVALUATION, EVALUATION, -2)
-    )
-    assert_same(first, again, 0)
-    assert np.abs(first.target - other.target).max() > 1e-3

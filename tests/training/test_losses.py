@@ -18,7 +18,6 @@ from aam.data.shelves import Masks, on_shelves
 from aam.engine.step import total_loss
 from aam.errors import InputError
 from aam.model.aam import Outputs
-from aam.model.heads import HeadConfig
 from aam.training.losses import (
     class_weights,
     loss_counts,
@@ -68,23 +67,6 @@ def pairs(predicted: np.ndarray, distance: np.ndarray) -> tuple[float, int]:
     return total, count
 
 
-def test_unifrac_is_squared_error_over_pairs():
-    rng = np.random.default_rng(0)
-    predicted, distance = rng.random((2, 7, 7))
-    total, count = pairs(predicted, distance)
-    assert count == 21
-    loss = unifrac_loss(torch.from_numpy(predicted), torch.from_numpy(distance))
-    assert value(loss) == (pytest.approx(total, rel=1e-12), 21)
-    outputs, batch = (
-        outputs_of(7, distance=torch.from_numpy(predicted)),
-        batch_of(7, distance=torch.from_numpy(distance)),
-    )
-    assert value(terms_of(outputs, batch, spread=0.5)["unifrac"]) == (
-        pytest.approx(4 * total, rel=1e-12),
-        21,
-    )
-
-
 def test_unknown_distances_leave_values_and_gradients_alone():
     predicted, distance = torch.rand(
         2, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
@@ -100,14 +82,6 @@ def test_unknown_distances_leave_values_and_gradients_alone():
     assert torch.isfinite(predicted.grad).all()
     assert predicted.grad[1, 3] == 0
     assert (predicted.grad[0, 1:] != 0).all()
-
-
-def test_one_sample_has_no_pair():
-    predicted = torch.ones(1, 1, requires_grad=True)
-    loss = unifrac_loss(predicted, torch.zeros(1, 1))
-    assert value(loss) == (0.0, 0)
-    total_loss({"unifrac": loss}, {"unifrac": 1.0}).backward()
-    assert predicted.grad.item() == 0
 
 
 # --- targets -----------------------------------------------------------------------------------
@@ -143,97 +117,10 @@ def test_a_batch_without_any_target_moves_nothing():
     assert (loss.item(), predicted.grad.tolist()) == (0.0, [[0.0], [0.0]])
 
 
-def test_labels_are_counted_where_they_are_known():
-    logits = (
-        torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 0.0], [5.0, 5.0, -1.0]]),
-        torch.tensor([[1.0, 2.0]] * 3),
-    )
-    label = torch.tensor([[2, -1], [-1, -1], [0, 1]])
-    terms = terms_of(outputs_of(3, labels=logits), batch_of(3, label=label))
-    first = -math.log(math.exp(1) / (math.exp(2) + 1 + math.exp(1))) - math.log(
-        1 / (2 + math.exp(-6))
-    )
-    assert value(terms["label0"]) == (pytest.approx(first, rel=1e-5), 2)
-    assert value(terms["label1"]) == (pytest.approx(math.log(1 + math.exp(-1)), rel=1e-5), 1)
-
-
 # --- masks -------------------------------------------------------------------------------------
 
 
-def test_nucleotides_and_counts_by_hand():
-    tokens = torch.tensor([[1, 2, 3, 0], [4, 4, 1, 5], [2, 2, 2, 2]], dtype=torch.uint8)
-    where = torch.tensor([[True, False, True, False], [False, True, False, False]])
-    masks = Masks(
-        torch.tensor([2, 1]),
-        tokens[[2, 1]].masked_fill(where, 6),
-        where,
-        torch.tensor([[True, False], [False, True]]),
-    )
-    batch = Batch(
-        tokens, torch.tensor([[0, 1], [2, 1]]), torch.tensor([[4.0, 6.0], [9.0, 1.0]]), sizes=(2, 2)
-    )
-    logits = torch.full((2, 4, 4), 9.0)
-    logits[where] = torch.tensor([[0.0, 3.0, 0, 0], [1.0, 0.0, 0, 0], [0.0, 0.0, 0, 2.0]])
-    shares = torch.tensor([math.log(0.5), 7.0, 7.0, math.log(0.8)])
-    terms = terms_of(outputs_of(2, nucleotides=logits, counts=shares), batch, masks)
-    # The masked bases are C, C and T: the second column twice, then the fourth.
-    expected = (
-        -(3 - math.log(math.exp(3) + 3))
-        - (0 - math.log(math.e + 3))
-        - (2 - math.log(math.exp(2) + 3))
-    )
-    assert value(terms["nucleotide"]) == (pytest.approx(expected, rel=1e-5), 3)
-    first, second = abs(math.log(0.5) - math.log(0.4)), abs(math.log(0.8) - math.log(0.1))
-    assert value(terms["count"]) == (pytest.approx(first**2 / 2 + second - 0.5, rel=1e-5), 2)
-    assert set(terms) == {"nucleotide", "count"}
-
-
-def test_the_sums_of_batches_add_up(study_of, tiny, model_of):
-    """All terms but the pairs, whichever samples share a batch."""
-    made = tiny()
-    study = study_of(**made, names=[f"s{row}" for row in range(9)])
-    model = model_of(HeadConfig(counts=True, n_targets=2, n_classes=(3,)))
-    rng = np.random.default_rng(0)
-    target = rng.normal(size=(9, 2)).astype(np.float32)
-    target[rng.random((9, 2)) < 0.3] = NAN
-    label = rng.integers(-1, 3, (9, 1))
-    train = TrainConfig()
-
-    def terms(rows: list[int]):
-        batch = rarefied_batch(study, np.array(rows), 0)
-        order = study.rows(batch.sample_ids)
-        fields = {
-            "target": torch.from_numpy(target[order]),
-            "label": torch.from_numpy(label[order]),
-        }
-        batch = Batch(**{**vars(batch), **fields})
-        masks = make_masks(batch, train, 0, 0)
-        with torch.no_grad():
-            return terms_of(model(batch, masks), batch, masks, "huber", depth=40)
-
-    whole = terms(list(range(9)))
-    for parts in ([[0, 1, 2, 3, 4], [5, 6, 7, 8]], [[row] for row in range(9)]):
-        pieces = [terms(rows) for rows in parts]
-        for name in ("target", "label0", "count"):
-            assert sum(int(piece[name][1]) for piece in pieces) == int(whole[name][1]) > 3
-            total = sum(float(piece[name][0]) for piece in pieces)
-            assert total == pytest.approx(float(whole[name][0]), rel=1e-5)
-
-
 # --- total -------------------------------------------------------------------------------------
-
-
-def test_the_total_is_the_weighted_sum_of_the_means():
-    weights = penalties(TrainConfig(penalty=2.0, nuc_penalty=0.5, count_penalty=3.0), 13)
-    terms = {
-        "unifrac": (torch.tensor(6.0), torch.tensor(3)),
-        "nucleotide": (torch.tensor(8.0), torch.tensor(4)),
-        "count": (torch.tensor(1.0), torch.tensor(2)),
-        "target": (torch.tensor(5.0), torch.tensor(5)),
-        "label0": (torch.tensor(1.0), torch.tensor(10)),
-        "label12": (torch.tensor(0.0), torch.tensor(0)),
-    }
-    assert total_loss(terms, weights).item() == pytest.approx(2 * 2 + 0.5 * 2 + 3 * 0.5 + 1 + 0.1)
 
 
 def test_a_batch_of_which_no_asv_was_masked_still_has_a_loss(study_of, tiny, model_of, monkeypatch):

@@ -12,7 +12,7 @@ import torch
 
 from aam.config import TrainConfig
 from aam.data.batch import Batch
-from aam.data.collate import Collation, rarefied_batch
+from aam.data.collate import rarefied_batch
 from aam.data.shelves import Masks
 from aam.data.tokens import asv_keys, encode
 from aam.training import masking
@@ -160,19 +160,3 @@ def test_a_loss_without_weight_needs_no_mask(study, every_asv):
     counts = make_masks(batch, dataclasses.replace(TrainConfig(), nuc_penalty=0.0), 0, 0)
     assert len(counts.rows) == 0
     assert counts.counts.any()
-
-
-def test_vectors_computed_beforehand_are_not_masked(study):
-    """Without sequences no ASV has a name to draw from."""
-    batch = rarefied_batch(study, np.arange(9), 0, Collation(tokens=False))
-    assert make_masks(batch, TrainConfig(), 0, 0) is None
-
-
-def test_keys_tell_sequences_apart():
-    batch = large_batch((150, 31, 97))
-    assert len(set(asv_keys(batch.tokens).tolist())) == 600
-    assert torch.equal(
-        asv_keys(batch.tokens), asv_keys(torch.nn.functional.pad(batch.tokens, (0, 30)))
-    )
-    near = torch.tensor([[1, 2], [2, 1], [1, 1], [1, 0], [2, 2]], dtype=torch.uint8)
-    assert len(set(asv_keys(near).tolist())) == 5
