@@ -20,9 +20,8 @@ from aam.device.allocation import CUDA_HINT, HIP_HINT, first_tensor
 from aam.device.attention import Checks, check_backends, choose_backends, is_wrong
 from aam.device.distributed import process_group
 from aam.device.environment import (
-    AOTRITON,
     CACHES,
-    container_and_job,
+    container,
     describe_change,
     may_have_gpu,
     numa_nodes,
@@ -50,7 +49,7 @@ from aam.training.decisions import compile_verdict, make_steps
 
 log = logging.getLogger("aam")
 
-FORMAT = 2
+FORMAT = 3
 
 # Steps of the short training, and the largest relative difference of its losses from the CPU's.
 STEPS, LOSS_TOLERANCE = 10, 1e-3
@@ -87,11 +86,6 @@ def _known_findings(platform: Platform, facts: Facts, report: Facts) -> list[Fin
         what = f"PyTorch {facts['torch']['torch']} is newer than the tested releases, {tested}"
         mend = f"pip install torch=={TESTED[1]}.0 if something fails"
         findings.append(Finding("note", what, mend))
-    free = report["memory"].get("free")
-    if platform.unified and free is not None and not 0 < free <= platform.memory:
-        what = f"free memory is reported as {free:,} bytes of {platform.memory:,}"
-        mend = "APUs report it wrongly (pytorch #145693); aam sizes batches by the memory of a step"
-        findings.append(Finding("note", what, mend))
     misplaced = [
         f"device {device} lies at NUMA node {node}"
         for device, node in enumerate(report["numa"])
@@ -100,10 +94,6 @@ def _known_findings(platform: Platform, facts: Facts, report: Facts) -> list[Fin
     if platform.unified and misplaced:
         mend = "let the CPU sets of the site profile (cpu_sets) follow the NUMA nodes"
         findings.append(Finding("note", ", ".join(misplaced), mend))
-    consumer = platform.vendor == "AMD" and platform.architecture.startswith("gfx11")
-    if consumer and AOTRITON not in facts["environment"]:
-        mend = f"{AOTRITON}=1 offers flash and memory-efficient attention; aam checks them first"
-        findings.append(Finding("note", f"{AOTRITON} is unset", mend))
     return findings
 
 
@@ -169,8 +159,6 @@ def describe_machine(report: Facts) -> list[str]:
         "NUMA nodes": report["numa"],
         **{name: f"{rate / 1e9:.3g} GFLOP/s" for name, rate in report["rates"].items()},
         **report["environment"],
-        **report["caches"],
-        **report["slurm"],
         "container": report["container"]["path"],
         "compile": report["compile"]["backend"],
         "training": f"{training['samples_per_s']:.3g} samples/s, a short run",
@@ -269,7 +257,6 @@ def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
         "numa": numa_nodes(),
         "attention": judge_attention(checks, gpu),
         "rates": rates,
-        "memory": {"free": torch.cuda.mem_get_info(device)[0] if gpu else None},
         "compile": compile_verdict(model, runtime, device, anew=True),
         "training": short_training(name, config.threads),
     }
@@ -322,7 +309,7 @@ def doctor(config: DoctorConfig) -> int:
         "platform": dataclasses.asdict(platform),
         **measured,
         "environment": watched_variables(facts["environment"]),
-        **container_and_job(),
+        "container": container(),
         "findings": [finding._asdict() for finding in collect_findings(platform, facts, measured)],
     }
     wrong = any(finding["level"] == "wrong" for finding in report["findings"])

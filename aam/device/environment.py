@@ -24,17 +24,10 @@ VISIBLE = {
 
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
-# Chips without hipBLASLt kernels.
-NO_HIPBLASLT = ("gfx1010",)
-
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
-
-HIPBLASLT = "TORCH_BLAS_PREFER_HIPBLASLT"
 
 # TunableOp, off by default, and its search for faster products, which has crashed runs.
 TUNABLE, TUNING = "PYTORCH_TUNABLEOP_ENABLED", "PYTORCH_TUNABLEOP_TUNING"
-
-AOTRITON = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
 
 # The pools of OpenMP (torch, scikit-learn) and of the libraries of linear algebra below NumPy and
 # SciPy.
@@ -53,16 +46,8 @@ CACHES = {
     "TORCH_HOME": "torch",
 }
 
-WATCHED: tuple[str, ...] = (
-    *VISIBLE["AMD"],
-    *ALLOCATOR,
-    OVERRIDE,
-    HIPBLASLT,
-    TUNABLE,
-    TUNING,
-    AOTRITON,
-)
-WATCHED += ("HSA_XNACK", *CACHES)
+WATCHED: tuple[str, ...] = (*VISIBLE["AMD"], *ALLOCATOR, OVERRIDE, TUNABLE, TUNING, *CACHES)
+WATCHED += ("TORCH_BLAS_PREFER_HIPBLASLT", "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL", "HSA_XNACK")
 
 
 class Change(NamedTuple):
@@ -134,9 +119,6 @@ def _rocm_changes(
             "are still used"
         )
         changes.append(Change(TUNING, "0", reason))
-    if set(NO_HIPBLASLT) & set(architectures) and environment.get(HIPBLASLT) != "0":
-        reason = f"hipBLASLt has no kernels for {', '.join(architectures)}"
-        changes.append(Change(HIPBLASLT, "0", reason))
     return changes
 
 
@@ -210,16 +192,10 @@ def watched_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in WATCHED if name in environment}
 
 
-def container_and_job() -> dict[str, Any]:
-    """Return the container and the SLURM job in which this process runs."""
-    container = os.environ.get("APPTAINER_CONTAINER") or os.environ.get("SINGULARITY_CONTAINER")
-    names = ("JOB_ID", "JOB_PARTITION", "NNODES", "NTASKS", "PROCID", "CPUS_PER_TASK", "JOB_GPUS")
-    slurm = {
-        name.lower(): os.environ[f"SLURM_{name}"] for name in names if f"SLURM_{name}" in os.environ
-    }
-    caches = {name: os.environ[name] for name in CACHES if name in os.environ}
-    image = {"path": container, "digest": os.environ.get("AAM_IMAGE")}
-    return {"container": image, "slurm": slurm, "caches": {"aam": str(cache_folder()), **caches}}
+def container() -> dict[str, str | None]:
+    """Return path and digest of the container image in which this process runs."""
+    path = os.environ.get("APPTAINER_CONTAINER") or os.environ.get("SINGULARITY_CONTAINER")
+    return {"path": path, "digest": os.environ.get("AAM_IMAGE")}
 
 
 def cache_folder() -> Path:

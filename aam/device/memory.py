@@ -101,11 +101,7 @@ def memory_limit(device: torch.device, share: float = DEFAULT_SHARE) -> int:
 
 
 class StageMemory(StageRecorder):
-    """Peak memory of each stage, and of the time between them, in bytes.
-
-    For each stage ``peak_bytes`` (of the device), ``reserved_bytes`` (by torch's allocator on a
-    GPU) and ``resident_bytes`` (of the process).
-    """
+    """Peak memory of each stage, and of the time between them, in bytes (`peak_memory`)."""
 
     def __init__(self, device: torch.device, names: Collection[str]) -> None:
         super().__init__(device, names)
@@ -113,16 +109,8 @@ class StageMemory(StageRecorder):
 
     def measure(self, name: str | None) -> None:
         """Attribute the peak since the last call to the stage `name`."""
-        reserved = torch.cuda.max_memory_reserved(self.device) if self.device.type == "cuda" else 0
-        now = {
-            "peak_bytes": peak_memory(self.device),
-            "reserved_bytes": reserved,
-            "resident_bytes": resident_memory(),
-        }
-        before = self.measured.get(name or BETWEEN, now)
-        self.measured[name or BETWEEN] = {
-            kind: max(value, before[kind]) for kind, value in now.items()
-        }
+        name = name or BETWEEN
+        self.measured[name] = max(peak_memory(self.device), self.measured.get(name, 0))
         reset_peak(self.device)
 
 
@@ -137,7 +125,7 @@ def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
         output = getattr(config, "output", None) or Path("memory")
         folder = output if output.suffix == "" else output.with_suffix(".memory")
         check_writable(folder, getattr(runtime, "overwrite", False))
-    peaks: dict[str, dict[str, int]] = {}
+    peaks: dict[str, int] = {}
     try:
         with StageMemory(device, PROFILED) as peaks:
             return run(config)
@@ -148,8 +136,8 @@ def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
     finally:
         if peaks:
             limit = memory_limit(device, 1.0)
-            largest = max(peak["peak_bytes"] for peak in peaks.values())
-            report = {"stages": peaks, "limit_bytes": limit, "utilisation": largest / limit}
+            largest = max(peaks.values())
+            report = {"stages": peaks, "limit_bytes": limit}
             write_text(folder / "memory.json", json.dumps(report, indent=1) + "\n")
             text = "memory: %.2f of %.2f GB, %s"
             log.info(text, largest / 1e9, limit / 1e9, folder / "memory.json")

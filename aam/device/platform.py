@@ -37,15 +37,15 @@ log = logging.getLogger("aam")
 Facts = dict[str, Any]
 
 # Properties of a GPU, as torch names them.
-PROPERTIES: tuple[str, ...] = (
+PROPERTIES = (
     "name",
     "gcnArchName",
     "major",
     "minor",
     "total_memory",
     "is_integrated",
+    "multi_processor_count",
 )
-PROPERTIES += ("multi_processor_count",)
 
 # Chips with bf16 in hardware.
 BF16 = re.compile(r"gfx(90a|908|94\w|95\w|11\w\w|12\w\w)|sm_([89]\d|1\d\d)")
@@ -70,8 +70,8 @@ class Platform:
         In bytes.
     unified : bool
         Whether CPU and GPU share it.
-    bf16, fp16 : bool
-        Precisions in hardware.
+    bf16 : bool
+        Whether the hardware has it.
     versions : dict
         Of torch and what it was built with.
     memory_share : float or None
@@ -84,7 +84,6 @@ class Platform:
     memory: int
     unified: bool
     bf16: bool
-    fp16: bool
     versions: dict[str, str | None]
     memory_share: float | None
 
@@ -117,7 +116,7 @@ def platform_of(facts: Facts) -> Platform:
         vendor: Literal["Apple", "CPU"] = "Apple" if apple else "CPU"
         share = UNIFIED_SHARE if apple else None
         machine, name, memory = system["machine"], system["name"], int(system["memory"])
-        return Platform(vendor, machine, name, memory, True, False, apple, versions, share)
+        return Platform(vendor, machine, name, memory, True, False, versions, share)
     amd = torch.get("hip") is not None
     capability = f"sm_{device['major']}{device['minor']}"
     architecture = device["gcnArchName"].split(":")[0] if amd else capability
@@ -129,7 +128,6 @@ def platform_of(facts: Facts) -> Platform:
         memory=int(device["total_memory"]),
         unified=unified,
         bf16=BF16.fullmatch(architecture) is not None,
-        fp16=True,
         versions=versions,
         memory_share=_unified_share(device) if unified else None,
     )

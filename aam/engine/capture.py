@@ -25,8 +25,6 @@ from aam.errors import InputError
 
 log = logging.getLogger("aam")
 
-TakeStep = Callable[..., StepOutcome]
-
 # Steps by which captured and eager training are compared, and the largest relative difference of
 # their weights: atomic sums on a device differ in their order.
 GATE_STEPS, GATE_TOLERANCE = 10, 1e-4

@@ -222,8 +222,7 @@ def test_memory_of_every_stage_changes_nothing_but_a_file(study, tmp_path):
     report = json.loads((tmp_path / "rate-0.1" / "memory.json").read_text())
     stages = report["stages"]
     assert stages.keys() == {"model creation", "transfer", "forward", "backward", "step", "between"}
-    assert all(each["peak_bytes"] >= each["resident_bytes"] / 2 > 1e7 for each in stages.values())
-    assert 0 < report["utilisation"] < 1
+    assert 1e7 < min(stages.values()) < max(stages.values()) < report["limit_bytes"]
     before = sorted(path.name for path in (tmp_path / "plain").iterdir())
     assert pretrain(study, tmp_path / "plain", "--memory-profile") == 2, "it holds a run"
     assert sorted(path.name for path in (tmp_path / "plain").iterdir()) == before
@@ -242,7 +241,7 @@ def test_memory_of_every_other_command(study, tmp_path, monkeypatch):
     for folder, words in runs.items():
         assert main([*words, "--memory-profile"]) == 0, folder
         report = json.loads((tmp_path / folder / "memory.json").read_text())
-        assert report["stages"]["between"]["peak_bytes"] > 1e7
+        assert report["stages"]["between"] > 1e7
     assert main([*runs["matrix.memory"], "--memory-profile"]) == 2, (
         "a folder that is there is not written into"
     )

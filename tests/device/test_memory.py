@@ -46,8 +46,8 @@ def test_peaks_belong_to_the_stage_that_caused_them():
         with stage("small"):
             torch.ones(3).sum()
     assert peaks.keys() == {"between", "large", "small"}
-    assert peaks["large"]["peak_bytes"] - peaks["small"]["peak_bytes"] > 150 * MIB
-    assert all(peak["peak_bytes"] >= peak["resident_bytes"] // 2 > 0 for peak in peaks.values())
+    assert peaks["large"] - peaks["small"] > 150 * MIB
+    assert min(peaks.values()) > 0
 
 
 def test_the_limit_is_a_share_of_what_the_process_could_hold():
