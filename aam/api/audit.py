@@ -28,11 +28,14 @@ def _audited(config: AuditConfig, inputs: Inputs | None) -> Audit:
     metadata, ids = study.metadata, study.table.sample_ids
     if metadata is None:
         raise InputError("audit: no metadata is given; pass the table of metadata")
-    if len(set(metadata.values(target, ids))) < 2:
-        raise InputError(f"--metadata-column: {target!r} has one value in all {len(ids)} samples")
+    named = {"--metadata-column": target, "--group-column": data.group_column}
+    for option, name in {**named, "--study-column": data.study_column}.items():
+        if name is not None and len(set(metadata.values(name, ids))) < 2:
+            raise InputError(f"{option}: {name!r} has one value in all {len(ids)} samples")
     if not config.classifier and metadata.kinds[target] == "numeric":
         metadata.numbers(target, ids)
-    return make_audit(study, target, config.classifier, data.study_column or data.group_column)
+    groups = data.group_column or data.study_column
+    return make_audit(study, target, config.classifier, groups, data.study_column)
 
 
 def audit(
@@ -71,7 +74,7 @@ def audit(
     config = configured(AuditConfig(), {**named, **options}, "aam.audit")
     described = metadata_from(metadata)
     inputs = Inputs((sample_table(table, need_sequences=False),), metadata=described)
-    described.require([metadata_column])
+    described.require(filter(None, (metadata_column, group_column, config.study_column)))
     return _audited(config, inputs).frame
 
 
@@ -83,8 +86,7 @@ def audit_study(config: AuditConfig) -> None:
             output, config.overwrite, [p for p in (config.table, config.metadata) if p]
         )
     found = _audited(config, None)
-    advice = found.advice or ["No column gives the target away."]
-    for line in [*plain_lines(found.table(with_advice=False)), "", *advice, *found.notes]:
+    for line in [*plain_lines(found.table(with_advice=False)), "", *found.advice, *found.notes]:
         write_line(line)
     if output is not None:
         found.frame.to_csv(output, sep="\t", index=False, float_format="%.4g")

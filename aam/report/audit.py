@@ -91,7 +91,12 @@ class Column:
     @property
     def is_id(self) -> bool:
         """Whether every sample has a value of its own."""
-        return self.kind in ("category", "date") and self.levels == (self.codes >= 0).sum()
+        return self.kind in ("category", "date") and self.levels == len(self.codes)
+
+    @property
+    def varies(self) -> bool:
+        """Whether two samples differ; a missing value differs from any other."""
+        return len(np.unique(self.codes)) > 1
 
     @property
     def has_levels(self) -> bool:
@@ -133,13 +138,16 @@ def make_column(metadata: Metadata, name: str, ids: Sequence[str]) -> Column:
 
 
 def _by_level(column: Column, target: Floats, train: Ints, test: Ints) -> Floats:
-    """Shrunken training mean of the target [n, K] in the level of each test sample."""
-    known = train[column.codes[train] >= 0]
+    """Shrunken training mean of the target [n, K] in the level of each test sample.
+
+    Missing values are a level: an empty cell may tell the target.
+    """
+    codes = np.where(column.codes < 0, column.levels, column.codes)
     sums = np.zeros((column.levels + 1, target.shape[1]))
-    np.add.at(sums, column.codes[known], target[known])
-    sizes = np.bincount(column.codes[known], minlength=column.levels + 1)
+    np.add.at(sums, codes[train], target[train])
+    sizes = np.bincount(codes[train], minlength=column.levels + 1)
     means = (sums + target[train].mean(axis=0)) / (sizes + 1)[:, None]
-    return np.asarray(means[column.codes[test]])
+    return np.asarray(means[codes[test]])
 
 
 def _by_tree(column: Column, target: Floats, train: Ints, test: Ints) -> Floats:
@@ -275,10 +283,10 @@ def _danger(column: Column, random: Score, fold: Score, grouped: bool) -> str:
 def _advice(column: Column, goal: Goal, danger: str, found: Score) -> str:
     """Describe the danger of a column and the option that helps."""
     name = column.name
+    if not column.varies:
+        return f"{name} is constant." if column.levels else f"{name} is empty."
     if column.is_id:
         return f"{name} has a different value for every sample: an id, no leak."
-    if column.levels < 2:
-        return f"{name} is constant."
     if not danger:
         return ""
     advice = ADVICE[danger]
@@ -344,7 +352,11 @@ class Audit:
 
 
 def make_audit(
-    study: Study, target: str, classifier: bool = False, group_column: str | None = None
+    study: Study,
+    target: str,
+    classifier: bool = False,
+    group_column: str | None = None,
+    fold_column: str | None = None,
 ) -> Audit:
     """Audit the samples of a study, or a random part of many, for one target.
 
@@ -356,7 +368,9 @@ def make_audit(
     classifier : bool
         Whether numbers are predicted as classes.
     group_column : str, optional
-        Column whose values the split of `aam train` keeps together.
+        Column of the groups that count, which the split of `aam train` keeps together.
+    fold_column : str, optional
+        Column whose values that split holds out whole; unset: those of the groups.
     """
     rows, metadata = np.arange(len(study.table.sample_ids)), not_none(study.metadata)
     if len(rows) > MOST_SAMPLES:
@@ -364,14 +378,16 @@ def make_audit(
     ids = [study.table.sample_ids[row] for row in rows.tolist()]
     presence = presence_of(study, rows)
     classes = classifier or metadata.kinds[target] != "numeric"
-    column, groups = make_column(metadata, target, ids), None
-    if group_column is not None:
-        groups = metadata.groups(group_column, ids)
+    column = make_column(metadata, target, ids)
+    groups, whole = (
+        None if name is None else metadata.groups(name, ids)
+        for name in (group_column, fold_column or group_column)
+    )
     units = np.unique(ids if groups is None else groups, return_inverse=True)[1]
     random = _folds(ids, column, classes, None)
-    fold = random if groups is None else _folds(ids, column, classes, groups)
+    fold = random if whole is None else _folds(ids, column, classes, whole)
     truth = column.indicators(classes)
-    goal = Goal(column, truth, classes, groups is not None, units, random, fold)
+    goal = Goal(column, truth, classes, whole is not None, units, random, fold)
     columns = [make_column(metadata, name, ids) for name in metadata.columns if name != target]
     for name, numbers in ((DEPTH, study.table.depths[rows]), (RICHNESS, np.diff(presence.indptr))):
         codes = np.unique(numbers, return_inverse=True)[1]
@@ -392,8 +408,10 @@ def _judged(
     common = presence[:, np.asarray(presence.sum(axis=0)).ravel() >= MIN_SAMPLES]
     kernel = np.asarray((common @ common.T).todense(), np.float64)
     kernel /= centred_variance(kernel) or 1.0
-    asked = [column for column in columns if not column.is_id and column.levels > 1]
-    few = [column for column in asked if column.kind != "category" or column.levels <= MOST_LEVELS]
+    asked = [column for column in columns if not column.is_id and column.varies]
+    few = [
+        column for column in asked if column.kind != "category" or 2 <= column.levels <= MOST_LEVELS
+    ]
     blocks = [goal.truth, *(column.indicators() for column in few)]
     ends = np.cumsum([block.shape[1] for block in blocks])[:-1]
     of_microbes = predicted_by_microbes(kernel, np.hstack(blocks), goal.random)
@@ -439,9 +457,14 @@ def _notes(
     columns: Sequence[Column],
     fitted: tuple[Floats, Goal, Score],
 ) -> list[str]:
-    """Say how well microbes predict the target on a random split, and with groups of subjects."""
+    """Say whether no column is dangerous, and how well microbes predict the target on a random
+    split, and with groups of subjects.
+    """
     kernel, goal, own = fitted
-    notes = [f"A linear model of presence has {own.words(goal.classes)} on a random split."]
+    if np.isnan(own.value):
+        return [f"Nothing is judged: no class of {goal.column.name} has {LEAST_OF_LEVEL} samples."]
+    quiet = [] if frame["danger"].any() else ["No column gives the target away."]
+    notes = [*quiet, f"A linear model of presence has {own.words(goal.classes)} on a random split."]
     named = set(frame.loc[frame["danger"].isin(["random split", "prevented"]), "column"])
     for column in [column for column in columns if column.is_subject and column.name in named][:1]:
         fold = _folds(ids, goal.column, goal.classes, metadata.groups(column.name, ids))

@@ -146,8 +146,10 @@ class TrainingReport:
         """The audit of each target."""
         data, classifier = self.prepared.config.data, self.prepared.config.targets.classifier
         names = [result.names.target for result in targets]
-        study = self.prepared.study
-        return {name: make_audit(study, name, classifier, data.group_column) for name in names}
+        study, whole = self.prepared.study, fold_column(data) if data.cv else None
+        return {
+            name: make_audit(study, name, classifier, data.group_column, whole) for name in names
+        }
 
     def _learning_curves(self, targets: Sequence[Evaluation]) -> dict[str, LearningCurve]:
         """The learning curves of the targets, if they are asked for."""

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import aam
+from aam.api.memory import metadata_from, sample_table
+from aam.api.training import load_folds
+from aam.config import FineTuneConfig
+from aam.data.study import Inputs
 from aam.errors import InputError
+from aam.evaluate.evaluation import Names
+from aam.options import IN_MEMORY, configured
+from aam.report.training import TrainingReport
 
 SAMPLES, FEATURES = 160, 60
 
@@ -107,11 +116,13 @@ def test_ids_constants_and_missing_values_are_said():
     metadata["id"] = [f"x{row}" for row in range(SAMPLES)]
     metadata["constant"] = "same"
     metadata["empty"] = ""
+    metadata["once"] = ["x"] + [""] * (SAMPLES - 1)
     metadata.loc[metadata.index[:50], "age"] = np.nan
     frame = audit(table, metadata).set_index("column")
     assert "an id, no leak" in frame.loc["id", "advice"]
     assert frame.loc["constant", "advice"] == "constant is constant."
-    assert frame.loc["empty", "levels"] == 0
+    assert (frame.loc["empty", "levels"], frame.loc["empty", "advice"]) == (0, "empty is empty.")
+    assert frame.loc["once", "advice"] == ""
     assert np.isfinite(frame.loc["age", "random"])
 
 
@@ -122,6 +133,31 @@ def test_the_target_in_other_words_is_said():
     assert (first["column"], first["danger"]) == ("diagnosis", "same")
 
 
+def test_cells_that_are_empty_may_tell_the_target():
+    table, metadata, _ = study(4, 0)
+    metadata["drug"] = metadata["status"].map({"case": "yes", "control": ""})
+    metadata.loc[metadata.index[:20], "drug"] = ""
+    first = audit(table, metadata).iloc[0]
+    assert (first["column"], first["danger"]) == ("drug", "split")
+
+
+def test_the_report_of_a_training_holds_studies_out_as_its_folds_do(tmp_path):
+    table, metadata, rng = study(5, 0)
+    metadata["site"] = np.where(np.arange(SAMPLES) < SAMPLES // 2, "east", "west")
+    sick = rng.random(SAMPLES) < np.where(metadata["site"] == "east", 0.9, 0.1)
+    metadata["status"] = np.where(sick, "case", "control")
+    metadata["host"] = [f"h{row // 2}" for row in range(SAMPLES)]
+    options = {"table": IN_MEMORY, "metadata": IN_MEMORY, "metadata_column": ("status",)}
+    options |= {"study_column": "site", "group_column": "host", "rarefy_depth": 500}
+    config = configured(FineTuneConfig(), options, "train")
+    inputs = Inputs((sample_table(table, need_sequences=False),), metadata=metadata_from(metadata))
+    report = TrainingReport(load_folds(config, inputs=inputs), "train", tmp_path, [])
+    (found,) = report._audits([SimpleNamespace(names=Names("status"))]).values()
+    scores = found.frame.set_index("column").loc["site"]
+    assert scores["random"] > 0.8
+    assert scores["split"] < 0.5
+
+
 def test_two_classes_of_one_sample_each_and_one_value():
     table, metadata, _ = study(3, 0)
     metadata["rare"] = ["a", "b"] + ["c"] * (SAMPLES - 2)
@@ -129,6 +165,10 @@ def test_two_classes_of_one_sample_each_and_one_value():
     metadata["one"] = "same"
     with pytest.raises(InputError, match="'one' has one value"):
         audit(table, metadata, "one")
+    with pytest.raises(InputError, match="--group-column: 'one' has one value"):
+        audit(table, metadata, group_column="one")
+    with pytest.raises(InputError, match="'nowhere'"):
+        audit(table, metadata, study_column="nowhere")
 
 
 def test_the_command_prints_the_table_and_writes_it(tmp_path, capfd):
