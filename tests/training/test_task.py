@@ -256,19 +256,16 @@ def test_a_broken_step_changes_no_weight(study, model_of, monkeypatch):
     ("heads", "options"),
     [
         (PRETRAIN, {"ema_decay": 0.7}),
-        (SUPERVISED, {"patience": 0}),
         (CONDITIONED, {"batch_size": 1, "gradient_accumulation_steps": 2, "ema_decay": 0.7}),
     ],
-    ids=["pretraining", "patience", "covariates"],
+    ids=["pretraining", "covariates"],
 )
 def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(
     study, model_of, tmp_path, heads, options
 ):
     targets = TargetConfig(metadata_column=() if heads is PRETRAIN else ("a", "b", "c"))
     config = config_of(4, targets=targets, **{"patience": 3, "batch_size": 2, **options})
-    learned = {PRETRAIN: study, SUPERVISED: supervised(study), CONDITIONED: conditioned(study)}[
-        heads
-    ]
+    learned = study if heads is PRETRAIN else conditioned(study)
 
     def trainer(records: list[dict]) -> Trainer:
         torch.manual_seed(3)
@@ -485,14 +482,13 @@ def test_a_frozen_trunk_stays_and_its_heads_learn_the_same(study, model_of):
 # --- covariates --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["frozen", "averaged", "recomputed", "workers"])
+@pytest.mark.parametrize("way", ["frozen", "averaged", "recomputed"])
 def test_validation_and_prediction_read_covariates_as_training_does(study, model_of, way):
     """Failure 3 of the predecessor: in validation of a wrapped model they were silently dropped."""
     learned, model = conditioned(study), model_of(CONDITIONED)
     more = {"ema_decay": 0.5} if way == "averaged" else {}
     targets = TargetConfig(metadata_column=("a", "b", "c"))
-    runtime = RunConfig(num_workers=1 if way == "workers" else 0)
-    config = config_of(1, targets=targets, runtime=runtime, **more)
+    config = config_of(1, targets=targets, **more)
     if way == "recomputed":
         model.bound_memory(3, True)
     asvs = encode_table(model, learned, CPU, config.runtime) if way == "frozen" else None
