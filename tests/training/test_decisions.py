@@ -77,23 +77,9 @@ def test_the_effective_batch_is_kept(steps, monkeypatch):
 
 def test_training_with_a_chosen_batch_size(study, tmp_path, capsys, refused, monkeypatch):
     monkeypatch.setattr(decisions, "_epoch_peak", lambda steps, size: 10**15 if size > 4 else 1)
-    words = [
-        "pretrain",
-        "--table",
-        str(study / "table.biom"),
-        "--tree",
-        str(study / "tree.nwk"),
-        "--device",
-        "cpu",
-    ]
-    words += [
-        "--embedding-dim=8",
-        "--attention-layers=1",
-        "--attention-heads=2",
-        "--epochs=1",
-        "--threads=1",
-    ]
-    words += ["--batch-size=auto", "--output-dir", str(tmp_path / "run")]
+    inputs = f"--table {study}/table.biom --tree {study}/tree.nwk --output-dir {tmp_path}/run"
+    sizes = "--embedding-dim 8 --attention-layers 1 --attention-heads 2 --batch-size auto"
+    words = f"pretrain {inputs} {sizes} --epochs 1 --threads 1 --device cpu".split()
     assert main(words) == 0
     assert "batches of 4, 16 for each step of 64 samples" in capsys.readouterr().err
     about = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -104,9 +90,6 @@ def test_training_with_a_chosen_batch_size(study, tmp_path, capsys, refused, mon
     assert main([*words, "--resume-from", "auto"]) == 0
     stderr = refused(main, [*words, "--resume-from", "auto", "--batch-size=8"])
     assert "--batch-size was 4 and is 8" in stderr
-
-
-# --- profiles ----------------------------------------------------------------------------------
 
 
 # --- the fixed network -------------------------------------------------------------------------
