@@ -24,6 +24,9 @@ VISIBLE = {
 
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
+# Chips without hipBLASLt kernels.
+NO_HIPBLASLT, HIPBLASLT = ("gfx1010",), "TORCH_BLAS_PREFER_HIPBLASLT"
+
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 
 # TunableOp, off by default, and its search for faster products, which has crashed runs.
@@ -47,7 +50,7 @@ CACHES = {
 }
 
 WATCHED: tuple[str, ...] = (*VISIBLE["AMD"], *ALLOCATOR, OVERRIDE, TUNABLE, TUNING, *CACHES)
-WATCHED += ("TORCH_BLAS_PREFER_HIPBLASLT", "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL", "HSA_XNACK")
+WATCHED += (HIPBLASLT, "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL", "HSA_XNACK")
 
 
 class Change(NamedTuple):
@@ -119,6 +122,9 @@ def _rocm_changes(
             "are still used"
         )
         changes.append(Change(TUNING, "0", reason))
+    if set(NO_HIPBLASLT) & set(architectures) and environment.get(HIPBLASLT) != "0":
+        reason = f"hipBLASLt has no kernels for {', '.join(architectures)}"
+        changes.append(Change(HIPBLASLT, "0", reason))
     return changes
 
 

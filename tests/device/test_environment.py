@@ -38,6 +38,13 @@ HIP = "6.3.42134"
         ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, ["gfx90a"], "7.0.1", {}),
         ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, [], None, {}),
         ({"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, ["gfx1031"], HIP, {}),
+        ({"TORCH_BLAS_PREFER_HIPBLASLT": "0"}, ["gfx1010"], HIP, {}),
+        (
+            {"TORCH_BLAS_PREFER_HIPBLASLT": "1"},
+            ["gfx1010"],
+            HIP,
+            {"TORCH_BLAS_PREFER_HIPBLASLT": "0"},
+        ),
         ({"PYTORCH_TUNABLEOP_ENABLED": "1"}, ["gfx942"], HIP, {"PYTORCH_TUNABLEOP_TUNING": "0"}),
         ({"PYTORCH_TUNABLEOP_ENABLED": "1", "PYTORCH_TUNABLEOP_TUNING": "0"}, ["gfx942"], HIP, {}),
         ({"PYTORCH_TUNABLEOP_ENABLED": "0"}, ["gfx942"], HIP, {}),

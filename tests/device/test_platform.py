@@ -47,7 +47,7 @@ DECISIONS = {
     "gfx1010-torch2.7-rocm6.3": (
         ("AMD", "gfx1010", False, False, None),
         ("math", "math", "math", "math"),
-        {},
+        {"TORCH_BLAS_PREFER_HIPBLASLT": "0"},
     ),
     "sm_90-torch2.11-cuda13.0": (
         ("NVIDIA", "sm_90", False, True, None),
