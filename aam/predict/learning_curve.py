@@ -93,7 +93,7 @@ class LearningCurve:
         values = start + slope * groups**-exponent
         if self.metric not in LOWER_IS_BETTER:
             values = 1 - values
-        return interval(values, self.group_count, self.inflation)
+        return _possible(interval(values, self.group_count, self.inflation), self.metric)
 
     def sentences(self, unit: str) -> list[str]:
         """Expected metric with twice as many groups, values of `unit`; empty outside the back-test.
@@ -108,6 +108,12 @@ class LearningCurve:
             f"With twice as many groups ({unit}) we expect {TITLES[self.metric]} "
             f"{with_limits(expected)}."
         ]
+
+
+def _possible(limits: Interval, metric: str) -> Interval:
+    """The limits, cut at the least and the largest value that a metric can have."""
+    low, high = np.clip([limits.low, limits.high], 0, None if metric in LOWER_IS_BETTER else 1)
+    return Interval(limits.value, float(low), float(high))
 
 
 def _drawn_groups(task: Task, train: Array, share: float, seed: int, draw: int) -> Array | None:
@@ -196,7 +202,7 @@ def learning_curve(
         resampled = np.take_along_axis(values, chosen, axis=0).mean(axis=0)
         resampled[0] = values[:, 0].mean()
         inflation, count = inflation_of_difference(result), result.group_count
-        limits = interval(resampled, count, inflation)
+        limits = _possible(interval(resampled, count, inflation), metric)
         rows.append({"groups": float(np.mean(sizes)), "draws": len(values), **vars(limits)})
         errors.append(resampled if metric in LOWER_IS_BETTER else 1 - resampled)
     if len(rows) < min(2, len(shares)) or any(np.isnan(part[0]) for part in errors):

@@ -46,6 +46,14 @@ def test_twice_as_many_subjects_have_a_sentence_from_twenty_on():
     assert curve(40, "auroc").expected(80).value == pytest.approx(1 - expected.value)
 
 
+def test_no_limit_is_beyond_what_a_metric_can_be():
+    draw = np.random.default_rng(0)
+    errors = 0.04 * (SIZES / 8) ** -0.3 + np.r_[np.zeros((1, 5)), draw.normal(0, 0.04, (200, 5))]
+    points = pd.DataFrame({"groups": SIZES})
+    expected = LearningCurve("auroc", points, np.clip(errors, 0, 1), 40, 2**0.5).expected(80)
+    assert 0.9 < expected.low < expected.value < expected.high == 1
+
+
 def test_groups_are_drawn_whole_nested_and_with_their_classes():
     groups = np.repeat(np.arange(30), 4)
     everyone = np.ones(120, bool)
