@@ -341,7 +341,7 @@ def learning_curve_figure(curve: LearningCurve, name: str) -> Figure:
         sized(*layers),
         " ".join(
             [
-                "Points are means of several draws, bars 95 % intervals. The dashed line is a "
+                "Points are means over draws of groups, bars 95 % intervals. The dashed line is a "
                 "power law, drawn to twice as many.",
                 *curve.sentences(name),
             ]
