@@ -165,6 +165,13 @@ PRIVATE_WORDS = [
     "twins_apart",
     "beat",
     "settle",
+    "one",
+    "some",
+    "each",
+    "alone",
+    "elsewhere",
+    "given",
+    "of_target",
 ]
 
 

@@ -97,19 +97,19 @@ def batch_unifrac(
     read = metric_of(options).read
     right = read(layout, block, np.float64)
     everything = len(range(*rows.indices(len(block.total)))) == len(block.total)
-    left = right if everything else read(layout, _some(block, rows), np.float64)
+    left = right if everything else read(layout, _with_rows(block, rows), np.float64)
     result = between(layout, left, right, options, multiply_on(torch.device("cpu")))
     if everything:
         mirror(result)
     return result if options.double else result.astype(np.float32)
 
 
-def _some(block: Block, rows: slice) -> Block:
+def _with_rows(block: Block, rows: slice) -> Block:
     return Block(block.common[:, rows], block.rare[rows], block.total[rows])
 
 
 def mirror(distances: Matrix) -> None:
-    """Make a square matrix symmetric, from what stands above its diagonal, with a diagonal of 0."""
+    """Mirror the part of a square matrix above its diagonal, and set the diagonal to 0."""
     upper = np.triu(distances, 1)
     np.add(upper, upper.T, out=distances)
 

@@ -74,4 +74,4 @@ class Signals:
             return
         self.caught, self.since = signal.Signals(number).name, time.monotonic()
         if self.depth == 1:
-            self.call_again(" where there is nothing to save")
+            self.call_again(" while there is nothing to save")

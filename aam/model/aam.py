@@ -26,7 +26,7 @@ CACHED_PATCHES = 4096
 TYPICAL_LOG_SHARE = -4.0
 
 
-def _alone(rows: Tensor, sizes: tuple[int, ...]) -> Tensor:
+def _of_this_rank(rows: Tensor, sizes: tuple[int, ...]) -> Tensor:
     return rows
 
 
@@ -108,7 +108,7 @@ class Aam(nn.Module):
         self.target = Readout(read, heads.n_targets) if heads.n_targets else None
         self.labels = nn.ModuleList(Readout(read, n) for n in heads.n_classes)
         self.bound_memory(None, False)
-        self.gather: Gather = _alone
+        self.gather: Gather = _of_this_rank
 
     def bound_memory(self, asv_chunk: int | None, recompute: bool) -> None:
         """Encode at most `asv_chunk` ASVs at a time; with `recompute` keep no activations for

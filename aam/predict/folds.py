@@ -366,7 +366,7 @@ def run_folds(
 def _plan(
     folds: Folds[Config], work: Callable[[RunDirectory], None], in_memory: Mapping[str, str]
 ) -> RunPlan:
-    """What a run is going to do, with what run.json holds."""
+    """Plan of a run, with the content of run.json."""
     study, data = folds.study, folds.data
     facts = {
         "device": str(folds.device),
