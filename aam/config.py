@@ -576,10 +576,15 @@ class AuditConfig(MetadataFormat, OutputConfig):
     """Show which metadata columns give a target away. Exit status 0: it informs."""
 
     table: Path | None = option(
-        None, "Feature table (.biom, .qza, .tsv).", "TABLE", positional=True, reads=True
+        None,
+        "Feature table (.biom, .qza, .tsv).",
+        "TABLE",
+        positional=True,
+        required=True,
+        reads=True,
     )
     metadata: Path | None = option(
-        None, "Sample metadata.", "METADATA", positional=True, reads=True
+        None, "Sample metadata.", "METADATA", positional=True, required=True, reads=True
     )
     metadata_column: str | None = option(None, "Target.", "COLUMN", required=True)
     classifier: bool = option(False, "Numbers of the target are codes of classes.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,8 +12,8 @@ from aam.config import AuditConfig, FineTuneConfig
 from aam.data.study import Inputs, MetadataColumns, make_study, read_inputs
 from aam.engine.terminal import write_line
 from aam.errors import InputError
-from aam.files.output_folder import check_output_file
-from aam.options import configured
+from aam.files.atomic import write_text
+from aam.options import configured, not_none
 from aam.report.audit import Audit, make_audit
 from aam.report.tables import plain_lines
 from aam.report.training import learning_curves
@@ -23,11 +22,10 @@ from aam.report.training import learning_curves
 def _audited(config: AuditConfig, inputs: Inputs | None) -> Audit:
     """The audit of the samples that have a value of the target."""
     target, data = config.metadata_column or "", config.data
-    columns = MetadataColumns((target,), (), (target,), config.classifier)
+    divided = tuple(filter(None, (data.group_column, data.study_column)))
+    columns = MetadataColumns((target,), divided, (target,), config.classifier)
     study = make_study(inputs or read_inputs(data, columns), data, None, config.seed, columns)
-    metadata, ids = study.metadata, study.table.sample_ids
-    if metadata is None:
-        raise InputError("audit: no metadata is given; pass the table of metadata")
+    metadata, ids = not_none(study.metadata), study.table.sample_ids
     named = {"--metadata-column": target, "--group-column": data.group_column}
     for option, name in {**named, "--study-column": data.study_column}.items():
         if name is not None and len(set(metadata.values(name, ids))) < 2:
@@ -72,25 +70,20 @@ def audit(
     named: dict[str, Any] = {"table": option_of(table), "metadata": option_of(metadata)}
     named |= {"metadata_column": metadata_column, "group_column": group_column}
     config = configured(AuditConfig(), {**named, **options}, "aam.audit")
-    described = metadata_from(metadata)
-    inputs = Inputs((sample_table(table, need_sequences=False),), metadata=described)
-    described.require(filter(None, (metadata_column, group_column, config.study_column)))
+    read = sample_table(table, need_sequences=False)
+    inputs = Inputs((read,), metadata=metadata_from(metadata))
     return _audited(config, inputs).frame
 
 
 def audit_study(config: AuditConfig) -> None:
     """Run `aam audit`: print the table and what to do, and write the table with ``--output``."""
-    output: Path | None = config.output
-    if output is not None:
-        check_output_file(
-            output, config.overwrite, [p for p in (config.table, config.metadata) if p]
-        )
     found = _audited(config, None)
     for line in [*plain_lines(found.table(with_advice=False)), "", *found.advice, *found.notes]:
         write_line(line)
-    if output is not None:
-        found.frame.to_csv(output, sep="\t", index=False, float_format="%.4g")
-        write_line(f"all columns: {output}")
+    if config.output is not None:
+        text = found.frame.to_csv(sep="\t", index=False, float_format="%.4g")
+        write_text(config.output, text)
+        write_line(f"all columns: {config.output}")
 
 
 def learning_curve(

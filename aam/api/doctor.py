@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -42,7 +43,7 @@ from aam.device.precision import resolve_precision
 from aam.device.timing import product_rate
 from aam.engine.options import RunConfig
 from aam.errors import FAILED, FINISHED, InputError
-from aam.files.atomic import write_text
+from aam.files.atomic import read_json, write_text
 from aam.files.output_folder import check_output_file
 from aam.options import files_read
 from aam.training.decisions import compile_verdict, make_steps
@@ -262,7 +263,7 @@ def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
     }
 
 
-def _examine_ranks(config: DoctorConfig) -> int:
+def _examine_ranks(config: DoctorConfig, baseline: Facts | None) -> int:
     """Measure what joins the ranks, and let the first of them print and write it."""
     runtime = ProcessConfig(device=config.device, threads=config.threads, distributed=True)
     with tempfile.TemporaryDirectory(prefix="aam-ranks-") as folder:
@@ -275,14 +276,28 @@ def _examine_ranks(config: DoctorConfig) -> int:
             report = {"format": FORMAT, **examine_ranks(world, prepare_device(runtime))}
             if world.is_main:
                 print("\n".join(describe_ranks(report)), flush=True)
-                _finish(config, report)
+                _finish(config, report, baseline)
     return FINISHED
 
 
-def _finish(config: DoctorConfig, report: Facts) -> None:
+def _check_output(config: DoctorConfig) -> None:
+    """Refuse an output in whose place lies anything but an earlier report."""
+    if config.output is None:
+        return
+    check_output_file(config.output, True, files_read(config).values())
+    earlier: object = None
+    with contextlib.suppress(InputError):
+        earlier = read_json(config.output)
+    if config.output.exists() and not (isinstance(earlier, dict) and "format" in earlier):
+        raise InputError(
+            f"--output: {config.output} exists and is no report of `aam doctor`; choose another"
+        )
+
+
+def _finish(config: DoctorConfig, report: Facts, baseline: Facts | None) -> None:
     """Print the differences from a baseline, and write the report."""
-    if config.baseline is not None:
-        print("\n".join(compare_reports(report, read_baseline(config.baseline))))
+    if baseline is not None:
+        print("\n".join(compare_reports(report, baseline)))
     if config.output is not None:
         write_text(config.output, json.dumps(report, indent=1) + "\n")
         print(config.output, flush=True)
@@ -296,10 +311,10 @@ def doctor(config: DoctorConfig) -> int:
     InputError
         Options out of range, a device that is not there, or no attention that is right.
     """
-    if config.output is not None:
-        check_output_file(config.output, True, files_read(config).values())
+    baseline = None if config.baseline is None else read_baseline(config.baseline)
+    _check_output(config)
     if config.ranks:
-        return _examine_ranks(config)
+        return _examine_ranks(config, baseline)
     facts, measured = examine(config)
     platform = platform_of(facts)
     report = {
@@ -315,5 +330,5 @@ def doctor(config: DoctorConfig) -> int:
     wrong = any(finding["level"] == "wrong" for finding in report["findings"])
     report["status"] = FAILED if wrong else FINISHED
     print_report(report)
-    _finish(config, report)
+    _finish(config, report, baseline)
     return int(report["status"])

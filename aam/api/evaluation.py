@@ -229,6 +229,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
     """
     output = output_of("evaluate", config, OUTPUTS)
     metadata = read_metadata(not_none(config.metadata), config.decimal, config.missing_values)
+    metadata.require(filter(None, [config.group_column, config.batch_column]))
     split = _held_out_split(config.split)
     study: Study | None = None
     models: list[SavedModel] = []
@@ -242,7 +243,6 @@ def evaluate_table(config: EvaluateConfig) -> None:
         table = predict_samples(models, study, config.prediction_passes, config.runtime, unlike={})
         study = replace(study, metadata=metadata)
     columns, predicted = _columns(config, models), set(table.sample_ids)
-    metadata.require(filter(None, [columns.group, columns.batch, *columns.covariates]))
     wanted = table.sample_ids if split is None else split.held_out
     table, left_out = _with_truth(table, metadata, wanted)
     columns = replace(columns, group=_group_column(config, models, metadata, table.sample_ids))

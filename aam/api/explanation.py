@@ -151,7 +151,10 @@ def _candidates(ids: Sequence[str], metadata: Metadata | None, split: Split | No
     """Return the samples that may be explained: of the test subset and with a row of metadata,
     where those are known; `InputError` without any.
     """
-    tested = list(ids) if split is None else [name for name in ids if name in split.ids("test")]
+    tested = list(ids)
+    if split is not None:
+        of_test = set(split.ids("test"))
+        tested = [name for name in ids if name in of_test]
     if not tested:
         raise InputError("--split: none of its test samples is in the table at this depth")
     if metadata is None:

@@ -10,7 +10,7 @@ import io
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -24,7 +24,7 @@ from aam.device.rng import generator
 from aam.errors import InputError, Problems, shown
 from aam.files.atomic import write_text
 from aam.io.ids import difference
-from aam.io.metadata import Metadata, is_number
+from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
 from aam.io.text import read_header, read_text, until_full
 
@@ -37,7 +37,8 @@ Strata = Sequence[str | None] | npt.NDArray[np.float64] | None
 
 SUBSETS: tuple[Subset, ...] = ("train", "validation", "test")
 
-# Numeric strata are quintiles; columns of more classes are not spread over the subsets.
+# Numeric strata are quintiles, or single values of which there are no more; columns of more classes
+# are not spread over the subsets.
 QUANTILES, MOST_STRATA = 5, 100
 
 # Exchanges tried between parts of unequal groups. Five folds of the 248 fish of `mackerel-type`
@@ -176,10 +177,10 @@ def _codes(strata: Strata, n: int) -> npt.NDArray[np.int64]:
     if strata is None:
         return np.zeros(n, dtype=np.int64)
     if isinstance(strata, np.ndarray):
-        present = strata[~np.isnan(strata)]
-        edges = (
-            np.quantile(present, np.arange(1, QUANTILES) / QUANTILES) if present.size else present
-        )
+        levels = np.unique(present := strata[~np.isnan(strata)])
+        edges = levels[1:]
+        if len(levels) > QUANTILES:
+            edges = np.quantile(present, np.arange(1, QUANTILES) / QUANTILES)
         strata = [
             None if np.isnan(x) else f"{np.searchsorted(edges, x, side='right')}" for x in strata
         ]
@@ -420,14 +421,14 @@ def _folds_of(metadata: Metadata, column: str, ids: Sequence[str]) -> list[str]:
     return [fold for fold in folds if fold is not None]
 
 
-def _strata(metadata: Metadata, target: str, ids: Sequence[str]) -> Strata:
+def _strata(
+    metadata: Metadata, target: str, ids: Sequence[str], classes: Collection[str]
+) -> Strata:
     """Classes or numbers of a target, which are spread evenly over the subsets."""
-    if metadata.kinds[target] == "numeric":
-        values = metadata.values(target, ids)
-        if all(value is None or is_number(value) for value in values):
-            return metadata.numbers(target, ids)
-    classes = metadata.values(target, ids)
-    return classes if len(set(classes)) <= MOST_STRATA else None
+    if target not in classes and metadata.kinds[target] == "numeric":
+        return metadata.numbers(target, ids)
+    labels = metadata.values(target, ids)
+    return labels if len(set(labels)) <= MOST_STRATA else None
 
 
 def split_samples(
@@ -436,9 +437,11 @@ def split_samples(
     ids: Sequence[str],
     seed: int,
     target: str | None = None,
+    classes: Collection[str] = (),
 ) -> tuple[Split, ...]:
     """Divide the samples `ids`: one split, or one for each fold. A split file is returned as it was
-    written. What is drawn is spread evenly over the classes, or the quintiles, of `target`.
+    written. What is drawn is spread evenly over `target`: its quintiles or, where it is one of the
+    columns of `classes` or text, its classes.
 
     Raises
     ------
@@ -449,7 +452,7 @@ def split_samples(
     if metadata is not None and data.group_column is not None:
         groups = metadata.groups(data.group_column, ids)
     if metadata is not None and target is not None:
-        strata = _strata(metadata, target, ids)
+        strata = _strata(metadata, target, ids, classes)
     if data.split is not None:
         split = read_split(data.split)
         if groups is not None:
@@ -506,7 +509,8 @@ def _split_study(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]
     Where too few samples reach it, these only are divided, or without a validation subset, so that
     no subset is empty and every class has two training samples.
     """
-    ids, size, target = study.table.sample_ids, data.validation_size, study.selection.target
+    ids, size = study.table.sample_ids, data.validation_size
+    target, classes = study.selection.target, study.selection.classes
     choices = [(study.selection.aligned or ids, size)]
     if data.split is None and fold_column(data) is None:
         choices += [(ids, size), (ids, 0.0)]
@@ -514,16 +518,18 @@ def _split_study(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]
     for samples, validation_size in choices:
         asked = replace(data, validation_size=validation_size)
         try:
-            splits = split_samples(study.metadata, asked, samples, seed, target)
+            splits = split_samples(study.metadata, asked, samples, seed, target, classes)
             found.append(tuple(restricted(split, ids) for split in splits))
         except InputError as error:
             errors.append(error)
             continue
         by_folds = data.cv is not None
-        if all(_can_be_learned(split, study.selection.classes, by_folds) for split in found[-1]):
+        if all(_can_be_learned(split, classes, by_folds) for split in found[-1]):
             if len(found) + len(errors) > 1:
+                without = "" if validation_size or not size else ", without a validation subset"
                 log.info(
-                    ("the split is drawn again for the %d samples that reach the depth"), len(ids)
+                    "the split is drawn again for the %d samples that reach the depth%s",
+                    *(len(ids), without),
                 )
             return found[-1]
     # What cannot be learned is said where it is fitted.

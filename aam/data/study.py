@@ -360,7 +360,8 @@ def make_study(
     depth = config.rarefy_depth
     if depth is None:
         if classes and training is None:
-            splits = split_samples(inputs.metadata, config, aligned.sample_ids, seed, target)
+            ids = aligned.sample_ids
+            splits = split_samples(inputs.metadata, config, ids, seed, target, classes)
             training = {name for split in splits for name in split.ids("train")}
         depth = _chosen_depth(aligned, classes, training)
     table, dropped = deep_enough(aligned, depth, of_model)

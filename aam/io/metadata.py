@@ -286,13 +286,11 @@ def _repeated(names: Iterable[str]) -> list[str]:
     return sorted(name for name, times in Counter(names).items() if times > 1 and name)
 
 
-def _check_header(cells: list[str], path: Path) -> None:
-    problems = Problems()
+def _check_header(cells: list[str], path: Path, problems: Problems) -> None:
     if empty := [place for place, name in enumerate(cells, start=1) if not name]:
         problems.add(f"{path}: header: column {shown(empty)} has no name; name it or delete it")
     if repeated := _repeated(cells):
         problems.add(f"{path}: header: columns of the same name: {shown(repeated)}; rename them")
-    problems.raise_if_any()
 
 
 def _body(
@@ -349,9 +347,13 @@ def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str
     """
     header, rows = read_header(read_text(path, ARTIFACTS), path, EXPECTED)
     header = [header[0] or "id", *header[1:]]
-    _check_header(header, path)
     problems = Problems()
+    _check_header(header, path, problems)
+    is_bad = bool(problems.messages)
     samples, directives = _body(rows, len(header), path, problems)
+    if is_bad:
+        # Columns without a name of their own cannot be looked at.
+        problems.raise_if_any()
     ids, *columns = zip(*samples, strict=True) if samples else [()] * len(header)
     if decimal == ",":
         columns = [tuple(map(_with_point, cells)) for cells in columns]

@@ -26,7 +26,30 @@ def test_a_command_runs_with_its_options_by_keyword(simulate_study, tmp_path):
         ("train", {"epochs": "3"}, "'epochs' is '3': Input should be a valid integer"),
         ("unifrac", {"table": "no.biom"}, "--table: no.biom: no such file or folder"),
         ("unifrac", {}, "--tree: not given, and it is required"),
+        ("audit", {"metadata_column": "ph"}, "METADATA: not given, and it is required"),
     ],
 )
 def test_wrong_commands_and_options_are_named(command, options, message):
     assert message in refusal(aam.run, command, **options)
+
+
+def test_an_audit_names_columns_that_are_not_there_and_writes_a_whole_file(
+    simulate_study, tmp_path
+):
+    study = simulate_study(samples=30, asvs=20)
+    files = {"table": study / "table.biom", "metadata": study / "metadata.tsv"}
+    columns = {"metadata_column": "biome", "group_column": "subjct", "study_column": "stdy"}
+    message = refusal(aam.run, "audit", **files, **columns)
+    assert "no column 'subjct'" in message
+    assert "no column 'stdy'" in message
+    output = tmp_path / "new" / "audit.tsv"
+    assert aam.run("audit", **files, metadata_column="biome", output=output) == 0
+    assert output.read_text().splitlines()[0].startswith("column\t")
+
+
+def test_doctor_replaces_only_a_report_of_its_own(tmp_path):
+    other = tmp_path / "notes.json"
+    for text in ("[]", "{}", "notes"):
+        other.write_text(text)
+        assert "is no report of `aam doctor`" in refusal(aam.run, "doctor", output=other)
+        assert other.read_text() == text

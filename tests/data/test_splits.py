@@ -25,6 +25,7 @@ from aam.data.splits import (
     make_splits,
     read_split,
     restricted,
+    split_samples,
     write_split,
 )
 from aam.data.study import Selection
@@ -369,6 +370,20 @@ def test_the_first_target_is_spread_over_what_is_drawn(study_of, tiny, target):
     assert [one.ids("test") for one in make_splits(study, DataConfig(cv="fold"), 0)] == [
         tuple(sorted(ids[fold::3])) for fold in range(3)
     ]
+
+
+@pytest.mark.parametrize(
+    ("codes", "is_class"), [("01", False), ("10", False), ("01", True), ("0123456", True)]
+)
+def test_rare_values_that_are_numbers_are_spread_too(codes, is_class):
+    """Codes of classes, and the values of a number of which there are few, are no quintiles."""
+    ids = [f"s{row:03}" for row in range(105)]
+    rare = [codes[1 + row % (len(codes) - 1)] if row < 18 else codes[0] for row in range(105)]
+    metadata = Metadata(tuple(ids), {"code": tuple(rare)}, {"code": "numeric"})
+    classes = ("code",) if is_class else ()
+    splits = split_samples(metadata, DataConfig(cv="3"), ids, 1, "code", classes)
+    of_folds = [Counter(metadata.values("code", one.ids("test"))) for one in splits]
+    assert of_folds[0] == of_folds[1] == of_folds[2]
 
 
 @pytest.mark.parametrize(
