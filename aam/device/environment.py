@@ -29,6 +29,9 @@ NO_HIPBLASLT, HIPBLASLT = ("gfx1010",), "TORCH_BLAS_PREFER_HIPBLASLT"
 
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 
+# A waiting OpenMP thread spins: 1.4 times faster at rest, twice the processor time under load.
+WAITING = ("OMP_WAIT_POLICY", "PASSIVE")
+
 # TunableOp, off by default, and its search for faster products, which has crashed runs.
 TUNABLE, TUNING = "PYTORCH_TUNABLEOP_ENABLED", "PYTORCH_TUNABLEOP_TUNING"
 
@@ -177,6 +180,8 @@ def prepare_environment(threads: int | None = None) -> None:
     """Apply `required_changes` to this process, and log them; `threads` limits all thread pools."""
     if threads is not None:
         limit_threads(threads)
+    if os.getloadavg()[0] > (os.cpu_count() or 1):
+        os.environ.setdefault(*WAITING)
     hip = hip_version()
     for change in required_changes(os.environ, _architectures(), hip, _job_folder()):
         if change.value is None:

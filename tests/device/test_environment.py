@@ -88,6 +88,25 @@ print(os.environ["TRITON_CACHE_DIR"])
     assert re.search(r"/job/aam-cache-\d+-7/triton$", printed.strip())
 
 
+@pytest.mark.parametrize(
+    ("load", "environment", "expected"),
+    [(1e6, {}, "PASSIVE"), (0, {}, "None"), (1e6, {"OMP_WAIT_POLICY": "active"}, "active")],
+)
+def test_waiting_threads_sleep_on_a_busy_machine(plain_python, load, environment, expected):
+    printed = plain_python(
+        f"""if True:
+        import os
+        from aam.device.environment import prepare_environment
+        os.environ.pop("OMP_WAIT_POLICY", None)
+        os.environ |= {environment}
+        os.getloadavg = lambda: ({load}, 0, 0)
+        prepare_environment()
+        print(os.environ.get("OMP_WAIT_POLICY"))
+        """
+    )
+    assert printed.strip() == expected
+
+
 def test_threads_limit_every_pool_of_this_process_and_of_those_that_it_starts(
     every_core, plain_python
 ):
