@@ -22,7 +22,12 @@ VARIABLE = "AAM_SITE_"
 # Keys whose values stand on #SBATCH lines. "none" says that the site has no such thing.
 SBATCH_KEYS = ("partition", "cpu_partition", "account", "qos", "gres", "constraint", "reservation")
 NONE = "none"
-DEVICES = ("hip", "cuda", "cpu")
+# Devices of a site: the image that fits, and the options of containers/run.
+IMAGES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "hip": ("containers/aam-rocm.sif", ()),  # --rocm adds libraries of the host, which broke images
+    "cuda": ("containers/aam-cuda.sif", ("--nv",)),
+    "cpu": ("containers/aam-cpu.sif", ()),
+}
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,8 @@ class Site:
     python: str = ""  # on the nodes, 3.11 or newer; empty: the one that writes the script
     rocm: str = ""  # the nodes' ROCm, whose rocprofv3 traces kernels
     engine: str = "apptainer"  # or a path, or none: no container
-    image: str = ""  # relative to the checkout, or absolute
-    enter: tuple[str, ...] = ()  # options of containers/run
+    image: str = ""  # relative to the checkout, or absolute; empty: by device
+    enter: tuple[str, ...] = ()  # options of containers/run; unset: by device
     interfaces: str = ""  # beginning of the names of the fast network's interfaces
     fabric: tuple[Mapping[str, Any], ...] = ()  # name, value, path that must exist, opt_in
     fabric_opt_in: bool = False
@@ -184,8 +189,8 @@ def parse_value(key: str, value: object, origin: str) -> Any:
         raise InputError(f"{origin}: {key} is {value!r}, {allowed}")
     if not is_line(value):
         raise InputError(f"{origin}: {key} is {value!r}, expected text on one line, in UTF-8")
-    if key == "device" and value not in DEVICES:
-        raise InputError(f"{origin}: device is {value!r}, expected {', '.join(DEVICES)}")
+    if key == "device" and value not in IMAGES:
+        raise InputError(f"{origin}: device is {value!r}, expected {', '.join(IMAGES)}")
     return value
 
 
@@ -273,7 +278,7 @@ def load_site(
     unset = [key for key in values.get("needs", ()) if not values.get(key)]
     missing = dict.fromkeys(unset, f"is not set, and {profile.stem} needs it")
     if not values.get("device"):
-        missing.setdefault("device", f"is not set, expected {', '.join(DEVICES)}")
+        missing.setdefault("device", f"is not set, expected {', '.join(IMAGES)}")
     for key in ("shared", "local", "home"):
         path = values.get(key, "")
         if not path.startswith("/") and (path or key != "home"):
@@ -290,4 +295,7 @@ def load_site(
         problems.append(f"{key}: {problem}: {remedy}=...{none}")
     raise_if_any(problems)
     values |= {key: "" for key in SBATCH_KEYS if values.get(key) == NONE}
+    if values.get("engine") != NONE:
+        image, enter = IMAGES[values["device"]]
+        values = {"enter": enter, **values, "image": values.get("image") or image}
     return Site(**values)

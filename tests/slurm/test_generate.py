@@ -274,6 +274,9 @@ def test_none_is_an_answer(pretrain):
     text = pretrain("--site", "generic", **variables)
     assert "#SBATCH --account=lab\n" in text
     assert "#SBATCH --gres=gpu:4\n" in text
+    assert "aam-cuda.sif" in text and "--nv" in text
+    text = pretrain("--site", "generic", **variables, AAM_SITE_DEVICE="hip")
+    assert "aam-rocm.sif" in text and "--nv" not in text, "the image follows the device"
 
 
 # What the public pages of each site show in their own scripts.
