@@ -274,9 +274,14 @@ def test_none_is_an_answer(pretrain):
     text = pretrain("--site", "generic", **variables)
     assert "#SBATCH --account=lab\n" in text
     assert "#SBATCH --gres=gpu:4\n" in text
-    assert "aam-cuda.sif" in text and "--nv" in text
-    text = pretrain("--site", "generic", **variables, AAM_SITE_DEVICE="hip")
-    assert "aam-rocm.sif" in text and "--nv" not in text, "the image follows the device"
+
+
+@pytest.mark.parametrize("device", ["cuda", "hip"])
+def test_the_image_follows_the_device_of_a_site(device):
+    values = {"device": device, **{key.lower(): value for key, value in GENERIC.items()}}
+    found = site.load_site("generic", values, {})
+    flavour, enter = {"cuda": ("cuda", ("--nv",)), "hip": ("rocm", ())}[device]
+    assert (found.image, found.enter) == (f"containers/aam-{flavour}.sif", enter)
 
 
 # What the public pages of each site show in their own scripts.
