@@ -250,7 +250,11 @@ def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
         f"product, {str(dtype).removeprefix('torch.')}": product_rate(device, 3, dtype)
         for dtype in dtypes
     }
+    log.info("doctor: attention")
     checks = check_backends(device, dtypes, model.attention_shapes, refresh=True)
+    log.info("doctor: compilation, up to four minutes for each compiler")
+    compiled = compile_verdict(model, runtime, device, anew=True)
+    log.info("doctor: a few training steps on a simulated study")
     return facts, {
         "first_tensor": failure,
         "devices": torch.cuda.device_count(),
@@ -258,7 +262,7 @@ def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
         "numa": numa_nodes(),
         "attention": judge_attention(checks, gpu),
         "rates": rates,
-        "compile": compile_verdict(model, runtime, device, anew=True),
+        "compile": compiled,
         "training": short_training(name, config.threads),
     }
 
