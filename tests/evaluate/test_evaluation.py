@@ -171,7 +171,7 @@ def test_the_report_of_oral_age_says_that_the_median_of_the_study_ties(bench_dat
     )
     assert "Not shown to do better than the study's median" in sentences
     assert "Inside a study the model is not seen to do better than that study's mean." in sentences
-    assert "--cv study would tell" in sentences
+    assert "--cv study would test" in sentences
 
 
 def test_the_report_of_ibd_says_that_depth_separates_the_classes(bench_data: Path) -> None:
@@ -179,7 +179,7 @@ def test_the_report_of_ibd_says_that_depth_separates_the_classes(bench_data: Pat
         bench_data / "ibd", "ibd", Columns(group="host_subject_id"), "richness alone"
     )
     assert 'The baseline "depth alone" separates the classes (AUROC 0.98' in sentences
-    assert "may have learned that and nothing of the biology" in sentences
+    assert "may have learned this instead of biology" in sentences
 
 
 # --- intervals of whole batches ----------------------------------------------------------------
