@@ -256,16 +256,15 @@ def write_explained(folder: Path, result: Explained) -> None:
 
 
 def _summary(explanation: Explanation) -> list[str]:
-    """Return the most important ASVs of a target for a terminal."""
-    spec, stands_out = explanation.effects.spec, explanation.stands_out
+    """Return the ASVs of a target that stand out, at most ten, for a terminal."""
+    spec, found = explanation.effects.spec, explanation.features[explanation.stands_out].head(10)
     what = "" if spec.labels else f" {spec.name}"
     lines = [f"{spec.name}: {explanation.verdict()}", f"  {explanation.taxa_verdict()}"]
-    lines.append("  the first ASVs: importance (95 % interval), q, direction")
-    for column, row in explanation.features.head(10).iterrows():
+    lines += ["  ASV: importance (95 % interval), q, direction"] if len(found) else []
+    for _, row in found.iterrows():
         importance = with_limits(interval_in(row, "importance"))
-        out = "; stands out" if stands_out[column] else ""
-        q = number(row["q"])
-        lines.append(f"  {row['label']}: {importance}, q {q}, {direction(row, what)}{out}")
+        q, toward = number(row["q"]), direction(row, what)
+        lines.append(f"  {row['label']}: {importance}, q {q}, {toward}")
     return [line for line in (*lines, f"  {explanation.asvs.unnamed}") if line.strip()]
 
 

@@ -179,7 +179,7 @@ def importance_of(
         tests = _tests(raised, sizes[judged], np.flatnonzero(enough), kinds)
     table = pd.DataFrame(
         {
-            "samples": _sum(effects.carriers),
+            "samples": _sum(effects.carriers > 0),
             "groups": _sum(carriers > 0),
             **_limits("importance", limits),
             **tests,

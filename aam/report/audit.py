@@ -56,8 +56,8 @@ DEPTH, RICHNESS = "sequencing depth", "richness"
 # What to do, by the danger of a column, the worst first.
 ADVICE = {
     "same": ": it may state the target in other words. Leave it out of the covariates.",
-    "split": ": compare with a model that has it as a covariate.",
     "random split": " on a random split: use --group-column {name}.",
+    "split": ": compare with a model that has it as a covariate.",
     "prevented": " on a random split; the groups of the split prevent this.",
     "": "",
 }

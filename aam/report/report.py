@@ -169,8 +169,7 @@ def judged_samples(result: Evaluation) -> str:
     if not size:
         return f"No sample has both a value of {names.target} and a prediction."
     of = "" if complete.groups is None else f" of {complete.group_count} {names.group}"
-    classes = f" One of {len(complete.labels)} classes is predicted." if complete.labels else ""
-    return f"{size} {SUBSETS[result.subset][1]}{of}.{classes}"
+    return f"{size} {SUBSETS[result.subset][1]}{of}."
 
 
 # --- tables ------------------------------------------------------------------------------------
