@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from aam.config import TrainConfig
 from aam.data.batch import Batch
-from aam.data.shelves import Masks, Shelved, on_shelves
+from aam.data.shelves import Capacities, Masks, Shelved, on_shelves
 from aam.training.masking import make_masks
-from aam.training.task import AmpliconTask, Prepared
+from aam.training.task import AmpliconTask
 
 
 def every_slot(batch: Batch) -> Batch:
@@ -31,20 +32,28 @@ def every_slot(batch: Batch) -> Batch:
     )
 
 
+def plain_laid_out(
+    train: TrainConfig,
+    seed: int,
+    capacities: Capacities | None,
+    first: int,
+    batch: Batch,
+    place: int,
+) -> Shelved:
+    """Return a batch with a row for each slot and its masks, laid out as `laid_out` does."""
+    plain = every_slot(batch)
+    masks = make_masks(plain, train, seed, first + place)
+    if masks is not None:
+        # One masked copy of each distinct ASV.
+        _, distinct = np.unique(masks.tokens.numpy(), axis=0, return_index=True)
+        rows = torch.from_numpy(np.sort(distinct))
+        masks = Masks(masks.rows[rows], masks.tokens[rows], masks.where[rows], masks.counts)
+    return on_shelves(plain, masks, capacities)
+
+
 class PlainTask(AmpliconTask):
     """The task on batches with a row for each slot: the same losses as on those of distinct
     ASVs.
     """
 
-    def prepare(self, batch: Batch | Shelved, number: int) -> Prepared:
-        """Return the batch on the device with a row for each slot."""
-        if not isinstance(batch, Batch):
-            raise TypeError("a plain batch is laid out here")
-        plain, train = every_slot(batch), self.config.train
-        masks = make_masks(plain, train, self.config.runtime.seed, number)
-        if masks is not None:
-            # One masked copy of each distinct ASV.
-            _, first = np.unique(masks.tokens.numpy(), axis=0, return_index=True)
-            rows = torch.from_numpy(np.sort(first))
-            masks = Masks(masks.rows[rows], masks.tokens[rows], masks.where[rows], masks.counts)
-        return Prepared(on_shelves(plain, masks).to(self.device))
+    lay_out = staticmethod(plain_laid_out)

@@ -105,7 +105,7 @@ def explanation_figures(explanation: Explanation, top: int) -> list[Figure]:
     if table is not None:
         rank = table["rank"].iloc[0]
         of_taxa = {
-            "axis": f"increase of the {loss}, summed over ASVs",
+            "axis": f"sum of rises of the {loss}",
             "before": "The sum of the importances of the ASVs of each taxon, or of all that have "
             f"no known {rank}.",
             "what": "taxa",

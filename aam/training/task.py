@@ -73,6 +73,8 @@ class AmpliconTask(Task):
     world : World
     """
 
+    lay_out = staticmethod(laid_out)
+
     def __init__(
         self,
         model: Aam,
@@ -136,7 +138,7 @@ class AmpliconTask(Task):
         steps = -(-len(self.train) // self.config.train.gradient_accumulation_steps)
         first = epoch * steps * self.config.train.gradient_accumulation_steps
         finish = partial(
-            laid_out, self.config.train, self.config.runtime.seed, self.capacities, first
+            self.lay_out, self.config.train, self.config.runtime.seed, self.capacities, first
         )
         return self.train.epoch(epoch, skip, finish)
 
@@ -144,7 +146,7 @@ class AmpliconTask(Task):
         """Return a batch on the device and, where the encoder is frozen, its ASV vectors."""
         if isinstance(batch, Batch):
             train, seed = self.config.train, self.config.runtime.seed
-            batch = laid_out(train, seed, self.capacities, number, batch, 0)
+            batch = self.lay_out(train, seed, self.capacities, number, batch, 0)
         moved = batch.to(self.device)
         return Prepared(moved, None if self.asvs is None else self.asvs.select(moved))
 

@@ -89,7 +89,7 @@ def test_a_new_table_is_predicted_as_the_fold_was(
     said = (
         "centred on the mean of its 25 samples"
         if centred
-        else "10 samples are too few to know the mean"
+        else "10 samples are too few for the mean of their study"
     )
     assert said in capsys.readouterr().err
     reported = read_predictions(run / "predictions.tsv").with_rows(ids, {})
@@ -165,4 +165,4 @@ def test_samples_of_training_are_no_new_study(
         f"{tmp_path}/p.tsv --new-study"
     )
     assert main(words.split()) == 0
-    assert "60 samples are of a study of training" in capsys.readouterr().err
+    assert "60 samples belong to a study of the training table" in capsys.readouterr().err

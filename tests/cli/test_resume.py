@@ -155,7 +155,7 @@ def test_a_finished_run_is_left_as_it_is(study, tmp_path, capsys, refused):
     words = pretraining(study, tmp_path / "run")
     assert main(words) == 0
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*.safetensors")}
-    assert "go on with a run that was ended by --resume-from auto" in refused(main, words)
+    assert "continue an interrupted run with --resume-from auto" in refused(main, words)
     assert main([*words, "--resume-from", "auto"]) == 0
     assert "finished already" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in before} == before
