@@ -572,7 +572,6 @@ def test_two_nodes_measure_what_joins_them(site):
     report = json.loads((site.shared / "check" / "ranks.json").read_text())
     assert (report["ranks"], report["nodes"], report["transport"]) == (2, 2, "TCP")
     assert report["all_reduce"] > 1e6
-    assert report["expected"] == sum(report["interfaces"].values()), "hsn0 joins the nodes"
 
 
 def test_in_an_image(site, image):
