@@ -101,6 +101,15 @@ def difference_after(way: Way, number: int = 50) -> float:
     return float((ends[0] - ends[1]).norm() / ends[0].norm())
 
 
+def write(part: str, results: dict[str, Any]) -> None:
+    """Add the results of a part to docs/benchmarks/DEVICE.json."""
+    name = device_name(torch.device("cuda"))
+    path = Path("docs/benchmarks") / f"{name.lower().replace(' ', '-')}.json"
+    about: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"device": name}
+    about.setdefault("step", {})[part] = results
+    path.write_text(json.dumps(about, indent=1) + "\n")
+
+
 def main() -> None:
     """Run one part and write its numbers."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -132,13 +141,9 @@ def main() -> None:
         except RuntimeError as error:
             results[key] = {"failed": str(error).splitlines()[0]}
         print(key, results[key], flush=True)
+        write(options.part, results)
         del steps, take
         torch.cuda.empty_cache()
-    name = device_name(torch.device("cuda"))
-    path = Path("docs/benchmarks") / f"{name.lower().replace(' ', '-')}.json"
-    about: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"device": name}
-    about.setdefault("step", {})[options.part] = results
-    path.write_text(json.dumps(about, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -67,9 +67,17 @@ class Outputs:
     def full(self) -> Outputs:
         """Return the outputs in float32 where they were in half precision, as losses need them."""
         half = (torch.float16, torch.bfloat16)
-        values = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        values = {
+            name: value
+            for name in _TENSORS
+            if isinstance(value := getattr(self, name), Tensor)
+        }
         in_full = {name: value.float() for name, value in values.items() if value.dtype in half}
         return replace(self, **in_full)  # type: ignore[arg-type]
+
+
+# Compilers of torch before 2.13 cannot read the fields of a frozen dataclass.
+_TENSORS = tuple(field.name for field in fields(Outputs))
 
 
 class Aam(nn.Module):
