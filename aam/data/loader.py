@@ -6,10 +6,10 @@ import itertools
 import math
 import signal
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,8 +46,25 @@ def _begun(ahead: DataLoader[Any]) -> Iterator[Any]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _stop_workers(kept: list[tuple[DataLoader[Any], list[Any]]]) -> None:
+    """Stop workers, also of an epoch that is still open: they ignore the signal that would end
+    them.
+    """
+    for ahead, _ in kept:
+        if ahead._iterator is not None:
+            ahead._iterator._shutdown_workers()  # type: ignore[attr-defined]
+    kept.clear()
+
+
 def _as_it_is(batch: Batch, place: int) -> Batch:
     return batch
+
+
+class _Items:
+    """A data set whose items are their own keys: what a worker shall do travels to it."""
+
+    def __getitem__(self, item: Any) -> Any:
+        return item
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +74,8 @@ class Loader:
 
     `rows` int64 [n] stand in a new order each epoch when `shuffle`, else by sample id; the number
     of `workers`, processes that rarefy ahead, changes no bit; `how` is that of `rarefied_batch`.
+    The workers start with the first epoch and live as long as the loader: only one epoch may be
+    open at a time.
     """
 
     study: Study
@@ -66,6 +85,8 @@ class Loader:
     workers: int = 0
     how: Collation = EVERYTHING
     world: World = SINGLE
+    # The workers, and the list that says what they do in the next epoch.
+    kept: list[tuple[DataLoader[Any], list[Any]]] = field(default_factory=list, init=False)
 
     def __len__(self) -> int:
         if len(self.study.parts) > 1:
@@ -143,12 +164,14 @@ class Loader:
         order, world = self.order(epoch)[skip:], self.world
         places = range(skip, skip + len(order))
         if world.size == 1:
-            take = partial(self._finished, epoch, finish)
-            yield from self._ahead(list(zip(order, places, strict=True)), take)
+            yield from self._ahead(
+                [(rows, epoch, finish, at) for at, rows in zip(places, order, strict=True)]
+            )
             return
         parts_by_batch = [self.parts(rows) for rows in order]
-        rarefied = partial(rarefied_rows, self.study, epoch=epoch, shallow=self.how.shallow)
-        rarefied_here = self._ahead([parts[world.rank] for parts in parts_by_batch], rarefied)
+        rarefied_here = self._ahead(
+            [(parts[world.rank], epoch, finish, 0) for parts in parts_by_batch]
+        )
         richest = np.minimum(np.diff(self.study.table.counts.indptr), self.study.depth)
         numbers = iter(places)
         waiting: deque[tuple[list[Rows], Callable[[], list[list[Row]]]]] = deque()
@@ -161,10 +184,12 @@ class Loader:
         for parts, arrived in waiting:
             yield finish(self._share(parts, arrived, epoch), next(numbers))
 
-    def _finished(
-        self, epoch: int, finish: Callable[[Batch, int], Any], item: tuple[Rows, int]
-    ) -> Any:
-        return finish(self.batch(item[0], epoch), item[1])
+    def _take(self, item: tuple[Rows, int, Callable[[Batch, int], Any], int]) -> Any:
+        """Make a batch and finish it; of several ranks, only rarefy the rows of this one."""
+        rows, epoch, finish, place = item
+        if self.world.size > 1:
+            return rarefied_rows(self.study, rows, epoch, self.how.shallow)
+        return finish(self.batch(rows, epoch), place)
 
     def _share(
         self, parts: Sequence[Rows], arrived: Callable[[], list[list[Row]]], epoch: int
@@ -172,35 +197,42 @@ class Loader:
         """Return this rank's share of a batch, once the rarefied rows of all ranks have arrived."""
         return collate(self.study, parts, arrived(), epoch, self.how, self.world.rank)
 
-    def _ahead(self, batches: list[Any], take: Callable[[Any], Any]) -> Iterator[Any]:
-        """Yield what `take` makes of the rows of each batch, in order, in `workers` where there are
-        any.
-        """
+    def _ahead(self, items: list[Any]) -> Iterator[Any]:
+        """Yield what `_take` makes of each item, in order, in `workers` where there are any."""
         if not self.workers:
-            yield from map(take, batches)
+            yield from map(self._take, items)
             return
+        if not self.kept:
+            waiting: list[Any] = []
+            # The workers must not keep this loader; they end with it, at the latest at exit.
+            self.kept.append((replace(self)._workers(waiting), waiting))
+            weakref.finalize(self, _stop_workers, self.kept)
+        ahead, next_items = self.kept[0]
+        next_items[:] = items
+        try:
+            yield from _begun(ahead)
+        except RuntimeError as error:
+            if "DataLoader worker" not in str(error):
+                raise
+            killed = "a process that prepares batches was killed, perhaps because memory was full"
+            raise RunError(f"{killed} ({error}); lower --num-workers {self.workers}") from error
+
+    def _workers(self, items: list[Any]) -> DataLoader[Any]:
+        """Return workers that take `items`, which may change between epochs."""
         with warnings.catch_warnings():
             # torch warns when there are more workers than cores; the user asked for them.
             warnings.filterwarnings("ignore", message="This DataLoader will create")
-            # Without a generator of its own it would advance the one that dropout uses.
-            own_generator = torch.Generator()
-            ahead: DataLoader[Any] = DataLoader(
-                batches,  # type: ignore[arg-type]  # A list is a data set that has items and a length.
+            return DataLoader(
+                _Items(),  # type: ignore[arg-type]
+                sampler=items,
                 batch_size=None,
-                collate_fn=take,
+                collate_fn=self._take,
                 num_workers=self.workers,
-                generator=own_generator,
+                # Without a generator of its own it would advance the one that dropout uses.
+                generator=torch.Generator(),
                 worker_init_fn=_ignore_warnings,
+                persistent_workers=True,
             )
-            try:
-                yield from _begun(ahead)
-            except RuntimeError as error:
-                if "DataLoader worker" not in str(error):
-                    raise
-                killed = (
-                    "a process that prepares batches was killed, perhaps because memory was full"
-                )
-                raise RunError(f"{killed} ({error}); lower --num-workers {self.workers}") from error
 
 
 def exchange_rows(

@@ -18,8 +18,11 @@ VIEWS = frozenset(
     _record_function_exit
     """.split()  # noqa: SIM905
 )
-# Operations whose result the host needs before it goes on.
-WAITS = frozenset(("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select"))
+# Operations whose result the host needs before it goes on, and tensors made of the host's numbers,
+# whose copy to a device cannot be captured.
+WAITS = frozenset(
+    ("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select", "lift_fresh")
+)
 
 Operation = tuple[str, tuple[tuple[int, ...], ...]]
 

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from aam.device.distributed import World
 from aam.device.memory import memory_limit, peak_memory, reset_peak
-from aam.device.precision import UNSCALED, Scaler
+from aam.device.precision import Scaler
 from aam.device.rng import random_state, set_random_state
 from aam.engine.step import MicroBatch, StepOutcome, train_step
 from aam.engine.task import Task
@@ -189,7 +189,7 @@ class CapturedSteps:
             return train_step(network, window, task, optimizer, scaler, world, max_grad_norm)
 
         self.taken += 1
-        shape = task.shape(window[0].data) if len(window) == 1 and scaler is UNSCALED else None
+        shape = task.shape(window[0].data) if len(window) == 1 and not scaler.is_enabled() else None
         if shape is None or self.is_right is False:
             return eager()
         if shape not in self.seen or self.taken <= WARM_UP:

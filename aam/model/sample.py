@@ -50,6 +50,8 @@ class CountEmbedding(nn.Module):
     def __init__(self, width: int, depth: int) -> None:
         super().__init__()
         self.depth = depth
+        # A number of the host: a tensor would be copied to the device in each step.
+        self.log_depth = float(torch.log1p(torch.tensor(float(depth))))
         self.widen = nn.Linear(3, width)
         self.narrow = nn.Linear(width, width)
         self.hidden = nn.Parameter(0.02 * torch.randn(width))
@@ -62,7 +64,7 @@ class CountEmbedding(nn.Module):
     ) -> Float[Tensor, "*slots D"]:
         """Add the embedded `counts` ``[T]`` to `vectors` ``[T, D]``."""
         share = counts / self.depth
-        log_count = torch.log1p(counts) / torch.log1p(counts.new_tensor(float(self.depth)))
+        log_count = torch.log1p(counts) / self.log_depth
         features = torch.stack([share, share.sqrt(), log_count], dim=-1).to(vectors.dtype)
         inner = F.gelu(self.widen(features))
         if hidden is not None:

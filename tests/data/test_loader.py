@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
+
 import numpy as np
 import pytest
 import torch
@@ -95,6 +98,22 @@ def test_one_more_worker_changes_no_bit(study):
     assert torch.equal(state, torch.random.get_rng_state()), (
         "the draws of dropout would depend on the workers"
     )
+
+
+def test_workers_live_for_all_epochs(study):
+    loader = Loader(study, np.arange(9), 2, True, workers=2)
+    list(loader.epoch(0))
+    children = {child.pid for child in multiprocessing.active_children()}
+    assert len(children) == 2
+    next(loader.epoch(0))
+    for actual, expected in zip(
+        loader.epoch(1, skip=1), Loader(study, np.arange(9), 2, True).epoch(1, skip=1), strict=True
+    ):
+        assert not different(actual, expected)
+    assert {child.pid for child in multiprocessing.active_children()} == children
+    del loader, actual
+    gc.collect()
+    assert not multiprocessing.active_children()
 
 
 def test_an_epoch_goes_on_where_it_was_left(study):

@@ -11,8 +11,14 @@ import pytest
 import torch
 
 from aam.cli.main import main
+from aam.config import DataConfig, ModelConfig, PretrainConfig, TrainConfig
 from aam.data.collate import rarefied_batch
+from aam.device.distributed import SINGLE
+from aam.engine.capture import CapturedSteps
+from aam.engine.options import RunConfig
+from aam.engine.step import MicroBatch
 from aam.model.heads import HeadConfig
+from aam.training.decisions import make_steps
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.gpu
@@ -51,3 +57,23 @@ def test_a_run_and_its_vectors_are_those_of_the_cpu(simulate_study, tmp_path):
             np.load(tmp_path / f"vectors-{device}" / name) for device in ("cpu", "cuda")
         )
         np.testing.assert_allclose(on_gpu, on_cpu, atol=1e-4)
+
+
+def test_steps_are_captured_and_right(simulate_study):
+    study = simulate_study()
+    data = DataConfig(table=study / "table.biom", tree=study / "tree.nwk", rarefy_depth=500)
+    model = ModelConfig(embedding_dim=16, attention_layers=1, attention_heads=2)
+    runtime = RunConfig(device="cuda")
+    config = PretrainConfig(
+        data=data, model=model, train=TrainConfig(batch_size=8), runtime=runtime
+    )
+    steps = make_steps(config)
+    taken = CapturedSteps(steps.task, steps.optimizer)
+    for epoch in range(4):
+        for number, batch in enumerate(steps.task.batches(epoch, 0)):
+            window = [MicroBatch(steps.task.prepare(batch, number), number)]
+            arguments = (steps.task, steps.optimizer, steps.scaler, SINGLE, 1.0)
+            outcome = taken(steps.task.network, window, *arguments)
+    assert taken.is_right, "the captured steps differ, or could not be captured"
+    assert taken.graphs
+    assert not outcome.nonfinite.item()

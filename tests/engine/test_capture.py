@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from aam.device.distributed import SINGLE
-from aam.device.precision import UNSCALED
+from aam.device.options import RuntimeConfig
+from aam.device.precision import make_scaler
 from aam.engine.capture import CapturedSteps, StepOutcome, check_memory
 from aam.engine.step import MicroBatch
 from aam.errors import InputError
@@ -19,6 +20,9 @@ def test_a_batch_that_does_not_fit_is_refused_with_the_size_that_fits():
     expected = r"need about 9.0 GB of the device's 5.0 GB; 32 samples fit. Lower --batch-size"
     with pytest.raises(InputError, match=expected):
         check_memory(gigabyte, 5 * gigabyte, 0.5, 64, 5 * gigabyte)
+
+
+SCALER = make_scaler(RuntimeConfig(), torch.device("cpu"))
 
 
 class Shaped(Doubling):
@@ -55,7 +59,7 @@ def steps(monkeypatch):
 
 def test_each_shape_is_captured_once_after_a_step_that_is_not(steps):
     made, sizes = steps
-    arguments = (made.task, made.optimizer, UNSCALED, SINGLE, 1.0)
+    arguments = (made.task, made.optimizer, SCALER, SINGLE, 1.0)
     for size in (1, 1, 1, 1, 1, 2, 2, 4, 4, 2, 1):
         made(made.task.model, [MicroBatch(torch.ones(size, 3), 0)], *arguments)
     assert sizes["captured"] == [1, 2]
@@ -67,5 +71,5 @@ def test_accumulated_batches_are_not_captured(steps):
     made, sizes = steps
     window = [MicroBatch(torch.ones(1, 3), number) for number in range(2)]
     for _ in range(5):
-        made(made.task.model, window, made.task, made.optimizer, UNSCALED, SINGLE, 1.0)
+        made(made.task.model, window, made.task, made.optimizer, SCALER, SINGLE, 1.0)
     assert not sizes["replayed"]
