@@ -20,6 +20,7 @@ import pytest
 
 from aam.files.atomic import file_digest
 from containers.lib.engine import find_engine, make_small_root
+from containers.lib.git import revision
 from containers.lib.sidecar import sign, signature_problems
 from containers.lib.wheels import wheel_folders
 from tests.cluster.conftest import GUEST, ROOT, check_out, environment
@@ -47,8 +48,8 @@ def bill(shell, image: Path) -> dict:
 
 def test_an_image_agrees_with_its_sidecar_and_labels(image, make, shell, base):
     recorded = sidecar(image)
-    commit = shell("git", "rev-parse", "HEAD", cwd=image.parent).stdout.strip()
-    assert recorded["git"] == {"commit": commit, "dirty": False}
+    commit, dirty = revision()
+    assert recorded["git"] == {"commit": commit, "dirty": dirty}
     assert recorded["route"] == "definition"
     assert recorded["base"]["name"] == "bookworm"
     labels = json.loads(shell("apptainer", "inspect", "--labels", "--json", image).stdout)
@@ -80,17 +81,6 @@ def test_run_keeps_values_statuses_and_signals(image, shell, tmp_path):
     assert process.wait(timeout=30) == 7
     contained = shell(run, "--contain", image, "sh", "-c", "ls /; df /tmp", cwd=tmp_path)
     assert "opt" in contained.stdout
-
-
-def test_a_test_runs_inside(image, checkout, shell):
-    """.ci/run runs all of them."""
-    words = ["-s", "test_cpu", "--", "-q", "-n", "0", "tests/device/test_allocation.py"]
-    done = shell(sys.executable, "-m", "nox", *words, cwd=checkout)
-    assert " passed" in done.stdout
-    assert "failed" not in done.stdout
-    results = checkout / "results" / "cpu"
-    assert json.loads((results / "selftest.json").read_text())["failed"] == []
-    assert "<testcase" in (results / "junit.xml").read_text()
 
 
 def test_a_gpu_session_without_a_gpu_fails(image, checkout, shell, monkeypatch):
@@ -127,18 +117,14 @@ def test_the_demo_gives_the_same_bits_inside_and_outside(image, shell, tmp_path)
     assert outside == inside
 
 
-def test_an_edited_lock_is_refused(image, make, checkout, base):
+def test_an_edited_lock_is_refused(image, make, checkout, shell, workshop):
     lock = checkout / "containers" / "lock" / "cpu.txt"
     right = lock.read_text()
     lock.write_text(right.replace("--hash=sha256:6", "--hash=sha256:7"))
     try:
-        done = make("verify-cpu", status=None)
-        assert done.returncode != 0
-        assert "cpu.txt: SHA-256" in done.stderr
-        done = make("container-cpu", f"BASE={base}", status=None)
-        assert done.returncode != 0
-        assert "environment: torch" in done.stderr
-        assert list(checkout.rglob(".partial*")) == []
+        assert "cpu.txt: SHA-256" in make("verify-cpu", status=None).stderr
+        words = [sys.executable, "containers/inside/environment.py", workshop / "venv", lock]
+        assert "environment: torch" in shell(*words, cwd=checkout, status=1, PIP_RETRIES="0").stderr
     finally:
         lock.write_text(right)
         os.utime(lock, (0, 0))
