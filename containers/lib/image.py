@@ -25,11 +25,9 @@ from containers.lib.plan import Plan, Request, collect, disk_problems, disks, ma
 from containers.lib.sidecar import (
     Sidecar,
     file_record,
-    has_key,
     remarks,
     run_in_image,
     sidecar_path,
-    sign,
     write_papers,
     write_sidecar,
 )
@@ -99,9 +97,6 @@ def show_plan(plan: Plan, image: Path, engine: Engine | None, route: str) -> str
     rows.append(("wheel", f"{wheel_path().name} {made}"))
     for folder, free, needed, _ in disks(pins, image):
         rows.append(("disk", f"{needed} GB in {folder}, {free:.1f} GB are free"))
-    if engine:
-        hint = f"none: `{engine.name} key newpair` makes a key"
-        rows.append(("signature", "with your key" if has_key(engine) else hint))
     if engine and route.startswith("definition"):
         rows.append(("command", shlex.join(build_command(plan, engine, image))))
     return "\n".join(f"{name:<12}{text}" for name, text in rows if text)
@@ -169,7 +164,6 @@ def write_image(plan: Plan, engine: Engine, image: Path, route: str) -> None:
         else:
             log = build_definition(plan, engine, new_image)
         sbom = run_in_image(engine, new_image, new_layer, ["cat", "/opt/aam/sbom.json"])
-        unsigned = sign(engine, new_image)
         for outdated in (sidecar_path(image), *([] if new_layer else [layer])):
             outdated.unlink(missing_ok=True)
     pins, base, values = plan.pins, plan.base, plan.values
@@ -196,8 +190,6 @@ def write_image(plan: Plan, engine: Engine, image: Path, route: str) -> None:
         route=route,
         reproducible=engine.builds_reproducibly and route == "definition",
         papers=write_papers(image, papers),
-        signed=bool(unsigned),
-        unsigned_sha256=unsigned,
         version=version(),
         snapshot=values["SNAPSHOT"],
         fabric=describe(plan.fabric.sources),

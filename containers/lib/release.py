@@ -27,7 +27,6 @@ STATED = {
     "CITATION.cff": r"(?m)^version: (.+)$",
     "containers/aam-cuda.def": r"VERSION=([\d.]+)",
     "containers/aam-rocm.def": r"VERSION=([\d.]+)",
-    "containers/conda/recipe.yaml": r'(?m)^  version: "(.+)"$',
     "plugins/q2-aam/pyproject.toml": r'(?m)(?:^version = "|"attention-all-microbes==)([\d.]+)',
 }
 BUILD_SDIST = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"

@@ -28,8 +28,7 @@ class Sidecar:
     where the user may not build; then `layer` describes the file that is mounted over the base.
     `unverified` names the packages whose hash comes from a second-hand source. `papers` describes
     the files next to the image: the definition with its arguments filled in, the lock, the bill of
-    materials and the log of the build. A signature changes the bytes of an image: `unsigned_sha256`
-    is that of a signed image before it, which a second build gives where it is `reproducible`.
+    materials and the log of the build.
     """
 
     flavour: str
@@ -47,8 +46,6 @@ class Sidecar:
     route: str
     reproducible: bool
     papers: dict[str, dict[str, Any]] = field(default_factory=dict)
-    signed: bool = False
-    unsigned_sha256: str = ""  # empty: not signed
     version: str = ""  # of aam
     snapshot: str = ""  # date of the archive of the Debian packages; empty: that of the build
     # Sources of the layer of communication; empty: none.
@@ -74,37 +71,6 @@ def write_papers(image: Path, texts: dict[str, str]) -> dict[str, dict[str, Any]
         write_text(path, text)
         records[name] = file_record(path)
     return records
-
-
-def has_key(engine: Engine) -> bool:
-    """Return whether the engine has a secret key of this user."""
-    done = capture([engine.command, "key", "list", "--secret"])
-    return done.returncode == 0 and "Fingerprint" in done.stdout
-
-
-def sign(engine: Engine, image: Path) -> str:
-    """Sign an image with the user's key, where there is one without a passphrase.
-
-    Return the SHA-256 that the image had before, or an empty text: it is not signed.
-    """
-    if not has_key(engine):
-        return ""
-    unsigned = file_digest(image)
-    done = capture([engine.command, "sign", str(image)])
-    if done.returncode:
-        print(f"the image is not signed: {' '.join(done.stderr.strip().splitlines()[-1:])}")
-        return ""
-    return unsigned
-
-
-def signature_problems(engine: Engine, image: Path) -> list[str]:
-    """List the problems of the signature of an image."""
-    done = capture([engine.command, "verify", "--local", str(image)])
-    if done.returncode == 0:
-        return []
-    printed = " ".join(done.stderr.strip().splitlines()[-1:])
-    refused = f"{image.name}: {engine.name} verify refuses its signature ({printed})"
-    return [f"{refused}; is its key in your keyring?"]
 
 
 def write_sidecar(sidecar: Sidecar, image: Path) -> None:
@@ -166,8 +132,6 @@ def verify(pins: Pins, image: Path, engine: Engine | None) -> list[str]:
     if sidecar.base["pinned"]:
         compared.append(("base digest in pins.toml", pins.digest, sidecar.base["digest"]))
     problems = [*lock_problems(pins), *differences(pins, compared)]
-    if engine and sidecar.signed and not problems:
-        problems += signature_problems(engine, image)
     if engine and not problems:
         inside = {"lock.txt": sidecar.lock["sha256"], "sbom.json": sidecar.sbom_sha256}
         printed = {
@@ -190,15 +154,9 @@ def remarks(pins: Pins, sidecar: Sidecar) -> list[str]:
         notes.append(f"built from changed files on top of commit {sidecar.git['commit']}")
     if not base["pinned"]:
         notes.append(f"its base is {base['name']}@{base['digest']}, not the pinned {pins.base}")
-    if not sidecar.signed:
-        hint = f"`{engine['name']} key newpair` makes a key, and the next build signs with it"
-        notes.append(f"it is not signed: {hint}")
     if unverified(pins):
         seen_by = "checked by pip but not yet by make lock on a network"
         notes.append(f"second-hand hashes, {seen_by}: {unverified(pins)}")
     if not sidecar.reproducible:
         notes.append(f"{engine['name']} {engine['version']} does not build the same bytes twice")
-    elif sidecar.signed:
-        same = "a second build gives the same bytes but for the signature"
-        notes.append(f"{same}; SHA-256 before it: {sidecar.unsigned_sha256}")
     return notes

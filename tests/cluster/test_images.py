@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import shlex
 import shutil
 import signal
 import subprocess
@@ -18,10 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from aam.files.atomic import file_digest
-from containers.lib.engine import find_engine, make_small_root
 from containers.lib.git import revision
-from containers.lib.sidecar import sign, signature_problems
 from containers.lib.wheels import wheel_folders
 from tests.cluster.conftest import GUEST, ROOT, check_out, environment
 
@@ -149,36 +145,6 @@ def test_an_interrupted_build_leaves_nothing(image, checkout, base, workshop, sa
     assert list((workshop / "scratch").glob("build-*")) == []
     assert (image.stat().st_ino, image.stat().st_size) == (before.st_ino, before.st_size)
     assert b"interrupted.sif" not in said_by_processes(), "the engine ends with the build"
-
-
-def test_a_build_is_signed_with_a_real_key(apptainer, shell, workshop, monkeypatch):
-    """A key of this test only: the build signs, `verify` accepts; one byte more, or no key, and it
-    refuses.
-    """
-    monkeypatch.setenv("APPTAINER_KEYSDIR", str(workshop / "keys"))
-    monkeypatch.setenv("AAM_SCRATCH", str(workshop / "scratch"))
-    engine = find_engine(apptainer)
-    image = workshop / "signed.sif"
-    shell("apptainer", "build", image, make_small_root(workshop / "small"))
-    assert sign(engine, image) == "", "without a key it is not signed"
-    new_key = shlex.split(
-        "key newpair --name aam --email test@localhost --push=false --bit-length 2048"
-    )
-    shell("apptainer", *new_key, "--comment", "", "--password", "")
-    unsigned = file_digest(image)
-    assert sign(engine, image) == unsigned
-    assert file_digest(image) != unsigned
-    assert signature_problems(engine, image) == []
-    monkeypatch.setenv("APPTAINER_KEYSDIR", str(workshop / "no-keys"))
-    (problem,) = signature_problems(engine, image)
-    assert "verify refuses its signature" in problem
-    assert "is its key in your keyring?" in problem
-    monkeypatch.setenv("APPTAINER_KEYSDIR", str(workshop / "keys"))
-    damaged = bytearray(image.read_bytes())
-    at = damaged.index(b"hsqs") + 200
-    damaged[at] ^= 1
-    image.write_bytes(damaged)
-    assert "verify refuses its signature" in signature_problems(engine, image)[0]
 
 
 # --- slow: run by nox -s images, not at every change -------------------------------------------

@@ -32,13 +32,6 @@ if words[0] == "--version":
     print(os.environ.get("FAKE_VERSION", "apptainer version 1.4.5"))
 elif words[:2] == ["build", "--help"]:
     print(os.environ.get("FAKE_HELP", "--build-arg"))
-elif words[0] == "key":
-    print("0) Fingerprint: AB" if "FAKE_KEY" in os.environ else "")
-elif words[0] in ("sign", "verify"):
-    print("FATAL: wrong passphrase", file=sys.stderr)
-    if words[0] == "sign" and os.environ.get("FAKE_KEY") == "good":
-        open(words[-1], "a").write(" and signed")
-    sys.exit(os.environ.get("FAKE_KEY") != "good")
 elif words[0] == "build":
     out = words[words.index("--sandbox") + 1] if "--sandbox" in words else words[-2]
     if "--sandbox" not in words:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import hashlib
 import json
 import os
 import shlex
@@ -17,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from containers.lib import image, plan, wheels
-from containers.lib.engine import explain, find_engine
+from containers.lib.engine import explain
 from containers.lib.errors import InputError
 from containers.lib.pins import read_pins
-from containers.lib.sidecar import PAPERS, signature_problems, verify
+from containers.lib.sidecar import PAPERS, verify
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +57,6 @@ def test_an_image_and_its_sidecar(make, tmp_path):
     assert recorded["image"]["bytes"] == len("complete")
     assert {"commit", "dirty"} <= set(recorded["git"])
     assert "not the pinned" in done.stdout
-    assert "it is not signed: `apptainer key newpair` makes a key" in done.stdout
     arguments = done.stderr.split("--build-arg ")[1:]
     assert "BOOTSTRAP=localimage " in arguments
     assert any(word.startswith("LOCK=containers/lock/cpu.txt") for word in arguments)
@@ -73,32 +71,6 @@ def test_an_image_and_its_sidecar(make, tmp_path):
     lock = ROOT / "containers/lock/cpu.txt"
     assert files[papers["lock"]].read_bytes() == lock.read_bytes()
     assert recorded["papers"]["sbom"]["sha256"] == recorded["sbom_sha256"]
-
-
-def test_an_image_is_signed_where_there_is_a_key(make, tmp_path):
-    done = make(FAKE_KEY="locked", FAKE_OUTPUT="devices: {}")
-    assert "the image is not signed: FATAL: wrong passphrase" in done.stdout
-    assert "devices: {}" in (tmp_path / "out.sif.log").read_text(), "the lines of the self-test"
-    assert (sidecar(tmp_path)["signed"], sidecar(tmp_path)["unsigned_sha256"]) == (False, "")
-    done = make(FAKE_KEY="good", FAKE_HELP="--build-arg --reproducible", status=0)
-    recorded = sidecar(tmp_path)
-    assert recorded["signed"]
-    assert recorded["reproducible"]
-    assert recorded["image"]["sha256"] == hashlib.sha256(b"complete and signed").hexdigest()
-    unsigned = hashlib.sha256(b"complete").hexdigest()
-    assert recorded["unsigned_sha256"] == unsigned, "what a second build gives"
-    remark = f"the same bytes but for the signature; SHA-256 before it: {unsigned}"
-    assert remark in done.stdout
-    assert remark in "".join(verify(read_pins("cpu"), tmp_path / "out.sif", None))
-
-
-@pytest.mark.parametrize(("key", "problems"), [("good", 0), ("lost", 1)])
-def test_a_signature_is_verified(engine, monkeypatch, tmp_path, key, problems):
-    monkeypatch.setenv("AAM_SCRATCH", str(tmp_path))
-    monkeypatch.setenv("FAKE_KEY", key)
-    found = signature_problems(find_engine(str(engine / "apptainer")), tmp_path / "out.sif")
-    assert len(found) == problems
-    assert all("verify refuses its signature (FATAL: wrong passphrase)" in each for each in found)
 
 
 def test_all_problems_are_in_one_message(script, tmp_path):
@@ -252,7 +224,6 @@ def test_a_dry_run_says_what_would_be_run_needed_and_fetched(script, make, engin
         f"torch==2.7.1+rocm6.3, pytorch-triton-rocm==3.3.1 from {index}",
         "ca-certificates gcc g++",
         "60 GB in ",
-        "signature   none: `apptainer key newpair` makes a key",
         "build --build-arg BOOTSTRAP=docker",
     ):
         assert part in shown

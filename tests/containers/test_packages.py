@@ -1,5 +1,5 @@
-"""The source distribution, the wheel made from it, and the programs in the wheel where nothing else
-is installed.
+"""The source distribution, the wheel made from it, its programs where nothing else is installed,
+and what a release states in several places.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from containers.lib.release import make_sdist
+from containers.lib import release
+from containers.lib.git import changed_files, revision
 from containers.lib.wheels import build_wheel, isolation_options
+from tests.programs import absent
 
 ROOT = Path(__file__).parents[2]
 BUNDLED = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
@@ -24,8 +26,8 @@ BUNDLED = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 
 def run(*words: object, cwd: Path, **variables: str) -> str:
     environment = {"PATH": os.environ["PATH"], "HOME": str(cwd), **variables}
-    command = list(map(str, words))
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    options = {"cwd": cwd, "env": environment, "capture_output": True, "text": True}
+    done = subprocess.run(list(map(str, words)), **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -38,7 +40,7 @@ def packages(tmp_path_factory):
     if not isolation_options():
         pytest.skip("no setuptools that builds the package is installed; make setup installs one")
     folder = tmp_path_factory.mktemp("packages")
-    archive = make_sdist(folder)
+    archive = release.make_sdist(folder)
     # The first releases of Python 3.11, as in Debian 12, know no filters.
     filters = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     shutil.unpack_archive(archive, folder / "sdist", **filters)
@@ -112,3 +114,32 @@ def test_images_of_an_installed_aam(aam, packages, tmp_path, engine):
         {(f.filename, f.CRC) for f in zipfile.ZipFile(path).infolist()} for path in (first, second)
     ]
     assert sums[0] == sums[1], "an installed aam makes the wheel that it came from"
+
+
+def test_a_release_is_refused_with_all_its_problems(tmp_path, monkeypatch):
+    assert release.version_problems() == []
+    for name in (*release.STATED, "CHANGELOG.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    (tmp_path / "CITATION.cff").write_text("version: 0.0.9\n")
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## [0.0.9] - unreleased\n")
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    dated = f"expected '## [{release.version()}] - YYYY-MM-DD'"
+    problems = "\n".join(release.release_problems())
+    assert absent(problems, "CITATION.cff: states the versions ['0.0.9']", dated) == []
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git is installed, as in an image")
+def test_files_that_differ_from_the_commit_are_named(tmp_path, monkeypatch):
+    (tmp_path / "kept").write_text("1")
+    for words in ("init --quiet", "add kept", "commit --quiet -m first"):
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words.split()]
+        subprocess.run(command, cwd=tmp_path, check=True)
+    assert changed_files(tmp_path) == []
+    (tmp_path / "kept").write_text("2")
+    (tmp_path / "new").write_text("3")
+    assert changed_files(tmp_path) == ["kept", "new"]
+    monkeypatch.setattr(release, "changed_files", lambda: changed_files(tmp_path))
+    monkeypatch.setattr(release, "revision", lambda: revision(tmp_path))
+    expected = "git: 'kept', 'new' differ from the commit or are new; commit them first"
+    assert expected in release.release_problems()
