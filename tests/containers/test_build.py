@@ -6,7 +6,6 @@ import ast
 import dataclasses
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from containers.lib.engine import explain
 from containers.lib.errors import InputError
 from containers.lib.pins import read_pins
 from containers.lib.sidecar import PAPERS, verify
+from tests.programs import absent
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,16 +50,14 @@ def test_an_image_and_its_sidecar(make, tmp_path):
     done = make(status=0, umask=0o077)
     recorded = sidecar(tmp_path)
     assert (tmp_path / "out.sif").read_text() == "complete"
-    assert recorded["base"]["name"] == "base"
-    assert recorded["base"]["pinned"] is False
+    assert (recorded["base"]["name"], recorded["base"]["pinned"]) == ("base", False)
     assert recorded["python"] == "3.11", "the Python of the local root folder"
     assert (recorded["route"], recorded["reproducible"]) == ("definition", False)
     assert recorded["image"]["bytes"] == len("complete")
     assert {"commit", "dirty"} <= set(recorded["git"])
     assert "not the pinned" in done.stdout
-    arguments = done.stderr.split("--build-arg ")[1:]
-    assert "BOOTSTRAP=localimage " in arguments
-    assert any(word.startswith("LOCK=containers/lock/cpu.txt") for word in arguments)
+    arguments = ("--build-arg BOOTSTRAP=localimage ", "--build-arg LOCK=containers/lock/cpu.txt ")
+    assert absent(done.stderr, *arguments) == []
     papers = {name: f"out.sif{end}" for name, end in PAPERS.items()}
     files = {path.name: path for path in tmp_path.glob("*out*")}
     assert set(files) == {"out.sif", "out.sif.json", *papers.values()}
@@ -71,27 +69,29 @@ def test_an_image_and_its_sidecar(make, tmp_path):
     lock = ROOT / "containers/lock/cpu.txt"
     assert files[papers["lock"]].read_bytes() == lock.read_bytes()
     assert recorded["papers"]["sbom"]["sha256"] == recorded["sbom_sha256"]
+    make("--definition", "rocm", status=0, FAKE_HELP="--build-arg --reproducible")
+    assert sidecar(tmp_path)["reproducible"]
 
 
 def test_all_problems_are_in_one_message(script, tmp_path):
     out = ("--output", tmp_path / "out.sif")
-    words = shlex.split(
-        "--base nowhere:1 --route fast --definition arm --engine docker9 --snapshot 2026"
-    )
-    done = script("build", "cpu", *words, *out, status=2)
+    words = "--base nowhere:1 --route fast --definition arm --engine docker9 --snapshot 2026"
+    done = script("build", "cpu", *words.split(), *out, status=2)
     parts = ["BASE=nowhere", "ROUTE=fast", "DEFINITION=arm", "sha256:DIGEST", "SNAPSHOT=2026"]
     parts += ["ENGINE: docker9 not found", "module load singularitypro"]
-    parts += ["expected a date such as 2026"]
-    assert [part for part in parts if part not in done.stderr] == []
+    assert absent(done.stderr, *parts, "expected a date such as 2026") == []
     for python in ("3.10", "3.12; touch x"):
-        done = script("build", "cpu", "--python", python, "--route", "fast", *out, status=2)
+        done = script("build", "cpu", "--python", python, *out, status=2)
         expected = "cpu.txt is for Python 3.11 to 3.13; name one of these"
         assert f"IMAGE_PYTHON={python}: {expected}" in done.stderr
-        assert "ROUTE=fast" in done.stderr
+    for digest in ("sha256:" + "0" * 64, "latest", "sha256:12"):
+        words = ("--base", f"docker.io/a/b@{digest}x")
+        done = script("build", "cpu", *words, *out, status=2)
+        assert "expected sha256: and 64 hexadecimal digits" in done.stderr
     assert not list(tmp_path.glob("*out.sif*"))
 
 
-def test_the_rocm_image_builds_on_the_pinned_base(script, tmp_path):
+def test_the_rocm_image_builds_on_the_pinned_base(script, make, tmp_path):
     """A fresh clone has all that `make container-rocm` needs; another base needs its digest."""
     out = ("--output", tmp_path / "out.sif")
     done = script("build", "rocm", "--route", "definition", *out, status=0)
@@ -101,14 +101,8 @@ def test_the_rocm_image_builds_on_the_pinned_base(script, tmp_path):
     done = script("build", "rocm", *out, "--base", vendor, status=2)
     assert "has no digest" in done.stderr
     assert f"docker://{vendor}` prints it" in done.stderr
-
-
-@pytest.mark.parametrize("digest", ["sha256:" + "0" * 64, "latest", "sha256:12"])
-def test_a_wrong_digest_is_refused(make, script, digest, tmp_path):
+    digest = "sha256:" + "0" * 64
     assert f"DIGEST={digest}" in make("--digest", digest, status=2).stderr
-    words = ("--base", f"docker.io/a/b@{digest}x", "--output", tmp_path / "out.sif")
-    done = script("build", "cpu", *words, status=2)
-    assert "expected sha256: and 64 hexadecimal digits" in done.stderr
 
 
 def test_engines_of_the_family_and_others(make, tmp_path):
@@ -124,15 +118,10 @@ HASHES = "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FI
 EXPLAINED = {
     "FATAL: write /x: no space left on device": "AAM_SCRATCH",
     "dial tcp: lookup index.docker.io: no such host": "no network",
-    "E: Temporary failure resolving 'mirror'": "no network",
-    HASHES: "differs from the one in the lock",
     "reading manifest sha256:00: manifest unknown": "no image with this digest",
-    "E: Failed to fetch https://snapshot.ubuntu.com/ubuntu/2026/InRelease  404": "SNAPSHOT=none",
     "Err:1 https://snapshot.ubuntu.com/ubuntu/2026 noble InRelease\n  Could": "SNAPSHOT=none",
     "/.singularity.d/libs/faked: /lib/libc.so.6: version `GLIBC_2.38' not found": "ROUTE=layer",
-    "error running container: cgroups in hybrid mode not supported": "BUILDAH_RUNTIME=runc",
     "FATAL: the image's architecture (arm64) could not run on the host's": "another architecture",
-    "sh: 1: Exec format error": "another architecture",
 }
 
 
@@ -218,15 +207,10 @@ def test_a_dry_run_says_what_would_be_run_needed_and_fetched(script, make, engin
     words = ("build", "rocm", "--output", tmp_path / "out.sif", "--route", "definition")
     shown = script(*words, "--dry-run", root=ROOT, AAM_SCRATCH=str(tmp_path)).stdout
     index = "https://download.pytorch.org/whl/rocm6.3"
-    for part in (
-        f"image       {tmp_path}/out.sif and out.sif.json",
-        "docker://docker.io/library/ubuntu@sha256:",
-        f"torch==2.7.1+rocm6.3, pytorch-triton-rocm==3.3.1 from {index}",
-        "ca-certificates gcc g++",
-        "60 GB in ",
-        "build --build-arg BOOTSTRAP=docker",
-    ):
-        assert part in shown
+    parts = [f"image       {tmp_path}/out.sif and out.sif.json", "60 GB in "]
+    parts += [f"torch==2.7.1+rocm6.3, pytorch-triton-rocm==3.3.1 from {index}"]
+    parts += ["docker://docker.io/library/ubuntu@sha256:", "build --build-arg BOOTSTRAP=docker"]
+    assert absent(shown, *parts, "ca-certificates gcc g++") == []
     assert not list(tmp_path.glob("*out*"))
     assert "(not the pinned one)" in make("--submit", "0").stdout
     (engine / "apptainer").rename(engine / "other")
@@ -244,11 +228,7 @@ CHANGES = [
     ("out.sif.json", lambda old: None, "nothing proves what is in out.sif"),
     ("out.sif.json", lambda old: old[:40], "is not a sidecar"),
     ("out.sif.json", lambda old: old.replace('"sha256": "', '"sha256": "0', 2), "cpu.txt: SHA-256"),
-    (
-        "out.sif.json",
-        lambda old: old.replace('"pinned": false', '"pinned": true'),
-        "base digest in",
-    ),
+    ("out.sif.json", lambda old: old.replace('"pinned": false', '"pinned": true'), "base digest"),
 ]
 
 

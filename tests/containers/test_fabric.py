@@ -7,16 +7,14 @@ make install). They are compiled and loaded.
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
-import http.server
+import io
 import json
 import runpy
 import shutil
 import subprocess
 import sys
 import tarfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -26,6 +24,7 @@ from containers.lib.errors import InputError
 from containers.lib.fabric import Source, choose_fabric, fetch, fill_fabric
 from containers.lib.files import CONTAINERS
 from containers.lib.host_fabric import copy_host_fabric
+from tests.programs import absent
 
 SITE = "venv/lib/python3.12/site-packages"
 # As autotools write it: options in any order; configure ends if something is missing.
@@ -71,31 +70,26 @@ needs_make = pytest.mark.skipif(
 )
 
 
-def archive(path: Path, files: dict[str, str]) -> Source:
-    """Write an archive of sources, and return its record."""
-    folder = path.parent / "sources" / path.name.partition(".tar")[0]
-    folder.mkdir(parents=True)
-    for name, text in files.items():
-        (folder / name).write_text(text)
-    (folder / "configure").chmod(0o755)
+def archive(folder: Path, name: str, files: dict[str, str]) -> str:
+    """Write an archive of sources, and return its table of pins.toml."""
+    path = folder / f"{name}.tar.gz"
     with tarfile.open(path, "w:gz") as file:
-        file.add(folder, folder.name)
+        for member, text in files.items():
+            entry = tarfile.TarInfo(f"{name}/{member}")
+            entry.size, entry.mode = len(text), 0o755
+            file.addfile(entry, io.BytesIO(text.encode()))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Source(f"http://localhost/{path.name}", digest, "MIT")
+    url = f"http://localhost/{path.name}"
+    return f'[[fabric.sources]]\nurl = "{url}"\nsha256 = "{digest}"\nlicence = "MIT"\n'
 
 
 @pytest.fixture
 def sources(tmp_path):
     """The two archives in a folder, and pins that name them."""
-    folder = tmp_path / "archives"
+    folder, pins = tmp_path / "archives", tmp_path / "pins.toml"
     folder.mkdir()
-    found = [
-        archive(folder / "libfabric-1.20.1.tar.gz", LIBFABRIC),
-        archive(folder / "aws-ofi-9.tar.gz", PLUGIN),
-    ]
-    table = '[[fabric.sources]]\nurl = "{0.url}"\nsha256 = "{0.sha256}"\nlicence = "MIT"\n'
-    pins = tmp_path / "pins.toml"
-    pins.write_text('[fabric]\npackages = ["make"]\n' + "".join(map(table.format, found)))
+    tables = archive(folder, "libfabric-1.20.1", LIBFABRIC) + archive(folder, "aws-ofi-9", PLUGIN)
+    pins.write_text(f'[fabric]\npackages = ["make"]\n{tables}')
     return folder, pins
 
 
@@ -153,15 +147,12 @@ def test_it_is_built_against_what_the_wheels_bring_and_loads(sources, environmen
 def test_without_a_gpu_only_libfabric_is_built_and_without_archives_nothing(
     sources, build, tmp_path
 ):
-    folder, pins = sources
     (tmp_path / SITE).mkdir(parents=True)
-    fill_fabric(tmp_path / "fabric", choose_fabric("", pins))
-    build()
-    assert [path.name for path in (tmp_path / "opt").iterdir()] == ["host"]
-    shutil.rmtree(tmp_path / "fabric")
-    fill_fabric(tmp_path / "fabric", choose_fabric(str(folder), pins))
-    assert "libfabric without the plugin" in build().stdout
-    assert len(json.loads((tmp_path / "opt/sources.json").read_text())) == 1
+    for folder, names in (("", ["host"]), (str(sources[0]), ["host", "lib", "sources.json"])):
+        fill_fabric(tmp_path / "fabric", choose_fabric(folder, sources[1]))
+        assert ("libfabric without the plugin" in build().stdout) == bool(folder)
+        assert sorted(path.name for path in (tmp_path / "opt").iterdir()) == names
+        shutil.rmtree(tmp_path / "fabric")
 
 
 @needs_make
@@ -170,50 +161,33 @@ def test_a_build_that_cannot_be_right_ends(sources, environment, build, tmp_path
     folder, pins = sources
     fill_fabric(tmp_path / "fabric", choose_fabric(str(folder), pins))
     (tmp_path / damaged).rename(tmp_path / "moved")
-    if damaged.endswith(".gz"):
+    is_archive = damaged.endswith(".gz")
+    if is_archive:
         (tmp_path / damaged).write_bytes(b"x")
-    expected = "expected" if damaged.endswith(".gz") else "include"
-    assert expected in build(status=1).stderr
+    assert ("expected" if is_archive else "include") in build(status=1).stderr
     assert not (tmp_path / "opt" / "sources.json").exists()
 
 
 # --- archives ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def served(sources):
-    """Serves the archives on this machine; returns the sources with those addresses."""
+def test_archives_are_fetched_once_and_checked(sources, tmp_path):
     folder, pins = sources
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        here = f"http://127.0.0.1:{server.server_port}/"
-        pins.write_text(pins.read_text().replace("http://localhost/", here))
-        yield folder, choose_fabric("1", pins).sources
-        server.shutdown()
-
-
-def test_archives_are_fetched_once_and_checked(served, tmp_path):
-    folder, sources = served
+    pins.write_text(pins.read_text().replace("http://localhost/", f"{folder.as_uri()}/"))
+    first, second = choose_fabric("1", pins).sources
     store = tmp_path / "store"
-    assert fetch(sources[0], store).read_bytes() == (folder / sources[0].file).read_bytes()
-    (folder / sources[0].file).unlink()
-    assert fetch(sources[0], store).exists(), "it is there already"
-    (folder / sources[1].file).write_bytes(b"another")
+    assert fetch(first, store).read_bytes() == (folder / first.file).read_bytes()
+    (folder / first.file).unlink()
+    assert fetch(first, store).exists(), "it is there already"
+    (folder / second.file).write_bytes(b"another")
     with pytest.raises(InputError, match=r"SHA-256 is \w+, containers/pins\.toml has"):
-        fetch(sources[1], store)
+        fetch(second, store)
     with pytest.raises(InputError, match="name their folder: FABRIC=FOLDER"):
         fetch(Source("http://127.0.0.1:9/libfabric-1.tar.gz", "0", "MIT"), store)
-    assert [path.name for path in store.iterdir()] == [sources[0].file]
-
-
-def test_all_problems_of_a_folder_are_in_one_message(sources):
-    folder, pins = sources
-    (folder / "aws-ofi-9.tar.gz").unlink()
-    (folder / "libfabric-1.20.1.tar.gz").write_bytes(b"x")
+    assert [path.name for path in store.iterdir()] == [first.file]
     with pytest.raises(InputError) as error:
         choose_fabric(str(folder), pins)
-    assert len(error.value.problems) == 2
+    assert len(error.value.problems) == 2, "all problems of a folder are in one message"
     with pytest.raises(InputError, match="FABRIC=yes: expected 1"):
         choose_fabric("yes")
 
@@ -234,14 +208,12 @@ def test_the_pinned_sources_and_their_bill_of_materials(tmp_path):
 def test_a_plan_and_a_containerfile_name_it(script, tmp_path):
     words = ("build", "rocm", "--route", "definition")
     plan = script(*words, "--dry-run", "--fabric", "1").stdout
-    assert "aws-ofi-nccl-1.20.0.tar.gz from https://github.com/aws/aws-ofi-nccl/" in plan
-    assert "python3.12-venv libhwloc-dev make, from the archive" in plan
-    assert "fabric" not in script(*words, "--dry-run").stdout.partition("command")[0]
+    parts = ["aws-ofi-nccl-1.20.0.tar.gz from https://github.com/aws/aws-ofi-nccl/"]
+    assert absent(plan, *parts, "python3.12-venv libhwloc-dev make, from the archive") == []
     digest = "sha256:" + "1" * 64
     text = script("build", "oci", "rocm", "--print", "--digest", digest, "--fabric", "1").stdout
-    assert "COPY fabric /opt/aam/fabric\n" in text
-    assert "python3.12 /opt/aam/fabric/build.py /opt/fabric && " in text
-    assert "ENV LD_LIBRARY_PATH=/opt/fabric/lib\n" in text
+    parts = ["COPY fabric /opt/aam/fabric\n", "python3.12 /opt/aam/fabric/build.py /opt/fabric && "]
+    assert absent(text, *parts, "ENV LD_LIBRARY_PATH=/opt/fabric/lib\n") == []
     out = ("--output", tmp_path / "out.sif")
     done = script(*words, *out, "--fabric", tmp_path / "nowhere", status=2)
     assert "nowhere: expected 1 (fetch the sources), or a folder" in done.stderr
@@ -280,10 +252,9 @@ def test_a_nodes_libfabric_is_bound_first_on_the_path(node, script, tmp_path):
     words = ["run", "--host-fabric", node, "--print"]
     command = [tmp_path / "image.sif", "aam", "doctor"]
     shown = script(*words, *command, AAM_LOCAL=str(tmp_path), status=0).stdout
-    assert ":/opt/fabric/host:ro" in shown
     path = "/opt/fabric/host:/opt/fabric/lib:/usr/lib/x86_64-linux-gnu"
-    assert f"APPTAINERENV_LD_LIBRARY_PATH={path}" in shown
-    assert "/opt/fabric/host/needed\n" in shown
+    parts = [":/opt/fabric/host:ro", f"APPTAINERENV_LD_LIBRARY_PATH={path}"]
+    assert absent(shown, *parts, "/opt/fabric/host/needed\n") == []
     own = ("--env", "LD_LIBRARY_PATH=/mine")
     shown = script(*words, *own, *command, AAM_LOCAL=str(tmp_path)).stdout
     assert "APPTAINERENV_LD_LIBRARY_PATH=/mine\n" in shown
@@ -294,7 +265,8 @@ def test_a_node_without_it_is_told_where_to_look(node, script, tmp_path):
     missing = ["--host-fabric", tmp_path / "nowhere", "--host-fabric", node]
     command = [tmp_path / "image.sif", "true"]
     done = script("run", *missing, *command, AAM_LOCAL=str(tmp_path), status=2)
-    assert "holds none of libfabric.so.1, librccl-net.so, libnccl-net.so" in done.stderr
-    assert "needs libcxi.so.1, which the loader of this node does not find" in done.stderr
+    parts = ["holds none of libfabric.so.1, librccl-net.so, libnccl-net.so"]
+    parts += ["needs libcxi.so.1, which the loader of this node does not find"]
+    assert absent(done.stderr, *parts) == []
     done = script("run", "--engine", "none", *missing, *command)
     assert "--host-fabric: without a container the node's own libfabric is used" in done.stderr

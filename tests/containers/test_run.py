@@ -1,4 +1,6 @@
-"""containers/run with a simulated engine: binds, a clean environment, exit statuses and signals."""
+"""containers/run with a simulated engine: binds, a clean environment, exit statuses and signals;
+containers/test: what is copied, which tests count as run, and refusals.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from containers.lib import image_tests
 from containers.lib.enter import inner_environment
+from containers.lib.wheels import source_digest
 from tests.containers.conftest import record
+from tests.programs import absent, write_program
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "a b\"c$(touch x)`y` 'z'\n*\\n;,"
@@ -96,12 +101,12 @@ def test_caches_lie_on_the_local_disk_of_the_job(enter, tmp_path):
 def test_all_problems_are_in_one_message(script, image, tmp_path):
     words = ("--bind", "/no/such", "--env", "X", tmp_path / "no.sif")
     done = script("run", *words, AAM_DATA="/no/data", status=2)
-    for part in ("COMMAND", "--bind /no/such", "--env X", "AAM_DATA=/no/data", "no such image"):
-        assert part in done.stderr
+    parts = ("COMMAND", "--bind /no/such", "--env X", "AAM_DATA=/no/data", "no such image")
+    assert absent(done.stderr, *parts) == []
     for name in ("a,b", "a:b"):
-        folder = tmp_path / name
-        folder.mkdir()
-        assert "comma or a colon" in script("run", image, "true", cwd=folder, status=2).stderr
+        (tmp_path / name).mkdir()
+        done = script("run", image, "true", cwd=tmp_path / name, status=2)
+        assert "comma or a colon" in done.stderr
 
 
 def test_a_layer_is_mounted_over_its_base(enter, image):
@@ -114,11 +119,10 @@ def test_a_layer_is_mounted_over_its_base(enter, image):
     assert environment["APPTAINERENV_AAM_REVISION"] == "c0ffee+"
 
 
-@pytest.mark.parametrize("status", [0, 2, 85])
 @pytest.mark.parametrize("engine_words", [[], ["--engine", "none"]])
-def test_exit_statuses_are_the_commands(script, image, status, engine_words):
-    done = script("run", *engine_words, image, "sh", "-c", f"exit {status}", status=status)
-    assert done.returncode == status
+def test_exit_statuses_are_the_commands(script, image, engine_words):
+    for status in (0, 85):
+        script("run", *engine_words, image, "sh", "-c", f"exit {status}", status=status)
 
 
 def test_signals_reach_the_command(engine, image, tmp_path):
@@ -148,3 +152,55 @@ def test_print_shows_and_runs_nothing(script, image, tmp_path):
     assert "APPTAINERENV_OMP_NUM_THREADS=2" in done.stdout
     assert done.stdout.strip().endswith("touch made")
     assert not (tmp_path / "made").exists()
+
+
+# --- containers/test ---------------------------------------------------------------------------
+
+JUNIT = """<?xml version="1.0"?><testsuites><testsuite>
+<testcase classname="tests.device.test_device" name="test_gpu[float32]"/>
+<testcase classname="tests.device.test_device" name="test_gpu[bfloat16]"><skipped message="no"/></testcase>
+<testcase classname="tests.device.test_device.TestGpu" name="test_speed"/>
+</testsuite></testsuites>"""
+
+
+def test_every_gpu_test_must_have_run(tmp_path):
+    junit = tmp_path / "junit.xml"
+    junit.write_text(JUNIT)
+    module = "tests/device/test_device.py"
+    executed = {f"{module}::test_gpu[float32]", f"{module}::TestGpu::test_speed"}
+    assert image_tests.missing_tests(executed, junit) == []
+    missing = {f"{module}::test_gpu[bfloat16]", "tests/test_x.py::test_never_collected"}
+    assert image_tests.missing_tests(executed | missing, junit) == sorted(missing)
+
+
+def test_the_copy_holds_the_tests_and_no_images(tmp_path):
+    image_tests.copy_sources(tmp_path, image_tests.INSTALLED)
+    assert not (tmp_path / "aam").exists(), "the image's own aam is imported"
+    assert (tmp_path / "tests" / "conftest.py").exists()
+    assert (tmp_path / "pyproject.toml").read_bytes() == (ROOT / "pyproject.toml").read_bytes()
+    assert [path.name for path in tmp_path.rglob("*.sif")] == []
+    assert not (tmp_path / ".venv").exists()
+
+
+@pytest.mark.parametrize("has_image", [False, True])
+def test_image_and_controller_are_checked_before_a_node_is_asked_for(
+    tmp_path, monkeypatch, has_image
+):
+    """On a login node whose controller of SLURM does not answer."""
+    write_program(tmp_path / "bin" / "srun", f"touch {tmp_path}/called")
+    write_program(tmp_path / "bin" / "scontrol", "echo 'Slurmctld(primary) at cosmos is DOWN'")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    image = tmp_path / "image.sif"
+    if has_image:
+        image.touch()
+        record(image, aam_sha256=source_digest())
+    command = [sys.executable, "-m", "nox", "-s", "test_rocm", "--", "--image", str(image)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    printed = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert not (tmp_path / "called").exists(), "no node is asked for"
+    controller = "no controller of SLURM answers (scontrol ping: Slurmctld(primary) at cosmos"
+    said = (controller, "nox -s test_rocm -- --no-gpu")
+    missing = ("image.sif: is missing; make container-rocm builds it",)
+    assert absent(printed, *(said if has_image else missing)) == []
