@@ -27,7 +27,9 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pandas as pd
 import torch
+from biom import Table
 from scipy import sparse
 
 from aam.config import DataConfig, ModelConfig, PretrainConfig
@@ -109,14 +111,6 @@ def _model_of_members() -> SavedModel:
     return saved_model(targets=Targets(specs), profile=profile, blends=(number, classes))
 
 
-def _tab_separated(corner: str, columns: list[str], rows: list[str], values) -> str:
-    """A table of numbers as text."""
-    lines = ["\t".join([corner, *columns])]
-    for name, row in zip(rows, values.toarray().tolist(), strict=True):
-        lines.append("\t".join([name, *map(str, row)]))
-    return "\n".join(lines) + "\n"
-
-
 def _seeds(folder: Path) -> dict[str, list[Path]]:
     """Valid files of each kind; folders for models and checkpoints."""
     folder.mkdir(parents=True)
@@ -125,15 +119,9 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
     features = ["".join(rng.choice(list("ACGT"), 40)) for _ in range(9)]
     samples = [f"s{row}" for row in range(7)]
     write_hdf5(folder / "a.biom", [counts], samples, features)
-    rows, columns = counts.T.nonzero()
-    data = [[int(r), int(c), int(counts[c, r])] for r, c in zip(rows, columns, strict=True)]
-    ids = {"rows": features, "columns": samples}
-    text = {name: [{"id": i, "metadata": None} for i in each] for name, each in ids.items()}
-    text |= {"matrix_type": "sparse", "shape": [9, 7], "data": data, "id": None}
-    text |= {"type": "OTU table", "format": "Biological Observation Matrix 1.0.0"}
-    text |= {"generated_by": "", "date": "", "matrix_element_type": "int"}
-    (folder / "a.json").write_text(json.dumps(text))
-    (folder / "a.table.tsv").write_text(_tab_separated("#OTU ID", samples, features, counts.T))
+    table = Table(counts.T, features, samples)
+    (folder / "a.json").write_text(table.to_json("aam"))
+    (folder / "a.table.tsv").write_text(f"{table.to_tsv()}\n")
     biom = {"feature-table.biom": (folder / "a.biom").read_bytes()}
     write_artifact(folder / "a.table.qza", "FeatureTable[Frequency]", "BIOMV210DirFmt", biom)
     records = [f">f{i} x\n{f[:9]}\n{f[9:]}\n" for i, f in enumerate(features)]
@@ -152,7 +140,7 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
     (folder / "a.ids.txt").write_text("".join(f"{s}\n" for s in samples))
     with h5py.File(folder / "a.h5", "w") as file:
         file["order"], file["matrix"] = np.array([s.encode() for s in samples]), distances
-    matrix = _tab_separated("", samples, samples, sparse.csr_matrix(distances))
+    matrix = pd.DataFrame(distances, samples, samples).to_csv(sep="\t")
     (folder / "a.distances.tsv").write_text(matrix)
     members = {"distance-matrix.tsv": matrix.encode()}
     write_artifact(folder / "a.distances.qza", "DistanceMatrix", "D", members)
