@@ -17,8 +17,7 @@ from aam.files.atomic import atomic_file, file_digest
 from containers.lib.engine import Engine, find_engine, run_engine, scratch_folder, why_not_build
 from containers.lib.errors import raise_if_any
 from containers.lib.fabric import describe, fill_fabric
-from containers.lib.files import CONTAINERS
-from containers.lib.git import commit_time, revision
+from containers.lib.files import CONTAINERS, commit_time, revision
 from containers.lib.layer import build_layer, fill, packages
 from containers.lib.pins import REST, read_pins, unverified
 from containers.lib.plan import Plan, Request, collect, disk_problems, disks, make_plan

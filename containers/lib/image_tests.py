@@ -22,8 +22,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 from containers.lib.errors import FailedError, InputError, error_message
-from containers.lib.files import CONTAINERS, ROOT
-from containers.lib.git import git
+from containers.lib.files import CONTAINERS, ROOT, git
 from containers.lib.pins import FLAVOURS, read_pins
 from containers.lib.sidecar import read_sidecar
 from containers.lib.wheels import source_digest

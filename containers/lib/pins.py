@@ -1,16 +1,21 @@
-"""containers/pins.toml and the locks: reading, checking and recording values."""
+"""containers/pins.toml and the locks: reading, checking and recording values; `make pin` asks the
+registry, through skopeo, for the digest of each base image.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+import shutil
+import subprocess
 import tomllib
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from containers.lib.errors import InputError
+from containers.lib.errors import FailedError, InputError
 from containers.lib.files import CONTAINERS, OUTPUT, ROOT, write_text
 
 PINS = CONTAINERS / "pins.toml"
@@ -55,12 +60,12 @@ class Pins:
         return OUTPUT / "containers" / f"aam-{self.flavour}.sif"
 
 
-def read_pins(flavour: str, path: Path = PINS) -> Pins:
+def read_pins(flavour: str) -> Pins:
     """Return the pins of one flavour."""
     if flavour not in LOCKS:
         expected = f"expected one of {', '.join(LOCKS)}"
         raise InputError(f"{flavour!r} is not a flavour of the image: {expected}")
-    tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    tables = tomllib.loads(PINS.read_text(encoding="utf-8"))
     table = {**tables.get(tables[flavour].get("like"), {}), **tables[flavour]}
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in table.items()
@@ -68,15 +73,14 @@ def read_pins(flavour: str, path: Path = PINS) -> Pins:
     return Pins(flavour=flavour, **values)
 
 
-def record(flavour: str, name: str, value: str | list[str], path: Path = PINS) -> None:
+def record(flavour: str, name: str, value: str | list[str]) -> None:
     """Set one value in the table of a flavour and leave the rest of the file as it is."""
-    text = path.read_text(encoding="utf-8")
-    literal = json.dumps(value)
+    text = PINS.read_text(encoding="utf-8")
     pattern = rf"(?ms)(^\[{flavour}\]\n(?:(?!^\[).)*?^{name} = )(\[[^\]]*\]|\"[^\"]*\")"
-    changed, count = re.subn(pattern, lambda match: match[1] + literal, text, count=1)
+    changed, count = re.subn(pattern, lambda match: match[1] + json.dumps(value), text, count=1)
     if not count:
-        raise InputError(f"{path}: [{flavour}] has no line {name!r}")
-    write_text(path, changed)
+        raise InputError(f"{PINS}: [{flavour}] has no line {name!r}")
+    write_text(PINS, changed)
 
 
 def inputs_digest(pins: Pins) -> str:
@@ -125,3 +129,38 @@ def lock_text_problems(pins: Pins, text: str) -> list[str]:
 def unverified(pins: Pins) -> list[str]:
     """Return the vendor's packages with a hash that neither an index nor a file has confirmed."""
     return [name for name, hashes in pins.wheels.items() if not set(hashes) <= set(pins.seen)]
+
+
+SKOPEO = ("skopeo", "inspect", "--no-tags", "--format", "{{.Digest}}")
+
+
+def registry_digest(image: str) -> str:
+    """Return the digest that the registry has now for an image such as
+    ``docker.io/library/ubuntu:24.04``; nothing is changed where there is none.
+    """
+    if shutil.which("skopeo") is None:
+        hint = "or write the digest that `crane digest` shows into containers/pins.toml"
+        raise InputError(f"make pin: skopeo not found on PATH; install the package skopeo, {hint}")
+    done = subprocess.run([*SKOPEO, f"docker://{image}"], capture_output=True, text=True)
+    digest = done.stdout.strip()
+    if not DIGEST.fullmatch(digest):
+        reason = done.stderr.strip()[-300:] or f"skopeo printed {digest!r}"
+        hint = "  make pin needs a network; nothing was changed"
+        raise FailedError(f"{image}: the registry gave no digest: {reason}", hint)
+    return digest
+
+
+def pin_all(flavours: tuple[str, ...]) -> None:
+    """Record the current digest of the base image of each flavour, and now as the date of its
+    packages.
+    """
+    bases = {flavour: read_pins(flavour).base for flavour in flavours}
+    digests = {base: registry_digest(base) for base in set(bases.values())}
+    for flavour, base in bases.items():
+        found = "as recorded"
+        if read_pins(flavour).digest != digests[base]:
+            record(flavour, "digest", digests[base])
+            # Packages that are older than the base's own could not be installed with them.
+            record(flavour, "snapshot", f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+            found = "recorded in containers/pins.toml"
+        print(f"{flavour}: {base} is {digests[base]}, {found}")

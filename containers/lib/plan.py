@@ -14,8 +14,7 @@ from aam.files.atomic import file_digest
 from containers.lib.engine import scratch_folder
 from containers.lib.errors import InputError
 from containers.lib.fabric import Fabric, choose_fabric
-from containers.lib.files import CONTAINERS, folder_digest
-from containers.lib.git import revision
+from containers.lib.files import CONTAINERS, folder_digest, revision
 from containers.lib.pins import DIGEST, Pins, lock_problems, read_pins
 from containers.lib.wheels import version
 

@@ -17,8 +17,7 @@ from aam.errors import shown
 from aam.files.atomic import atomic_file
 from containers.lib.engine import scratch_folder
 from containers.lib.errors import FailedError, raise_if_any
-from containers.lib.files import CONTAINERS, ROOT
-from containers.lib.git import changed_files, commit_time, revision
+from containers.lib.files import CONTAINERS, ROOT, changed_files, commit_time, revision
 from containers.lib.image_tests import copy_sources
 from containers.lib.wheels import build_wheel, version, wheel_path
 

@@ -19,8 +19,7 @@ from urllib.parse import unquote, urlparse
 
 from aam.files.atomic import atomic_file, file_digest
 from containers.lib.errors import FailedError
-from containers.lib.files import OUTPUT, PACKAGE, ROOT, write_text
-from containers.lib.git import commit_time
+from containers.lib.files import OUTPUT, PACKAGE, ROOT, commit_time, write_text
 
 # The oldest setuptools that builds the wheel.
 SETUPTOOLS = 77

@@ -10,28 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from containers.lib.errors import raise_if_any
-from containers.lib.files import IS_INSTALLED
-from containers.lib.git import commit_label
-from slurm.jobs.checks import (
-    PLACEHOLDERS,
-    add_placeholders,
-    check_free_space,
-    check_limits,
-    check_log_folder,
-    check_options,
-    is_new_or_run,
-    requested_seconds,
-)
+from containers.lib.files import IS_INSTALLED, commit_label
 from slurm.jobs.image import JobImage, older_image_problems, python_without_image, resolve_image
 from slurm.jobs.options import (
     INPUT_FOLDERS,
     INPUTS,
     OUTPUTS,
+    PLACEHOLDERS,
     Options,
+    add_placeholders,
+    check_free_space,
+    check_limits,
+    check_log_folder,
+    check_options,
     expand_home,
     has_network,
+    is_new_or_run,
     options_of,
     parse_options,
+    requested_seconds,
 )
 from slurm.jobs.request import KINDS, Kind, Request
 from slurm.jobs.site import Site

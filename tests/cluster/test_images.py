@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from containers.lib.git import revision
+from containers.lib.files import revision
 from containers.lib.wheels import wheel_folders
 from tests.cluster.conftest import GUEST, ROOT, check_out, environment
 

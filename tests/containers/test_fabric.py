@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 
 from containers.lib import fabric
+from containers.lib.enter import copy_host_fabric
 from containers.lib.errors import InputError
 from containers.lib.fabric import Source, choose_fabric, fetch, fill_fabric
 from containers.lib.files import CONTAINERS
-from containers.lib.host_fabric import copy_host_fabric
 from tests.programs import absent
 
 SITE = "venv/lib/python3.12/site-packages"

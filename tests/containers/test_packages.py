@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from containers.lib import release
-from containers.lib.git import changed_files, revision
+from containers.lib.files import changed_files, revision
 from containers.lib.wheels import build_wheel, isolation_options
 from tests.programs import absent
 

@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from containers.lib import pins, registry
+from containers.lib import pins
 from containers.lib.errors import FailedError, InputError
 from tests.programs import write_program
 
@@ -123,10 +123,8 @@ def test_the_environment_script_splits_a_lock_and_refuses_other_pythons():
 @pytest.fixture
 def pinned(tmp_path, monkeypatch) -> Path:
     """A copy of pins.toml that `make pin` may change."""
-    copy = tmp_path / "pins.toml"
-    shutil.copy(pins.PINS, copy)
-    monkeypatch.setattr(registry, "read_pins", lambda flavour: pins.read_pins(flavour, copy))
-    monkeypatch.setattr(registry, "record", lambda *words: pins.record(*words, copy))
+    copy = shutil.copy(pins.PINS, tmp_path / "pins.toml")
+    monkeypatch.setattr(pins, "PINS", copy)
     return copy
 
 
@@ -145,28 +143,27 @@ def skopeo(tmp_path, monkeypatch) -> Callable[[str], Path]:
 
 
 def test_recording_changes_one_value(pinned):
-    original = pins.PINS.read_text().splitlines()
-    pins.record("rocm", "digest", DIGEST, pinned)
-    pins.record("cpu", "seen", ["a", "b"], pinned)
-    assert pins.read_pins("rocm", pinned).digest == DIGEST
-    assert pins.read_pins("cpu", pinned).seen == ("a", "b")
+    original, cuda = pinned.read_text().splitlines(), pins.read_pins("cuda")
+    pins.record("rocm", "digest", DIGEST)
+    pins.record("cpu", "seen", ["a", "b"])
+    assert pins.read_pins("rocm").digest == DIGEST
+    assert pins.read_pins("cpu").seen == ("a", "b")
     assert len([line for line in pinned.read_text().splitlines() if line not in original]) == 2
-    assert pins.read_pins("cuda", pinned) == pins.read_pins("cuda")
+    assert pins.read_pins("cuda") == cuda
 
 
 def test_skopeo_is_asked_once_for_each_base_and_its_digest_recorded(pinned, skopeo, capsys):
-    arguments = skopeo(f"echo {DIGEST}")
-    registry.pin_all(pins.FLAVOURS)
-    read = [pins.read_pins(flavour, pinned) for flavour in pins.FLAVOURS]
-    ((digest, date),) = {(found.digest, found.snapshot) for found in read}
-    assert digest == DIGEST
-    assert date > pins.read_pins("rocm").snapshot, "packages are not older than the base"
+    arguments, before = skopeo(f"echo {DIGEST}"), pins.read_pins("rocm").snapshot
+    pins.pin_all(pins.FLAVOURS)
+    read = [pins.read_pins(flavour) for flavour in pins.FLAVOURS]
+    assert {found.digest for found in read} == {DIGEST}
+    assert all(found.snapshot > before for found in read), "packages are not older than the base"
     (call,) = arguments.read_text().splitlines()  # all have the same base
     assert re.fullmatch(r"inspect .* docker://docker.io/library/ubuntu:24.04", call)
-    before = pinned.stat().st_mtime_ns
-    registry.pin_all(("rocm",))
+    written = pinned.stat().st_mtime_ns
+    pins.pin_all(("rocm",))
     assert "as recorded" in capsys.readouterr().out
-    assert pinned.stat().st_mtime_ns == before
+    assert pinned.stat().st_mtime_ns == written
 
 
 @pytest.mark.parametrize("lines", ["echo 'no such host' >&2; exit 1", "echo latest"])
@@ -175,8 +172,8 @@ def test_an_answer_without_a_digest_changes_nothing(pinned, skopeo, lines, monke
     before = pinned.read_text()
     reason = r"(no such host|skopeo printed 'latest')"
     with pytest.raises(FailedError, match=f"the registry gave no digest: {reason}"):
-        registry.pin_all(("rocm",))
+        pins.pin_all(("rocm",))
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(InputError, match="skopeo not found on PATH; install the package skopeo"):
-        registry.pin_all(("rocm",))
+        pins.pin_all(("rocm",))
     assert pinned.read_text() == before

@@ -20,7 +20,7 @@ from unittest import mock
 import pytest
 
 from containers.lib.errors import InputError
-from slurm.jobs import checks, options, site, workflow
+from slurm.jobs import options, site, workflow
 from slurm.jobs.request import KINDS
 from tests.containers.conftest import record
 from tests.programs import absent, write_program
@@ -256,7 +256,7 @@ def test_the_warning_leaves_time_for_a_checkpoint(pretrain, shared):
 def test_times():
     times = {"90": 5400, "2:30": 150, "1:00:00": 3600, "1-0": 86400, "1-2:30": 95400}
     times["0-0:0:121"] = 121
-    assert {time: checks.parse_time(time) for time in times} == times
+    assert {time: options.parse_time(time) for time in times} == times
 
 
 def test_the_doctor_of_two_nodes(make, shared):
