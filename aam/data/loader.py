@@ -226,7 +226,7 @@ class Loader:
                 _Items(),  # type: ignore[arg-type]
                 sampler=items,
                 batch_size=None,
-                collate_fn=self._take,
+                collate_fn=self._take,  # type: ignore[arg-type]
                 num_workers=self.workers,
                 # Without a generator of its own it would advance the one that dropout uses.
                 generator=torch.Generator(),
