@@ -19,10 +19,10 @@ from skbio.diversity import beta_diversity
 
 from aam.config import UnifracMetric
 from aam.data.table import read_table
+from aam.device.measure import seconds
 from aam.device.memory import peak_memory
 from aam.device.options import RuntimeConfig
 from aam.device.platform import prepare_device
-from aam.device.timing import seconds
 from aam.diversity.tables import unifrac_matrix
 from aam.diversity.unifrac import UnifracOptions
 from aam.io.phylogeny import match_tips, read_tree

@@ -10,7 +10,7 @@ from aam.api.memory import inputs_of, metadata_from, option_of, sample_table
 from aam.api.training import load_folds
 from aam.config import AuditConfig, FineTuneConfig
 from aam.data.study import Inputs, MetadataColumns, make_study, read_inputs
-from aam.engine.terminal import write_line
+from aam.engine.logger import write_line
 from aam.errors import InputError
 from aam.files.atomic import write_text
 from aam.options import configured, not_none

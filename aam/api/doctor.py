@@ -19,7 +19,7 @@ from aam.config import DataConfig, DoctorConfig, ModelConfig, PretrainConfig
 from aam.data.simulate import simulate
 from aam.device.allocation import CUDA_HINT, HIP_HINT, first_tensor
 from aam.device.attention import Checks, check_backends, choose_backends, is_wrong
-from aam.device.distributed import process_group
+from aam.device.distributed import describe_ranks, examine_ranks, process_group, record_transport
 from aam.device.environment import (
     CACHES,
     container,
@@ -29,7 +29,7 @@ from aam.device.environment import (
     required_changes,
     watched_variables,
 )
-from aam.device.interconnect import describe_ranks, examine_ranks, record_transport
+from aam.device.measure import product_rate
 from aam.device.options import ProcessConfig, RuntimeConfig
 from aam.device.platform import (
     Facts,
@@ -40,7 +40,6 @@ from aam.device.platform import (
     read_facts,
 )
 from aam.device.precision import resolve_precision
-from aam.device.timing import product_rate
 from aam.engine.options import RunConfig
 from aam.errors import FAILED, FINISHED, InputError
 from aam.files.atomic import read_json, write_text

@@ -15,12 +15,13 @@ import torch
 
 import aam
 from aam.config import PretrainConfig, ProfileConfig
+from aam.device.measure import count_flops, product_rate
 from aam.device.memory import memory_limit, memory_profiled, peak_memory, reset_peak
 from aam.device.platform import choose_device, device_name
 from aam.device.precision import resolve_precision
-from aam.device.timing import count_flops, product_rate
+from aam.engine.logger import flatten
 from aam.engine.options import RunConfig
-from aam.engine.run import describe, flatten
+from aam.engine.run import describe
 from aam.errors import InputError
 from aam.files.atomic import read_json, write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder

@@ -19,7 +19,7 @@ from aam.device.options import RuntimeConfig
 from aam.diversity.batch import faith_pd, inner, samples_without_tips
 from aam.diversity.tables import unifrac_tiles
 from aam.diversity.unifrac import Multiply, UnifracOptions
-from aam.engine.terminal import ProgressBar
+from aam.engine.logger import ProgressBar
 from aam.errors import InputError, import_extra, shown
 from aam.files.output_folder import check_output_file
 from aam.io.matrices import Tile, fill_tiles, ids_path, write_distances, write_faith_pd

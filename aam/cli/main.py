@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from aam import __version__
 from aam.api.commands import COMMANDS, Command
+from aam.engine.logger import TerminalHandler, write_line
 from aam.engine.signals import Signals
-from aam.engine.terminal import TerminalHandler, write_line
 from aam.errors import (
     BAD_INPUT,
     CALL_AGAIN,

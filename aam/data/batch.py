@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, fields, replace
 import torch
 from torch import Tensor
 
+from aam.device.measure import stage
 from aam.device.shapes import Float, Int64, UInt8
-from aam.device.timing import stage
 
 
 @dataclass(frozen=True)

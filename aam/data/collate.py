@@ -17,8 +17,8 @@ from aam.data.batch import Batch, Ranks
 from aam.data.rarefaction import EVALUATION, Row, matrix_of, rarefied_rows
 from aam.data.study import Rows, Study
 from aam.data.tokens import asv_keys
+from aam.device.measure import stage
 from aam.device.rng import next_generator
-from aam.device.timing import stage
 from aam.diversity.batch import batch_unifrac
 from aam.diversity.device import TreeOnDevice
 from aam.diversity.unifrac import UnifracOptions
@@ -83,8 +83,7 @@ def rarefied_batch(study: Study, rows: Rows, epoch: int, how: Collation = EVERYT
 
 
 def batch_of_reads(study: Study, rows: Rows, reads: Sequence[Row]) -> Batch:
-    """Return samples whose rarefied reads are known, largest first, without tokens, distances or
-    targets.
+    """Return samples whose rarefied reads are known, largest first, without tokens or distances.
 
     Parameters
     ----------
@@ -94,19 +93,8 @@ def batch_of_reads(study: Study, rows: Rows, reads: Sequence[Row]) -> Batch:
     reads : sequence of (columns, reads)
         ASVs of each sample and their reads, all above 0, with no fewer ASVs than the next.
     """
-    columns = np.unique(np.concatenate([columns for columns, _ in reads]))
-    asv, counts = _laid_out(columns, reads)
-    column = torch.from_numpy(columns.astype(np.int64))
-    return Batch(
-        tokens=study.tokens[column, :0],
-        asv=asv,
-        counts=counts,
-        column=column,
-        reference=study.reference_numbers([columns for columns, _ in reads]),
-        sizes=tuple(len(columns) for columns, _ in reads),
-        sample_ids=tuple(study.table.sample_ids[row] for row in rows.tolist()),
-        **_conditions(study, rows, EVALUATION, 0.0),
-    )
+    how = Collation(tokens=False, distances=False)
+    return collate(study, [rows], [reads], EVALUATION, how)
 
 
 def collate(
@@ -137,7 +125,11 @@ def collate(
     rows, read, full = _largest_first(study, parts, rarefied)
     columns = np.unique(np.concatenate([columns for columns, _ in read]))
     columns = columns[np.argsort(study.lengths[columns], kind="stable")]
-    ranks = Ranks(rank, tuple(map(len, parts)), _balanced(study.lengths[columns], len(parts)))
+    # Each rank encodes nearly the same number of bases.
+    done = np.cumsum(study.lengths[columns])
+    ends = done[-1] * np.arange(1, len(parts) + 1) / len(parts)
+    stretches = np.diff(np.searchsorted(done, ends, side="right"), prepend=0)
+    ranks = Ranks(rank, tuple(map(len, parts)), tuple(stretches.tolist()))
     own, encoded = ranks.own_samples, columns[ranks.own_asvs]
     longest = int(study.lengths[encoded if len(encoded) else columns].max()) if how.tokens else 0
     asv, counts = _laid_out(columns, read[own])
@@ -179,28 +171,17 @@ def _largest_first(
     return np.concatenate(rows), read, full
 
 
-def _balanced(lengths: Rows, ranks: int) -> tuple[int, ...]:
-    """Return the number of ASVs that each rank encodes, so that all ranks have nearly the same
-    number of bases.
-    """
-    done = np.cumsum(lengths)
-    ends = np.searchsorted(done, done[-1] * np.arange(1, ranks + 1) / ranks, side="right")
-    return tuple(np.diff(ends, prepend=0).tolist())
-
-
 def _laid_out(
     columns: npt.NDArray[np.integer[Any]], rows: Sequence[Row]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return `Batch.asv` and `Batch.counts` of samples, largest first; `columns` are the distinct
     ASVs.
     """
-    order = np.argsort(columns)
-    sizes = [len(columns) for columns, _ in rows]
+    order, sizes = np.argsort(columns), [len(columns) for columns, _ in rows]
     slot = np.arange(sizes[0]) < np.array(sizes)[:, None]
     asv, counts = np.zeros(slot.shape, np.int64), np.zeros(slot.shape, np.float32)
-    asv[slot] = order[
-        np.searchsorted(columns[order], np.concatenate([columns for columns, _ in rows]))
-    ]
+    held = np.concatenate([columns for columns, _ in rows])
+    asv[slot] = order[np.searchsorted(columns[order], held)]
     counts[slot] = np.concatenate([reads for _, reads in rows])
     return torch.from_numpy(asv), torch.from_numpy(counts)
 
@@ -212,21 +193,17 @@ def _columns(values: npt.NDArray[Any], rows: Rows) -> torch.Tensor | None:
 
 def _conditions(study: Study, rows: Rows, epoch: int, dropout: float) -> dict[str, Any]:
     """Return weights and covariates of the samples, a share `dropout` of these unknown."""
-    labels = study.labels
-    conditions = {"weight": torch.ones(len(rows))}
-    category, covariate = labels.category[rows], labels.covariate[rows]
-    if not category.shape[1] + covariate.shape[1]:
-        return conditions
+    weight = {"weight": torch.ones(len(rows))}
+    category, covariate = study.labels.category[rows], study.labels.covariate[rows]
+    if not (number := category.shape[1] + covariate.shape[1]):
+        return weight
     for at, row in enumerate(rows.tolist() if dropout else ()):
         rng = next_generator(study.seed, "covariates", epoch, study.table.sample_ids[row])
-        is_hidden = rng.random(category.shape[1] + covariate.shape[1]) < dropout
+        is_hidden = rng.random(number) < dropout
         category[at, is_hidden[: category.shape[1]]] = 0
         covariate[at, is_hidden[category.shape[1] :]] = np.nan
-    return {
-        **conditions,
-        "category": torch.from_numpy(category),
-        "covariate": torch.from_numpy(covariate),
-    }
+    values = {"category": category, "covariate": covariate}
+    return weight | {name: torch.from_numpy(value) for name, value in values.items()}
 
 
 def distances_of(

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from aam.data.batch import Batch, Ranks
+from aam.device.measure import stage
 from aam.device.shapes import Bool, Float, Int64, UInt8
-from aam.device.timing import stage
 
 # Samples and slots of each sample, shelf by shelf; samples come largest first.
 Shelves = tuple[tuple[int, int], ...]
@@ -33,6 +32,9 @@ SLOT_STEP, ASV_STEP, BUCKET = 8, 32, 1 / 8
 ALIGNMENT = 16
 # A position that no loss reads.
 IGNORED = -100
+# What dummy samples have.
+EMPTY = {"target": torch.nan, "label": -1, "category": 0, "covariate": 0.0}
+EMPTY |= {"weight": 0.0, "reference": 0.0}
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,10 @@ class Capacities(NamedTuple):
 
     def bucket(self, sizes: Sequence[int], asvs: int, masked: int) -> tuple[int, int] | None:
         """Return the bucket of a batch; None where it overflows every capacity."""
-        starts = np.cumsum([0, *(samples for samples, _ in self.shelves)])
-        if len(sizes) > starts[-1]:
+        starts = np.cumsum([0, *(samples for samples, _ in self.shelves)]).tolist()
+        limits = zip(starts, self.shelves, strict=False)
+        if len(sizes) > starts[-1] or any(max(sizes[at:], default=0) > n for at, (_, n) in limits):
             return None
-        for start, (_, slots) in zip(starts, self.shelves, strict=False):
-            if start < len(sizes) and sizes[start] > slots:
-                return None
         return next((most for most in self.asvs if asvs <= most[0] and masked <= most[1]), None)
 
 
@@ -149,8 +149,8 @@ class Shelved:
 
     def buffer(self, pinned: bool = False) -> UInt8[Tensor, " bytes"]:
         """Return all tensors in one buffer, which one copy brings to a device."""
-        ends = _ends(self)
-        buffer = torch.empty(max(ends.values(), default=0), dtype=torch.uint8, pin_memory=pinned)
+        size = sum(_aligned(value.nbytes) for value in self.tensors().values())
+        buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
         for name, view in _views(buffer, self).items():
             view.copy_(self.tensors()[name])
         return buffer
@@ -168,22 +168,16 @@ class Shelved:
         return self.on(buffer.to(device, non_blocking=True))
 
 
-def _ends(shelved: Shelved) -> dict[str, int]:
-    """Return the byte at which each tensor ends in the buffer of a batch."""
-    ends, at = {}, 0
-    for name, value in shelved.tensors().items():
-        at = -(-at // ALIGNMENT) * ALIGNMENT + value.numel() * value.element_size()
-        ends[name] = at
-    return ends
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def _views(buffer: Tensor, shelved: Shelved) -> dict[str, Tensor]:
     """Return the tensors of a batch as views of a buffer."""
-    views = {}
-    for name, end in _ends(shelved).items():
-        value = shelved.tensors()[name]
-        part = buffer[end - value.numel() * value.element_size() : end]
-        views[name] = part.view(value.dtype).view(value.shape)
+    views, at = {}, 0
+    for name, value in shelved.tensors().items():
+        views[name] = buffer[at : at + value.nbytes].view(value.dtype).view(value.shape)
+        at += _aligned(value.nbytes)
     return views
 
 
@@ -235,43 +229,36 @@ def on_shelves(
 ) -> Shelved:
     """Lay out a batch: in constant capacities where they are given and it fits, else exactly."""
     masked = 0 if masks is None or not masks.tokens.shape[1] else len(masks.rows)
-    bucket = None
+    shelves, bucket, length = exact_shelves(batch.sizes), None, batch.tokens.shape[1]
     if capacities is not None:
         bucket = capacities.bucket(batch.sizes, len(batch.tokens), masked)
-    if capacities is None or bucket is None:
-        return _laid_out(batch, masks, exact_shelves(batch.sizes), None, batch.tokens.shape[1])
-    return _laid_out(batch, masks, capacities.shelves, bucket, capacities.length)
+    if capacities is not None and bucket is not None:
+        shelves, length = capacities.shelves, capacities.length
+    slots = np.concatenate([np.full(samples, number) for samples, number in shelves])
+    starts, (real, width) = np.cumsum(slots) - slots, batch.counts.shape
+    row = np.repeat(np.arange(len(slots)), slots)
+    place = np.arange(len(row)) - starts[row]
+    arrays = row, np.minimum(place, width - 1), (row >= real) | (place >= width), starts[real:]
+    at, into, is_new, dummies = (torch.from_numpy(a).to(batch.counts.device) for a in arrays)
 
+    def flat(values: Tensor, empty: float) -> Tensor:
+        """Return values [B, S] in the flat buffer [T], `empty` in new slots."""
+        return values[at.clamp(max=real - 1), into].masked_fill(is_new, empty)
 
-def _laid_out(
-    batch: Batch, masks: Masks | None, shelves: Shelves, bucket: tuple[int, int] | None, length: int
-) -> Shelved:
-    samples = sum(number for number, _ in shelves)
-    flat = _slots(batch, shelves)
-    hidden = None
-    if masks is not None and masks.counts is not None:
-        hidden = flat.of(masks.counts, False)
-    counts = flat.of(batch.counts, 0.0)
-    counts[flat.dummies] = 1.0
+    hidden = None if masks is None else masks.counts
+    counts = flat(batch.counts, 0.0)
+    counts[dummies] = 1.0
     tokens, bases = _tokens(batch, masks, bucket, length)
-    new = samples - len(batch.sizes)
-    distance = batch.distance
+    new, distance = len(slots) - real, batch.distance
     if distance is not None and new:
         distance = torch.nn.functional.pad(distance, (0, new, 0, new), value=torch.nan)
-    fields_of_samples = {
-        "target": _grown(batch.target, new, torch.nan),
-        "label": _grown(batch.label, new, -1),
-        "category": _grown(batch.category, new, 0),
-        "covariate": _grown(batch.covariate, new, 0.0),
-        "weight": _grown(batch.weight, new, 0.0),
-        "reference": _grown(batch.reference, new, 0.0),
-    }
+    of_samples = {name: _grown(getattr(batch, name), new, empty) for name, empty in EMPTY.items()}
     return Shelved(
         tokens=tokens,
-        asv=flat.of(batch.asv, 0),
-        row=flat.row,
+        asv=flat(batch.asv, 0),
+        row=at,
         counts=counts,
-        hidden=hidden,
+        hidden=None if hidden is None else flat(hidden, False),
         bases=bases,
         distance=distance,
         column=_grown(batch.column, 0 if bucket is None else bucket[0] - len(batch.tokens), 0),
@@ -279,40 +266,8 @@ def _laid_out(
         padded=batch.padded if bucket is None else bool((tokens == 0).any()),
         ranks=batch.ranks,
         sample_ids=batch.sample_ids,
-        **fields_of_samples,
+        **of_samples,
     )
-
-
-class _Slots(NamedTuple):
-    """Positions of the slots of samples in a flat buffer."""
-
-    row: Tensor
-    place: Tensor
-    is_real: Tensor
-    dummies: Tensor
-
-    def of(self, values: Tensor, empty: float) -> Tensor:
-        """Return values [B, S] as those of the flat buffer [T], `empty` in new slots."""
-        taken = values[self.row.clamp(max=len(values) - 1), self.place]
-        return torch.where(self.is_real, taken, torch.as_tensor(empty, dtype=values.dtype))
-
-
-def _slots(batch: Batch, shelves: Shelves) -> _Slots:
-    """Positions of the slots of a batch on shelves."""
-    number = np.concatenate([np.full(samples, slots) for samples, slots in shelves])
-    row = np.repeat(np.arange(len(number)), number)
-    place = np.concatenate([np.tile(np.arange(slots), samples) for samples, slots in shelves])
-    width = batch.counts.shape[1]
-    is_real = (row < len(batch.sizes)) & (place < width)
-    first = np.cumsum(number) - number
-    device = batch.counts.device
-    arrays: list[npt.NDArray[np.generic]] = [
-        row,
-        np.minimum(place, width - 1),
-        is_real,
-        first[len(batch.sizes) :],
-    ]
-    return _Slots(*(torch.from_numpy(values).to(device) for values in arrays))
 
 
 def _tokens(

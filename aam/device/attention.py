@@ -17,10 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from aam.device.measure import seconds
 from aam.device.options import RuntimeConfig
 from aam.device.platform import cached_verdict, device_name
 from aam.device.precision import resolve_precision
-from aam.device.timing import seconds
 from aam.errors import OUT_OF_MEMORY, Problems
 
 log = logging.getLogger("aam")
@@ -40,9 +40,9 @@ SDPA = "sdpa"
 # than torch's own kernel.
 SHORT = {torch.float32: 50, torch.bfloat16: 150}
 
-# The back end of each kind of call, (type of device, precision, masked); for a kind that is absent
-# torch chooses. A run on a GPU computes on the CPU too, which lacks the GPU's back ends.
-_backends: dict[tuple[str, torch.dtype, bool], SDPBackend] = {}
+# The name of the back end of each kind of call on a type of device; for a kind that is absent torch
+# chooses. A run on a GPU computes on the CPU too, which lacks the GPU's back ends.
+_backends: dict[tuple[str, torch.dtype, bool], str] = {}
 
 
 def scaled_dot_product_attention(
@@ -52,23 +52,14 @@ def scaled_dot_product_attention(
 
     `mask` is boolean ``[batch, 1, 1, length]``, true where a key may be seen. The back end is
     entered here, so that a call that is recomputed in backward takes the same one. Where torch
-    chooses, short sequences of a CPU are computed by the formula.
+    chooses, short sequences of a CPU are computed as two products and a softmax.
     """
-    backend = _backends.get((query.device.type, query.dtype, mask is not None))
-    if backend is None:
-        if query.device.type == "cpu" and key.shape[-2] <= SHORT.get(query.dtype, 0):
-            return attention_formula(query, key, value, mask)
+    name = _backends.get((query.device.type, query.dtype, mask is not None))
+    if name is not None:
+        with sdpa_kernel(BACKENDS[name]):
+            return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    if query.device.type != "cpu" or key.shape[-2] > SHORT.get(query.dtype, 0):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-    with sdpa_kernel(backend):
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-
-
-def attention_formula(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
-) -> Tensor:
-    """Compute attention as two products and a softmax; arguments are those of
-    `scaled_dot_product_attention`.
-    """
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
     return masked_softmax(scores, mask, dim=-1).to(value.dtype) @ value
 
@@ -93,28 +84,12 @@ def use_backends(names: dict[str, str], on: str = "cpu") -> None:
     for kind, name in names.items():
         dtype, _, masked = kind.partition(", ")
         if name != SDPA:
-            _backends[on, getattr(torch, dtype), masked == "masked"] = BACKENDS[name]
+            _backends[on, getattr(torch, dtype), masked == "masked"] = name
 
 
 def backends_in_use() -> dict[str, str]:
     """Return the back ends of `use_backends`, by kind of call; torch chooses for all others."""
-    names = {backend: name for name, backend in BACKENDS.items()}
-    return {
-        call_kind(dtype, masked): names[backend]
-        for (_, dtype, masked), backend in _backends.items()
-    }
-
-
-def is_valid_choice(names: Any, dtypes: Sequence[torch.dtype]) -> bool:
-    """Return whether `names`, read from a file, holds a back end for each kind of call in these
-    precisions.
-    """
-    kinds = {call_kind(*kind) for kind in itertools.product(dtypes, (True, False))}
-    return (
-        isinstance(names, dict)
-        and names.keys() == kinds
-        and set(map(str, names.values())) <= {SDPA, *BACKENDS}
-    )
+    return {call_kind(dtype, masked): name for (_, dtype, masked), name in _backends.items()}
 
 
 # --- the check ---------------------------------------------------------------------------------
@@ -136,55 +111,38 @@ NOT_FINITE = 1e30
 FORMAT = 2
 
 
-def _inputs(shape: Shape, masked: bool) -> tuple[list[Tensor], Tensor | None]:
-    """Return query, key, value and the weights of a loss, float64, and a mask; the first sequence
-    is full.
-    """
-    batch, _, length, _ = shape
-    generator = torch.Generator().manual_seed(length)
-    inputs = torch.randn(4, *shape, generator=generator, dtype=torch.float64).unbind(0)
-    lengths = length - torch.arange(batch) * 7 % length
-    mask = (torch.arange(length) < lengths[:, None])[:, None, None, :]
-    return list(inputs), mask if masked else None
-
-
 def _formula(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
     return (scores if mask is None else scores.masked_fill(~mask, -math.inf)).softmax(-1) @ value
-
-
-def _max_difference(result: Tensor, exact: Tensor) -> float:
-    error = float((result.double().cpu() - exact).abs().max())
-    return error if math.isfinite(error) else NOT_FINITE
 
 
 def _check_current(device: torch.device, dtype: torch.dtype, masked: bool, shape: Shape) -> Check:
     """Return the errors of the back end in use, forward and backward, against the formula in
     float64.
     """
-    inputs, mask = _inputs(shape, masked)
-    rounded = [values.to(dtype) for values in inputs]
-    exact = [values.double().clone().requires_grad_() for values in rounded]
-    on_device = [values.to(device, copy=True).requires_grad_() for values in rounded]
+    batch, _, length, _ = shape
+    generator = torch.Generator().manual_seed(length)
+    inputs = torch.randn(4, *shape, generator=generator, dtype=torch.float64).to(dtype).unbind()
+    # The first sequence is full.
+    lengths = length - torch.arange(batch) * 7 % length
+    mask = (torch.arange(length) < lengths[:, None])[:, None, None, :] if masked else None
     device_mask = None if mask is None else mask.to(device)
-    results = []
-    for leaves, function, leaf_mask in (
-        (exact, _formula, mask),
-        (on_device, scaled_dot_product_attention, device_mask),
-    ):
-        query, key, value, weight = leaves
-        out = function(query, key, value, leaf_mask)
-        (out * weight.detach()).sum().backward()
-        results.append(
-            [out.detach(), *(leaf.grad for leaf in (query, key, value) if leaf.grad is not None)]
-        )
-    forward, *backward = itertools.starmap(
-        _max_difference, zip(results[1], results[0], strict=True)
-    )
-    largest = max(float(gradient.abs().max()) for gradient in results[0][1:])
+
+    def results(attend: Any, leaves: Sequence[Tensor], mask: Tensor | None) -> list[Tensor]:
+        *read, weight = leaves
+        out = attend(*read, mask)
+        gradients = torch.autograd.grad((out * weight.detach()).sum(), read)
+        return [part.detach().double().cpu() for part in (out, *gradients)]
+
+    exact = results(_formula, [x.double().clone().requires_grad_() for x in inputs], mask)
+    leaves = [x.to(device, copy=True).requires_grad_() for x in inputs]
+    actual = results(scaled_dot_product_attention, leaves, device_mask)
+    errors = [float((a - e).abs().max()) for a, e in zip(actual, exact, strict=True)]
+    forward, *backward = (error if math.isfinite(error) else NOT_FINITE for error in errors)
+    largest = max(float(gradient.abs().max()) for gradient in exact[1:])
 
     def step() -> None:
-        query, key, value, _ = on_device
+        query, key, value, _ = leaves
         scaled_dot_product_attention(query, key, value, device_mask).sum().backward()
 
     duration = 0.0 if device.type == "cpu" else min(seconds(step, device) for _ in range(REPEATS))
@@ -221,10 +179,9 @@ def check_call_kind(
     backends, threads = dict(_backends), torch.get_num_threads()
     # So little work that a second thread, on a busy machine, costs seconds.
     torch.set_num_threads(1)
+    call = device, dtype, masked, shapes
     try:
-        return {
-            name: _check_backend(name, device, dtype, masked, shapes) for name in (SDPA, *BACKENDS)
-        }
+        return {name: _check_backend(name, *call) for name in (SDPA, *BACKENDS)}
     finally:
         torch.set_num_threads(threads)
         _backends.clear()
@@ -232,12 +189,11 @@ def check_call_kind(
 
 
 def _is_valid(checks: Any) -> bool:
+    """Return whether a value read from a file is what `check_call_kind` returns."""
     if not isinstance(checks, dict) or tuple(checks) != (SDPA, *BACKENDS):
         return False
-    return all(
-        "refused" in check or {"forward", "backward", "seconds"} <= check.keys()
-        for check in checks.values()
-    )
+    measured = {"forward", "backward", "seconds"}
+    return all("refused" in check or measured <= check.keys() for check in checks.values())
 
 
 def check_backends(
@@ -275,11 +231,6 @@ def is_wrong(kind: str, check: Check) -> bool:
     return "refused" not in check and not error <= TOLERANCE[dtype]
 
 
-def serves(kind: str, check: Check | None) -> bool:
-    """Return whether a back end serves this kind of call, and computes it right."""
-    return check is not None and "refused" not in check and not is_wrong(kind, check)
-
-
 def _reason(check: Check) -> str:
     """Reason for not using a back end."""
     if "refused" in check:
@@ -300,29 +251,22 @@ def choose_backends(checks: Checks, requested: str, timed: bool) -> dict[str, st
     """
     problems, chosen = Problems(), {}
     for kind, of_kind in checks.items():
-        order = list(BACKENDS) if timed else [SDPA, *BACKENDS]
-        right = [name for name in order if serves(kind, of_kind.get(name))]
+        wrong = [name for name, check in of_kind.items() if is_wrong(kind, check)]
+        order = [name for name in ([] if timed else [SDPA]) + [*BACKENDS] if name in of_kind]
+        right = [n for n in order if n not in wrong and "refused" not in of_kind[n]]
         if not right:
             reasons = "; ".join(f"{name} {_reason(check)}" for name, check in of_kind.items())
-            problems.add(
-                f"attention, {kind}: no back end is correct here ({reasons}); --device cpu "
-                "computes elsewhere"
-            )
+            no_one = f"attention, {kind}: no back end is correct here ({reasons})"
+            problems.add(f"{no_one}; --device cpu computes elsewhere")
             continue
         best = min(right, key=lambda name: of_kind[name]["seconds"]) if timed else right[0]
-        chosen[kind] = best
-        if requested == "auto":
-            for name in (name for name, check in of_kind.items() if is_wrong(kind, check)):
-                log.warning(
-                    "attention, %s: %s %s; %s is taken", kind, name, _reason(of_kind[name]), best
-                )
-        elif serves(kind, of_kind[requested]):
-            chosen[kind] = requested
-        else:
-            reason = _reason(of_kind[requested])
-            problems.add(
-                f"--attn-implementation {requested}: {kind}: {reason}; take auto (here {best})"
-            )
+        chosen[kind] = best if requested == "auto" else requested
+        for name in wrong if requested == "auto" else ():
+            text, why = "attention, %s: %s %s; %s is taken", _reason(of_kind[name])
+            log.warning(text, kind, name, why, best)
+        if chosen[kind] in wrong or "refused" in of_kind[chosen[kind]]:
+            refused = f"--attn-implementation {requested}: {kind}: {_reason(of_kind[requested])}"
+            problems.add(f"{refused}; take auto (here {best})")
     problems.raise_if_any()
     return chosen
 
@@ -367,14 +311,15 @@ def decide_execution(
         "precision": str(dtypes[0]),
         "shapes": [list(shape) for shape in shapes],
     }
+    kinds = {call_kind(*kind) for kind in itertools.product(dtypes, (True, False))}
     earlier = earlier or {}
-    if earlier.get("question") == question and is_valid_choice(earlier.get("attention"), dtypes):
-        backends = earlier["attention"]
-    else:
+    backends = earlier.get("attention") if earlier.get("question") == question else {}
+    chosen = backends if isinstance(backends, dict) else {}
+    if chosen.keys() != kinds or not {SDPA, *BACKENDS}.issuperset(map(str, chosen.values())):
         checks, timed = check_backends(device, dtypes, shapes), device.type == "cuda"
-        backends = choose_backends(checks, config.attn_implementation, timed)
+        chosen = choose_backends(checks, config.attn_implementation, timed)
     before = backends_in_use()
-    use_backends(backends, device.type)
+    use_backends(chosen, device.type)
     if backends_in_use() not in ({}, before):
-        log.info("attention: %s", backends)
-    return {"question": question, "attention": backends}
+        log.info("attention: %s", chosen)
+    return {"question": question, "attention": chosen}

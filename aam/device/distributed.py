@@ -11,15 +11,16 @@ import logging
 import math
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from aam.device.environment import available_cores, process_options, rank_of
+from aam.device.measure import seconds
 from aam.device.options import ProcessConfig
 from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, WARNINGS, InputError, RunError
 
 log = logging.getLogger("aam")
+
+Facts = dict[str, Any]
 
 
 class _GatherRows(torch.autograd.Function):
@@ -101,11 +105,6 @@ class World:
             dist.all_reduce(values, dist.ReduceOp.MAX)
         return values
 
-    def broadcast_tensor(self, value: Tensor, source: int) -> None:
-        """Replace `value` on every rank by that of the rank `source`."""
-        if self.size > 1:
-            dist.broadcast(value.detach(), source)
-
     def all_reduce_max(self, number: int) -> int:
         """Return the largest of the ranks' numbers."""
         return int(self.largest_values(torch.tensor(number)))
@@ -118,16 +117,12 @@ class World:
         """Wait until all ranks are here."""
         self.any(False)
 
-    def all_gather_arrays(self, array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        """Gather the arrays ``[n, ...]`` of all ranks, which differ in n only."""
-        if self.size == 1:
-            return [array]
-        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        dist.all_gather(sizes, torch.tensor([len(array)]))
-        padded = np.zeros((max(int(size) for size in sizes), *array.shape[1:]), array.dtype)
-        padded[: len(array)] = array
-        parts = self.gather_same_shape(padded)()
-        return [part[: int(size)] for part, size in zip(parts, sizes, strict=True)]
+    def all_gather(self, value: Any) -> list[Any]:
+        """Return the values of all ranks, in their order."""
+        values = [value] * self.size
+        if self.size > 1:
+            dist.all_gather_object(values, value)
+        return values
 
     def gather_same_shape(self, array: npt.NDArray[Any]) -> Callable[[], list[npt.NDArray[Any]]]:
         """Begin to gather the arrays of all ranks, of one shape; what is returned waits."""
@@ -140,52 +135,15 @@ class World:
 
         return arrived
 
-    def broadcast(self, data: bytes) -> bytes:
-        """Return the `data` of rank 0 on every rank."""
-        if self.size == 1:
-            return data
-        length = torch.tensor([len(data)])
-        dist.broadcast(length, 0)
-        message = torch.zeros(int(length), dtype=torch.uint8)
-        if self.is_main:
-            message = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else message
-        dist.broadcast(message, 0)
-        return message.numpy().tobytes()
+    def broadcast(self, value: Any) -> Any:
+        """Return the value of rank 0 on every rank."""
+        values = [value]
+        if self.size > 1:
+            dist.broadcast_object_list(values, 0)
+        return values[0]
 
 
 SINGLE = World()
-
-
-@dataclass(eq=False)
-class Link:
-    """Sends tensors to the other of two ranks and receives its own, in order and asynchronously."""
-
-    world: World
-    sent: deque[tuple[Any, Tensor]] = field(default_factory=deque)
-    expected: deque[tuple[Any, Tensor]] = field(default_factory=deque)
-
-    def send(self, value: Tensor) -> None:
-        """Start to send `value` to the other rank, which must expect one of its shape."""
-        value = value.contiguous()
-        self.sent.append((dist.isend(value, 1 - self.world.rank), value))
-
-    def expect(self, value: Tensor) -> None:
-        """Start to receive the next tensor into the memory of `value`."""
-        self.expected.append((dist.irecv(value, 1 - self.world.rank), value))
-
-    def receive(self) -> Tensor:
-        """Wait for the next tensor that was expected, and return it."""
-        work, value = self.expected.popleft()
-        work.wait()
-        return value
-
-    def wait_sent(self, ahead: int = 0) -> None:
-        """Wait until the other rank has received everything that was sent but the last `ahead`
-        tensors.
-        """
-        while len(self.sent) > ahead:
-            work, _ = self.sent.popleft()
-            work.wait()
 
 
 # --- the launcher of --data-parallel, which starts the ranks of this node ------------------------
@@ -226,14 +184,9 @@ def start_ranks(
     """Start ``python -m program`` with the command line `words` as `size` ranks here, with
     `options` of `Popen`.
     """
-    shared = rank_environment(size)
-    command = [sys.executable, "-m", program, *words]
-    return [
-        subprocess.Popen(
-            command, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, **options
-        )
-        for rank in range(size)
-    ]
+    shared, command = rank_environment(size), [sys.executable, "-m", program, *words]
+    places = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
+    return [subprocess.Popen(command, env=shared | place, **options) for place in places]
 
 
 def launch(size: int, words: Sequence[str], program: str = "aam") -> int:
@@ -258,9 +211,8 @@ def launch(size: int, words: Sequence[str], program: str = "aam") -> int:
     try:
         while any(rank.poll() is None for rank in ranks) and time.monotonic() < deadline:
             time.sleep(0.1)
-            failed = any(rank.poll() not in (None, FINISHED, CALL_AGAIN) for rank in ranks)
-            if failed and deadline == math.inf:
-                deadline = time.monotonic() + FAILURE_SECONDS
+            if any(rank.poll() not in (None, FINISHED, CALL_AGAIN) for rank in ranks):
+                deadline = min(deadline, time.monotonic() + FAILURE_SECONDS)
         return _combined_status([rank.poll() for rank in ranks])
     finally:
         for rank in ranks:
@@ -278,11 +230,9 @@ def _combined_status(statuses: Sequence[int | None]) -> int:
     called again.
     """
     for rank, status in enumerate(statuses):
-        if status is None:
-            log.error("aam: the process of rank %d did not end by itself", rank)
-        elif status < 0:
-            name = signal.Signals(-status).name
-            log.error("aam: the process of rank %d was ended by %s", rank, name)
+        if status is None or status < 0:
+            killer = f"was ended by {signal.Signals(-status).name}" if status else ""
+            log.error("aam: the process of rank %d %s", rank, killer or "did not end by itself")
     failed = (FAILED if status is None or status < 0 else status for status in statuses)
     return min((status for status in failed if status != FINISHED), default=FINISHED)
 
@@ -308,20 +258,17 @@ def _check_world(config: ProcessConfig) -> World:
     """Return the place of this process among the ranks; `InputError` where options and environment
     disagree.
     """
-    place = rank_of(os.environ)
-    options = " ".join(process_options(config))
+    place, options = rank_of(os.environ), " ".join(process_options(config))
     if not options:
         return SINGLE
     if place is None:
+        problem = f"{options}: no rank is set in the environment (RANK or SLURM_PROCID)"
         advice = "start one process per device by srun or torchrun, or pass --data-parallel"
-        raise InputError(
-            f"{options}: no rank is set in the environment (RANK or SLURM_PROCID); {advice}"
-        )
+        raise InputError(f"{problem}; {advice}")
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if place.size > 1 and missing:
-        raise InputError(
-            f"--distributed: {' and '.join(missing)} not set; they name where the ranks meet"
-        )
+        unset = " and ".join(missing)
+        raise InputError(f"--distributed: {unset} not set; they name where the ranks meet")
     return World(*place)
 
 
@@ -351,9 +298,8 @@ def process_group(config: ProcessConfig) -> Iterator[World]:
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(host, port, None, serves, wait_for_workers=False)  # type: ignore[attr-defined]
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(
-        backend, store=store, rank=world.rank, world_size=world.size, timeout=TIMEOUT
-    )
+    rank, size = world.rank, world.size
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     _groups.append(dist.group.WORLD)
     # A failed rank does not destroy its group, because that would wait for the others.
     try:
@@ -365,10 +311,9 @@ def process_group(config: ProcessConfig) -> Iterator[World]:
         if "onnection" not in str(error):
             raise
         log.debug("%s", error)
-        raise RunError(
-            "a rank was lost (its own message may say why); --resume-from auto continues from the "
-            "last complete checkpoint, if any"
-        ) from error
+        lost = "a rank was lost (its own message may say why)"
+        advice = "--resume-from auto continues from the last complete checkpoint, if any"
+        raise RunError(f"{lost}; {advice}") from error
     dist.destroy_process_group()
 
 
@@ -419,3 +364,61 @@ def end_rank(status: int) -> None:
     except OSError:
         status = status or FAILED
     os._exit(status)
+
+
+# --- what joins the ranks (`aam doctor --ranks`) ------------------------------------------------
+
+# As large as the gradients of a large network.
+ALL_REDUCE_BYTES, WARM_UP_CALLS, REPEATS = 2**26, 2, 5
+
+
+def record_transport(file: Path) -> None:
+    """Let NCCL or RCCL, which start with the process group, write their choices to `file`, unless
+    they log already.
+    """
+    os.environ.setdefault("NCCL_DEBUG", "INFO")
+    os.environ.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET")
+    os.environ.setdefault("NCCL_DEBUG_FILE", str(file))
+
+
+def transport_of(backend: str) -> str:
+    """Transport of tensors between nodes: TCP for gloo; for NCCL and RCCL what their log says, such
+    as Socket.
+    """
+    if backend != "nccl":
+        return "TCP"
+    path = Path(os.environ.get("NCCL_DEBUG_FILE", ""))
+    text = path.read_text(errors="replace") if path.is_file() else ""
+    lines = re.findall(r"Using network (.+)", text)
+    return lines[-1].strip() if lines else "unknown: NCCL's log names no network"
+
+
+def examine_ranks(world: World, device: torch.device, size: int = ALL_REDUCE_BYTES) -> Facts:
+    """Number of ranks and nodes, their transport, and the bandwidth of an all-reduce.
+
+    An all-reduce of `size` bytes among n ranks moves 2 (n - 1) / n times as many over the slowest
+    link of a ring (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md).
+    """
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    values, taken = torch.ones(size // 4, device=device), []
+    for _ in range(WARM_UP_CALLS + REPEATS):
+        world.barrier()
+        taken.append(seconds(lambda: dist.all_reduce(values), device))
+        values.fill_(1)
+    mean = sum(taken[WARM_UP_CALLS:]) / REPEATS
+    slowest = max(world.all_gather(mean))
+    return {
+        "ranks": world.size,
+        "nodes": len(set(world.all_gather(socket.gethostname()))),
+        "backend": backend,
+        "transport": transport_of(backend),
+        "bytes": size,
+        "all_reduce": 2 * (world.size - 1) / world.size * size / slowest,
+    }
+
+
+def describe_ranks(report: Facts) -> list[str]:
+    """Return the lines that `aam doctor --ranks` prints."""
+    ranks = f"{report['ranks']} ranks on {report['nodes']} nodes, {report['backend']}"
+    rate = f"{report['bytes'] / 1e6:.0f} MB: {report['all_reduce'] / 1e9:.3g} GB/s"
+    return [f"{ranks}, between nodes {report['transport']}", f"all-reduce of {rate}"]

@@ -68,12 +68,6 @@ class Change(NamedTuple):
 APPLIED: list[Change] = []
 
 
-def _without_expandable(setting: str) -> str:
-    """Return an allocator's setting without expandable segments."""
-    words = setting.split(",")
-    return ",".join(word for word in words if not word.startswith("expandable_segments"))
-
-
 def required_changes(
     environment: Mapping[str, str],
     architectures: Sequence[str],
@@ -113,7 +107,9 @@ def _rocm_changes(
     changes = []
     for name in ALLOCATOR if int(hip.split(".")[0]) < 7 else ():
         setting = environment.get(name, "")
-        if (kept := _without_expandable(setting)) != setting:
+        words = setting.split(",")
+        kept = ",".join(word for word in words if not word.startswith("expandable_segments"))
+        if kept != setting:
             reason = f"expandable_segments hangs on ROCm below 7 (this is {hip})"
             changes.append(Change(name, kept or None, reason))
     if OVERRIDE in environment and "gfx942" in architectures:

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
+from aam.device.measure import StageRecorder
 from aam.device.platform import choose_device
-from aam.device.timing import StageRecorder
 from aam.errors import InputError
 from aam.files.atomic import check_writable, write_text
 
@@ -119,8 +119,8 @@ def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
     little.
     """
     runtime = getattr(config, "runtime", config)
-    device = choose_device(getattr(runtime, "device", "cpu"))
-    folder = getattr(runtime, "output_dir", None)
+    device, folder = (getattr(runtime, name, None) for name in ("device", "output_dir"))
+    device = choose_device(device or "cpu")
     if folder is None:
         output = getattr(config, "output", None) or Path("memory")
         folder = output if output.suffix == "" else output.with_suffix(".memory")
@@ -135,9 +135,6 @@ def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
         raise
     finally:
         if peaks:
-            limit = memory_limit(device, 1.0)
-            largest = max(peaks.values())
-            report = {"stages": peaks, "limit_bytes": limit}
-            write_text(folder / "memory.json", json.dumps(report, indent=1) + "\n")
-            text = "memory: %.2f of %.2f GB, %s"
-            log.info(text, largest / 1e9, limit / 1e9, folder / "memory.json")
+            limit, path = memory_limit(device, 1.0), folder / "memory.json"
+            write_text(path, json.dumps({"stages": peaks, "limit_bytes": limit}, indent=1) + "\n")
+            log.info("memory: %.2f of %.2f GB, %s", max(peaks.values()) / 1e9, limit / 1e9, path)

@@ -18,13 +18,8 @@ from typing import Any, Literal
 
 import torch
 
-from aam.device.environment import (
-    APPLIED,
-    available_cores,
-    cache_folder,
-    limit_threads,
-    watched_variables,
-)
+from aam.device import environment
+from aam.device.environment import available_cores, limit_threads
 from aam.device.options import RuntimeConfig
 from aam.errors import InputError
 from aam.files.atomic import read_json, write_text
@@ -37,15 +32,15 @@ log = logging.getLogger("aam")
 Facts = dict[str, Any]
 
 # Properties of a GPU, as torch names them.
-PROPERTIES = (
+PROPERTIES: tuple[str, ...] = (
     "name",
     "gcnArchName",
     "major",
     "minor",
     "total_memory",
     "is_integrated",
-    "multi_processor_count",
 )
+PROPERTIES += ("multi_processor_count",)
 
 # Chips with bf16 in hardware.
 BF16 = re.compile(r"gfx(90a|908|94\w|95\w|11\w\w|12\w\w)|sm_([89]\d|1\d\d)")
@@ -146,24 +141,20 @@ def choose_device(name: str) -> torch.device:
         The device is unknown or not available.
     """
     kind, _, index = name.partition(":")
-    kind = {"hip": "cuda"}.get(kind, kind)
-    present = {
-        "cpu": True,
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
+    kind, count = "cuda" if kind == "hip" else kind, torch.cuda.device_count()
+    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    present["cpu"] = True
+    if name == "auto":
+        return torch.device(next(kind for kind in present if present[kind]))
+    is_known = kind in present and (index == "" or index.isdigit())
+    is_beyond = is_known and kind == "cuda" and index != "" and int(index) >= count
+    problems = {
+        "is unknown, expected auto, cpu, cuda[:N], hip[:N] or mps": not is_known,
+        "is not available here; pass --device auto": not present.get(kind, True),
+        f"does not exist, {count} device(s) are visible": is_beyond,
     }
-    if kind == "auto" and not index:
-        return torch.device(next(k for k in ("cuda", "mps", "cpu") if present[k]))
-    if kind not in present or (index and not index.isdigit()):
-        raise InputError(
-            f"--device: {name!r} is unknown, expected auto, cpu, cuda[:N], hip[:N] or mps"
-        )
-    if not present[kind]:
-        raise InputError(f"--device: {name!r} is not available here; pass --device auto")
-    if kind == "cuda" and index and int(index) >= torch.cuda.device_count():
-        raise InputError(
-            f"--device: {name!r} does not exist, {torch.cuda.device_count()} device(s) are visible"
-        )
+    for problem in (problem for problem, holds in problems.items() if holds):
+        raise InputError(f"--device: {name!r} {problem}")
     return torch.device(f"{kind}:{index}" if index else kind)
 
 
@@ -177,8 +168,8 @@ def read_facts(device: torch.device) -> Facts:
         "system": {"machine": platform.machine(), "name": name, "memory": memory},
         "torch": {"torch": torch.__version__, "hip": torch.version.hip, "cuda": torch.version.cuda},
         "device": None,
-        "environment": watched_variables(os.environ),
-        "mended": APPLIED,
+        "environment": environment.watched_variables(os.environ),
+        "mended": environment.APPLIED,
     }
     for name in ("triton", "pytorch-triton-rocm"):
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -264,15 +255,13 @@ def cached_verdict(
     refresh : bool
     """
     digest = hashlib.blake2b(json.dumps(question).encode(), digest_size=8).hexdigest()
-    path = cache_folder() / f"{name}-{digest}.json"
+    path = environment.cache_folder() / f"{name}-{digest}.json"
+    kept: Any = None
     with contextlib.suppress(InputError):
-        content = None if refresh else read_json(path)
-        if (
-            isinstance(content, dict)
-            and content.get("question") == question
-            and is_valid(content.get("verdict"))
-        ):
-            return content["verdict"]  # type: ignore[no-any-return]
+        kept = None if refresh else read_json(path)
+    known = kept if isinstance(kept, dict) and kept.get("question") == question else {}
+    if is_valid(known.get("verdict")):
+        return known["verdict"]  # type: ignore[no-any-return]
     verdict = measure()
     try:
         write_text(path, json.dumps({"question": question, "verdict": verdict}) + "\n")

@@ -27,15 +27,11 @@ log = logging.getLogger("aam")
 FORMAT = 2
 
 # Files of a checkpoint.
-FACTS = "state.json"
-TENSORS = "state.safetensors"
-
+FACTS, TENSORS = "state.json", "state.safetensors"
 # How many of the newest checkpoints are kept while a run lasts.
 KEPT = 2
-
 # Beginnings of the names of checkpoints.
-STEP = "step-"
-DAMAGED = "damaged-"
+STEP, DAMAGED = "step-", "damaged-"
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,83 +48,55 @@ class State:
         """Return the tensors whose names begin with `prefix` and a dot, without it, sorted by
         name.
         """
-        return {
-            n[len(prefix) + 1 :]: self.tensors[n]
-            for n in sorted(self.tensors)
-            if n.startswith(f"{prefix}.")
-        }
+        start = f"{prefix}."
+        names = sorted(name for name in self.tensors if name.startswith(start))
+        return {name.removeprefix(start): self.tensors[name] for name in names}
 
 
 def save(path: Path, state: State, world: World = SINGLE) -> None:
     """Write a state to the folder `path`, all of it or nothing; an `OSError` on one rank is raised
     on all.
 
-    The main rank writes what all ranks hold together.
+    The main rank writes what all ranks hold together; the manifest comes last.
     """
     # Imported here: it takes a second, and only what trains saves.
     from aam.device.sharding import full_tensor
 
     tensors = {name: full_tensor(value) for name, value in state.tensors.items()}
+    facts = {"format": FORMAT, **state.facts, "texts": [*state.texts]}
     failed = None
     if world.is_main:
         try:
             with atomic_folder(path) as folder:
                 write_tensors(tensors, folder / TENSORS)
-                _write_description(folder, state)
+                for name, text in {**state.texts, FACTS: json.dumps(facts) + "\n"}.items():
+                    (folder / name).write_text(text, encoding="utf-8")
+                write_manifest(folder)
         except OSError as error:
             failed = error
     if world.any(failed is not None):
         raise failed or OSError(f"{path}: another rank could not write")
 
 
-def _write_description(folder: Path, state: State) -> None:
-    """Write everything but the tensors, the manifest last."""
-    for name, text in state.texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    facts = {"format": FORMAT, **state.facts, "texts": [*state.texts]}
-    (folder / FACTS).write_text(json.dumps(facts) + "\n", encoding="utf-8")
-    write_manifest(folder)
-
-
 def load(path: Path) -> State:
     """Read and verify what `save` wrote; `InputError` where it is damaged or of another format."""
     verify_manifest(path)
     facts: Any = read_json(path / FACTS)
+    unreadable = f"{path}: not a checkpoint that this aam can read"
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-        raise InputError(f"{path}: not a checkpoint that this aam can read")
+        raise InputError(unreadable)
+    damages = (OSError, LookupError, TypeError, ValueError, RuntimeError)
     try:
         texts = {name: (path / name).read_text(encoding="utf-8") for name in facts.pop("texts")}
         return State(safetensors.torch.load_file(path / TENSORS), facts, texts)
-    except (
-        OSError,
-        KeyError,
-        TypeError,
-        ValueError,
-        RuntimeError,
-        safetensors.SafetensorError,
-    ) as error:
-        raise InputError(f"{path}: not a checkpoint that this aam can read ({error})") from error
-
-
-def broadcast_state(state: State | None, world: World) -> State | None:
-    """Return the state that the main rank read on every rank; its texts stay on the main rank."""
-    if world.size == 1:
-        return state
-    facts = world.broadcast(b"" if state is None else json.dumps(state.facts).encode())
-    tensors = world.broadcast(b"" if state is None else safetensors.torch.save(state.tensors))
-    if not facts:
-        return None
-    return State(
-        safetensors.torch.load(tensors), json.loads(facts), {} if state is None else state.texts
-    )
+    except (*damages, safetensors.SafetensorError) as error:
+        raise InputError(f"{unreadable} ({error})") from error
 
 
 def find_checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints below `folder`, oldest first."""
     steps = {path: path.name.removeprefix(STEP) for path in folder.glob(f"{STEP}*")}
-    return sorted(
-        (path for path, step in steps.items() if step.isdigit()), key=lambda path: int(steps[path])
-    )
+    return sorted((path for path in steps if steps[path].isdigit()), key=lambda p: int(steps[p]))
 
 
 def load_latest(folder: Path) -> State | None:
@@ -136,18 +104,12 @@ def load_latest(folder: Path) -> State | None:
     renamed.
     """
     for path in reversed(find_checkpoints(folder)):
-        if (state := _load_or_rename(path)) is not None:
-            return state
+        try:
+            return load(path)
+        except InputError as error:  # noqa: PERF203
+            log.warning("%s; the checkpoint before it is tried", "; ".join(error.problems))
+            path.replace(path.with_name(f"{DAMAGED}{path.name}"))
     return None
-
-
-def _load_or_rename(path: Path) -> State | None:
-    try:
-        return load(path)
-    except InputError as error:
-        log.warning("%s; the checkpoint before it is tried", "; ".join(error.problems))
-        path.replace(path.with_name(f"{DAMAGED}{path.name}"))
-        return None
 
 
 def remove_later(path: Path) -> None:
@@ -189,27 +151,19 @@ class CheckpointManager:
         urgency = self.world.all_reduce_max(2 if self.signals.caught else int(is_due))
         if not urgency:
             return
-        path = self.folder / f"{STEP}{step}"
-        state = make_state()
+        path, state = self.folder / f"{STEP}{step}", make_state()
         try:
             save(path, state, self.world)
         except OSError as error:
             if urgency > 1:
                 raise
             last = max(map(str, find_checkpoints(self.folder)[-1:]), default="none")
-            log.warning(
-                "%s: not saved (%s); training continues, the last complete checkpoint: %s",
-                path,
-                error,
-                last,
-            )
+            text = "%s: not saved (%s); training continues, the last complete checkpoint: %s"
+            log.warning(text, path, error, last)
         else:
-            self._remove_old(path)
+            for old in find_checkpoints(self.folder)[:-KEPT] if self.world.is_main else ():
+                if old != path:
+                    remove(old)
         self.last_save = time.monotonic()
         if urgency > 1:
             self.signals.call_again(f", {path} is saved")
-
-    def _remove_old(self, newest: Path) -> None:
-        for old in find_checkpoints(self.folder)[:-KEPT] if self.world.is_main else ():
-            if old != newest:
-                remove(old)

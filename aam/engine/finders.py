@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from aam.device.distributed import SINGLE
+from aam.device.measure import stage
 from aam.device.memory import peak_memory, reset_peak, resident_memory
 from aam.device.precision import UNSCALED, Scaler
-from aam.device.timing import stage
 from aam.engine.capture import Snapshot
 from aam.engine.step import MicroBatch, total_loss, train_step
 from aam.engine.task import Task

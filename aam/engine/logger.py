@@ -1,42 +1,146 @@
-"""The records of a run: metrics.jsonl, TensorBoard, trackers of experiments, and progress on the
-terminal.
+"""The records of a run: metrics.jsonl, TensorBoard, trackers of experiments; and the terminal.
+
+A person at a terminal sees lines wrapped between words and a bar below them. Where ``TERM`` is
+``dumb`` or ``NO_COLOR`` is set there is no bar; where standard error is a file or a pipe each
+message is one line as well. Commands show their lines before torch is imported, so nothing that
+takes long is imported on top.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
 import platform
+import sys
+import textwrap
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.record_writer import RecordWriter
-
-from aam.engine.run import METRICS, flatten
-from aam.engine.terminal import ProgressBar
 from aam.errors import import_extra
 from aam.files.atomic import write_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 log = logging.getLogger("aam")
 
 Record = dict[str, Any]
 
+# What is logged of each step and epoch.
+METRICS = "metrics.jsonl"
+
 # Metrics of an epoch that the terminal shows.
 SHOWN: tuple[str, ...] = ("train_loss", "val_loss", "val_mae", "val_r", "val_r2", "val_accuracy")
 SHOWN += ("val_perplexity", "samples_per_s")
+
+# Below this number of columns a bar shows neither rate nor remaining time.
+NARROW = 70
 
 # How many parameters MLflow takes at once, and how long one may be.
 MLFLOW_BATCH, MLFLOW_LENGTH = 100, 6000
 
 
+def flatten(value: Any, name: str = "") -> Record:
+    """Return nested dicts as one dict with dotted names."""
+    if not isinstance(value, dict):
+        return {name: value}
+    flat: Record = {}
+    for key, inner in value.items():
+        flat |= flatten(inner, f"{name}.{key}" if name else key)
+    return flat
+
+
+# --- the terminal ---------------------------------------------------------------------------------
+
+
+def is_interactive() -> bool:
+    """Whether standard error is a terminal on which a bar may be drawn."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown")
+    return sys.stderr.isatty() and not is_plain
+
+
+@functools.cache
+def shared_console() -> Console:
+    """Return the one console on standard error, which keeps lines above a bar that is shown."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def write_line(line: str) -> None:
+    """Write a line to standard error; on a terminal above a bar and wrapped between words, where a
+    longer word, such as a path, stays in one piece.
+    """
+    if sys.stderr.isatty():
+        indent = " " * (len(line) - len(line.lstrip(" ")) + 2)
+        wrapper = textwrap.TextWrapper(shared_console().width, subsequent_indent=indent)
+        wrapper.break_long_words = wrapper.break_on_hyphens = wrapper.replace_whitespace = False
+        line = wrapper.fill(line)
+    if is_interactive():
+        shared_console().print(line, soft_wrap=True)
+    else:
+        print(line, file=sys.stderr, flush=True)
+
+
+class TerminalHandler(logging.Handler):
+    """Writes the messages of a log with `write_line`."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one message."""
+        try:
+            write_line(self.format(record))
+        except (OSError, ValueError):
+            self.handleError(record)
+
+
+class ProgressBar:
+    """A bar that shows how far a long computation is; a context manager that removes it at the end.
+
+    Parameters
+    ----------
+    title : str
+        What is computed.
+    total : int
+        Its length, in `unit`.
+    unit : str
+        What is counted, in the plural.
+    """
+
+    def __init__(self, title: str, total: int, unit: str = "steps") -> None:
+        from rich.progress import BarColumn, Progress, TimeRemainingColumn
+
+        console, counted = shared_console(), "{task.completed:.0f}/{task.total:.0f}"
+        columns: list[Any] = ["{task.description}", BarColumn(None), counted]
+        if console.width >= NARROW:
+            columns[2:] = [f"{counted} {unit}", "{task.fields[rate]}", TimeRemainingColumn()]
+        layout: Record = {"console": console, "expand": True, "transient": True}
+        self._progress = Progress(*columns, disable=not is_interactive(), **layout)
+        self._task = self._progress.add_task(title, total=total, rate="")
+
+    def __enter__(self) -> ProgressBar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def update(self, completed: int, **changes: Any) -> None:
+        """Show that `completed` of the total are done, and what else has changed: its `total`,
+        `description` or `rate`.
+        """
+        self._progress.update(self._task, completed=completed, **changes)
+
+
+# --- TensorBoard ----------------------------------------------------------------------------------
+
+
 class EventFile:
-    """An event file of TensorBoard, written without a thread, so that a full disk raises `OSError`
-    here.
+    """An event file of TensorBoard, written without a thread, so that a full disk is noticed here:
+    it ends the file with a warning, and not the run.
 
     The format is that of ``tensorboard.compat.proto.event_pb2``.
 
@@ -49,23 +153,37 @@ class EventFile:
     """
 
     def __init__(self, folder: Path, step: int) -> None:
-        folder.mkdir(exist_ok=True)
-        name = f"events.out.tfevents.{int(time.time())}.{platform.node()}.{os.getpid()}"
-        self.file = (folder / name).open("ab")
-        self.records = RecordWriter(self.file)
-        self._add(file_version="brain.Event:2")
-        if step:
-            self._add(step=step + 1, session_log=SessionLog(status=SessionLog.START))
+        from tensorboard.compat.proto.event_pb2 import SessionLog
 
-    def _add(self, **content: Any) -> None:
-        self.records.write(Event(wall_time=time.time(), **content).SerializeToString())
+        self.folder, self.failed = folder, False
+        self.file: BinaryIO | None = None
+        start = {"step": step + 1, "session_log": SessionLog(status=SessionLog.START)}
+        self._write({"file_version": "brain.Event:2"}, *([start] if step else []))
+
+    def _write(self, *events: Record) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        try:
+            if self.file is None:
+                self.folder.mkdir(exist_ok=True)
+                name = f"events.out.tfevents.{int(time.time())}.{platform.node()}.{os.getpid()}"
+                self.file = (self.folder / name).open("ab")
+                self.records = RecordWriter(self.file)
+            for event in events:
+                self.records.write(Event(wall_time=time.time(), **event).SerializeToString())
+            self.file.flush()
+        except OSError as error:
+            log.warning("%s: not written any more (%s)", self.folder, error)
+            self.failed = True
 
     def add(self, metrics: Mapping[str, float], step: int) -> None:
         """Write the metrics of a step."""
-        for name, value in metrics.items():
-            summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
-            self._add(step=step, summary=summary)
-        self.file.flush()
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
+        if not self.failed:
+            self._write({"step": step, "summary": Summary(value=values)})
 
 
 # --- trackers of experiments --------------------------------------------------------------------
@@ -75,11 +193,8 @@ def metrics_of(record: Record) -> dict[str, float]:
     """Return the numbers of a record of metrics.jsonl, as ``step/train_loss`` or
     ``epoch/val_loss``.
     """
-    return {
-        f"{record['event']}/{name}": float(value)
-        for name, value in record.items()
-        if isinstance(value, (int, float)) and name != "step"
-    }
+    numbers = {n: value for n, value in record.items() if isinstance(value, (int, float))}
+    return {f"{record['event']}/{n}": float(value) for n, value in numbers.items() if n != "step"}
 
 
 class MlflowTracker:
@@ -89,8 +204,7 @@ class MlflowTracker:
 
     def __init__(self, folder: Path, title: str, options: Mapping[str, Any]) -> None:
         mlflow: Any = import_extra("mlflow", "mlflow", "--track mlflow")
-        entities = mlflow.entities
-        self.metric = entities.Metric
+        self.entities = mlflow.entities
         where = os.environ.get("MLFLOW_TRACKING_URI")
         if not where:
             # MLflow 3 prefers a database to plain files, which need no other library and no server.
@@ -101,16 +215,16 @@ class MlflowTracker:
         experiment = self.client.get_experiment_by_name(name)
         number = experiment.experiment_id if experiment else self.client.create_experiment(name)
         self.run = self.client.create_run(number, run_name=title).info.run_id
-        parameters = [
-            entities.Param(name, str(value)[:MLFLOW_LENGTH]) for name, value in options.items()
+        rows = [
+            self.entities.Param(name, str(value)[:MLFLOW_LENGTH]) for name, value in options.items()
         ]
-        for start in range(0, len(parameters), MLFLOW_BATCH):
-            self.client.log_batch(self.run, params=parameters[start : start + MLFLOW_BATCH])
+        for start in range(0, len(rows), MLFLOW_BATCH):
+            self.client.log_batch(self.run, params=rows[start : start + MLFLOW_BATCH])
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Store the metrics of a step."""
-        now = int(time.time() * 1000)
-        rows = [self.metric(name, value, now, step) for name, value in metrics.items()]
+        kind, now = self.entities.Metric, int(time.time() * 1000)
+        rows = [kind(name, value, now, step) for name, value in metrics.items()]
         self.client.log_batch(self.run, metrics=rows)
 
     def close(self, failed: bool) -> None:
@@ -217,14 +331,12 @@ class RunLogger:
     ) -> None:
         before = before or {"seconds": 0.0, "step": 0}
         folder.mkdir(parents=True, exist_ok=True)
-        self.path, self.tracking = folder / METRICS, tracking
-        self.lines = text.splitlines(keepends=True)
-        self.failed = False
-        self.title, self.epochs, self.steps = title, epochs, before["step"]
-        self.started = time.perf_counter() - before["seconds"]
-        self.board: EventFile | None = None
+        self.path, self.title, self.epochs = folder / METRICS, title, epochs
+        self.tracking = tracking
+        self.steps, self.started = before["step"], time.perf_counter() - before["seconds"]
+        self.lines, self.failed = text.splitlines(keepends=True), False
         self._write("", rewrite=True)
-        self._on_board(lambda: self._open_board(folder / "tensorboard"))
+        self.board = EventFile(folder / "tensorboard", self.steps)
         self.progress = ProgressBar(f"{title}, epoch 1/{epochs}", steps)
 
     def __enter__(self) -> RunLogger:
@@ -236,7 +348,7 @@ class RunLogger:
         self.progress.__exit__()
         if self.failed:
             self._write("")
-        if self.board is not None:
+        if self.board.file is not None:
             self.board.file.close()
         if self.tracking is not None:
             self.tracking.close(failed=kind is not None)
@@ -264,17 +376,16 @@ class RunLogger:
         self._write(json.dumps(record) + "\n")
         if self.tracking is not None:
             self.tracking.record(record)
-        if (board := self.board) is not None:
-            self._on_board(lambda: board.add(metrics_of(record), self.steps))
+        self.board.add(metrics_of(record), self.steps)
         if record["event"] == "epoch":
             self._show(record)
 
     def _show(self, record: Record) -> None:
         """Show an epoch on the terminal."""
         epoch, left = record["epoch"], self.epochs - record["epoch"]
-        rate = f"{record['samples_per_s']:.0f} samples/s" if "samples_per_s" in record else None
         title = f"{self.title}, epoch {min(epoch + 1, self.epochs)}/{self.epochs}"
-        self.progress.update(self.steps, title=title, rate=rate)
+        rate = f"{record['samples_per_s']:.0f} samples/s" if "samples_per_s" in record else ""
+        self.progress.update(self.steps, description=title, rate=rate)
         metrics = ", ".join(f"{name} {record[name]:.4g}" for name in SHOWN if name in record)
         seconds = record["seconds"] / epoch * left if epoch else 0
         time_left = f", {seconds:.0f} s left at most" if seconds else ""
@@ -294,14 +405,3 @@ class RunLogger:
                 text = "%s: not written (%s); training continues, and it is tried again"
                 log.warning(text, self.path, error)
             self.failed = True
-
-    def _open_board(self, folder: Path) -> None:
-        self.board = EventFile(folder, self.steps)
-
-    def _on_board(self, write: Callable[[], None]) -> None:
-        try:
-            write()
-        except OSError as error:
-            text = "%s: TensorBoard's files are not written any more (%s)"
-            log.warning(text, self.path.parent, error)
-            self.board = None

@@ -23,7 +23,8 @@ import torch
 import aam
 from aam.device.distributed import SINGLE, World, launch, process_count, process_group
 from aam.device.environment import rank_of
-from aam.engine.checkpoint import FACTS, State, broadcast_state, load, load_latest, remove_later
+from aam.engine.checkpoint import FACTS, State, load, load_latest, remove_later
+from aam.engine.logger import METRICS, Record, flatten
 from aam.engine.options import RunConfig
 from aam.engine.signals import Signals
 from aam.errors import FINISHED, InputError
@@ -49,28 +50,14 @@ from aam.options import IN_MEMORY, names, not_none, spelled
 
 log = logging.getLogger("aam")
 
-
-Record = dict[str, Any]
 Saved = TypeVar("Saved")
 
-# Environment variable that names the container image.
-IMAGE = "AAM_IMAGE"
-
-# Environment variable of processes that share the folds of one run.
-SHARE = "AAM_SHARE_FOLDS"
-
-# Name in the directory of a run.
-CHECKPOINTS = "checkpoints"
-
-# What is logged of each step and epoch.
-METRICS = "metrics.jsonl"
-
-# The results of a run, which are written last.
-RESULTS = "metrics.json"
-
+# Environment variables: the container image, and that processes share the folds of one run.
+IMAGE, SHARE = "AAM_IMAGE", "AAM_SHARE_FOLDS"
+# In the directory of a run: its checkpoints, and its results, which are written last.
+CHECKPOINTS, RESULTS = "checkpoints", "metrics.json"
 # Folders of the best and of the last weights of a task.
 MODEL, LAST = "model", "last"
-
 # Folder of `aam explain` in a run directory; it explains that run and no later one.
 EXPLANATION = "explanation"
 
@@ -80,12 +67,12 @@ def training_outputs(folder: str = "", model: tuple[str, ...] = ("state.json",))
     its tensors.
     """
     files = (MANIFEST, "*.safetensors", *model)
-    return [
-        f"{folder}{METRICS}",
-        f"{folder}tensorboard/events.out.tfevents.*",
-        f"{folder}{CHECKPOINTS}/*step-*/*",
-        *(f"{folder}{name}/{file}" for name in (MODEL, LAST) for file in files),
-    ]
+    listed = [METRICS, "tensorboard/events.out.tfevents.*", f"{CHECKPOINTS}/*step-*/*"]
+    listed += [f"{name}/{file}" for name in (MODEL, LAST) for file in files]
+    return [f"{folder}{name}" for name in listed]
+
+
+# --- run.json ------------------------------------------------------------------------------------
 
 
 def _commit() -> str | None:
@@ -95,13 +82,20 @@ def _commit() -> str | None:
     root = Path(aam.__file__).parents[1]
     if not (root / ".git").exists():
         return os.environ.get("AAM_REVISION")
-    words = ["describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
-    command = ["git", "-C", str(root), *words]
+    command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty=+"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
-        return done.stdout.strip() or "unknown"
+        output = subprocess.run([*command, "--exclude=*"], capture_output=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError):
         return None
+    return output.decode().strip() or "unknown"
+
+
+def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file, or of the manifests of the models in a folder."""
+    if path.is_file():
+        return file_digest(path)
+    manifests = sorted(path.glob(MANIFEST)) or sorted(path.glob(f"**/model/{MANIFEST}"))
+    return ",".join(file_digest(manifest) for manifest in manifests)
 
 
 def describe(
@@ -116,15 +110,13 @@ def describe(
 
     Inputs are `files`, and those `in_memory`, whose checksums are given, by option.
     """
-    inputs = {name: (path, _digest(path)) for name, path in files.items()}
-    inputs |= {name: (IN_MEMORY, digest) for name, digest in (in_memory or {}).items()}
+    digests = {name: (path, _digest(path)) for name, path in files.items()}
+    digests |= {name: (IN_MEMORY, digest) for name, digest in (in_memory or {}).items()}
     versions = {"aam": aam.__version__, "torch": torch.__version__, "numpy": np.__version__}
     return {
         "command": command,
         "config": options,
-        "inputs": {
-            name: {"path": str(path), "sha256": digest} for name, (path, digest) in inputs.items()
-        },
+        "inputs": {name: {"path": str(p), "sha256": sha} for name, (p, sha) in digests.items()},
         "versions": {**versions, "python": platform.python_version()},
         "commit": _commit(),
         "image": os.environ.get(IMAGE),
@@ -135,42 +127,21 @@ def describe(
     }
 
 
-def _digest(path: Path) -> str:
-    """Return the SHA-256 of a file, or of the manifests of the models in a folder."""
-    if path.is_file():
-        return file_digest(path)
-    manifests = sorted(path.glob(MANIFEST)) or sorted(path.glob(f"**/model/{MANIFEST}"))
-    return ",".join(file_digest(manifest) for manifest in manifests)
-
-
-def flatten(value: Any, name: str = "") -> dict[str, Any]:
-    """Return nested dicts as one dict with dotted names."""
-    if not isinstance(value, dict):
-        return {name: value}
-    return {
-        k: v
-        for key, inner in value.items()
-        for k, v in flatten(inner, f"{name}.{key}" if name else key).items()
-    }
-
-
 def differences(first: Record, second: Record) -> dict[str, tuple[Any, Any]]:
     """Return the values that differ between two run.json, by dotted name.
 
     Times, paths of inputs with the same content, and paths of output are left out.
     """
     old, new = flatten(first), flatten(second)
-    inputs = {**first["inputs"], **second["inputs"]}
-    left_out = {"started", "resumed", LIST, *(f"inputs.{name}.path" for name in inputs)}
+    left_out = {"started", "resumed", LIST}
     left_out |= {f"config.runtime.{name}" for name in names(RunConfig, changes="nothing")}
-    options = {option for name in inputs for option in (name, f"{name.split(' ')[0]}s")}
-    left_out |= {f"config.{part}.{name}" for name in options for part in ("data", "targets")}
+    for name in {**first["inputs"], **second["inputs"]}:
+        left_out.add(f"inputs.{name}.path")
+        for option in (name, f"{name.split(' ')[0]}s"):
+            left_out |= {f"config.data.{option}", f"config.targets.{option}"}
+    pairs = {name: (old.get(name), new.get(name)) for name in old | new if name not in left_out}
     # Compared as text, in which NaN equals NaN.
-    return {
-        name: (old.get(name), new.get(name))
-        for name in {**old, **new}
-        if name not in left_out and repr(old.get(name)) != repr(new.get(name))
-    }
+    return {name: pair for name, pair in pairs.items() if repr(pair[0]) != repr(pair[1])}
 
 
 def check_same(before: Record, now: Record) -> None:
@@ -181,29 +152,23 @@ def check_same(before: Record, now: Record) -> None:
     InputError
         Options or inputs differ; the message lists them all.
     """
-    problems = []
-    changes = differences(before, now)
-    (old_size, old_devices), (size, devices) = (
-        (run["config"]["train"]["batch_size"], run.get("ranks", 1)) for run in (before, now)
-    )
-    if old_devices != devices:
+    problems, changes = [], differences(before, now)
+    sizes = [run["config"]["train"]["batch_size"] for run in (before, now)]
+    devices = [run.get("ranks", 1) for run in (before, now)]
+    if devices[0] != devices[1]:
         changes.pop("config.train.batch_size", None)
-        if old_size * old_devices != size * devices:
-            problems.append(
-                f"--batch-size was {old_size} on each of {old_devices} devices and is {size} on "
-                f"each of {devices}; give {old_size * old_devices / devices:g}, so that all "
-                "together take as many samples"
-            )
+        if (samples := sizes[0] * devices[0]) != sizes[1] * devices[1]:
+            was = f"--batch-size was {sizes[0]} on each of {devices[0]} devices and is {sizes[1]} "
+            advice = f"give {samples / devices[1]:g}, so that all together take as many samples"
+            problems.append(f"{was}on each of {devices[1]}; {advice}")
     last_bits = {f"config.runtime.{name}" for name in names(RunConfig, changes="last bits")}
     for name, (old, new) in changes.items():
         section = name.split(".")[0]
         shown = spelled(name.rpartition(".")[2]) if section == "config" else name
         has_meaning = section in ("config", "inputs") or name in ("command", "depth")
         if has_meaning and name not in last_bits:
-            problems.append(
-                f"{shown} was {old!r} and is {new!r}; give what it was, or choose another "
-                "--output-dir"
-            )
+            advice = "give what it was, or choose another --output-dir"
+            problems.append(f"{shown} was {old!r} and is {new!r}; {advice}")
         else:
             text = "%s was %s and is %s: the rest of the run may differ in the last bits"
             log.warning(text, shown, old, new)
@@ -214,13 +179,10 @@ def check_same(before: Record, now: Record) -> None:
 def read_record(path: Path) -> Record:
     """Read a run.json; raise `InputError` where it is not one."""
     record = read_json(path)
-    if not (
-        isinstance(record, dict)
-        and isinstance(record.get("inputs"), dict)
-        and isinstance(record.get("config"), dict)
-    ):
+    parts = [record.get(name) for name in ("inputs", "config")] if isinstance(record, dict) else []
+    if not parts or not all(isinstance(part, dict) for part in parts):
         raise InputError(f"{path}: not the {RUN} of a run; expected its config and inputs")
-    return record
+    return record  # type: ignore[return-value]
 
 
 def earlier_decisions(runtime: RunConfig) -> Record:
@@ -230,12 +192,17 @@ def earlier_decisions(runtime: RunConfig) -> Record:
     chosen = runtime.resume_from
     if chosen is None or runtime.output_dir is None:
         return {}
-    path = runtime.output_dir / RUN if chosen == "auto" else Path(chosen) / FACTS
     try:
-        content: Any = read_json(path)
-        return dict((content if chosen == "auto" else content["run"])["decisions"])
+        if chosen == "auto":
+            content: Any = read_json(runtime.output_dir / RUN)
+        else:
+            content = read_json(Path(chosen) / FACTS)["run"]  # type: ignore[index]
+        return dict(content["decisions"])
     except (InputError, KeyError, TypeError, ValueError):
         return {}
+
+
+# --- the directory -------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -259,7 +226,8 @@ class RunDirectory:
     ) -> Iterator[RunDirectory]:
         """Create the directory or, with ``--resume-from``, open the existing one, and lock it.
 
-        The main rank does; the other ranks only learn whether the run is resumed.
+        The main rank does; the other ranks only learn whether the run is resumed. Of processes that
+        share the folds of a run one begins it, and the others go on in it.
 
         Raises
         ------
@@ -267,47 +235,22 @@ class RunDirectory:
             It holds other results, another process writes there, or options or inputs are not those
             of the run.
         """
-        if not world.is_main:
-            yield cls(
-                not_none(runtime.output_dir).resolve(),
-                about,
-                runtime,
-                signals,
-                bool(world.broadcast(b"")),
-                world,
-            )
-            return
-        if os.environ.get(SHARE):
-            with cls._open_shared(about, runtime, signals) as run:
-                yield run
-            return
-        run = cls.check(about, runtime, signals, world)
-        run.path.mkdir(parents=True, exist_ok=True)
-        with lock_folder(run.path):
-            if run.resumed:
-                run._resume()
-            else:
-                run.output.begin(about)
-            world.broadcast(b"resumed" if run.resumed else b"")
-            yield run
-
-    @classmethod
-    @contextlib.contextmanager
-    def _open_shared(
-        cls, about: Record, runtime: RunConfig, signals: Signals
-    ) -> Iterator[RunDirectory]:
-        """The directory that several processes share; each fits other folds.
-
-        One of them begins it, and the others go on in it.
-        """
         folder = not_none(runtime.output_dir).resolve()
+        if not world.is_main:
+            yield cls(folder, about, runtime, signals, world.broadcast(None), world)
+            return
+        shared = bool(os.environ.get(SHARE))
+        run = None if shared else cls.check(about, runtime, signals, world)
         folder.mkdir(parents=True, exist_ok=True)
-        with lock_folder(folder, shared=True):
-            with claim(folder, "begin", wait=True):
-                run = cls.check(about, runtime, signals)
+        with lock_folder(folder, shared):
+            with claim(folder, "begin", wait=True) if shared else contextlib.nullcontext():
+                run = run or cls.check(about, runtime, signals)
                 if not run.resumed:
                     run.output.begin(about)
-            run.resumed = True
+                elif not shared:
+                    run._resume()
+            run.resumed |= shared
+            world.broadcast(run.resumed)
             yield run
 
     @classmethod
@@ -317,14 +260,12 @@ class RunDirectory:
         """Return the directory as `open` finds it, with nothing written; `InputError` as there."""
         if runtime.output_dir is None:
             raise InputError("--output-dir: not given")
-        path = runtime.output_dir.resolve()
-        chosen = runtime.resume_from
-        resumes_here = chosen == "auto" or (
-            chosen is not None and Path(chosen).resolve().is_relative_to(path)
-        )
-        run = cls(path, about, runtime, signals, resumes_here and (path / RUN).is_file(), world)
-        if chosen not in (None, "auto"):
-            run.checkpoint = run._load_checkpoint(Path(str(chosen)))
+        path, chosen = runtime.output_dir.resolve(), runtime.resume_from
+        named = None if chosen in (None, "auto") else Path(str(chosen))
+        is_here = chosen == "auto" or (named is not None and named.resolve().is_relative_to(path))
+        run = cls(path, about, runtime, signals, is_here and (path / RUN).is_file(), world)
+        if named is not None:
+            run.checkpoint = run._load_checkpoint(named)
         if run.resumed:
             check_same(read_record(path / RUN), about)
         else:
@@ -334,14 +275,10 @@ class RunDirectory:
     @property
     def output(self) -> OutputFolder:
         """The folder, as what a new run may write to."""
+        inputs = [Path(entry["path"]) for entry in self.about["inputs"].values()]
+        outputs, replaces = self.about.get(LIST, ()), self.runtime.overwrite
         return OutputFolder(
-            self.path,
-            self.about["command"],
-            self.about.get(LIST, ()),
-            [Path(entry["path"]) for entry in self.about["inputs"].values()],
-            self.runtime.overwrite,
-            (EXPLANATION,),
-            resumable=True,
+            self.path, self.about["command"], outputs, inputs, replaces, (EXPLANATION,), True
         )
 
     @property
@@ -360,15 +297,11 @@ class RunDirectory:
         check_unlocked(self.path)
         if self.resumed:
             return f"the run there {'is finished' if self._is_complete() else 'would continue'}"
-        replaced = self.output.check()
-        plan = "free"
-        if replaced:
-            plan = (
-                f"the earlier run there ({len(replaced)} files) would be replaced, all else there "
-                "would stay"
-            )
+        files = len(self.output.check())
+        replaced = f"the earlier run there ({files} files) would be replaced"
+        state = f"{replaced}, all else there would stay" if files else "free"
         named = f", the run would continue from {self.runtime.resume_from}"
-        return plan + (named if self.checkpoint is not None else "")
+        return state + ("" if self.checkpoint is None else named)
 
     def _resume(self) -> None:
         """Add this call to the run.json of the earlier run."""
@@ -384,18 +317,14 @@ class RunDirectory:
 
     def _load_checkpoint(self, path: Path) -> State:
         """Return the checkpoint `path`; raise `InputError` where it is not of a run like this."""
+        expected = "expected auto, or the folder of a checkpoint, RUN/checkpoints/step-N"
         try:
             state = load(path)
         except InputError as error:
-            expected = "expected auto, or the folder of a checkpoint, RUN/checkpoints/step-N"
-            raise InputError(
-                *(f"--resume-from: {problem}; {expected}" for problem in error.problems)
-            ) from None
+            problems = (f"--resume-from: {problem}; {expected}" for problem in error.problems)
+            raise InputError(*problems) from None
         if not {"run", "logger", "progress"} <= state.facts.keys():
-            raise InputError(
-                f"--resume-from: {path} is not a checkpoint of a run; expected "
-                "RUN/checkpoints/step-N"
-            )
+            raise InputError(f"--resume-from: {path} is not a checkpoint of a run; {expected}")
         check_same(state.facts["run"], self.about)
         return state
 
@@ -408,8 +337,8 @@ class RunDirectory:
 
     def _is_complete(self) -> bool:
         folders = {path.parent for name in ("split.tsv", LAST) for path in self.path.rglob(name)}
-        trained = folders and all(self._has_models(folder) for folder in folders)
-        return bool(self.resumed and (self.path / RESULTS).is_file() and trained)
+        trained = bool(folders) and all(self._has_models(folder) for folder in folders)
+        return self.resumed and (self.path / RESULTS).is_file() and trained
 
     def _has_models(self, folder: Path) -> bool:
         """Return whether the models of a fold exist and are undamaged; what took no steps has no
@@ -426,26 +355,25 @@ class RunDirectory:
 
     def state(self, folder: Path) -> State | None:
         """Return the state to resume training in `folder` from, if any; all ranks must call it."""
-        return broadcast_state(self._find_state(folder) if self.world.is_main else None, self.world)
-
-    def _find_state(self, folder: Path) -> State | None:
-        if self.checkpoint is not None:
-            if self.resumed:
+        state = self.checkpoint
+        if self.world.is_main and self.resumed:
+            if state is None:
+                state = load_latest(folder / CHECKPOINTS)
+            else:
                 remove_later(Path(str(self.runtime.resume_from)))
-            return self.checkpoint
-        return load_latest(folder / CHECKPOINTS) if self.resumed else None
+        return self.world.broadcast(state)  # type: ignore[no-any-return]
 
     def is_trained(self, folder: Path) -> bool:
-        """Return whether a fold was trained before the run was interrupted; its checkpoints are
-        then removed.
+        """Return whether a fold was trained before the run was interrupted, on all ranks; its
+        checkpoints are then removed.
         """
-        if not self.resumed or not self._has_models(folder):
-            return False
-        remove(folder / CHECKPOINTS)
-        return True
+        trained = self.world.is_main and self.resumed and self._has_models(folder)
+        if trained:
+            remove(folder / CHECKPOINTS)
+        return self.world.any(trained)
 
 
-# --- the run machine ---------------------------------------------------------------------------
+# --- a command that trains -----------------------------------------------------------------------
 
 
 class RunPlan(NamedTuple):
@@ -554,7 +482,7 @@ def train_once(
     load_saved : callable
         Loads what was saved before.
     """
-    if run.world.any(run.world.is_main and run.is_trained(folder)):
+    if run.is_trained(folder):
         return load_saved()
     train = start(run.state(folder))
     with run.signals:

@@ -5,18 +5,23 @@ optimizer.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from aam.device.distributed import World
+from aam.device.measure import stage
 from aam.device.precision import Scaler
-from aam.device.sharding import averaged_ranks, full_tensor, no_sync
-from aam.device.timing import stage
-from aam.engine.task import Task, Terms
+from aam.device.sharding import averaged_ranks, full_tensor, no_sync, shard_like
+from aam.engine.options import TrainingOptions
+
+if TYPE_CHECKING:
+    from aam.engine.task import Task, Terms
 
 # Smallest count that a mean is divided by: weights of classes may add up to less than 1.
 MIN_COUNT = 1e-6
@@ -42,15 +47,11 @@ def sum_terms(parts: Sequence[Terms]) -> Terms:
     """Return the terms of several batches as those of one, detached."""
     if len(parts) == 1:
         return {name: (total.detach(), count) for name, (total, count) in parts[0].items()}
-    names = dict.fromkeys(name for part in parts for name in part)
-    by_name = {name: [part[name] for part in parts if name in part] for name in names}
-    return {
-        name: (
-            torch.stack([total.detach() for total, _ in pairs]).sum(),
-            torch.stack([c for _, c in pairs]).sum(),
-        )
-        for name, pairs in by_name.items()
-    }
+    summed: Terms = {}
+    for name in dict.fromkeys(itertools.chain.from_iterable(parts)):
+        totals, counts = zip(*(part[name] for part in parts if name in part), strict=True)
+        summed[name] = torch.stack(totals).detach().sum(), torch.stack(counts).sum()
+    return summed
 
 
 def total_loss(
@@ -71,35 +72,24 @@ def total_loss(
 def step_counts(task: Task, window: Sequence[MicroBatch], world: World) -> dict[str, Tensor] | None:
     """Count of each loss in all batches of a step on all ranks; None if the step has one batch."""
     shared = world.size > 1 and task.splits_batches
-    counts = (
-        []
-        if len(window) == 1 and not shared
-        else [task.loss_counts(micro.data) for micro in window]
-    )
-    given_counts = [batch_counts for batch_counts in counts if batch_counts is not None]
-    if not given_counts:
+    if len(window) == 1 and not shared:
+        return None
+    counted = [counts for m in window if (counts := task.loss_counts(m.data)) is not None]
+    if not counted:
         return None
     zero = torch.zeros((), device=task.device)
-    sums = [
-        torch.stack([batch_counts.get(name, zero).to(zero) for batch_counts in given_counts]).sum()
-        for name in task.loss_names
-    ]
-    return dict(
-        zip(
-            task.loss_names,
-            world.all_reduce_sum(torch.stack(sums)) if shared else sums,
-            strict=True,
-        )
-    )
+    rows = [torch.stack([c.get(name, zero).to(zero) for c in counted]) for name in task.loss_names]
+    sums = torch.stack([row.sum() for row in rows])
+    sums = world.all_reduce_sum(sums) if shared else sums
+    return dict(zip(task.loss_names, sums.unbind(), strict=True))
 
 
 def clip_gradients(parts: Sequence[nn.Module], max_grad_norm: float) -> Tensor:
     """Clip the gradients of each part to `max_grad_norm`; return the sum of their norms before."""
     norms = []
     for part in parts:
-        norm = full_tensor(
-            nn.utils.get_total_norm([p.grad for p in part.parameters() if p.grad is not None])
-        )
+        gradients = [p.grad for p in part.parameters() if p.grad is not None]
+        norm = full_tensor(nn.utils.get_total_norm(gradients))
         nn.utils.clip_grads_with_norm_(part.parameters(), max_grad_norm, norm)
         norms.append(norm)
     return torch.stack(norms).sum()
@@ -174,12 +164,70 @@ class RunningMeans:
     def read(self, weights: Mapping[str, float]) -> dict[str, float]:
         """Return the mean of each term and, as ``loss``, their weighted sum."""
         sums, counts = self.values.tolist()
-        means = {
-            name: total / max(count, MIN_COUNT)
-            for name, total, count in sorted(zip(self.names, sums, counts, strict=True))
-            if count > 0
-        }
-        return {
-            "loss": sum((weights.get(name, 1.0) * value for name, value in means.items()), 0.0),
-            **means,
-        }
+        rows = sorted(zip(self.names, sums, counts, strict=True))
+        means = {name: total / max(n, MIN_COUNT) for name, total, n in rows if n > 0}
+        loss = sum((weights.get(name, 1.0) * value for name, value in means.items()), 0.0)
+        return {"loss": loss, **means}
+
+
+# --- the optimizer, and its state, keyed by the names of parameters ------------------------------
+
+
+def parameter_groups(
+    model: nn.Module, weight_decay: float, factor: Callable[[str], float] = lambda name: 1.0
+) -> list[dict[str, Any]]:
+    """Return the groups of trainable parameters for an optimizer; only weight matrices decay.
+
+    Parameters
+    ----------
+    model : nn.Module
+    weight_decay : float
+    factor : callable
+        Factor of the learning rate by the name of a parameter; stands as ``factor`` in each group.
+    """
+    groups: dict[tuple[float, bool], list[Tensor]] = defaultdict(list)
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            groups[factor(name), parameter.ndim >= 2].append(parameter)
+    return [
+        {"params": params, "weight_decay": weight_decay * is_matrix, "factor": rate}
+        for (rate, is_matrix), params in groups.items()
+    ]
+
+
+def make_optimizer(
+    model: nn.Module, options: TrainingOptions, factor: Callable[[str], float] = lambda name: 1.0
+) -> Optimizer:
+    """Return fused AdamW over `parameter_groups`."""
+    groups = parameter_groups(model, options.weight_decay, factor)
+    # A captured step reads its learning rate from the device.
+    on_gpu = any(parameter.is_cuda for parameter in model.parameters())
+    return torch.optim.AdamW(groups, lr=options.lr, fused=True, capturable=on_gpu)
+
+
+def optimizer_state(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """Return the state of an optimizer as ``PARAMETER:NAME``."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    return {
+        f"{names[parameter]}:{key}": value
+        for parameter, values in optimizer.state.items()
+        for key, value in values.items()
+    }
+
+
+def load_optimizer_state(
+    optimizer: Optimizer, model: nn.Module, state: Mapping[str, Tensor]
+) -> None:
+    """Load a state that `optimizer_state` returned, sharded as the parameters are."""
+    parameters = dict(model.named_parameters())
+    grouped = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    position = {parameter: number for number, parameter in enumerate(grouped)}
+    values: dict[int, dict[str, Tensor]] = defaultdict(dict)
+    for name, value in state.items():
+        parameter_name, _, key = name.rpartition(":")
+        parameter = parameters[parameter_name]
+        like_parameter = value.shape == parameter.shape
+        values[position[parameter]][key] = shard_like(value, parameter) if like_parameter else value
+    optimizer.load_state_dict(
+        {"state": dict(values), "param_groups": optimizer.state_dict()["param_groups"]}
+    )

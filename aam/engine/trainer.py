@@ -25,17 +25,21 @@ from aam.device.rng import random_state, set_random_state
 from aam.device.sharding import full_tensor, is_sharded, parallelize, shard_like
 from aam.engine.capture import CapturedSteps
 from aam.engine.checkpoint import CheckpointManager, State
-from aam.engine.logger import RunLogger, Tracking
-from aam.engine.optimizer import load_optimizer_state, optimizer_state
+from aam.engine.logger import METRICS, Record, RunLogger, Tracking
 from aam.engine.options import RunConfig, TrainingOptions
-from aam.engine.run import CHECKPOINTS, METRICS, RunDirectory
-from aam.engine.step import MicroBatch, RunningMeans, StepOutcome, train_step
+from aam.engine.run import CHECKPOINTS, RunDirectory
+from aam.engine.step import (
+    MicroBatch,
+    RunningMeans,
+    StepOutcome,
+    load_optimizer_state,
+    optimizer_state,
+    train_step,
+)
 from aam.engine.task import Metrics, Task
 from aam.errors import RunError
 
 log = logging.getLogger("aam")
-
-Record = dict[str, float | int | str]
 
 # Steps between two records of the losses.
 LOG_STEPS = 10
@@ -87,30 +91,24 @@ class Trainer:
     after_step: Callable[[Trainer], object] = id
 
     def __post_init__(self) -> None:
-        self.model = self.task.model
-        self.device = self.task.device
-        self.step_world = SINGLE if self.task.steps_alone else self.world
-        self.network = parallelize(
-            self.task.network, self.runtime, self.step_world, self.task.blocks()
-        )
+        task, options = self.task, self.options
+        self.model, self.device = task.model, task.device
+        self.step_world = SINGLE if task.steps_alone else self.world
+        self.network = parallelize(task.network, self.runtime, self.step_world, task.blocks())
         self.scaler = make_scaler(self.runtime, self.device)
-        self.optimizer = self.task.configure_optimizer(self.options)
+        self.optimizer = task.configure_optimizer(options)
         self.take: Callable[..., StepOutcome] = train_step
         if self.device.type == "cuda" and self.world.size == 1:
-            self.take = CapturedSteps(self.task, self.optimizer)
-        # Of the optimizer.
-        epoch_steps = math.ceil(
-            self.task.batches_per_epoch / self.options.gradient_accumulation_steps
-        )
-        self.total_steps = epoch_steps * self.options.epochs
-        self.average = copy.deepcopy(self.model.state_dict()) if self.options.ema_decay > 0 else {}
-        self.progress = Progress()
-        self.resumed = False
+            self.take = CapturedSteps(task, self.optimizer)
+        epoch_steps = math.ceil(task.batches_per_epoch / options.gradient_accumulation_steps)
+        self.total_steps = epoch_steps * options.epochs
+        self.average = copy.deepcopy(self.model.state_dict()) if options.ema_decay > 0 else {}
+        self.progress, self.resumed = Progress(), False
         self.pending: StepOutcome | None = None
         self.best_weights: dict[str, Tensor] = {}
         self.last_weights: dict[str, Tensor] = {}
-        self.epoch_means = RunningMeans(self.task.loss_names)
-        self.recent_means = RunningMeans(self.task.loss_names)
+        # Of the losses in this epoch and since the last record.
+        self.means = {name: RunningMeans(task.loss_names) for name in ("epoch", "recent")}
 
     def state(self) -> State:
         """Return everything that `restore` needs to continue the run bit for bit.
@@ -119,22 +117,14 @@ class Trainer:
         """
         self._read_pending()
         self._gather_weights()
-        kinds = {
-            "model": self.model.state_dict(),
-            "best": self.best_weights,
-            "average": self.average,
-        }
-        for name, means in (("epoch", self.epoch_means), ("recent", self.recent_means)):
+        weights = {"best": self.best_weights, "average": self.average}
+        kinds = {"model": self.model.state_dict(), **weights}
+        for name, means in self.means.items():
             kinds[f"{name}_means"] = {"values": self._all_reduce(means).values}
-        for name, value in random_state(self.device).items():
-            for rank, state in enumerate(self.world.all_gather_arrays(value.cpu().numpy())):
-                kinds.setdefault(f"random{rank}", {})[name] = torch.from_numpy(state)
+        for rank, random in enumerate(self.world.all_gather(random_state(self.device))):
+            kinds[f"random{rank}"] = random
         kinds["optimizer"] = self.task.gather(optimizer_state(self.optimizer, self.model))
-        tensors = {
-            f"{kind}.{name}": value
-            for kind, values in kinds.items()
-            for name, value in values.items()
-        }
+        tensors = {f"{kind}.{name}": kinds[kind][name] for kind in kinds for name in kinds[kind]}
         facts = {"progress": dataclasses.asdict(self.progress), "scale": self.scaler.state_dict()}
         return State(tensors, {**facts, "task": self.task.state()})
 
@@ -143,37 +133,33 @@ class Trainer:
         self.model.load_state_dict(self._shard(state.part("model")))
         self.best_weights = self._shard(state.part("best"))
         self.average = self._shard(state.part("average"))
-        if self.world.is_main:
-            for name, means in (("epoch", self.epoch_means), ("recent", self.recent_means)):
-                means.values = state.part(f"{name}_means")["values"].to(self.device)
+        for name, means in self.means.items() if self.world.is_main else ():
+            means.values = state.part(f"{name}_means")["values"].to(self.device)
         load_optimizer_state(self.optimizer, self.model, state.part("optimizer"))
         self.scaler.load_state_dict(state.facts.get("scale", {}))
         self.task.restore(state.facts.get("task", {}))
-        self.progress = Progress(**state.facts["progress"])
-        self.resumed = True
+        self.progress, self.resumed = Progress(**state.facts["progress"]), True
         # A rank that the run did not have before keeps its initial random state.
         if random := state.part(f"random{self.world.rank}"):
             set_random_state(random, self.device)
 
     def fit(self) -> None:
         """Train until the last epoch or until patience runs out, then load the best weights."""
-        patience = self.options.patience
+        epochs, patience = self.options.epochs, self.options.patience or math.inf
         if self.task.validates_first and not self.resumed:
             self._record_epoch(self._validate())
-        while self.progress.epoch < self.options.epochs and not (
-            0 < patience <= self.progress.stale
-        ):
+        while self.progress.epoch < epochs and self.progress.stale < patience:
             metrics = self._train_epoch()
-            self.progress = dataclasses.replace(
-                self.progress, epoch=self.progress.epoch + 1, position=0, samples=0, seconds=0.0
-            )
-            self.epoch_means = RunningMeans(self.task.loss_names)
+            progress = self.progress
+            progress.epoch += 1
+            progress.position, progress.samples, progress.seconds = 0, 0, 0.0
+            self.means["epoch"] = RunningMeans(self.task.loss_names)
             self._record_epoch(metrics)
         last = self.average or self.model.state_dict()
-        self.last_weights = {name: full_tensor(value).clone() for name, value in last.items()}
-        self.best_weights = {
-            name: full_tensor(value).clone() for name, value in (self.best_weights or last).items()
-        }
+        self.last_weights, self.best_weights = (
+            {name: full_tensor(value).clone() for name, value in weights.items()}
+            for weights in (last, self.best_weights or last)
+        )
         self.model.load_state_dict(self._shard(self.best_weights))
 
     def _shard(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -192,9 +178,8 @@ class Trainer:
         started = time.perf_counter() - progress.seconds
         self.task.start_epoch(progress.epoch, self.optimizer)
         batches = iter(self.task.batches(progress.epoch, progress.position))
-        while step_batches := list(
-            itertools.islice(batches, self.options.gradient_accumulation_steps)
-        ):
+        number = self.options.gradient_accumulation_steps
+        while step_batches := list(itertools.islice(batches, number)):
             rate = self._take_step(step_batches)
             progress.seconds = time.perf_counter() - started
             self._record_step(rate)
@@ -202,41 +187,32 @@ class Trainer:
                 self.after_step(self)
         self._read_pending()
         self._gather_weights()
-        metrics = {
-            f"train_{name}": value for name, value in self._read_means(self.epoch_means).items()
-        }
-        metrics["samples_per_s"] = progress.samples / progress.seconds
-        return {**metrics, **self._validate()}
+        rates = {"samples_per_s": progress.samples / progress.seconds}
+        return {**self._mean_losses("epoch"), **rates, **self._validate()}
 
     def _take_step(self, step_batches: Sequence[Any]) -> float:
         """Take one step on batches; return its learning rate."""
-        progress = self.progress
-        first = progress.step * self.options.gradient_accumulation_steps
-        window = [
-            MicroBatch(self.task.prepare(batch, number), number)
-            for number, batch in enumerate(step_batches, first)
-        ]
-        rate = self.task.learning_rate(self.options, progress.step, self.total_steps)
+        task, options, progress = self.task, self.options, self.progress
+        first = progress.step * options.gradient_accumulation_steps
+        numbered = enumerate(step_batches, first)
+        window = [MicroBatch(task.prepare(batch, number), number) for number, batch in numbered]
+        rate = task.learning_rate(options, progress.step, self.total_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]
-        outcome = self.take(
-            self.network,
-            window,
-            self.task,
-            self.optimizer,
-            self.scaler,
-            self.step_world,
-            self.options.max_grad_norm,
-        )
-        self._update_average()
-        for means in (self.epoch_means, self.recent_means):
+        how = self.optimizer, self.scaler, self.step_world, options.max_grad_norm
+        outcome = self.take(self.network, window, task, *how)
+        weights = self.model.state_dict() if self.average else {}
+        for name, value in self.average.items():
+            if value.is_floating_point():
+                value.lerp_(weights[name], 1 - options.ema_decay)
+        for means in self.means.values():
             means.add(*outcome)
         # Read a step late, so that the device has work while the host waits.
         self._read_pending()
         self.pending = outcome
         progress.step += 1
         progress.position += len(step_batches)
-        progress.samples += sum(self.task.samples(micro.data) for micro in window)
+        progress.samples += sum(task.samples(micro.data) for micro in window)
         return rate
 
     def _all_reduce(self, means: RunningMeans) -> RunningMeans:
@@ -244,19 +220,17 @@ class Trainer:
         same = is_sharded(self.model) and not self.task.splits_batches
         return means if same else means.all_reduce(self.world)
 
-    def _read_means(self, means: RunningMeans) -> Metrics:
-        return self._all_reduce(means).read(self.task.loss_weights)
+    def _mean_losses(self, period: str) -> Metrics:
+        means = self._all_reduce(self.means[period]).read(self.task.loss_weights)
+        return {f"train_{name}": value for name, value in means.items()}
 
     def _record_step(self, rate: float) -> None:
         """Record a step, and every `LOG_STEPS` the mean losses since the last time."""
         record: Record = {"event": "step", "step": self.progress.step, "lr": rate}
         if self.progress.step % LOG_STEPS == 0:
             self._read_pending()
-            record |= {
-                f"train_{name}": value
-                for name, value in self._read_means(self.recent_means).items()
-            }
-            self.recent_means = RunningMeans(self.task.loss_names)
+            record |= self._mean_losses("recent")
+            self.means["recent"] = RunningMeans(self.task.loss_names)
         self.on_record(record)
 
     def _read_pending(self) -> None:
@@ -270,43 +244,29 @@ class Trainer:
         outcome, self.pending = self.pending, None
         if outcome is None or not bool(outcome.nonfinite):
             return
-        losses = {
-            name: f"{float(total / count):g}" for name, (total, count) in outcome.terms.items()
-        }
+        losses = {name: f"{float(total / n):g}" for name, (total, n) in outcome.terms.items()}
         # The step is read after it was counted.
-        raise RunError(
-            f"step {self.progress.step - 1}: loss or gradient are not finite ({losses}); the "
-            f"weights are as before it; lower --lr {self.options.lr}"
-        )
-
-    def _update_average(self) -> None:
-        """Move the average of the weights towards them."""
-        weights = self.model.state_dict()
-        for name, value in self.average.items():
-            if value.is_floating_point():
-                value.lerp_(weights[name], 1 - self.options.ema_decay)
+        where = f"step {self.progress.step - 1}: loss or gradient are not finite ({losses})"
+        advice = f"the weights are as before it; lower --lr {self.options.lr}"
+        raise RunError(f"{where}; {advice}")
 
     def _validate(self) -> Metrics:
         """Return metrics of the validation samples, with averaged weights where an average is
         kept.
         """
-        if not self.average:
-            return self._validate_weights()
-        weights = copy.deepcopy(self.model.state_dict())
-        self.model.load_state_dict(self.average)
-        metrics = self._validate_weights()
-        self.model.load_state_dict(weights)
-        return metrics
-
-    def _validate_weights(self) -> Metrics:
+        weights = copy.deepcopy(self.model.state_dict()) if self.average else {}
+        if weights:
+            self.model.load_state_dict(self.average)
         self.model.eval()
         with torch.no_grad():
-            return self.task.validate(self.network)
+            metrics = self.task.validate(self.network)
+        if weights:
+            self.model.load_state_dict(weights)
+        return metrics
 
     def _record_epoch(self, metrics: Metrics) -> None:
         """Compare an epoch with the best so far and record it."""
-        progress = self.progress
-        key = self.task.best_metric
+        progress, key = self.progress, self.task.best_metric
         # Without validation the last epoch is the best.
         score = metrics.get(key, -float(progress.epoch))
         score = -score if self.task.higher_is_better and key in metrics else score
@@ -316,9 +276,8 @@ class Trainer:
             self.best_weights = copy.deepcopy(self.average or self.model.state_dict())
         else:
             progress.stale += 1
-        self.on_record(
-            {"event": "epoch", "epoch": progress.epoch, "best": int(is_better), **metrics}
-        )
+        record = {"event": "epoch", "epoch": progress.epoch, "best": int(is_better), **metrics}
+        self.on_record(record)
 
 
 def fit(
@@ -337,42 +296,32 @@ def fit(
     trainer = Trainer(task, options, run.runtime, world)
     logger = None
     if world.is_main:
-        logger_state, text = (
-            (None, "") if state is None else (state.facts["logger"], state.texts.get(METRICS, ""))
-        )
-        tracking = (
-            None if name is None else Tracking(name, folder, title, run.about["config"], text)
-        )
-        logger = RunLogger(
-            folder, title, trainer.total_steps, options.epochs, logger_state, text, tracking
-        )
+        before = None if state is None else state.facts["logger"]
+        text = "" if state is None else state.texts.get(METRICS, "")
+        config, tracking = run.about["config"], None
+        if name is not None:
+            tracking = Tracking(name, folder, title, config, text)
+        length = trainer.total_steps, options.epochs
+        logger = RunLogger(folder, title, *length, before, text, tracking)
         trainer.on_record = logger.record
 
-    def full_state(trainer: Trainer) -> State:
-        state = trainer.state()
+    def full_state() -> State:
+        state, texts = trainer.state(), {METRICS: logger.text} if logger else {}
         facts = {**state.facts, "logger": logger.state() if logger else {}, "run": run.about}
-        return State(state.tensors, facts, {METRICS: logger.text} if logger else {})
+        return State(state.tensors, facts, texts)
 
-    trainer.after_step = lambda trainer: manager.maybe_save(
-        trainer.progress.step, lambda: full_state(trainer)
-    )
+    trainer.after_step = lambda trainer: manager.maybe_save(trainer.progress.step, full_state)
     if state is not None:
         trainer.restore(state)
         log.info("%s: continues after step %d", title, trainer.progress.step)
+    steps, size = options.gradient_accumulation_steps, options.samples_per_batch
     devices = world.size if task.splits_batches else 1
-    samples = options.gradient_accumulation_steps * options.samples_per_batch * devices
-    per_device = (
-        f" ({options.gradient_accumulation_steps} x {options.samples_per_batch} on each of "
-        f"{devices} devices)"
-    )
-    is_single = samples == options.samples_per_batch
-    log.info("%s: %d samples per step%s", title, samples, "" if is_single else per_device)
+    factors = f" ({steps} x {size} on each of {devices} devices)" if steps * devices > 1 else ""
+    log.info("%s: %d samples per step%s", title, steps * size * devices, factors)
     with logger or contextlib.nullcontext():
         trainer.fit()
     best, epochs = trainer.progress.best_epoch, trainer.progress.epoch
-    start = (
-        "" if best else ", the start: no epoch made the network better on the validation samples"
-    )
+    start = ", the start: no epoch made the network better on the validation samples"
     if epochs:
-        log.info("%s: best epoch %d of %d%s", title, best, epochs, start)
+        log.info("%s: best epoch %d of %d%s", title, best, epochs, "" if best else start)
     return trainer

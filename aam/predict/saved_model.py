@@ -23,7 +23,7 @@ from aam.data.reference import Reference, read_reference
 from aam.data.region import RegionProfile
 from aam.data.splits import fold_folder
 from aam.data.targets import Covariates, Targets
-from aam.device.timing import stage
+from aam.device.measure import stage
 from aam.encoders import model_folder
 from aam.errors import InputError, shown
 from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest, write_manifest

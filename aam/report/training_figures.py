@@ -10,7 +10,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from aam.engine.run import METRICS
+from aam.engine.logger import METRICS
 from aam.evaluate.intervals import number
 from aam.evaluate.metrics import Array, mantel, upper_triangle
 from aam.report.charts import LIGHT, Figure, data, diagonal, levels, sized, x_axis, y_axis

@@ -25,20 +25,18 @@ from aam.data.shelves import Shelved
 from aam.data.study import MetadataColumns, Study, make_study, read_inputs
 from aam.device.attention import decide_execution
 from aam.device.distributed import SINGLE, World
+from aam.device.measure import StageTimer, Trace, seconds, stage
 from aam.device.memory import memory_limit
 from aam.device.options import RuntimeConfig
 from aam.device.platform import Facts, cached_verdict, device_name, prepare_device
 from aam.device.precision import autocast, make_scaler, resolve_precision
-from aam.device.timing import StageTimer, seconds, stage
-from aam.device.trace import Trace
 from aam.engine.finders import StepRunner, batch_and_accumulation, largest_batch
 from aam.engine.options import RunConfig
 from aam.engine.run import earlier_decisions
 from aam.engine.step import MicroBatch, train_step
 from aam.errors import RunError
-from aam.model.aam import Aam
+from aam.model.aam import Aam, example_batch
 from aam.model.heads import HeadConfig
-from aam.model.reference import fixed_batch, fixed_network
 from aam.options import from_dict, to_dict
 from aam.training.pretrain import pretraining_loaders
 from aam.training.task import AmpliconTask, NetworkOptions
@@ -280,8 +278,9 @@ def try_compiler() -> None:
     model = from_dict(ModelConfig(), request["model"], "")
     runtime = from_dict(RunConfig(), request["runtime"], "")
     device = prepare_device(runtime)
-    network = fixed_network(model).to(device).train()
-    batch = fixed_batch(model.positions).to(device)
+    torch.manual_seed(0)
+    network = Aam(model, 1000, HeadConfig("unifrac", counts=True)).to(device).train()
+    batch = example_batch(min(model.positions, 100)).to(device)
     with autocast(runtime, device, model.trains_in_bf16):
         expected = network(batch).samples.double()
         network.bound_memory(runtime.asv_chunk_size, runtime.gradient_checkpointing)
@@ -385,7 +384,7 @@ def decide(
     All ranks take the decisions of the main rank.
     """
     runtime, model = config.runtime, config.model
-    earlier = earlier_decisions(runtime) if world.is_main else json.loads(world.broadcast(b""))
+    earlier = earlier_decisions(runtime) if world.is_main else world.broadcast(None)
     decisions = decide_execution(
         runtime, device, model.attention_shapes, earlier, model.trains_in_bf16
     )
@@ -393,6 +392,6 @@ def decide(
     if runtime.compile_model:
         decisions["compile"] = compiler_for(model, runtime, device, earlier)
     if world.is_main:
-        world.broadcast(json.dumps(decisions).encode())
+        world.broadcast(decisions)
     train = replace(config.train, **decisions["batch"])
     return replace(config, train=train), decisions

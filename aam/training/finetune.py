@@ -103,7 +103,7 @@ class SupervisedTask(AmpliconTask):
         """Return the metrics of the predictions of all ranks."""
         study = self.validation.study
         of_rank = (study.rows(predicted.sample_ids), predicted.target, *predicted.probabilities)
-        gathered = (np.concatenate(self.world.all_gather_arrays(values)) for values in of_rank)
+        gathered = (np.concatenate(self.world.all_gather(values)) for values in of_rank)
         scores = _mean_scores(study.labels, *gathered)
         return {f"val_{name}": value for name, value in scores.items()}
 

@@ -20,9 +20,9 @@ from aam.data.rarefaction import EVALUATION
 from aam.data.shelves import Shelved
 from aam.data.study import Study
 from aam.data.targets import Covariates, Targets
+from aam.device.measure import stage
 from aam.device.options import RuntimeConfig
 from aam.device.precision import autocast
-from aam.device.timing import stage
 from aam.model.aam import Aam, Outputs
 from aam.model.heads import HeadConfig
 

@@ -18,9 +18,9 @@ from aam.data.loader import Loader
 from aam.data.rarefaction import EVALUATION
 from aam.data.shelves import Capacities, Shelved, on_shelves
 from aam.device.distributed import SINGLE, World
+from aam.device.measure import stage
 from aam.device.platform import platform_here
 from aam.device.precision import Bf16Copy, autocast, resolve_precision
-from aam.device.timing import stage
 from aam.diversity.device import TreeOnDevice
 from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Task, Terms

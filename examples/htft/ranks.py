@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
@@ -56,3 +59,35 @@ def shard_rows(model: nn.Module, world: World) -> None:
 def local_rows(value: Tensor) -> Tensor:
     """Return the rows of a tensor that this rank holds, with gradient."""
     return value.to_local() if isinstance(value, DTensor) else value
+
+
+@dataclass(eq=False)
+class Link:
+    """Sends tensors to the other of two ranks and receives its own, in order and asynchronously."""
+
+    world: World
+    sent: deque[tuple[Any, Tensor]] = field(default_factory=deque)
+    expected: deque[tuple[Any, Tensor]] = field(default_factory=deque)
+
+    def send(self, value: Tensor) -> None:
+        """Start to send `value` to the other rank, which must expect one of its shape."""
+        value = value.contiguous()
+        self.sent.append((dist.isend(value, 1 - self.world.rank), value))
+
+    def expect(self, value: Tensor) -> None:
+        """Start to receive the next tensor into the memory of `value`."""
+        self.expected.append((dist.irecv(value, 1 - self.world.rank), value))
+
+    def receive(self) -> Tensor:
+        """Wait for the next tensor that was expected, and return it."""
+        work, value = self.expected.popleft()
+        work.wait()
+        return value
+
+    def wait_sent(self, ahead: int = 0) -> None:
+        """Wait until the other rank has received everything that was sent but the last `ahead`
+        tensors.
+        """
+        while len(self.sent) > ahead:
+            work, _ = self.sent.popleft()
+            work.wait()

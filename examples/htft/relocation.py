@@ -58,7 +58,7 @@ class Relocation:
         worst = self.losses[name].argmax()
         is_bad = self.losses[name][worst] > mean + DEVIATIONS * deviation
         message = torch.cat([is_bad[None].to(inputs), inputs[worst]])
-        self.world.broadcast_tensor(message, 0)
+        message = self.world.broadcast(message.detach().cpu()).to(inputs)
         if not bool(message[0]):
             return
         self.moved += 1

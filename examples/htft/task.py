@@ -4,22 +4,20 @@ relocation.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import safetensors.torch
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aam.device.distributed import SINGLE, Link, World
-from aam.engine.optimizer import make_optimizer, parameter_groups
+from aam.device.distributed import SINGLE, World
 from aam.engine.options import TrainingOptions
+from aam.engine.step import make_optimizer, parameter_groups
 from aam.engine.task import Metrics, Terms
-from examples.htft.ranks import local_rows
+from examples.htft.ranks import Link, local_rows
 from examples.htft.relocation import Relocation
 from examples.htft.student import Student, evaluate
 from examples.htft.windows import Windows
@@ -178,7 +176,7 @@ class StudentTask(RowsTask):
             "val_perplexity": score.perplexity,
             "val_loss": score.embedding + score.token,
         }
-        return json.loads(self.world.broadcast(json.dumps(metrics).encode()))  # type: ignore[no-any-return]
+        return self.world.broadcast(metrics)  # type: ignore[no-any-return]
 
 
 class PipelinedTask(StudentTask):
@@ -208,12 +206,9 @@ class PipelinedTask(StudentTask):
             for name, value in values.items()
             if name.startswith("first.") == (self.world.rank == FIRST)
         }
-        parts = self.world.all_gather_arrays(np.frombuffer(safetensors.torch.save(mine), np.uint8))
-        gathered = {
-            name: value
-            for part in parts
-            for name, value in safetensors.torch.load(part.tobytes()).items()
-        }
+        gathered: dict[str, Tensor] = {}
+        for part in self.world.all_gather(mine):
+            gathered |= part
         return {name: gathered[name].to(self.device) for name in sorted(gathered)}
 
     def losses(self, network: nn.Module, batch: Windows) -> Terms:

@@ -13,7 +13,7 @@ import torch
 
 from aam.api.doctor import STEPS, TESTED, collect_findings, judge_attention, short_training
 from aam.cli.main import main
-from aam.device import interconnect
+from aam.device import distributed
 from aam.device.environment import numa_nodes
 from aam.device.platform import Platform, platform_of, read_facts
 from examples.runs import run_ranks
@@ -202,6 +202,6 @@ def test_the_transport_is_read_from_the_log(tmp_path, monkeypatch, log, transpor
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     (tmp_path / "log").write_text(log)
-    interconnect.record_transport(tmp_path / "log")
-    assert interconnect.transport_of("nccl") == transport
-    assert interconnect.transport_of("gloo") == "TCP"
+    distributed.record_transport(tmp_path / "log")
+    assert distributed.transport_of("nccl") == transport
+    assert distributed.transport_of("gloo") == "TCP"

@@ -11,7 +11,7 @@ import pytest
 from aam.api.profile import compare_reports, kernel_table, measure_steps, read_kernels
 from aam.cli.main import main
 from aam.config import PretrainConfig
-from aam.device import timing
+from aam.device import measure
 from aam.training.decisions import STAGES, make_steps
 
 ROCPROF = Path(__file__).parents[1] / "golden" / "rocprof"
@@ -24,7 +24,7 @@ def study(simulate_study):
 
 @pytest.fixture(autouse=True)
 def small_product(monkeypatch):
-    monkeypatch.setitem(timing.PRODUCT_SIZE, "cpu", 256)
+    monkeypatch.setitem(measure.PRODUCT_SIZE, "cpu", 256)
 
 
 def test_stages_add_up_to_the_step_and_leave_the_network(study, small_pretraining):

@@ -11,8 +11,8 @@ import sys
 import pytest
 import torch
 
+from aam.device.measure import stage
 from aam.device.memory import StageMemory, memory_limit, peak_memory, reset_peak, resident_memory
-from aam.device.timing import stage
 
 CPU = torch.device("cpu")
 MIB = 1 << 20

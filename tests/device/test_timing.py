@@ -9,8 +9,7 @@ import time
 import pytest
 import torch
 
-from aam.device.timing import StageTimer, count_flops, seconds, stage
-from aam.device.trace import Trace
+from aam.device.measure import StageTimer, Trace, count_flops, seconds, stage
 
 CPU = torch.device("cpu")
 

@@ -11,7 +11,7 @@ import torch
 from aam.device.rng import random_state
 from aam.engine import finders
 from aam.engine.finders import StepRunner, largest_batch
-from aam.engine.optimizer import make_optimizer
+from aam.engine.step import make_optimizer
 from tests.engine.conftest import Doubling, options, same
 
 CPU = torch.device("cpu")

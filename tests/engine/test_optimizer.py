@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from aam.engine.optimizer import load_optimizer_state, make_optimizer, optimizer_state
 from aam.engine.options import TrainingOptions
+from aam.engine.step import load_optimizer_state, make_optimizer, optimizer_state
 
 
 def test_only_trainable_matrices_decay():

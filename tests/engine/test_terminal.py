@@ -27,13 +27,13 @@ MESSAGES += [f"all tables: {PATH}"]
 
 SOURCE = f"""
 import logging, sys, time
-from aam.engine.terminal import ProgressBar, TerminalHandler
+from aam.engine.logger import ProgressBar, TerminalHandler
 log = logging.getLogger("aam")
 log.addHandler(TerminalHandler())
 log.setLevel(logging.INFO)
 with ProgressBar("train fold 3, epoch 1/6", 700) as bar:
     for step, message in enumerate({MESSAGES!r}):
-        bar.update(100 * step, title=f"train fold 3, epoch {{step}}/6", rate="31 samples/s")
+        bar.update(100 * step, description=f"train fold 3, epoch {{step}}/6", rate="31 samples/s")
         log.info("%s", message)
         time.sleep(0.15)
 """

@@ -24,7 +24,7 @@ from aam.cli.main import main
 from aam.data.splits import Split
 from aam.engine.checkpoint import find_checkpoints, load
 from aam.engine.finders import StepRunner
-from aam.engine.optimizer import make_optimizer
+from aam.engine.step import make_optimizer
 from aam.errors import InputError
 from aam.io.metadata import Metadata
 from aam.options import read_config

@@ -100,10 +100,9 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 import torch
 from aam.config import ModelConfig
-from aam.model.aam import Aam
+from aam.model.aam import Aam, example_batch
 from aam.model.heads import HeadConfig
-from aam.model.reference import fixed_batch
-outputs = Aam(ModelConfig(), 1000, HeadConfig("unifrac"))(fixed_batch())
+outputs = Aam(ModelConfig(), 1000, HeadConfig("unifrac"))(example_batch(100))
 print(tuple(outputs.distance.shape), "jaxtyping" in sys.modules)
 """
     assert plain_python(source).split("\n")[0] == "(6, 6) False"

@@ -22,7 +22,7 @@ from aam.data.collate import Collation
 from aam.data.loader import Loader
 from aam.data.study import Study
 from aam.device.distributed import World, end_rank, process_group
-from aam.engine.checkpoint import State, broadcast_state, load, save
+from aam.engine.checkpoint import State, load, save
 from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer
 from aam.files.tensors import write_tensors
@@ -138,7 +138,7 @@ def run_on(name: str, world: World, saved: Path, folder: Path) -> None:
     """
     trainer = trainer_of(name, world)
     if (saved / "manifest.json").exists():
-        state = broadcast_state(load(saved) if world.is_main else None, world)
+        state = world.broadcast(load(saved) if world.is_main else None)
         assert state is not None
         trainer.restore(state)
     else:

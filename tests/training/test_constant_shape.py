@@ -12,7 +12,7 @@ from aam.config import ModelConfig, PretrainConfig, TrainConfig
 from aam.data.collate import rarefied_batch, tree_on_device
 from aam.data.shelves import exact_shelves, on_shelves
 from aam.device import attention
-from aam.device.trace import Trace
+from aam.device.measure import Trace
 from aam.engine.capture import GATE_TOLERANCE, difference_of_steps
 from aam.engine.options import RunConfig
 from aam.engine.step import total_loss

@@ -25,10 +25,9 @@ from aam.device.distributed import SINGLE
 from aam.device.precision import UNSCALED
 from aam.engine import step as step_module
 from aam.engine.checkpoint import load, save
-from aam.engine.optimizer import make_optimizer
 from aam.engine.options import RunConfig
 from aam.engine.schedule import learning_rate
-from aam.engine.step import MicroBatch, StepOutcome, total_loss, train_step
+from aam.engine.step import MicroBatch, StepOutcome, make_optimizer, total_loss, train_step
 from aam.engine.trainer import Trainer
 from aam.errors import RunError
 from aam.model.heads import HeadConfig

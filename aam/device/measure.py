@@ -1,21 +1,21 @@
-"""Timing: named stages of a computation, seconds of a call, and the rates that a device reaches."""
+"""Measurements of a computation: seconds, named stages, rates, operations."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextvars import ContextVar
 from statistics import median
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 # Rows of the matrices whose product is timed: a GPU is not busy with fewer.
 PRODUCT_SIZE = {"cpu": 2048, "cuda": 8192, "mps": 2048}
-
-Shape = Sequence[int]
 
 
 def synchronize(device: torch.device) -> None:
@@ -131,27 +131,73 @@ def product_rate(
     return 2 * float(size) ** 3 / median(runs)
 
 
-def _attention_operations(query: Shape, key: Shape, value: Shape, *_: object, **__: object) -> int:
-    batch, heads, length, width = query
-    return 2 * batch * heads * length * key[2] * (width + value[3])
-
-
-def _attention_backward_operations(
-    _: Shape, query: Shape, key: Shape, value: Shape, *__: object, **___: object
-) -> int:
-    # Five products where forward has two: the scores are computed again.
-    return _attention_operations(query, key, value) * 5 // 2
-
-
 def count_flops(work: Callable[[], object]) -> int:
     """Return the floating-point operations of the matrix products that `work` carries out,
     attention included.
     """
     # torch's own counter lacks the CPU kernels.
+    aten, name = torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu"
     formulas = {
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_operations,
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_operations,  # noqa: E501
+        getattr(aten, name): lambda *shapes, **_: sdpa_flop_count(*shapes[:3]),
+        getattr(aten, f"{name}_backward"): lambda *s, **_: sdpa_backward_flop_count(*s[:4]),
     }
     with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
         work()
     return int(counter.get_total_flops())
+
+
+# --- operations ----------------------------------------------------------------------------------
+
+# Operations that start no kernel: views, memory that is not filled, and numbers of the host.
+VIEWS = frozenset(
+    """
+    view _unsafe_view t transpose permute unsqueeze squeeze expand slice select split unbind detach
+    alias as_strided split_with_sizes _reshape_alias empty empty_like new_empty unflatten lift_fresh
+    empty_strided new_empty_strided diagonal scalar_tensor promote_types _record_function_enter_new
+    _record_function_exit
+    """.split()  # noqa: SIM905
+)
+# Operations whose result the host needs before it goes on, and tensors made of the host's numbers,
+# whose copy to a device cannot be captured.
+WAITS = frozenset(
+    ("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select", "lift_fresh")
+)
+
+Operation = tuple[str, tuple[tuple[int, ...], ...]]
+
+
+class Trace(TorchDispatchMode):
+    """Collect the operations inside a ``with`` block, of autograd too.
+
+    Attributes
+    ----------
+    operations : list of (name, shapes of the results)
+        Without those that start no kernel.
+    waits : int
+        How often the host waited.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations: list[Operation] = []
+        self.waits = 0
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Run an operation and note it."""
+        result = func(*args, **(kwargs or {}))
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        shapes = tuple(tuple(value.shape) for value in results if isinstance(value, Tensor))
+        name = func._schema.name.split("::")[1]  # type: ignore[attr-defined]
+        if name not in VIEWS:
+            self.operations.append((name, shapes))
+        indices = args[1] if name.startswith("index") and isinstance(args[1], (list, tuple)) else ()
+        by_mask = any(index is not None and index.dtype == torch.bool for index in indices)
+        self.waits += by_mask or name in WAITS
+        return result
+
+    @property
+    def kernels(self) -> int:
+        """The number of operations that start a kernel."""
+        return len(self.operations)
