@@ -2,7 +2,7 @@
 
 A plugin registers each encoder in the entry point group ``aam.encoders``. The entry point names an
 object with two attributes: ``folder``, the path of a saved model, and ``read_reference``, a
-function that rebuilds the `aam.data.reference.Reference` of a saved model from its arrays.
+function that rebuilds the `aam.data.study.Reference` of a saved model from its arrays.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aam.config import ApplyConfig, DataConfig, EmbedConfig, PredictConfig
-from aam.data.region import warn_of_primers, without_primers
+from aam.data.checks import warn_of_primers, without_primers
 from aam.data.study import Inputs, MetadataColumns, Study, make_study, read_inputs
 from aam.device.attention import decide_execution
 from aam.device.options import RuntimeConfig

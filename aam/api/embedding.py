@@ -15,8 +15,7 @@ from scipy import sparse
 from aam.api.apply import load_table, output_of, prepare_models, written
 from aam.config import EmbedConfig
 from aam.data.rarefaction import rarefied_table
-from aam.data.reference import PlacedSamples, Reference
-from aam.data.study import Inputs, Study
+from aam.data.study import Inputs, PlacedSamples, Reference, Study
 from aam.device.options import RuntimeConfig
 from aam.encoders import INSTALL
 from aam.errors import InputError, shown

@@ -16,8 +16,7 @@ from aam.api.embedding import embedded, place_samples
 from aam.api.explanation import explained, explanation_folder, write_explained
 from aam.api.memory import metadata_from, option_of, sample_table
 from aam.config import ApplyConfig, EmbedConfig, ExplainConfig, MetadataFormat, PredictConfig
-from aam.data.reference import PlacedMetric, PlacedSamples
-from aam.data.study import Inputs
+from aam.data.study import Inputs, PlacedMetric, PlacedSamples
 from aam.errors import InputError, import_extra, shown
 from aam.evaluate.predictions import PredictionTable, file_frame
 from aam.io.matrices import fill_tiles

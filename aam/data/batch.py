@@ -78,7 +78,7 @@ class Batch:
         Column of each distinct ASV in the table, for vectors that were computed beforehand, and its
         `asv_keys`.
     reference : float32 [B, E], optional
-        Numbers of each sample on the reference of a plugin (`aam.data.reference`).
+        Numbers of each sample on the reference of a plugin (`aam.data.study`).
     sizes : tuple of int
         ASVs of each sample, on the host; samples stand in descending order of it.
     padded : bool

@@ -1,33 +1,41 @@
-"""Warnings about labels and reads that may be meant otherwise."""
+"""Warnings of labels, donors and reads that are probably not what a user means: reads that are no
+counts, still contain primers, or are unlike those of training (another region, strand or length).
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from aam.config import DataConfig
 from aam.data.splits import fold_column
+from aam.data.table import make_table
+from aam.data.tokens import A, C, G, T, Tokens, encode, reverse_complement
 from aam.device.rng import generator
-from aam.errors import shown
+from aam.errors import InputError, shown
+from aam.io.fasta import first_not_dna
 from aam.io.metadata import Metadata, is_number
 from aam.io.tables import AmpliconTable
 
 log = logging.getLogger("aam")
 
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# Of more pairs of values that are probably one, a warning gives the number.
+# A warning lists this number of pairs of values that are probably one.
 MOST_PAIRS = 3
-
 # Fewer values are kinds of donors, such as cow and pig, or too few to be divided.
 LEAST_DONORS = 6
-
 # Samples whose neighbours are looked for.
 MOST_COMPARED = 2_000
-
 # Values of a column are donors if this share of samples has a nearest neighbour of the same value,
 # and this many times as many as by chance. On five public studies subjects have 0.29 to 0.95 and 21
 # to 710 times; columns of no donor, such as month, body site and study, at most 4.5 times.
@@ -36,6 +44,54 @@ LEAST_SHARE, LEAST_LIFT = 0.2, 10
 SAME_DEPTH, MOST_READS = 0.005, 10**8
 # Counts of a table of logarithms: the largest, and the least median of those above 0.
 LARGEST_LOG, LEAST_MEDIAN_LOG = 25, 3
+
+# Bases at the ends of a sequence that are looked at.
+POSITIONS = 50
+QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
+# Share of uniform noise in the base frequencies, so that one base never seen costs 5.3 nats and not
+# infinity.
+NOISE = 0.02
+# Nats per base below the training mean at which an ASV no longer fits. Mean of five 16S V4 studies:
+# ASVs of another study lie at most 0.23 below, those shifted by one base 2.0 and more, the other
+# strand 2.7 and more.
+MISFIT = 1.0
+
+# Differences of reads from training, the remedies, and the shares of a sample and of a table above
+# which they are named. Held-out subjects of infants and mackerel had up to 0.04 of their reads in
+# ASVs of their own, held-out seasons up to 0.09, held-out studies of the mouth up to 0.05.
+UNLIKE = {
+    "length": "have a length outside that of the training ASVs",
+    "reversed": "look reverse-complemented",
+    "elsewhere": "look like another region than the training ASVs",
+    "unseen": "are of ASVs that were not in the training table",
+}
+REMEDIES = {
+    "length": "trim both in the same way",
+    "reversed": "reverse-complement them and run again",
+    "elsewhere": "use reads of the same primers, and cut these",
+    "unseen": "predictions are less reliable",
+}
+MOST_OF_SAMPLE = {"length": 0.05, "reversed": 0.05, "elsewhere": 0.25, "unseen": 0.5}
+MOST_OF_TABLE = {**MOST_OF_SAMPLE, "unseen": 0.2}
+
+PRIMERS = {
+    "27F": "AGAGTTTGATYMTGGCTCAG",
+    "338R": "TGCTGCCTCCCGTAGGAGT",
+    "341F": "CCTAYGGGNBGCWSCAG",
+    "515F": "GTGYCAGCMGCCGCGGTAA",
+    "806R": "GGACTACNVGGGTWTCTAAT",
+    "785R/805R": "GACTACHVGGGTATCTAATCC",
+    "926R": "CCGYCAATTYMTTTRAGTTT",
+    "1492R": "GGYTACCTTGTTACGACTT",
+}
+# Bases that may stand before a primer, and letters of it that may differ.
+SPACER, MISMATCHES = 8, 1
+# Share of the reads with a primer above which primers are named.
+MOST_WITH_PRIMER = 0.05
+# The bases that a letter of IUPAC means, as bits: A is 1, C 2, G 4, T 8, and N all of them.
+LETTERS = {letter: bits for bits, letter in enumerate("-ACMGRSVTWYHKDBN")}
+# The same of tokens: none of padding, any of an unknown base.
+BITS = np.array([0, 1, 2, 4, 8, 15, 0], np.uint8)
 
 
 def warn_of_values(
@@ -50,87 +106,66 @@ def warn_of_values(
 
     Values may be classes, groups or folds, each of the column of that name.
     """
-    source, divided = metadata.source, [*filter(None, (group, fold))]
+    divided, found = [*filter(None, (group, fold))], []
     for name in dict.fromkeys([*classes, *divided]):
         if pairs := [shown(values) for values in metadata.spellings(name)]:
             what = "groups" if name == group else "folds" if name == fold else "classes"
-            if name in divided:
-                what += "; if they are one, it is in several subsets and leaks"
+            leaks = "; if they are one, it is in several subsets and leaks" * (name in divided)
             more = f" and {len(pairs) - MOST_PAIRS} more" if len(pairs) > MOST_PAIRS else ""
             listed = " and ".join(pairs[:MOST_PAIRS]) + more
-            log.warning("warning: %s: %s in %r are different %s", source, listed, name, what)
-    for name in classes:
-        if reason := metadata.not_read(name):
-            log.warning("warning: %s: column %r %s; each value is a class", source, name, reason)
+            found.append(f"{listed} in {name!r} are different {what}{leaks}")
+        if name in classes and (reason := metadata.not_read(name)):
+            found.append(f"column {name!r} {reason}; each value is a class")
     for name in dict.fromkeys([*columns, *divided]):
         if doubtful := metadata.doubtful(name):
-            log.warning(
-                "warning: %s: %s in %r may mean a missing value; if so, pass --missing-values",
-                *(source, shown(doubtful), name),
-            )
+            listed = f"{shown(doubtful)} in {name!r}"
+            found.append(f"{listed} may mean a missing value; if so, pass --missing-values")
     for name in columns:
         numbers = sorted({float(cell) for cell in metadata.columns[name] if is_number(cell)})
         if name not in classes and len(numbers) == 2:
-            two = " and ".join(f"{value:g}" for value in numbers)
-            how = "is predicted as a number; --classifier makes classes"
-            log.warning("warning: %r contains only %s and %s", name, two, how)
+            two = f"{name!r} contains only {numbers[0]:g} and {numbers[1]:g}"
+            found.append(f"{two} and is predicted as a number; --classifier makes classes")
+    for sentence in found:
+        log.warning("warning: %s: %s", metadata.source, sentence)
 
 
 def warn_of_donors(
     table: AmpliconTable, metadata: Metadata, targets: Collection[str], config: DataConfig
 ) -> None:
-    """Warn where no column keeps samples together, and the data says that one holds their donors,
+    """Warn if no column keeps samples together, and the data says that one contains their donors,
     whose samples folds or subsets divide.
     """
     if config.group_column or config.split or (config.test_size == 0 and not config.cv):
         return
-    rows = np.arange(len(table.sample_ids))
+    rows = np.arange(len(table))
     if len(rows) > MOST_COMPARED:
         rows = np.sort(generator(0, "donors").choice(rows, MOST_COMPARED, replace=False))
-    ids = [table.sample_ids[row] for row in rows.tolist()]
-    folds = fold_column(config)
-    places = ids if folds is None else list(map(str, metadata.values(folds, ids)))
-    others = metadata.columns.keys() - {*targets, folds, config.study_column, config.batch_column}
-    codes = {
-        name: code
-        for name in sorted(others)
-        if (code := _donor_codes(metadata, name, ids, places)) is not None
-    }
-    if not codes:
+    ids, folds = [table.sample_ids[row] for row in rows.tolist()], fold_column(config)
+    places = ids if folds is None else metadata.values(folds, ids)
+    ignored = {*targets, folds, config.study_column, config.batch_column}
+    columns = {}
+    for name in sorted(metadata.columns.keys() - ignored):
+        values = pd.Series(metadata.values(name, ids), dtype=object)
+        is_real = any(is_number(value) and float(value) % 1 for value in values.dropna())
+        divided = pd.DataFrame({"value": values, "place": places}).dropna(subset="value")
+        if not is_real and LEAST_DONORS <= values.nunique() < len(divided.drop_duplicates()):
+            columns[name] = values
+    nearest = _nearest(table, rows) if columns else rows
+    lifts = {name: _lift(values, nearest) for name, values in columns.items()}
+    name = max(lifts, key=lifts.__getitem__, default="")
+    if lifts.get(name, 0) < LEAST_LIFT:
         return
-    nearest = _nearest(table, rows)
-    lifts = {name: _lift(code, nearest) for name, code in codes.items()}
-    name = max(lifts, key=lambda name: lifts[name])
-    if lifts[name] < LEAST_LIFT:
-        return
+    number = len({*metadata.values(name, table.sample_ids)} - {None})
     log.warning(
         "warning: %d samples have %d values in %r and no --group-column is given. Samples with "
         "the same value are similar, so the value may name the donor, and the model is then tested "
         "on donors that it knows; --group-column %s keeps the samples of a donor together",
-        *(len(table), len({*metadata.values(name, table.sample_ids)} - {None}), name, name),
+        *(len(table), number, name, name),
     )
 
 
-def _donor_codes(
-    metadata: Metadata, name: str, ids: Sequence[str], places: Sequence[str]
-) -> Ints | None:
-    """Return the value of each sample as a number, -1 where it is missing; None where these cannot
-    be donors, or where none of them is in two `places`.
-    """
-    values = metadata.values(name, ids)
-    if any(value is not None and is_number(value) and float(value) % 1 for value in values):
-        return None
-    levels = {value: code for code, value in enumerate(sorted({*values} - {None}, key=str))}
-    pairs = {pair for pair in zip(values, places, strict=True) if pair[0] is not None}
-    if not LEAST_DONORS <= len(levels) < len(pairs):
-        return None
-    return np.array([-1 if value is None else levels[value] for value in values])
-
-
 def _nearest(table: AmpliconTable, rows: Ints) -> Ints:
-    """Return the position of the most similar other sample of each, by the Jaccard index of their
-    ASVs, [n].
-    """
+    """Find the most similar other sample of each, by the Jaccard index of their ASVs, [n]."""
     present = table.counts[rows].astype(bool).astype(np.float32)
     shared = np.asarray((present @ present.T).todense())
     richness = np.asarray(present.sum(axis=1)).ravel()
@@ -139,41 +174,209 @@ def _nearest(table: AmpliconTable, rows: Ints) -> Ints:
     return np.asarray(index.argmax(axis=1))
 
 
-def _lift(code: Ints, nearest: Ints) -> float:
+def _lift(values: pd.Series, nearest: Ints) -> float:
     """Ratio of samples whose nearest sample has the same value, to the number by chance; 0 if that
     is rare.
     """
-    sizes = np.bincount(code[code >= 0])
-    repeated = (code >= 0) & (sizes[code] > 1)
-    if not repeated.any():
-        return 0.0
-    same = float((code == code[nearest])[repeated].mean())
-    chance = float((sizes[code[repeated]] - 1).mean()) / max(len(code) - 1, 1)
-    return same / chance if same >= LEAST_SHARE else 0.0
+    sizes = values.map(values.value_counts())
+    repeated = sizes > 1
+    same = (values == values.to_numpy()[nearest])[repeated].mean()
+    chance = (sizes[repeated] - 1).mean() / max(len(values) - 1, 1)
+    return float(same / chance) if same >= LEAST_SHARE else 0.0
 
 
 def warn_of_reads(table: AmpliconTable) -> None:
     """Warn of whole numbers that are no reads: equal sums, too many reads, logarithms."""
-    depths = table.depths[table.depths > 0]
+    depths, reads = table.depths[table.depths > 0], table.counts.data
     if len(depths) < LEAST_DONORS:
         return
-    middle, reason = float(np.median(depths)), ""
-    richness = float(np.median(np.diff(table.counts.indptr)))
-    largest = int(table.counts.data.max(initial=0))
+    middle, largest = float(np.median(depths)), int(reads.max(initial=0))
+    rich = np.median(np.diff(table.counts.indptr)) >= LEAST_MEDIAN_LOG**2
+    reason = ""
     if depths.max() - depths.min() <= SAME_DEPTH * middle:
-        reason = (
-            f"all samples have {middle:,.0f} reads; they were rarefied, or scaled to one sum "
-            "(counts per million, shares)"
-        )
+        reason = f"all samples have {middle:,.0f} reads; they were rarefied, or scaled to one sum"
+        reason += " (counts per million, shares)"
     elif middle > MOST_READS:
-        reason = (
-            f"half of the samples have {middle:,.0f} reads or more, more than any sequencer gives"
-        )
-    elif (
-        largest <= LARGEST_LOG
-        and richness >= LEAST_MEDIAN_LOG**2
-        and np.median(table.counts.data) >= LEAST_MEDIAN_LOG
-    ):
+        reason = f"half of the samples have {middle:,.0f} reads or more, more than any sequencer"
+        reason += " gives"
+    elif largest <= LARGEST_LOG and rich and np.median(reads) >= LEAST_MEDIAN_LOG:
         reason = f"no ASV has more than {largest} reads in a sample; the counts may be logarithms"
     if reason:
         log.warning("warning: %s. Pass the reads as they were counted", reason)
+
+
+def _hashes(sequences: Sequence[str]) -> npt.NDArray[np.uint64]:
+    digests = b"".join(hashlib.blake2b(s.encode(), digest_size=8).digest() for s in sequences)
+    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
+
+
+def _starts(sequences: Sequence[str], other_strand: bool = False) -> Tokens:
+    """First bases of each sequence, or of its other strand, [F, POSITIONS]."""
+    part = slice(-POSITIONS, None) if other_strand else slice(POSITIONS)
+    tokens = encode([sequence[part] for sequence in sequences])
+    tokens = reverse_complement(tokens) if other_strand else tokens
+    return np.pad(tokens, ((0, 0), (0, POSITIONS - tokens.shape[1])))
+
+
+@dataclass(frozen=True, eq=False)
+class RegionProfile:
+    """Profile of the training ASVs, each counted once.
+
+    `length_quantiles` float64 [5] in nucleotides; `frequencies` float64 [50, 4] of A, C, G and T at
+    the first positions; `log_likelihood` float64 [], mean per base of the ASVs in nats; `hashes`
+    uint64 [F], ascending.
+    """
+
+    length_quantiles: Floats
+    frequencies: Floats
+    log_likelihood: Floats
+    hashes: npt.NDArray[np.uint64]
+
+    @classmethod
+    def fit(cls, sequences: Sequence[str]) -> RegionProfile:
+        """Make the profile of at least one training sequence (clean DNA), or of the names of
+        features without sequences.
+        """
+        hashes, frequencies = np.sort(_hashes(sequences)), np.full((POSITIONS, 4), 0.25)
+        profile = cls(np.zeros(len(QUANTILES)), frequencies, np.array(0.0), hashes)
+        if any(map(first_not_dna, sequences)):
+            return profile
+        starts = _starts(sequences)
+        seen = np.stack([(starts == base).sum(axis=0) for base in (A, C, G, T)], axis=1)
+        total = seen.sum(axis=1, keepdims=True)
+        np.divide(seen, total, out=frequencies, where=total > 0)
+        likelihood = np.array(profile._likelihood(starts).mean())
+        return cls(np.quantile([*map(len, sequences)], QUANTILES), frequencies, likelihood, hashes)
+
+    def _likelihood(self, starts: Tokens) -> Floats:
+        """Mean log-likelihood per base of each row; 0 for a row without a known base."""
+        total, known = np.zeros(len(starts)), ((starts >= A) & (starts <= T)).sum(axis=1)
+        for at, shares in enumerate((1 - NOISE) * self.frequencies + NOISE / 4):
+            # The first and last two tokens are padding, an unknown base and the mask.
+            total += np.array([0, *np.log(shares), 0, 0])[starts[:, at]]
+        return np.asarray(total / np.maximum(known, 1))
+
+    @property
+    def holds_primer(self) -> bool:
+        """Whether most training ASVs begin with a primer: their base frequencies fit one."""
+        for primer in PRIMERS.values():
+            allowed = np.array([[LETTERS[x] >> base & 1 for base in range(4)] for x in primer])
+            for start in range(SPACER + 1):
+                fits = (self.frequencies[start : start + len(primer)] * allowed).sum()
+                if len(primer) - fits <= MISMATCHES:
+                    return True
+        return False
+
+    def flags(self, sequences: Sequence[str]) -> dict[str, npt.NDArray[np.bool_]]:
+        """Flag sequences, bool [F], with another length, strand or region, or not seen before."""
+        # The hashes are sorted already; np.isin would sort them again.
+        hashes, flags = _hashes(sequences), dict.fromkeys(UNLIKE, np.zeros(len(sequences), bool))
+        places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        flags["unseen"] = np.asarray(self.hashes[places] != hashes)
+        if self.length_quantiles[-1] and not any(map(first_not_dna, sequences)):
+            lengths, least = np.array([*map(len, sequences)]), self.log_likelihood - MISFIT
+            shortest, *_, longest = self.length_quantiles
+            flags["length"] = (lengths < shortest) | (lengths > longest)
+            fits, other_fits = (
+                self._likelihood(_starts(sequences, strand)) > least for strand in (False, True)
+            )
+            flags["reversed"], flags["elsewhere"] = ~fits & other_fits, ~fits & ~other_fits
+        return flags
+
+    def shares_of_samples(self, table: AmpliconTable) -> dict[str, Floats]:
+        """Shares of each sample's reads, float64 [N], in ASVs that `flags` names."""
+        flags, depths = self.flags(table.names), np.maximum(table.depths, 1)
+        share = {name: np.zeros(len(depths)) for name in flags}
+        for rows, counts in table.blocks():
+            for name, values in flags.items():
+                share[name][rows] = np.asarray(counts @ values.astype(np.int64)) / depths[rows]
+        return share
+
+    def compare(self, table: AmpliconTable, kinds: Collection[str] = UNLIKE.keys()) -> list[str]:
+        """Write a sentence for each way in which the reads of a table differ from training."""
+        shares = self.shares_of_samples(table)
+        mean = {name: np.average(shares[name], weights=table.depths) for name in kinds}
+        found = [name for name, share in mean.items() if share > MOST_OF_TABLE[name]]
+        return [f"{mean[x]:.0%} of the reads {UNLIKE[x]}; {REMEDIES[x]}" for x in found]
+
+    def compare_samples(self, table: AmpliconTable) -> tuple[str, ...]:
+        """Note for each sample of a table how its reads differ from training, or ''.
+
+        A table of good samples hides a bad one, so each is judged by itself; a sample with training
+        ASVs only is not unlike them.
+        """
+        notes, share = [""] * len(table), self.shares_of_samples(table)
+        for name, text in UNLIKE.items():
+            large = (share[name] > MOST_OF_SAMPLE[name]) & (share["unseen"] > 0)
+            for row in np.flatnonzero(large):
+                note = f"{share[name][row]:.0%} of its reads {text}"
+                notes[row] += f"; {note}" if notes[row] else note
+        return tuple(notes)
+
+    def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        """The profile as named arrays, without uint64, which some versions of safetensors cannot
+        write.
+        """
+        return {**asdict(self), "hashes": self.hashes.view(np.int64)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> RegionProfile:
+        """Rebuild the profile of `to_arrays`; `InputError` if an array is missing or has another
+        shape.
+        """
+        shapes = {"length_quantiles": (5,), "frequencies": (POSITIONS, 4), "log_likelihood": ()}
+        found = {name: array.shape for name, array in arrays.items()}
+        if len(found.pop("hashes", ())) != 1 or found != shapes:
+            raise InputError(f"the model's region profile is damaged: its arrays are {found}")
+        return cls(**{**arrays, "hashes": arrays["hashes"].view(np.uint64)})
+
+
+def mismatches(tokens: Tokens, primer: str) -> npt.NDArray[np.int8]:
+    """Count the letters of a primer that differ at each place of sequences [F, L] where it fits,
+    [F, L - length + 1].
+    """
+    bits, places = BITS[tokens], max(tokens.shape[1] - len(primer) + 1, 0)
+    misses = np.zeros((len(bits), places), np.int8)
+    for at, letter in enumerate(primer):
+        misses += (bits[:, at : at + places] & LETTERS[letter]) == 0
+    return misses
+
+
+def find_primers(sequences: Sequence[str]) -> tuple[Ints, Ints]:
+    """Find the primers at the two ends of sequences, as places in `PRIMERS` (-1 for none), and the
+    bases to cut there, both [2, F].
+    """
+    found, cut = np.full((2, len(sequences)), -1), np.zeros((2, len(sequences)), np.int64)
+    for end in (0, 1):
+        starts = _starts(sequences, other_strand=bool(end))
+        for number, primer in enumerate(PRIMERS.values()):
+            misses = mismatches(starts[:, : SPACER + len(primer)], primer)
+            fits = (misses.min(axis=1) <= MISMATCHES) & (found[end] < 0)
+            found[end, fits] = number
+            cut[end, fits] = misses[fits].argmin(axis=1) + len(primer)
+    return found, cut
+
+
+def without_primers(table: AmpliconTable) -> AmpliconTable:
+    """Cut primers from ASVs; those that become identical are merged and their reads added."""
+    found, cut = find_primers(table.sequences)
+    ends = zip(table.sequences, *cut.tolist(), strict=True)
+    short = [bases[start : len(bases) - end] or bases for bases, start, end in ends]
+    log.info("primers cut from %d of %d ASVs", (found >= 0).any(axis=0).sum(), len(short))
+    return make_table(table.counts, table.sample_ids, table.feature_ids, short)
+
+
+def warn_of_primers(table: AmpliconTable, of_model: bool) -> None:
+    """Name the primers that reads still contain, and the number of reads; for prediction with a
+    model an option cuts them.
+    """
+    found, _ = find_primers(table.sequences)
+    total = int(table.reads_of_asvs.sum())
+    reads = int(table.reads_of_asvs[: found.shape[1]][(found >= 0).any(axis=0)].sum())
+    if reads > MOST_WITH_PRIMER * total:
+        times, primers = Counter(found[found >= 0].tolist()).most_common(), list(PRIMERS.items())
+        listed = ", ".join("{} ({}) in {} ASVs".format(*primers[at], asvs) for at, asvs in times)
+        share = f"{reads:,} of {total:,} reads ({reads / total:.0%})"
+        cut = "pass --trim-primers, or cut" if of_model else "cut"
+        says = "warning: %s still contain a primer: %s; %s primers before denoising (cutadapt)"
+        log.warning(says, share, listed, cut)

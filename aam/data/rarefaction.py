@@ -4,11 +4,13 @@ asked for.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy import sparse
 
 from aam.device.rng import next_generator
@@ -17,6 +19,8 @@ from aam.io.tables import AmpliconTable, Integers
 
 if TYPE_CHECKING:
     from aam.data.study import Study
+
+log = logging.getLogger("aam")
 
 # Up to here numpy's shuffle of the reads is faster than a marginal for each ASV (23 against 50 us
 # at 20,000 reads).
@@ -100,69 +104,49 @@ def rarefied_richness(study: Study, rows: npt.NDArray[np.int64]) -> npt.NDArray[
     return np.array(richness, dtype=np.int64)
 
 
-KEPT_TENTHS = 9
 # Fewer reads say little about which ASVs a sample has, so they are never chosen, only asked for.
 LOWEST_DEPTH = 500
 SMALLEST_CLASS = 10
-
 # Of fewer samples the depth keeps two of every class.
 FEW_SAMPLES = 30
 
-Labels = Sequence[str | None]
-
-
-def _largest_kept(depths: Sequence[int]) -> int:
-    """Return the largest depth that 90 % of the samples reach."""
-    kept = -(-KEPT_TENTHS * len(depths) // 10)
-    return sorted(depths, reverse=True)[kept - 1]
-
 
 def choose_depth(
-    depths: npt.NDArray[np.int64],
-    classes: Mapping[str, Labels] | None = None,
-    training: Collection[int] | None = None,
-) -> tuple[int, str, bool]:
+    table: AmpliconTable,
+    classes: Mapping[str, Mapping[str, str | None]],
+    training: Collection[str] | None = None,
+) -> int:
     """Choose the largest depth that keeps 90 % of all samples and of every class of 10 training
-    samples or more and, in a table of few samples, two of every smaller class.
+    samples or more and, in a table of few samples, two of every smaller class; log the reason.
 
-    `depths` int64 [N] are reads of the samples, `classes` the class of each, None where it is
-    missing, by metadata column, and `training` the rows of the training samples; unset, all. Labels
-    of other samples decide nothing, and no depth below `LOWEST_DEPTH` is chosen.
-
-    Returns the depth, a sentence for the log (what decides it, what another choice would be), and
-    whether that many reads are above `LOWEST_DEPTH`. Raises `InputError`: no sample reaches that.
+    `classes` are the class of each sample, None where it is missing, by metadata column, and
+    `training` the training samples; unset, all. Labels of other samples decide nothing, and no
+    depth below `LOWEST_DEPTH` is chosen. Raises `InputError`: no sample reaches that.
     """
-    reads = depths.tolist()
-    candidates = {"all samples": _largest_kept(reads)}
-    rows = range(len(reads)) if training is None else sorted(training)
-    for column, labels in (classes or {}).items():
-        members: dict[str, list[int]] = {}
-        for row in rows:
-            label = labels[row]
-            if label is not None:
-                members.setdefault(label, []).append(reads[row])
-        for label, depths_of_class in members.items():
-            if len(depths_of_class) >= SMALLEST_CLASS:
-                name = f"the training samples of class {label!r} of {column!r}"
-                candidates[name] = _largest_kept(depths_of_class)
-            elif len(reads) < FEW_SAMPLES and len(depths_of_class) > 1:
-                name = f"the training samples, and two of class {label!r} of {column!r}"
-                candidates[name] = sorted(depths_of_class)[-2]
-    decided_by = min(candidates, key=lambda name: candidates[name])
-    keeping = candidates[decided_by]
-    if max(reads) < LOWEST_DEPTH:
+    reads = pd.Series(table.depths, table.sample_ids)
+    candidates = {"all samples": sorted(reads)[len(reads) // 10]}
+    trained = reads if training is None else reads[reads.index.isin(list(training))]
+    for column, class_of in classes.items():
+        for label, own in trained.groupby(class_of, sort=False):
+            of_class = f"of class {label!r} of {column!r}"
+            if len(own) >= SMALLEST_CLASS:
+                candidates[f"the training samples {of_class}"] = sorted(own)[len(own) // 10]
+            elif len(reads) < FEW_SAMPLES and len(own) > 1:
+                candidates[f"the training samples, and two {of_class}"] = sorted(own)[-2]
+    decided_by = min(candidates, key=candidates.__getitem__)
+    keeping, deepest, every = candidates[decided_by], reads.max(), candidates["all samples"]
+    if deepest < LOWEST_DEPTH:
+        problem = f"no sample has {LOWEST_DEPTH} reads, the smallest automatic depth"
         hint = f"; 90 % of {decided_by} have {keeping} or more" if keeping > 0 else ""
-        raise InputError(
-            f"no sample has {LOWEST_DEPTH} reads, the smallest automatic depth (the deepest has "
-            f"{max(reads)}); pass --rarefy-depth to use fewer{hint}"
-        )
-    depth = max(keeping, LOWEST_DEPTH)
-    message = f"rarefaction depth: {depth} reads, the largest that keeps 90 % of {decided_by}"
-    if keeping < depth:
-        message = (
-            f"rarefaction depth: {depth} reads, the smallest automatic depth, though 90 % of "
-            f"{decided_by} reach only {keeping}; pass --rarefy-depth to choose another"
-        )
-    elif depth < candidates["all samples"]:
-        message += f"; of all samples together it would be {candidates['all samples']}"
-    return depth, message, keeping >= depth
+        remedy = f"pass --rarefy-depth to use fewer{hint}"
+        raise InputError(f"{problem} (the deepest has {deepest}); {remedy}")
+    if keeping < LOWEST_DEPTH:
+        reason = f"the smallest automatic depth, though 90 % of {decided_by} reach only {keeping}"
+        reason += "; pass --rarefy-depth to choose another"
+    else:
+        reason = f"the largest that keeps 90 % of {decided_by}"
+        reason += f"; of all samples together it would be {every}" if keeping < every else ""
+    depth = max(int(keeping), LOWEST_DEPTH)
+    level = logging.INFO if keeping >= LOWEST_DEPTH else logging.WARNING
+    log.log(level, "rarefaction depth: %d reads, %s", depth, reason)
+    return depth

@@ -1,12 +1,8 @@
-"""Splits: which samples train, validate and test, whole groups at a time; in files, and as options
-ask for them.
-"""
+"""Splits: the samples that train, validate and test, with whole groups in one subset; split.tsv."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import logging
 import re
 from collections import Counter
@@ -17,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.sparse import csr_array
 
 from aam.config import DataConfig
@@ -29,52 +26,47 @@ from aam.io.tables import AmpliconTable
 from aam.io.text import read_header, read_text, until_full
 
 if TYPE_CHECKING:
-    from aam.data.study import Study
+    from aam.data.study import Selection, Study
 
 Subset = Literal["train", "validation", "test"]
-
 Strata = Sequence[str | None] | npt.NDArray[np.float64] | None
 
 SUBSETS: tuple[Subset, ...] = ("train", "validation", "test")
+# The second column kept its name when the word for its values became subset.
+HEADER = ["sample-id", "side", "fold"]
 
-# Numeric strata are quintiles, or single values of which there are no more; columns of more classes
-# are not spread over the subsets.
+# Numeric strata are quintiles, or the values themselves if there are at most five. Columns of more
+# classes are not spread over the subsets.
 QUANTILES, MOST_STRATA = 5, 100
-
 # Exchanges tried between parts of unequal groups. Five folds of the 248 fish of `mackerel-type`
 # hold a fifth of each type to within 0.008; the best of 100 random divisions holds it to within
 # 0.033.
 SWAPS = 2000
-
 # Share of the groups that is held out by default, and the minimum number of groups for it.
 DEFAULT_TEST_SHARE, LEAST_GROUPS_FOR_TEST = 0.2, 30
-
-# Folds that name a folder as they are.
+# Folds that name a folder without a change.
 FOLDER_NAME = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
 
-# The second column kept its name when the word for its values became subset.
-HEADER = ["sample-id", "side", "fold"]
+# Two samples are nearly identical if this number of ASVs, and this share of the reads of the deeper
+# sample, are equal in both. Compared are samples with `SHARED` equal counts among their `LOOKED_AT`
+# most abundant ASVs; counts of more than `COMMON` samples are ignored there.
+EQUAL_ASVS, EQUAL_SHARE, LOOKED_AT, SHARED, COMMON = 10, 0.9, 10, 5, 50
 
 log = logging.getLogger("aam")
 
 
 @dataclass(frozen=True)
 class Split:
-    """The subset of each sample: sorted ids, the subset of each, and the fold that tests it or
-    ''.
-    """
+    """The subset of each sample, sorted by id, and the fold that tests it or ''."""
 
     sample_ids: tuple[str, ...]
     subsets: tuple[Subset, ...]
     folds: tuple[str, ...]
 
     def ids(self, subset: Subset) -> tuple[str, ...]:
-        """Return the samples of one subset, sorted."""
-        return tuple(
-            sample
-            for sample, name in zip(self.sample_ids, self.subsets, strict=True)
-            if name == subset
-        )
+        """Samples of one subset, sorted."""
+        pairs = zip(self.sample_ids, self.subsets, strict=True)
+        return tuple(sample for sample, name in pairs if name == subset)
 
     @property
     def held_out(self) -> tuple[str, ...]:
@@ -88,128 +80,113 @@ class Split:
 
     @property
     def test_fold(self) -> str:
-        """The fold that is the test subset; empty text without folds or without a test subset."""
-        return next(
-            (fold for fold, name in zip(self.folds, self.subsets, strict=True) if name == "test"),
-            "",
-        )
+        """The fold that is the test subset; '' without folds or without a test subset."""
+        return "" if "test" not in self.subsets else self.folds[self.subsets.index("test")]
 
 
-@dataclass(frozen=True)
 class _Samples:
-    """Sorted samples with their group and, as numbers from 0, their stratum."""
+    """Samples sorted by id, each with a group and a stratum, to be divided by groups."""
 
-    ids: list[str]
-    groups: list[str]
-    strata: npt.NDArray[np.int64]
-    kind: str = "samples"
-
-    @classmethod
-    def of(cls, ids: Sequence[str], groups: Sequence[str] | None, strata: Strata) -> _Samples:
-        """Return the samples sorted by id; without `groups` each is its own group."""
+    def __init__(
+        self, ids: Sequence[str], groups: Sequence[str] | None, strata: Strata, seed: int
+    ) -> None:
         if repeated := sorted(name for name, times in Counter(ids).items() if times > 1):
             raise InputError(f"split: samples occur more than once: {shown(repeated)}")
         if not ids:
             raise InputError("split: no samples to divide")
         order = sorted(range(len(ids)), key=ids.__getitem__)
-        own, kind = (ids, "samples") if groups is None else (groups, "groups")
-        names = [ids[row] for row in order]
-        return cls(names, [own[row] for row in order], _codes(strata, len(ids))[order], kind)
+        self.kind, own = ("samples", ids) if groups is None else ("groups", groups)
+        self.ids, self.groups = ([names[row] for row in order] for names in (ids, own))
+        self.strata, self.seed = _codes(strata, len(ids))[order], seed
 
-    def without(self, dropped: set[str]) -> _Samples:
-        """Return the samples that are not of these groups."""
-        rows = [row for row, group in enumerate(self.groups) if group not in dropped]
-        ids, groups = ([names[row] for row in rows] for names in (self.ids, self.groups))
-        return replace(self, ids=ids, groups=groups, strata=self.strata[rows])
+    def parts(self, rows: Sequence[int], sizes: Sequence[int], *names: int | str) -> dict[str, int]:
+        """Deal the groups at `rows` into parts of `sizes` groups, evenly over the strata.
 
-    def parts(self, sizes: Sequence[int], *names: int | str) -> dict[str, int]:
-        """Deal the groups into parts of `sizes` groups each, at random and evenly over the strata.
-
-        Groups of one (most frequent) stratum stand side by side in random order and the parts take
-        turns, so that each stratum is divided to within one group. Where groups are unequal, two
-        random groups then change places as often as that makes the parts' shares of all strata more
-        even.
+        Groups of the same (most frequent) stratum stand next to each other in random order and the
+        parts take turns, so that each stratum is divided to within one group. If groups are
+        unequal, two random groups then change places as long as that makes the parts' shares of all
+        strata more even.
         """
-        groups, row = np.unique(np.array(self.groups, dtype=object), return_inverse=True)
-        counts = np.zeros((len(groups), int(self.strata.max()) + 1))
-        np.add.at(counts, (row, self.strata), 1)
-        random = generator(*names)
+        own, strata = np.array([self.groups[at] for at in rows], dtype=object), self.strata[rows]
+        groups, row = np.unique(own, return_inverse=True)
+        counts = np.zeros((len(groups), int(strata.max()) + 1))
+        np.add.at(counts, (row, strata), 1)
+        random = generator(self.seed, "split", *names)
         turn = np.concatenate([(np.arange(size) + random.random()) / size for size in sizes])
         owner = np.repeat(np.arange(len(sizes)), sizes)[np.argsort(turn, kind="stable")]
         part = np.empty(len(groups), dtype=np.int64)
         part[np.lexsort((random.random(len(groups)), counts.argmax(axis=1)))] = owner
         if self.kind == "groups":
-            _even_out(part, counts / np.maximum(counts.sum(axis=0), 1), sizes, random)
+            shares = counts / np.maximum(counts.sum(axis=0), 1)
+            expected = np.array(sizes)[:, None] / len(part)
+            excess = np.repeat(-expected, shares.shape[1], axis=1)
+            np.add.at(excess, part, shares)
+            for pair in random.integers(len(part), size=(SWAPS, 2)):
+                places = part[pair]
+                moved = shares[pair[1]] - shares[pair[0]]
+                before, after = excess[places], excess[places] + [moved, -moved]
+                change = ((after**2 - before**2) / expected[places]).sum(axis=0)
+                if places[0] != places[1] and change.sum() < -1e-12:
+                    part[pair], excess[places] = places[::-1], after
         return dict(zip(groups.tolist(), part.tolist(), strict=True))
 
-    def held_out(self, share: float, option: str, *names: int | str) -> set[str]:
-        """Return the groups that are held out: `share` of them, at least one where it is above 0,
-        and never all.
+    def held_out(
+        self, share: float, option: str, *names: str, tested: Collection[str] = ()
+    ) -> set[str]:
+        """Draw a share of the groups that are not `tested`: at least one if it is above 0, and
+        never all.
         """
         if not 0 <= share < 1:
             raise InputError(f"{option} is {share}, expected a share from 0 to below 1")
-        total = len(set(self.groups))
+        rows = [row for row, group in enumerate(self.groups) if group not in tested]
+        total = len({self.groups[row] for row in rows})
         size = max(1, int(share * total + 0.5)) if share > 0 else 0
         if size >= total:
-            raise InputError(
-                f"split: {option} {share} takes {size} of {total} {self.kind} and leaves none to "
-                f"train on; pass a smaller {option}, 0 for none, or another --group-column"
+            problem = (
+                f"{option} {share} takes {size} of {total} {self.kind} and leaves none to train"
             )
-        part = self.parts([total - size, size], *names) if size else {}
+            remedy = f"pass a smaller {option}, 0 for none, or another --group-column"
+            raise InputError(f"split: {problem} on; {remedy}")
+        part = self.parts(rows, [total - size, size], *names) if size else {}
         return {group for group, place in part.items() if place == 1}
 
-    def split(self, test: set[str], folds: dict[str, str], share: float, seed: int) -> Split:
-        """Return the split whose test groups are `test`, with validation carved from the others."""
-        names = (seed, "split", "validation", folds[min(test)] if folds else "")
-        validation = self.without(test).held_out(share, "--validation-size", *names)
-        subset_of: dict[str, Subset] = {
-            **dict.fromkeys(validation, "validation"),
-            **dict.fromkeys(test, "test"),
-        }
+    def split(self, test: set[str], folds: dict[str, str], share: float) -> Split:
+        """Make the split with the test groups `test`; draw validation from the other groups."""
+        names = "validation", folds[min(test)] if folds else ""
+        subset_of: dict[str, Subset] = dict.fromkeys(test, "test")
+        for group in self.held_out(share, "--validation-size", *names, tested=test):
+            subset_of[group] = "validation"
         subsets = tuple(subset_of.get(group, "train") for group in self.groups)
         return Split(tuple(self.ids), subsets, tuple(folds.get(name, "") for name in self.groups))
 
+    def tested(self, fold: str, folds: dict[str, str], share: float) -> Split:
+        """Make the split that tests one of the `folds` of the groups."""
+        return self.split({group for group, own in folds.items() if own == fold}, folds, share)
+
+    def kfold(self, k: int, share: float) -> list[Split]:
+        """Make `k` splits, of which each tests a part of the groups."""
+        total = len(set(self.groups))
+        if not 2 <= k <= total:
+            raise InputError(f"--cv is {k}, expected 2 to {total}, the number of {self.kind}")
+        sizes = [total // k + (fold < total % k) for fold in range(k)]
+        part = self.parts(range(len(self.ids)), sizes, "folds", k)
+        folds = {group: str(place) for group, place in part.items()}
+        return [self.tested(str(fold), folds, share) for fold in range(k)]
+
 
 def _codes(strata: Strata, n: int) -> npt.NDArray[np.int64]:
-    """Return the stratum of each sample: one per text, numbers by quantile, missing values by
-    themselves.
-    """
+    """Number the strata: each text, or each quantile of numbers; missing values come last."""
     if strata is None:
         return np.zeros(n, dtype=np.int64)
+    values: npt.NDArray[np.generic] = np.array(strata, dtype=object)
     if isinstance(strata, np.ndarray):
         levels = np.unique(present := strata[~np.isnan(strata)])
         edges = levels[1:]
         if len(levels) > QUANTILES:
             edges = np.quantile(present, np.arange(1, QUANTILES) / QUANTILES)
-        strata = [
-            None if np.isnan(x) else f"{np.searchsorted(edges, x, side='right')}" for x in strata
-        ]
-    code_of = {name: code for code, name in enumerate(sorted({*strata} - {None}, key=str))}
-    return np.array([code_of.get(stratum, len(code_of)) for stratum in strata])
-
-
-def _even_out(
-    part: npt.NDArray[np.int64],
-    shares: npt.NDArray[np.float64],
-    sizes: Sequence[int],
-    random: np.random.Generator,
-) -> None:
-    """Exchange groups between parts, in place, while the squared excess of the strata's shares
-    falls.
-    """
-    expected = np.array(sizes)[:, None] / len(part)
-    excess = np.repeat(-expected, shares.shape[1], axis=1)
-    np.add.at(excess, part, shares)
-    for first, second in random.integers(len(part), size=(SWAPS, 2)).tolist():
-        a, b = part[first], part[second]
-        moved = shares[second] - shares[first]
-        after_a, after_b = excess[a] + moved, excess[b] - moved
-        change = (after_a**2 - excess[a] ** 2) / expected[a] + (
-            after_b**2 - excess[b] ** 2
-        ) / expected[b]
-        if a != b and change.sum() < -1e-12:
-            part[first], part[second] = b, a
-            excess[a], excess[b] = after_a, after_b
+        values = np.where(np.isnan(strata), np.nan, np.searchsorted(edges, strata, side="right"))
+    codes, found = pd.factorize(values, sort=True)
+    return np.where(codes < 0, len(found), codes)
 
 
 def make_split(
@@ -230,62 +207,23 @@ def make_split(
 
     Raises `InputError`: a share outside 0 to 1 or that leaves a subset empty, duplicate ids.
     """
-    samples = _Samples.of(ids, groups, strata)
-    test = samples.held_out(test_size, "--test-size", seed, "split", "test")
-    return samples.split(test, {}, validation_size, seed)
+    samples = _Samples(ids, groups, strata, seed)
+    return samples.split(samples.held_out(test_size, "--test-size", "test"), {}, validation_size)
 
 
-def _scattered(
-    groups: Iterable[str | None], parts: Iterable[str]
-) -> tuple[dict[str, set[str]], list[str]]:
-    """Return the parts that samples of each group, where they have one, are in, and the groups that
-    are in several.
-    """
+def _whole(
+    groups: Iterable[str | None], parts: Iterable[str], what: str, remedy: str
+) -> dict[str, str]:
+    """Return the part of each group; refuse groups with samples in several parts."""
     parts_of: dict[str, set[str]] = {}
     for group, part in zip(groups, parts, strict=True):
         if group is not None:
             parts_of.setdefault(group, set()).add(part)
-    return parts_of, sorted(group for group, names in parts_of.items() if len(names) > 1)
-
-
-def from_column(
-    ids: Sequence[str],
-    fold_values: Sequence[str],
-    test_fold: str,
-    groups: Sequence[str] | None = None,
-    validation_size: float = 0.15,
-    *,
-    strata: Strata = None,
-    seed: int,
-) -> Split:
-    """Hold out the samples whose fold is `test_fold` and carve validation from the others, as
-    `make_split`.
-
-    Raises `InputError`: a fold that does not exist, groups that lie in several folds.
-    """
-    samples = _Samples.of(ids, groups, strata)
-    fold_of = dict(zip(ids, fold_values, strict=True))
-    folds_of, crossing = _scattered(samples.groups, (fold_of[name] for name in samples.ids))
-    if crossing:
-        raise InputError(
-            f"split: {len(crossing)} of {len(folds_of)} groups lie in several folds and would be "
-            f"trained on and tested: {shown(crossing)}, e.g. {crossing[0]!r} in folds "
-            f"{shown(sorted(folds_of[crossing[0]]))}; give each group one fold, or name the column "
-            "of the folds as --group-column (unset, it is --study-column) too"
-        )
-    folds = {group: min(values) for group, values in folds_of.items()}
-    present = sorted(set(folds.values()))
-    if len(present) < 2:
-        raise InputError(
-            f"split: all samples are in fold {shown(present)}, expected two folds or more; name "
-            "another column by --cv or --split-column (unset, it is --study-column)"
-        )
-    if test_fold not in present:
-        raise InputError(
-            f"split: folds are {shown(present, 20)}, expected --test-fold {test_fold!r} among them"
-        )
-    test = {group for group, fold in folds.items() if fold == test_fold}
-    return samples.split(test, folds, validation_size, seed)
+    if crossing := sorted(group for group, names in parts_of.items() if len(names) > 1):
+        example = f"{crossing[0]!r} in {shown(sorted(parts_of[crossing[0]]))}"
+        problem = f"{len(crossing)} of {len(parts_of)} groups are in several {what}"
+        raise InputError(f"split: {problem}: {shown(crossing)}, e.g. {example}; {remedy}")
+    return {group: min(names) for group, names in parts_of.items()}
 
 
 def kfold(
@@ -302,59 +240,40 @@ def kfold(
 
     Raises `InputError`: `k` below 2 or above the number of groups, or as `make_split`.
     """
-    samples = _Samples.of(ids, groups, strata)
-    total = len(set(samples.groups))
-    if not 2 <= k <= total:
-        raise InputError(f"--cv is {k}, expected 2 to {total}, the number of {samples.kind}")
-    sizes = [total // k + (fold < total % k) for fold in range(k)]
-    part = samples.parts(sizes, seed, "split", "folds", k)
-    folds = {group: str(place) for group, place in part.items()}
-    tests = [{group for group, place in part.items() if place == fold} for fold in range(k)]
-    return [samples.split(test, folds, validation_size, seed) for test in tests]
+    return _Samples(ids, groups, strata, seed).kfold(k, validation_size)
 
 
 def check_groups(split: Split, groups: Mapping[str, str | None]) -> None:
-    """Refuse a split that has samples of one group in two subsets; `groups` maps sample id to
-    group.
-    """
-    subsets, leaking = _scattered(map(groups.get, split.sample_ids), split.subsets)
-    if leaking:
-        raise InputError(
-            f"split: {len(leaking)} of {len(subsets)} groups stand in two subsets: "
-            f"{shown(leaking)}, e.g. {leaking[0]!r} in {shown(sorted(subsets[leaking[0]]))}; make "
-            "the split with this --group-column"
-        )
+    """Refuse a split with samples of a group in two subsets; `groups` maps sample id to group."""
+    own = map(groups.get, split.sample_ids)
+    _whole(own, split.subsets, "subsets", "make the split with this --group-column")
 
 
 def restricted(split: Split, sample_ids: Sequence[str]) -> Split:
-    """Return the split of the samples that a table has, without those that only the split names.
+    """Restrict a split to the samples of a table.
 
     Raises `InputError`: the split does not name a sample, or a subset of it would be empty.
     """
     wanted = set(sample_ids)
     if absent := sorted(wanted.difference(split.sample_ids)):
-        raise InputError(
-            f"split: {len(absent)} of {len(wanted)} samples are not in it: {shown(absent)}"
-            f"{difference(wanted, split.sample_ids)}; add them to split.tsv or make a new split"
-        )
+        listed = f"{shown(absent)}{difference(wanted, split.sample_ids)}"
+        problem = f"split: {len(absent)} of {len(wanted)} samples are not in it: {listed}"
+        raise InputError(f"{problem}; add them to split.tsv or make a new split")
     rows = zip(split.sample_ids, split.subsets, split.folds, strict=True)
     ids, subsets, folds = zip(*(row for row in rows if row[0] in wanted), strict=True)
     if empty := [subset for subset in SUBSETS if subset in {*split.subsets} - {*subsets}]:
-        of_fold = f" of fold {split.test_fold!r}" if split.test_fold else ""
-        raise InputError(
-            f"split: none of the {len(wanted)} samples is in the subset {shown(empty)}{of_fold}; "
-            "lower --rarefy-depth if it dropped them, or make a new split"
-        )
+        where = shown(empty) + (f" of fold {split.test_fold!r}" if split.test_fold else "")
+        problem = f"split: none of the {len(wanted)} samples is in the subset {where}"
+        remedy = "lower --rarefy-depth if it dropped them, or make a new split"
+        raise InputError(f"{problem}; {remedy}")
     return Split(ids, subsets, folds)
 
 
 def write_split(path: Path, split: Split) -> None:
     """Write split.tsv: sample-id, side, fold; one row per sample, sorted."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, dialect="excel-tab", lineterminator="\n")
-    writer.writerow(HEADER)
-    writer.writerows(zip(split.sample_ids, split.subsets, split.folds, strict=True))
-    write_text(path, text.getvalue())
+    rows = zip(split.sample_ids, split.subsets, split.folds, strict=True)
+    frame = pd.DataFrame(rows, columns=HEADER)
+    write_text(path, frame.to_csv(sep="\t", index=False, lineterminator="\n"))
 
 
 def read_split(path: Path) -> Split:
@@ -369,15 +288,12 @@ def read_split(path: Path) -> Split:
     if header != HEADER:
         raise InputError(f"{path}: the header is {header}, expected {HEADER}, separated by tabs")
     for line, cells in until_full(body, problems):
-        where = f"{path}: line {line}"
-        if len(cells) != len(HEADER):
-            problems.add(f"{where}: {len(cells)} cells, expected {len(HEADER)}")
-        elif cells[1] not in SUBSETS:
-            problems.add(f"{where}: side is {cells[1]!r}, expected {' or '.join(SUBSETS)}")
-        elif not cells[0] or cells[0] in rows:
-            problems.add(f"{where}: sample-id {cells[0]!r} is empty or occurs twice")
+        name, side, fold = (*cells, "", "", "")[:3]
+        if len(cells) != len(HEADER) or side not in SUBSETS or not name or name in rows:
+            row = f"a new sample-id, a side ({', '.join(SUBSETS)}) and a fold"
+            problems.add(f"{path}: line {line} holds {cells}, expected {row}")
         else:
-            rows[cells[0]] = subset_of[cells[1]], cells[2]
+            rows[name] = subset_of[side], fold
     folded = sum(fold != "" for _, fold in rows.values())
     if 0 < folded < len(rows):
         problems.add(f"{path}: {len(rows) - folded} samples have no fold and {folded} have one")
@@ -389,8 +305,8 @@ def read_split(path: Path) -> Split:
 
 
 def fold_folder(fold: str) -> str:
-    """Return the name of the folder of a fold: ``fold-FOLD``, made safe where FOLD holds marks that
-    do not belong in a path, and then told apart from others by a hash.
+    """Return the name of the folder of a fold: ``fold-FOLD``, or a safe name with a hash if FOLD
+    has characters that do not belong in a path.
     """
     if FOLDER_NAME.fullmatch(fold):
         return f"fold-{fold}"
@@ -409,133 +325,108 @@ def split_columns(data: DataConfig) -> list[str]:
     return [name for name in columns if name is not None]
 
 
-def _folds_of(metadata: Metadata, column: str, ids: Sequence[str]) -> list[str]:
-    """Return the fold of each sample; `InputError` for samples without one."""
-    folds = metadata.values(column, ids)
-    if missing := [name for name, fold in zip(ids, folds, strict=True) if fold is None]:
-        raise InputError(
-            f"{metadata.source}: {len(missing)} of {len(folds)} samples have no value in --cv or "
-            f"--split-column {column}: {shown(missing)}; fill them in, leave these samples out, or "
-            "name another column"
-        )
-    return [fold for fold in folds if fold is not None]
-
-
-def _strata(
-    metadata: Metadata, target: str, ids: Sequence[str], classes: Collection[str]
-) -> Strata:
-    """Classes or numbers of a target, which are spread evenly over the subsets."""
-    if target not in classes and metadata.kinds[target] == "numeric":
-        return metadata.numbers(target, ids)
-    labels = metadata.values(target, ids)
-    return labels if len(set(labels)) <= MOST_STRATA else None
-
-
 def split_samples(
-    metadata: Metadata | None,
-    data: DataConfig,
-    ids: Sequence[str],
-    seed: int,
-    target: str | None = None,
-    classes: Collection[str] = (),
+    metadata: Metadata | None, data: DataConfig, ids: Sequence[str], seed: int, selection: Selection
 ) -> tuple[Split, ...]:
-    """Divide the samples `ids`: one split, or one for each fold. A split file is returned as it was
-    written. What is drawn is spread evenly over `target`: its quintiles or, where it is one of the
-    columns of `classes` or text, its classes.
+    """Divide the samples `ids`: one split, or one for each fold. A split file is read without a
+    change. What is drawn is spread evenly over the first target: its classes or quintiles.
 
     Raises
     ------
     InputError
         The options cannot divide these samples.
     """
-    groups = strata = None
+    groups, strata, target = None, None, selection.target
     if metadata is not None and data.group_column is not None:
         groups = metadata.groups(data.group_column, ids)
     if metadata is not None and target is not None:
-        strata = _strata(metadata, target, ids, classes)
+        is_number = target not in selection.classes and metadata.kinds[target] == "numeric"
+        strata = metadata.numbers(target, ids) if is_number else metadata.values(target, ids)
+        strata = strata if is_number or len(set(strata)) <= MOST_STRATA else None
     if data.split is not None:
         split = read_split(data.split)
         if groups is not None:
             check_groups(split, dict(zip(ids, groups, strict=True)))
         return (split,)
+    samples = _Samples(ids, groups, strata, seed)
     column, size = fold_column(data), data.validation_size
     if column is not None and metadata is not None:
-        folds = _folds_of(metadata, column, ids)
-        tested = sorted(set(folds)) if data.cv else [str(data.test_fold)]
-        return tuple(
-            from_column(ids, folds, fold, groups, size, strata=strata, seed=seed) for fold in tested
-        )
+        folds = _folds_of(metadata, column, samples)
+        present = sorted(set(folds.values()))
+        if not data.cv and data.test_fold not in present:
+            have = f"split: folds are {shown(present, 20)}"
+            raise InputError(f"{have}, expected --test-fold {data.test_fold!r} among them")
+        tested = present if data.cv else [str(data.test_fold)]
+        return tuple(samples.tested(fold, folds, size) for fold in tested)
     if data.cv is not None:
-        return tuple(kfold(ids, int(data.cv), groups, strata, size, seed=seed))
-    share = data.test_size
-    if share is None:
-        enough = len(set(groups or ids)) >= LEAST_GROUPS_FOR_TEST
-        share = DEFAULT_TEST_SHARE if enough else 0.0
-    split = make_split(
-        ids, groups=groups, strata=strata, test_size=share, validation_size=size, seed=seed
-    )
-    return (split,)
+        return tuple(samples.kfold(int(data.cv), size))
+    enough = len(set(samples.groups)) >= LEAST_GROUPS_FOR_TEST
+    share = DEFAULT_TEST_SHARE * enough if data.test_size is None else data.test_size
+    return (samples.split(samples.held_out(share, "--test-size", "test"), {}, size),)
+
+
+def _folds_of(metadata: Metadata, column: str, samples: _Samples) -> dict[str, str]:
+    """Return the fold of each group by a metadata column; refuse samples without a fold, groups in
+    several, and a single fold.
+    """
+    values = metadata.values(column, samples.ids)
+    if missing := [name for name, fold in zip(samples.ids, values, strict=True) if fold is None]:
+        lacking = f"{len(missing)} of {len(values)} samples have no value in --cv or --split-column"
+        remedy = "fill them in, leave these samples out, or name another column"
+        raise InputError(f"{metadata.source}: {lacking} {column}: {shown(missing)}; {remedy}")
+    remedy = "give each group one fold, or pass the column of the folds as --group-column too"
+    folds = _whole(samples.groups, map(str, values), "folds", remedy)
+    if len(present := set(folds.values())) < 2:
+        remedy = "name another column by --cv or --split-column (unset, it is --study-column)"
+        raise InputError(f"split: all samples are in fold {shown(present)}; {remedy}")
+    return folds
 
 
 def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
-    """Return the split of the study's samples, or one for each fold.
+    """Make the split of the study's samples, or one for each fold.
 
     Samples are divided before those below the rarefaction depth are dropped, so that the depth may
-    follow the labels of training samples and the test samples do not depend on the depth.
+    follow the labels of training samples and the test samples do not depend on the depth. If too
+    few samples reach it, only these are divided, or without a validation subset, so that no subset
+    is empty and every class has two training samples.
 
     Raises
     ------
     InputError
         The options cannot divide these samples, or the depth dropped a whole subset.
     """
-    splits = _split_study(study, data, seed)
-    named = set() if data.split is None else {*read_split(data.split).sample_ids}
-    if absent := sorted(named.difference(study.selection.of_file)):
-        log.warning(
-            "warning: %s: %d of %d samples are not in the table: %s",
-            *(data.split, len(absent), len(named), shown(absent)),
-        )
-    if all(x is None for x in (data.test_size, data.cv, data.split_column, data.split)):
-        tested = len(splits[0].ids("test"))
-        says = f"{tested} samples are held out as the test subset"
-        says = says if tested else "no sample is held out for a test"
-        log.info("%s; --test-size sets its share, --cv tests every sample", says)
-    return splits
-
-
-def _split_study(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
-    """Return the splits of the samples that reach the depth.
-
-    Where too few samples reach it, these only are divided, or without a validation subset, so that
-    no subset is empty and every class has two training samples.
-    """
-    ids, size = study.table.sample_ids, data.validation_size
-    target, classes = study.selection.target, study.selection.classes
-    choices = [(study.selection.aligned or ids, size)]
-    if data.split is None and fold_column(data) is None:
-        choices += [(ids, size), (ids, 0.0)]
-    found, errors = list[tuple[Split, ...]](), list[InputError]()
-    for samples, validation_size in choices:
+    ids, selection, size = study.table.sample_ids, study.selection, data.validation_size
+    choices = [(selection.aligned or ids, size), (ids, size), (ids, 0.0)]
+    if data.split is not None or fold_column(data) is not None:
+        choices = choices[:1]
+    found, errors = tuple[Split, ...](), list[InputError]()
+    for at, (samples, validation_size) in enumerate(choices):
         asked = replace(data, validation_size=validation_size)
         try:
-            splits = split_samples(study.metadata, asked, samples, seed, target, classes)
-            found.append(tuple(restricted(split, ids) for split in splits))
+            drawn = split_samples(study.metadata, asked, samples, seed, selection)
+            found = tuple(restricted(split, ids) for split in drawn)
         except InputError as error:
             errors.append(error)
             continue
-        by_folds = data.cv is not None
-        if all(_can_be_learned(split, classes, by_folds) for split in found[-1]):
-            if len(found) + len(errors) > 1:
+        if all(_can_be_learned(split, selection.classes, data.cv is not None) for split in found):
+            if at:
                 without = "" if validation_size or not size else ", without a validation subset"
-                log.info(
-                    "the split is drawn again for the %d samples that reach the depth%s",
-                    *(len(ids), without),
-                )
-            return found[-1]
-    # What cannot be learned is said where it is fitted.
+                says = "the split is drawn again for the %d samples that reach the depth%s"
+                log.info(says, len(ids), without)
+            break
+    # A class that cannot be learned is refused when it is fitted.
     if not found:
         raise errors[0]
-    return found[-1]
+    if data.split is not None:
+        named = read_split(data.split).sample_ids
+        if absent := sorted(set(named).difference(selection.of_file)):
+            what = f"{len(absent)} of {len(named)} samples are not in the table: {shown(absent)}"
+            log.warning("warning: %s: %s", data.split, what)
+    elif all(x is None for x in (data.test_size, data.cv, data.split_column)):
+        tested = len(found[0].ids("test")) or "no"
+        says = "%s samples are held out as the test subset; --test-size sets its share, --cv tests"
+        log.info(f"{says} every sample", tested)
+    return found
 
 
 def _can_be_learned(
@@ -544,7 +435,7 @@ def _can_be_learned(
     """Return whether every class has two training samples; without folds, the labels of test
     samples decide nothing.
     """
-    asked = set(split.sample_ids if by_folds else split.ids("train") + split.ids("validation"))
+    asked = split.sample_ids if by_folds else split.ids("train") + split.ids("validation")
     for label_of in classes.values():
         trained = Counter(label_of.get(sample) for sample in split.ids("train"))
         present = {label_of.get(sample) for sample in asked} - {None}
@@ -553,73 +444,48 @@ def _can_be_learned(
     return True
 
 
-# Two samples are nearly identical if this number of ASVs, and this share of the reads of the deeper
-# sample, are equal in both.
-EQUAL_ASVS, EQUAL_SHARE = 10, 0.9
-
-# Only samples that share some of their most abundant ASVs, with the very number of reads, are
-# looked at closely.
-LOOKED_AT, SHARED = 10, 5
-
-# Reads of an ASV that more samples have than this say nothing of two of them.
-COMMON = 50
-
-
 def duplicates_across_subsets(
     table: AmpliconTable, split: Split, group_column: str | None
 ) -> tuple[str, ...]:
-    """Return a warning of samples with the same reads, or nearly, that are both held out and
-    learned from.
-    """
+    """Warn of samples with nearly the same reads that are both held out and learned from."""
     held_out = set(split.held_out)
     across = [pair for pair in nearly_identical(table) if len(held_out.intersection(pair)) == 1]
     if not across:
         return ()
-    fold = f" of fold {split.test_fold}" if split.test_fold else ""
+    number = len(held_out.intersection(name for pair in across for name in pair))
+    samples = f"{number} held-out samples" + (f" of fold {split.test_fold}" * bool(split.test_fold))
+    reads = "have nearly the same reads as others that were learned from"
     advice = "--group-column keeps it together"
     if group_column is not None:
         advice = f"give both the same value in the column of groups, {group_column!r}"
-    number = len(held_out.intersection(name for pair in across for name in pair))
-    return (
-        f"{number} held-out samples{fold} have nearly the same reads as others that were learned "
-        f"from: {shown(across[0])}; one sample under two ids? {advice}",
-    )
+    return (f"{samples} {reads}: {shown(across[0])}; one sample under two ids? {advice}",)
 
 
 def nearly_identical(table: AmpliconTable) -> list[tuple[str, str]]:
-    """Return the pairs of samples whose reads are equal but for a tenth of them: of `EQUAL_ASVS`
-    ASVs or more.
+    """Return the pairs of samples with the same counts of nine tenths of their reads.
 
-    A pair is found where `SHARED` of the `LOOKED_AT` most abundant ASVs of both have the same
-    number of reads.
+    They have `EQUAL_ASVS` equal counts or more, `SHARED` of them among the `LOOKED_AT` largest.
     """
-    rows, keys = [], []
+    entries = []
     for row in range(len(table)):
         columns, reads = table.row(row)
         top = np.argsort(-reads.astype(np.int64), kind="stable")[:LOOKED_AT]
-        rows.append(np.full(len(top), row))
-        keys.append(np.stack([columns[top], reads[top]], axis=1).astype(np.int64))
-    _, key, times = np.unique(np.concatenate(keys), axis=0, return_inverse=True, return_counts=True)
-    rare = times[key := key.ravel()] <= COMMON
-    entries = (np.ones(rare.sum(), np.int8), (np.concatenate(rows)[rare], key[rare]))
-    has = csr_array(entries, shape=(len(table), len(times)))
-    shared = (has @ has.T).tocoo()
-    found = (shared.data >= SHARED) & (shared.row < shared.col)
-    names = table.sample_ids
-    return [
-        (names[first], names[second])
-        for first, second in zip(
-            shared.row[found].tolist(), shared.col[found].tolist(), strict=True
+        entries.append(
+            np.stack([np.full(len(top), row), columns[top], reads[top].astype(np.int64)])
         )
-        if _equal_but_for_a_tenth(table, first, second)
-    ]
-
-
-def _equal_but_for_a_tenth(table: AmpliconTable, first: int, second: int) -> bool:
-    (columns, reads), (others, of_other) = table.row(first), table.row(second)
-    _, at, there = np.intersect1d(columns, others, assume_unique=True, return_indices=True)
-    equal = reads[at][reads[at] == of_other[there]]
-    return (
-        len(equal) >= EQUAL_ASVS
-        and float(equal.sum()) >= EQUAL_SHARE * table.depths[[first, second]].max()
-    )
+    rows, *counts = np.concatenate(entries, axis=1)
+    _, key, times = np.unique(counts, axis=1, return_inverse=True, return_counts=True)
+    rare = times[key := key.ravel()] <= COMMON
+    places, shape = (rows[rare], key[rare]), (len(table), len(times))
+    has = csr_array((np.ones(rare.sum(), np.int8), places), shape=shape)
+    shared = (has @ has.T).tocoo()
+    near = (shared.data >= SHARED) & (shared.row < shared.col)
+    found = []
+    for pair in np.stack([shared.row[near], shared.col[near]], axis=1).tolist():
+        (columns, reads), (others, of_other) = map(table.row, pair)
+        _, at, there = np.intersect1d(columns, others, assume_unique=True, return_indices=True)
+        equal = reads[at][reads[at] == of_other[there]]
+        share = float(equal.sum()) / table.depths[pair].max()
+        if len(equal) >= EQUAL_ASVS and share >= EQUAL_SHARE:
+            found.append((table.sample_ids[pair[0]], table.sample_ids[pair[1]]))
+    return found

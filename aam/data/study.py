@@ -1,6 +1,4 @@
-"""A study ready to learn from: its inputs read, aligned, and cut to the samples that reach the
-rarefaction depth.
-"""
+"""A study to learn from: its inputs read, aligned, and cut to the samples that reach the depth."""
 
 from __future__ import annotations
 
@@ -8,10 +6,10 @@ import functools
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,16 +17,20 @@ import torch
 from scipy import sparse
 
 from aam.config import NO_TREE, DataConfig
-from aam.data.checks import warn_of_donors, warn_of_reads, warn_of_values
+from aam.data.checks import (
+    RegionProfile,
+    warn_of_donors,
+    warn_of_primers,
+    warn_of_reads,
+    warn_of_values,
+)
 from aam.data.rarefaction import choose_depth
-from aam.data.reference import Reference, SampleInput
-from aam.data.region import RegionProfile, warn_of_primers
 from aam.data.splits import fold_column, split_samples
 from aam.data.table import deep_enough, fit_length, make_table, read_table, select_samples
 from aam.data.targets import Covariates, Labels
-from aam.data.tokens import encode
+from aam.data.tokens import Tokens, encode
 from aam.errors import InputError, Problems, shown
-from aam.io.matrices import DistanceMatrix, read_distances
+from aam.io.matrices import DistanceMatrix, Tile, read_distances
 from aam.io.metadata import Metadata, align, read_metadata
 from aam.io.phylogeny import Ints, Phylogeny, matched_tree, read_tree
 from aam.io.tables import AmpliconTable
@@ -37,9 +39,57 @@ from aam.options import IN_MEMORY
 log = logging.getLogger("aam")
 
 Rows = npt.NDArray[np.int64]
+PlacedMetric = Literal["unifrac", "weighted-normalized"]
+# Numbers [B, E] of B samples of a table, from the columns of their ASVs, which the sample encoder
+# reads in addition to the ASV vectors.
+SampleInput: TypeAlias = Callable[[Sequence[npt.NDArray[np.integer[Any]]]], torch.Tensor]
 
 # Names of files that say nothing; their folder names the study.
 PLAIN_NAMES = ("table", "feature-table")
+
+
+class PlacedSamples(Protocol):
+    """Samples of a table on a reference: distances and vectors that need no tree of their ASVs."""
+
+    def distances(self, metric: PlacedMetric) -> Iterator[Tile]:
+        """Distances between the samples, in tiles on and above the diagonal."""
+
+    def vectors(self) -> Iterator[npt.NDArray[np.float32]]:
+        """Vectors of the samples, a block of samples at a time."""
+
+    def taxa(self) -> Iterator[list[str]]:
+        """Rows of a table of taxa: the header, then one row per ASV."""
+
+
+class Reference(Protocol):
+    """A reference of a plugin, such as a tree of known sequences, that places ASVs.
+
+    A saved model keeps its arrays, and the entry point `encoder` (group ``aam.encoders``) rebuilds
+    it from them. N samples, F ASVs of a table, L nucleotides, E numbers of the reference.
+    """
+
+    @property
+    def encoder(self) -> str:
+        """Name of the entry point that rebuilds it."""
+
+    @property
+    def width(self) -> int:
+        """Numbers of a sample that a network reads, E."""
+
+    @property
+    def vector_width(self) -> int:
+        """Length of the vectors of `PlacedSamples.vectors`."""
+
+    def sample_input(self, tokens: Tokens) -> SampleInput:
+        """Place the ASVs of a table [F, L] once, for any number of batches."""
+
+    def place(
+        self, table: AmpliconTable, tokens: Tokens, counts: sparse.csr_matrix, source: str
+    ) -> PlacedSamples:
+        """Place the samples of a table with rarefied `counts` [N, F]; `source` names the table."""
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Arrays of a saved model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,29 +116,21 @@ class Inputs:
     metadata: Metadata | None = None
 
     def checksums(self, options: Any) -> dict[str, str]:
-        """Return the SHA-256 of the table, tree and metadata of one study that `options` name as
-        `IN_MEMORY`.
-        """
+        """SHA-256 of the table, tree and metadata of a study that `options` name as `IN_MEMORY`."""
         (table,), (tree,), metadata = self.tables, self.trees, self.metadata
-        counts = table.counts
-        values: dict[str, tuple[Any, ...]] = {
-            "table": (counts.indptr, counts.indices, counts.data, table.sample_ids, table.names),
-            "tree": () if tree is None else (tree.parent, tree.length, tree.tips),
-            "metadata": ()
-            if metadata is None
-            else (
-                *(metadata.ids, metadata.columns, metadata.kinds),
-                *map(sorted, (metadata.declared, metadata.blank, metadata.missing_values)),
-            ),
+        counts, digests = table.counts, dict[str, str]()
+        parts: dict[str, list[Any]] = {
+            "table": [counts.indptr, counts.indices, counts.data, table.sample_ids, table.names]
         }
-        digests = {}
-        for name in values:
-            if values[name] and getattr(options, name, None) == IN_MEMORY:
-                digest = hashlib.sha256()
-                for part in values[name]:
-                    is_array = isinstance(part, np.ndarray)
-                    digest.update(part.tobytes() if is_array else repr(part).encode())
-                digests[name] = digest.hexdigest()
+        if tree is not None:
+            parts["tree"] = [tree.parent, tree.length, tree.tips]
+        if metadata is not None:
+            sets = metadata.declared, metadata.blank, metadata.missing_values
+            parts["metadata"] = [metadata.ids, metadata.columns, metadata.kinds, *map(sorted, sets)]
+        for name, values in parts.items():
+            if getattr(options, name, None) == IN_MEMORY:
+                arrays = (x if isinstance(x, np.ndarray) else repr(x).encode() for x in values)
+                digests[name] = hashlib.sha256(b"".join(map(bytes, arrays))).hexdigest()
         return digests
 
 
@@ -180,13 +222,13 @@ class Study:
         Which of `parts` each sample is of.
     matrix : DistanceMatrix, optional
         Precomputed distances, in the order of the table.
+    metadata : Metadata, optional
+    selection : Selection
+        How its samples were selected.
     reference : Reference, optional
         The reference of a plugin on which the ASVs are placed, and what it gives of samples.
     sample_input : SampleInput, optional
         What a network reads of samples on it.
-    metadata : Metadata, optional
-    selection : Selection
-        How its samples were selected.
     """
 
     table: AmpliconTable
@@ -197,18 +239,17 @@ class Study:
     parts: tuple[StudyPart, ...]
     origin: Rows
     matrix: DistanceMatrix | None = None
-    reference: Reference | None = None
-    sample_input: SampleInput | None = None
     metadata: Metadata | None = None
     selection: Selection = field(default_factory=Selection)
+    reference: Reference | None = None
+    sample_input: SampleInput | None = None
 
     def require_sequences(self) -> None:
-        """Raise `InputError` where the features have no sequences, which a network reads."""
+        """Raise `InputError` if the features have no sequences, which a network reads."""
         if not self.table.sequences:
-            raise InputError(
-                f"features such as {shown(self.table.feature_ids[:1])} have no sequences, which a "
-                "network reads; pass --sequences rep-seqs.fasta|.qza, or train without a network"
-            )
+            features = f"features such as {shown(self.table.feature_ids[:1])} have no sequences"
+            remedy = "pass --sequences rep-seqs.fasta|.qza, or train without a network"
+            raise InputError(f"{features}, which a network reads; {remedy}")
 
     @functools.cached_property
     def tokens(self) -> torch.Tensor:
@@ -218,7 +259,7 @@ class Study:
 
     @property
     def has_tree(self) -> bool:
-        """Whether there is a tree, of one of its parts at the least."""
+        """Whether a part has a tree."""
         return any(part.tree is not None for part in self.parts)
 
     @property
@@ -245,8 +286,9 @@ class Study:
         return None if self.sample_input is None else self.sample_input(asvs)
 
     def column(self, name: str | None, ids: Sequence[str]) -> list[str] | None:
-        """Return a metadata column of some samples as text, empty where missing; none without a
-        name or metadata. In the column of groups a sample without a value is its own group.
+        """Values of a metadata column as text, '' where missing; None without a name or metadata.
+
+        In the column of groups a sample without a value is its own group.
         """
         if self.metadata is None or name is None:
             return None
@@ -255,9 +297,7 @@ class Study:
         return [value or "" for value in self.metadata.values(name, ids)]
 
     def with_covariates(self, covariates: Covariates, metadata: Metadata | None) -> Study:
-        """Return the study with the values of `covariates` in its samples, all unknown without
-        metadata.
-        """
+        """The study with the values of `covariates`; they are unknown without metadata."""
         category, covariate = covariates.encode(metadata, self.table.sample_ids)
         return replace(self, labels=replace(self.labels, category=category, covariate=covariate))
 
@@ -277,20 +317,17 @@ class Study:
         """ASVs that each sample is expected to keep at the depth, float64 [N] (Hurlbert 1971, with
         replacement).
         """
-        richness = np.zeros(len(self.table.sample_ids))
+        richness = np.zeros(len(self.table))
         for rows, counts in self.table.blocks():
             depths = np.maximum(self.table.depths[rows], 1)
             share = np.repeat(self.depth / depths, np.diff(counts.indptr)) * counts.data
-            kept = sparse.csr_matrix(
-                (-np.expm1(-share), counts.indices, counts.indptr), counts.shape
-            )
-            richness[rows] = np.asarray(kept.sum(axis=1)).ravel()
+            kept = (-np.expm1(-share), counts.indices, counts.indptr)
+            richness[rows] = sparse.csr_array(kept, counts.shape).sum(axis=1)
         return richness
 
     def rows(self, sample_ids: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Return the rows of the table of the samples named."""
-        place = self.table.row_of
-        return np.array([place[name] for name in sample_ids], np.int64)
+        """Rows of the table of the samples named."""
+        return np.array([self.table.row_of[name] for name in sample_ids], np.int64)
 
 
 def read_inputs(config: DataConfig, columns: MetadataColumns = MetadataColumns()) -> Inputs:
@@ -301,15 +338,13 @@ def read_inputs(config: DataConfig, columns: MetadataColumns = MetadataColumns()
     InputError
         With the problems of every file, and with metadata columns that are not there.
     """
-    problems = Problems()
-    if config.tables:
-        paths, names = config.tables, study_names(config.tables)
-        trees, sequences = config.trees or (NO_TREE,) * len(names), None
-    else:
+    problems, metadata, matrix = Problems(), None, None
+    paths, names, sequences = config.tables, study_names(config.tables), None
+    trees = config.trees or (NO_TREE,) * len(names)
+    if not paths:
         paths, names = (() if config.table is None else (config.table,)), ("",)
         trees, sequences = (str(config.tree or NO_TREE),), config.sequences
     tables, phylogenies = list[AmpliconTable](), dict[str, Phylogeny]()
-    metadata = matrix = None
     for path in paths:
         with problems.collected():
             tables.append(read_table(path, sequences, merge=config.trim))
@@ -317,7 +352,7 @@ def read_inputs(config: DataConfig, columns: MetadataColumns = MetadataColumns()
         if config.metadata is not None:
             metadata = read_metadata(config.metadata, config.decimal, config.missing_values)
             metadata.require([*columns.required, *columns.optional])
-    # One tree of several studies is read once.
+    # A tree of several studies is read once.
     for tree in dict.fromkeys(tree for tree in trees if tree != NO_TREE):
         with problems.collected():
             phylogenies[tree] = read_tree(Path(tree), config.midpoint_root)
@@ -352,52 +387,65 @@ def make_study(
         with problems.collected():
             tables.append(fit_length(table, max_bp, config.trim, of_model))
     problems.raise_if_any()
-    full_table, origin = _joined(tables, inputs.names)
-    aligned, classes = _with_metadata(full_table, inputs.metadata, columns, config)
-    target = columns.targets[0] if columns.targets else None
-    if inputs.metadata is not None and target and training is None and not of_model:
+    whole, origin = _joined(tables, inputs.names)
+    aligned, selection = _with_metadata(whole, inputs.metadata, columns, config)
+    if inputs.metadata is not None and selection.target and training is None and not of_model:
         warn_of_donors(aligned, inputs.metadata, columns.targets, config)
-    depth = config.rarefy_depth
+    depth, ids = config.rarefy_depth, aligned.sample_ids
     if depth is None:
-        if classes and training is None:
-            ids = aligned.sample_ids
-            splits = split_samples(inputs.metadata, config, ids, seed, target, classes)
+        if selection.classes and training is None:
+            splits = split_samples(inputs.metadata, config, ids, seed, selection)
             training = {name for split in splits for name in split.ids("train")}
-        depth = _chosen_depth(aligned, classes, training)
+        depth = choose_depth(aligned, selection.classes, training)
     table, dropped = deep_enough(aligned, depth, of_model)
     if not of_model:
         warn_of_primers(table, of_model)
     warn_of_reads(aligned)
-    _log_dropped(classes, dropped)
-    kept = origin[[full_table.row_of[name] for name in table.sample_ids]]
-    return Study(
-        table=table,
-        depth=depth,
-        seed=seed,
-        config=config,
-        labels=Labels.none(len(table)),
-        parts=_parts(table, kept, inputs, config),
-        origin=kept,
-        matrix=None if inputs.matrix is None else inputs.matrix.select(table.sample_ids),
-        metadata=inputs.metadata,
-        selection=Selection(full_table.sample_ids, aligned.sample_ids, dropped, classes, target),
-    )
+    for name, class_of in selection.classes.items() if dropped else ():
+        totals, fewer = (Counter(class_of[x] or "" for x in names) for names in (ids, dropped))
+        lines = [f"{fewer[x]} of {totals[x]} of {x or 'no class'!r}" for x in sorted(fewer)]
+        log.warning("dropped for too few reads, by %r: %s", name, ", ".join(lines))
+    kept = origin[[whole.row_of[name] for name in table.sample_ids]]
+    parts = _parts(table, kept, inputs, config)
+    matrix = None if inputs.matrix is None else inputs.matrix.select(table.sample_ids)
+    labels, selection = Labels.none(len(table)), replace(selection, dropped=dropped)
+    made = (table, depth, seed, config, labels, parts, kept)
+    return Study(*made, matrix, inputs.metadata, selection)
 
 
 def _with_metadata(
     table: AmpliconTable, metadata: Metadata | None, columns: MetadataColumns, config: DataConfig
-) -> tuple[AmpliconTable, dict[str, dict[str, str | None]]]:
-    """Return the samples of a table that have what is required of their metadata, and the class of
-    each by target column.
+) -> tuple[AmpliconTable, Selection]:
+    """Select the samples that have what is required of their metadata, with their classes by target
+    column; warn of odd values, and of classes that are lost.
     """
-    asked = [*columns.required, *columns.optional]
+    asked, every = [*columns.required, *columns.optional], table.sample_ids
     if metadata is None:
         if asked:
             raise InputError(f"--metadata: not given, but columns {shown(asked)} are asked for")
-        return table, {}
+        return table, Selection(every, every)
     metadata.require(asked)
-    kept = align(metadata, table.sample_ids, columns.required, config.missing)
-    return select_samples(table, kept), _classes(metadata, columns, config, table.sample_ids, kept)
+    ids = align(metadata, every, columns.required, config.missing)
+    targets, classifier = columns.targets, columns.classifier
+    names = [name for name in targets if classifier or metadata.kinds[name] != "numeric"]
+    problems, group = Problems(), config.group_column
+    # All samples, not only those of a fold that trains.
+    for name in (*targets, *columns.numeric):
+        with problems.collected():
+            if name not in names:
+                metadata.numbers(name, ids)
+    problems.raise_if_any()
+    warn_of_values(metadata, targets, names, group, fold_column(config))
+    if group is not None and (lacking := metadata.values(group, ids).count(None)):
+        few = f"{lacking} of {len(ids)} samples have no value in --group-column {group}"
+        log.warning("warning: %s: %s; each counts as a group of its own", metadata.source, few)
+    for name in names:
+        for lost, samples in lost_classes(metadata, name, every, ids).items():
+            what = f"no sample of {name} {lost!r} is left: all {samples} lack other metadata"
+            log.warning("warning: %s", what)
+    classes = {name: dict(zip(ids, metadata.values(name, ids), strict=True)) for name in names}
+    target = targets[0] if targets else None
+    return select_samples(table, ids), Selection(every, tuple(ids), {}, classes, target)
 
 
 def _parts(
@@ -411,17 +459,13 @@ def _parts(
         if tree is None:
             parts.append(StudyPart(name))
             continue
-        columns = np.arange(len(table.feature_ids))
+        columns, tips = np.arange(table.shape[1]), np.full(table.shape[1], -1, np.int64)
         if len(inputs.names) > 1:
             columns = table.columns_of(np.flatnonzero(origin == number))
-        # Where ids are hashes, the tips may be called by sequences.
-        ids, sequences = (
-            [names[column] for column in columns.tolist()] if names else []
-            for names in (table.feature_ids, table.sequences)
-        )
-        phylogeny, tips_of_columns = matched_tree(tree, ids, config.missing_tips, sequences)
-        tips = np.full(len(table.feature_ids), -1, np.int64)
-        tips[columns] = tips_of_columns
+        ids = [table.feature_ids[column] for column in columns.tolist()]
+        # If ids are hashes, the tips may be called by sequences.
+        sequences = [table.names[column] for column in columns.tolist()] if table.sequences else []
+        phylogeny, tips[columns] = matched_tree(tree, ids, config.missing_tips, sequences)
         parts.append(StudyPart(name, MatchedTree(phylogeny, tips)))
     return tuple(parts)
 
@@ -429,127 +473,48 @@ def _parts(
 def lost_classes(
     metadata: Metadata, name: str, every: Sequence[str], kept: Sequence[str]
 ) -> dict[str, int]:
-    """Return the classes of a column that samples of `every` have and none of `kept`, and how many
-    samples had them.
-    """
+    """Count the samples of `every` by those classes of a column that no sample of `kept` has."""
     counts = Counter(metadata.values(name, [sample for sample in every if sample in metadata]))
-    return {
-        str(lost): counts[lost]
-        for lost in sorted(filter(None, counts.keys() - set(metadata.values(name, kept))))
-    }
-
-
-def _classes(
-    metadata: Metadata,
-    columns: MetadataColumns,
-    config: DataConfig,
-    every: Sequence[str],
-    ids: Sequence[str],
-) -> dict[str, dict[str, str | None]]:
-    """Return the classes of the samples `ids` by target column, and warn of odd values, and classes
-    that these lack.
-
-    Numeric columns have none unless `classifier`. `every` sample of the table may have had a class.
-    """
-    names = [
-        name for name in columns.targets if columns.classifier or metadata.kinds[name] != "numeric"
-    ]
-    problems = Problems()
-    # All samples, not only those of a fold that trains.
-    for name in [name for name in columns.targets if name not in names] + list(columns.numeric):
-        with problems.collected():
-            metadata.numbers(name, ids)
-    problems.raise_if_any()
-    warn_of_values(metadata, columns.targets, names, config.group_column, fold_column(config))
-    if config.group_column is not None:
-        metadata.require([config.group_column])
-        if lacking := metadata.values(config.group_column, ids).count(None):
-            log.warning(
-                "warning: %s: %d of %d samples have no value in --group-column %s; each counts as "
-                "a group of its own",
-                *(metadata.source, lacking, len(ids), config.group_column),
-            )
-    for name in names:
-        for lost, samples in lost_classes(metadata, name, every, ids).items():
-            log.warning(
-                "warning: no sample of %s %r is left: all %d lack other metadata",
-                *(name, lost, samples),
-            )
-    return {name: dict(zip(ids, metadata.values(name, ids), strict=True)) for name in names}
-
-
-def _chosen_depth(
-    table: AmpliconTable,
-    classes: Mapping[str, Mapping[str, str | None]],
-    training: Collection[str] | None,
-) -> int:
-    """Return the depth for these samples, by the classes of the training samples, and log why."""
-    rows = None
-    if training is not None:
-        rows = [row for row, name in enumerate(table.sample_ids) if name in training]
-    labels = {name: [*class_of.values()] for name, class_of in classes.items()}
-    depth, message, is_deep = choose_depth(table.depths, labels, rows)
-    log.log(logging.INFO if is_deep else logging.WARNING, "%s", message)
-    return depth
-
-
-def _log_dropped(classes: Mapping[str, Mapping[str, str | None]], dropped: Collection[str]) -> None:
-    """Log the number of samples of each class that the depth drops, if it drops any."""
-    for column, class_of in classes.items() if dropped else ():
-        totals = Counter(label or "" for label in class_of.values())
-        fewer = Counter(class_of[name] or "" for name in dropped)
-        lines = [f"{fewer[x]} of {totals[x]} of {x or 'no class'!r}" for x in sorted(fewer)]
-        log.warning("dropped for too few reads, by %r: %s", column, ", ".join(lines))
+    lost = sorted(filter(None, counts.keys() - set(metadata.values(name, kept))))
+    return {name: counts[name] for name in lost}
 
 
 def study_names(tables: Sequence[Path]) -> tuple[str, ...]:
-    """Return the name of each study: its file's, or its folder's where the file is called
-    ``table``; with a number where others have the same.
+    """Name each study by its file, or by its folder if the file is called ``table``; add a number
+    if others have the same name.
     """
-    names = [
-        path.resolve().parent.name if path.stem in PLAIN_NAMES else path.stem for path in tables
-    ]
-    before = [names[:at].count(name) for at, name in enumerate(names)]
-    return tuple(
-        f"{name}-{times + 1}" if times else name for name, times in zip(names, before, strict=True)
-    )
-
-
-def _warn_of_regions(tables: Sequence[AmpliconTable], names: Sequence[str]) -> None:
-    """Log which studies hold reads of another region or strand than the first."""
-    profile = RegionProfile.fit(tables[0].sequences)
-    for name, table in zip(names[1:], tables[1:], strict=True):
-        for sentence in profile.compare(table, ("reversed", "elsewhere")):
-            log.warning("warning: %s, compared with %s: %s", name, names[0], sentence)
-
-
-def _sample_ids(tables: Sequence[AmpliconTable], names: Sequence[str]) -> list[str]:
-    """Return the ids of all samples; one that occurs in two studies is called ``STUDY/ID``."""
-    times = Counter(sample for table in tables for sample in table.sample_ids)
-    return [
-        sample if times[sample] == 1 else f"{name}/{sample}"
-        for name, table in zip(names, tables, strict=True)
-        for sample in table.sample_ids
-    ]
+    times, names = Counter[str](), []
+    for path in tables:
+        name = path.resolve().parent.name if path.stem in PLAIN_NAMES else path.stem
+        times[name] += 1
+        names.append(f"{name}-{times[name]}" if times[name] > 1 else name)
+    return tuple(names)
 
 
 def _joined(tables: Sequence[AmpliconTable], names: Sequence[str]) -> tuple[AmpliconTable, Rows]:
-    """Return the samples of all tables over the distinct ASVs of all, and the study of each sample,
-    int64 [N].
+    """Join the samples of all tables over their distinct ASVs; return the study of each sample,
+    int64 [N], too. An id that occurs in two studies becomes ``STUDY/ID``.
     """
-    origin = np.repeat(np.arange(len(tables)), [len(table.sample_ids) for table in tables])
+    origin = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
     if len(tables) == 1:
         return tables[0], origin
     without = [name for name, table in zip(names, tables, strict=True) if not table.sequences]
     if without and len(without) < len(names):
-        raise InputError(
-            f"--table: the features of {shown(without)} have no sequences and those of other "
-            "studies do; pass tables whose feature ids are all of one kind"
+        problem = (
+            f"the features of {shown(without)} have no sequences and those of other studies do"
         )
+        raise InputError(f"--table: {problem}; pass tables whose feature ids are all of one kind")
     if not without:
-        _warn_of_regions(tables, names)
+        profile = RegionProfile.fit(tables[0].sequences)
+        for name, table in zip(names[1:], tables[1:], strict=True):
+            for sentence in profile.compare(table, ("reversed", "elsewhere")):
+                log.warning("warning: %s, compared with %s: %s", name, names[0], sentence)
+    samples = [sample for table in tables for sample in table.sample_ids]
+    times, studies = Counter(samples), [names[number] for number in origin.tolist()]
+    pairs = zip(studies, samples, strict=True)
+    samples = [name if times[name] == 1 else f"{study}/{name}" for study, name in pairs]
     counts = sparse.csr_array(sparse.block_diag([table.counts for table in tables], format="csr"))
     ids = [name for table in tables for name in table.names]
-    joined = make_table(counts, _sample_ids(tables, names), ids, () if without else ids)
+    joined = make_table(counts, samples, ids, () if without else ids)
     log.info("%d studies: %d samples, %d distinct ASVs", len(tables), *joined.shape)
     return joined, origin

@@ -19,12 +19,12 @@ from sklearn.ensemble._forest import BaseForest
 
 import aam
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
-from aam.data.reference import Reference, read_reference
-from aam.data.region import RegionProfile
+from aam.data.checks import RegionProfile
 from aam.data.splits import fold_folder
+from aam.data.study import Reference
 from aam.data.targets import Covariates, Targets
 from aam.device.measure import stage
-from aam.encoders import model_folder
+from aam.encoders import find_encoder, model_folder
 from aam.errors import InputError, shown
 from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest, write_manifest
 from aam.files.tensors import (
@@ -365,7 +365,8 @@ def _read_model(path: Path, description: Any, device: torch.device) -> SavedMode
     targets = Targets.from_json(description["targets"])
     reference = None
     if description.get("reference") is not None:
-        reference = read_reference(description["reference"], read_arrays(path / REFERENCE))
+        arrays = read_arrays(path / REFERENCE)
+        reference = find_encoder(description["reference"]).read_reference(arrays)
     heads, network = HeadConfig(), None
     if description["heads"] is not None:
         heads = typed(description["heads"], HeadConfig)

@@ -11,7 +11,7 @@ import numpy as np
 from aam.api.apply import _counted
 from aam.cli.main import main
 from aam.data.study import Selection
-from tests.data.test_region import PRIMERS, written
+from tests.data.test_checks import PRIMERS, written
 
 
 def with_primers(study: Path) -> Path:

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from aam.config import CovariateConfig, ModelConfig
-from aam.data.region import RegionProfile
+from aam.data.checks import RegionProfile
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.errors import InputError
 from aam.model.heads import HeadConfig

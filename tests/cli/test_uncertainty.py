@@ -180,7 +180,7 @@ def test_groups_in_two_subsets_are_refused(study: Path, tmp_path: Path, refused)
     leak = train(
         study, tmp_path / "a", f"--metadata-column ph --split {split} --group-column subject"
     )
-    assert "groups stand in two subsets" in refused(main, leak)
+    assert "groups are in several subsets" in refused(main, leak)
     assert not (tmp_path / "a").exists()
 
 

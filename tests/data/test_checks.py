@@ -1,16 +1,30 @@
-"""Warnings about donors and reads."""
+"""Warnings about values, donors, reads, primers, and reads unlike those of training."""
+
+from __future__ import annotations
 
 import logging
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from scipy.sparse import csr_array
+from skbio import DNA
 
 from aam.config import DataConfig
-from aam.data.checks import warn_of_donors, warn_of_reads, warn_of_values
-from aam.data.table import make_table
+from aam.data.checks import (
+    LETTERS,
+    PRIMERS,
+    RegionProfile,
+    find_primers,
+    warn_of_donors,
+    warn_of_reads,
+    warn_of_values,
+    without_primers,
+)
+from aam.data.table import make_table, read_table
 from aam.io.metadata import make_metadata
 from aam.io.tables import AmpliconTable
+from tests.refusals import refusal
 
 DONORS, VISITS = 10, 4
 IDS = [f"s{row:02}" for row in range(DONORS * VISITS)]
@@ -126,3 +140,176 @@ def test_values_that_are_probably_meant_otherwise_are_warned_of(caplog, values, 
         warn_of_values(metadata, **uses)
     assert says in caplog.text
     assert len(caplog.records) == bool(says)
+
+
+def amplicons(count=400, seed=0, length=120):
+    """Sequences that share a start, like those of one primer pair, and vary behind it."""
+    rng = np.random.default_rng(seed)
+    start = np.random.default_rng(99).integers(0, 4, 60)
+    ends = rng.integers(0, 4, (count, length - 60))
+    rows = np.concatenate([np.tile(start, (count, 1)), ends], axis=1)
+    noise = rng.random(rows.shape) < 0.1
+    rows[noise] = rng.integers(0, 4, noise.sum())
+    return ["".join("ACGT"[base] for base in row) for row in rows]
+
+
+def turned(sequences):
+    return [str(DNA(sequence).reverse_complement()) for sequence in sequences]
+
+
+def amplicon_table(sequences, counts=None, samples=("s",)):
+    counts = np.ones((len(samples), len(sequences)), int) if counts is None else np.array(counts)
+    return make_table(csr_array(np.atleast_2d(counts)), samples, sequences, sequences)
+
+
+@pytest.fixture(scope="module")
+def profile():
+    return RegionProfile.fit(amplicons())
+
+
+def test_fit_counts_each_sequence_once():
+    profile = RegionProfile.fit(["AC", "AG", "ANT"])
+    assert profile.length_quantiles[[0, 2, 4]].tolist() == [2, 2, 3]
+    np.testing.assert_allclose(
+        profile.frequencies[:4], [[1, 0, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0, 1], [0.25] * 4]
+    )
+    assert len(set(profile.hashes.tolist())) == 3
+    assert profile.compare(amplicon_table(["AC", "AG", "ANT"])) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda rows: rows, []),
+        (lambda rows: rows[:360] + amplicons(40, seed=1), []),
+        (turned, ["100% of the reads look reverse-complemented", "were not in"]),
+        (
+            lambda rows: rows[:300] + turned(rows[300:]),
+            ["25% of the reads look reverse-complemented", "25% of the reads are of ASVs that"],
+        ),
+        (lambda rows: [row[:100] for row in rows], ["100% of the reads have a length", "not in"]),
+        (lambda rows: rows[:360] + [row[:100] for row in rows[360:]], ["10% of the reads have a"]),
+        (lambda rows: [row[7:] + "ACGTACG" for row in rows], ["another region", "not in the"]),
+        (lambda rows: amplicons(400, seed=5), ["100% of the reads are of ASVs that were not in"]),
+    ],
+)
+def test_what_differs_is_said(profile, change, expected):
+    warnings = profile.compare(amplicon_table(change(amplicons())))
+    assert len(warnings) == len(expected)
+    for warning, part in zip(warnings, expected, strict=True):
+        assert part in warning
+
+
+def test_rare_asvs_that_were_never_seen_are_no_news(profile):
+    rows = amplicons()[:100] + amplicons(300, seed=5)
+    assert profile.compare(amplicon_table(rows, np.repeat([30, 1], [100, 300]))) == []
+    (warning,) = profile.compare(amplicon_table(rows, np.repeat([3, 1], [100, 300])))
+    assert "50% of the reads are of ASVs that were not in the training table" in warning
+
+
+def test_each_sample_is_judged_by_its_own_reads(profile):
+    """A single reverse-complemented sample got an empty note."""
+    sequences = [*amplicons()[:30], *turned(amplicons()[:2])]
+    counts = np.zeros((4, 32), int)
+    counts[:3, :30], counts[1:3, 30], counts[3, 30:] = 5, (2, 60), 40
+    table = amplicon_table(sequences, counts, ["good", "nearly", "mixed", "reversed"])
+    good, nearly, mixed, reversed_ = profile.compare_samples(table)
+    assert (good, nearly) == ("", "")
+    assert mixed == "29% of its reads look reverse-complemented"
+    assert reversed_ == (
+        "100% of its reads look reverse-complemented; 100% of its reads are of ASVs that were "
+        "not in the training table"
+    )
+
+
+def test_a_sample_of_training_asvs_only_is_not_unlike_training():
+    """A training sample with a quarter of its reads in one odd ASV was said to look like another
+    region.
+    """
+    odd, new = turned(amplicons())[:2]
+    profile, sequences = RegionProfile.fit([*amplicons(), odd]), [*amplicons()[:8], odd, new]
+    table = amplicon_table(sequences, [[1] * 8 + [8, 0], [1] * 8 + [4, 4]], ["of training", "new"])
+    assert profile.compare_samples(table) == ("", "50% of its reads look reverse-complemented")
+
+
+def test_names_of_features_are_new_or_known():
+    profile = RegionProfile.fit(["OTU_1", "OTU_2"])
+    counts = csr_array(np.array([[9, 1, 0], [1, 0, 9]]))
+    table = make_table(counts, ["a", "b"], ["OTU_1", "OTU_2", "OTU_3"])
+    new = "90% of its reads are of ASVs that were not in the training table"
+    assert profile.compare_samples(table) == ("", new)
+
+
+def test_the_profile_travels_through_safetensors(profile, tmp_path):
+    path = tmp_path / "profile.safetensors"
+    safetensors.numpy.save_file(profile.to_arrays(), path)
+    arrays = safetensors.numpy.load_file(path)
+    again = RegionProfile.from_arrays(arrays)
+    for name, array in profile.to_arrays().items():
+        np.testing.assert_array_equal(again.to_arrays()[name], array)
+        assert getattr(again, name).dtype == getattr(profile, name).dtype
+    # safetensors 0.5.0 does not write uint64.
+    assert np.uint64 not in [array.dtype for array in arrays.values()]
+    damaged = [{key: arrays[key] for key in arrays if key != name} for name in arrays]
+    damaged += [arrays | {"frequencies": np.zeros((3, 4))}, arrays | {"hashes": np.array(1)}]
+    for wrong in damaged:
+        assert "region profile is damaged" in refusal(RegionProfile.from_arrays, wrong)
+
+
+def test_real_studies_of_one_region_fit_each_other(bench_data):
+    names = ("infant-age", "mackerel-type", "ibd")
+    infant, mackerel, ibd = (read_table(bench_data / name / "table.biom") for name in names)
+    profile = RegionProfile.fit(infant.sequences)
+    assert profile.compare(infant) == []
+    (unseen,) = profile.compare(mackerel)
+    assert unseen.startswith("97% of the reads are of ASVs that were not in the training table")
+    assert "100% of the reads have a length outside" in profile.compare(ibd)[0]
+    reversed_ = amplicon_table(turned(ibd.sequences))
+    assert "reverse-complemented" in RegionProfile.fit(ibd.sequences).compare(reversed_)[0]
+    for shift in (1, 20):
+        shifted = amplicon_table([sequence[shift:] for sequence in mackerel.sequences])
+        assert any("another region" in sentence for sentence in profile.compare(shifted))
+
+
+def written(primer: str, rng: np.random.Generator) -> str:
+    """One of the sequences that a primer of IUPAC letters means."""
+    meant = [[base for base in "ACGT" if LETTERS[base] & LETTERS[letter]] for letter in primer]
+    return "".join(map(rng.choice, meant))
+
+
+@pytest.mark.parametrize("name", list(PRIMERS))
+def test_a_primer_is_found_at_both_ends_and_strands_with_one_error_and_not_without_it(name):
+    rng = np.random.default_rng(1)
+    number, own = list(PRIMERS).index(name), "".join(rng.choice(list("ACGT"), 100))
+    exact = written(PRIMERS[name], rng)
+    error = exact[:9] + {"A": "C", "C": "A", "G": "T", "T": "G"}[exact[9]] + exact[10:]
+    begins = [exact + own, "ACG" + exact + own, error + own]
+    found, cut = find_primers(begins)
+    same = {number} if name not in ("806R", "785R/805R") else {list(PRIMERS).index("806R"), number}
+    assert set(found[0].tolist()) <= same
+    left = [len(read) - bases for read, bases in zip(begins, cut[0].tolist(), strict=True)]
+    assert left == pytest.approx([100] * 3, abs=2)
+    assert (find_primers(turned(begins))[0][1] >= 0).all()
+    none = [own, own[:30], "ACGT", own[:40] + exact + own[40:]]
+    assert (find_primers(none)[0] < 0).all(), "in the middle it is no primer"
+    assert find_primers([])[0].shape == (2, 0)
+
+
+def test_primers_are_cut_and_what_becomes_identical_is_merged():
+    rng = np.random.default_rng(0)
+    one, two = ("".join(rng.choice(list("ACGT"), 80)) for _ in range(2))
+    reads = [written(PRIMERS["515F"], rng) + one, one, two]
+    counts = csr_array(np.array([[5, 7, 1], [0, 2, 3]]))
+    table = without_primers(make_table(counts, ["a", "b"], ["x", "y", "z"], reads))
+    assert set(table.sequences) == {one, two}
+    column = table.sequences.index(one)
+    assert table.counts.toarray()[:, column].tolist() == [12, 2]
+
+
+def test_a_profile_knows_whether_training_reads_held_a_primer():
+    rng = np.random.default_rng(0)
+    reads = ["".join(rng.choice(list("ACGT"), 100)) for _ in range(200)]
+    assert not RegionProfile.fit(reads).holds_primer
+    assert RegionProfile.fit([f"{written(PRIMERS['341F'], rng)}{r}" for r in reads]).holds_primer
+    spaced = [f"{'ACG'[: at % 4]}{written(PRIMERS['341F'], rng)}{r}" for at, r in enumerate(reads)]
+    assert not RegionProfile.fit(spaced[:1] + reads).holds_primer

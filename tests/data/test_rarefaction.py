@@ -12,6 +12,7 @@ from aam.data.table import deep_enough, make_table, read_table, select_samples
 from aam.device.rng import generator
 from aam.errors import InputError
 from tests.data.small_tables import biom_table, save_hdf5
+from tests.refusals import refusal
 
 
 @pytest.mark.parametrize(
@@ -73,36 +74,45 @@ def test_a_sample_is_rarefied_by_itself(tmp_path):
     assert len(rarefactions) == 4
 
 
+def depth_of(reads, labels=None, training=None) -> int:
+    """The depth chosen for samples of one ASV with so many reads."""
+    counts = csr_array(np.array(reads, np.uint32)[:, None])
+    table = make_table(counts, [f"s{row}" for row in range(len(reads))], ["f"])
+    classes = {} if labels is None else {"site": dict(zip(table.sample_ids, labels, strict=True))}
+    return choose_depth(table, classes, training)
+
+
 @pytest.mark.parametrize(
-    ("depths", "classes", "expected"),
+    ("count", "labels", "expected"),
     [
-        (range(1, 11), None, 2),
-        (range(1, 10), None, 1),
-        (range(1, 101), None, 11),
-        (range(1, 11), "a" * 9 + "b", 2),
-        (range(1, 41), "a" * 20 + "b" * 20, 3),
-        (range(1, 41), "a" * 10 + "b" * 30, 2),
-        (range(1, 41), ["a"] * 9 + [None] * 31, 5),
+        (10, None, 2),
+        (9, None, 1),
+        (100, None, 11),
+        (10, "a" * 9 + "b", 2),
+        (40, "a" * 20 + "b" * 20, 3),
+        (40, "a" * 10 + "b" * 30, 2),
+        (40, ["a"] * 9 + [None] * 31, 5),
     ],
 )
-def test_ninety_percent_are_kept_of_all_and_of_every_class_of_ten(depths, classes, expected):
-    depths = np.array(depths) + 1000
-    labels = None if classes is None else [label or None for label in classes]
-    depth, _, _ = choose_depth(depths, None if labels is None else {"site": labels})
-    assert depth == 1000 + expected
-    for name in {*(labels or []), "all"} - {None}:
-        members = depths if name == "all" else depths[[label == name for label in labels]]
-        assert len(members) < 10 or (members >= depth).mean() >= 0.9
+def test_ninety_percent_are_kept_of_all_and_of_every_class_of_ten(count, labels, expected):
+    depths = np.arange(1001, 1001 + count)
+    assert depth_of(depths, labels) == 1000 + expected
+    for name in {*(labels or [])} - {None}:
+        members = depths[[label == name for label in labels]]
+        assert len(members) < 10 or (members >= 1000 + expected).mean() >= 0.9
 
 
-def test_no_depth_below_the_lowest_is_chosen_unasked():
-    depth, message, is_deep = choose_depth(np.array([20] * 5 + [900] * 15))
-    assert (depth, is_deep) == (LOWEST_DEPTH, False)
-    assert "90 % of all samples reach only 20; pass --rarefy-depth" in message
-    with pytest.raises(
-        InputError,
-        match=r"no sample has 500 reads.*deepest has 499.*--rarefy-depth.*have 499 or more",
-    ):
-        choose_depth(np.array([499] * 20))
-    with pytest.raises(InputError, match=r"pass --rarefy-depth to use fewer$"):
-        choose_depth(np.array([0] * 20))
+def test_training_samples_decide_and_few_samples_keep_two_of_a_class():
+    depths, labels = np.arange(1001, 1021), "a" * 10 + "b" * 10
+    assert depth_of(depths, labels) == 1002
+    assert depth_of(depths, labels, [f"s{row}" for row in range(1, 20)]) == 1003
+    assert depth_of([600, 700, *[900] * 18], "aa" + "b" * 18) == 600
+
+
+def test_no_depth_below_the_lowest_is_chosen_unasked(caplog):
+    assert depth_of([20] * 5 + [900] * 15) == LOWEST_DEPTH
+    assert "90 % of all samples reach only 20; pass --rarefy-depth" in caplog.text
+    message = refusal(depth_of, [499] * 20)
+    assert "no sample has 500 reads, the smallest automatic depth (the deepest has 499)" in message
+    assert "pass --rarefy-depth to use fewer; 90 % of all samples have 499 or more" in message
+    assert refusal(depth_of, [0] * 20).endswith("pass --rarefy-depth to use fewer")

@@ -17,7 +17,7 @@ import torch
 
 import aam
 from aam.config import DataConfig, ModelConfig
-from aam.data.region import RegionProfile
+from aam.data.checks import RegionProfile
 from aam.data.study import Study
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.device.options import RuntimeConfig

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from aam.data.reference import PlacedMetric
+from aam.data.study import PlacedMetric
 from aam.diversity.batch import inner, mirror
 from aam.diversity.branches import Layout
 from aam.diversity.tables import TILE, blocks_of, tile_pairs

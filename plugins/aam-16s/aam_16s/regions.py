@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from aam.data.region import MISMATCHES, PRIMERS, mismatches
+from aam.data.checks import MISMATCHES, PRIMERS, mismatches
 from aam.data.tokens import Tokens
 
 # The letters of the other strand: A for T, of several letters the one that means their complements.

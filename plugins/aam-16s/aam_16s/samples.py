@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from aam.data.reference import PlacedMetric
+from aam.data.study import PlacedMetric
 from aam.io.matrices import Tile
 from aam_16s.distances import WIDTH, placed_tiles, sample_branches, sample_vectors
 from aam_16s.placement import SoftPlacement

@@ -15,7 +15,7 @@ import pandas as pd
 from scipy import sparse
 
 import aam
-from aam.data.reference import PlacedMetric
+from aam.data.study import PlacedMetric
 from aam.errors import InputError
 from aam.io.matrices import Tile
 from aam_16s.distances import PlacedDistance, placed_between

@@ -12,7 +12,7 @@ from scipy import sparse
 
 import aam
 from aam.cli.main import main
-from aam.data.region import LETTERS, PRIMERS, find_primers
+from aam.data.checks import LETTERS, PRIMERS, find_primers
 from aam.data.tokens import reverse_complement
 from aam.encoders import encoder_names
 from aam.errors import InputError
