@@ -89,7 +89,8 @@ def task_of(case: Case, folder: Path) -> tuple[Task, int, int]:
         prepared = load_folds(FineTuneConfig(options, targets))
     study = prepared.study
     assert study.metadata is not None
-    specs = fit_targets(study.metadata, [case.target], study.table.sample_ids).specs
+    config = TargetConfig(metadata_column=(case.target,))
+    specs = fit_targets(study.metadata, config, study.table.sample_ids).specs
     task = make_task(study, prepared.splits, specs[0], study.metadata, Columns(case.group))
     return task, study.depth, study.seed
 

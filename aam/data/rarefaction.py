@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from scipy import sparse
 
 from aam.device.rng import next_generator
@@ -123,18 +122,23 @@ def choose_depth(
     `training` the training samples; unset, all. Labels of other samples decide nothing, and no
     depth below `LOWEST_DEPTH` is chosen. Raises `InputError`: no sample reaches that.
     """
-    reads = pd.Series(table.depths, table.sample_ids)
-    candidates = {"all samples": sorted(reads)[len(reads) // 10]}
-    trained = reads if training is None else reads[reads.index.isin(list(training))]
+    reads = dict(zip(table.sample_ids, table.depths.tolist(), strict=True))
+    candidates: dict[str, int] = {"all samples": sorted(reads.values())[len(reads) // 10]}
+    trained = set(reads if training is None else training)
     for column, class_of in classes.items():
-        for label, own in trained.groupby(class_of, sort=False):
+        members: dict[str, list[int]] = {}
+        for name, depth in reads.items():
+            label = class_of[name]
+            if label is not None and name in trained:
+                members.setdefault(label, []).append(depth)
+        for label, own in members.items():
             of_class = f"of class {label!r} of {column!r}"
             if len(own) >= SMALLEST_CLASS:
                 candidates[f"the training samples {of_class}"] = sorted(own)[len(own) // 10]
             elif len(reads) < FEW_SAMPLES and len(own) > 1:
                 candidates[f"the training samples, and two {of_class}"] = sorted(own)[-2]
     decided_by = min(candidates, key=candidates.__getitem__)
-    keeping, deepest, every = candidates[decided_by], reads.max(), candidates["all samples"]
+    keeping, deepest, every = candidates[decided_by], max(reads.values()), candidates["all samples"]
     if deepest < LOWEST_DEPTH:
         problem = f"no sample has {LOWEST_DEPTH} reads, the smallest automatic depth"
         hint = f"; 90 % of {decided_by} have {keeping} or more" if keeping > 0 else ""
@@ -146,7 +150,7 @@ def choose_depth(
     else:
         reason = f"the largest that keeps 90 % of {decided_by}"
         reason += f"; of all samples together it would be {every}" if keeping < every else ""
-    depth = max(int(keeping), LOWEST_DEPTH)
+    depth = max(keeping, LOWEST_DEPTH)
     level = logging.INFO if keeping >= LOWEST_DEPTH else logging.WARNING
     log.log(level, "rarefaction depth: %d reads, %s", depth, reason)
     return depth

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from pydantic import ConfigDict
 
 from aam.config import CovariateConfig, TargetConfig, Transform
@@ -23,6 +23,9 @@ from aam.options import typed
 Kind = Literal["numeric", "class"]
 LOG: Transform = "log-zscore"
 Floats = npt.NDArray[np.float64]
+Ids = Sequence[str]
+Reals = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
 
 MAX_CLASSES = 100
 # Below this share of the values' own size, a spread is rounding.
@@ -36,11 +39,8 @@ LEAST_TOLD, TOLD = 20, 0.999
 class Scale:
     """An affine scale: encoded = (value - center) / spread."""
 
-    center: float
-    spread: float
-
-
-UNSCALED = Scale(0.0, 1.0)
+    center: float = 0.0
+    spread: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,35 @@ class TargetSpec:
     kind: Kind
     labels: tuple[str, ...] = ()
     transform: Transform = "none"
-    scale: Scale = UNSCALED
+    scale: Scale = Scale()
     bounds: tuple[float, float] | None = None
+
+    def encode(self, metadata: Metadata, ids: Ids) -> Floats | Ints:
+        """Numbers on the scale, NaN where missing, or places in `labels`, -1 where missing."""
+        where, values = f"{metadata.source}: column {self.name!r}", metadata.values(self.name, ids)
+        if self.kind == "numeric":
+            numbers = _transformed(metadata, self.name, ids, self.transform)
+            with np.errstate(over="ignore"):
+                encoded: Floats = (numbers - self.scale.center) / self.scale.spread
+            large = np.flatnonzero(np.abs(encoded) > np.finfo(np.float32).max)
+            if large.size:
+                value = f"{values[large[0]]} (sample {ids[large[0]]!r}), too large to learn"
+                remedy = "correct it or choose another --target-transform"
+                raise InputError(f"{where} has {value}; {remedy}")
+            return encoded
+        pairs = zip(ids, values, strict=True)
+        unseen = {name: x for name, x in pairs if x is not None and x not in self.labels}
+        if unseen:
+            have = (
+                f"{len(unseen)} samples ({shown(unseen)}) have labels that no training sample has"
+            )
+            labels = f"{shown(sorted({*unseen.values()}))}; expected {shown(self.labels, 10)}"
+            remedy = (
+                "correct them; where all of a label are in one group or fold, which is held out "
+                "whole, give them several; or leave these cells empty and pass --missing drop"
+            )
+            raise InputError(f"{where}: {have}: {labels}; {remedy}")
+        return _places(values, self.labels)
 
 
 @dataclass(frozen=True)
@@ -78,10 +105,8 @@ class Targets:
         """Class targets: the columns K of encoded labels."""
         return tuple(spec for spec in self.specs if spec.kind == "class")
 
-    def encode(
-        self, metadata: Metadata, ids: Sequence[str]
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        """Return targets float32 [N, T] and labels int64 [N, K] of the samples `ids`, NaN and -1
+    def encode(self, metadata: Metadata, ids: Ids) -> tuple[Reals, Ints]:
+        """Encode the samples `ids`: targets float32 [N, T] and labels int64 [N, K], NaN and -1
         where missing.
 
         Raises `InputError`: text among numbers, a value too large for the transform or float32, a
@@ -90,12 +115,10 @@ class Targets:
         target = np.full((len(ids), len(self.numeric)), math.nan, dtype=np.float32)
         label = np.full((len(ids), len(self.classes)), -1, dtype=np.int64)
         problems = Problems()
-        for column, spec in enumerate(self.numeric):
-            with problems.collected():
-                target[:, column] = _encoded(spec, metadata, ids)
-        for column, spec in enumerate(self.classes):
-            with problems.collected():
-                label[:, column] = _labelled(spec, metadata, ids)
+        for columns, specs in ((target, self.numeric), (label, self.classes)):
+            for column, spec in enumerate(specs):
+                with problems.collected():
+                    columns[:, column] = spec.encode(metadata, ids)
         problems.raise_if_any()
         return target, label
 
@@ -119,69 +142,42 @@ class Targets:
         """
         with reworded((TypeError, ValueError), "targets of the model: damaged description"):
             specs = typed(value, tuple[TargetSpec, ...])
-        if wrong := [spec.name for spec in specs if not _belongs_together(spec)]:
-            problem = f"the values of {shown(wrong)} do not belong together"
-            raise InputError(f"targets of the model: damaged description, {problem}")
+            for spec in specs:
+                numbers = [*(spec.bounds or ()), spec.scale.center, spec.scale.spread]
+                finite = len(numbers) == 4 and all(map(math.isfinite, numbers))
+                is_number = finite and spec.scale.spread > 0
+                is_class = 1 < len(set(spec.labels)) == len(spec.labels)
+                if not (is_class if spec.kind == "class" else is_number):
+                    raise ValueError(f"the values of {spec.name!r} do not belong together")
         return cls(specs)
 
 
-def _numbers(metadata: Metadata, name: str, ids: Sequence[str], transform: Transform) -> Floats:
-    """Return values of a column in own units, NaN where missing, that `transform` can take."""
+def _places(values: Sequence[str | None], levels: Ids) -> Ints:
+    """Place of each value among the levels, -1 without one."""
+    return np.asarray(pd.Index(levels, dtype=object).get_indexer(pd.Index(values, dtype=object)))
+
+
+def _transformed(metadata: Metadata, name: str, ids: Ids, transform: Transform) -> Floats:
+    """Read the numbers of a column, NaN where missing; log(1 + x) of them for ``log-zscore``."""
     values = metadata.numbers(name, ids)
-    low = np.flatnonzero(values <= -1)
-    if transform == LOG and low.size:
-        examples = ", ".join(f"{values[row]:g} (sample {ids[row]!r})" for row in low[:5])
-        raise InputError(
-            f"{metadata.source}: column {name!r} has {low.size} values of -1 or less: {examples}; "
-            f"{transform} takes log(1 + x); choose another --target-transform"
-        )
-    return values
+    if transform != LOG:
+        return values
+    if (low := np.flatnonzero(values <= -1)).size:
+        listed = ", ".join(f"{values[row]:g} (sample {ids[row]!r})" for row in low[:5])
+        problem = f"column {name!r} has {low.size} values of -1 or less: {listed}"
+        remedy = f"{transform} takes log(1 + x); choose another --target-transform"
+        raise InputError(f"{metadata.source}: {problem}; {remedy}")
+    return np.log1p(values)
 
 
-def _encoded(spec: TargetSpec, metadata: Metadata, ids: Sequence[str]) -> npt.NDArray[np.float32]:
-    values = _numbers(metadata, spec.name, ids, spec.transform)
-    with np.errstate(over="ignore"):
-        encoded = np.log1p(values) if spec.transform == LOG else values
-        encoded = (encoded - spec.scale.center) / spec.scale.spread
-    large = np.flatnonzero(np.abs(encoded) > np.finfo(np.float32).max)
-    if large.size:
-        value = f"{values[large[0]]:g} (sample {ids[large[0]]!r}), too large to learn"
-        remedy = "correct it or choose another --target-transform"
-        raise InputError(f"{metadata.source}: column {spec.name!r} has {value}; {remedy}")
-    return encoded.astype(np.float32)
-
-
-def _labelled(spec: TargetSpec, metadata: Metadata, ids: Sequence[str]) -> npt.NDArray[np.int64]:
-    index = {label: place for place, label in enumerate(spec.labels)}
-    values = metadata.values(spec.name, ids)
-    if unseen := {value for value in values if value is not None and value not in index}:
-        samples = [sample for sample, value in zip(ids, values, strict=True) if value in unseen]
-        raise InputError(
-            f"{metadata.source}: column {spec.name!r}: {len(samples)} samples ({shown(samples)}) "
-            f"have labels that no training sample has: {shown(sorted(unseen))}; expected "
-            f"{shown(spec.labels, 10)}; correct them; where all of a label are in one group or "
-            "fold, which is held out whole, give them several; or leave these cells empty and pass "
-            "--missing drop"
-        )
-    return np.array([index.get(value or "", -1) for value in values], dtype=np.int64)
-
-
-def fit_targets(
-    metadata: Metadata,
-    columns: Sequence[str],
-    train_ids: Sequence[str],
-    *,
-    classifier: bool = False,
-    transform: Transform = "zscore",
-) -> Targets:
+def fit_targets(metadata: Metadata, config: TargetConfig, train_ids: Ids) -> Targets:
     """Fit one target per metadata column on the training samples: numbers, or the classes of a text
-    column.
-
-    With `classifier` the distinct values of a numeric column are classes too.
+    column. With the option classifier the distinct values of a numeric column are classes too.
 
     Raises `InputError`: with the problems of all columns: missing, empty or constant columns, text
     among numbers, values that the transform cannot take, too many classes, classes of one sample.
     """
+    columns, transform = config.metadata_column, config.target_transform
     if not columns:
         raise InputError("no target: name at least one column with --metadata-column")
     metadata.require(columns)
@@ -190,7 +186,7 @@ def fit_targets(
     problems, specs = Problems(), []
     for name in columns:
         with problems.collected():
-            if metadata.kinds[name] == "numeric" and not classifier:
+            if metadata.kinds[name] == "numeric" and not config.classifier:
                 specs.append(_fitted_number(metadata, name, train_ids, transform))
             else:
                 specs.append(_fitted_classes(metadata, name, train_ids))
@@ -198,102 +194,70 @@ def fit_targets(
     return Targets(tuple(specs))
 
 
-def _check_varied(values: Sequence[object], where: str, present: int, n: int) -> None:
-    """Refuse sorted, distinct training values, of the `present` ones of `n` samples, if they are
-    none or one.
-    """
-    of = f"all {n} training samples"
-    if not values:
-        raise InputError(f"{where} is missing for {of}; choose another column or split")
-    if present < n:
-        of = f"the {present} of {n} training samples that have a value"
-    if len(values) == 1:
-        raise InputError(f"{where} is {values[0]!r} for {of}; choose another column or split")
+def _check_varied(present: Collection[object], n: int, where: str) -> None:
+    """Refuse the values of `n` training samples that are all missing or the same."""
+    if len(set(present)) < 2:
+        value = repr(next(iter(present))) if present else "missing"
+        few = f"the {len(present)} of {n} training samples that have a value"
+        of = few if 0 < len(present) < n else f"all {n} training samples"
+        raise InputError(f"{where} is {value} for {of}; choose another column or split")
 
 
-def _fitted_classes(metadata: Metadata, name: str, train_ids: Sequence[str]) -> TargetSpec:
-    counts = Counter(value for value in metadata.values(name, train_ids) if value is not None)
-    where = f"{metadata.source}: column {name!r}"
+def _fitted_classes(metadata: Metadata, name: str, ids: Ids) -> TargetSpec:
+    present = [value for value in metadata.values(name, ids) if value is not None]
+    where, counts = f"{metadata.source}: column {name!r}", Counter(present)
     labels = sorted(counts)
-    if (len(labels) > MAX_CLASSES or 1 in counts.values()) and (reason := metadata.not_read(name)):
+    single = [label for label in labels if counts[label] == 1]
+    if (len(labels) > MAX_CLASSES or single) and (reason := metadata.not_read(name)):
         raise InputError(f"{where} {reason}")
     if all(map(is_number, labels)) and name not in metadata.declared:
         labels.sort(key=float)
         pairs = itertools.pairwise(labels)
         if same := [pair for pair in pairs if float(pair[0]) == float(pair[1])]:
-            raise InputError(
-                f"{where} writes one number in two ways: {shown(same)}; write it in one"
-            )
+            problem = f"writes one number in two ways: {shown(same)}; write it in one"
+            raise InputError(f"{where} {problem}")
     if len(labels) > MAX_CLASSES:
-        raise InputError(
-            f"{where} has {len(labels)} different values on the training samples "
-            f"({shown(labels, 3)}), expected at most {MAX_CLASSES} classes; numbers are predicted "
-            "as such without --classifier"
-        )
-    _check_varied(labels, where, counts.total(), len(train_ids))
-    if single := [label for label in labels if counts[label] == 1]:
-        raise InputError(
-            f"{where} has classes of one training sample: {shown(single)}, expected two or more; "
-            "merge them with others, or leave these cells empty and pass --missing drop"
-        )
+        problem = f"has {len(labels)} different values on the training samples ({shown(labels, 3)})"
+        remedy = f"expected at most {MAX_CLASSES} classes; --classifier is for classes, not numbers"
+        raise InputError(f"{where} {problem}, {remedy}")
+    _check_varied(present, len(ids), where)
+    if single:
+        problem = f"has classes of one training sample: {shown(single)}, expected two or more"
+        remedy = "merge them with others, or leave these cells empty and pass --missing drop"
+        raise InputError(f"{where} {problem}; {remedy}")
     return TargetSpec(name, "class", tuple(labels))
 
 
-def _fitted_number(
-    metadata: Metadata, name: str, train_ids: Sequence[str], transform: Transform
-) -> TargetSpec:
-    values = _numbers(metadata, name, train_ids, transform)
+def _fitted_number(metadata: Metadata, name: str, ids: Ids, transform: Transform) -> TargetSpec:
+    where, numbers = f"{metadata.source}: column {name!r}", metadata.numbers(name, ids)
     # Sums depend on their order in the last bits; sorted, the order of the table does not matter.
-    present = np.sort(values[~np.isnan(values)])
-    where = f"{metadata.source}: column {name!r}"
-    _check_varied(np.unique(present).tolist(), where, len(present), len(train_ids))
-    low, high = float(present[0]), float(present[-1])
-    scale = _fitted_scale(np.log1p(present) if transform == LOG else present, transform)
-    if scale is None:
-        raise InputError(
-            f"{where} goes from {low!r} to {high!r} on the training samples, which {transform} "
-            "cannot resolve; choose another unit or --target-transform"
-        )
-    return TargetSpec(name, "numeric", (), transform, scale, (low, high))
-
-
-def _fitted_scale(values: Floats, transform: Transform) -> Scale | None:
-    """Return the scale of sorted values, None where their spread is lost in rounding or
-    overflows.
-    """
+    present = np.sort(numbers[~np.isnan(numbers)])
+    scaled = np.sort(_transformed(metadata, name, ids, transform))[: len(present)]
+    _check_varied(present.tolist(), len(ids), where)
+    bounds = float(present[0]), float(present[-1])
     if transform == "none":
-        return UNSCALED
+        return TargetSpec(name, "numeric", bounds=bounds)
     with np.errstate(over="ignore", invalid="ignore"):
-        center, spread = values.mean(), values.std()
-    resolved = np.isfinite(spread) and spread > SMALLEST_SPREAD * np.abs(values).max()
-    return Scale(float(center), float(spread)) if resolved else None
-
-
-def _belongs_together(spec: TargetSpec) -> bool:
-    """Return whether a target has what its kind needs: two different labels or more, or finite
-    numbers.
-    """
-    if spec.kind == "class":
-        return 1 < len(set(spec.labels)) == len(spec.labels)
-    numbers = [*(spec.bounds or ()), spec.scale.center, spec.scale.spread]
-    return len(numbers) == 4 and spec.scale.spread > 0 and all(map(math.isfinite, numbers))
+        center, spread = float(scaled.mean()), float(scaled.std())
+    if not (math.isfinite(spread) and spread > SMALLEST_SPREAD * np.abs(scaled).max()):
+        problem = f"goes from {bounds[0]!r} to {bounds[1]!r} on the training samples"
+        remedy = "choose another unit or --target-transform"
+        raise InputError(f"{where} {problem}, which {transform} cannot resolve; {remedy}")
+    return TargetSpec(name, "numeric", (), transform, Scale(center, spread), bounds)
 
 
 def _tells(covariate: Sequence[str | None], target: Sequence[str | None], numbers: bool) -> bool:
-    """Return whether the values of a covariate tell those of a target, where samples have both."""
-    pairs = [pair for pair in zip(covariate, target, strict=True) if None not in pair]
-    levels = {value for value, _ in pairs}
-    if len(pairs) < LEAST_TOLD or len({value for _, value in pairs}) < 2:
+    """Return whether the values of a covariate tell those of a target: it has at most half as many
+    values as samples, each of one target only, or both are numbers in the same order.
+    """
+    both = pd.DataFrame({"covariate": covariate, "target": target}, dtype=object).dropna()
+    levels, targets = both.nunique()
+    if len(both) < LEAST_TOLD or targets < 2:
         return False
-    if 2 * len(levels) <= len(pairs):
-        return len(set(pairs)) == len(levels)
-    if not numbers:
-        return False
-    ranks = [
-        np.unique(np.array(values, np.float64), return_inverse=True)[1]
-        for values in zip(*pairs, strict=True)
-    ]
-    return bool(abs(np.corrcoef(ranks[0], ranks[1])[0, 1]) > TOLD)
+    if 2 * levels <= len(both):
+        return len(both.drop_duplicates()) == int(levels)
+    ranks = both.astype(float).rank(method="dense") if numbers else both
+    return numbers and bool(abs(ranks.corr().iloc[0, 1]) > TOLD)
 
 
 @dataclass(frozen=True)
@@ -319,9 +283,7 @@ class Covariates:
         """Names of all columns."""
         return (*self.categorical, *self.numeric)
 
-    def encode(
-        self, metadata: Metadata | None, ids: Sequence[str]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    def encode(self, metadata: Metadata | None, ids: Ids) -> tuple[Ints, Reals]:
         """Return categories int64 [N, C], 0 where empty or new, and numbers float32 [N, M], NaN
         where missing.
 
@@ -333,78 +295,55 @@ class Covariates:
         if metadata is None:
             return category, covariate
         for column, (name, levels) in enumerate(self.categorical.items()):
-            code_of = {level: code for code, level in enumerate(levels, start=1)}
-            values = metadata.values(name, ids)
-            category[:, column] = [code_of.get(value or "", 0) for value in values]
+            category[:, column] = _places(metadata.values(name, ids), levels) + 1
         for column, (name, scale) in enumerate(self.numeric.items()):
             covariate[:, column] = (metadata.numbers(name, ids) - scale.center) / scale.spread
         return category, covariate
 
-    def warnings(self, metadata: Metadata, ids: Sequence[str]) -> list[str]:
-        """Return a sentence for each way in which the values of the samples `ids` differ from those
-        of training.
-
-        Missing values, categories that no training sample has, and numbers outside the training
-        range.
-        """
+    def warnings(self, metadata: Metadata, ids: Ids) -> list[str]:
+        """Name unknown values of the samples `ids`, and numbers outside the training range."""
         messages = self.unknown_values(metadata, ids)
         for name, (low, high) in self.ranges.items():
             numbers = metadata.numbers(name, ids)
             beyond = np.nan_to_num(np.maximum(low - numbers, numbers - high))
-            if (outside := int((beyond > 0).sum())) == 0:
-                continue
-            farthest = int(np.argmax(beyond))
-            messages.append(
-                f"{metadata.source}: covariate {name!r}: {outside} of {len(ids)} samples lie "
-                f"outside the training range, {low:g} to {high:g}; the farthest is "
-                f"{numbers[farthest]:g} (sample {ids[farthest]!r}); is it in the same unit?"
-            )
-        return messages
-
-    def unknown_values(self, metadata: Metadata, ids: Sequence[str]) -> list[str]:
-        """Return a sentence for each column of the samples `ids` with missing values, or categories
-        never trained.
-        """
-        messages: list[str] = []
-        for name in self.columns:
-            where = f"{metadata.source}: covariate {name!r}"
-            values = metadata.values(name, ids)
-            if missing := values.count(None):
-                share = "all" if missing == len(ids) else f"{missing} of"
-                says = f"has no value for {share} {len(ids)} samples; read as unknown"
-                messages.append(f"{where} {says}")
-            seen = {None, *self.categorical.get(name, values)}
-            new = [str(value) for value in values if value not in seen]
-            if new:
-                messages.append(
-                    f"{where}: {len(new)} samples are in categories that no training sample has "
-                    f"({shown(sorted(set(new)))}); read as unknown"
+            farthest, outside = int(np.argmax(beyond)), int((beyond > 0).sum())
+            if outside:
+                few = (
+                    f"covariate {name!r}: {outside} of {len(ids)} samples lie outside the training"
                 )
+                far = f"the farthest is {numbers[farthest]:g} (sample {ids[farthest]!r})"
+                says = f"{few} range, {low:g} to {high:g}; {far}; is it in the same unit?"
+                messages.append(f"{metadata.source}: {says}")
         return messages
 
-    def leaks(self, targets: Targets, metadata: Metadata, ids: Sequence[str]) -> list[str]:
-        """Return a sentence for each column that tells a target of the samples `ids`, as one made
-        of it does.
+    def unknown_values(self, metadata: Metadata, ids: Ids) -> list[str]:
+        """Name the columns in which samples `ids` have no value, or categories never trained."""
+        messages = []
+        for name in self.columns:
+            values = metadata.values(name, ids)
+            known = set(self.categorical.get(name, filter(None, values)))
+            if unknown := [value for value in values if value not in known]:
+                new = shown(sorted(filter(None, {*unknown})))
+                what = f" or a category that no training sample has ({new})" if new else ""
+                few = f"{len(unknown)} of {len(ids)} samples have no value{what}"
+                messages.append(f"{metadata.source}: covariate {name!r}: {few}; read as unknown")
+        return messages
 
-        That is a column of at most half as many values as samples, each of one target only, or a
-        number that rises or falls with a number.
-        """
-        return [
-            f"warning: {metadata.source}: covariate {name!r} states {spec.name!r} for every "
-            "sample; if it is measured later or derived from it, leave it out, because no metric "
-            "then shows what the ASVs add"
-            for spec in targets.specs
-            for name in self.columns
-            if _tells(
-                metadata.values(name, ids),
-                metadata.values(spec.name, ids),
-                name in self.numeric and spec.kind == "numeric",
-            )
-        ]
+    def leaks(self, targets: Targets, metadata: Metadata, ids: Ids) -> list[str]:
+        """Name the columns that tell a target of the samples `ids`, as a column made of it does."""
+        found = []
+        for spec, name in itertools.product(targets.specs, self.columns):
+            values, target = metadata.values(name, ids), metadata.values(spec.name, ids)
+            if _tells(values, target, name in self.numeric and spec.kind == "numeric"):
+                what = f"covariate {name!r} states {spec.name!r} for every sample"
+                remedy = "if it is measured later or derived from it, leave it out"
+                reason = "because no metric then shows what the ASVs add"
+                found.append(f"warning: {metadata.source}: {what}; {remedy}, {reason}")
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data, which `from_json` reads."""
-        return dataclasses.asdict(self)
+        return asdict(self)
 
     @classmethod
     def from_json(cls, value: Any) -> Covariates:
@@ -413,9 +352,7 @@ class Covariates:
         return covariates
 
 
-def fit_covariates(
-    metadata: Metadata, config: CovariateConfig, train_ids: Sequence[str]
-) -> Covariates:
+def fit_covariates(metadata: Metadata, config: CovariateConfig, train_ids: Ids) -> Covariates:
     """Fit categories and scales on the training samples.
 
     Raises
@@ -426,22 +363,16 @@ def fit_covariates(
     covariates, problems = Covariates(), Problems()
     metadata.require(config.columns)
     for name in config.columns:
-        levels = sorted({value for value in metadata.values(name, train_ids) if value is not None})
-        if len(levels) < 2:
-            value = f"{shown(levels) or 'missing'} for all {len(train_ids)} training samples"
-            problems.add(
-                f"{metadata.source}: covariate {name!r} is {value} and carries no information; "
-                "leave it out"
-            )
-        elif name in config.categorical_columns:
-            covariates.categorical[name] = tuple(levels)
-        else:
-            with problems.collected():
-                numbers = np.sort(metadata.numbers(name, train_ids))
-                spread = float(np.nanstd(numbers))
-                center = float(np.nanmean(numbers))
-                covariates.numeric[name] = Scale(center, spread if spread > 0 else 1.0)
-                covariates.ranges[name] = (float(np.nanmin(numbers)), float(np.nanmax(numbers)))
+        present = [value for value in metadata.values(name, train_ids) if value is not None]
+        with problems.collected():
+            _check_varied(present, len(train_ids), f"{metadata.source}: covariate {name!r}")
+            if name in config.categorical_columns:
+                covariates.categorical[name] = tuple(sorted(set(present)))
+                continue
+            numbers = np.sort(metadata.numbers(name, train_ids))
+            center, spread = float(np.nanmean(numbers)), float(np.nanstd(numbers))
+            covariates.numeric[name] = Scale(center, spread if spread > 0 else 1.0)
+            covariates.ranges[name] = (float(np.nanmin(numbers)), float(np.nanmax(numbers)))
     problems.raise_if_any()
     return covariates
 
@@ -462,10 +393,10 @@ class Labels:
         Numeric covariates, NaN where missing.
     """
 
-    target: npt.NDArray[np.float32]
-    label: npt.NDArray[np.int64]
-    category: npt.NDArray[np.int64]
-    covariate: npt.NDArray[np.float32]
+    target: Reals
+    label: Ints
+    category: Ints
+    covariate: Reals
 
     @classmethod
     def none(cls, samples: int) -> Labels:
@@ -475,24 +406,13 @@ class Labels:
 
 
 def fit_labels(
-    metadata: Metadata,
-    ids: Sequence[str],
-    train_ids: Sequence[str],
-    targets: TargetConfig,
-    covariates: CovariateConfig,
+    metadata: Metadata, ids: Ids, train_ids: Ids, targets: TargetConfig, covariates: CovariateConfig
 ) -> tuple[Labels, Targets, Covariates]:
-    """Return targets and covariates of the samples `ids`, fitted on the samples
-    `train_ids` alone.
+    """Return targets and covariates of the samples `ids`, fitted on the samples `train_ids`.
 
     Raises `InputError`: columns or options from which nothing can be learned.
     """
-    fitted = fit_targets(
-        metadata,
-        targets.metadata_column,
-        train_ids,
-        classifier=targets.classifier,
-        transform=targets.target_transform,
-    )
+    fitted = fit_targets(metadata, targets, train_ids)
     kinds = {"mae": fitted.numeric, "r2": fitted.numeric, "val_loss": fitted.specs}
     if not kinds.get(targets.best_metric, fitted.classes):
         problem = "is not a metric of these columns; choose another"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aam.config import OF_NETWORK, PREDICTION_PASSES, FineTuneConfig
+from aam.config import OF_NETWORK, PREDICTION_PASSES, FineTuneConfig, TargetConfig
 from aam.data.splits import Split, fold_column
 from aam.data.study import Study, lost_classes
 from aam.data.targets import fit_targets
@@ -213,7 +213,8 @@ def learning_curves(
     if metadata is None or not targets:
         return {}
     ids, classifier = study.table.sample_ids, folds.config.targets.classifier
-    specs = fit_targets(metadata, list(targets), ids, classifier=classifier).specs
+    config = TargetConfig(metadata_column=tuple(targets), classifier=classifier)
+    specs = fit_targets(metadata, config, ids).specs
     return {
         spec.name: learning_curve(
             make_task(study, folds.splits, spec, metadata, columns), study.depth, study.seed

@@ -158,4 +158,4 @@ def test_a_frozen_encoder_learns_no_unifrac_and_covariates_are_warned_of_once(
     text = capsys.readouterr().err
     (line,) = [line for line in text.splitlines() if line.startswith("train: CPU")]
     assert line.endswith("losses: ph")
-    assert text.count("covariate 'drug' has no value for 1 of") == 1
+    assert text.count("covariate 'drug': 1 of") == 1

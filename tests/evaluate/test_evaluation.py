@@ -13,7 +13,7 @@ import pytest
 import sklearn.metrics
 import torch
 
-from aam.config import DataConfig
+from aam.config import DataConfig, TargetConfig
 from aam.data.splits import Split, make_splits
 from aam.data.study import MetadataColumns, Selection
 from aam.data.targets import TargetSpec, fit_targets
@@ -154,7 +154,8 @@ def said_of(folder: Path, target: str, columns: Columns, like: str) -> str:
     )
     study = load_study(data, 200, MetadataColumns([target, "fold"]))
     splits = make_splits(study, data, 0)
-    (spec,) = fit_targets(study.metadata, [target], study.table.sample_ids, transform="none").specs
+    config = TargetConfig(metadata_column=(target,), target_transform="none")
+    (spec,) = fit_targets(study.metadata, config, study.table.sample_ids).specs
     ids, baselines = baselines_of(study, splits, spec, study.metadata, columns)
     predicted = next(one.predicted for one in baselines if one.name == like)
     fold = {name: split.test_fold for split in splits for name in split.held_out}
