@@ -29,7 +29,11 @@ if TYPE_CHECKING:
     from aam.data.study import Selection, Study
 
 Subset = Literal["train", "validation", "test"]
+Ids = Sequence[str]
+Groups = Sequence[str] | None
 Strata = Sequence[str | None] | npt.NDArray[np.float64] | None
+
+Rows = npt.NDArray[np.int64]
 
 SUBSETS: tuple[Subset, ...] = ("train", "validation", "test")
 # The second column kept its name when the word for its values became subset.
@@ -87,9 +91,7 @@ class Split:
 class _Samples:
     """Samples sorted by id, each with a group and a stratum, to be divided by groups."""
 
-    def __init__(
-        self, ids: Sequence[str], groups: Sequence[str] | None, strata: Strata, seed: int
-    ) -> None:
+    def __init__(self, ids: Ids, groups: Groups, strata: Strata, seed: int) -> None:
         if repeated := sorted(name for name, times in Counter(ids).items() if times > 1):
             raise InputError(f"split: samples occur more than once: {shown(repeated)}")
         if not ids:
@@ -99,7 +101,7 @@ class _Samples:
         self.ids, self.groups = ([names[row] for row in order] for names in (ids, own))
         self.strata, self.seed = _codes(strata, len(ids))[order], seed
 
-    def parts(self, rows: Sequence[int], sizes: Sequence[int], *names: int | str) -> dict[str, int]:
+    def parts(self, rows: Rows, sizes: Sequence[int], *names: int | str) -> dict[str, int]:
         """Deal the groups at `rows` into parts of `sizes` groups, evenly over the strata.
 
         Groups of the same (most frequent) stratum stand next to each other in random order and the
@@ -107,7 +109,7 @@ class _Samples:
         unequal, two random groups then change places as long as that makes the parts' shares of all
         strata more even.
         """
-        own, strata = np.array([self.groups[at] for at in rows], dtype=object), self.strata[rows]
+        own, strata = np.array(self.groups, dtype=object)[rows], self.strata[rows]
         groups, row = np.unique(own, return_inverse=True)
         counts = np.zeros((len(groups), int(strata.max()) + 1))
         np.add.at(counts, (row, strata), 1)
@@ -131,47 +133,49 @@ class _Samples:
         return dict(zip(groups.tolist(), part.tolist(), strict=True))
 
     def held_out(
-        self, share: float, option: str, *names: str, tested: Collection[str] = ()
+        self, size: float, option: str, *names: str, tested: Collection[str] = ()
     ) -> set[str]:
         """Draw a share of the groups that are not `tested`: at least one if it is above 0, and
         never all.
         """
-        if not 0 <= share < 1:
-            raise InputError(f"{option} is {share}, expected a share from 0 to below 1")
-        rows = [row for row, group in enumerate(self.groups) if group not in tested]
+        if not 0 <= size < 1:
+            raise InputError(f"{option} is {size}, expected a share from 0 to below 1")
+        rows = np.flatnonzero([group not in tested for group in self.groups])
         total = len({self.groups[row] for row in rows})
-        size = max(1, int(share * total + 0.5)) if share > 0 else 0
-        if size >= total:
-            problem = (
-                f"{option} {share} takes {size} of {total} {self.kind} and leaves none to train"
-            )
+        drawn = max(1, int(size * total + 0.5)) if size > 0 else 0
+        if drawn >= total:
+            problem = f"{option} {size} takes {drawn} of {total} {self.kind}"
             remedy = f"pass a smaller {option}, 0 for none, or another --group-column"
-            raise InputError(f"split: {problem} on; {remedy}")
-        part = self.parts(rows, [total - size, size], *names) if size else {}
+            raise InputError(f"split: {problem} and leaves none to train on; {remedy}")
+        part = self.parts(rows, [total - drawn, drawn], *names) if drawn else {}
         return {group for group, place in part.items() if place == 1}
 
-    def split(self, test: set[str], folds: dict[str, str], share: float) -> Split:
+    def split(self, test: set[str], folds: dict[str, str], size: float) -> Split:
         """Make the split with the test groups `test`; draw validation from the other groups."""
         names = "validation", folds[min(test)] if folds else ""
         subset_of: dict[str, Subset] = dict.fromkeys(test, "test")
-        for group in self.held_out(share, "--validation-size", *names, tested=test):
+        for group in self.held_out(size, "--validation-size", *names, tested=test):
             subset_of[group] = "validation"
         subsets = tuple(subset_of.get(group, "train") for group in self.groups)
         return Split(tuple(self.ids), subsets, tuple(folds.get(name, "") for name in self.groups))
 
-    def tested(self, fold: str, folds: dict[str, str], share: float) -> Split:
+    def tested(self, fold: str, folds: dict[str, str], size: float) -> Split:
         """Make the split that tests one of the `folds` of the groups."""
-        return self.split({group for group, own in folds.items() if own == fold}, folds, share)
+        return self.split({group for group, own in folds.items() if own == fold}, folds, size)
 
-    def kfold(self, k: int, share: float) -> list[Split]:
+    def divided(self, test_size: float, size: float) -> Split:
+        """Make a split without folds."""
+        return self.split(self.held_out(test_size, "--test-size", "test"), {}, size)
+
+    def kfold(self, k: int, size: float) -> list[Split]:
         """Make `k` splits, of which each tests a part of the groups."""
         total = len(set(self.groups))
         if not 2 <= k <= total:
             raise InputError(f"--cv is {k}, expected 2 to {total}, the number of {self.kind}")
         sizes = [total // k + (fold < total % k) for fold in range(k)]
-        part = self.parts(range(len(self.ids)), sizes, "folds", k)
+        part = self.parts(np.arange(len(self.ids)), sizes, "folds", k)
         folds = {group: str(place) for group, place in part.items()}
-        return [self.tested(str(fold), folds, share) for fold in range(k)]
+        return [self.tested(str(fold), folds, size) for fold in range(k)]
 
 
 def _codes(strata: Strata, n: int) -> npt.NDArray[np.int64]:
@@ -190,30 +194,20 @@ def _codes(strata: Strata, n: int) -> npt.NDArray[np.int64]:
 
 
 def make_split(
-    ids: Sequence[str],
-    *,
-    groups: Sequence[str] | None = None,
-    strata: Strata = None,
-    test_size: float = 0.0,
-    validation_size: float = 0.15,
-    seed: int,
+    ids: Ids, sizes: tuple[float, float], seed: int, groups: Groups = None, strata: Strata = None
 ) -> Split:
     """Divide samples at random, whole groups at a time; the order of `ids` changes nothing.
 
     `groups` (subject, study) and `strata` (class, or number that is cut into quantiles, to be
     spread evenly over the subsets) belong to the samples; without `groups` each sample is one.
-    `test_size` is the share of the groups that tests, `validation_size` that of the remaining ones
-    that validates.
+    `sizes` are the share of the groups that tests, and that of the others that validates.
 
     Raises `InputError`: a share outside 0 to 1 or that leaves a subset empty, duplicate ids.
     """
-    samples = _Samples(ids, groups, strata, seed)
-    return samples.split(samples.held_out(test_size, "--test-size", "test"), {}, validation_size)
+    return _Samples(ids, groups, strata, seed).divided(*sizes)
 
 
-def _whole(
-    groups: Iterable[str | None], parts: Iterable[str], what: str, remedy: str
-) -> dict[str, str]:
+def _whole(groups: Iterable[str | None], parts: Iterable[str], what: str) -> dict[str, str]:
     """Return the part of each group; refuse groups with samples in several parts."""
     parts_of: dict[str, set[str]] = {}
     for group, part in zip(groups, parts, strict=True):
@@ -222,31 +216,26 @@ def _whole(
     if crossing := sorted(group for group, names in parts_of.items() if len(names) > 1):
         example = f"{crossing[0]!r} in {shown(sorted(parts_of[crossing[0]]))}"
         problem = f"{len(crossing)} of {len(parts_of)} groups are in several {what}"
+        remedy = "make the split with this --group-column, or by a column of whole groups"
         raise InputError(f"split: {problem}: {shown(crossing)}, e.g. {example}; {remedy}")
     return {group: min(names) for group, names in parts_of.items()}
 
 
 def kfold(
-    ids: Sequence[str],
-    k: int,
-    groups: Sequence[str] | None = None,
-    strata: Strata = None,
-    validation_size: float = 0.15,
-    *,
-    seed: int,
+    ids: Ids, k: int, groups: Groups = None, strata: Strata = None, size: float = 0.15, *, seed: int
 ) -> list[Split]:
     """Deal the groups into folds ``"0"`` to ``"k-1"``; split i tests fold i; parameters as
     `make_split`.
 
     Raises `InputError`: `k` below 2 or above the number of groups, or as `make_split`.
     """
-    return _Samples(ids, groups, strata, seed).kfold(k, validation_size)
+    return _Samples(ids, groups, strata, seed).kfold(k, size)
 
 
 def check_groups(split: Split, groups: Mapping[str, str | None]) -> None:
     """Refuse a split with samples of a group in two subsets; `groups` maps sample id to group."""
     own = map(groups.get, split.sample_ids)
-    _whole(own, split.subsets, "subsets", "make the split with this --group-column")
+    _whole(own, split.subsets, "subsets")
 
 
 def restricted(split: Split, sample_ids: Sequence[str]) -> Split:
@@ -362,7 +351,7 @@ def split_samples(
         return tuple(samples.kfold(int(data.cv), size))
     enough = len(set(samples.groups)) >= LEAST_GROUPS_FOR_TEST
     share = DEFAULT_TEST_SHARE * enough if data.test_size is None else data.test_size
-    return (samples.split(samples.held_out(share, "--test-size", "test"), {}, size),)
+    return (samples.divided(share, size),)
 
 
 def _folds_of(metadata: Metadata, column: str, samples: _Samples) -> dict[str, str]:
@@ -374,8 +363,7 @@ def _folds_of(metadata: Metadata, column: str, samples: _Samples) -> dict[str, s
         lacking = f"{len(missing)} of {len(values)} samples have no value in --cv or --split-column"
         remedy = "fill them in, leave these samples out, or name another column"
         raise InputError(f"{metadata.source}: {lacking} {column}: {shown(missing)}; {remedy}")
-    remedy = "give each group one fold, or pass the column of the folds as --group-column too"
-    folds = _whole(samples.groups, map(str, values), "folds", remedy)
+    folds = _whole(samples.groups, map(str, values), "folds")
     if len(present := set(folds.values())) < 2:
         remedy = "name another column by --cv or --split-column (unset, it is --study-column)"
         raise InputError(f"split: all samples are in fold {shown(present)}; {remedy}")
@@ -437,9 +425,8 @@ def _can_be_learned(
     """
     asked = split.sample_ids if by_folds else split.ids("train") + split.ids("validation")
     for label_of in classes.values():
-        trained = Counter(label_of.get(sample) for sample in split.ids("train"))
-        present = {label_of.get(sample) for sample in asked} - {None}
-        if any(trained[label] < 2 for label in present):
+        trained = Counter(map(label_of.get, split.ids("train")))
+        if any(trained[label] < 2 for label in {*map(label_of.get, asked)} - {None}):
             return False
     return True
 

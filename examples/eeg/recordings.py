@@ -246,13 +246,9 @@ def make_splits(subjects: Iterable[str], options: LabelOptions, seed: int) -> li
     """Return one split of the subjects, or one for each fold; no subject is in two subsets."""
     ids = [*subjects]
     if options.cv is not None:
-        splits = kfold(ids, options.cv, validation_size=options.validation_size, seed=seed)
+        splits = kfold(ids, options.cv, size=options.validation_size, seed=seed)
     else:
-        splits = [
-            make_split(
-                ids, test_size=options.test_size, validation_size=options.validation_size, seed=seed
-            )
-        ]
+        splits = [make_split(ids, (options.test_size, options.validation_size), seed)]
     return [_with_few_labels(split, options.label_share, seed) for split in splits]
 
 

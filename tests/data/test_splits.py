@@ -46,6 +46,10 @@ def shares(split: Split, groups: list[str] | None = None) -> tuple[int, ...]:
     return tuple(map(len, subsets))
 
 
+def split_of(ids=IDS, groups=None, strata=None, test=0.0, validation=0.15, seed=0) -> Split:
+    return make_split(ids, (test, validation), seed, groups, strata)
+
+
 def by_column(ids, folds, groups=None, size=0.15, seed=0, **options) -> list[Split]:
     """Splits by a metadata column of folds: one for each, or that of `test_fold`."""
     columns = {"fold": tuple(folds), "group": tuple(groups or ids)}
@@ -73,23 +77,22 @@ def study(study_of, tiny):
     ("groups", "options", "expected"),
     [
         (None, {}, (85, 15, 0)),
-        (None, {"test_size": 0.2, "validation_size": 0.25}, (60, 20, 20)),
-        (None, {"validation_size": 0.0}, (100, 0, 0)),
-        (None, {"test_size": 0.001, "validation_size": 0.001}, (98, 1, 1)),
-        (GROUPS, {"test_size": 0.2, "validation_size": 0.25}, (12, 4, 4)),
+        (None, {"test": 0.2, "validation": 0.25}, (60, 20, 20)),
+        (None, {"validation": 0.0}, (100, 0, 0)),
+        (None, {"test": 0.001, "validation": 0.001}, (98, 1, 1)),
+        (GROUPS, {"test": 0.2, "validation": 0.25}, (12, 4, 4)),
     ],
 )
 def test_shares_are_of_groups_and_no_group_is_in_two_subsets(groups, options, expected):
-    split = make_split(IDS, groups=groups, **options, seed=0)
+    split = split_of(groups=groups, **options)
     assert shares(split, groups) == expected
     assert (set(split.folds), split.test_fold) == ({""}, "")
-    size = options.get("test_size", 0.0)
-    other = make_split(IDS, groups=groups, test_size=size, validation_size=0.5, seed=0)
+    other = split_of(groups=groups, **{**options, "validation": 0.5})
     assert other.ids("test") == split.ids("test"), "whatever the size of validation"
 
 
 def test_seeds_differ_and_every_sample_is_sometimes_held_out():
-    splits = [make_split(IDS, groups=GROUPS, test_size=0.2, seed=seed) for seed in range(40)]
+    splits = [split_of(groups=GROUPS, test=0.2, seed=seed) for seed in range(40)]
     times = Counter(sample for split in splits for sample in split.ids("test"))
     assert set(times) == set(IDS)
     # 40 draws of a fifth: 8 each, standard deviation 2.5.
@@ -102,11 +105,11 @@ def test_strata_are_divided_to_within_one_sample():
     class_of, value_of = (dict(zip(IDS, values, strict=True)) for values in (CLASSES, value))
     edges = np.nanquantile(value, [0, 0.2, 0.4, 0.6, 0.8, 1])
     for seed in range(10):
-        split = make_split(IDS, strata=CLASSES, test_size=0.2, validation_size=0.25, seed=seed)
+        split = split_of(strata=CLASSES, test=0.2, validation=0.25, seed=seed)
         for subset, expected in (("test", 5), ("validation", 5), ("train", 15)):
             labels = [class_of[sample] for sample in split.ids(subset)]
             assert abs(labels.count("a") - expected) <= 1
-        split = make_split(IDS, strata=value, test_size=0.2, seed=seed)
+        split = split_of(strata=value, test=0.2, seed=seed)
         held = np.array([value_of[sample] for sample in split.ids("test")])
         assert (np.abs(np.histogram(held, edges)[0] - 0.2 * 93 / 5) <= 1.5).all()
         assert 1 <= np.isnan(held).sum() <= 2
@@ -118,15 +121,14 @@ def test_the_row_order_changes_nothing(strata):
     ids, groups = [IDS[row] for row in order], [GROUPS[row] for row in order]
     moved = np.array(strata)[order]
     moved = moved if isinstance(strata, np.ndarray) else moved.tolist()
-    first = make_split(IDS, groups=GROUPS, strata=strata, test_size=0.3, seed=5)
-    assert make_split(ids, groups=groups, strata=moved, test_size=0.3, seed=5) == first
+    first = split_of(IDS, GROUPS, strata, 0.3, seed=5)
+    assert split_of(ids, groups, moved, 0.3, seed=5) == first
     assert kfold(ids, 4, groups, moved, seed=5) == kfold(IDS, 4, GROUPS, strata, seed=5)
 
 
 def test_a_split_is_the_same_on_every_machine():
     ids, groups = [f"s{k}" for k in range(12)], [f"g{k // 2}" for k in range(12)]
-    options = {"groups": groups, "strata": [str(k % 5) for k in range(12)]}
-    split = make_split(ids, **options, test_size=0.3, validation_size=0.3, seed=0)
+    split = split_of(ids, groups, [str(k % 5) for k in range(12)], 0.3, 0.3)
     # Drawn once with numpy 2.4 on x86-64.
     assert split.ids("test") == ("s0", "s1", "s2", "s3")
     assert split.ids("validation") == ("s4", "s5")
@@ -158,38 +160,35 @@ def test_a_column_holds_out_each_of_its_folds_or_one():
     assert by_column(*moved, 0.25) == splits
 
 
-def refused(call, *arguments, **options):
-    return refusal(call, *arguments, **{"seed": 0, **options})
-
-
 def test_what_cannot_be_divided():
-    assert "'s0'" in refused(make_split, ["s0", "s1", "s0"])
-    assert "no samples" in refused(make_split, [])
-    assert "--test-size is 1.0" in refused(make_split, IDS, test_size=1.0)
-    assert "--validation-size is -0.1" in refused(make_split, IDS, validation_size=-0.1)
-    assert "--validation-size is nan" in refused(make_split, IDS, validation_size=float("nan"))
-    assert "takes 1 of 1 groups" in refused(make_split, IDS, groups=["g"] * 100)
-    two = refused(make_split, ["a", "b"], groups=["1", "2"], test_size=0.99)
+    assert "'s0'" in refusal(split_of, ["s0", "s1", "s0"])
+    assert "no samples" in refusal(split_of, [])
+    assert "--test-size is 1.0" in refusal(split_of, test=1.0)
+    assert "--validation-size is -0.1" in refusal(split_of, validation=-0.1)
+    assert "--validation-size is nan" in refusal(split_of, validation=float("nan"))
+    assert "takes 1 of 1 groups" in refusal(split_of, groups=["g"] * 100)
+    two = refusal(split_of, ["a", "b"], ["1", "2"], test=0.99)
     assert "--test-size 0.99 takes 2 of 2 groups and leaves none to train on" in two
-    assert "--cv is 21, expected 2 to 20, the number of groups" in refused(kfold, IDS, 21, GROUPS)
-    assert "--cv is 1," in refused(kfold, IDS, 1)
-    assert "takes 1 of 1 groups" in refused(kfold, ["a", "b"], 2, ["1", "2"])
+    many = refusal(kfold, IDS, 21, GROUPS, seed=0)
+    assert "--cv is 21, expected 2 to 20, the number of groups" in many
+    assert "--cv is 1," in refusal(kfold, IDS, 1, seed=0)
+    assert "takes 1 of 1 groups" in refusal(kfold, ["a", "b"], 2, ["1", "2"], seed=0)
 
 
 def test_folds_that_cannot_be_used():
     folds = [str(k % 5) for k in range(100)]
     expected = "folds are '0', '1', '2', '3', '4', expected --test-fold '5'"
-    assert expected in refused(by_column, IDS, folds, test_fold="5")
-    one = refused(by_column, IDS, ["0"] * 100)
+    assert expected in refusal(by_column, IDS, folds, test_fold="5")
+    one = refusal(by_column, IDS, ["0"] * 100)
     assert "all samples are in fold '0'; name another column" in one
     (apart, _) = by_column(IDS, ["a", *["b"] * 99], size=0.0)
     with pytest.raises(InputError, match="in the subset 'test' of fold 'a'; lower"):
         restricted(apart, IDS[1:])
-    crossing = refused(by_column, IDS, folds, [f"g{k // 7}" for k in range(100)])
+    crossing = refusal(by_column, IDS, folds, [f"g{k // 7}" for k in range(100)])
     assert "15 of 15 groups are in several folds" in crossing
     assert "'g0' in '0', '1', '2', '3', '4'" in crossing
-    assert "as --group-column too" in crossing
-    assert "1 of 100 samples have no value in --cv or --split-column fold: 's2'" in refused(
+    assert "by a column of whole groups" in crossing
+    assert "1 of 100 samples have no value in --cv or --split-column fold: 's2'" in refusal(
         by_column, IDS, ["0", "1", "", *folds[3:]]
     )
 
@@ -237,14 +236,14 @@ def test_any_name_can_be_a_fold(tmp_path, name):
 
 
 def test_leakage_through_another_grouping_is_refused():
-    split = make_split(IDS, test_size=0.2, seed=0)
+    split = split_of(test=0.2)
     with pytest.raises(InputError, match=r"16 of 20 groups are in several subsets: 'g10'"):
         check_groups(split, dict(zip(IDS, GROUPS, strict=True)))
     check_groups(split, dict.fromkeys(IDS, None))
 
 
 def test_restricted_to_the_samples_of_a_table():
-    split = make_split(IDS, test_size=0.2, seed=0)
+    split = split_of(test=0.2)
     kept = restricted(split, IDS[10:])
     assert kept.sample_ids == tuple(sorted(IDS[10:]))
     assert set(kept.ids("test")) == set(split.ids("test")) & set(IDS[10:])
