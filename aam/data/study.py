@@ -17,13 +17,7 @@ import torch
 from scipy import sparse
 
 from aam.config import NO_TREE, DataConfig
-from aam.data.checks import (
-    RegionProfile,
-    warn_of_donors,
-    warn_of_primers,
-    warn_of_reads,
-    warn_of_values,
-)
+from aam.data import checks
 from aam.data.rarefaction import choose_depth
 from aam.data.splits import fold_column, split_samples
 from aam.data.table import deep_enough, fit_length, make_table, read_table, select_samples
@@ -94,19 +88,9 @@ class Reference(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """Inputs of a study, from files or from memory.
-
-    Attributes
-    ----------
-    tables : tuple of AmpliconTable
-        One, or one for each of several studies, which are joined.
-    names : tuple of str
-        Name of each study; a single one may be called ''.
-    trees : tuple of Phylogeny or None
-        Of each table, where it has one.
-    matrix : DistanceMatrix, optional
-        Precomputed distances in place of a tree.
-    metadata : Metadata, optional
+    """Inputs of a study, from files or from memory: one table, or one for each of several studies,
+    with the name of each (a single one may be called ''), the tree of each if it has one, distances
+    in place of a tree, and metadata.
     """
 
     tables: tuple[AmpliconTable, ...]
@@ -117,20 +101,18 @@ class Inputs:
 
     def checksums(self, options: Any) -> dict[str, str]:
         """SHA-256 of the table, tree and metadata of a study that `options` name as `IN_MEMORY`."""
-        (table,), (tree,), metadata = self.tables, self.trees, self.metadata
-        counts, digests = table.counts, dict[str, str]()
-        parts: dict[str, list[Any]] = {
-            "table": [counts.indptr, counts.indices, counts.data, table.sample_ids, table.names]
-        }
+        (table,), (tree,), metadata, digests = self.tables, self.trees, self.metadata, {}
+        counts, named = table.counts, (table.sample_ids, table.names)
+        parts: dict[str, Any] = {"table": (counts.indptr, counts.indices, counts.data, *named)}
         if tree is not None:
-            parts["tree"] = [tree.parent, tree.length, tree.tips]
+            parts["tree"] = tree.parent, tree.length, tree.tips
         if metadata is not None:
-            sets = metadata.declared, metadata.blank, metadata.missing_values
-            parts["metadata"] = [metadata.ids, metadata.columns, metadata.kinds, *map(sorted, sets)]
-        for name, values in parts.items():
+            sets = map(sorted, (metadata.declared, metadata.blank, metadata.missing_values))
+            parts["metadata"] = metadata.ids, metadata.columns, metadata.kinds, *sets
+        for name in parts:
             if getattr(options, name, None) == IN_MEMORY:
-                arrays = (x if isinstance(x, np.ndarray) else repr(x).encode() for x in values)
-                digests[name] = hashlib.sha256(b"".join(map(bytes, arrays))).hexdigest()
+                values = (x if isinstance(x, np.ndarray) else repr(x).encode() for x in parts[name])
+                digests[name] = hashlib.sha256(b"".join(map(bytes, values))).hexdigest()
         return digests
 
 
@@ -138,19 +120,9 @@ class Inputs:
 class MetadataColumns:
     """The metadata columns that a study is asked for.
 
-    Attributes
-    ----------
-    required : sequence of str
-        Columns in which every sample needs a value.
-    optional : sequence of str
-        Columns for which every sample needs a row but no value.
-    targets : sequence of str
-        Those whose classes keep 90 % of their training samples when the depth is chosen, by
-        `choose_depth`.
-    classifier : bool
-        Whether numeric `targets` hold classes.
-    numeric : sequence of str
-        Covariates that are numbers.
+    Every sample needs a value in the `required` columns and a row for the `optional` columns.
+    Classes of `targets` keep 90 % of their training samples when the depth is chosen; `classifier`:
+    numeric targets hold classes. `numeric` are covariates that are numbers.
     """
 
     required: Sequence[str] = ()
@@ -192,7 +164,7 @@ class Selection:
     classes : dict
         The class of each aligned sample, by target column.
     target : str, optional
-        The first target column, over whose values subsets are spread evenly.
+        The first target column, whose values are spread evenly over the subsets.
     """
 
     of_file: tuple[str, ...] = ()
@@ -390,7 +362,7 @@ def make_study(
     whole, origin = _joined(tables, inputs.names)
     aligned, selection = _with_metadata(whole, inputs.metadata, columns, config)
     if inputs.metadata is not None and selection.target and training is None and not of_model:
-        warn_of_donors(aligned, inputs.metadata, columns.targets, config)
+        checks.warn_of_donors(aligned, inputs.metadata, columns.targets, config)
     depth, ids = config.rarefy_depth, aligned.sample_ids
     if depth is None:
         if selection.classes and training is None:
@@ -399,8 +371,8 @@ def make_study(
         depth = choose_depth(aligned, selection.classes, training)
     table, dropped = deep_enough(aligned, depth, of_model)
     if not of_model:
-        warn_of_primers(table, of_model)
-    warn_of_reads(aligned)
+        checks.warn_of_primers(table, of_model)
+    checks.warn_of_reads(aligned)
     for name, class_of in selection.classes.items() if dropped else ():
         totals, fewer = (Counter(class_of[x] or "" for x in names) for names in (ids, dropped))
         lines = [f"{fewer[x]} of {totals[x]} of {x or 'no class'!r}" for x in sorted(fewer)]
@@ -435,7 +407,7 @@ def _with_metadata(
             if name not in names:
                 metadata.numbers(name, ids)
     problems.raise_if_any()
-    warn_of_values(metadata, targets, names, group, fold_column(config))
+    checks.warn_of_values(metadata, targets, names, group, fold_column(config))
     if group is not None and (lacking := metadata.values(group, ids).count(None)):
         few = f"{lacking} of {len(ids)} samples have no value in --group-column {group}"
         log.warning("warning: %s: %s; each counts as a group of its own", metadata.source, few)
@@ -505,7 +477,7 @@ def _joined(tables: Sequence[AmpliconTable], names: Sequence[str]) -> tuple[Ampl
         )
         raise InputError(f"--table: {problem}; pass tables whose feature ids are all of one kind")
     if not without:
-        profile = RegionProfile.fit(tables[0].sequences)
+        profile = checks.RegionProfile.fit(tables[0].sequences)
         for name, table in zip(names[1:], tables[1:], strict=True):
             for sentence in profile.compare(table, ("reversed", "elsewhere")):
                 log.warning("warning: %s, compared with %s: %s", name, names[0], sentence)
