@@ -56,20 +56,14 @@ NOISE = 0.02
 # strand 2.7 and more.
 MISFIT = 1.0
 
-# Differences of reads from training, the remedies, and the shares of a sample and of a table above
+# Differences of reads from training and their remedies; the shares of a sample and of a table above
 # which they are named. Held-out subjects of infants and mackerel had up to 0.04 of their reads in
 # ASVs of their own, held-out seasons up to 0.09, held-out studies of the mouth up to 0.05.
 UNLIKE = {
-    "length": "have a length outside that of the training ASVs",
-    "reversed": "look reverse-complemented",
-    "elsewhere": "look like another region than the training ASVs",
-    "unseen": "are of ASVs that were not in the training table",
-}
-REMEDIES = {
-    "length": "trim both in the same way",
-    "reversed": "reverse-complement them and run again",
-    "elsewhere": "use reads of the same primers, and cut these",
-    "unseen": "predictions are less reliable",
+    "length": ("have a length outside that of the training ASVs", "trim both in the same way"),
+    "reversed": ("look reverse-complemented", "reverse-complement them and run again"),
+    "elsewhere": ("look like another region than training", "use reads of the same primers"),
+    "unseen": ("are of ASVs that were not in the training table", "trust predictions less"),
 }
 MOST_OF_SAMPLE = {"length": 0.05, "reversed": 0.05, "elsewhere": 0.25, "unseen": 0.5}
 MOST_OF_TABLE = {**MOST_OF_SAMPLE, "unseen": 0.2}
@@ -150,8 +144,13 @@ def warn_of_donors(
         divided = pd.DataFrame({"value": values, "place": places}).dropna(subset="value")
         if not is_real and LEAST_DONORS <= values.nunique() < len(divided.drop_duplicates()):
             columns[name] = values
-    nearest = _nearest(table, rows) if columns else rows
-    lifts = {name: _lift(values, nearest) for name, values in columns.items()}
+    nearest, lifts = _nearest(table, rows) if columns else rows, {}
+    for name, values in columns.items():
+        # Samples whose nearest sample has the same value, compared with chance.
+        sizes = values.map(values.value_counts())
+        same = (values == values.to_numpy()[nearest])[sizes > 1].mean()
+        chance = (sizes[sizes > 1] - 1).mean() / max(len(values) - 1, 1)
+        lifts[name] = same / chance if same >= LEAST_SHARE else 0.0
     name = max(lifts, key=lifts.__getitem__, default="")
     if lifts.get(name, 0) < LEAST_LIFT:
         return
@@ -174,17 +173,6 @@ def _nearest(table: AmpliconTable, rows: Ints) -> Ints:
     return np.asarray(index.argmax(axis=1))
 
 
-def _lift(values: pd.Series, nearest: Ints) -> float:
-    """Ratio of samples whose nearest sample has the same value, to the number by chance; 0 if that
-    is rare.
-    """
-    sizes = values.map(values.value_counts())
-    repeated = sizes > 1
-    same = (values == values.to_numpy()[nearest])[repeated].mean()
-    chance = (sizes[repeated] - 1).mean() / max(len(values) - 1, 1)
-    return float(same / chance) if same >= LEAST_SHARE else 0.0
-
-
 def warn_of_reads(table: AmpliconTable) -> None:
     """Warn of whole numbers that are no reads: equal sums, too many reads, logarithms."""
     depths, reads = table.depths[table.depths > 0], table.counts.data
@@ -194,11 +182,10 @@ def warn_of_reads(table: AmpliconTable) -> None:
     rich = np.median(np.diff(table.counts.indptr)) >= LEAST_MEDIAN_LOG**2
     reason = ""
     if depths.max() - depths.min() <= SAME_DEPTH * middle:
-        reason = f"all samples have {middle:,.0f} reads; they were rarefied, or scaled to one sum"
-        reason += " (counts per million, shares)"
+        scaled = "they were rarefied, or scaled to one sum (counts per million, shares)"
+        reason = f"all samples have {middle:,.0f} reads; {scaled}"
     elif middle > MOST_READS:
-        reason = f"half of the samples have {middle:,.0f} reads or more, more than any sequencer"
-        reason += " gives"
+        reason = f"half of the samples have {middle:,.0f} reads, more than any sequencer gives"
     elif largest <= LARGEST_LOG and rich and np.median(reads) >= LEAST_MEDIAN_LOG:
         reason = f"no ASV has more than {largest} reads in a sample; the counts may be logarithms"
     if reason:
@@ -258,14 +245,9 @@ class RegionProfile:
 
     @property
     def holds_primer(self) -> bool:
-        """Whether most training ASVs begin with a primer: their base frequencies fit one."""
-        for primer in PRIMERS.values():
-            allowed = np.array([[LETTERS[x] >> base & 1 for base in range(4)] for x in primer])
-            for start in range(SPACER + 1):
-                fits = (self.frequencies[start : start + len(primer)] * allowed).sum()
-                if len(primer) - fits <= MISMATCHES:
-                    return True
-        return False
+        """Whether training ASVs begin with a primer: their most frequent bases do."""
+        consensus = "".join("ACGT"[base] for base in self.frequencies.argmax(axis=1))
+        return bool(find_primers([consensus])[0][0, 0] >= 0)
 
     def flags(self, sequences: Sequence[str]) -> dict[str, npt.NDArray[np.bool_]]:
         """Flag sequences, bool [F], with another length, strand or region, or not seen before."""
@@ -297,7 +279,7 @@ class RegionProfile:
         shares = self.shares_of_samples(table)
         mean = {name: np.average(shares[name], weights=table.depths) for name in kinds}
         found = [name for name, share in mean.items() if share > MOST_OF_TABLE[name]]
-        return [f"{mean[x]:.0%} of the reads {UNLIKE[x]}; {REMEDIES[x]}" for x in found]
+        return [f"{mean[x]:.0%} of the reads {'; '.join(UNLIKE[x])}" for x in found]
 
     def compare_samples(self, table: AmpliconTable) -> tuple[str, ...]:
         """Note for each sample of a table how its reads differ from training, or ''.
@@ -306,7 +288,7 @@ class RegionProfile:
         ASVs only is not unlike them.
         """
         notes, share = [""] * len(table), self.shares_of_samples(table)
-        for name, text in UNLIKE.items():
+        for name, (text, _) in UNLIKE.items():
             large = (share[name] > MOST_OF_SAMPLE[name]) & (share["unseen"] > 0)
             for row in np.flatnonzero(large):
                 note = f"{share[name][row]:.0%} of its reads {text}"

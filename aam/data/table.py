@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-import operator
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,39 +43,31 @@ def make_table(
     of one sequence (clean DNA) become one, under the smallest of their ids; otherwise they are
     refused. `InputError` where the sum of reads exceeds 2^32 - 1.
     """
-    # Python sorts text in a third of NumPy's time.
     names = sequences or feature_ids
-    order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
-    ordered = [names[place] for place in order.tolist()]
-    is_first = np.array([True, *map(operator.ne, ordered[1:], ordered)])[: len(names)]
-    column_of = np.empty(len(names), np.int32)
-    column_of[order] = np.cumsum(is_first) - 1
-    keys = tuple(itertools.compress(ordered, is_first))
-    ids = [feature_ids[place] for place in order[is_first].tolist()]
-    merging = len(keys) < len(names)
-    if merging and not merge:
-        twice = next(place for place in range(1, len(names)) if not is_first[place])
-        pair = [feature_ids[place] for place in order[twice - 1 : twice + 1]]
-        raise InputError(
-            f"{len(names) - len(keys)} of {len(names)} features have the sequence of another "
-            f"feature, such as {shown(pair)}; pass --trim to merge features of one sequence"
-        )
-    if merging:
-        log.info("merged %d ASVs of the same sequence as another", len(column_of) - len(keys))
-        for column, name in zip(column_of.tolist(), feature_ids, strict=True):
-            ids[column] = min(name, ids[column])
-    data = counts.data.astype(np.uint64 if merging else counts.dtype)
+    keys, ids = sorted(set(names)), dict[str, str]()
+    for name, feature in zip(names, feature_ids, strict=True):
+        ids[name] = min(feature, ids.get(name, feature))
+    merged = len(names) - len(keys)
+    if merged and not merge:
+        pairs = ((ids[name], feature) for name, feature in zip(names, feature_ids, strict=True))
+        pair = next(pair for pair in pairs if pair[0] != pair[1])
+        problem = f"{merged} of {len(names)} features have the sequence of another feature"
+        remedy = "pass --trim to merge features of one sequence"
+        raise InputError(f"{problem}, such as {shown(pair)}; {remedy}")
+    if merged:
+        log.info("merged %d ASVs of the same sequence as another", merged)
+    place = {name: column for column, name in enumerate(keys)}
+    column_of = np.array([place[name] for name in names], np.int32)
+    data = counts.data.astype(np.uint64 if merged else counts.dtype)
     # SciPy widens the columns where the ends are wide, and a table has less than 2^31 entries.
     ends, columns = counts.indptr.astype(np.int32), column_of[counts.indices]
-    merged = csr_array((data, columns, ends), shape=(counts.shape[0], len(ids)))
-    merged.sum_duplicates()
-    largest = int(merged.data.max(initial=0))
-    if largest > MAX_COUNT:
-        raise InputError(
-            f"merged ASVs have {largest} reads in a sample, expected at most {MAX_COUNT}"
-        )
-    stored = merged.astype(np.min_scalar_type(largest))
-    return AmpliconTable(stored, tuple(sample_ids), tuple(ids), keys if sequences else ())
+    whole = csr_array((data, columns, ends), shape=(counts.shape[0], len(keys)))
+    whole.sum_duplicates()
+    if (largest := int(whole.data.max(initial=0))) > MAX_COUNT:
+        problem = f"merged ASVs have {largest} reads in a sample, expected at most {MAX_COUNT}"
+        raise InputError(problem)
+    stored, features = whole.astype(np.min_scalar_type(largest)), tuple(map(ids.__getitem__, keys))
+    return AmpliconTable(stored, tuple(sample_ids), features, tuple(keys) if sequences else ())
 
 
 def _sequences(
@@ -183,13 +172,12 @@ def fit_length(
     if trimmed:
         cut = [sequence[:max_bp] for sequence in table.sequences]
         return make_table(table.counts, table.sample_ids, table.feature_ids, cut)
-    limit, other = f"--max-bp {max_bp}", f", or --max-bp {long.max()}"
+    limit, remedy = f"--max-bp {max_bp}", f", or --max-bp {long.max()}"
     if of_model:
-        limit, other = f"the model's {max_bp}", ""
-    raise InputError(
-        f"{len(long)} of {len(table.sequences)} ASVs are longer than {limit}, the longest has "
-        f"{long.max()} nucleotides; pass --trim to cut them to {max_bp}{other}"
-    )
+        limit, remedy = f"the model's {max_bp}", ""
+    few = f"{len(long)} of {len(table.sequences)} ASVs are longer than {limit}"
+    longest = f"the longest has {long.max()} nucleotides"
+    raise InputError(f"{few}, {longest}; pass --trim to cut them to {max_bp}{remedy}")
 
 
 def select_samples(table: AmpliconTable, ids: Collection[str]) -> AmpliconTable:
@@ -198,14 +186,10 @@ def select_samples(table: AmpliconTable, ids: Collection[str]) -> AmpliconTable:
     """
     rows = table.row_of
     if missing := [name for name in ids if name not in rows]:
-        raise InputError(
-            f"{len(missing)} samples are not in the table: {shown(missing)}"
-            f"{difference(missing, rows)}"
-        )
+        few = f"{len(missing)} samples are not in the table: {shown(missing)}"
+        raise InputError(f"{few}{difference(missing, rows)}")
     chosen = np.array([rows[name] for name in ids], dtype=np.int64)
-    if np.array_equal(chosen, np.arange(len(rows))):
-        return table
-    return replace(table, counts=table.counts[chosen], sample_ids=tuple(ids))
+    return table if np.array_equal(chosen, np.arange(len(rows))) else table[chosen]
 
 
 def deep_enough(
@@ -221,19 +205,16 @@ def deep_enough(
     if many := [name for name, reads in reads_of.items() if reads >= TOO_MANY_READS]:
         problem = f"{len(many)} samples have {TOO_MANY_READS:,} reads or more: {shown(many)}"
         raise InputError(f"{problem}; no sequencer gives this number; pass the counted reads")
-    kept = [name for name, reads in reads_of.items() if reads >= depth]
     dropped = {name: reads for name, reads in reads_of.items() if reads < depth}
-    if not kept:
-        remedy = "lower --rarefy-depth"
-        if of_model:
-            remedy = "the model was trained at this depth; pass deeper samples"
-        raise InputError(
-            f"no sample has {depth} reads (the deepest has {max(table.depths)}); {remedy}"
-        )
+    if len(dropped) == len(reads_of):
+        remedy = "the model was trained at this depth; pass deeper samples"
+        remedy = remedy if of_model else "lower --rarefy-depth"
+        deepest = f"no sample has {depth} reads (the deepest has {max(table.depths)})"
+        raise InputError(f"{deepest}; {remedy}")
     if dropped:
-        few = f"{len(dropped)} of {len(table.sample_ids)} samples have fewer than {depth} reads"
+        few = f"{len(dropped)} of {len(reads_of)} samples have fewer than {depth} reads"
         log.warning("%s and are left out: %s", few, shown(dropped, 3))
-    return select_samples(table, kept), dropped
+    return select_samples(table, [name for name in reads_of if name not in dropped]), dropped
 
 
 def write_biom(table: AmpliconTable, path: Path) -> None:
