@@ -28,6 +28,7 @@ from aam.io.tables import AmpliconTable
 log = logging.getLogger("aam")
 
 Floats = npt.NDArray[np.float64]
+Ids = Sequence[str]
 Ints = npt.NDArray[np.int64]
 
 # A warning lists this number of pairs of values that are probably one.
@@ -63,7 +64,7 @@ UNLIKE = {
     "length": ("have a length outside that of the training ASVs", "trim both in the same way"),
     "reversed": ("look reverse-complemented", "reverse-complement them and run again"),
     "elsewhere": ("look like another region than training", "use reads of the same primers"),
-    "unseen": ("are of ASVs that were not in the training table", "trust predictions less"),
+    "unseen": ("are of ASVs that were not in the training table", "predictions are less reliable"),
 }
 MOST_OF_SAMPLE = {"length": 0.05, "reversed": 0.05, "elsewhere": 0.25, "unseen": 0.5}
 MOST_OF_TABLE = {**MOST_OF_SAMPLE, "unseen": 0.2}
@@ -89,11 +90,7 @@ BITS = np.array([0, 1, 2, 4, 8, 15, 0], np.uint8)
 
 
 def warn_of_values(
-    metadata: Metadata,
-    columns: Sequence[str],
-    classes: Collection[str],
-    group: str | None,
-    fold: str | None,
+    metadata: Metadata, columns: Ids, classes: Ids, group: str | None, fold: str | None
 ) -> None:
     """Warn of values that are probably one, of classes that look like numbers, and of `columns` of
     two numbers.
@@ -123,20 +120,18 @@ def warn_of_values(
         log.warning("warning: %s: %s", metadata.source, sentence)
 
 
-def warn_of_donors(
-    table: AmpliconTable, metadata: Metadata, targets: Collection[str], config: DataConfig
-) -> None:
+def warn_of_donors(table: AmpliconTable, metadata: Metadata, target: Ids, data: DataConfig) -> None:
     """Warn if no column keeps samples together, and the data says that one contains their donors,
     whose samples folds or subsets divide.
     """
-    if config.group_column or config.split or (config.test_size == 0 and not config.cv):
+    if data.group_column or data.split or (data.test_size == 0 and not data.cv):
         return
     rows = np.arange(len(table))
     if len(rows) > MOST_COMPARED:
         rows = np.sort(generator(0, "donors").choice(rows, MOST_COMPARED, replace=False))
-    ids, folds = [table.sample_ids[row] for row in rows.tolist()], fold_column(config)
+    ids, folds = [table.sample_ids[row] for row in rows.tolist()], fold_column(data)
     places = ids if folds is None else metadata.values(folds, ids)
-    ignored = {*targets, folds, config.study_column, config.batch_column}
+    ignored = {*target, folds, data.study_column, data.batch_column}
     columns = {}
     for name in sorted(metadata.columns.keys() - ignored):
         values = pd.Series(metadata.values(name, ids), dtype=object)

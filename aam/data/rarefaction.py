@@ -28,6 +28,8 @@ MAX_SHUFFLED = 1 << 17
 # The number of the rarefaction of evaluation; those of training count from 0.
 EVALUATION = -1
 
+# The class of each sample, None where it is missing, by metadata column.
+Classes = Mapping[str, Mapping[str, str | None]]
 # Columns and reads of one sample.
 Row = tuple[Integers, npt.NDArray[np.int64]]
 
@@ -61,9 +63,8 @@ def rarefied_row(table: AmpliconTable, row: int, depth: int, seed: int, epoch: i
 def matrix_of(rows: Sequence[Row], width: int) -> sparse.csr_matrix:
     """Return columns and reads of n samples as a matrix int64 ``[n, width]``."""
     starts = np.cumsum([0, *(len(columns) for columns, _ in rows)])
-    columns, reads = (
-        np.concatenate([np.zeros(0, np.int64), *(row[part] for row in rows)]) for part in (0, 1)
-    )
+    none = np.zeros(0, np.int64)
+    columns, reads = (np.concatenate([none, *(row[part] for row in rows)]) for part in (0, 1))
     return sparse.csr_matrix((reads, columns, starts), shape=(len(rows), width))
 
 
@@ -111,9 +112,7 @@ FEW_SAMPLES = 30
 
 
 def choose_depth(
-    table: AmpliconTable,
-    classes: Mapping[str, Mapping[str, str | None]],
-    training: Collection[str] | None = None,
+    table: AmpliconTable, classes: Classes, training: Collection[str] | None = None
 ) -> int:
     """Choose the largest depth that keeps 90 % of all samples and of every class of 10 training
     samples or more and, in a table of few samples, two of every smaller class; log the reason.

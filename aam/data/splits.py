@@ -163,20 +163,6 @@ class _Samples:
         """Make the split that tests one of the `folds` of the groups."""
         return self.split({group for group, own in folds.items() if own == fold}, folds, size)
 
-    def divided(self, test_size: float, size: float) -> Split:
-        """Make a split without folds."""
-        return self.split(self.held_out(test_size, "--test-size", "test"), {}, size)
-
-    def kfold(self, k: int, size: float) -> list[Split]:
-        """Make `k` splits, of which each tests a part of the groups."""
-        total = len(set(self.groups))
-        if not 2 <= k <= total:
-            raise InputError(f"--cv is {k}, expected 2 to {total}, the number of {self.kind}")
-        sizes = [total // k + (fold < total % k) for fold in range(k)]
-        part = self.parts(np.arange(len(self.ids)), sizes, "folds", k)
-        folds = {group: str(place) for group, place in part.items()}
-        return [self.tested(str(fold), folds, size) for fold in range(k)]
-
 
 def _codes(strata: Strata, n: int) -> npt.NDArray[np.int64]:
     """Number the strata: each text, or each quantile of numbers; missing values come last."""
@@ -204,7 +190,8 @@ def make_split(
 
     Raises `InputError`: a share outside 0 to 1 or that leaves a subset empty, duplicate ids.
     """
-    return _Samples(ids, groups, strata, seed).divided(*sizes)
+    samples = _Samples(ids, groups, strata, seed)
+    return samples.split(samples.held_out(sizes[0], "--test-size", "test"), {}, sizes[1])
 
 
 def _whole(groups: Iterable[str | None], parts: Iterable[str], what: str) -> dict[str, str]:
@@ -229,7 +216,14 @@ def kfold(
 
     Raises `InputError`: `k` below 2 or above the number of groups, or as `make_split`.
     """
-    return _Samples(ids, groups, strata, seed).kfold(k, size)
+    samples = _Samples(ids, groups, strata, seed)
+    total = len(set(samples.groups))
+    if not 2 <= k <= total:
+        raise InputError(f"--cv is {k}, expected 2 to {total}, the number of {samples.kind}")
+    parts = [total // k + (fold < total % k) for fold in range(k)]
+    part = samples.parts(np.arange(len(ids)), parts, "folds", k)
+    folds = {group: str(place) for group, place in part.items()}
+    return [samples.tested(str(fold), folds, size) for fold in range(k)]
 
 
 def check_groups(split: Split, groups: Mapping[str, str | None]) -> None:
@@ -283,9 +277,6 @@ def read_split(path: Path) -> Split:
             problems.add(f"{path}: line {line} holds {cells}, expected {row}")
         else:
             rows[name] = subset_of[side], fold
-    folded = sum(fold != "" for _, fold in rows.values())
-    if 0 < folded < len(rows):
-        problems.add(f"{path}: {len(rows) - folded} samples have no fold and {folded} have one")
     if not problems.messages and all(subset != "train" for subset, _ in rows.values()):
         problems.add(f"{path}: {len(rows)} samples and none with the side 'train'")
     problems.raise_if_any()
@@ -337,9 +328,9 @@ def split_samples(
         if groups is not None:
             check_groups(split, dict(zip(ids, groups, strict=True)))
         return (split,)
-    samples = _Samples(ids, groups, strata, seed)
     column, size = fold_column(data), data.validation_size
     if column is not None and metadata is not None:
+        samples = _Samples(ids, groups, strata, seed)
         folds = _folds_of(metadata, column, samples)
         present = sorted(set(folds.values()))
         if not data.cv and data.test_fold not in present:
@@ -348,10 +339,10 @@ def split_samples(
         tested = present if data.cv else [str(data.test_fold)]
         return tuple(samples.tested(fold, folds, size) for fold in tested)
     if data.cv is not None:
-        return tuple(samples.kfold(int(data.cv), size))
-    enough = len(set(samples.groups)) >= LEAST_GROUPS_FOR_TEST
+        return tuple(kfold(ids, int(data.cv), groups, strata, size, seed=seed))
+    enough = len(set(groups or ids)) >= LEAST_GROUPS_FOR_TEST
     share = DEFAULT_TEST_SHARE * enough if data.test_size is None else data.test_size
-    return (samples.divided(share, size),)
+    return (make_split(ids, (share, size), seed, groups, strata),)
 
 
 def _folds_of(metadata: Metadata, column: str, samples: _Samples) -> dict[str, str]:
@@ -388,7 +379,7 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     if data.split is not None or fold_column(data) is not None:
         choices = choices[:1]
     found, errors = tuple[Split, ...](), list[InputError]()
-    for at, (samples, validation_size) in enumerate(choices):
+    for samples, validation_size in choices:
         asked = replace(data, validation_size=validation_size)
         try:
             drawn = split_samples(study.metadata, asked, samples, seed, selection)
@@ -397,10 +388,6 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
             errors.append(error)
             continue
         if all(_can_be_learned(split, selection.classes, data.cv is not None) for split in found):
-            if at:
-                without = "" if validation_size or not size else ", without a validation subset"
-                says = "the split is drawn again for the %d samples that reach the depth%s"
-                log.info(says, len(ids), without)
             break
     # A class that cannot be learned is refused when it is fitted.
     if not found:
@@ -431,21 +418,19 @@ def _can_be_learned(
     return True
 
 
-def duplicates_across_subsets(
-    table: AmpliconTable, split: Split, group_column: str | None
-) -> tuple[str, ...]:
-    """Warn of samples with nearly the same reads that are both held out and learned from."""
-    held_out = set(split.held_out)
-    across = [pair for pair in nearly_identical(table) if len(held_out.intersection(pair)) == 1]
-    if not across:
-        return ()
-    number = len(held_out.intersection(name for pair in across for name in pair))
-    samples = f"{number} held-out samples" + (f" of fold {split.test_fold}" * bool(split.test_fold))
-    reads = "have nearly the same reads as others that were learned from"
-    advice = "--group-column keeps it together"
-    if group_column is not None:
-        advice = f"give both the same value in the column of groups, {group_column!r}"
-    return (f"{samples} {reads}: {shown(across[0])}; one sample under two ids? {advice}",)
+def duplicates_across_subsets(table: AmpliconTable, splits: Iterable[Split]) -> list[str]:
+    """Name samples with nearly the same reads that are both held out and learned from."""
+    found, pairs = [], nearly_identical(table)
+    for split in splits:
+        held_out = set(split.held_out)
+        across = [pair for pair in pairs if len(held_out.intersection(pair)) == 1]
+        if across:
+            number = len(held_out.intersection(name for pair in across for name in pair))
+            fold = f" of fold {split.test_fold}" * bool(split.test_fold)
+            reads = "have nearly the same reads as others that were learned from"
+            remedy = "one sample under two ids? give both the same value in --group-column"
+            found.append(f"{number} held-out samples{fold} {reads}: {shown(across[0])}; {remedy}")
+    return found
 
 
 def nearly_identical(table: AmpliconTable) -> list[tuple[str, str]]:

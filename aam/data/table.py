@@ -133,11 +133,7 @@ def read_table(
 
 
 def table_of_counts(
-    raw: AmpliconTable,
-    source: str,
-    sequences: Path | None = None,
-    need_sequences: bool = True,
-    merge: bool = False,
+    raw: AmpliconTable, source: str, sequences: Path | None, need_sequences: bool, merge: bool
 ) -> AmpliconTable:
     """Return a table of checked counts; `source` is its name in messages, all else is as of
     `read_table`.
@@ -146,9 +142,8 @@ def table_of_counts(
     of_name = {} if sequences is None else read_fasta(sequences, names)
     is_asv = is_sequence if sequences is None else of_name.__contains__
     if all(map(is_asv, raw.sample_ids)) and not any(map(is_asv, raw.feature_ids)):
-        log.info(
-            ("%s: samples are in rows and features in columns; the table was transposed"), source
-        )
+        turned = "samples are in rows and features in columns; the table was transposed"
+        log.info("%s: %s", source, turned)
         raw = AmpliconTable(csr_array(raw.counts.T), raw.feature_ids, raw.sample_ids)
     found = _sequences(raw.feature_ids, source, sequences, of_name) if need_sequences else ()
     problems = Problems()

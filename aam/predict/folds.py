@@ -122,12 +122,7 @@ class Folds(Generic[Config]):
 
     def warn_of_leaks(self) -> list[str]:
         """Log samples that are in two subsets of a split under different names."""
-        table, column = self.study.table, self.data.group_column
-        found = [
-            text
-            for split in self.splits
-            for text in duplicates_across_subsets(table, split, column)
-        ]
+        found = duplicates_across_subsets(self.study.table, self.splits)
         for message in found:
             log.warning("warning: %s", message)
         return found

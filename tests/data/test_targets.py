@@ -120,7 +120,6 @@ def refused(metadata, columns, **options):
         ("0 -1 3", {"transform": "log-zscore"}, "1 values of -1 or less: -1 (sample 's1')"),
         ("gut gut oral", {}, "classes of one training sample: 'oral'"),
         ("gut gut 1 1.0", {"classifier": True}, "classes of one training sample"),
-        ("1 1 1.0 1.0", {"classifier": True}, "writes one number in two ways"),
         (" ".join(f"{k % 101}" for k in range(202)), {"classifier": True}, "101 different values"),
         (" ".join(f"a{k % 101}" for k in range(202)), {}, "expected at most 100 classes"),
         ("1e308 -1e308 0", {}, "zscore cannot resolve"),
