@@ -240,9 +240,13 @@ class RegionProfile:
 
     @property
     def holds_primer(self) -> bool:
-        """Whether training ASVs begin with a primer: their most frequent bases do."""
-        consensus = "".join("ACGT"[base] for base in self.frequencies.argmax(axis=1))
-        return bool(find_primers([consensus])[0][0, 0] >= 0)
+        """Whether most training ASVs begin with a primer: their base frequencies fit one."""
+        for primer in PRIMERS.values():
+            allowed = np.array([[LETTERS[x] >> base & 1 for base in range(4)] for x in primer])
+            parts = [self.frequencies[at : at + len(primer)] for at in range(SPACER + 1)]
+            if max((part * allowed).sum() for part in parts) >= len(primer) - MISMATCHES:
+                return True
+        return False
 
     def flags(self, sequences: Sequence[str]) -> dict[str, npt.NDArray[np.bool_]]:
         """Flag sequences, bool [F], with another length, strand or region, or not seen before."""
