@@ -18,7 +18,7 @@ from scipy import sparse
 
 from aam.config import RootLength
 from aam.errors import InputError
-from aam.io.phylogeny import Bools, Floats, Ints, Phylogeny, present_ranges
+from aam.io.phylogeny import Bools, Floats, Ints, Phylogeny, present_ranges, range_starts
 
 Reads: TypeAlias = npt.NDArray[np.integer[Any]]
 Counts: TypeAlias = npt.NDArray[Any] | sparse.csr_matrix | sparse.csr_array
@@ -68,9 +68,7 @@ def _merged(kept: Ints, lo: Ints, hi: Ints, length: Floats, tips: int) -> Branch
     such range.
     """
     # Branches above the same tips are neighbours now: those between them lost all theirs.
-    first = np.ones(len(lo), bool)
-    first[1:] = (lo[1:] != lo[:-1]) | (hi[1:] != hi[:-1])
-    starts = np.flatnonzero(first)
+    starts = range_starts(lo, hi)
     merged = np.add.reduceat(length[kept], starts) if len(starts) else np.zeros(0)
     return Branches(lo[starts], hi[starts], merged, tips)
 

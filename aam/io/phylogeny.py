@@ -8,16 +8,15 @@ import logging
 import math
 import re
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from aam.config import Missing
 from aam.errors import InputError, refuse, shown
@@ -115,12 +114,11 @@ def match_tips(
     InputError
         Features without a tip, or no feature with one.
     """
-    index_of_tip = {name: index for index, name in enumerate(phylogeny.tips)}
-    tips = np.array([index_of_tip.get(feature, -1) for feature in feature_ids], np.int64)
-    if sequences:
-        for number in np.flatnonzero(tips < 0).tolist():
-            keys = (sequences[number], md5(sequences[number]))
-            tips[number] = next((index_of_tip[key] for key in keys if key in index_of_tip), -1)
+    tip_of = {name: tip for tip, name in enumerate(phylogeny.tips)}
+    tips = np.array([tip_of.get(feature, -1) for feature in feature_ids], np.int64)
+    for place in np.flatnonzero(tips < 0).tolist() if sequences else ():
+        sequence = sequences[place]
+        tips[place] = tip_of.get(sequence, tip_of.get(md5(sequence), -1))
     missing = np.flatnonzero(tips < 0)
     is_matched = len(missing) < len(tips)
     if len(missing) and (missing_tips == "error" or not is_matched):
@@ -129,7 +127,7 @@ def match_tips(
         remedy = " or pass --missing-tips drop to leave these features out of UniFrac"
         raise InputError(
             f"{len(missing)} of {len(tips)} features of the table have no tip in the tree by "
-            f"{names}, e.g. {without}; the tree has {len(index_of_tip)} tips like "
+            f"{names}, e.g. {without}; the tree has {len(tip_of)} tips like "
             f"{shown(phylogeny.tips[:1])}{difference(feature_ids, phylogeny.tips)}. Give the tree "
             f"that was built for this table{remedy if is_matched else ''}"
         )
@@ -160,6 +158,12 @@ def present_ranges(lo: Ints, hi: Ints, tips: Ints, total: int) -> tuple[Ints, In
     return kept, new_lo[kept], new_hi[kept]
 
 
+def range_starts(lo: Ints, hi: Ints) -> Ints:
+    """Return where a range of tips differs from the range before it."""
+    is_first = np.r_[True, (lo[1:] != lo[:-1]) | (hi[1:] != hi[:-1])]
+    return np.flatnonzero(is_first[: len(lo)])
+
+
 def prune(phylogeny: Phylogeny, tips: Ints) -> Phylogeny:
     """Keep some tips and every branch from them up to the original root.
 
@@ -175,50 +179,15 @@ def prune(phylogeny: Phylogeny, tips: Ints) -> Phylogeny:
     tips = np.unique(tips)
     kept, lo, hi = present_ranges(phylogeny.lo, phylogeny.hi, tips, len(phylogeny.tips))
     # Without the branches that lost all tips, those with equal ranges stand next to each other.
-    first = np.r_[True, (lo[1:] != lo[:-1]) | (hi[1:] != hi[:-1])]
-    first[-1] = True
-    starts = np.flatnonzero(first)
+    starts = np.r_[range_starts(lo[:-1], hi[:-1]), len(kept) - 1]
+    sizes = np.diff(starts, append=len(kept))
     group = np.full(len(phylogeny.parent), -1, np.int64)
-    group[kept] = np.cumsum(first) - 1
-    top = kept[np.r_[starts[1:], len(kept)] - 1]
+    group[kept] = np.repeat(np.arange(len(starts)), sizes)
+    top = kept[starts + sizes - 1]
     parent = np.r_[group[phylogeny.parent[top[:-1]]], -1].astype(np.int64)
     length = np.add.reduceat(phylogeny.length[kept], starts)
-    return Phylogeny(
-        parent, length, lo[starts], hi[starts], tuple(phylogeny.tips[tip] for tip in tips)
-    )
-
-
-def _farthest_pair(tree: Phylogeny, tip_nodes: Ints) -> tuple[int, float]:
-    """Return the deeper node of two tips that are farthest apart, and their distance."""
-    from_root = np.zeros(len(tree.parent)).tolist()
-    above, length = tree.parent.tolist(), tree.length.tolist()
-    for node in range(len(above) - 2, -1, -1):
-        from_root[node] = from_root[above[node]] + length[node]
-    depth = np.array(from_root)
-    # From any node, here the root, the farthest tip is one end of a longest path.
-    start = int(np.argmax(depth[tip_nodes]))
-    path = [int(tip_nodes[start])]
-    while above[path[-1]] >= 0:
-        path.append(above[path[-1]])
-    # Along the path the ranges grow, so the common ancestor is the first whose range holds the tip.
-    tips = np.arange(len(tip_nodes))
-    left = np.searchsorted(-tree.lo[path], -tips)
-    right = np.searchsorted(tree.hi[path], tips, side="right")
-    common = np.array(path)[np.maximum(left, right)]
-    apart = depth[path[0]] + depth[tip_nodes] - 2 * depth[common]
-    return path[0], float(apart.max())
-
-
-def _trunk_removed(phylogeny: Phylogeny) -> Phylogeny:
-    """Make the highest node with several children the root, and merge all chains of single
-    children.
-    """
-    tree = prune(phylogeny, np.arange(len(phylogeny.tips)))
-    if (tree.parent == len(tree.parent) - 1).sum() != 1:
-        return tree
-    parent = np.r_[tree.parent[:-2], -1].astype(np.int64)
-    length = np.r_[tree.length[:-2], 0.0]
-    return Phylogeny(parent, length, tree.lo[:-1], tree.hi[:-1], tree.tips)
+    names = tuple(phylogeny.tips[tip] for tip in tips)
+    return Phylogeny(parent, length, lo[starts], hi[starts], names)
 
 
 def midpoint_root(phylogeny: Phylogeny) -> Phylogeny:
@@ -227,45 +196,45 @@ def midpoint_root(phylogeny: Phylogeny) -> Phylogeny:
     The old root disappears if it joins only two branches, with everything above it; the new root
     has two children. A tree whose tips all coincide is not changed. All lengths must be known.
     """
-    tree = _trunk_removed(phylogeny)
-    total, parent, length = len(tree.parent), tree.parent.copy(), tree.length.copy()
-    tip_nodes = np.flatnonzero(np.bincount(parent[:-1], minlength=total) == 0)
-    node, longest = _farthest_pair(tree, tip_nodes)
-    if longest <= 0.0:
+    # Imported here: it takes 0.1 s, and few commands need it.
+    from scipy.sparse.csgraph import depth_first_order, dijkstra
+
+    new, parent, length = len(phylogeny.parent), phylogeny.parent, phylogeny.length
+    nodes, is_tip = np.arange(new - 1), np.zeros(new, bool)
+    is_tip[phylogeny.tip_nodes] = True
+    graph = sparse.csr_matrix((length[:-1], (nodes, parent[:-1])), shape=(new, new))
+    # From any node, here the root, the farthest tip is one end of a longest path.
+    start = int(np.argmax(np.where(is_tip, dijkstra(graph, False, new - 1), -1)))
+    away, before = dijkstra(graph, False, start, return_predecessors=True)
+    node = int(np.argmax(np.where(is_tip, away, -1)))
+    middle = away[node] / 2
+    if middle <= 0:
         return phylogeny
-    climbed = 0.0
-    while climbed + length[node] < longest / 2 and parent[parent[node]] >= 0:
-        climbed += length[node]
-        node = parent[node]
-    below = min(longest / 2 - climbed, length[node])
+    while away[before[node]] > middle:
+        node = int(before[node])
+    other = int(before[node])
 
-    # What stood above the divided branch now hangs from it: the other subtrees along the path keep
-    # their order, and the nodes of the path close after them, the old root first.
-    path = [int(node)]
-    while parent[path[-1]] >= 0:
-        path.append(int(parent[path[-1]]))
-    start = tip_nodes[tree.lo[path]]
-    pieces = [np.arange(start[0], path[0] + 1)]
-    for step, (lower, upper) in enumerate(pairwise(path)):
-        pieces += [np.arange(start[step + 1], start[step]), np.arange(lower + 1, upper)]
-    turned, old_root = path[1:], path[-1]
-    parent[turned] = [total, *turned[:-1]]
-    length[turned] = np.r_[length[node] - below, tree.length[turned[:-1]]]
-    parent[node], length[node] = total, below
-    others = np.flatnonzero(parent == old_root)
-    if len(others) == 1:
-        length[others] += length[old_root]
-        parent[others] = parent[old_root]
-        turned = turned[:-1]
-    order = np.concatenate([*pieces, turned[::-1], [total]]).astype(np.int64)
-    rank = np.empty(total + 1, np.int64)
-    rank[order] = np.arange(len(order))
-    new_parent = np.r_[rank[parent[order[:-1]]], -1].astype(np.int64)
-    names = np.array(tree.tips, object)[tree.lo[order[np.isin(order, tip_nodes)]]]
-    return make_phylogeny(new_parent, np.r_[length[order[:-1]], 0.0], tuple(names.tolist()))
+    # The new root divides the branch between two nodes, and the tree is climbed down from it.
+    lower, upper = (node, other) if parent[node] == other else (other, node)
+    ends = np.append(parent[:-1], new)
+    ends[lower] = new
+    graph = sparse.csr_matrix((np.ones(new), (np.append(nodes, upper), ends)), shape=(new + 1,) * 2)
+    order, above = depth_first_order(graph, new, directed=False)
+    order, above[new] = order[::-1], new
+    turned = np.append(parent, -1) != above
+    lengths = np.append(length, 0.0)[np.where(turned, above, np.arange(new + 1))]
+    lengths[[node, other]] = away[node] - middle, middle - away[other]
+    rank = np.argsort(order)
+    name_of = dict(zip(phylogeny.tip_nodes.tolist(), phylogeny.tips, strict=True))
+    is_leaf = np.bincount(above[order[:-1]], minlength=new + 1)[order] == 0
+    leaves = order[is_leaf].tolist()
+    names = [name_of.get(leaf, "") for leaf in leaves]
+    tree = make_phylogeny(np.r_[rank[above[order[:-1]]], -1], lengths[order], names)
+    # A trunk, which ends at the old root, has no name.
+    return prune(tree, np.array([place for place, leaf in enumerate(leaves) if leaf in name_of]))
 
 
-NO_LENGTH = "branch lengths are not finite numbers of 0 or more"
+NO_LENGTH = "branch lengths are not finite numbers of 0 or more (set negative lengths to 0)"
 
 # An opening parenthesis, or the end of a node: its label, its length, and the mark that ends it.
 # Blanks stand in one place only of each way through, so that no text makes it slow.
@@ -274,82 +243,20 @@ NODE = re.compile(
     |(?:(?P<label>[^\s()\[\],:;']+|'(?:[^']|'')*')\s*)?(?P<colon>:\s*(?:(?P<length>[^\s()\[\],:;']+)\s*)?)?(?P<end>[,);]))""",
     re.VERBOSE,
 )
+COMMENT = re.compile(r"'[^']*'|\[[^\[\]]*\]")
 
 
-def _without_comments(text: str) -> str:
-    """Overwrite ``[comments]``, which may be nested, with blanks, so that positions stay."""
-
-    def blank(match: re.Match[str]) -> str:
-        return match[0] if match[0].startswith("'") else " " * len(match[0])
-
-    while (shorter := re.sub(r"'[^']*'|\[[^\[\]]*\]", blank, text)) != text:
-        text = shorter
-    return text
-
-
-class _Nodes:
-    """The nodes of a tree in post-order while its text is read, and what is wrong with them."""
-
-    def __init__(self) -> None:
-        self.parent, self.length, self.tips = array("q"), array("d"), list[str]()
-        self.wrong: dict[str, list[str]] = {}
-        self._waiting: list[int] = []
-        self._opened: list[int] = []
-        self._first_child = 0
-        self._has_children = False
-
-    def add(self, match: re.Match[str]) -> str:
-        """Take a parenthesis that opens or a node that ends; return how that breaks the grammar, or
-        nothing.
-        """
-        if match["open"]:
-            self._opened.append(len(self._waiting))
-            return "a '(' where none can be; is a ',' missing?" if self._has_children else ""
-        node, place = len(self.parent), f"before character {match.start('end') + 1}"
-        self.parent.append(-1)
-        written = match["length"] or ""
-        valid = is_number(written) and float(written) >= 0
-        self.length.append(float(written) if valid else math.nan)
-        if match["colon"] is not None and not valid:
-            self.wrong.setdefault(NO_LENGTH, []).append(f"{written!r} {place}")
-        if self._has_children:
-            for child in self._waiting[self._first_child :]:
-                self.parent[child] = node
-            del self._waiting[self._first_child :]
-        else:
-            label = match["label"] or ""
-            self.tips.append(label[1:-1].replace("''", "'") if label.startswith("'") else label)
-            if not self.tips[-1]:
-                self.wrong.setdefault("tips have no name", []).append(place)
-        self._waiting.append(node)
-        self._has_children = match["end"] == ")"
-        if match["end"] == ";":
-            return "a '(' without its ')'" if self._opened else ""
-        if not self._opened:
-            return f"a {match['end']!r} outside all parentheses"
-        if self._has_children:
-            self._first_child = self._opened.pop()
-        return ""
-
-    def problems(self) -> list[str]:
-        """Problems of names and lengths."""
-        problems = [
-            f"{len(places)} {what}, the first {places[0]}" for what, places in self.wrong.items()
-        ]
-        if any(place.startswith("'-") for place in self.wrong.get(NO_LENGTH, ())):
-            problems.append("set lengths below 0, as neighbour joining gives them, to 0")
-        if repeated := [name for name, times in Counter(self.tips).items() if times > 1 and name]:
-            names = shown(repeated)
-            problems.append(f"{len(repeated)} tips are repeated ({names}); keep one of each")
-        return problems
+def _blank(match: re.Match[str]) -> str:
+    """Blanks in place of a comment, so that positions stay; a quoted label is not changed."""
+    return match[0] if match[0].startswith("'") else " " * len(match[0])
 
 
 def parse_newick(text: str, source: str = "tree") -> Phylogeny:
     """Parse one Newick tree, without recursion and of any depth.
 
     Underscores are kept, labels between quotes may hold anything (``''`` is a quote),
-    ``[comments]`` and labels of inner nodes are skipped. Whether lengths are missing or the root is
-    a polytomy is left to `read_tree`.
+    ``[comments]``, which may be nested, and labels of inner nodes are skipped. Whether lengths are
+    missing or the root is a polytomy is left to `read_tree`.
 
     Raises
     ------
@@ -361,29 +268,60 @@ def parse_newick(text: str, source: str = "tree") -> Phylogeny:
     if text.lstrip()[:6].upper() == "#NEXUS":
         remedy = "write it with write.tree of ape, or the like"
         raise InputError(f"{source}: the format is NEXUS, expected Newick; {remedy}")
-    text = _without_comments(text) if "[" in text else text
-    nodes, place, broken, end = _Nodes(), 0, "", ""
+    while "[" in text and (shorter := COMMENT.sub(_blank, text)) != text:
+        text = shorter
+    parent, length, tips = array("q"), array("d"), list[str]()
+    # Nodes without a parent yet, how many of them stand before each open parenthesis, and where
+    # the children of the next node begin, or -1 where it is a tip.
+    waiting, opened, children = list[int](), list[int](), -1
+    wrong, place, broken, end = defaultdict[str, list[str]](list), 0, "", ""
     while end != ";" and not broken and (match := NODE.match(text, place)):
-        broken, end, place = nodes.add(match), match["end"], match.end()
-    problems = nodes.problems()
+        place, end = match.end(), match["end"]
+        if match["open"]:
+            opened.append(len(waiting))
+            broken = "" if children < 0 else "a '(' where none can be; is a ',' missing?"
+            continue
+        written, label = match["length"] or "", match["label"] or ""
+        valid = is_number(written) and float(written) >= 0
+        if match["colon"] and not valid:
+            wrong[NO_LENGTH].append(f"{written!r} before character {place}")
+        if children < 0:
+            tips.append(label[1:-1].replace("''", "'") if label.startswith("'") else label)
+            if not tips[-1]:
+                wrong["tips have no name"].append(f"before character {place}")
+        else:
+            for child in waiting[children:]:
+                parent[child] = len(parent)
+            del waiting[children:]
+        waiting.append(len(parent))
+        parent.append(-1)
+        length.append(float(written) if valid else math.nan)
+        children = -1
+        if end == ";":
+            broken = "a '(' without its ')'" if opened else ""
+        elif not opened:
+            broken = f"a {end!r} outside all parentheses"
+        elif end == ")":
+            children = opened.pop()
+    repeated = [name for name, times in Counter(tips).items() if times > 1 and name]
     rest = text[place:].lstrip()
     at = f"at character {len(text) - len(rest) + 1}"
-    if broken:
-        problems.append(f"{broken}, at character {place}")
-    elif end == ";" and rest:
-        problems.append(f"text after ';' {at}, expected a single tree")
-    elif end != ";" and ";" not in rest:
-        problems.append("no ';' at the end; expected one Newick tree. Is the file cut off?")
-    elif end != ";":
-        problems.append(
-            f"{rest[:20]!r} {at} cannot be read; a label that holds a blank, quote or bracket "
-            "needs quotes around it, a comment its ']', and a ',' stands between two nodes"
-        )
-    if problems:
-        raise InputError(*(f"{source}: {problem}" for problem in problems))
-    length = np.array(nodes.length)
+    rules = {f"{len(found)} {what}, the first {found[0]}": True for what, found in wrong.items()}
+    rules |= {
+        f"{len(repeated)} tips are repeated ({shown(repeated)}); keep one of each": bool(repeated),
+        f"{broken}, at character {place}": bool(broken),
+        f"text after ';' {at}, expected a single tree": not broken and end == ";" and rest != "",
+        "no ';' at the end; expected one Newick tree. Is the file cut off?": (
+            not broken and end != ";" and ";" not in rest
+        ),
+        f"{rest[:20]!r} {at} cannot be read; a label that holds a blank, quote or bracket needs "
+        "quotes around it, a comment its ']', and a ',' stands between two nodes": (
+            not broken and end != ";" and ";" in rest
+        ),
+    }
+    refuse(source, rules)
     length[-1] = np.nan_to_num(length[-1])
-    return make_phylogeny(np.array(nodes.parent, np.int64), length, tuple(nodes.tips))
+    return make_phylogeny(np.array(parent, np.int64), np.array(length), tuple(tips))
 
 
 def read_tree(path: Path, midpoint: bool = False) -> Phylogeny:
@@ -402,10 +340,9 @@ def read_tree(path: Path, midpoint: bool = False) -> Phylogeny:
         Not a readable tree, branches without a length, or more than two children of the root while
         `midpoint` is false.
     """
-    accepted = ("Phylogeny[Rooted]", "Phylogeny[Unrooted]")[: 1 + midpoint]
-    text = read_text(
-        path, dict.fromkeys(accepted, "tree.nwk"), "--midpoint-root roots a Phylogeny[Unrooted]"
-    )
+    kinds = ("Phylogeny[Rooted]", "Phylogeny[Unrooted]")[: 1 + midpoint]
+    reason = "--midpoint-root roots a Phylogeny[Unrooted]"
+    text = read_text(path, dict.fromkeys(kinds, "tree.nwk"), reason)
     return rooted_tree(text, str(path), midpoint)
 
 
@@ -415,19 +352,14 @@ def rooted_tree(text: str, source: str, midpoint: bool = False) -> Phylogeny:
 
     Raises `InputError`: as `read_tree`.
     """
-    tree = parse_newick(text, source)
+    tree, single = parse_newick(text, source), np.finfo(np.float32)
     missing, total = int(np.isnan(tree.length).sum()), tree.length.sum()
     children = int((tree.parent == len(tree.parent) - 1).sum())
-    single = np.finfo(np.float32)
     rules = {
-        f"{missing} of {len(tree.length) - 1} branches have no length, expected one for each; "
-        "write the tree with its lengths (--midpoint-root places a root by them)": missing > 0,
-        "all branches have length 0, which tell no samples apart; give the tree its lengths": (
-            tree.length.max(initial=0.0) < single.tiny
-        ),
-        f"branch lengths add up to {total:g}, too much for distances; correct them": (
-            total > single.max
-        ),
+        f"{missing} of {len(tree.length) - 1} branches have no length; write the tree with its "
+        "lengths (--midpoint-root places a root by them)": missing > 0,
+        "all branches have length 0; give the tree its lengths": tree.length.max() < single.tiny,
+        f"branch lengths add up to {total:g}, too much for distances": total > single.max,
         f"the root has {children} children, expected at most 2: the tree is not rooted. Give a "
         "rooted tree; --midpoint-root of aam train, pretrain and unifrac roots one": (
             children > 2 and not midpoint
@@ -440,7 +372,7 @@ def rooted_tree(text: str, source: str, midpoint: bool = False) -> Phylogeny:
 def matched_tree(
     tree: Phylogeny,
     feature_ids: Sequence[str],
-    missing_tips: Literal["error", "drop"],
+    missing_tips: Missing,
     sequences: Sequence[str] = (),
 ) -> tuple[Phylogeny, Ints]:
     """Return a tree above some features, up to its root, and the tip of each feature (-1 without).

@@ -47,15 +47,11 @@ def test_labels_comments_and_blanks():
     assert tree.parent.tolist() == [3, 3, 3, 5, 5, -1]
 
 
-def test_missing_lengths_are_nan_but_for_the_root():
-    tree = parse_newick("((a,b:1):2,c:1);")
-    np.testing.assert_array_equal(tree.length, [np.nan, 1, 2, 1, 0])
-
-
 def test_one_tip_is_a_tree():
     tree = parse_newick("a:2;")
     assert (tree.tips, tree.parent.tolist(), tree.length.tolist()) == (("a",), [-1], [2.0])
-    assert midpoint_root(tree) is tree
+    for coinciding in (tree, parse_newick("(a:0,b:0);")):
+        assert midpoint_root(coinciding) is coinciding
 
 
 def test_a_hundred_thousand_levels():
@@ -76,40 +72,32 @@ def test_a_hundred_thousand_levels():
         ("", "no ';'"),
         ("(a:1,b:1)", "no ';' at the end"),
         ("#NEXUS\nbegin trees;", "the format is NEXUS, expected Newick"),
-        ("(a:1,b:1);x", "text after ';' at character 11"),
         ("(a:1,b:1);(c:1,d:1);", "text after ';' at character 11"),
         ("((a:1,b:1);", "a '(' without its ')', at character 11"),
         ("(a:1,b:1));", "a ')' outside all parentheses, at character 10"),
         ("a:1,b:1;", "',' outside all parentheses, at character 4"),
         ("(a:1,:1);", "1 tips have no name, the first before character 8"),
         ("(a:1,);", "1 tips have no name, the first before character 6"),
-        ("();", "1 tips have no name, the first before character 2"),
         (";", "1 tips have no name, the first before character 1"),
         ("('':1,a:1);", "1 tips have no name, the first before character 6"),
         ("(a b:1,c:1);", "'a b:1,c:1);' at character 2 cannot be read; a label that holds a blank"),
         ("(a'b:1,c':1);", "at character 2 cannot be read"),
-        ("(a:1]:1,c:1);", "at character 2 cannot be read"),
         ("(a(b:1,c:1):1);", "at character 2 cannot be read; a label that holds a blank"),
         ("((b:1,c:1)(d:1,e:1):1);", "a '(' where none can be; is a ',' missing?, at character 11"),
         ("(a:1:2,b:1);", "at character 2 cannot be read"),
-        (
-            "(a:,b:1);",
-            "1 branch lengths are not finite numbers of 0 or more, the first '' before character 4",
-        ),
+        ("(a:,b:1);", "0 or more (set negative lengths to 0), the first '' before character 4"),
+        ("(a:x,(b:1,):1);", "1 tips have no name, the first before character 11"),
         ("(a:nan,b:1);", "the first 'nan' before character 7"),
-        ("(a:inf,b:1);", "the first 'inf' before character 7"),
         ("(a:1_0,b:1);", "the first '1_0' before character 7"),
         ("(a:٣,b:1);", "the first '٣' before character 5"),
         (
             "(a:1e999,b:-1);",
-            "2 branch lengths are not finite numbers of 0 or more, the first '1e999' before "
-            "character 9",
+            "2 branch lengths are not finite numbers of 0 or more (set negative lengths to 0), the "
+            "first '1e999' before character 9",
         ),
-        ("(a:-0.1,b:1);", "set lengths below 0, as neighbour joining gives them, to 0"),
         ("(a:1,(b:1,a:1):1,b:2);", "2 tips are repeated ('a', 'b'); keep one of each"),
         ("(a:1,[b:1);", "at character 6 cannot be read; a label that holds a blank"),
         ("(a:1,'b:1);", "at character 6 cannot be read"),
-        ("(a:1," + " " * 100_000, "no ';' at the end"),
         ("(a:1,b" + " " * 100_000 + "c;", "at character 6 cannot be read"),
         ("(a:1,'" + "b" * 100_000 + ";", "at character 6 cannot be read"),
     ],
@@ -119,12 +107,6 @@ def test_bad_trees_name_the_place(text, message):
         parse_newick(text, "T.nwk")
     assert any(message in problem for problem in caught.value.problems), caught.value.problems
     assert all(problem.startswith("T.nwk: ") for problem in caught.value.problems)
-
-
-def test_all_problems_of_a_tree_in_one_message():
-    with pytest.raises(InputError) as caught:
-        parse_newick("(a:x,(b:1,):1);")
-    assert len(caught.value.problems) == 2
 
 
 def test_files_with_byte_order_mark_and_archives(tmp_path):
@@ -149,7 +131,7 @@ def test_unrooted_archives_need_midpoint_rooting(tmp_path):
             "the root has 3 children, .*--midpoint-root of aam train, pretrain and unifrac roots "
             "one",
         ),
-        (b"((a,b:1):1,c);", "2 of 4 branches have no length, .*--midpoint-root"),
+        (b"((a,b:1):1,c);", "2 of 4 branches have no length; .*--midpoint-root"),
         (b"((a:1e308,b:1):1,c:1);", r"branch lengths add up to 1e\+308, too much for distances"),
         (b"((a:0,b:0):0,c:0);", "all branches have length 0"),
         (b"((a:1e-320,b:0):0,c:0);", "all branches have length 0"),
@@ -163,14 +145,6 @@ def test_bad_files(tmp_path, content, message):
         path.write_bytes(content)
     with pytest.raises(InputError, match=message):
         read_tree(path)
-
-
-def test_midpoint_rooting_mends_a_polytomy_but_not_missing_lengths(tmp_path):
-    path = tmp_path / "t.nwk"
-    path.write_text("(a:1,b:1,c:1);")
-    assert len(read_tree(path, midpoint=True).tips) == 3
-    path.write_text("(a,b:1,c:1);")
-    assert "no length" in refusal(read_tree, path, midpoint=True)
 
 
 def pair_depths(tree: Phylogeny) -> np.ndarray:
@@ -257,11 +231,6 @@ def test_midpoint_rooting_keeps_distances_between_tips(seed):
 
 def test_a_trunk_above_the_first_fork_disappears():
     assert depths(midpoint_root(parse_newick("(((a:1,b:3):5):2):1;"))) == {"a": 2.0, "b": 2.0}
-
-
-def test_coinciding_tips_have_no_midpoint():
-    tree = parse_newick("(a:0,b:0);")
-    assert midpoint_root(tree) is tree
 
 
 @pytest.mark.parametrize("study", ["infant-age", "ibd", "oral-age"])
