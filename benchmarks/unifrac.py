@@ -23,7 +23,7 @@ from aam.device.measure import seconds
 from aam.device.memory import peak_memory
 from aam.device.options import RuntimeConfig
 from aam.device.platform import prepare_device
-from aam.diversity.tables import unifrac_matrix
+from aam.diversity.distances import unifrac_matrix
 from aam.diversity.unifrac import UnifracOptions
 from aam.io.phylogeny import match_tips, read_tree
 from benchmarks.processes import time_unifrac_processes

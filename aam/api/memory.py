@@ -23,11 +23,11 @@ from aam.config import DataConfig
 from aam.data.study import Inputs
 from aam.data.table import table_of_counts
 from aam.errors import InputError, shown
-from aam.io.ids import difference
 from aam.io.matrices import read_distances
 from aam.io.metadata import Metadata, is_missing, make_metadata, may_be_missing, read_metadata
 from aam.io.phylogeny import Phylogeny, read_tree, rooted_tree
 from aam.io.tables import AmpliconTable, checked_table
+from aam.io.text import difference
 from aam.options import IN_MEMORY
 
 log = logging.getLogger("aam")

@@ -16,8 +16,7 @@ from aam.data.rarefaction import matrix_of, rarefied_row
 from aam.data.table import deep_enough, make_table, read_table
 from aam.device.environment import available_cores, may_have_gpu
 from aam.device.options import RuntimeConfig
-from aam.diversity.batch import faith_pd, inner, samples_without_tips
-from aam.diversity.tables import unifrac_tiles
+from aam.diversity.distances import faith_pd, inner, samples_without_tips, unifrac_tiles
 from aam.diversity.unifrac import Multiply, UnifracOptions
 from aam.engine.logger import ProgressBar
 from aam.errors import InputError, import_extra, shown
@@ -62,7 +61,7 @@ def _multiply(config: UnifracConfig, samples: int) -> Multiply:
     if config.device == "cpu" or (config.device == "auto" and not worth_it):
         return inner
     from aam.device.platform import prepare_device
-    from aam.diversity.batch import multiply_on
+    from aam.diversity.distances import multiply_on
 
     device = prepare_device(RuntimeConfig(device=config.device, threads=config.threads))
     # MPS has no float64.

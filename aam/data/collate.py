@@ -19,8 +19,8 @@ from aam.data.study import Rows, Study
 from aam.data.tokens import asv_keys
 from aam.device.measure import stage
 from aam.device.rng import next_generator
-from aam.diversity.batch import batch_unifrac
 from aam.diversity.device import TreeOnDevice
+from aam.diversity.distances import batch_unifrac
 from aam.diversity.unifrac import UnifracOptions
 from aam.io.matrices import Matrix
 

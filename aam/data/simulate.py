@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import sparse
 
 from aam.device.rng import generator
-from aam.io.biom import write_hdf5
+from aam.io.tables import write_hdf5
 
 Array = npt.NDArray[Any]
 

@@ -20,10 +20,9 @@ from aam.config import DataConfig
 from aam.device.rng import generator
 from aam.errors import InputError, Problems, shown
 from aam.files.atomic import write_text
-from aam.io.ids import difference
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
-from aam.io.text import read_header, read_text, until_full
+from aam.io.text import difference, read_header, read_text, until_full
 
 if TYPE_CHECKING:
     from aam.data.study import Selection, Study

@@ -10,19 +10,20 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from aam.errors import InputError, Problems, shown
-from aam.io.biom import read_hdf5, read_json, write_hdf5
-from aam.io.fasta import (
+from aam.io.tables import MAX_COUNT, AmpliconTable, read_hdf5, read_json, read_tsv, write_hdf5
+from aam.io.text import (
+    HDF5_MAGIC,
     LEAST_DNA,
     clean,
+    decoded,
+    difference,
     fasta_ids,
     first_not_dna,
     is_sequence,
-    not_dna,
+    read_bytes,
+    read_content,
     read_fasta,
 )
-from aam.io.ids import difference
-from aam.io.tables import MAX_COUNT, AmpliconTable, read_tsv
-from aam.io.text import HDF5_MAGIC, decoded, read_bytes, read_content
 
 log = logging.getLogger("aam")
 
@@ -86,7 +87,7 @@ def _sequences(
                 "--sequences that belong to this table"
             )
         return [sequence_of[name] for name in feature_ids]
-    wrong = not_dna(feature_ids)
+    wrong = [name for name in feature_ids if not is_sequence(name)]
     if not wrong:
         return clean(feature_ids)
     aligned = [name for name in wrong if is_sequence(name.replace("-", "").replace(".", ""))]

@@ -20,10 +20,8 @@ import numpy.typing as npt
 from aam.config import MATRIX_SUFFIXES
 from aam.errors import InputError, Problems, reworded, shown
 from aam.files.atomic import atomic_file, write_text
-from aam.io.hdf5 import create_hdf5, dataset, open_hdf5
-from aam.io.ids import difference
-from aam.io.qza import write_artifact
-from aam.io.text import read_header, read_text, unix
+from aam.io.packed import create_hdf5, dataset, open_hdf5, write_artifact
+from aam.io.text import difference, read_header, read_text, unix
 
 Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 # Two slices of samples, and the distances between them.

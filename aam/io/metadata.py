@@ -21,8 +21,7 @@ import numpy.typing as npt
 
 from aam.config import Missing
 from aam.errors import InputError, Problems, shown
-from aam.io.ids import difference
-from aam.io.text import DIRECTIVE, Row, read_header, read_text
+from aam.io.text import DIRECTIVE, Row, difference, read_header, read_text
 
 Kind = Literal["numeric", "categorical"]
 
@@ -337,7 +336,7 @@ def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str
     """Read sample metadata by the rules of QIIME 2, from text or a .qza of `ARTIFACTS`.
 
     Tabs, commas or semicolons separate the cells. With the `decimal` mark "," cells such as 0,5 are
-    numbers. The first column is called as `aam.io.ids.ID_HEADERS` lists; rows that begin with ``#``
+    numbers. The first column has a name of ids (`is_id_header`); rows that begin with ``#``
     are comments but for ``#q2:types`` and ``#q2:missing``; white space around cells is dropped;
     rows may end early. Beyond QIIME 2, what `is_missing` names and `missing_values` are missing
     values unless ``#q2:missing`` says ``blank``.

@@ -20,9 +20,8 @@ from scipy import sparse
 
 from aam.config import Missing
 from aam.errors import InputError, refuse, shown
-from aam.io.ids import difference, md5
 from aam.io.metadata import is_number
-from aam.io.text import read_text
+from aam.io.text import difference, md5, read_text
 
 log = logging.getLogger("aam")
 

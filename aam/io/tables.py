@@ -1,21 +1,33 @@
-"""Tables of counts as a file holds them: the checks that every table passes, and those of text."""
+"""Tables of counts as a file holds them, text and BIOM: the checks that every table passes."""
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import coo_array, csr_array, csr_matrix, vstack
 
-from aam.errors import InputError, Problems, shown
-from aam.io.ids import LINEAGE_HEADERS, SAMPLE_HEADERS, folded_header
-from aam.io.text import read_header, until_full
+import aam
+from aam.errors import InputError, Problems, refuse, reworded, shown
+from aam.io.packed import create_hdf5, dataset, open_hdf5
+from aam.io.text import (
+    LINEAGE_HEADERS,
+    SAMPLE_HEADER,
+    decoded,
+    folded_header,
+    read_header,
+    until_full,
+)
 
 MAX_COUNT = 2**32 - 1
 
@@ -24,12 +36,19 @@ EXPECTED = (
     "features in rows and samples in columns"
 )
 
-ZEROS = frozenset(("0", "0.0"))
-
-PRINTABLE = bytes(range(0x20, 0x7F))
-
 # Entries of the matrix that are looked at together.
 ENTRIES = 1 << 20
+
+# Parsed, JSON takes up to twenty times its size.
+MAX_JSON = 64 << 20
+# What the matrix of samples consists of in HDF5, and the kinds of number.
+MATRIX = {"data": "iuf", "indices": "iu", "indptr": "iu"}
+
+# Constant, so that the same table gives the same bytes on every day.
+CREATED = datetime(1970, 1, 1)
+
+# What biom-format raises of JSON that is no table.
+BAD_JSON = (OverflowError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 Integers = npt.NDArray[np.integer]
 
@@ -72,10 +91,8 @@ class AmpliconTable:
         return replace(self, counts=self.counts[chosen], sample_ids=names)
 
     def __repr__(self) -> str:
-        return (
-            f"AmpliconTable({len(self)} samples, {len(self.feature_ids)} features, "
-            f"{self.counts.sum()} reads)"
-        )
+        size = f"{len(self)} samples, {len(self.feature_ids)} features"
+        return f"AmpliconTable({size}, {self.counts.sum()} reads)"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -103,13 +120,11 @@ class AmpliconTable:
         """Yield the counts of all samples, or of those at `rows`, some at a time, and which these
         are.
         """
-        rows = np.arange(len(self.sample_ids)) if rows is None else rows
-        size = max(1, ENTRIES * self.counts.shape[0] // max(self.counts.nnz, 1))
+        rows = np.arange(len(self)) if rows is None else rows
+        size = max(1, ENTRIES * len(self) // max(self.counts.nnz, 1))
         for start in range(0, len(rows), size):
-            yield (
-                slice(start, min(start + size, len(rows))),
-                self.counts[rows[start : start + size]],
-            )
+            part = slice(start, min(start + size, len(rows)))
+            yield part, self.counts[rows[part]]
 
     def columns_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the columns, ascending, in which samples at `rows` have reads."""
@@ -121,10 +136,7 @@ class AmpliconTable:
     @cached_property
     def reads_of_asvs(self) -> npt.NDArray[np.int64]:
         """Reads of each ASV in all samples, [F]."""
-        reads = np.zeros(self.counts.shape[1], np.int64)
-        for _, block in self.blocks():
-            reads += np.bincount(block.indices, block.data, len(reads)).astype(np.int64)
-        return reads
+        return np.asarray(self.counts.sum(axis=0, dtype=np.int64))
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -154,38 +166,34 @@ def _whole_reads(
         "fractional": finite & (stored >= 0) & (np.floor(stored) != stored),
         f"above {MAX_COUNT}": finite & (stored > MAX_COUNT),
     }
-    problems = Problems()
+    rows, columns = values.tocoo().coords
+    problems = []
     for kind, mask in bad.items():
         if mask.any():
             first = int(np.argmax(mask))
-            row = int(np.searchsorted(values.indptr, first, side="right")) - 1
-            place = f"sample {samples[row]!r}, feature {features[values.indices[first]]!r}"
             remedy = (
                 "0 for missing reads"
-                if np.isnan(stored[first])
-                else "the table before it was normalised"
+                if kind.startswith("not")
+                else "the raw counts, not normalised"
             )
-            problems.add(
-                f"{where}: {stored[first]:g} at {place} is {kind} ({int(mask.sum())} such values), "
-                f"expected whole reads; pass {remedy}"
-            )
-    raise InputError(*problems.messages)
+            place = f"sample {samples[rows[first]]!r}, feature {features[columns[first]]!r}"
+            found = f"{stored[first]:g} at {place} is {kind} ({mask.sum()} such values)"
+            problems.append(f"{where}: {found}, expected whole reads; pass {remedy}")
+    raise InputError(*problems)
 
 
 def _check_ids(kind: str, ids: Sequence[str], where: str, problems: Problems) -> None:
-    if not ids:
-        problems.add(f"{where}: the table is empty, it has no {kind}s")
-    if empty := [place for place, name in enumerate(ids, start=1) if not name]:
-        problems.add(f"{where}: {len(empty)} {kind} ids are empty, the first is {kind} {empty[0]}")
-    # Printable ASCII first, for which Python looks up each character otherwise.
-    if "".join(ids).encode(errors="surrogatepass").translate(None, PRINTABLE) and (
-        odd := [ascii(name) for name in ids if not name.isprintable()]
-    ):
-        problems.add(f"{where}: {kind} ids hold characters that cannot be printed: {shown(odd)}")
-    if len(set(ids)) < len(ids):
-        repeated = [name for name, times in Counter(ids).items() if times > 1]
-        number = len(repeated)
-        problems.add(f"{where}: {number} {kind} ids occur more than once: {shown(repeated)}")
+    empty = [place for place, name in enumerate(ids, start=1) if not name]
+    odd = [ascii(name) for name in ids if not name.isprintable()]
+    repeated = [name for name, times in Counter(ids).items() if times > 1]
+    rules = {
+        f"the table is empty, it has no {kind}s": not ids,
+        f"{len(empty)} {kind} ids are empty, the first is {kind} {[*empty, 0][0]}": bool(empty),
+        f"{kind} ids hold characters that cannot be printed: {shown(odd)}": bool(odd),
+        f"{len(repeated)} {kind} ids occur more than once: {shown(repeated)}": bool(repeated),
+    }
+    with problems.collected():
+        refuse(where, rules)
 
 
 def checked_table(
@@ -207,12 +215,10 @@ def checked_table(
     problems.raise_if_any()
     counts.sort_indices()
     if not counts.has_canonical_format:
-        entries = counts.tocoo()
-        first = int(np.argmax((np.diff(entries.col) == 0) & (np.diff(entries.row) == 0)))
-        sample, feature = samples[entries.row[first]], features[entries.col[first]]
-        raise InputError(
-            f"{where}: sample {sample!r}, feature {feature!r} has two counts, expected one"
-        )
+        rows, columns = counts.tocoo().coords
+        first = int(np.argmax((np.diff(columns) == 0) & (np.diff(rows) == 0)))
+        place = f"sample {samples[rows[first]]!r}, feature {features[columns[first]]!r}"
+        raise InputError(f"{where}: {place} has two counts, expected one")
     counts.eliminate_zeros()
     if counts.nnz == 0:
         raise InputError(f"{where}: the table is empty, all counts are 0")
@@ -230,7 +236,8 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
     """
     header, body = read_header(text, where, EXPECTED)
     names = header[1:-1] if folded_header(header[-1]) in LINEAGE_HEADERS else header[1:]
-    by_sample = folded_header(header[0]) in SAMPLE_HEADERS - {"id", "ids"}
+    first = folded_header(header[0])
+    by_sample = SAMPLE_HEADER.fullmatch(first) and first not in ("id", "ids")
     kind = "feature" if by_sample else "sample"
     problems, row_names = Problems(), list[str]()
     rows, columns, values = array("i"), array("i"), array("d")
@@ -246,7 +253,7 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
             continue
         wrong = []
         for column, cell in enumerate(cells[1 : len(names) + 1]):
-            if cell in ZEROS:
+            if cell in ("0", "0.0"):
                 continue
             try:
                 # Python also reads 1_000 as a number.
@@ -265,3 +272,123 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
     if by_sample:
         return checked_table(matrix.tocsr(), row_names, names, where)
     return checked_table(matrix.T.tocsr(), names, row_names, where)
+
+
+# --- BIOM --------------------------------------------------------------------------------------
+
+
+def _ids(file: h5py.File, axis: str, where: str) -> list[str]:
+    # biom-format stores the ids of an empty axis as numbers.
+    if getattr(file.get(f"{axis}/ids"), "shape", None) == (0,):
+        return []
+    names: list[str] = dataset(file, f"{axis}/ids", "OS", where).asstr("utf-8")[()].tolist()
+    return names
+
+
+def read_hdf5(source: Path | bytes, where: str) -> AmpliconTable:
+    """Read the sample-major matrix of a BIOM 2.1 table, from a file or from bytes.
+
+    Raises `InputError`: a dataset missing, of another type or length, or larger than what is
+    stored; an index out of bounds; a count that is not whole.
+    """
+    with open_hdf5(source, f"{where}: not a readable HDF5 file") as file:
+        version = np.asarray(file.attrs.get("format-version", (2, 1))).ravel().tolist()
+        wanted = ("sample/ids", "observation/ids", *(f"sample/matrix/{name}" for name in MATRIX))
+        missing = shown(name for name in wanted if name not in file)
+        remedy = "make one of another file with `biom convert --to-hdf5`"
+        rules = {
+            f"BIOM format-version is {version}, expected [2, 1]": version[:1] != [2],
+            f"no dataset {missing}, expected a BIOM 2.1 table; {remedy}": missing != "",
+        }
+        refuse(where, rules)
+        samples, features = _ids(file, "sample", where), _ids(file, "observation", where)
+        found = [dataset(file, f"sample/matrix/{x}", kind, where) for x, kind in MATRIX.items()]
+        data, indices, ends = (part[()] for part in found)
+        shape, of_ids = np.asarray(file.attrs.get("shape", ())), [len(features), len(samples)]
+        low, high, last = indices.min(initial=0), indices.max(initial=0), len(features) - 1
+        rises = ends[:1].tolist() == [0] and ends[-1] == data.size
+        rises = rises and bool((np.diff(ends.astype(np.int64)) >= 0).all())
+        rules = {
+            f"attribute 'shape' is {shape.tolist()}, expected {of_ids} as the ids": (
+                shape.ravel().tolist() != of_ids
+            ),
+            f"sample/matrix has {data.size} counts and {indices.size} indices": (
+                data.size != indices.size
+            ),
+            f"sample/matrix/indptr has {ends.size} entries, expected {len(samples) + 1}": (
+                ends.size != len(samples) + 1
+            ),
+            f"sample/matrix/indptr does not rise from 0 to {data.size}; it is damaged": not rises,
+            f"sample/matrix/indices holds {low} to {high}, expected 0 to {last}": (
+                data.size > 0 and not 0 <= low <= high <= last
+            ),
+        }
+        refuse(where, rules)
+        # As narrow as the columns, which SciPy would widen otherwise.
+        parts = (data, indices.astype(np.int32), ends.astype(np.int32))
+        values = csr_array(parts, shape=(len(samples), len(features)))
+    return checked_table(values, samples, features, where)
+
+
+def read_json(blob: bytes, where: str) -> AmpliconTable:
+    """Read a BIOM 1.0 table, sparse or dense, by biom-format; `InputError` when it is not one."""
+    if len(blob) > MAX_JSON:
+        raise InputError(f"{where}: above {MAX_JSON} bytes of JSON; use biom convert --to-hdf5")
+    text = decoded(blob, where)
+    from biom import Table
+    from biom.exception import BiomException
+
+    with reworded((BiomException, *BAD_JSON), f"{where}: not a readable BIOM 1.0 table"):
+        document = json.loads(text)
+        wanted = ("rows", "columns", "shape", "data")
+        if lacking := [name for name in wanted if name not in document]:
+            raise InputError(f"{where}: BIOM 1.0 without {shown(lacking)}; is it cut off?")
+        shape, entries = [len(document[axis]) for axis in ("rows", "columns")], document["data"]
+        if document["shape"] != shape:
+            raise InputError(f"{where}: 'shape' is {document['shape']!r:.60}, expected {shape}")
+        table = Table.from_json(document)
+        samples, features = ([str(x) for x in table.ids(a)] for a in ("sample", "observation"))
+        values = csr_array(table.matrix_data.T)
+        # biom-format adds counts that stand there twice, and takes rows that do not for zeros.
+        if document["matrix_type"] == "dense":
+            is_whole = len(entries) == shape[0]
+        else:
+            is_whole = sum(entry[2] != 0 for entry in entries) == values.nnz
+        if not is_whole:
+            problem = "'data' lacks a row, or has two counts for one feature in a sample"
+            raise InputError(f"{where}: {problem}")
+    return checked_table(values, samples, features, where)
+
+
+def write_hdf5(
+    path: Path,
+    parts: Iterable[csr_array | csr_matrix],
+    sample_ids: Sequence[str],
+    feature_ids: Sequence[str],
+) -> None:
+    """Write reads as a BIOM 2.1 file by biom-format, whole or not at all; equal tables give equal
+    bytes.
+
+    Parameters
+    ----------
+    path : Path
+    parts : iterable of sparse matrices [samples, features]
+        Some samples each, in order; how they are cut changes no byte.
+    sample_ids, feature_ids : sequence of str
+
+    Raises
+    ------
+    InputError
+        Ids that do not fit the shape or occur twice.
+    """
+    from biom import Table
+    from biom.exception import BiomException
+
+    counts = csr_matrix(vstack(list(parts), format="csr"))
+    counts.sum_duplicates()
+    # As objects; of text NumPy makes four bytes for each letter of the longest id.
+    names = (np.array(ids, dtype=object) for ids in (feature_ids, sample_ids))
+    with reworded((BiomException,), f"{path}: ids do not fit the table"):
+        table = Table(counts.T, *names, type="OTU table")
+    with create_hdf5(path) as file:
+        table.to_hdf5(file, f"aam {aam.__version__}", creation_date=CREATED)

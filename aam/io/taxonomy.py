@@ -10,9 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aam.errors import InputError, Problems, shown
-from aam.io.ids import LINEAGE_HEADERS, difference, folded_header, md5
 from aam.io.metadata import is_number
-from aam.io.text import read_header, read_text, until_full
+from aam.io.text import (
+    LINEAGE_HEADERS,
+    difference,
+    folded_header,
+    md5,
+    read_header,
+    read_text,
+    until_full,
+)
 
 EXPECTED = "'Feature ID' and 'Taxon' as the first two columns"
 

@@ -1,22 +1,22 @@
-"""Reading text: plain, packed or from a QIIME 2 archive, of bounded size, UTF-8; its header, and
-rows of cells.
-"""
+"""Text files: their rows and headers, the ids in them, and FASTA."""
 
 from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
 import itertools
+import re
 import stat
+import unicodedata
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from aam.errors import InputError, Problems, reworded
-from aam.io.ids import is_id_header
-from aam.io.qza import EXEMPT, MAX_RATIO, ZIP_MAGIC, read_artifact
+from aam.io.packed import EXEMPT, MAX_RATIO, ZIP_MAGIC, read_artifact
 
 MAX_TEXT = 2 << 30
 
@@ -25,6 +25,13 @@ MAX_PROBLEMS = 10
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 GZIP_MAGIC = b"\x1f\x8b"
 R_MAGIC = (b"X\n\0", b"A\n2\n", b"A\n3\n", b"RDX", b"RDA")
+# What begins with these bytes is no UTF-8 text.
+OTHER_FORMATS = {
+    (b"\xff\xfe", b"\xfe\xff"): "UTF-16 (Excel's 'Unicode text'), expected UTF-8; save as UTF-8",
+    (HDF5_MAGIC,): "HDF5, as BIOM tables are, expected text",
+    R_MAGIC: "an object of R (.rds or .RData), expected text; in R, save it with "
+    "write.table(x, FILE, sep='\\t', quote=FALSE, col.names=NA)",
+}
 
 DELIMITERS = {"\t": "tabs", ";": "semicolons", ",": "commas"}
 
@@ -38,37 +45,28 @@ Row = tuple[int, list[str]]
 Item = TypeVar("Item")
 
 
+# --- content -----------------------------------------------------------------------------------
+
+
 def read_bytes(path: Path, head: int = -1) -> bytes:
     """Return the content of a file of at most `MAX_TEXT` bytes, or its first `head`; `InputError`
     if unreadable.
     """
     try:
+        about = path.stat()
         # To open a pipe waits for who writes to it, and a device may never end.
-        if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
+        if not stat.S_ISREG(about.st_mode) and not stat.S_ISDIR(about.st_mode):
             remedy = "write its content to a file and pass that"
             raise InputError(f"{path}: a pipe or device, expected a file; {remedy}")
+        if head < 0 and about.st_size > MAX_TEXT:
+            limit = f"at most {MAX_TEXT} are read; a table may be BIOM HDF5"
+            raise InputError(f"{path}: {about.st_size} bytes, {limit}")
         with path.open("rb") as file:
-            if head < 0 and (size := path.stat().st_size) > MAX_TEXT:
-                limit = f"at most {MAX_TEXT} are read; a table may be BIOM HDF5"
-                raise InputError(f"{path}: {size} bytes, {limit}")
             return file.read(head)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-
-
-def _unpacked(blob: bytes, path: Path) -> bytes:
-    limit = min(MAX_TEXT, EXEMPT + MAX_RATIO * len(blob))
-    damaged = (OSError, EOFError, zlib.error)
-    with (
-        reworded(damaged, f"{path}: damaged gzip file"),
-        gzip.GzipFile(fileobj=io.BytesIO(blob)) as file,
-    ):
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise InputError(f"{path}: unpacks to more than {limit} bytes, is it damaged?")
-    return content
 
 
 def read_content(path: Path, inside: Mapping[str, str], reason: str = "") -> bytes:
@@ -81,7 +79,14 @@ def read_content(path: Path, inside: Mapping[str, str], reason: str = "") -> byt
     if read_bytes(path, len(ZIP_MAGIC)) == ZIP_MAGIC:
         return read_artifact(path, inside, reason)
     blob = read_bytes(path)
-    return _unpacked(blob, path) if blob.startswith(GZIP_MAGIC) else blob
+    if not blob.startswith(GZIP_MAGIC):
+        return blob
+    limit = min(MAX_TEXT, EXEMPT + MAX_RATIO * len(blob))
+    with reworded((OSError, EOFError, zlib.error), f"{path}: damaged gzip file"):
+        content = gzip.GzipFile(fileobj=io.BytesIO(blob)).read(limit + 1)
+    if len(content) > limit:
+        raise InputError(f"{path}: unpacks to more than {limit} bytes, is it damaged?")
+    return content
 
 
 def read_text(path: Path, inside: Mapping[str, str] = {}, reason: str = "") -> str:
@@ -93,30 +98,28 @@ def decoded(blob: bytes, where: Path | str) -> str:
     """Return UTF-8 text without byte order mark; `InputError` names the first byte that shows
     another encoding.
     """
-    reason = ""
-    if blob.startswith((b"\xff\xfe", b"\xfe\xff")):
-        reason = "is UTF-16 (Excel's 'Unicode text'), expected UTF-8; save as UTF-8"
-    elif blob.startswith(HDF5_MAGIC):
-        reason = "is HDF5, as BIOM tables are, expected text"
-    elif blob.startswith(R_MAGIC):
-        reason = (
-            "is an object of R (.rds or .RData), expected text; in R, save it with "
-            "write.table(x, FILE, sep='\\t', quote=FALSE, col.names=NA)"
-        )
+    for beginnings, other in OTHER_FORMATS.items():
+        if blob.startswith(beginnings):
+            raise InputError(f"{where}: is {other}")
     text, position = "", blob.find(b"\0")
     try:
         text = blob.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         position = error.start
-    if position >= 0 and not reason:
+    if position >= 0:
         line = blob.count(b"\n", 0, position) + 1
-        reason = (
-            f"line {line}: byte 0x{blob[position]:02x} at byte position {position} is not UTF-8 "
-            "text; save as UTF-8, or convert Latin-1 with `iconv -f latin1 -t utf-8`"
-        )
-    if reason:
-        raise InputError(f"{where}: {reason}")
+        place = f"line {line}: byte 0x{blob[position]:02x} at byte position {position}"
+        remedy = "save as UTF-8, or convert Latin-1 with `iconv -f latin1 -t utf-8`"
+        raise InputError(f"{where}: {place} is not UTF-8 text; {remedy}")
     return text
+
+
+def unix(text: str) -> str:
+    """Return the text with Unix line ends, whatever it has."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+# --- rows --------------------------------------------------------------------------------------
 
 
 def until_full(rows: Iterator[Item], problems: Problems) -> Iterator[Item]:
@@ -127,9 +130,12 @@ def until_full(rows: Iterator[Item], problems: Problems) -> Iterator[Item]:
             return
 
 
-def unix(text: str) -> str:
-    """Return the text with Unix line ends, whatever it has."""
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+def split_line(line: str, delimiter: str) -> list[str]:
+    """Return the cells of one line, whose quotes may not close; the line itself if it is no csv."""
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [""])]
+    except csv.Error:
+        return [line]
 
 
 def _delimiter(text: str, where: Path | str) -> str:
@@ -140,16 +146,12 @@ def _delimiter(text: str, where: Path | str) -> str:
     where blanks separate the cells.
     """
     lines = [line for line in unix(text[:HEAD]).split("\n")[:HEADER_WITHIN] if line.strip()]
-    starts = [
-        place
-        for place, line in enumerate(lines)
-        if any(is_id_header(split_line(line, mark)) for mark in DELIMITERS)
-    ]
-    no_comment = (place for place, line in enumerate(lines) if not line.startswith("#"))
-    start = next(iter(starts), next(no_comment, 0))
-    rows = [
-        line for line in lines[start : start + SNIFFED] if line == lines[start] or line[0] != "#"
-    ]
+    headers = (
+        line for line in lines if any(is_id_header(split_line(line, mark)) for mark in DELIMITERS)
+    )
+    header = next(headers, next((line for line in lines if not line.startswith("#")), None))
+    start = 0 if header is None else lines.index(header)
+    rows = [line for line in lines[start : start + SNIFFED] if line == header or line[0] != "#"]
 
     def fit(mark: str) -> tuple[bool, float, int]:
         widths = [len(split_line(line, mark)) for line in rows] or [1]
@@ -157,8 +159,8 @@ def _delimiter(text: str, where: Path | str) -> str:
         return width > 1, sum(found in (width, width + 1) for found in widths), width
 
     best = max(DELIMITERS, key=fit)
-    by_blanks, width = {len(row.split()) for row in rows[1:]}, len(rows[0].split()) if rows else 0
-    if not fit(best)[0] and width > 1 and by_blanks in ({width}, {width + 1}):
+    width, *below = [len(row.split()) for row in rows] or [0]
+    if not fit(best)[0] and width > 1 and set(below) in ({width}, {width + 1}):
         raise InputError(
             f"{where}: the cells of {rows[0][:60]!r} are separated by blanks, as write.table of R "
             "does by default; separate them by tabs (sep='\\t')"
@@ -166,20 +168,9 @@ def _delimiter(text: str, where: Path | str) -> str:
     return best
 
 
-def split_line(line: str, delimiter: str) -> list[str]:
-    """Return the cells of one line, whose quotes may not close; the line itself if it is no csv."""
-    try:
-        cells = next(csv.reader([line], delimiter=delimiter), [""])
-    except csv.Error:
-        return [line]
-    return [cell.strip() for cell in cells]
-
-
-def parse_rows(text: str, where: Path | str, delimiter: str = "\t") -> Iterator[Row]:
+def _rows(text: str, where: Path | str, delimiter: str) -> Iterator[Row]:
     """Yield line number and cells of each row, quoted as csv has them; any line ends, no blank
     lines.
-
-    Raises `InputError`: quotes that do not close, while the faulty row is read.
     """
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     line = 0
@@ -205,21 +196,216 @@ def read_header(text: str, where: Path | str, expected: str) -> tuple[list[str],
     Raises `InputError`: no such header; `expected` is said in the message.
     """
     delimiter = _delimiter(text, where)
-    rows = parse_rows(text, where, delimiter)
+    rows = _rows(text, where, delimiter)
     for line, cells in rows:
         cells = [cell.strip() for cell in cells]
         while len(cells) > 1 and not cells[-1]:
             cells.pop()
         first = cells[0]
-        is_comment = first.startswith("#") and not first.startswith(DIRECTIVE)
         if is_id_header(cells) or (not first and any(cells)):
             return cells, rows
-        if is_comment or not first:
+        if not first or (first.startswith("#") and not first.startswith(DIRECTIVE)):
             continue
         below = next(rows, (0, []))
         if len(below[1]) == len(cells) + 1:
             return ["", *cells], itertools.chain([below], rows)
+        begins = f"line {line} begins with {first[:60]!r}"
         cells_are = f"(cells separated by {DELIMITERS[delimiter]})"
-        begins = f"line {line} begins with {first[:60]!r} {cells_are}"
-        raise InputError(f"{where}: {begins}, expected {expected}")
+        raise InputError(f"{where}: {begins} {cells_are}, expected {expected}")
     raise InputError(f"{where}: empty or nothing but comments, expected {expected}")
+
+
+# --- ids ---------------------------------------------------------------------------------------
+
+# Names of the first column, without case, blanks and punctuation.
+SAMPLE_HEADER = re.compile(
+    "ids?|samples?|sample(ids?|names?|identifier)|participantid|runaccession|biosample"
+)
+FEATURE_HEADER = re.compile(
+    "x?otuids?|z?otus?|zotuid|asvs?|asvids?|features?|featureids?|sequences?|seqs?|seq(uence)?id|"
+    "hash|rownames?|unnamed0"
+)
+LINEAGE_HEADERS = ("taxon", "taxonomy", "lineage", "consensuslineage", "classification")
+
+INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
+
+# Changes that leave ids recognizable, by the words that describe them in a message.
+CHANGES: dict[str, Callable[[str], str]] = {
+    "blanks around them": str.strip,
+    "quotes around them": lambda name: name.strip("'\"` "),
+    "case": str.casefold,
+    "their Unicode form": lambda name: unicodedata.normalize("NFKC", name).translate(INVISIBLE),
+    "a leading X, which R adds": lambda name: re.sub(r"^[Xx](?=[\d._])", "", name),
+    "a .0 at the end": lambda name: re.sub(r"(?<=\d)\.0+$", "", name),
+    "zeros before numbers": lambda name: re.sub(r"(?<![\d.])0+(?=\d)", "", name),
+    # The last, because "1.0" would lose its point.
+    "- . _ and blanks": lambda name: re.sub(r"[\s._-]+", "", name),
+}
+
+# Where a suffix begins or a prefix ends.
+BOUNDARY = re.compile(r"[._\-;:|/ ]")
+
+# Ids that are looked at: enough to tell the reason.
+MOST_WANTED, MOST_PRESENT = 1_000, 100_000
+
+Pairs = dict[str, str]
+
+
+def md5(sequence: str) -> str:
+    """Return the feature id that QIIME 2 gives to a sequence."""
+    return hashlib.md5(sequence.encode(), usedforsecurity=False).hexdigest()
+
+
+def folded_header(cell: str) -> str:
+    """Return the name of a column in lower case without marks: ``#OTU ID`` is ``otuid``."""
+    return re.sub(r"[\W_]+", "", cell.lower())
+
+
+def is_id_header(cells: list[str]) -> bool:
+    """Return whether a row is a header whose first cell names the column of ids."""
+    if cells[0].startswith("# ") and len(cells) == 1:
+        return False
+    name = folded_header(cells[0])
+    return bool(SAMPLE_HEADER.fullmatch(name) or FEATURE_HEADER.fullmatch(name))
+
+
+def _equal_without(words: Collection[str], *sides: list[str]) -> Pairs:
+    """Return the ids of the second side that equal those of the first without these changes, where
+    only one does.
+    """
+    folded: tuple[dict[str, list[str]], ...] = ({}, {})
+    for names, by_key in zip(sides, folded, strict=True):
+        for name in names:
+            key = name
+            for change in CHANGES:
+                key = CHANGES[change](key) if change in words else key
+            by_key.setdefault(key, []).append(name)
+    ours, theirs = folded
+    keys = [key for key in ours.keys() & theirs.keys() if key]
+    return {ours[k][0]: theirs[k][0] for k in keys if len(ours[k]) == len(theirs[k]) == 1}
+
+
+def _with_more(long: list[str], short: list[str], suffix: bool) -> Pairs:
+    """Return the id of `short` that each of `long` begins with, or ends with without `suffix`."""
+    names, found = set(short), dict[str, list[str]]()
+    for name in long:
+        for match in BOUNDARY.finditer(name):
+            part = name[: match.start()] if suffix else name[match.end() :]
+            if part in names:
+                found.setdefault(part, []).append(name)
+    return {longer[0]: part for part, longer in found.items() if len(longer) == 1}
+
+
+def difference(wanted: Iterable[str], present: Iterable[str]) -> str:
+    """Describe how the wanted ids differ from the present ids.
+
+    Parameters
+    ----------
+    wanted : iterable of str
+        Ids that are looked for.
+    present : iterable of str
+        Ids among which they are looked for; ids of both sides are left out.
+
+    Returns
+    -------
+    str
+        For example ``"; 10 of 12 match when you ignore case ('s1' and 'S1')"``, to be appended to a
+        message; empty where no change explains the mismatch.
+    """
+    here, there = set(wanted), set(present)
+    missing, others = sorted(here - there)[:MOST_WANTED], sorted(there - here)[:MOST_PRESENT]
+    reasons = {words: _equal_without({words}, missing, others) for words in CHANGES}
+    together, needed = _equal_without(CHANGES, missing, others), list(CHANGES)
+    for words in CHANGES:
+        fewer = [change for change in needed if change != words]
+        if len(_equal_without(fewer, missing, others)) == len(together):
+            needed = fewer
+    reasons.setdefault(" and ".join(needed[:4]), together)
+    for words, suffix in (("a suffix", True), ("a prefix", False)):
+        longer = _with_more(missing, others, suffix)
+        shorter = {part: name for name, part in _with_more(others, missing, suffix).items()}
+        reasons[words] = max(longer, shorter, key=len)
+    reason, pairs = max(reasons.items(), key=lambda item: len(item[1]))
+    if not pairs:
+        return ""
+    ours, theirs = min(pairs.items())
+    counts = f"{len(pairs)} of {len(missing)}"
+    return f"; {counts} match when you ignore {reason} ({ours!r} and {theirs!r})"
+
+
+# --- sequences ---------------------------------------------------------------------------------
+
+LETTERS = "ACGTUNRYSWKMBDHVacgtunryswkmbdhv"
+NOT_DNA = re.compile(f"[^{LETTERS}]")
+CLEAN = str.maketrans("URYSWKMBDHV", "TNNNNNNNNNN")
+
+# Nucleotides that no name of a sample has, as a pair of barcodes of ten each.
+LEAST_DNA = 30
+
+
+def first_not_dna(sequence: str) -> str:
+    """Return the first character that is no nucleotide letter, for a message; empty when there is
+    none.
+    """
+    match = NOT_DNA.search(sequence)
+    return match.group() if match else ""
+
+
+def is_sequence(name: str) -> bool:
+    """Return whether a name is DNA, longer than what a sample is called by."""
+    return len(name) >= LEAST_DNA and not first_not_dna(name)
+
+
+def clean(sequences: Sequence[str]) -> list[str]:
+    """Return upper-case DNA of valid sequences: U becomes T, IUPAC letters other than ACGTU become
+    N.
+
+    Sequences that are clean already are returned as the objects that they are, so that a large
+    table holds them once.
+    """
+    cleaned = (sequence.upper().translate(CLEAN) for sequence in sequences)
+    return [old if old == new else new for old, new in zip(sequences, cleaned, strict=True)]
+
+
+def _records(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield line number, id and sequence of each record of FASTA text or a QIIME 2 archive."""
+    text = unix(read_text(path, {"FeatureData[Sequence]": "dna-sequences.fasta"}))
+    before, *records = f"\n{text}".split("\n>")
+    number = before.count("\n") + 1
+    if begin := before.strip():
+        line = text[: text.index(begin)].count("\n") + 1
+        found = begin.split("\n")[0][:40]
+        raise InputError(f"{path}: line {line} is {found!r}, expected FASTA that begins with '>'")
+    for record in records:
+        title, *parts = record.split("\n")
+        yield number, (title.split() or [""])[0], "".join(part.strip() for part in parts)
+        number += 1 + len(parts)
+
+
+def fasta_ids(path: Path) -> list[str]:
+    """Return the ids of all records of a file that `read_fasta` reads."""
+    return [name for _, name, _ in _records(path)]
+
+
+def read_fasta(path: Path, wanted: Collection[str]) -> dict[str, str]:
+    """Return clean sequences of the `wanted` ids from FASTA (plain or gzip) or
+    ``FeatureData[Sequence]`` (.qza).
+
+    Raises `InputError`: no FASTA, a duplicate id, or a wanted sequence that is empty or holds a gap
+    or another letter.
+    """
+    keep, problems, sequences = frozenset(wanted), Problems(), dict[str, str]()
+    for number, name, sequence in until_full(_records(path), problems):
+        if name not in keep:
+            continue
+        where, letter = f"{path}: line {number}: ", first_not_dna(sequence)
+        if name in sequences:
+            problems.add(f"{where}the id {name!r} occurs a second time")
+        elif not sequence:
+            problems.add(f"{where}{name!r} has no sequence")
+        elif letter:
+            hint = "; pass sequences that are not aligned" if letter in "-." else ""
+            problems.add(f"{where}{name!r} holds {letter!r}, expected nucleotides{hint}")
+        sequences[name] = sequence
+    problems.raise_if_any()
+    return dict(zip(sequences, clean(list(sequences.values())), strict=True))

@@ -18,7 +18,7 @@ from aam.data.splits import Split, fold_folder
 from aam.data.study import Study
 from aam.data.tokens import MASK, PAD, K, N, kmer_counts
 from aam.device.options import RuntimeConfig
-from aam.diversity.batch import jaccard
+from aam.diversity.distances import jaccard
 from aam.evaluate.metrics import Array, mantel, neighbours_recovered
 from aam.model.aam import Aam
 from aam.predict.saved_model import SavedModel

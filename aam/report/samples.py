@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import sparse
 
-from aam.diversity.batch import bray_curtis
+from aam.diversity.distances import bray_curtis
 from aam.evaluate.evaluation import Evaluation
 from aam.evaluate.intervals import number
 from aam.evaluate.metrics import Array, sorted_levels

@@ -18,8 +18,8 @@ import numpy as np
 import skbio
 
 from aam.data.table import read_table
-from aam.io.biom import write_hdf5
-from aam.io.qza import write_artifact
+from aam.io.packed import write_artifact
+from aam.io.tables import write_hdf5
 from aam.io.text import read_text
 
 # ASVs of fewer samples are left out.

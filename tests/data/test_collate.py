@@ -13,7 +13,7 @@ from skbio.diversity import beta_diversity
 from aam.data.collate import Collation, rarefied_batch
 from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_rows
 from aam.data.study import Study
-from aam.diversity.batch import batch_unifrac
+from aam.diversity.distances import batch_unifrac
 from tests.data.labels import counts_read, labelled
 
 DEPTH = 40

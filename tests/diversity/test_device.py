@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from aam.config import UnifracMetric
-from aam.diversity.batch import batch_unifrac
 from aam.diversity.device import TreeOnDevice
+from aam.diversity.distances import batch_unifrac
 from aam.diversity.unifrac import UnifracOptions
 
 

@@ -18,16 +18,17 @@ from skbio.diversity import alpha_diversity, beta_diversity
 
 from aam.config import UnifracMetric
 from aam.data.table import read_table
-from aam.diversity import branches, tables, unifrac
-from aam.diversity.batch import (
+from aam.diversity import branches, distances, unifrac
+from aam.diversity.distances import (
     batch_unifrac,
     bray_curtis,
     faith_pd,
     jaccard,
     multiply_on,
     samples_without_tips,
+    unifrac_matrix,
+    unifrac_tiles,
 )
-from aam.diversity.tables import unifrac_matrix, unifrac_tiles
 from aam.diversity.unifrac import UnifracOptions
 from aam.errors import InputError
 from aam.io.phylogeny import Phylogeny, match_tips, parse_newick, prune, read_tree
@@ -105,7 +106,7 @@ def scikit_bio(text: str, counts: np.ndarray, metric: str) -> np.ndarray:
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Sizes so small that every branch of the code for large tables is taken."""
-    monkeypatch.setattr(tables, "TILE", 16)
+    monkeypatch.setattr(distances, "TILE", 16)
     monkeypatch.setattr(unifrac, "BRANCHES", 7)
     monkeypatch.setattr(unifrac, "ADDED", 3)
     monkeypatch.setattr(unifrac, "PAIRS", 10)

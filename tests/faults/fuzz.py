@@ -41,12 +41,12 @@ from aam.engine.checkpoint import State, load, save
 from aam.errors import InputError
 from aam.evaluate.predictions import read_predictions
 from aam.files.atomic import write_manifest
-from aam.io.biom import write_hdf5
-from aam.io.fasta import read_fasta
 from aam.io.matrices import read_distances
 from aam.io.metadata import read_metadata
+from aam.io.packed import write_artifact
 from aam.io.phylogeny import read_tree
-from aam.io.qza import write_artifact
+from aam.io.tables import write_hdf5
+from aam.io.text import read_fasta
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import read_config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aam.io.qza import write_artifact
+from aam.io.packed import write_artifact
 
 
 def archive(path: Path, semantic_type: str, name: str, content: bytes) -> Path:

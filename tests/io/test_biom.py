@@ -19,7 +19,7 @@ from scipy import sparse
 import aam
 from aam.data.table import read_table
 from aam.errors import InputError
-from aam.io.biom import CREATED, write_hdf5
+from aam.io.tables import CREATED, write_hdf5
 from tests.data.small_tables import biom_table, dense, read_or_refused, refused, save_hdf5
 
 GOOD_JSON = {

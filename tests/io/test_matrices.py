@@ -11,7 +11,7 @@ from aam.config import MATRIX_SUFFIXES
 from aam.errors import InputError
 from aam.io import matrices as distances
 from aam.io.matrices import DistanceMatrix, read_distances, write_distances, write_faith_pd
-from aam.io.qza import read_artifact
+from aam.io.packed import read_artifact
 from tests.io.archives import archive
 from tests.refusals import refusal
 

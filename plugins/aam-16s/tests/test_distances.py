@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from aam.diversity.tables import unifrac_matrix
+from aam.diversity.distances import unifrac_matrix
 from aam.diversity.unifrac import UnifracOptions
 from aam.io.phylogeny import parse_newick
 from aam_16s.distances import placed_between, placed_tiles, sample_branches

@@ -26,8 +26,7 @@ from aam.data.rarefaction import rarefied_table
 from aam.data.study import Study, make_study, read_inputs
 from aam.data.table import make_table, write_biom
 from aam.data.tokens import kmer_counts
-from aam.diversity.batch import bray_curtis, jaccard
-from aam.diversity.tables import unifrac_matrix
+from aam.diversity.distances import bray_curtis, jaccard, unifrac_matrix
 from aam.diversity.unifrac import UnifracOptions
 from aam.errors import FINISHED
 from aam.evaluate.metrics import mantel, pearson, upper_triangle

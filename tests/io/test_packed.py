@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from aam.errors import InputError
-from aam.io import qza as artifact
-from aam.io.qza import read_artifact, write_artifact
+from aam.io import packed as artifact
+from aam.io.packed import read_artifact, write_artifact
 from tests.refusals import refusal
 
 ROOT = "45c12936-4b60-484d-bbe1-98ff96bad145"
@@ -174,7 +174,7 @@ def test_bombs_are_refused_from_the_directory(tmp_path, monkeypatch):
         limits.setattr(artifact, "MAX_TOTAL", 2100)
         assert "expected at most 2100" in refused(small)
     with monkeypatch.context() as limits:
-        limits.setattr(artifact, "MAX_ENTRIES", 4)
+        limits.setattr(artifact, "MAX_FILES", 4)
         assert "5 files in the archive, expected at most 4" in refused(small)
 
 

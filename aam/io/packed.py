@@ -1,0 +1,229 @@
+"""Files that state their own sizes, QIIME 2 archives (.qza) and HDF5: read within limits, written
+whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import platform
+import re
+import stat
+import struct
+import uuid
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+
+import h5py
+
+import aam
+from aam.errors import InputError, refuse, reworded, shown
+from aam.files.atomic import DeferredErrorFile, atomic_file
+
+MAX_FILE = 4 << 30
+MAX_TOTAL = 8 << 30
+MAX_FILES = 100_000
+MAX_METADATA = 1 << 16
+# Deflate reaches 1032:1; real tables, trees and sequences stay below 50:1. Small archives are
+# exempt.
+MAX_RATIO = 200
+EXEMPT = 64 << 20
+
+UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+EXCEL = "; save a zip archive of Excel as tab-separated text in UTF-8 (.tsv)"
+ZIP_MAGIC = b"PK\x03\x04"
+# NotImplementedError of zipfile is a RuntimeError.
+BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error)
+BAD_ZIP = (*BROKEN_ZIP, EOFError, OSError, ValueError, RuntimeError, OverflowError)
+
+# The options that take an artifact of another kind.
+OPTIONS = {
+    "FeatureTable[Frequency]": "--table",
+    "FeatureData[Sequence]": "--sequences",
+    "FeatureData[Taxonomy]": "--taxonomy",
+    "Phylogeny": "--tree",
+    "DistanceMatrix": "--unifrac-matrix",
+    "ImmutableMetadata": "--metadata",
+    "SampleData": "--metadata",
+}
+
+# YAML, in the form that QIIME 2 parses.
+ACTION = """\
+execution: {{uuid: {uuid}, runtime: {{start: {now}, end: {now}, duration: 0 microseconds}}}}
+action: {{type: import}}
+environment:
+    platform: {platform}
+    python: {python}
+    framework: {{version: {version}, website: https://github.com/qiime2/qiime2, citations: []}}
+    plugins: {{}}
+    python-packages: {{aam: {version}}}
+"""
+
+# Of HDF5, without other filters than deflate: what claims more has no data behind it.
+HDF5_RATIO, HDF5_EXEMPT, MAX_ENTRIES = 1100, 1 << 20, 2**31 - 1
+# What h5py raises of damaged files.
+BAD_HDF5 = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError)
+
+
+def _top_folder(entries: list[zipfile.ZipInfo], path: Path) -> str:
+    """Bound the size of the content and return the one folder at the top, named by a UUID."""
+    sizes, names = [entry.file_size for entry in entries], [entry.filename for entry in entries]
+    largest, allowed = max(sizes, default=0), EXEMPT + MAX_RATIO * path.stat().st_size
+    allowed = min(MAX_TOTAL, allowed)
+    roots = sorted({name.split("/")[0] for name in names}) or [""]
+    links = [entry.filename for entry in entries if stat.S_ISLNK(entry.external_attr >> 16)]
+    unsafe = links + [name for name in names if ".." in re.split(r"[/\\]", name)]
+    count = f"{len(entries)} files in the archive, expected at most {MAX_FILES}"
+    size = f"unpacks to {sum(sizes)} bytes, its largest file to {largest}; expected at most "
+    size += f"{allowed} and {MAX_FILE}. Is it damaged? If not, `qiime tools export` it"
+    folders = f"{len(roots)} folders at the top of the archive ({shown(roots)}), not one{EXCEL}"
+    no_uuid = f"top folder {roots[0]!r} of the archive is not a UUID; not a QIIME 2 archive{EXCEL}"
+    out = f"{shown(unsafe)} in the archive are links or lead out of its folder, which QIIME 2 never"
+    rules = {
+        count: len(entries) > MAX_FILES,
+        size: largest > MAX_FILE or sum(sizes) > allowed,
+        "two files of the archive have the same name": len(set(names)) != len(names),
+        folders: len(roots) > 1,
+        no_uuid: not UUID.fullmatch(roots[0]),
+        f"{out} writes; do not trust this file": bool(unsafe),
+    }
+    refuse(path, rules)
+    return roots[0]
+
+
+def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> bytes:
+    # Other methods unpack a piece of the file at once, however large it becomes.
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or entry.flag_bits & 1:
+        raise InputError(f"{path}: {entry.filename} is encrypted or not deflated")
+    # Reading with a size, zipfile unpacks no more than that, whatever the directory says.
+    with archive.open(entry) as file:
+        content = file.read(entry.file_size)
+    if len(content) != entry.file_size:
+        raise InputError(f"{path}: {entry.filename} is shorter than the archive says; cut off?")
+    return content
+
+
+def _wanted_name(kind: str, inside: Mapping[str, str], reason: str, path: Path) -> str:
+    """Name of the file that holds an artifact of this semantic type."""
+    if kind in inside:
+        return f"data/{inside[kind]}"
+    options = [option for start, option in OPTIONS.items() if kind.startswith(start)]
+    hint = f"; pass it to {options[0]}" if options else ""
+    # A normalised table is the right kind of input, and of no use; so is an unrooted tree.
+    if reason and any(accepted.startswith(kind.partition("[")[0]) for accepted in inside):
+        hint = f"; {reason}"
+    raise InputError(f"{path}: holds {kind}, expected {' or '.join(inside)}{hint}")
+
+
+def read_artifact(path: Path, inside: Mapping[str, str], reason: str = "") -> bytes:
+    """Return the content of a file below ``data/`` of a QIIME 2 archive.
+
+    `inside` is the name of that file by semantic type, properties (`` % Properties(...)``) aside,
+    for each type that the caller accepts; `reason` says in the message why only these.
+
+    Raises `InputError`: not a QIIME 2 archive, another semantic type, unsafe names, or too large.
+    """
+    damaged = f"{path}: not a readable QIIME 2 archive"
+    with reworded(BAD_ZIP, damaged, EXCEL), zipfile.ZipFile(path) as archive:
+        root = _top_folder(entries := archive.infolist(), path)
+        files = {e.filename.removeprefix(f"{root}/"): e for e in entries if not e.is_dir()}
+        for name in ("VERSION", "metadata.yaml"):
+            if name not in files or files[name].file_size > MAX_METADATA:
+                raise InputError(f"{path}: no usable {name} in the archive; not a QIIME 2 archive")
+        if not _content(archive, files["VERSION"], path).startswith(b"QIIME 2\n"):
+            raise InputError(f"{path}: VERSION does not begin with 'QIIME 2'")
+        # QIIME 2 writes three flat ``key: value`` lines.
+        text = _content(archive, files["metadata.yaml"], path).decode("utf-8")
+        lines = [line.partition(": ") for line in text.splitlines() if line.strip()]
+        about = {key: value.strip().strip("'\"") for key, _, value in lines}
+        if sorted(key for key, *_ in lines) != ["format", "type", "uuid"] or about["uuid"] != root:
+            expected = f"expected uuid {root}, type and format"
+            raise InputError(f"{path}: metadata.yaml holds {str(about)[:200]}, {expected}")
+        wanted = _wanted_name(about["type"].split(" % ")[0], inside, reason, path)
+        if wanted not in files:
+            found = f"found {shown(sorted(files))}"
+            raise InputError(f"{path}: no file {wanted!r} in {about['type']}, {found}")
+        return _content(archive, files[wanted], path)
+
+
+def write_artifact(path: Path, semantic_type: str, format: str, files: Mapping[str, bytes]) -> None:
+    """Write a QIIME 2 archive of version 5 under a fresh UUID, whole or not at all.
+
+    `semantic_type` and `format` are e.g. ``FeatureTable[Frequency]`` and ``BIOMV210DirFmt``;
+    `files` holds content by file name below ``data/``.
+    """
+    root, now = str(uuid.uuid4()), datetime.now(timezone.utc).isoformat()
+    names = {"platform": platform.platform(), "python": platform.python_version()}
+    action = ACTION.format(uuid=uuid.uuid4(), now=now, version=aam.__version__, **names)
+    about = {
+        "VERSION": b"QIIME 2\narchive: 5\nframework: 2024.10.0+aam\n",
+        "metadata.yaml": f"uuid: {root}\ntype: {semantic_type}\nformat: {format}\n".encode(),
+    }
+    content = about | {f"data/{name}": blob for name, blob in files.items()}
+    content |= {f"provenance/{name}": blob for name, blob in about.items()}
+    content |= {"provenance/citations.bib": b"", "provenance/action/action.yaml": action.encode()}
+    sums = {n: hashlib.md5(b, usedforsecurity=False).hexdigest() for n, b in content.items()}
+    content["checksums.md5"] = "".join(f"{md5}  {n}\n" for n, md5 in sums.items()).encode()
+    with (
+        atomic_file(path) as temporary,
+        zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        for name, blob in content.items():
+            archive.writestr(f"{root}/{name}", blob)
+
+
+# --- HDF5 --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def open_hdf5(source: Path | bytes, damaged: str) -> Iterator[h5py.File]:
+    """Open a file, or its bytes; what fails within is an `InputError` that begins with the words
+    `damaged`.
+    """
+    content = io.BytesIO(source) if isinstance(source, bytes) else source
+    with reworded(BAD_HDF5, damaged), h5py.File(content, "r") as file:
+        yield file
+
+
+def dataset(
+    file: h5py.File, name: str, kinds: str, where: str, dimensions: int = 1
+) -> h5py.Dataset:
+    """Return a dataset of one of the numpy `kinds`; `InputError` where it is another, or larger
+    than what is stored.
+    """
+    found = file.get(name)
+    if not isinstance(found, h5py.Dataset):
+        raise InputError(f"{where}: no dataset {name!r}")
+    claimed, stored = found.size * found.dtype.itemsize, found.id.get_storage_size()
+    expected = f"expected {('a list', 'rows and columns')[dimensions - 1]} of kind {kinds!r}"
+    rules = {
+        f"{name} lies in another file; copy it into this one (h5repack, or biom convert)": (
+            found.file.filename != file.filename or found.is_virtual or bool(found.external)
+        ),
+        f"{name} is {found.dtype} {found.shape}, {expected}": (
+            found.ndim != dimensions or found.dtype.kind not in kinds
+        ),
+        f"{name} has {found.size} entries, expected at most {MAX_ENTRIES}": (
+            dimensions == 1 and found.size > MAX_ENTRIES
+        ),
+        f"{name} claims {claimed} bytes and stores {stored}; the file is damaged": (
+            claimed > HDF5_EXEMPT + HDF5_RATIO * stored
+        ),
+    }
+    refuse(where, rules)
+    return found
+
+
+@contextlib.contextmanager
+def create_hdf5(path: Path) -> Iterator[h5py.File]:
+    """Open a file to write, which appears when all of it is written."""
+    with (
+        atomic_file(path) as temporary,
+        contextlib.closing(DeferredErrorFile(temporary)) as deferred,
+        h5py.File(deferred, "w") as file,
+    ):
+        yield file
