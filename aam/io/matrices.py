@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.config import MATRIX_SUFFIXES
-from aam.errors import InputError, Problems, reworded, shown
+from aam.errors import InputError, refuse, reworded, shown
 from aam.files.atomic import atomic_file, write_text
 from aam.io.packed import create_hdf5, dataset, open_hdf5, write_artifact
 from aam.io.text import difference, read_header, read_text, unix
@@ -27,8 +27,6 @@ Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 # Two slices of samples, and the distances between them.
 Tile: TypeAlias = tuple[slice, slice, Matrix]
 
-DELIMITER = {".tsv": "\t", ".csv": ",", ".qza": "\t"}
-
 # Largest difference between the two halves of a matrix, as rounding leaves it.
 TOLERANCE = 1e-6
 
@@ -36,8 +34,7 @@ ROWS = 512
 
 # Errors of NumPy for a damaged .npy, because it parses the header as Python.
 NO_PYTHON = (SyntaxError, TokenError, OverflowError, RecursionError)
-UNREADABLE = (*NO_PYTHON, ValueError, OSError, EOFError, TypeError, KeyError)
-FROM_SSU = "expected what ssu writes with --format hdf5"
+BAD_NPY = (*NO_PYTHON, ValueError, OSError, EOFError, TypeError, KeyError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,51 +58,42 @@ class DistanceMatrix:
         """
         place = {name: index for index, name in enumerate(self.ids)}
         if missing := [name for name in sample_ids if name not in place]:
-            raise InputError(
-                f"--unifrac-matrix: {len(missing)} of {len(sample_ids)} samples of the table are "
-                f"not in the matrix: {shown(missing)}; its {len(self.ids)} samples look like "
-                f"{shown(self.ids[:2])}{difference(sample_ids, self.ids)}. "
-                "Compute it from this table, or leave it out and pass --tree"
+            absent = (
+                f"{len(missing)} of {len(sample_ids)} samples of the table are not in the matrix"
             )
+            look = f"its samples look like {shown(self.ids[:2])}{difference(sample_ids, self.ids)}"
+            remedy = "Compute it from this table, or leave it out and pass --tree"
+            raise InputError(f"--unifrac-matrix: {absent}: {shown(missing)}; {look}. {remedy}")
         rows = np.array([place[name] for name in sample_ids], np.int64)
         return DistanceMatrix(tuple(sample_ids), self.values[np.ix_(rows, rows)])
 
 
-def _checked(ids: Sequence[str], values: Matrix, path: Path) -> DistanceMatrix:
-    """Raise `InputError` with everything that keeps `values` from being distances."""
-    problems, start = Problems(), f"{path}: "
-    if repeated := [name for name, times in Counter(ids).items() if times > 1]:
-        problems.add(f"{start}sample ids occur more than once: {shown(repeated)}; keep one of each")
-    if "" in ids:
-        problems.add(f"{start}a sample id is empty; expected a name for each row")
-    negative, uneven, finite = 0, 0.0, True
-    for first in range(0, len(ids), ROWS):
-        rows, columns = values[first : first + ROWS], values[:, first : first + ROWS].T
-        finite &= bool(np.isfinite(rows).all())
-        negative += int((rows < 0).sum())
-        if finite:
-            uneven = max(uneven, float(np.abs(rows - columns).max(initial=0)))
-    if not finite:
-        problems.add(f"{start}holds values that are not finite, expected distances of 0 or more")
-    if negative:
-        problems.add(f"{start}{negative} distances are negative, expected 0 or more")
-    if uneven > TOLERANCE:
-        problems.add(f"{start}differs from its transpose by up to {uneven:g}, expected symmetry")
-    if np.any(np.diagonal(values) != 0):
-        place = int(np.argmax(np.diagonal(values) != 0))
-        away = f"{ids[place]!r} is {values[place, place]:g} away from itself"
-        problems.add(f"{start}{away}, expected 0")
-    problems.raise_if_any()
+def _checked(ids: Sequence[str], source: Any, path: Path) -> DistanceMatrix:
+    """Load the numbers of `source`, an array or dataset, and raise `InputError` with everything
+    that keeps them from being distances.
+    """
+    if source.shape != (len(ids), len(ids)) or source.dtype.kind != "f" or not ids:
+        sizes = f"{' x '.join(map(str, source.shape))} values of kind {source.dtype.kind!r}"
+        expected = "expected floating-point numbers with as many rows and columns as ids"
+        raise InputError(f"{path}: {sizes} for {len(ids)} sample ids; {expected}")
+    values = np.array(source)
+    parts = [slice(start, start + ROWS) for start in range(0, len(ids), ROWS)]
+    is_finite = all(np.isfinite(values[part]).all() for part in parts)
+    negative = sum(int((values[part] < 0).sum()) for part in parts)
+    uneven = max(np.abs(values[p] - values[:, p].T).max() for p in parts) if is_finite else 0.0
+    diagonal = np.diagonal(values)
+    place = int(np.argmax(diagonal != 0))
+    repeated = [name for name, times in Counter(ids).items() if times > 1]
+    rules = {
+        f"sample ids occur more than once: {shown(repeated)}; keep one of each": bool(repeated),
+        "a sample id is empty; expected a name for each row": "" in ids,
+        "holds values that are not finite, expected distances of 0 or more": not is_finite,
+        f"{negative} distances are negative, expected 0 or more": negative > 0,
+        f"differs from its transpose by up to {uneven:g}, expected symmetry": uneven > TOLERANCE,
+        f"{ids[place]!r} is {diagonal[place]:g} away from itself, expected 0": diagonal[place] != 0,
+    }
+    refuse(path, rules)
     return DistanceMatrix(tuple(ids), values)
-
-
-def _check_shape(shape: tuple[int, ...], kind: str, ids: int, path: Path) -> None:
-    if shape != (ids, ids) or kind != "f" or not ids:
-        sizes = " x ".join(map(str, shape))
-        raise InputError(
-            f"{path}: {sizes} values of kind {kind!r} for {ids} sample ids; expected "
-            "floating-point numbers with as many rows and columns as ids"
-        )
 
 
 def ids_path(path: Path) -> Path:
@@ -116,27 +104,24 @@ def ids_path(path: Path) -> Path:
 def _read_npy(path: Path) -> DistanceMatrix:
     names = ids_path(path)
     if not names.exists():
-        raise InputError(
-            f"{path}: {names.name} is missing; expected the sample ids there, one per line in "
-            "the order of the rows, or a matrix as .h5, .tsv, .csv or .qza"
-        )
+        expected = "expected the sample ids there, one per line in the order of the rows"
+        other = "or a matrix as .h5, .tsv, .csv or .qza"
+        raise InputError(f"{path}: {names.name} is missing; {expected}, {other}")
     ids = unix(read_text(names)).removesuffix("\n").split("\n")
-    with reworded(UNREADABLE, f"{path}: not a readable .npy array"):
+    with reworded(BAD_NPY, f"{path}: not a readable .npy array"):
         # Mapped first, so that a header that promises more than the file holds allocates nothing.
         values = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(values, np.ndarray):
         raise InputError(f"{path}: contains several arrays (.npz), expected one square array")
-    _check_shape(values.shape, values.dtype.kind, len(ids), path)
-    return _checked(ids, np.array(values), path)
+    return _checked(ids, values, path)
 
 
 def _read_h5(path: Path) -> DistanceMatrix:
     with open_hdf5(path, f"{path}: not a readable HDF5 file of distances") as file:
-        where = f"{path}: {FROM_SSU}"
+        where = f"{path}: expected what ssu writes with --format hdf5"
         order = dataset(file, "order", "OS", where)
         matrix = dataset(file, "matrix", "f", where, dimensions=2)
-        _check_shape(matrix.shape, matrix.dtype.kind, len(order), path)
-        return _checked([name.decode() for name in order[()]], matrix[()], path)
+        return _checked([name.decode() for name in order[()]], matrix, path)
 
 
 def _read_text(path: Path) -> DistanceMatrix:
@@ -150,17 +135,15 @@ def _read_text(path: Path) -> DistanceMatrix:
     if 2 * len(ids) ** 2 > len(text):
         problem = f"{len(ids)} sample ids in the first line but not as many rows below"
         raise InputError(f"{path}: {problem}; is it cut off?")
-    values = np.empty((len(ids), len(ids)))
-    number = 0
+    values, number = np.empty((len(ids), len(ids))), 0
     for line, cells in rows:
         if not any(map(str.strip, cells)):
             continue
         expected = ids[number] if number < len(ids) else "no further line"
         if cells[0].strip() != expected or len(cells) != len(header):
-            raise InputError(
-                f"{path}: line {line} is {shown(cells[:1])} with {len(cells) - 1} distances, "
-                f"expected {expected!r} with {len(ids)}: rows and columns in the same order"
-            )
+            found = f"line {line} is {shown(cells[:1])} with {len(cells) - 1} distances"
+            order = "rows and columns in the same order"
+            raise InputError(f"{path}: {found}, expected {expected!r} with {len(ids)}: {order}")
         with reworded((ValueError,), f"{path}: line {line} holds no distances"):
             values[number] = cells[1:]
         number += 1
@@ -216,9 +199,8 @@ def _reserve(file: IO[bytes]) -> None:
 def _write_npy(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
     names = ids_path(path)
     with atomic_file(path) as temporary:
-        values = np.lib.format.open_memmap(
-            temporary, "w+", np.dtype(np.float32), (len(ids), len(ids))
-        )
+        shape = (len(ids), len(ids))
+        values = np.lib.format.open_memmap(temporary, "w+", np.dtype(np.float32), shape)
         with temporary.open("r+b") as file:
             _reserve(file)
         fill_tiles(values, tiles)
@@ -272,11 +254,9 @@ def _write_rows(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
             data = {"distance-matrix.tsv": text.getvalue().encode()}
             write_artifact(path, "DistanceMatrix", "DistanceMatrixDirectoryFormat", data)
             return
-        with (
-            atomic_file(path) as temporary,
-            temporary.open("w", encoding="utf-8", newline="") as file,
-        ):
-            write_lines(file, ["", *ids], ids, values, ".9g", DELIMITER[path.suffix])
+        with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+            delimiter = "," if path.suffix == ".csv" else "\t"
+            write_lines(file, ["", *ids], ids, values, ".9g", delimiter)
 
 
 def write_distances(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:

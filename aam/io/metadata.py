@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.config import Missing
-from aam.errors import InputError, Problems, shown
-from aam.io.text import DIRECTIVE, Row, difference, read_header, read_text
+from aam.errors import InputError, Problems, refuse, shown
+from aam.io.text import DIRECTIVE, Row, difference, read_header, read_text, until_full
 
 Kind = Literal["numeric", "categorical"]
 
@@ -32,8 +32,8 @@ RESERVED_ID = re.compile(r"id|#?sample ?id|(sample|feature)[ -]?id|sample_name|#
 # write.
 INSDC = ("missing", "not applicable", "not collected", "not provided", "restricted access")
 MISSING = frozenset({*INSDC, "", "na", "n/a", "nan", "null", "<na>", "nat"})
-# Errors of Excel, in English and German, and of LibreOffice.
-SPREADSHEET_ERROR = re.compile(r"#(n/a|nv|[a-z]+[!?]|div/0!|getting_data)|err:\d+", re.IGNORECASE)
+# Terms of `MISSING` with a reason, and errors of Excel, in English and German, and of LibreOffice.
+GAP = re.compile(rf"({'|'.join(INSDC)}):.*|#(n/a|nv|[a-z]+[!?]|div/0!|getting_data)|err:\d+", re.S)
 PUNCTUATION = re.compile(r"[-\u2010-\u2015\u2212.,:;?!*_/\\~'\"()\[\]<>|=#&%^`\u2026\s]+")
 # Words that may mean missing, without blanks and punctuation.
 DOUBTFUL = re.compile(
@@ -42,12 +42,8 @@ DOUBTFUL = re.compile(
     "not(available|recorded|known|determined|reported|specified|done|measured|assessed|answered)"
 )
 # Numbers that stand for a missing value in many surveys: -9, 99, -777 and the like.
-SENTINELS = frozenset(
-    float(f"{sign}{digit * times}")
-    for digit in "789"
-    for sign, least in (("-", 1), ("", 2))
-    for times in range(least, 6)
-)
+SENTINELS = {float(digit * times) for digit in "789" for times in range(2, 6)}
+SENTINELS |= {-number for number in (7.0, 8.0, 9.0, *SENTINELS)}
 
 SCHEMES = ("", "INSDC:missing", "blank", "no-missing")
 ARTIFACTS = {
@@ -55,7 +51,6 @@ ARTIFACTS = {
     "SampleData[AlphaDiversity]": "alpha-diversity.tsv",
 }
 EXPECTED = "a header that begins with the name of the id column, such as 'sample-id' or 'id'"
-MOST_LINES = 8
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?", re.ASCII)
@@ -83,12 +78,7 @@ def is_missing(value: str) -> bool:
     error of a spreadsheet, or punctuation only.
     """
     value = value.lower()
-    return (
-        value in MISSING
-        or value.startswith(tuple(f"{term}:" for term in INSDC))
-        or SPREADSHEET_ERROR.fullmatch(value) is not None
-        or PUNCTUATION.fullmatch(value) is not None
-    )
+    return value in MISSING or bool(GAP.fullmatch(value) or PUNCTUATION.fullmatch(value))
 
 
 def may_be_missing(value: str) -> bool:
@@ -133,16 +123,12 @@ class Metadata:
     source: str = "metadata"
     missing_values: frozenset[str] = frozenset()
 
-    @cached_property
-    def _missing(self) -> dict[str, frozenset[str]]:
-        return {
-            name: missing_cells(cells, name in self.blank, self.missing_values)
-            for name, cells in self.columns.items()
-        }
+    def _missing(self, name: str) -> frozenset[str]:
+        return missing_cells(self.columns[name], name in self.blank, self.missing_values)
 
     def present(self, name: str) -> list[str]:
         """Cells of a column that are not missing."""
-        missing = self._missing[name]
+        missing = self._missing(name)
         return [cell for cell in self.columns[name] if cell not in missing]
 
     @cached_property
@@ -156,25 +142,21 @@ class Metadata:
         """Refuse columns that do not exist, with the names there are, and numbers with decimal
         commas; all at once.
         """
-        problems, folded = Problems(), {column.lower(): column for column in self.columns}
+        rules, folded = {}, {column.lower(): column for column in self.columns}
         for name in dict.fromkeys(names):
             if name not in self.columns:
                 near = difflib.get_close_matches(name.lower(), folded, n=3)
                 names_near = " or ".join(repr(folded[match]) for match in near)
                 hint = f" Did you mean {names_near}?" if near else ""
-                problems.add(
-                    f"{self.source}: no column {name!r}.{hint} Columns: {shown(self.columns, 50)}"
-                )
+                rules[f"no column {name!r}.{hint} Columns: {shown(self.columns, 50)}"] = True
                 continue
             cells = [] if name in self.declared else self.present(name)
             commas = [cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)]
-            if commas and all(is_number(_with_point(cell)) for cell in cells):
-                problems.add(
-                    f"{self.source}: column {name!r} has numbers with decimal commas, such as "
-                    f"{commas[0]!r}; pass --decimal , or state categorical in a row #q2:types; "
-                    "delete commas between thousands"
-                )
-        problems.raise_if_any()
+            found = f"column {name!r} has numbers with decimal commas, such as {shown(commas[:1])}"
+            remedy = "pass --decimal , or state categorical in a row #q2:types"
+            are_numbers = all(is_number(_with_point(cell)) for cell in cells)
+            rules[f"{found}; {remedy}; delete commas between thousands"] = commas and are_numbers
+        refuse(self.source, rules)
 
     def not_read(self, name: str) -> str:
         """Describe numbers with units, or dates, of a text column: they are not read as numbers.
@@ -187,13 +169,12 @@ class Metadata:
         cells = set(self.present(name))
         if name in self.declared or self.kinds[name] == "numeric" or len(cells) < FEW_VALUES:
             return ""
-        what, to_do = "", ""
+        listed = f"{shown(sorted(cells), 2)}; to predict them as numbers, write"
         if all(map(DATE.fullmatch, cells)):
-            what, to_do = "dates or times", "days since one date"
-        elif all(map(WITH_UNIT.fullmatch, cells)):
-            what, to_do = "numbers with units", "numbers only, in one unit"
-        listed = shown(sorted(cells), 2)
-        return what and f"holds {what}: {listed}; to predict them as numbers, write {to_do}"
+            return f"holds dates or times: {listed} days since one date"
+        if all(map(WITH_UNIT.fullmatch, cells)):
+            return f"holds numbers with units: {listed} numbers only, in one unit"
+        return ""
 
     def spellings(self, name: str) -> list[tuple[str, ...]]:
         """Return values of a column that are probably one: Yes, yes; 1, 1.0; P1, p01; A_2, A 2, A2;
@@ -210,13 +191,10 @@ class Metadata:
         """
         self.require([name])
         cells, ids = self.columns[name], tuple(ids)
-        absent = [sample for sample in ids if sample not in self._row]
-        if absent:
-            raise InputError(
-                f"{self.source}: {len(absent)} samples have no row: {shown(absent)}"
-                f"{difference(ids, self.ids)}"
-            )
-        missing = self._missing[name]
+        if absent := [sample for sample in ids if sample not in self._row]:
+            reason = f"{shown(absent)}{difference(ids, self.ids)}"
+            raise InputError(f"{self.source}: {len(absent)} samples have no row: {reason}")
+        missing = self._missing(name)
         chosen = (cells[self._row[sample]] for sample in ids)
         return tuple(None if cell in missing else cell for cell in chosen)
 
@@ -237,12 +215,12 @@ class Metadata:
         if self.kinds[name] != "numeric" or len(others) < 2:
             return words
         low, high = min(others), max(others)
-        odd = {
+        odd = [
             number
-            for number in numbers.keys() & SENTINELS
+            for number in sorted(numbers.keys() & SENTINELS)
             if max(low - number, number - high) > high - low or number < 0 <= low
-        }
-        return words + [numbers[number] for number in sorted(odd)]
+        ]
+        return words + [numbers[number] for number in odd]
 
     def numbers(self, name: str, ids: Iterable[str]) -> npt.NDArray[np.float64]:
         """Return `values` as float64 ``[N]``, NaN where missing; `InputError` for text or an
@@ -253,11 +231,10 @@ class Metadata:
         pairs = zip(values, ids, strict=True)
         text = [f"{x!r} (sample {s!r})" for x, s in pairs if x is not None and not is_number(x)]
         if text:
-            raise InputError(
-                f"{self.source}: column {name!r} has {len(text)} of {len(ids)} values that are not "
-                f"finite numbers: {', '.join(text[:5])}; correct them, or name those that mean "
-                "missing by --missing-values (and train with --missing drop)"
-            )
+            number = f"{len(text)} of {len(ids)} values that are not finite numbers"
+            remedy = "correct them, or name those that mean missing by --missing-values"
+            found = f"column {name!r} has {number}: {', '.join(text[:5])}"
+            raise InputError(f"{self.source}: {found}; {remedy} (and train with --missing drop)")
         return np.array([math.nan if value is None else float(value) for value in values])
 
 
@@ -285,13 +262,6 @@ def _repeated(names: Iterable[str]) -> list[str]:
     return sorted(name for name, times in Counter(names).items() if times > 1 and name)
 
 
-def _check_header(cells: list[str], path: Path, problems: Problems) -> None:
-    if empty := [place for place, name in enumerate(cells, start=1) if not name]:
-        problems.add(f"{path}: header: column {shown(empty)} has no name; name it or delete it")
-    if repeated := _repeated(cells):
-        problems.add(f"{path}: header: columns of the same name: {shown(repeated)}; rename them")
-
-
 def _body(
     rows: Iterator[Row], width: int, path: Path, problems: Problems
 ) -> tuple[list[list[str]], dict[str, list[str]]]:
@@ -299,11 +269,11 @@ def _body(
     faults of all rows.
     """
     samples, directives = list[list[str]](), dict[str, list[str]]()
-    same, faults = dict[str, str](), dict[str, list[str]]()
-    for line, row in rows:
+    same, fault = dict[str, str](), ""
+    for line, row in until_full(rows, problems):
         # Equal cells share one string: real tables repeat few values very often.
         cells = [same.setdefault(cell, cell) for cell in map(str.strip, row)]
-        first, fault = cells[0], ""
+        first = cells[0]
         directive = first[4:].split(" ")[0] if first.startswith(DIRECTIVE) else ""
         if RESERVED_ID.fullmatch(first):
             fault = "repeats the header; remove it"
@@ -315,18 +285,15 @@ def _body(
             fault = f"more cells than the {width} of the header; is a delimiter inside a cell?"
         elif directive and (samples or directive in directives):
             fault = "a directive that stands twice or below samples"
-        elif not first:
-            fault = "no sample id"
+        else:
+            fault = "" if first else "no sample id"
         if fault:
-            faults.setdefault(fault, []).append(str(line))
+            problems.add(f"{path}: line {line}: {fault}")
         cells = cells[:width] + [""] * (width - len(cells))
         if directive:
             directives[directive] = cells[1:]
         else:
             samples.append(cells)
-    for fault, lines in faults.items():
-        more = f" and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
-        problems.add(f"{path}: line {', '.join(lines[:MOST_LINES])}{more}: {fault}")
     if not samples and not problems.messages:
         problems.add(f"{path}: a header but no samples below it")
     return samples, directives
@@ -345,12 +312,17 @@ def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str
     directives.
     """
     header, rows = read_header(read_text(path, ARTIFACTS), path, EXPECTED)
-    header = [header[0] or "id", *header[1:]]
-    problems = Problems()
-    _check_header(header, path, problems)
-    is_bad = bool(problems.messages)
+    header, problems = [header[0] or "id", *header[1:]], Problems()
+    empty = [place for place, name in enumerate(header, start=1) if not name]
+    repeated = _repeated(header)
+    rules = {
+        f"header: column {shown(empty)} has no name; name it or delete it": bool(empty),
+        f"header: columns of the same name: {shown(repeated)}; rename them": bool(repeated),
+    }
+    with problems.collected():
+        refuse(path, rules)
     samples, directives = _body(rows, len(header), path, problems)
-    if is_bad:
+    if empty or repeated:
         # Columns without a name of their own cannot be looked at.
         problems.raise_if_any()
     ids, *columns = zip(*samples, strict=True) if samples else [()] * len(header)
@@ -377,42 +349,37 @@ def make_metadata(
     `InputError` with all.
     """
     problems = Problems() if problems is None else problems
+    words, kinds = frozenset(map(str.lower, missing_values)), dict[str, Kind]()
+    stated = {name: kind for name, kind in zip(columns, types, strict=True) if kind}
+    scheme_of = dict(zip(columns, schemes, strict=True))
+    blank = frozenset(name for name in columns if scheme_of[name] in ("blank", "no-missing"))
     if repeated := _repeated(ids):
-        number = len(repeated)
-        problems.add(
-            f"{source}: {number} sample ids stand on several rows: {shown(repeated)}; keep one"
-        )
-    words = frozenset(map(str.lower, missing_values))
-    kinds: dict[str, Kind] = {}
-    declared, only_empty = set[str](), set[str]()
-    for (name, cells), stated, scheme in zip(columns.items(), types, schemes, strict=True):
-        kind, where = stated.lower(), f"of {name!r} is"
+        rows = f"{len(repeated)} sample ids stand on several rows"
+        problems.add(f"{source}: {rows}: {shown(repeated)}; keep one")
+    for name, cells in columns.items():
+        kind, where = stated.get(name, "").lower(), f"of {name!r} is"
         if kind not in ("", "numeric", "categorical"):
-            problems.add(f"{source}: #q2:types {where} {stated!r}, expected numeric or categorical")
-        if scheme not in SCHEMES:
-            expected = " or ".join(SCHEMES[1:])
-            problems.add(f"{source}: #q2:missing {where} {scheme!r}, expected {expected}")
-        declared |= {name} if stated else set()
-        only_empty |= {name} if scheme in ("blank", "no-missing") else set()
-        missing = missing_cells(cells, name in only_empty, words)
+            expected = "expected numeric or categorical"
+            problems.add(f"{source}: #q2:types {where} {stated[name]!r}, {expected}")
+        if scheme_of[name] not in SCHEMES:
+            expected = f"expected {' or '.join(SCHEMES[1:])}"
+            problems.add(f"{source}: #q2:missing {where} {scheme_of[name]!r}, {expected}")
+        missing = missing_cells(cells, name in blank, words)
         text = [cell for cell in cells if cell not in missing and not is_number(cell)]
         present = sum(cell not in missing for cell in cells)
         # Text in half of the cells or fewer is rather a mistake than a class.
         numeric = 2 * len(text) <= present and kind != "categorical"
         kinds[name] = "numeric" if numeric else "categorical"
         if text and kind == "numeric":
-            sample = ids[cells.index(text[0])]
-            problems.add(
-                f"{source}: column {name!r} is declared numeric, but sample {sample!r} has "
-                f"{text[0]!r}, expected a finite number; correct it, or declare it categorical"
-            )
-        if scheme == "no-missing" and "" in cells:
-            sample = ids[cells.index("")]
-            problems.add(f"{source}: column {name!r} is no-missing, but sample {sample!r} is empty")
+            found = f"sample {ids[cells.index(text[0])]!r} has {text[0]!r}"
+            remedy = "expected a finite number; correct it, or declare it categorical"
+            problems.add(f"{source}: column {name!r} is declared numeric, but {found}, {remedy}")
+        if scheme_of[name] == "no-missing" and "" in cells:
+            found = f"sample {ids[cells.index('')]!r} is empty"
+            problems.add(f"{source}: column {name!r} is no-missing, but {found}")
     problems.raise_if_any()
-    return Metadata(
-        tuple(ids), dict(columns), kinds, frozenset(declared), frozenset(only_empty), source, words
-    )
+    declared = frozenset(stated)
+    return Metadata(tuple(ids), dict(columns), kinds, declared, blank, source, words)
 
 
 def align(
@@ -429,35 +396,29 @@ def align(
     metadata.require(columns)
     present = [sample for sample in sample_ids if sample in metadata]
     absent = [sample for sample in sample_ids if sample not in metadata]
-    gaps, reasons, words = set(absent), list[str](), set[str]()
+    gaps, reasons = set(absent), list[str]()
     start = f"of {len(sample_ids)} samples"
     if absent:
         others = "" if present else f" (its own ids look like {shown(metadata.ids, 3)})"
-        reasons.append(
-            f"{len(absent)} {start} of the table have no row{others}: {shown(absent)}"
-            f"{difference(sample_ids, metadata.ids)}"
-        )
+        reason = f"{shown(absent)}{difference(sample_ids, metadata.ids)}"
+        reasons.append(f"{len(absent)} {start} of the table have no row{others}: {reason}")
     for name in dict.fromkeys(columns):
         cell_of = dict(zip(metadata.ids, metadata.columns[name], strict=True))
         values = zip(present, metadata.values(name, present), strict=True)
         if lacking := [sample for sample, value in values if value is None]:
-            written = {cell_of[sample] for sample in lacking}
-            words |= written - {""}
-            gap = f"have no value in {name!r} (written {shown(sorted(written))})"
+            written = shown(sorted({cell_of[sample] for sample in lacking}))
+            gap = f"have no value in {name!r} (written {written})"
             reasons.append(f"{len(lacking)} {start} {gap}: {shown(lacking)}")
             gaps.update(lacking)
     reasons = [f"{metadata.source}: {reason}" for reason in reasons]
     kept = tuple(sample for sample in sample_ids if sample not in gaps)
     if not kept:
-        reasons.append(f"{metadata.source}: no sample of the table has all that is needed")
-    elif reasons and missing == "error":
+        none = f"{metadata.source}: no sample of the table has all that is needed"
+        raise InputError(*reasons, none)
+    if reasons and missing == "error":
         remedy = "Fill the gaps, or leave these samples out with --missing drop"
-        if words:
-            own = f"; if {shown(sorted(words))} is a class of its own, add a row #q2:missing"
-            remedy += f"{own} below the header, with blank in that column"
-        reasons.append(remedy)
-    if not kept or (reasons and missing == "error"):
-        raise InputError(*reasons)
+        remedy += "; a row #q2:missing with blank in a column makes words such as NA classes"
+        raise InputError(*reasons, remedy)
     for reason in reasons:
         log.warning("%s; left out", reason)
     return kept

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aam.errors import InputError, Problems, shown
-from aam.io.metadata import is_number
 from aam.io.text import (
     LINEAGE_HEADERS,
     difference,
@@ -30,10 +29,6 @@ RANKS = {rank[0]: rank for rank in STANDARD_RANKS} | {"k": "kingdom"}
 RANKS |= {f"D_{level}": rank for level, rank in enumerate(STANDARD_RANKS)}
 # Those of SILVA's files of all levels go on below, where ranks differ.
 PREFIXES = frozenset({"", *RANKS, *(f"D_{level}" for level in range(7, 15))})
-
-# A rank of taxa.tsv of `aam embed` counts from this probability on, as with the classifier of QIIME
-# 2 by default.
-CONFIDENT = 0.7
 
 UNASSIGNED = frozenset({"", "unassigned", "unclassified", "na", "nan", "none"})
 
@@ -60,8 +55,8 @@ def short_ids(sequences: Sequence[str]) -> tuple[str, ...]:
     Ten hexadecimal digits, or as many more as it takes to tell all of `sequences` apart.
     """
     digests = list(map(md5, sequences))
-    length = SHORT_ID_LENGTH
-    while length < 32 and len({digest[:length] for digest in digests}) < len(set(digests)):
+    distinct, length = len(set(digests)), SHORT_ID_LENGTH
+    while len({digest[:length] for digest in digests}) < distinct:
         length += 1
     return tuple(digest[:length] for digest in digests)
 
@@ -143,18 +138,16 @@ class Taxonomy:
         InputError
             No ASV of the table has a taxon in the file.
         """
-        lineages, named = [], False
-        for identifier, sequence in zip(feature_ids, sequences or feature_ids, strict=True):
-            keys = (identifier, sequence, md5(sequence))
-            key = next((key for key in keys if key in self.lineages), None)
-            named |= key is not None
-            lineages.append(() if key is None else self.lineages[key])
+        names = zip(feature_ids, sequences or feature_ids, strict=True)
+        keys = [(name, sequence, md5(sequence)) for name, sequence in names]
+        found = [[self.lineages[key] for key in of if key in self.lineages] for of in keys]
+        lineages = tuple(of[0] if of else () for of in found)
         if any(lineages) or not feature_ids:
-            return tuple(lineages)
+            return lineages
         asvs = f"the {len(feature_ids)} ASVs"
         if not self.lineages:
             reason = "names no feature; pass one with a line for each ASV"
-        elif named:
+        elif any(found):
             reason = f"gives no taxon to any of {asvs} (all are empty or unassigned)"
         else:
             reason = (
@@ -169,9 +162,6 @@ def read_taxonomy(path: Path) -> Taxonomy:
     """Read a taxonomy: QIIME 2 ``FeatureData[Taxonomy]`` (.qza), or text with the columns Feature
     ID and Taxon.
 
-    Of taxa.tsv of ``aam embed``, an ASV has the taxon of the lowest rank whose probability is
-    `CONFIDENT` or more.
-
     Raises
     ------
     InputError
@@ -181,27 +171,17 @@ def read_taxonomy(path: Path) -> Taxonomy:
     problems, lineages = Problems(), dict[str, Lineage]()
     text = read_text(path, {"FeatureData[Taxonomy]": "taxonomy.tsv"})
     header, rows = read_header(text, path, f"a header that begins with {EXPECTED}")
-    of_embed = header[0].lower() == "asv" and header[1::2] == [
-        name.removesuffix(".probability") for name in header[2::2]
-    ]
-    if not of_embed and (len(header) < 2 or folded_header(header[1]) not in LINEAGE_HEADERS):
+    if len(header) < 2 or folded_header(header[1]) not in LINEAGE_HEADERS:
         raise InputError(f"{path}: the header is {shown(header, 5)}, expected {EXPECTED}")
     for number, row in until_full(rows, problems):
         feature, *cells = map(str.strip, row)
-        where = f"{path}: line {number}: "
         if feature.startswith("#"):
             continue
-        pairs = list(zip(cells[::2], cells[1::2], strict=False))[: len(header) // 2]
-        wrong = [share for _, share in pairs if of_embed and not is_number(share)]
-        if len(row) < (len(header) if of_embed else 2) or not feature:
+        where = f"{path}: line {number}: "
+        if not cells or not feature:
             problems.add(f"{where}{shown(row, 5)}, expected a feature id and its taxon")
-        elif wrong:
-            problems.add(f"{where}{shown(wrong)}, expected probabilities")
         elif feature in lineages:
             problems.add(f"{where}feature {feature!r} stands there twice; keep one of its lines")
-        elif of_embed:
-            sure = [taxon for taxon, share in pairs if float(share) >= CONFIDENT]
-            lineages[feature] = parse_lineage(sure[-1] if sure else "")
         else:
             lineages[feature] = parse_lineage(cells[0])
     problems.raise_if_any()

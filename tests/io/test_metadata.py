@@ -179,7 +179,7 @@ def test_the_missing_directive_makes_a_term_a_class(read):
         ("id\ta\t\tb\ns1\t1\t2\t3\n", "column '3' has no name"),
         ("id\ta\tb\ta\ns1\t1\t2\t3\n", "columns of the same name: 'a'"),
         ("id\ta\ta\n\t1\t2\n", "no sample id"),
-        ("id\ta\ns1\t1\t2\ns2\t1\ns3\t\t3\n", "line 2, 4: more cells than the 2 of the header"),
+        ("id\ta\ns1\t1\t2\ns2\t1\ns3\t\t3\n", "line 4: more cells than the 2 of the header"),
         ("id\ta\n\t1\n", "line 2: no sample id"),
         ("id\ta\ns1\t1\nid\ta\ns2\t1\n", "line 3: repeats the header"),
         ("id\ta\ns1\t1\ns1\t2\n", "1 sample ids stand on several rows: 's1'"),

@@ -134,22 +134,3 @@ def test_short_ids_begin_the_ids_of_qiime2_and_differ():
     # Two sequences whose MD5 begin with the same ten digits are hard to come by; equal sequences
     # stay equal.
     assert len(set(short_ids(["ACGT", "ACGT"]))) == 1
-
-
-def test_taxa_of_embed_name_an_asv_as_far_down_as_they_are_sure(tmp_path: Path):
-    path = tmp_path / "taxa.tsv"
-    header = "asv\tkingdom\tkingdom.probability\tgenus\tgenus.probability\n"
-    path.write_text(
-        f"{header}ACGT\tk__B\t0.9900\tk__B;g__X\t0.7000\nCCCC\tk__B\t0.8000\tk__B;g__Y\t0.6999\nGGGG\tk__B\t0.2\tk__B\t0.1\n"
-    )
-    assert read_taxonomy(path).of(["a", "b", "c"], ["ACGT", "CCCC", "GGGG"]) == (
-        ("k__B", "g__X"),
-        ("k__B",),
-        (),
-    )
-    path.write_text(f"{header}ACGT\tk__B\t0.99\n")
-    assert "line 2: " in refusal(read_taxonomy, path)
-    path.write_text(f"{header}ACGT\tk__B\thigh\tk__B;g__X\t0.9\n")
-    assert "line 2: 'high', expected probabilities" in refusal(read_taxonomy, path)
-    path.write_text("Feature ID\tTaxon\tmy.probability\nACGT\tk__B; g__X\t0.1\n")
-    assert read_taxonomy(path).of(["a"], ["ACGT"]) == (("k__B", "g__X"),)

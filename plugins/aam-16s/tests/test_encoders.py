@@ -17,7 +17,6 @@ from aam.data.tokens import reverse_complement
 from aam.encoders import encoder_names
 from aam.errors import InputError
 from aam.io.matrices import read_distances
-from aam.io.taxonomy import read_taxonomy
 from aam.predict.saved_model import load_model
 from aam_16s.__main__ import main as plugin
 from aam_16s.encoders import ANY_REGION, MODELS, V4
@@ -105,10 +104,6 @@ def test_taxa_of_reads_are_those_of_the_references_that_they_are_from(
     assert right.mean() > 0.95
     assert taxa["genus.probability"][reads][right].median() > 0.8
     assert taxa.filter(like="probability").to_numpy().max() <= 1 + 1e-4
-    # `aam explain --taxonomy` reads the file.
-    named = read_taxonomy(tmp_path / "new" / "taxa.tsv").of(reads, reads)
-    sure = taxa.columns[1::2][(taxa.loc[reads[0]].filter(like="probability") >= 0.7).to_numpy()][-1]
-    assert ";".join(named[0]) == taxa.loc[reads[0], sure.removesuffix(".probability")]
 
 
 def test_the_nearest_samples_are_found_in_another_region_and_in_one_table(
