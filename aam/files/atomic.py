@@ -12,11 +12,11 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aam.errors import InputError, refuse
+from aam.errors import InputError, refuse, reworded
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -65,15 +65,15 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def _is_dead(host: str, process: str) -> bool:
-    """Return whether a process of this host no longer runs; False for other hosts."""
+def _is_running(host: str, process: str) -> bool:
+    """Return whether a process may still run; True for other hosts."""
     try:
         os.kill(int(process), 0)
     except ProcessLookupError:
-        return host == socket.gethostname()
+        return host != socket.gethostname()
     except (ValueError, OSError):
-        return False
-    return False
+        pass
+    return True
 
 
 def remove_partial(folder: Path, name: str | None = None) -> None:
@@ -82,15 +82,15 @@ def remove_partial(folder: Path, name: str | None = None) -> None:
     With `name`, what was to become `folder`/`name`, unless its process still runs; else everything
     in `folder` and below it, where no other process writes.
     """
+    pattern = "~*~*" if name is None else f"~*~{glob.escape(name)}"
     for prefix in (REPLACED, PARTIAL):
-        pattern = f"{prefix}~*~{'*' if name is None else glob.escape(name)}"
-        for stale in sorted(folder.rglob(pattern) if name is None else folder.glob(pattern)):
-            _, host, process, _ = stale.name.split("~", 3)
-            if name is not None and not _is_dead(host, process):
+        stale = folder.glob(f"{'**/' if name is None else ''}{prefix}{pattern}")
+        for path in sorted(stale):
+            if name is not None and _is_running(*path.name.split("~", 3)[1:3]):
                 continue
-            if prefix == REPLACED and not final_name(stale).exists():
-                stale.replace(final_name(stale))
-            remove(stale)
+            if prefix == REPLACED and not final_name(path).exists():
+                path.replace(final_name(path))
+            remove(path)
 
 
 def check_writable(path: Path, overwrite: bool = False) -> None:
@@ -110,45 +110,40 @@ def check_writable(path: Path, overwrite: bool = False) -> None:
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); choose another") from None
     # The folder in which the user works has no name of its own.
-    named = path if path.name else path.resolve()
+    named, limits = path if path.name else path.resolve(), os.statvfs(parent)
+    length = len(os.fsencode(_temporary(named).name)) if named.name else 0
+    # The administrator may write everywhere, but not into a virtual file system such as /proc.
+    of_system = not limits.f_blocks and not parent.stat().st_mode & 0o222
     rules = {
         "exists already; choose another output or pass --overwrite": exists and not overwrite,
         f"{link} is a link that leads nowhere; remove it": link.is_symlink() and not link.exists(),
         f"{parent} is a file, expected a folder": not parent.is_dir(),
         f"no permission to write in {parent}": not os.access(parent, os.W_OK),
-        # The administrator may write everywhere, but not into a virtual file system such as /proc.
         f"{parent} is of the system and takes no files; choose another output": (
-            not exists and not os.statvfs(parent).f_blocks and not parent.stat().st_mode & 0o222
+            of_system and not exists
         ),
         "is the root of all folders; choose another output": not named.name,
-        "the name is too long for a file; choose a shorter one": named.name != ""
-        and len(os.fsencode(_temporary(named).name)) > os.statvfs(parent).f_namemax,
+        "the name is too long for a file; choose a shorter one": length > limits.f_namemax,
     }
     refuse(path, rules)
-
-
-@contextlib.contextmanager
-def _place_of_errors(path: Path) -> Iterator[None]:
-    """Add `path` to an error without a file name, such as that of a full disk."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None and error.errno is not None:
-            error.filename = str(path)
-        raise
 
 
 @contextlib.contextmanager
 def _partial(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the folder of `path`; it is removed at the end, unless it was
     renamed.
+
+    An error without a file name, such as that of a full disk, gets that of the temporary path.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_partial(path.parent, path.name)
     temporary = _temporary(path)
     try:
-        with _place_of_errors(temporary):
-            yield temporary
+        yield temporary
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = str(temporary)
+        raise
     finally:
         remove(temporary)
 
@@ -221,15 +216,14 @@ def read_json(path: Path, limit: int = MAX_JSON) -> object:
         The file cannot be read, is too large, or is not JSON.
     """
     try:
-        if path.stat().st_size > limit:
-            raise InputError(f"{path}: larger than {limit >> 20} MiB")
-        return json.loads(path.read_bytes().decode("utf-8"))
-    except InputError:
-        raise
+        size = path.stat().st_size
+        content = path.read_bytes() if size <= limit else b""
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not valid JSON ({error})") from None
+    if size > limit:
+        raise InputError(f"{path}: larger than {limit >> 20} MiB")
+    with reworded((ValueError, RecursionError), f"{path}: not valid JSON"):
+        return json.loads(content.decode("utf-8"))
 
 
 def file_digest(path: Path) -> str:
@@ -241,6 +235,10 @@ def file_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
+def _about(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": file_digest(path)}
+
+
 # --- manifest ----------------------------------------------------------------------------------
 
 FORMAT = 1
@@ -250,24 +248,9 @@ MANIFEST = "manifest.json"
 def write_manifest(folder: Path) -> None:
     """Write the manifest of `folder`, after all of its files."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    entries = {
-        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": file_digest(path)}
-        for path in files
-    }
-    (folder / MANIFEST).write_text(
-        json.dumps({"format": FORMAT, "files": entries}, indent=1) + "\n"
-    )
-
-
-def _matches(folder: Path, name: str, size: object, digest: object) -> bool:
-    """Return whether the file `name` lies inside `folder` and has this size and digest."""
-    path = folder / name
-    if Path(name).is_absolute() or ".." in Path(name).parts:
-        return False
-    try:
-        return path.is_file() and path.stat().st_size == size and file_digest(path) == digest
-    except (OSError, ValueError):
-        return False
+    entries = {str(path.relative_to(folder)): _about(path) for path in files}
+    text = json.dumps({"format": FORMAT, "files": entries}, indent=1)
+    (folder / MANIFEST).write_text(f"{text}\n")
 
 
 def verify_manifest(folder: Path) -> None:
@@ -279,59 +262,55 @@ def verify_manifest(folder: Path) -> None:
         There is no manifest, or it has another format; or names every file that is missing or
         differs.
     """
-    manifest = read_json(folder / MANIFEST)
-    try:
-        version = manifest["format"]  # type: ignore[index]
-        entries = {n: (e["bytes"], e["sha256"]) for n, e in manifest["files"].items()}  # type: ignore[index]
-    except (KeyError, TypeError, AttributeError):
-        raise InputError(
-            f"{folder}/{MANIFEST}: damaged, expected sizes and checksums of files"
-        ) from None
+    manifest: Any = read_json(folder / MANIFEST)
+    damaged = f"{folder}/{MANIFEST}: damaged, expected sizes and checksums of files"
+    with reworded((KeyError, TypeError, AttributeError), damaged):
+        version, entries = manifest["format"], dict(manifest["files"].items())
     if version != FORMAT:
         raise InputError(f"{folder}: format {version}, this aam reads {FORMAT}")
-    damaged = [name for name, expected in entries.items() if not _matches(folder, name, *expected)]
-    if damaged:
-        raise InputError(
-            *(f"{folder}/{name}: missing or damaged (its checksum differs)" for name in damaged)
-        )
+    wrong = []
+    for name, about in entries.items():
+        is_same, leads_out = False, Path(name).is_absolute() or ".." in Path(name).parts
+        with contextlib.suppress(OSError, ValueError):
+            is_same = not leads_out and about == _about(folder / name)
+        if not is_same:
+            wrong.append(f"{folder}/{name}: missing or damaged (its checksum differs)")
+    if wrong:
+        raise InputError(*wrong)
 
 
 # --- libraries that a failing write would crash ------------------------------------------------
 
 
 class DeferredErrorFile(io.FileIO):
-    """A file to write for HDF5 and the like: after an error it writes nothing more, and `close`
-    raises the error.
-    """
+    """A file to write for HDF5 and the like: an error of a write is raised by `close`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "w+")
         self.error: OSError | None = None
 
-    def _attempt(self, change: Callable[[Any], int], argument: Any) -> int | None:
-        """Result of `change`, or None once a change has failed."""
-        if self.error is None:
-            try:
-                return change(argument)
-            except OSError as error:
-                self.error = error
-        return None
+    @contextlib.contextmanager
+    def _kept(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.error = self.error or error
 
     def write(self, data: Buffer, /) -> int:
         """Write all of `data`, or keep the error; the length of `data` is returned in both
         cases.
         """
-        view = memoryview(data).cast("B")
-        done: int | None = 0
-        while done is not None and done < len(view):
-            written = self._attempt(super().write, view[done:])
-            done = None if written is None else done + written
+        view, done = memoryview(data).cast("B"), 0
+        with self._kept():
+            while done < len(view):
+                done += super().write(view[done:])
         return len(view)
 
     def truncate(self, size: int | None = None, /) -> int:
         """Change the size, or keep the error; the new size is returned in both cases."""
         size = self.tell() if size is None else size
-        self._attempt(super().truncate, size)
+        with self._kept():
+            super().truncate(size)
         return size
 
     def close(self) -> None:

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
-from aam.errors import InputError, shown
+from aam.errors import InputError, refuse, shown
 from aam.files.atomic import (
     MANIFEST,
     PARTIAL,
@@ -60,22 +60,18 @@ def is_free(folder: Path) -> bool:
     return not folder.exists() or all(path.name.startswith(HIDDEN) for path in folder.iterdir())
 
 
-def _fail(error: OSError) -> NoReturn:
-    raise error
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
-def _entries(folder: Path) -> Iterator[PurePath]:
-    """Yield the relative paths of files, links, which are not followed, and empty folders; the lock
-    is left out.
+def _entries(folder: Path) -> list[PurePath]:
+    """Return the relative paths of files, links, which are not followed, and empty folders; the
+    lock is left out.
     """
-    for place, folders, files in os.walk(folder, onerror=_fail):
-        here = Path(place)
-        links = [name for name in folders if (here / name).is_symlink()]
-        if not folders and not files and here != folder:
-            yield here.relative_to(folder)
-        for name in (*files, *links):
-            if (path := (here / name).relative_to(folder)) != PurePath(LOCK):
-                yield path
+    below = sorted(folder.rglob("*"))
+    above = {path.parent for path in below}
+    ends = (path for path in below if path not in above and path != folder / LOCK)
+    return [path.relative_to(folder) for path in ends]
 
 
 def _matches(path: PurePath, name: str, part: bool = False) -> bool:
@@ -92,12 +88,11 @@ def _listed(folder: Path) -> tuple[str, list[str]] | None:
     """Return the command that wrote to a folder and the names that it listed; None without such a
     list.
     """
-    record: object = None
+    record: Any = None
     with contextlib.suppress(InputError):
         record = read_json(folder / RUN)
-    if not isinstance(record, dict):
-        return None
-    command, names = record.get("command"), record.get(LIST)
+    about = record if isinstance(record, dict) else {}
+    command, names = about.get("command"), about.get(LIST)
     if not isinstance(command, str) or not isinstance(names, list):
         return None
     if not all(isinstance(name, str) for name in names):
@@ -180,8 +175,7 @@ class OutputFolder:
             raise InputError(f"{folder}: no permission to write there")
         if is_free(folder):
             return []
-        listed = _listed(folder)
-        if listed is None:
+        if (listed := _listed(folder)) is None:
             raise InputError(
                 f"{folder} is not empty and was not created by this version of aam, so it "
                 "was left untouched. Choose another folder or clear it yourself."
@@ -189,30 +183,24 @@ class OutputFolder:
         command, names = listed
         if command == self.command and not self.overwrite:
             more = ", or continue an interrupted run with --resume-from auto"
-            raise InputError(
-                f"{folder} holds results already; choose another folder, or pass "
-                f"--overwrite{more if self.resumable else ''}"
-            )
-        entries = list(_entries(folder))
+            remedy = f"choose another folder, or pass --overwrite{more if self.resumable else ''}"
+            raise InputError(f"{folder} holds results already; {remedy}")
+        entries = _entries(folder)
         removed = [path for path in entries if self._is_listed(path, names)]
         kept = set(entries) - set(removed)
-        endangered = [str(path) for path in self.inputs if self._goes_with(path, removed)]
-        blocking = sorted({str(name) for name in map(self._in_the_way, kept) if name is not None})
-        problems = []
-        if command != self.command:
-            owner = f"holds results of `aam {command}`, which are left alone"
-            problems.append(f"{folder} {owner}; choose another folder")
-        if endangered:
-            problems.append(
-                f"--overwrite would delete what is read: {shown(endangered)}; choose another folder"
-            )
-        if blocking:
-            problems.append(
-                f"{folder}: {shown(blocking)} has the name of a new result and was not written by "
-                f"the earlier `aam {self.command}`; move or remove it, or choose another folder"
-            )
-        if problems:
-            raise InputError(*problems)
+        read = shown(str(path) for path in self.inputs if self._goes_with(path, removed))
+        blocking = shown(sorted({str(name) for name in map(self._in_the_way, kept) if name}))
+        owner = f"the earlier `aam {self.command}`; move or remove it, or choose another folder"
+        rules = {
+            f"holds results of `aam {command}`, which are left alone; choose another folder": (
+                command != self.command
+            ),
+            f"--overwrite would delete what is read: {read}; choose another folder": read != "",
+            f"{blocking} has the name of a new result and was not written by {owner}": (
+                blocking != ""
+            ),
+        }
+        refuse(folder, rules)
         return removed
 
     def _is_listed(self, path: PurePath, names: Sequence[str]) -> bool:
@@ -233,17 +221,17 @@ class OutputFolder:
 
     def _in_the_way(self, path: PurePath) -> PurePath | None:
         """Return the part of a kept path whose name the new call needs, if any."""
-        above = [part for part in (path, *path.parents) if part.parts]
-        names = self.outputs if self._is_folder(path) else (*self.outputs, *self.reserved)
-        for part in reversed(above):
+        above, is_folder = [*path.parents][-2::-1], _is_folder(self.folder / path)
+        names = self.outputs if is_folder else (*self.outputs, *self.reserved)
+        for part in (*above, path):
             if any(_matches(part, name) for name in names):
                 return part
-        in_whole = any(_matches(up / MANIFEST, name) for up in above[1:] for name in self.outputs)
+        in_whole = any(_matches(up / MANIFEST, name) for up in above for name in self.outputs)
         # A file is in the place of a folder of this name, not in that of one whose name is not
         # known yet.
         named = [name for name in self.outputs if not f"{name}/".startswith("*/")]
         in_place = any(_matches(path, name, part=True) for name in named)
-        return path if in_whole or (in_place and not self._is_folder(path)) else None
+        return path if in_whole or (in_place and not is_folder) else None
 
     def begin(self, about: Mapping[str, Any]) -> None:
         """Remove the results of an earlier call and write run.json, in a folder that exists."""
@@ -257,15 +245,11 @@ class OutputFolder:
         for path in paths:
             if path == PurePath(RUN):
                 continue
+            entry = self.folder / path
             with contextlib.suppress(OSError):
-                entry = self.folder / path
-                entry.rmdir() if self._is_folder(path) else entry.unlink()
-            for above in [part for part in path.parents if part.parts]:
-                with contextlib.suppress(OSError):
+                entry.rmdir() if _is_folder(entry) else entry.unlink()
+                for above in [*path.parents][:-1]:
                     (self.folder / above).rmdir()
-
-    def _is_folder(self, path: PurePath) -> bool:
-        return (self.folder / path).is_dir() and not (self.folder / path).is_symlink()
 
     def _write_record(self, folder: Path, about: Mapping[str, Any]) -> None:
         record = {**about, "command": self.command, LIST: list(self.outputs)}
@@ -333,9 +317,8 @@ def lock_folder(folder: Path, shared: bool = False, mode: str = "a") -> Iterator
     """
     with (folder / LOCK).open(mode) as file:
         if not _try_lock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
-            raise InputError(
-                f"{folder}: another process is writing there; wait for it, or choose another"
-            )
+            remedy = "wait for it, or choose another"
+            raise InputError(f"{folder}: another process is writing there; {remedy}")
         yield
 
 
