@@ -29,9 +29,6 @@ RARE = 0.05
 # Rare branches above more tips than these count as common, so that the matrix of tips and branches
 # stays small.
 RARE_TIPS = 256
-# Trees of as many branches are climbed from the tips of a batch; smaller ones are searched as a
-# whole, which is faster.
-LARGE_TREE = 1 << 17
 # Samples on which the share of samples with a branch is estimated.
 ESTIMATED_ON = 256
 # Common branches that are multiplied together, and fewer of the longest; see `exact_in_single`.
@@ -60,33 +57,18 @@ class Branches:
 
     def above(self, tips: Ints) -> Branches:
         """Return the branches above some of the tips (sorted, distinct)."""
-        return _merged(*present_ranges(self.lo, self.hi, tips, self.tips), self.length, len(tips))
-
-
-def _merged(kept: Ints, lo: Ints, hi: Ints, length: Floats, tips: int) -> Branches:
-    """Return the branches `kept` of all those of `length`, above the `tips` ``lo:hi``, one for each
-    such range.
-    """
-    # Branches above the same tips are neighbours now: those between them lost all theirs.
-    starts = range_starts(lo, hi)
-    merged = np.add.reduceat(length[kept], starts) if len(starts) else np.zeros(0)
-    return Branches(lo[starts], hi[starts], merged, tips)
+        kept, lo, hi = present_ranges(self.lo, self.hi, tips, self.tips)
+        # Branches above the same tips are neighbours now: those between them lost all theirs.
+        starts = range_starts(lo, hi)
+        length = np.add.reduceat(self.length[kept], starts) if len(starts) else np.zeros(0)
+        return Branches(lo[starts], hi[starts], length, len(tips))
 
 
 def branches_above(phylogeny: Phylogeny, tips: Ints, root_length: RootLength) -> Branches:
-    """Return the branches above some tips (sorted, distinct), at a cost that does not grow with a
-    large tree.
-    """
+    """Return the branches above some tips (sorted, distinct)."""
     end = len(phylogeny.parent) - (root_length == "exclude")
-    if end < LARGE_TREE:
-        tree = Branches(
-            phylogeny.lo[:end], phylogeny.hi[:end], phylogeny.length[:end], len(phylogeny.tips)
-        )
-        return tree.above(tips)
-    kept = phylogeny.above(tips)
-    kept = kept[kept < end]
-    lo, hi = (np.searchsorted(tips, ends[kept]) for ends in (phylogeny.lo, phylogeny.hi))
-    return _merged(kept, lo, hi, phylogeny.length, len(tips))
+    lo, hi, length = phylogeny.lo[:end], phylogeny.hi[:end], phylogeny.length[:end]
+    return Branches(lo, hi, length, len(phylogeny.tips)).above(tips)
 
 
 def on_tree(
@@ -99,21 +81,14 @@ def on_tree(
     kept = (tips[table.col] >= 0) & (table.data != 0)
     data = table.data[kept]
     if not (np.isfinite(data).all() and (data > 0).all() and (data == np.rint(data)).all()):
-        raise InputError(
-            "the counts hold values that are negative, not finite or not whole, expected reads; "
-            "pass a table "
-            "of counts instead of relative abundances or transformed values"
-        )
-    of_tip = tips[table.col[kept]]
-    present = np.unique(of_tip).astype(np.int64)
-    shape = (table.shape[0], len(present))
-    columns = np.searchsorted(present, of_tip)
-    counts_by_tip = sparse.csr_matrix(
-        (data.astype(np.int64), (table.row[kept], columns)), shape=shape
-    )
-    if counts_by_tip.shape[0] and counts_by_tip.sum(axis=1).max() < 2**31:
-        counts_by_tip = counts_by_tip.astype(np.int32)
-    return branches_above(phylogeny, present, root_length), counts_by_tip
+        expected = "expected reads; pass a table of counts, without any transformation"
+        raise InputError(f"the counts are negative, not finite or not whole, {expected}")
+    present, columns = np.unique(tips[table.col[kept]], return_inverse=True)
+    places, shape = (table.row[kept], columns), (table.shape[0], len(present))
+    by_tip = sparse.csr_matrix((data.astype(np.int64), places), shape=shape)
+    if shape[0] and by_tip.sum(axis=1).max() < 2**31:
+        by_tip = by_tip.astype(np.int32)
+    return branches_above(phylogeny, present.astype(np.int64), root_length), by_tip
 
 
 @dataclass(frozen=True)
@@ -144,11 +119,6 @@ class Layout:
     rare: sparse.csc_matrix
     single: bool
 
-    @property
-    def intervals(self) -> int:
-        """Return the number of intervals of tips."""
-        return int(self.interval[-1]) + 1 if len(self.interval) else 0
-
 
 def groups(branches: int) -> Iterator[slice]:
     """Yield slices of branches, the first ones short and each twice as long as the one before, up
@@ -178,9 +148,8 @@ def exact_in_single(length: Floats) -> Floats:
 def common_branches(branches: Branches, counts: sparse.csr_matrix) -> Bools:
     """Branches, bool [E], of many samples, estimated on `ESTIMATED_ON` of them."""
     samples = counts.shape[0]
-    sampled = counts[
-        np.unique(np.linspace(0, samples - 1, min(samples, ESTIMATED_ON)).astype(np.int64))
-    ]
+    chosen = np.linspace(0, samples - 1, min(samples, ESTIMATED_ON)).astype(np.int64)
+    sampled = counts[np.unique(chosen)]
     present = np.unique(sampled.indices).astype(np.int64)
     kept, lo, hi = present_ranges(branches.lo, branches.hi, present, branches.tips)
     share = np.zeros(len(branches.lo))
@@ -204,8 +173,9 @@ def make_layout(branches: Branches, common: Bools | None = None, single: bool = 
     starts = np.r_[0, np.cumsum(sizes)]
     tips = np.arange(starts[-1]) + np.repeat(rare_lo - starts[:-1], sizes)
     ones = np.ones(len(tips), np.int32)
+    length = branches.length[order]
     return Layout(
-        length=exact_in_single(branches.length[order]) if single else branches.length[order],
+        length=exact_in_single(length) if single else length,
         lo=np.searchsorted(bounds, lo),
         hi=np.searchsorted(bounds, hi),
         interval=np.repeat(np.arange(len(bounds) - 1), np.diff(bounds)),
@@ -249,9 +219,9 @@ class Block:
 def make_block(layout: Layout, counts: sparse.csr_matrix) -> Block:
     """Return the reads of some samples, from their counts by tip, CSR [B, U]."""
     columns = layout.interval[counts.indices]
-    by_interval = sparse.csr_matrix(
-        (counts.data, columns, counts.indptr), shape=(counts.shape[0], layout.intervals)
-    )
+    intervals = int(layout.interval.max(initial=-1)) + 1
+    parts, shape = (counts.data, columns, counts.indptr), (counts.shape[0], intervals)
+    by_interval = sparse.csr_matrix(parts, shape=shape)
     total = np.asarray(counts.sum(axis=1, dtype=counts.dtype)).ravel()
     return Block(_below(by_interval, layout.lo, layout.hi), (counts @ layout.rare).tocsr(), total)
 

@@ -7,10 +7,9 @@ Legend for shapes: B or N samples, F features, E branches.
 from __future__ import annotations
 
 import functools
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import combinations_with_replacement, islice
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -143,10 +142,10 @@ def faith_pd(
     branches, counts_by_tip = on_tree(phylogeny, tips, counts, root_length)
     result = np.zeros(counts_by_tip.shape[0])
     for start in range(0, len(result), SAMPLES):
-        layout, block = local_block(branches, counts_by_tip[start : start + SAMPLES])
-        result[start : start + SAMPLES] = np.einsum(
-            "e,eb->b", layout.length, (block.common > 0).astype(np.float64)
-        )
+        part = slice(start, start + SAMPLES)
+        layout, block = local_block(branches, counts_by_tip[part])
+        present = (block.common > 0).astype(np.float64)
+        result[part] = np.einsum("e,eb->b", layout.length, present)
     return result
 
 
@@ -204,6 +203,8 @@ def jaccard(
 
 
 TILE = 512
+# Tiles of each thread that are made before the first of them is taken.
+AHEAD = 16
 
 # Bytes per branch and sample of a block while it is made, all temporaries of the greediest metric
 # included.
@@ -235,9 +236,8 @@ def _make_blocks(
     size = TILE
     while (needed := CELL * max(len(layout.length), 1) * size) * threads > memory_limit:
         if size == 1:
-            raise InputError(
-                f"the memory limit is {memory_limit} bytes, expected at least {needed * threads}"
-            )
+            expected = f"expected at least {needed * threads}"
+            raise InputError(f"the memory limit is {memory_limit} bytes, {expected}")
         size //= 2
     stored = (1 if options.metric == "unifrac" else 8) * max(len(layout.length), 1) * size
     kept = max(2 * threads, (memory_limit - needed * threads) // stored)
@@ -254,25 +254,6 @@ def _make_blocks(
 def tile_pairs(blocks: int) -> list[tuple[int, int]]:
     """Pairs of blocks on and above the diagonal."""
     return list(combinations_with_replacement(range(blocks), 2))
-
-
-def _in_order(
-    pool: ThreadPoolExecutor,
-    threads: int,
-    work: Callable[[tuple[int, int]], Tile],
-    pairs: Sequence[tuple[int, int]],
-) -> Iterator[Tile]:
-    """Yield the results of `work` in the order of `pairs`; no more than two for each thread wait or
-    run.
-    """
-    remaining = iter(pairs)
-    running: deque[Future[Tile]] = deque(
-        pool.submit(work, pair) for pair in islice(remaining, 2 * threads)
-    )
-    while running:
-        tile = running.popleft().result()
-        running.extend(pool.submit(work, pair) for pair in islice(remaining, 1))
-        yield tile
 
 
 def unifrac_tiles(
@@ -320,7 +301,8 @@ def unifrac_tiles(
             yield from map(tile, pairs)
             return
         with ThreadPoolExecutor(threads) as pool:
-            yield from _in_order(pool, threads, tile, pairs)
+            for start in range(0, len(pairs), AHEAD * threads):
+                yield from pool.map(tile, pairs[start : start + AHEAD * threads])
 
 
 def unifrac_matrix(

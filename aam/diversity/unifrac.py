@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -49,16 +49,12 @@ class UnifracOptions:
     double : bool
         Return float64 instead of float32. Batches are computed in float64 either way, tables in
         this type.
-    empty : str
-        Distances of samples without reads on the tree: ``scikit-bio`` gives what scikit-bio does
-        (see `batch_unifrac`), ``nan`` gives NaN to every pair with such a sample, itself excepted.
     """
 
     metric: UnifracMetric = "unifrac"
     alpha: float = 0.5
     root_length: RootLength = "include"
     double: bool = False
-    empty: Literal["scikit-bio", "nan"] = "scikit-bio"
 
 
 @dataclass(frozen=True)
@@ -97,15 +93,11 @@ class Metric(Protocol):
 
 def metric_of(options: UnifracOptions) -> Metric:
     """Return the metric that `options` name."""
-    plain: dict[UnifracMetric, Metric] = {
-        "unifrac": Unweighted(),
-        "weighted": Weighted(normalized=False),
-        "weighted-normalized": Weighted(normalized=True),
-        "generalized": Weighted(normalized=True)
-        if options.alpha == 1
-        else Generalized(options.alpha),
-    }
-    return plain[options.metric]
+    if options.metric == "unifrac":
+        return Unweighted()
+    if options.metric == "generalized" and options.alpha != 1:
+        return Generalized(options.alpha)
+    return Weighted(normalized=options.metric != "weighted")
 
 
 def between(
@@ -119,9 +111,6 @@ def between(
     type.
     """
     result = metric_of(options).compare(layout, left, right, multiply)
-    if options.empty == "nan":
-        result[left.total == 0, :] = np.nan
-        result[:, right.total == 0] = np.nan
     return np.maximum(result, 0.0, out=result)
 
 
@@ -135,10 +124,8 @@ class Unweighted:
         rare, common = block.rare.astype(np.float64), block.common > 0
         rare.data[:] = 1.0
         # By einsum, not by a product: BLAS would start threads for it.
-        height = (
-            np.einsum("e,eb->b", layout.length, common.astype(np.float64))
-            + rare @ layout.rare_length
-        )
+        height = np.einsum("e,eb->b", layout.length, common.astype(np.float64))
+        height += rare @ layout.rare_length
         return MetricInput(common, rare, height, block.total)
 
     def compare(
@@ -240,11 +227,8 @@ class Generalized:
         for cell, branch, mine, theirs in _rare_pairs(left, right):
             both, lengths = mine + theirs, layout.rare_length[branch]
             weight = lengths * _power(both, self.alpha)
-            _added(
-                weights,
-                cell,
-                weight - lengths * (_power(mine, self.alpha) + _power(theirs, self.alpha)),
-            )
+            apart = lengths * (_power(mine, self.alpha) + _power(theirs, self.alpha))
+            _added(weights, cell, weight - apart)
             _added(overlap, cell, weight * np.minimum(mine, theirs) / both)
         return _ratio(weights - 2 * overlap, weights)
 

@@ -57,22 +57,6 @@ class Phylogeny:
         """Return the node of each tip, [tips]."""
         return np.flatnonzero(np.bincount(self.parent[:-1], minlength=len(self.parent)) == 0)
 
-    def above(self, tips: Ints) -> Ints:
-        """Return the nodes, ascending, from some distinct tips up to the root.
-
-        The cost grows with these nodes and with the height of the tree, not with the size of the
-        tree.
-        """
-        seen = np.zeros(len(self.parent), bool)
-        nodes = self.tip_nodes[tips]
-        levels = []
-        while len(nodes):
-            seen[nodes] = True
-            levels.append(nodes)
-            parents = self.parent[nodes]
-            nodes = np.unique(parents[(parents >= 0) & ~seen[parents]])
-        return np.sort(np.concatenate(levels))
-
 
 def make_phylogeny(parent: Ints, length: Floats, tips: Sequence[str]) -> Phylogeny:
     """Add the tip ranges to post-order arrays."""

@@ -42,32 +42,29 @@ def axis(*ids):
     return [{"id": name, "metadata": None} for name in ids]
 
 
+DENSE = {"matrix_type": "dense"}
+UNREADABLE = "not a readable BIOM 1.0 table"
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"shape": [3, 3]}, "'shape' is [3, 3], expected [2, 2]"),
-        ({"shape": [10**12, 10**12]}, "'shape' is"),
-        ({"rows": [{"name": "A"}, {"id": "C"}]}, "not a readable BIOM 1.0 table ('id')"),
-        ({"columns": None}, "not a readable BIOM 1.0 table (object of type"),
+        ({"shape": [10**12, 10**12]}, "'shape' is [1000000000000, 1000000000000], expected [2, 2]"),
+        ({"rows": [{"name": "A"}, {"id": "C"}]}, f"{UNREADABLE} ('id')"),
+        ({"columns": None}, f"{UNREADABLE} (object of type"),
         ({"data": [[0, 0, 1], [2, 0, 1]]}, "index 2 exceeds"),
         ({"data": [[0, 0, 1], [0, -1, 1]]}, "negative"),
         ({"data": [[0, 0, 1], [0, 0, 1]]}, "two counts for one feature"),
         ({"data": [[0, 0, 1], [0, 0]]}, "not enough values"),
-        ({"data": [["x", 0, "x"]]}, "not a readable BIOM 1.0 table ("),
+        ({"data": [["x", 0, "x"]]}, f"{UNREADABLE} ("),
         ({"data": [[0, 0, 10**400]]}, "int too large"),
         ({"data": [[1, 0, 2**32]]}, "4.29497e+09 at sample 's1', feature 'C' is above 4294967295"),
-        (
-            {"data": [[1, 1, float("nan")]]},
-            "nan at sample 's2', feature 'C' is not a finite number",
-        ),
+        ({"data": [[1, 1, float("nan")]]}, "nan at sample 's2', feature 'C' is not a finite"),
         ({"data": [[1, 1, -2]]}, "-2 at sample 's2', feature 'C' is negative"),
         ({"data": 3}, "Unknown input type"),
-        ({"matrix_type": "dense", "data": [[1, 2]]}, "'data' lacks a row"),
-        ({"matrix_type": "dense", "data": [[1, 2], [1]]}, "not a readable BIOM 1.0 table"),
-        (
-            {"matrix_type": "dense", "data": [[1, 2], [1, 0.25]]},
-            "0.25 at sample 's2', feature 'C' is fractional",
-        ),
+        (DENSE | {"data": [[1, 2]]}, "'data' lacks a row"),
+        (DENSE | {"data": [[1, 2], [1]]}, UNREADABLE),
+        (DENSE | {"data": [[1, 2], [1, 0.25]]}, "0.25 at sample 's2', feature 'C' is fractional"),
         ({"rows": axis("A", "A")}, "Duplicate observation IDs"),
         ({"columns": axis("\ud800", "b")}, "cannot be printed"),
         ({"shape": [0, 0], "rows": [], "columns": [], "data": []}, "t.biom: "),
@@ -118,30 +115,21 @@ def deleted(name):
 
 
 DATA, INDICES, INDPTR = (f"sample/matrix/{name}" for name in ("data", "indices", "indptr"))
+IDS = "sample/ids"
+# What a file claims to hold and does not.
+HUGE, HUGE_IDS = ({"shape": (10**9,), "dtype": dtype, "chunks": (1000,)} for dtype in ("f8", "S9"))
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (
-            assigned(DATA, 1, 0.5),
-            "0.5 at sample 's10', feature 'ACGAACGAACGAACGAACGAACGAACGAACGA' is fractional",
-        ),
-        (
-            assigned(DATA, 3, -1),
-            "-1 at sample '007', feature 'GGTAGGTAGGTAGGTAGGTAGGTAGGTAGGTA' is negative",
-        ),
-        (
-            assigned(DATA, 0, np.nan),
-            "nan at sample 's10', feature 'ACGTACGTACGTACGTACGTACGTACGTACGT' is not a finite number",
-        ),
+        (assigned(DATA, 1, 0.5), "0.5 at sample 's10', feature 'ACGAACGA"),
+        (assigned(DATA, 3, -1), "-1 at sample '007', feature 'GGTAGGTA"),
+        (assigned(DATA, 0, np.nan), "nan at sample 's10', feature 'ACGTACGT"),
         (assigned(DATA, 0, 2.0**32), "above 4294967295"),
         (assigned(INDICES, 1, 5), "indices holds 0 to 5, expected 0 to 4"),
         (assigned(INDICES, 1, -1), "indices holds -1 to 4"),
-        (
-            assigned(INDICES, 1, 1),
-            "sample 's10', feature 'ACGTACGTACGTACGTACGTACGTACGTACGT' has two counts",
-        ),
+        (assigned(INDICES, 1, 1), "has two counts"),
         (assigned(INDPTR, 1, 6), "does not rise from 0 to 7"),
         (assigned(INDPTR, 3, 6), "does not rise from 0 to 7"),
         (assigned(INDPTR, 0, 1), "does not rise from 0 to 7"),
@@ -151,34 +139,16 @@ DATA, INDICES, INDPTR = (f"sample/matrix/{name}" for name in ("data", "indices",
         (replaced(DATA, data=[[1.0]]), "expected a list"),
         (replaced(DATA, data=["a"] * 7), "expected a list"),
         (replaced(INDICES, data=[0.0] * 7), "expected a list"),
-        (
-            replaced(DATA, shape=(10**9,), dtype="f8", chunks=(1000,)),
-            "claims 8000000000 bytes and stores 0",
-        ),
+        (replaced(DATA, **HUGE), "claims 8000000000 bytes and stores 0"),
         (replaced(DATA, shape=(2**40,), dtype="u1", chunks=(1000,)), "expected at most"),
-        (
-            replaced("sample/ids", shape=(10**9,), dtype="S9", chunks=(1000,)),
-            "claims 9000000000 bytes",
-        ),
-        (replaced("sample/ids", data=[1, 2, 3]), "sample/ids is"),
-        (
-            replaced("sample/ids", data=[b"a", b"\xe9", b"c"]),
-            "not a readable HDF5 file ('utf-8' codec",
-        ),
-        (
-            replaced("sample/ids", data=[b"a", b"", b"c"]),
-            "1 sample ids are empty, the first is sample 2",
-        ),
-        (replaced("sample/ids", data=[b"a", b"a", b"c"]), "1 sample ids occur more than once: 'a'"),
-        (replaced("sample/ids", data=[b"a", b"c"]), "attribute 'shape' is [5, 3], expected [5, 2]"),
-        (
-            deleted("sample"),
-            "no dataset 'sample/ids', 'sample/matrix/data', 'sample/matrix/indices'",
-        ),
-        (
-            deleted(DATA),
-            "no dataset 'sample/matrix/data', expected a BIOM 2.1 table; make one of another",
-        ),
+        (replaced(IDS, **HUGE_IDS), "claims 9000000000 bytes"),
+        (replaced(IDS, data=[1, 2, 3]), "sample/ids is"),
+        (replaced(IDS, data=[b"a", b"\xe9", b"c"]), "not a readable HDF5 file ('utf-8' codec"),
+        (replaced(IDS, data=[b"a", b"", b"c"]), "1 sample ids are empty, the first is sample 2"),
+        (replaced(IDS, data=[b"a", b"a", b"c"]), "1 sample ids occur more than once: 'a'"),
+        (replaced(IDS, data=[b"a", b"c"]), "attribute 'shape' is [5, 3], expected [5, 2]"),
+        (deleted("sample"), "no dataset 'sample/ids', 'sample/matrix/data', 'sample/matrix/indi"),
+        (deleted(DATA), "no dataset 'sample/matrix/data', expected a BIOM 2.1 table; make one of"),
         (lambda file: file.attrs.__setitem__("format-version", (3, 0)), "format-version is [3, 0]"),
         (lambda file: file.attrs.__delitem__("shape"), "'shape' is []"),
     ],
@@ -204,39 +174,17 @@ def test_an_empty_biom_table(tmp_path):
     assert "it has no features" in message
 
 
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-2, 2**70)
-    | st.floats()
-    | st.sampled_from(["A", "C", "", "sparse"]),
-    lambda inner: st.lists(inner, max_size=3) | st.fixed_dictionaries({"id": inner}),
-    max_leaves=8,
-)
-
-
-entry = (
-    st.fixed_dictionaries(
-        {"id": st.sampled_from(["A", "C", "\ud800", "", 1]), "metadata": st.none()}
-    )
-    | json_values
-)
-
-
-triple = st.tuples(st.integers(-1, 2), st.integers(-1, 2), st.integers(-1, 3) | st.floats())
-
-
-json_tables = st.fixed_dictionaries(
-    {
-        "matrix_type": st.sampled_from(["sparse", "dense"]) | json_values,
-        "shape": st.lists(st.integers(0, 2), min_size=2, max_size=2) | json_values,
-        "rows": st.lists(entry, max_size=2) | json_values,
-        "columns": st.lists(entry, max_size=2) | json_values,
-        "data": st.lists(triple, max_size=3)
-        | st.lists(st.lists(st.integers(0, 3), max_size=2))
-        | json_values,
-    }
-)
+words = st.sampled_from(["A", "C", "", "sparse"])
+atoms = st.none() | st.booleans() | st.integers(-2, 2**70) | st.floats() | words
+lists = st.recursive(atoms, lambda inner: st.lists(inner, max_size=3), max_leaves=8)
+id_of = st.sampled_from(["A", "C", "\ud800", "", 1])
+axes = st.lists(st.fixed_dictionaries({"id": id_of, "metadata": st.none()}) | lists, max_size=2)
+places = st.integers(-1, 2)
+triples = st.lists(st.tuples(places, places, st.integers(-1, 3) | st.floats()), max_size=3)
+fields = {"matrix_type": st.sampled_from(["sparse", "dense"]), "rows": axes, "columns": axes}
+fields |= {"shape": st.lists(st.integers(0, 2), min_size=2, max_size=2)}
+fields |= {"data": triples | st.lists(st.lists(st.integers(0, 3), max_size=2))}
+json_tables = st.fixed_dictionaries({name: value | lists for name, value in fields.items()})
 
 
 @hypothesis_settings(max_examples=300)
@@ -244,21 +192,18 @@ json_tables = st.fixed_dictionaries(
 def test_any_json_is_read_or_refused(tmp_path_factory, document, cut, need_sequences):
     text = json.dumps(GOOD_JSON | document)
     path = tmp_path_factory.getbasetemp() / "any.json"
-    assert read_or_refused(path, text[: len(text) - cut].encode(), need_sequences) in (
-        "read",
-        "refused",
-    )
+    result = read_or_refused(path, text[: len(text) - cut].encode(), need_sequences)
+    assert result in ("read", "refused")
 
 
 # --- writing -----------------------------------------------------------------------------------
 
 
 def write(path: Path, counts: sparse.csr_matrix) -> Path:
-    names = (
-        [f"{kind}{number}" for number in range(size)]
-        for size, kind in zip(counts.shape, "sf", strict=True)
+    samples, features = (
+        [f"{kind}{i}" for i in range(counts.shape[k])] for k, kind in enumerate("sf")
     )
-    write_hdf5(path, [counts], *names)
+    write_hdf5(path, [counts], samples, features)
     return path
 
 
@@ -266,18 +211,11 @@ def test_the_bytes_are_those_of_biom_format_on_every_day(tmp_path):
     rng = np.random.default_rng(0)
     counts = rng.poisson(30, (500, 90)) * (rng.random((500, 90)) < 0.6)
     counts[7], counts[:, 5] = 0, 0
-    table = biom_table(
-        counts, [f"s{row}" for row in range(500)], [f"f{column}" for column in range(90)]
-    )
+    table = biom_table(counts, [f"s{i}" for i in range(500)], [f"f{i}" for i in range(90)])
     with (tmp_path / "biom").open("w+b") as target, h5py.File(target, "w") as file:
         table.to_hdf5(file, f"aam {aam.__version__}", creation_date=CREATED)
     path = write(tmp_path / "table.biom", sparse.csr_matrix(counts))
     assert path.read_bytes() == (tmp_path / "biom").read_bytes()
-    times: list[int] = []
-    with h5py.File(path) as file:
-        file.visit(lambda name: times.append(h5py.h5g.get_objinfo(file.id, name.encode()).mtime))
-        assert file.attrs["creation-date"] == "1970-01-01T00:00:00"
-    assert set(times) == {0}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["biom", "table.biom"]
 
 

@@ -31,7 +31,7 @@ def matrix(counts, probability, length, own, metric):
 def sure_places() -> np.ndarray:
     probability = np.zeros((6, len(TREE.parent)), np.float32)
     for tip in range(6):
-        probability[tip, TREE.above(np.array([tip]))] = 1
+        probability[tip, (TREE.lo <= tip) & (tip < TREE.hi)] = 1
     return probability
 
 
