@@ -4,7 +4,6 @@ keeps.
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +15,7 @@ from hypothesis import strategies as st
 from skbio.metadata import NumericMetadataColumn, SampleMetadata
 
 from aam.errors import InputError
-from aam.io.metadata import (
-    MISSING,
-    Metadata,
-    align,
-    is_missing,
-    is_number,
-    may_be_missing,
-    read_metadata,
-)
+from aam.io.metadata import Metadata, align, is_missing, is_number, may_be_missing, read_metadata
 from tests.io.archives import archive
 from tests.refusals import refusal
 
@@ -37,10 +28,10 @@ TABLE = "sample-id\tage\tsite\ns1\t1.5\tgut\ns2\t\toral\ns3\t3\tNA\n"
 
 @pytest.fixture
 def read(tmp_path):
-    def read(content: str | bytes, name: str = "metadata.tsv") -> Metadata:
-        path = tmp_path / name
+    def read(content: str | bytes, **options) -> Metadata:
+        path = tmp_path / "metadata.tsv"
         path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return read_metadata(path)
+        return read_metadata(path, **options)
 
     return read
 
@@ -60,16 +51,9 @@ def test_a_small_table(table):
     np.testing.assert_array_equal(table.numbers("age", ["s3", "s2", "s1"]), [3, np.nan, 1.5])
 
 
-NAMES = ["id", "SampleID", "sample id", "Sample-ID", "sample_name", "#OTU ID", "participant_id"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_accepted_id_headers(read, name):
-    assert read(f"{name}\ta\n007\t1\n").ids == ("007",)
-
-
-def test_ids_and_values_stay_text(read):
-    metadata = read("id\tplate\n007\t01\n7\t1e2\n1.0\t1.\n")
+@pytest.mark.parametrize("name", ["id", "Sample-ID", "sample_name", "#OTU ID", "participant_id"])
+def test_ids_and_values_stay_text(read, name):
+    metadata = read(f"{name}\tplate\n007\t01\n7\t1e2\n1.0\t1.\n")
     assert metadata.ids == ("007", "7", "1.0")
     assert metadata.columns["plate"] == ("01", "1e2", "1.")
     np.testing.assert_array_equal(metadata.numbers("plate", metadata.ids), [1, 100, 1])
@@ -78,19 +62,12 @@ def test_ids_and_values_stay_text(read):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_line_ends_byte_order_mark_quotes_comments(read, end, mark):
-    text = (
-        '# made by hand\n\n  id \t"a ""b"""\n#q2:types\tcategorical\n#x\n s1 '
-        '\t"1\t2"\n\t\ns2\t"x\ny"\n'
-    )
+    text = '# made by hand\n\n  id \t"a ""b"""\n#q2:types\tcategorical\n#x\n s1 \t"1\t2"\n\t\n'
+    text += 's2\t"x\ny"\n'
     metadata = read(mark + text.replace("\n", end).encode())
     assert metadata.ids == ("s1", "s2")
     assert metadata.columns == {'a "b"': ("1\t2", f"x{end}y")}
     assert metadata.declared == {'a "b"'}
-
-
-def test_rows_may_end_early_and_columns_may_trail(read):
-    metadata = read("id\ta\tb\t\t\ns1\t1\ns2\t1\t2\t\t\t\ns3\n")
-    assert metadata.columns == {"a": ("1", "1", ""), "b": ("", "2", "")}
 
 
 @pytest.mark.parametrize(
@@ -100,40 +77,28 @@ def test_rows_may_end_early_and_columns_may_trail(read):
         "#SampleID;age;site\ns1;1.5;gut, oral\n",
         '"age"\t"site"\n"s1"\t1.5\t"gut, oral"\n',
         '"","age","site"\n"s1",1.5,"gut, oral"\n',
+        "id\tage\tsite\t\t\ns1\t1.5\tgut, oral\t\t\t\n",
     ],
 )
-def test_delimiters_and_row_names_of_r(read, text):
+def test_delimiters_row_names_of_r_and_trailing_columns(read, text):
     metadata = read(text)
     assert metadata.ids == ("s1",)
     assert metadata.columns == {"age": ("1.5",), "site": ("gut, oral",)}
 
 
-def test_decimal_commas(read, tmp_path):
-    metadata = read("id\tph\tcity\tboth\ns1\t0,5\ta,b\t1\ns2\t-1,5e3\t1,5\t1,5\ns3\tNA\tx\t\n")
-    with pytest.raises(InputError) as error:
-        metadata.require(["ph", "city", "both"])
-    assert len(error.value.problems) == 2
-    assert (
-        "column 'ph' has numbers with decimal commas, such as '0,5'; pass --decimal ,"
-        in error.value.problems[0]
-    )
-    metadata = read_metadata(tmp_path / "metadata.tsv", decimal=",")
+def test_decimal_commas(read):
+    text = "id\tph\tcity\tboth\ns1\t0,5\ta,b\t1\ns2\t-1,5e3\t1,5\t1,5\ns3\tNA\tx\n"
+    both, ph = refusal(read(text).require, ["ph", "city", "both"]).split("\n")[::-1]
+    assert "column 'ph' has numbers with decimal commas, such as '0,5'; pass --decimal ," in ph
+    assert "'both'" in both
+    metadata = read(text, decimal=",")
     np.testing.assert_array_equal(metadata.numbers("ph", metadata.ids), [0.5, -1500, np.nan])
     np.testing.assert_array_equal(metadata.numbers("both", metadata.ids), [1, 1.5, np.nan])
     assert metadata.kinds == {"ph": "numeric", "city": "categorical", "both": "numeric"}
     read("id\tph\n#q2:types\tcategorical\ns1\t0,5\n").require(["ph"])
 
 
-ONE = [
-    "P1 P01",
-    "P_1 P-1",
-    "P_1 P1",
-    "caf\u00e9 cafe\u0301",
-    "P1 P1\u200b",
-    "S-1 s_01",
-    "Yes yes",
-    "1 1.0",
-]
+ONE = ["P1 P01", "P_1 P-1", "P_1 P1", "caf\u00e9 cafe\u0301", "P1 P1\u200b", "S-1 s_01", "1 1.0"]
 TWO = ["P1 P10", "P1 P100", "1-1 11", "1-a 1a", "P1.05 P1.5", "a b"]
 
 
@@ -149,51 +114,35 @@ def test_types_directive(read):
     metadata = read(head + "s1\t1\t2\t3\n")
     assert metadata.kinds == {"plate": "categorical", "age": "numeric", "free": "numeric"}
     assert metadata.declared == {"plate", "age"}
-    assert "'s2' has 'old'" in refusal(read, head + "s1\t1\tNA\t3\ns2\t1\told\t3\n")
-    assert "'number', expected numeric or categorical" in refusal(
-        read, "id\ta\n#q2:types\tnumber\ns1\t1\n"
-    )
 
 
 def test_the_missing_directive_makes_a_term_a_class(read):
     text = "id\tdrug\n{}s1\tNA\ns2\t\ns3\tyes\n"
     assert read(text.format("")).values("drug", ["s1", "s2", "s3"]) == (None, None, "yes")
     assert read(text.format("#q2:missing\tblank\n")).values("drug", ["s1", "s2"]) == ("NA", None)
-    assert "'s2' is empty" in refusal(read, text.format("#q2:missing\tno-missing\n"))
-    assert "'empty', expected INSDC:missing" in refusal(read, text.format("#q2:missing\tempty\n"))
 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("", "empty or nothing but comments"),
         ("# only\n", "empty or nothing but comments"),
-        ("sample-id\tage\n", "no samples below"),
         ("sample-id\tage\n#q2:types\tnumeric\n", "no samples below"),
-        (
-            "name\tage\ns1\t1\n",
-            "line 1 begins with 'name' (cells separated by tabs), expected a header",
-        ),
+        ("name\tage\ns1\t1\n", "line 1 begins with 'name' (cells separated by tabs), expected a"),
         ("name;age\ns1;1\n", "line 1 begins with 'name' (cells separated by semicolons)"),
         ("#q2:types\tnumeric\nid\ta\ns1\t1\n", "begins with '#q2:types'"),
         ("id\ta\t\tb\ns1\t1\t2\t3\n", "column '3' has no name"),
         ("id\ta\tb\ta\ns1\t1\t2\t3\n", "columns of the same name: 'a'"),
         ("id\ta\ta\n\t1\t2\n", "no sample id"),
-        ("id\ta\ns1\t1\t2\ns2\t1\ns3\t\t3\n", "line 4: more cells than the 2 of the header"),
-        ("id\ta\n\t1\n", "line 2: no sample id"),
         ("id\ta\ns1\t1\nid\ta\ns2\t1\n", "line 3: repeats the header"),
-        ("id\ta\ns1\t1\ns1\t2\n", "1 sample ids stand on several rows: 's1'"),
         ("id\ta\n#q2:kinds\tnumeric\ns1\t1\n", "line 2: unknown directive"),
-        (
-            "id\ta\ns1\t1\n#q2:types\tnumeric\n",
-            "line 3: a directive that stands twice or below samples",
-        ),
+        ("id\ta\n#q2:types\tnumber\ns1\t1\n", "'number', expected numeric or categorical"),
+        ("id\ta\n#q2:types\tnumeric\ns1\tNA\ns2\told\n", "'s2' has 'old'"),
+        ("id\ta\n#q2:missing\tno-missing\ns1\t1\ns2\t\n", "'s2' is empty"),
+        ("id\ta\n#q2:missing\tempty\ns1\t1\n", "'empty', expected INSDC:missing"),
+        ("id\ta\ns1\t1\n#q2:types\tnumeric\n", "line 3: a directive that stands twice or below"),
         ('id\ta\ns1\t1\ns2\t"1\ns3\t2\n', "row that begins on line 3 cannot be read"),
         ('id\ta\ns1\t"1"2\n', "double quote"),
-        (
-            b"id\tcity\ns1\tM\xe1laga\n",
-            "line 2: byte 0xe1 at byte position 12 is not UTF-8 text; save as UTF-8",
-        ),
+        (b"id\tcity\ns1\tM\xe1laga\n", "line 2: byte 0xe1 at byte position 12 is not UTF-8 text"),
         (b"\xef\xbb\xbfid\tcity\ns1\tM\xe1laga\n", "byte position 15"),
         ("id\ta\ns1\t1\n".encode("utf-16"), "UTF-16"),
         ("id\ta\ns1\t1\n".encode("utf-16-le"), "byte 0x00 at byte position 1"),
@@ -210,15 +159,10 @@ def test_all_problems_at_once(read):
         assert expected in messages
 
 
-def test_files_that_cannot_be_read(tmp_path):
-    assert "no such file" in refusal(read_metadata, tmp_path / "none.tsv")
-    assert "cannot be read" in refusal(read_metadata, tmp_path)
-
-
-def test_artifacts(tmp_path, read):
+def test_artifacts(tmp_path, table):
     path = tmp_path / "metadata.qza"
     archive(path, "ImmutableMetadata", "metadata.tsv", TABLE.encode())
-    assert read_metadata(path).columns == read(TABLE).columns
+    assert read_metadata(path).columns == table.columns
     archive(path, "SampleData[AlphaDiversity]", "alpha-diversity.tsv", b"\tpd\ns1\t2\n")
     assert read_metadata(path).columns == {"pd": ("2",)}
     archive(path, "FeatureTable[Frequency]", "feature-table.biom", b"")
@@ -255,29 +199,16 @@ def test_agrees_with_qiime2_on_its_own_files():
                 read_metadata(path)
 
 
-PIECES = [
-    "id",
-    "sample-id",
-    "#SampleID",
-    "#q2:types",
-    "#q2:missing",
-    "numeric",
-    "categorical",
-    "blank",
-    "no-missing",
-]
+PIECES = "id sample-id #SampleID #q2:types #q2:missing numeric categorical blank no-missing s1 s2"
 CELL = st.sampled_from(
-    [*PIECES, "s1", "s2", "7", "1e999", "NA", "", '"', '""', '"a', '"b"', "#", " ", "\ufeff", "\0"]
+    [*PIECES.split(" "), "7", "1e999", "NA", "", '"', '""', '"a', '"b"', "#", " ", "\ufeff", "\0"]
 )
 FILE = st.lists(st.tuples(CELL, st.sampled_from(["\t", "\n", "\r\n", "\r", ",", ""])), max_size=30)
+TEXT = FILE.map(lambda cells: "".join(map("".join, cells)).encode())
 
 
-@settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(
-    st.one_of(FILE.map(lambda cells: "".join(map("".join, cells)).encode()), st.binary(max_size=60))
-)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(TEXT | st.binary(max_size=60))
 def test_only_input_errors_come_out(read, content):
     try:
         metadata = read(content)
@@ -291,49 +222,25 @@ def test_only_input_errors_come_out(read, content):
             assert not np.isinf(metadata.numbers(name, metadata.ids)).any()
 
 
-def test_unknown_columns_list_what_there_is(table):
-    assert "no column 'Agee'. Did you mean 'age'? Columns: 'age', 'site'" in refusal(
-        table.require, ["Agee"]
-    )
-    with pytest.raises(InputError) as error:
-        table.require(["x", "age", "y"])
-    assert len(error.value.problems) == 2
-
-
-def test_values_name_samples_without_a_row_and_text(table):
+def test_problems_of_columns_and_samples_are_named(table):
+    message = refusal(table.require, ["Agee", "age", "y"])
+    assert "no column 'Agee'. Did you mean 'age'? Columns: 'age', 'site'" in message
+    assert "no column 'y'" in message
     assert "1 samples have no row: 's9'" in refusal(table.values, "age", ["s1", "s9"])
-    with pytest.raises(
-        InputError, match=r"2 of 2 values that are not finite numbers: 'gut' \(sample 's1'\)"
-    ):
-        table.numbers("site", ["s1", "s2"])
+    found = "2 of 2 values that are not finite numbers: 'gut' (sample 's1')"
+    assert found in refusal(table.numbers, "site", ["s1", "s2"])
 
 
 GAPS = [
-    *sorted(MISSING),
-    *("NaN", "Not Applicable", "missing: control sample", "not collected: lost", "NULL"),
-    *("#N/A", "#REF!", "#VALUE!", "#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#SPILL!", "#n/a"),
-    *(
-        "#BEZUG!",
-        "#NV",
-        "Err:502",
-        "-",
-        "--",
-        "?",
-        ".",
-        "...",
-        "*",
-        "/",
-        "_",
-        "\u2013",
-        "(?)",
-        "- -",
-    ),
+    *("", "NaN", "n/a", "Not Applicable", "missing: control sample", "not collected: lost", "NULL"),
+    *("#N/A", "#REF!", "#VALUE!", "#DIV/0!", "#NAME?", "#SPILL!", "#BEZUG!", "#NV", "Err:502"),
+    *("-", "--", "?", ".", "...", "*", "/", "_", "\u2013", "(?)", "- -"),
 ]
 NO_GAPS = ["0", "nah", "nonetheless", "none: at all", "+", "++", "-1", "#1", "A-", "\u2640", "<5"]
 DOUBTS = [
     *("Not available", "NotAvailable", "N.A.", "ND", "no data", "unknown", "Not Recorded", "TBD"),
-    *("None", "not_known", "UNKNOWN", "n.d.", "Unspecified", "not-reported", "Nil", "blank"),
-    *("No response", "not determined", "Unk.", "undetermined", "missing value", "NR"),
+    *("None", "not_known", "n.d.", "Unspecified", "not-reported", "Nil", "blank", "No response"),
+    *("not determined", "Unk.", "undetermined", "missing value", "NR"),
 ]
 
 
@@ -349,10 +256,9 @@ def test_punctuation_is_missing_unless_it_is_a_sign(read):
     assert metadata.values("test", metadata.ids) == ("+", "-", "++")
 
 
-def test_further_missing_values_are_those_that_are_named(tmp_path):
-    path = tmp_path / "m.tsv"
-    path.write_text("id\tsite\tage\ns1\tUnknown\t-9\ns2\tgut\t3\ns3\toral\t4\n")
-    metadata = read_metadata(path, missing_values=("unknown", "-9"))
+def test_further_missing_values_are_those_that_are_named(read):
+    text = "id\tsite\tage\ns1\tUnknown\t-9\ns2\tgut\t3\ns3\toral\t4\n"
+    metadata = read(text, missing_values=("unknown", "-9"))
     assert metadata.values("site", metadata.ids) == (None, "gut", "oral")
     np.testing.assert_array_equal(metadata.numbers("age", metadata.ids), [np.nan, 3, 4])
 
@@ -362,7 +268,6 @@ def test_further_missing_values_are_those_that_are_named(tmp_path):
     [
         ("gut oral unknown TBD", ["TBD", "unknown"]),
         ("5 6 7 -9", ["-9"]),
-        ("5 6 7 999", ["999"]),
         ("20 31.5 45 99", ["99"]),
         ("0 1 2 -999 9999", ["-999", "9999"]),
         ("60 70 85 99", []),
@@ -370,7 +275,6 @@ def test_further_missing_values_are_those_that_are_named(tmp_path):
         ("900 950 999 1001", []),
         ("1 2 3 nd", ["nd"]),
         ("5 6 7 -9.0", ["-9.0"]),
-        ("5 6 7 -88", ["-88"]),
         ("9 9 9", []),
     ],
 )
@@ -390,9 +294,8 @@ def test_numbers(value):
 
 def test_align_refuses_with_counts_and_examples(table):
     assert align(table, ["s3", "s1"], ["age"]) == ("s3", "s1")
-    with pytest.raises(InputError) as error:
-        align(table, ["s3", "s9", "s2", "s1"], ["age", "site"])
-    rows, age, site, mend = error.value.problems
+    message = refusal(align, table, ["s3", "s9", "s2", "s1"], ["age", "site"])
+    rows, age, site, mend = message.split("\n")
     assert "1 of 4 samples of the table have no row: 's9'" in rows
     assert "1 of 4 samples have no value in 'age' (written ''): 's2'" in age
     assert "1 of 4 samples have no value in 'site' (written 'NA'): 's3'" in site
@@ -400,7 +303,7 @@ def test_align_refuses_with_counts_and_examples(table):
 
 
 def test_align_drops_and_says_so(table, caplog):
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level("WARNING"):
         assert align(table, ["s3", "s9", "s2", "s1"], ["age"], missing="drop") == ("s3", "s1")
     assert [record.getMessage().split(": ", 1)[1] for record in caplog.records] == [
         "1 of 4 samples of the table have no row: 's9'; left out",
