@@ -49,13 +49,8 @@ def test_blanks_inside_and_around_ids_are_named():
     assert "their Unicode form" in difference(["a\u00a0b", "c"], ["a b", "d"])
 
 
-def test_the_message_counts_and_shows_a_pair():
-    assert difference(["S1", "S2", "T9"], ["s1", "s2"]) == (
-        "; 2 of 3 match when you ignore case ('S1' and 's1')"
-    )
-
-
 def test_ids_of_both_sides_and_ambiguous_ones_explain_nothing():
+    assert difference(["S1", "T9"], ["s1"]) == "; 1 of 2 match when you ignore case ('S1' and 's1')"
     assert difference(["a", "A"], ["a"]) == ""
     assert difference(["Ab"], ["AB", "ab"]) == ""
     assert difference(["S1.2"], ["S1", "S1.2"]) == ""

@@ -9,7 +9,7 @@ import skbio
 
 from aam.config import MATRIX_SUFFIXES
 from aam.errors import InputError
-from aam.io import matrices as distances
+from aam.io import matrices
 from aam.io.matrices import DistanceMatrix, read_distances, write_distances, write_faith_pd
 from aam.io.packed import read_artifact
 from tests.io.archives import archive
@@ -24,13 +24,9 @@ PLAIN = "\ts1\ts2\ns1\t0\t1\ns2\t1\t0\n"
 
 def tiles(values: np.ndarray, size: int = 3):
     """Tiles on and above the diagonal, as UniFrac yields them."""
-    for i in range(0, len(values), size):
-        for j in range(i, len(values), size):
-            rows, columns = (
-                slice(i, min(i + size, len(values))),
-                slice(j, min(j + size, len(values))),
-            )
-            yield rows, columns, values[rows, columns]
+    parts = [slice(start, start + size) for start in range(0, len(values), size)]
+    for i, rows in enumerate(parts):
+        yield from ((rows, columns, values[rows, columns]) for columns in parts[i:])
 
 
 def write_h5(path, ids, values):
@@ -54,24 +50,16 @@ def test_what_is_written_is_read_again(tmp_path, suffix):
     assert {entry.name for entry in path.parent.iterdir()} <= {path.name, "D.ids.txt"}
 
 
-@pytest.mark.parametrize("suffix", [".tsv", ".h5"])
-def test_scikit_bio_reads_what_is_written(tmp_path, suffix):
-    path = tmp_path / f"D{suffix}"
-    write_distances(path, ("s1", "s2", "s3", "s4"), tiles(VALUES))
-    matrix = skbio.DistanceMatrix.read(
-        str(path), format="lsmat" if suffix == ".tsv" else "binary_dm"
-    )
+@pytest.mark.parametrize(("suffix", "form"), [(".tsv", "lsmat"), (".h5", "binary_dm")])
+def test_scikit_bio_reads_what_is_written_and_the_reverse(tmp_path, suffix, form):
+    ours, theirs = tmp_path / f"ours{suffix}", tmp_path / f"theirs{suffix}"
+    write_distances(ours, ("s1", "s2", "s3", "s4"), tiles(VALUES))
+    matrix = skbio.DistanceMatrix.read(str(ours), format=form)
     assert matrix.ids == ("s1", "s2", "s3", "s4")
     np.testing.assert_array_equal(matrix.data.astype(np.float32), VALUES.astype(np.float32))
-
-
-@pytest.mark.parametrize("form", ["lsmat", "binary_dm"])
-def test_what_scikit_bio_writes_is_read(tmp_path, form):
-    path = tmp_path / ("D.tsv" if form == "lsmat" else "D.h5")
-    skbio.DistanceMatrix(VALUES, IDS).write(str(path), format=form)
-    matrix = read_distances(path)
-    assert matrix.ids == IDS
-    np.testing.assert_array_equal(matrix.values, VALUES)
+    skbio.DistanceMatrix(VALUES, IDS).write(str(theirs), format=form)
+    assert read_distances(theirs).ids == IDS
+    np.testing.assert_array_equal(read_distances(theirs).values, VALUES)
 
 
 def test_tables_with_comments_byte_order_mark_and_windows_lines(tmp_path):
@@ -136,30 +124,25 @@ def changed(*changes: tuple[int, int, float]) -> np.ndarray:
     return values
 
 
+NEGATIVE, AWAY = "1 distances are negative", "'é,x' is 1 away from itself"
+
+
 @pytest.mark.parametrize(
     ("values", "messages", "ids"),
     [
         (changed((0, 1, 0.2)), ["differs from its transpose by up to 0.1"], IDS),
-        (changed((2, 2, 0.5)), ["'a b' is 0.5 away from itself"], IDS),
         (changed((0, 1, np.nan), (1, 0, np.nan)), ["not finite"], IDS),
         (changed((0, 1, np.inf), (1, 0, np.inf)), ["not finite"], IDS),
-        (changed((0, 1, -1), (1, 0, -1)), ["2 distances are negative"], IDS),
-        (
-            changed((0, 1, -1), (3, 3, 1)),
-            ["1 distances are negative", "transpose", "away from itself"],
-            IDS,
-        ),
+        (changed((0, 1, -1), (3, 3, 1)), [NEGATIVE, "transpose", AWAY], IDS),
         (VALUES, ["more than once: 'a'"], ("a", "b", "a", "c")),
         (VALUES, ["a sample id is empty"], ("a", "b", "", "c")),
     ],
 )
 def test_values_that_are_no_distances(tmp_path, values, messages, ids):
-    path = tmp_path / "D.h5"
-    write_h5(path, ids, values)
-    with pytest.raises(InputError) as caught:
-        read_distances(path)
-    assert len(caught.value.problems) == len(messages)
-    for message, problem in zip(messages, caught.value.problems, strict=True):
+    write_h5(tmp_path / "D.h5", ids, values)
+    problems = refusal(read_distances, tmp_path / "D.h5").split("\n")
+    assert len(problems) == len(messages)
+    for message, problem in zip(messages, problems, strict=True):
         assert message in problem
 
 
@@ -175,33 +158,20 @@ def test_a_type_of_number_that_numpy_lacks(tmp_path):
     )
 
 
-def test_rounding_between_the_halves_is_tolerated(tmp_path):
-    write_h5(tmp_path / "D.h5", IDS, changed((0, 1, 0.1 + 5e-7)))
-    assert read_distances(tmp_path / "D.h5").ids == IDS
-
-
-def test_a_matrix_without_ids_is_refused(tmp_path):
-    path = tmp_path / "D.npy"
-    np.save(path, VALUES)
-    assert "D.ids.txt is missing" in refusal(read_distances, path)
-
-
 @pytest.mark.parametrize(
     ("array", "message"),
     [
         (np.zeros((4, 3)), "4 x 3 values of kind 'f' for 4 sample ids"),
-        (np.zeros((3, 3)), "3 x 3 values"),
         (np.zeros(6), "6 values"),
-        (np.zeros((4, 4), np.int64), "kind 'i'"),
         (np.zeros((4, 4), complex), "kind 'c'"),
         (np.zeros((4, 4), object), "not a readable"),
     ],
 )
 def test_arrays_of_other_shapes_and_types(tmp_path, array, message):
-    (tmp_path / "D.ids.txt").write_text("\n".join(IDS))
     np.save(tmp_path / "D.npy", array, allow_pickle=True)
-    with pytest.raises(InputError, match=message):
-        read_distances(tmp_path / "D.npy")
+    assert "D.ids.txt is missing" in refusal(read_distances, tmp_path / "D.npy")
+    (tmp_path / "D.ids.txt").write_text("\n".join(IDS))
+    assert message in refusal(read_distances, tmp_path / "D.npy")
 
 
 def test_a_header_that_promises_more_than_the_file_allocates_nothing(tmp_path):
@@ -224,41 +194,31 @@ def test_a_header_that_promises_more_than_the_file_allocates_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "empty or nothing but comments"),
         ("\n\n", "empty or nothing but comments"),
         ("x\n", "line 1 begins with 'x'"),
         (
             PLAIN.replace("\ts1\ts2", "\ts2\ts1"),
-            "line 2 is 's1' with 2 distances, expected 's2' with 2",
+            "line 2 is 's1' with 2 distances, expected 's2' with",
         ),
         (PLAIN.replace("s2\t1\t0", "s2\t1"), "line 3 is 's2' with 1 distances"),
         (PLAIN + "s3\t1\t1\n", "line 4 is 's3' with 2 distances, expected 'no further line'"),
         (PLAIN.replace("s2\t1\t0\n", ""), "ends after 1 rows, expected 2"),
-        (
-            PLAIN.replace("s1\t0\t1", "s1\t0\tx"),
-            "line 2 holds no distances (could not convert string",
-        ),
+        (PLAIN.replace("s1\t0\t1", "s1\t0\tx"), "line 2 holds no distances (could not convert"),
         (PLAIN.replace("s1\t0\t1", 's1\t0\t"1'), "line 2 cannot be read"),
     ],
 )
 def test_broken_tables(tmp_path, text, message):
-    path = tmp_path / "D.tsv"
-    path.write_text(text)
-    with pytest.raises(InputError) as caught:
-        read_distances(path)
-    assert message in str(caught.value)
-    assert str(path) in str(caught.value)
+    (tmp_path / "D.tsv").write_text(text)
+    assert message in refusal(read_distances, tmp_path / "D.tsv")
 
 
 @pytest.mark.parametrize("delimiter", ["\t", ",", ";"])
 @pytest.mark.parametrize("corner", [True, False])
-@pytest.mark.parametrize("suffix", [".tsv", ".csv"])
-def test_delimiters_and_headers_of_other_programs(tmp_path, delimiter, corner, suffix):
+def test_delimiters_and_headers_of_other_programs(tmp_path, delimiter, corner):
     """R writes a header without its first cell, and quotes."""
     text = '\t"s1"\t"s2"\n"s1"\t0\t1\n"s2"\t1\t0\n'.replace("\t", delimiter)
-    path = tmp_path / f"D{suffix}"
-    path.write_text(text if corner else text.removeprefix(delimiter))
-    matrix = read_distances(path)
+    (tmp_path / "D.csv").write_text(text if corner else text.removeprefix(delimiter))
+    matrix = read_distances(tmp_path / "D.csv")
     assert matrix.ids == ("s1", "s2")
     assert matrix.values.tolist() == [[0, 1], [1, 0]]
 
@@ -283,20 +243,14 @@ def test_broken_hdf5_files(tmp_path):
     path.write_bytes(b"nothing of the kind")
     assert "not a readable HDF5 file" in refusal(read_distances, path)
     with h5py.File(path, "w") as file:
-        file["matrix:0"] = VALUES
         file.create_group("matrix")
-    assert "expected what ssu writes with --format hdf5: no dataset 'order'" in refusal(
-        read_distances, path
-    )
-    for ids, values in ((IDS[:3], VALUES), (IDS, VALUES.astype(int)), (IDS, VALUES[:, :3])):
+    message = refusal(read_distances, path)
+    assert "expected what ssu writes with --format hdf5: no dataset 'order'" in message
+    for ids, values in ((IDS[:3], VALUES), (IDS, VALUES[:, :3])):
         write_h5(path, ids, values)
-        with pytest.raises(
-            InputError, match=r"sample ids; expected floating-point numbers|of kind 'f'"
-        ):
-            read_distances(path)
-    with h5py.File(path, "w") as file:
-        file["order"], file["matrix"] = np.arange(4), VALUES
-    assert "order is int64" in refusal(read_distances, path)
+        assert "sample ids; expected floating-point numbers" in refusal(read_distances, path)
+    write_h5(path, IDS, VALUES.astype(int))
+    assert "of kind 'f'" in refusal(read_distances, path)
 
 
 def test_other_archives_endings_and_absent_files(tmp_path):
@@ -304,9 +258,7 @@ def test_other_archives_endings_and_absent_files(tmp_path):
     assert "expected DistanceMatrix" in refusal(read_distances, tmp_path / "D.qza")
     with zipfile.ZipFile(tmp_path / "D.npz", "w"):
         pass
-    assert "ends in '.npz', expected one of .npy, .h5" in refusal(
-        read_distances, tmp_path / "D.npz"
-    )
+    assert "ends in '.npz', expected one of .npy" in refusal(read_distances, tmp_path / "D.npz")
     for suffix in MATRIX_SUFFIXES:
         assert "no such file" in refusal(read_distances, tmp_path / f"absent{suffix}")
 
@@ -319,13 +271,12 @@ def test_a_zip_under_the_name_of_an_array(tmp_path):
 
 
 def test_symmetry_is_checked_across_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(distances, "ROWS", 3)
-    rng = np.random.default_rng(0)
-    values = rng.random((10, 10))
+    monkeypatch.setattr(matrices, "ROWS", 3)
+    values = np.random.default_rng(0).random((10, 10))
     values = np.triu(values, 1) + np.triu(values, 1).T
-    names = [f"s{number}" for number in range(10)]
-    write_h5(tmp_path / "D.h5", names, values)
+    values[5, 0] += 5e-7
+    write_h5(tmp_path / "D.h5", list("abcdefghij"), values)
     np.testing.assert_array_equal(read_distances(tmp_path / "D.h5").values, values)
     values[9, 0] += 0.25
-    write_h5(tmp_path / "D.h5", names, values)
+    write_h5(tmp_path / "D.h5", list("abcdefghij"), values)
     assert "by up to 0.25" in refusal(read_distances, tmp_path / "D.h5")

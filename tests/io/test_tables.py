@@ -12,6 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from aam.data.table import read_table
+from aam.io import text
 from tests.data.small_tables import (
     COUNTS,
     ORDER,
@@ -33,35 +34,25 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         (TSV.format("0.5"), ["0.5 at sample 's2', feature 'GG' is fractional", "normalised"]),
         (TSV.format("-1"), ["-1 at sample 's2', feature 'GG' is negative"]),
         (TSV.format("nan"), ["nan at sample 's2', feature 'GG' is not a finite number"]),
-        (TSV.format("inf"), ["inf at sample 's2', feature 'GG' is not a finite number"]),
         (TSV.format("4294967296"), ["feature 'GG' is above 4294967295"]),
-        (
-            TSV.format("x") + "TT\t\t1\n",
-            ["line 4: sample 's2' has 'x'", "line 5: sample 's1' has ''"],
-        ),
+        (TSV.format("x") + "TT\t\t1\n", ["4: sample 's2' has 'x'", "5: sample 's1' has ''"]),
         (TSV.format("1_0"), ["line 4: sample 's2' has '1_0'"]),
         (TSV.format("1\t2"), ["line 4 has 4 columns, expected 3"]),
         (TSV.format("1") + "\nTT\t1\n", ["line 6 has 2 columns, expected 3"]),
         (TSV.format('"1'), ["the row that begins on line 4 cannot be read"]),
         (TSV.format("1").replace("GG", "ACGT"), ["1 feature ids occur more than once: 'ACGT'"]),
         (TSV.format("1").replace("GG", ""), ["1 feature ids are empty, the first is feature 2"]),
-        (TSV.format("1").replace("s2", "s1"), ["1 sample ids occur more than once: 's1'"]),
         (TSV.format("1").replace("s2", " "), ["line 3 has 3 columns, expected 2"]),
         (TSV.format("1").replace("s2", "s\x07"), ["cannot be printed"]),
         (TSV.format("1").replace("s2", "s\x00"), ["line 2: byte 0x00", "UTF-8"]),
         (TSV.format("1").encode("utf-16"), ["UTF-16"]),
-        (
-            TSV.format("1").replace("s2", "café").encode("latin-1"),
-            ["line 2: byte 0xe9", "not UTF-8", "iconv"],
-        ),
+        (TSV.format("1").replace("s2", "é").encode("latin-1"), ["line 2: byte 0xe9", "iconv"]),
         ("#OTU ID\ts1\n", ["the table is empty, it has no features"]),
         ("#OTU ID\nACGT\n", ["the table is empty, it has no samples"]),
         ("#OTU ID\ts1\nACGT\t0\n", ["the table is empty, all counts are 0"]),
-        ("", ["empty or nothing but comments", "#OTU ID"]),
-        ("\n \n", ["empty or nothing but comments"]),
+        ("\n \n", ["empty or nothing but comments", "#OTU ID"]),
         ("name|ACGT\ns1|1\n", ["line 1 begins with 'name|ACGT'", "#OTU ID", "features in rows"]),
         ("name,s1\nACGT,1\n", ["line 1 begins with 'name' (cells separated by commas)"]),
-        ("# nothing\n", ["nothing but comments"]),
     ],
 )
 def test_bad_tsv(tmp_path, text, expected):
@@ -75,9 +66,18 @@ def test_bad_tsv(tmp_path, text, expected):
 SEQUENCES = ("ACGT" * 8, "CCGT" * 8)
 READS = "{0}\t1\t0\n{1}\t2\t3\n"
 HEADERS = [
-    *("OTU_ID", "OTUID", "OTU", "ASV", "ASV_ID", "FeatureID", "feature_id", "Feature.ID"),
-    *("X.OTU.ID", "# OTU ID", "Row.names", "sequence", "otu id", "#ASV", "asv-id", "Feature"),
-    *("features", "OTU IDs", "rownames", "Unnamed: 0", "seq_id", "#Feature ID", "zOTU", "ID"),
+    *("OTU_ID", "OTU", "ASV", "ASV_ID", "FeatureID", "Feature.ID", "X.OTU.ID", "# OTU ID", "zOTU"),
+    *(
+        "Row.names",
+        "sequence",
+        "otu id",
+        "#ASV",
+        "features",
+        "OTU IDs",
+        "Unnamed: 0",
+        "seq_id",
+        "ID",
+    ),
 ]
 
 
@@ -108,25 +108,23 @@ def test_tables_saved_by_spreadsheets(tmp_path, text):
     assert dense(table).tolist() == [[1, 2], [0, 3]]
 
 
+R_OBJECTS = [gzip.compress(blob, mtime=0) for blob in (b"X\n\0\0\0\3\0\4\1\2", b"RDX3\nX\n")]
+BLANKS = """cells of '"s1" "s2"' are separated by blanks, as write.table of R"""
+
+
 @pytest.mark.parametrize(
     ("content", "cause"),
     [
-        (
-            '"s1" "s2"\n"ACGT" 1 0\n',
-            """cells of '"s1" "s2"' are separated by blanks, as write.table of R""",
-        ),
-        ("#OTU s1 s2\nACGT 1 0\nACGA 1 0\n", """cells of 'ACGT 1 0' are separated by blanks"""),
-        (
-            gzip.compress(b"X\n\0\0\0\3\0\4\1\2", mtime=0),
-            "an object of R (.rds or .RData), expected text",
-        ),
-        (gzip.compress(b"RDX3\nX\n", mtime=0), "an object of R"),
+        (b'"s1" "s2"\n"ACGT" 1 0\n', BLANKS),
+        (b"#OTU s1 s2\nACGT 1 0\nACGA 1 0\n", "cells of 'ACGT 1 0' are separated by blanks"),
+        (R_OBJECTS[0], "an object of R (.rds or .RData), expected text"),
+        (R_OBJECTS[1], "an object of R"),
         (b'{"rows": [], "columns": [], "shape": [0, 0]}', "BIOM 1.0 without 'data'"),
-        ("#OTU ID\ts1\ts2\ts3\nA\tx\ty\tz\n", "line 2: sample 's1' has 'x' (and 2 more cells)"),
+        (b"#OTU ID\ts1\ts2\ts3\nA\tx\ty\tz\n", "line 2: sample 's1' has 'x' (and 2 more cells)"),
     ],
 )
 def test_the_true_cause_is_named(tmp_path, content, cause):
-    (tmp_path / "t").write_bytes(content if isinstance(content, bytes) else content.encode())
+    (tmp_path / "t").write_bytes(content)
     assert cause in refused(tmp_path / "t")
 
 
@@ -144,20 +142,19 @@ def test_whole_numbers_with_a_point_and_samples_without_reads_are_fine(tmp_path)
     assert dense(read_table(path)).tolist() == [[1, 0], [0, 0], [2000, 5]]
 
 
-# The same table as spreadsheets, R's write.table and write.csv, and DADA2 write it.
+# The same table as R's write.table and write.csv and as DADA2 write it.
 SPELLINGS = {
-    "commas": "#OTU ID,s1,s2\n{0},1,0\n{1},2,3\n",
     "semicolons": "feature-id;s1;s2;taxonomy\n{0};1;0;k__B, p__F\n{1};2;3;k__B\n",
     "write.table": '"s1"\t"s2"\n"{0}"\t1\t0\n"{1}"\t2\t3\n',
     "write.csv": '"","s1","s2"\n"{0}",1,0\n"{1}",2,3\n',
-    "blank lines": "\n#OTU ID\ts1\ts2\n\n{0}\t1\t0\n{1}\t2\t3\n",
+    "DADA2 csv": '"","{0}","{1}"\n"s1",1,2\n"s2",0,3\n',
+    "DADA2 table": '"{0}"\t"{1}"\n"s1"\t1\t2\n"s2"\t0\t3\n',
+    "samples in rows": "sample-id\t{0}\t{1}\ns1\t1\t2\ns2\t0\t3\n",
 }
-DADA2 = ['"","{0}","{1}"\n"s1",1,2\n"s2",0,3\n', '"{0}"\t"{1}"\n"s1"\t1\t2\n"s2"\t0\t3\n']
-DADA2 += ["sample-id\t{0}\t{1}\ns1\t1\t2\ns2\t0\t3\n"]
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_delimiters_row_names_of_r_and_gzip(tmp_path, spelling):
+def test_delimiters_row_names_of_r_turned_tables_and_gzip(tmp_path, spelling):
     path = tmp_path / "t.csv"
     path.write_bytes(gzip.compress(SPELLINGS[spelling].format(*SEQUENCES).encode()))
     table = read_table(path)
@@ -165,23 +162,13 @@ def test_delimiters_row_names_of_r_and_gzip(tmp_path, spelling):
     assert dense(table).tolist() == [[1, 2], [0, 3]]
 
 
-@pytest.mark.parametrize("text", DADA2)
-def test_samples_in_rows_are_recognized(tmp_path, text):
-    path = tmp_path / "t.csv"
-    path.write_text(text.format(*SEQUENCES))
-    table = read_table(path)
-    assert (table.sample_ids, table.sequences) == (("s1", "s2"), SEQUENCES)
-    assert dense(table).tolist() == [[1, 2], [0, 3]]
-
-
 @pytest.mark.parametrize("need_sequences", [True, False])
 def test_a_turned_biom_table_is_recognized(tmp_path, caplog, need_sequences):
-    asvs = ("ACGT" * 8, "TTGA" * 8)
-    turned = biom_table(COUNTS[:2, :2], asvs, ["s1", "s2"])
+    turned = biom_table(COUNTS[:2, :2], SEQUENCES, ["s1", "s2"])
     with caplog.at_level("INFO"):
         table = read_table(save_hdf5(turned, tmp_path / "t.biom"), need_sequences=need_sequences)
     assert "samples are in rows and features in columns; the table was transposed" in caplog.text
-    assert (table.sample_ids, table.feature_ids) == (("s1", "s2"), asvs)
+    assert (table.sample_ids, table.feature_ids) == (("s1", "s2"), SEQUENCES)
     assert dense(table).tolist() == COUNTS[:2, :2].T.tolist()
 
 
@@ -204,18 +191,13 @@ def test_sequences_tell_which_names_are_asvs(tmp_path):
         assert (set(table.sample_ids), table.sequences) == (set(barcodes), ("ACGT", "TTGA"))
 
 
-cells = st.sampled_from(
-    ["0", "1", "2.0", "-1", "0.5", "nan", "1e400", "", "A", "ACGT", "GG", "#OTU ID", "taxonomy"]
-)
-
-
+WORDS = "0 1 2.0 -1 0.5 nan 1e400 A ACGT GG #OTU_ID taxonomy "
+cells = st.sampled_from(WORDS.split(" "))
 tsv_lines = st.lists(st.lists(cells, max_size=4).map("\t".join), max_size=5)
 
 
-@hypothesis_settings(max_examples=300)
-@given(
-    lines=tsv_lines, header=st.booleans(), tail=st.binary(max_size=8), need_sequences=st.booleans()
-)
+@hypothesis_settings(max_examples=200)
+@given(tsv_lines, st.booleans(), st.binary(max_size=8), st.booleans())
 def test_any_tsv_is_read_or_refused(tmp_path_factory, lines, header, tail, need_sequences):
     text = "\n".join((["#OTU ID\ts1\ts2"] if header else []) + lines)
     path = tmp_path_factory.getbasetemp() / "any.tsv"
@@ -245,23 +227,20 @@ def test_sequences_from_a_file(tmp_path, kind):
 @pytest.mark.parametrize(
     ("fasta", "expected"),
     [
-        (
-            ">f1\nACGT\n>f2\nAC-T\n>f3\nACXT\n",
-            ["line 3: 'f2' holds '-'", "not aligned", "line 5: 'f3' holds 'X'"],
-        ),
-        (">f1\nAC\n>f1\nAC\n", ["line 3: the id 'f1' occurs a second time"]),
-        (">f1\n>f2\nA\n", ["line 1: 'f1' has no sequence"]),
-        (">f1\nACGT\n", ["no sequence for 2 of the 3 features", "'f2', 'f3'", "--sequences"]),
-        ("ACGT\n", ["line 1 is 'ACGT'", "FASTA"]),
-        (">f1\nAC\n".encode("utf-16"), ["UTF-16"]),
+        (b">f1\nAC\n>f2\nA-T\n>f3\nAXT\n", ["3: 'f2' holds '-'", "not aligned", "5: 'f3' holds"]),
+        (b">f1\nAC\n>f1\nAC\n", ["line 3: the id 'f1' occurs a second time"]),
+        (b">f1\n>f2\nA\n", ["line 1: 'f1' has no sequence"]),
+        (b">f1\nACGT\n", ["no sequence for 2 of the 3 features", "'f2', 'f3'", "--sequences"]),
+        (b"\nACGT\n", ["line 2 is 'ACGT'", "FASTA"]),
         (b"\x1f\x8b\x08junk", ["damaged gzip"]),
-        (gzip.compress(b">f1\n" + b"A" * 90_000_000, 9, mtime=0), ["unpacks to more than"]),
+        (gzip.compress(b">f1\n" + b"A" * 90_000, mtime=0), ["unpacks to more than"]),
     ],
 )
-def test_bad_fasta(tmp_path, fasta, expected):
+def test_bad_fasta(tmp_path, monkeypatch, fasta, expected):
+    monkeypatch.setattr(text, "EXEMPT", 1000)
     path = save_hdf5(biom_table([[1, 2, 3]], ["s"], ["f1", "f2", "f3"]), tmp_path / "t")
     fasta_path = tmp_path / "x.fasta"
-    fasta_path.write_bytes(fasta if isinstance(fasta, bytes) else fasta.encode())
+    fasta_path.write_bytes(fasta)
     message = refused(path, sequences=fasta_path)
     assert str(fasta_path) in message
     for part in expected:
