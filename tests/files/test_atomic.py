@@ -11,7 +11,6 @@ import os
 import socket
 import subprocess
 import sys
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -32,6 +31,7 @@ from aam.files.atomic import (
     write_manifest,
     write_text,
 )
+from tests.refusals import refusal
 
 
 def names(folder: Path) -> list[str]:
@@ -56,17 +56,13 @@ def test_a_path_is_said_as_a_person_would_type_it(tmp_path, monkeypatch):
 
 def test_a_file_appears_when_it_is_whole(tmp_path):
     path = tmp_path / "new" / "folder" / "a.txt"
-    with atomic_file(path) as temporary:
-        assert temporary.parent == path.parent
-        temporary.write_text("half")
-        assert not path.exists()
-        temporary.write_text("whole")
-    assert path.read_text() == "whole"
+    for before, text in ((None, "whole"), ("whole", "newer")):
+        with atomic_file(path) as temporary:
+            assert temporary.parent == path.parent
+            temporary.write_text(text)
+            assert (path.read_text() if path.exists() else None) == before
+        assert path.read_text() == text
     assert names(path.parent) == ["a.txt"]
-    with atomic_file(path) as temporary:
-        temporary.write_text("newer")
-        assert path.read_text() == "whole"
-    assert path.read_text() == "newer"
 
 
 @pytest.mark.parametrize("error", [StopError, KeyboardInterrupt])
@@ -132,39 +128,31 @@ def test_the_old_folder_goes_after_the_new_one_stands(tmp_path, monkeypatch):
 def test_outputs_are_checked_before_the_work(tmp_path, monkeypatch):
     check_writable(tmp_path / "new" / "deeper" / "a.tsv")
     (tmp_path / "a.tsv").write_text("old")
-    with pytest.raises(InputError, match=r"a\.tsv: exists already; .*--overwrite"):
-        check_writable(tmp_path / "a.tsv")
+    exists = refusal(check_writable, tmp_path / "a.tsv")
+    assert "a.tsv: exists already; choose another output or pass --overwrite" in exists
     check_writable(tmp_path / "a.tsv", overwrite=True)
-    with pytest.raises(InputError, match=r"a\.tsv is a file, expected a folder"):
-        check_writable(tmp_path / "a.tsv" / "b" / "c.tsv")
-    monkeypatch.chdir(tmp_path)
-    check_writable(Path("relative") / "b.tsv")
+    inside = refusal(check_writable, tmp_path / "a.tsv" / "b" / "c.tsv")
+    assert "a.tsv is a file, expected a folder" in inside
     (tmp_path / "locked").mkdir()
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path / "locked")
-    with pytest.raises(InputError, match=r"no permission to write in .*locked"):
-        check_writable(tmp_path / "locked" / "new" / "b.tsv")
+    locked = refusal(check_writable, tmp_path / "locked" / "new" / "b.tsv")
+    assert "no permission to write in" in locked
     assert names(tmp_path) == ["a.tsv", "locked"], "checking makes nothing"
 
 
-@pytest.mark.skipif(
-    not Path("/proc/self").exists(), reason="a folder of the system, as Linux has it"
-)
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc, as Linux has it")
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("/proc/a.tsv", "/proc is of the system and takes no files"),
         ("/proc/new/a.tsv", "/proc is of the system and takes no files"),
         ("a" * 240, "the name is too long for a file"),
-        ("b" * 300, "cannot be written .*too long"),
+        ("b" * 300, "cannot be written (File name too long)"),
     ],
 )
-def test_an_output_that_no_one_can_make_is_refused_before_the_work(
-    tmp_path, monkeypatch, path, says
-):
+def test_an_output_that_no_one_can_make_is_refused(tmp_path, monkeypatch, path, says):
     # As the administrator sees it, whom permissions do not hold.
     monkeypatch.setattr(os, "access", lambda path, mode: True)
-    with pytest.raises(InputError, match=says):
-        check_writable(tmp_path / path)
+    assert says in refusal(check_writable, tmp_path / path)
 
 
 def test_links_that_lead_nowhere_are_no_outputs(tmp_path):
@@ -219,16 +207,6 @@ def test_what_was_moved_aside_comes_back(tmp_path, dead):
 # --- JSON --------------------------------------------------------------------------------------
 
 
-def test_reading_takes_memory_for_what_the_file_holds_not_for_the_limit(tmp_path):
-    (tmp_path / "state.json").write_text('{"step": 3}')
-    tracemalloc.start()
-    try:
-        assert read_json(tmp_path / "state.json", 1 << 30) == {"step": 3}
-        assert tracemalloc.get_traced_memory()[1] < 8 << 20
-    finally:
-        tracemalloc.stop()
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -238,44 +216,37 @@ def test_reading_takes_memory_for_what_the_file_holds_not_for_the_limit(tmp_path
         (b"[" * 200_000, "not valid JSON"),
         (None, "cannot be read"),
     ],
-    ids=["large", "cut", "no text", "deep", "missing"],
 )
 def test_json_that_cannot_be_read_is_bad_input(tmp_path, content, message):
     path = tmp_path / "a.json"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(InputError, match=message):
-        read_json(path, 2 << 20)
+    assert message in refusal(read_json, path, 2 << 20)
 
 
 # --- manifests ---------------------------------------------------------------------------------
 
 
-def test_a_manifest_names_files_of_its_folder_only(tmp_path):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a").write_text("1")
-    (tmp_path / "secret").write_text("2")
-    write_manifest(tmp_path / "in")
-    verify_manifest(tmp_path / "in")
-    manifest = json.loads((tmp_path / "in" / "manifest.json").read_text())
-    digest = {"bytes": 1, "sha256": file_digest(tmp_path / "secret")}
-    for name in ("../secret", str(tmp_path / "secret"), "x" * 5000, "a\0b"):
-        manifest["files"] = {name: digest}
-        (tmp_path / "in" / "manifest.json").write_text(json.dumps(manifest))
-        with pytest.raises(InputError, match="missing or damaged"):
-            verify_manifest(tmp_path / "in")
-
-
-def test_every_file_that_differs_is_named(tmp_path):
+def test_every_file_that_differs_is_named_and_none_outside_is_read(tmp_path):
+    inside = tmp_path / "in"
+    inside.mkdir()
     for name in ("a", "b", "c"):
-        (tmp_path / name).write_text(name)
-    write_manifest(tmp_path)
-    (tmp_path / "a").write_text("x")
-    (tmp_path / "b").unlink()
+        (inside / name).write_text(name)
+    (tmp_path / "secret").write_text("2")
+    write_manifest(inside)
+    verify_manifest(inside)
+    (inside / "a").write_text("x")
+    (inside / "b").unlink()
+    manifest = json.loads((inside / MANIFEST).read_text())
+    outside = ("../secret", str(tmp_path / "secret"), "x" * 5000, "a\0b")
+    digest = {"bytes": 1, "sha256": file_digest(tmp_path / "secret")}
+    manifest["files"] |= dict.fromkeys(outside, digest)
+    (inside / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(InputError) as caught:
-        verify_manifest(tmp_path)
+        verify_manifest(inside)
     assert caught.value.problems == tuple(
-        f"{tmp_path}/{name}: missing or damaged (its checksum differs)" for name in ("a", "b")
+        f"{inside}/{name}: missing or damaged (its checksum differs)"
+        for name in ("a", "b", *outside)
     )
 
 
@@ -285,8 +256,7 @@ def test_every_file_that_differs_is_named(tmp_path):
 )
 def test_a_manifest_of_another_form_is_refused(tmp_path, content, message):
     (tmp_path / MANIFEST).write_text(content)
-    with pytest.raises(InputError, match=message):
-        verify_manifest(tmp_path)
+    assert message in refusal(verify_manifest, tmp_path)
 
 
 def test_the_first_error_is_raised_when_the_file_is_closed(tmp_path):
