@@ -155,7 +155,8 @@ class Metadata:
             found = f"column {name!r} has numbers with decimal commas, such as {shown(commas[:1])}"
             remedy = "pass --decimal , or state categorical in a row #q2:types"
             are_numbers = all(is_number(_with_point(cell)) for cell in cells)
-            rules[f"{found}; {remedy}; delete commas between thousands"] = commas and are_numbers
+            is_decimal = bool(commas) and are_numbers
+            rules[f"{found}; {remedy}; delete commas between thousands"] = is_decimal
         refuse(self.source, rules)
 
     def not_read(self, name: str) -> str:

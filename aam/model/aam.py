@@ -68,9 +68,7 @@ class Outputs:
         """Return the outputs in float32 where they were in half precision, as losses need them."""
         half = (torch.float16, torch.bfloat16)
         values = {
-            name: value
-            for name in _TENSORS
-            if isinstance(value := getattr(self, name), Tensor)
+            name: value for name in _TENSORS if isinstance(value := getattr(self, name), Tensor)
         }
         in_full = {name: value.float() for name, value in values.items() if value.dtype in half}
         return replace(self, **in_full)  # type: ignore[arg-type]
