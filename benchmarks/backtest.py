@@ -22,7 +22,7 @@ from aam.api.training import load_folds
 from aam.config import DataConfig, FineTuneConfig, TargetConfig
 from aam.data.splits import kfold
 from aam.data.targets import fit_targets
-from aam.evaluate.target_predictions import Columns
+from aam.evaluate.predictions import Columns
 from aam.predict.baselines import Fold, Task, make_task
 from aam.predict.learning_curve import learning_curve
 

@@ -15,7 +15,7 @@ from aam.device.options import RuntimeConfig
 from aam.device.platform import prepare_device
 from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
 from aam.evaluate.evaluation import Names, evaluate_target
-from aam.evaluate.target_predictions import TargetPredictions
+from aam.evaluate.predictions import TargetPredictions
 from aam.report.report import ReportData
 from aam.report.results import write_results
 

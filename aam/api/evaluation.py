@@ -19,8 +19,13 @@ from aam.errors import InputError, shown
 from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
 from aam.evaluate.evaluation import evaluate
 from aam.evaluate.metrics import has_prediction
-from aam.evaluate.predictions import PredictionTable, read_predictions, write_predictions
-from aam.evaluate.target_predictions import Columns, Subset
+from aam.evaluate.predictions import (
+    Columns,
+    PredictionTable,
+    Subset,
+    read_predictions,
+    write_predictions,
+)
 from aam.files.output_folder import FIGURES, RUN
 from aam.io.metadata import Metadata, align, read_metadata
 from aam.options import not_none

@@ -18,7 +18,7 @@ from aam.data.targets import TargetSpec
 from aam.engine.run import EXPLANATION
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.intervals import number, with_limits
-from aam.evaluate.target_predictions import truth_of
+from aam.evaluate.predictions import truth_of
 from aam.explain.effects import Floats, explain_samples
 from aam.explain.page import (
     direction,

@@ -18,8 +18,7 @@ from aam.device.distributed import SINGLE, World
 from aam.device.platform import Facts, prepare_device
 from aam.engine.run import RunDirectory
 from aam.errors import InputError, Problems, shown
-from aam.evaluate.predictions import name_problems
-from aam.evaluate.target_predictions import guess, truth_of
+from aam.evaluate.predictions import guess, name_problems, truth_of
 from aam.io.metadata import Metadata
 from aam.predict.blend import NETWORK, fit_blends, in_words
 from aam.predict.folds import (

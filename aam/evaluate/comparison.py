@@ -17,25 +17,37 @@ from scipy.stats import rankdata
 from aam.device.rng import generator
 from aam.evaluate import intervals, metrics
 from aam.evaluate.intervals import LEAST_GROUPS, WEIGHTS_AT_ONCE, Interval, inflation_of_difference
-from aam.evaluate.metrics import Array
-from aam.evaluate.target_predictions import TargetPredictions
+from aam.evaluate.metrics import LOWER_IS_BETTER, Array
+from aam.evaluate.predictions import TargetPredictions
 
-MEDIAN = "the training median"
-
-MAJORITY = "the majority class"
+MEDIAN, MAJORITY = "the training median", "the majority class"
 
 # Of the evaluated samples, where a model that learned from others is judged on them.
-OWN_MEDIAN = "the median of these samples"
+OWN_MEDIAN, OWN_MAJORITY = "the median of these samples", "the majority class of these samples"
 
-OWN_MAJORITY = "the majority class of these samples"
+CONSTANTS = (MEDIAN, MAJORITY, OWN_MEDIAN, OWN_MAJORITY)
 
-DEPTH = "depth alone"
+DEPTH, RICHNESS = "depth alone", "richness alone"
 
-RICHNESS = "richness alone"
+DEPTH_AND_RICHNESS, COVARIATES = "depth and richness alone", "covariates alone"
 
-DEPTH_AND_RICHNESS = "depth and richness alone"
+# Up to this number of groups all swaps are tried; above, this number of random ones.
+EXACT_GROUPS, RANDOM_SWAPS = 12, 1999
 
-COVARIATES = "covariates alone"
+PERMUTATIONS = 1999
+
+# Sums, and differences as a share of the largest, that are closer than this are equal but for
+# rounding.
+ROUNDING = 1e-10
+
+# A difference is shown where the corrected p is at most this.
+SIGNIFICANT = 0.05
+
+# A baseline with this share of the model's gain over the constant is close to it, however small the
+# p.
+CLOSE_SHARE = 0.9
+
+Outcome = Literal["better", "close", "not shown", "worse", "untested"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,16 +61,10 @@ class Baseline:
     @property
     def constant(self) -> bool:
         """Whether it knows nothing of a sample."""
-        return self.name in (MEDIAN, MAJORITY, OWN_MEDIAN, OWN_MAJORITY)
+        return self.name in CONSTANTS
 
 
-# Up to this number of groups all swaps are tried; above, this number of random ones.
-EXACT_GROUPS = 12
-RANDOM_SWAPS = 1999
-
-# Sums, and differences as a share of the largest, that are closer than this are equal but for
-# rounding.
-ROUNDING = 1e-10
+# --- paired tests ------------------------------------------------------------------------------
 
 
 def _signs(groups: int, seed: int) -> Array:
@@ -78,14 +84,12 @@ def _additive_differences(
     predictions: TargetPredictions, other: Array, group: Array, signs: Array
 ) -> Array:
     """Return the difference of MAE or accuracy under each row of signs, [R]."""
-    truth = predictions.truth
+    truth, both = predictions.truth, (predictions.predicted, other)
     if predictions.labels:
-        score = [
-            (p.argmax(axis=1) == truth).astype(np.float64) for p in (predictions.predicted, other)
-        ]
+        model, baseline = ((values.argmax(axis=1) == truth).astype(np.float64) for values in both)
     else:
-        score = [np.abs(p - truth) for p in (predictions.predicted, other)]
-    by_group = np.bincount(group, weights=score[0] - score[1], minlength=signs.shape[1])
+        model, baseline = (np.abs(values - truth) for values in both)
+    by_group = np.bincount(group, weights=model - baseline, minlength=signs.shape[1])
     return np.asarray(signs @ by_group / len(truth))
 
 
@@ -111,22 +115,16 @@ def _auroc_differences(
     """Return the difference of AUROC under each row of signs, [R], after ranking (Venkatraman and
     Begg 1996).
     """
-    truth = predictions.truth
-    fold = np.zeros(len(truth)) if predictions.fold is None else predictions.fold
-    scores = np.concatenate(
-        [_ranks(values[:, 1], fold, group) for values in (predictions.predicted, other)]
-    )
+    truth, fold = predictions.truth, predictions.folds
+    ranks = [_ranks(values[:, 1], fold, group) for values in (predictions.predicted, other)]
     measure = metrics.by_fold(metrics.weighted_auroc, np.tile(fold, 2), pooled=False)
-    both = np.tile(truth == 1, 2)
-    differences = []
+    both, scores, differences = np.tile(truth == 1, 2), np.concatenate(ranks), []
     at_once = max(1, WEIGHTS_AT_ONCE // (2 * len(truth)))
     for start in range(0, len(signs), at_once):
         kept = (signs[start : start + at_once, group] + 1) / 2
-        model, baseline = (
-            measure(both, scores, np.concatenate(weights, axis=1))["auroc"]
-            for weights in ((kept, 1 - kept), (1 - kept, kept))
-        )
-        differences.append(model - baseline)
+        model, baseline = np.hstack([kept, 1 - kept]), np.hstack([1 - kept, kept])
+        areas = [measure(both, scores, weights)["auroc"] for weights in (model, baseline)]
+        differences.append(areas[0] - areas[1])
     return np.concatenate(differences)
 
 
@@ -151,13 +149,13 @@ def paired_p(predictions: TargetPredictions, other: Array, key: str, seed: int) 
     _, group = np.unique(predictions.resampling_units, return_inverse=True)
     groups = int(group.max(initial=-1)) + 1
     if groups < LEAST_GROUPS:
-        return float("nan")
+        return math.nan
     differences_of = _auroc_differences if key == "auroc" else _additive_differences
     differences = np.abs(differences_of(predictions, other, group, _signs(groups, seed)))
     if np.isnan(differences[0]):
-        return float("nan")
+        return math.nan
     seen = differences[0] / inflation_of_difference(predictions)
-    least = seen - ROUNDING * np.nanmax(differences, initial=0.0)
+    least = seen - ROUNDING * np.nanmax(differences)
     return float(np.mean(np.isnan(differences) | (differences >= least)))
 
 
@@ -166,14 +164,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     not count.
     """
     p = np.array(p_values, np.float64)
-    tested = np.flatnonzero(~np.isnan(p))
-    order = tested[np.argsort(p[tested], kind="stable")]
+    order = np.argsort(p, kind="stable")[: np.count_nonzero(~np.isnan(p))]
     corrected = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
     p[order] = np.minimum(corrected, 1.0)
     return [float(value) for value in p]
-
-
-PERMUTATIONS = 1999
 
 
 def _exchangeable(truth: Array, fold: Array, group: Array) -> tuple[Array, Array, Array]:
@@ -214,10 +208,8 @@ def permutation_p(
     if predictions.group_count < LEAST_GROUPS:
         return math.nan
     size, truth = len(predictions.truth), (predictions.truth == 1).astype(np.float64)
-    folds = np.zeros(size) if predictions.fold is None else predictions.fold
-    fold, group = (
-        np.unique(of, return_inverse=True)[1] for of in (folds, predictions.resampling_units)
-    )
+    fold = np.unique(predictions.folds, return_inverse=True)[1]
+    group = np.unique(predictions.resampling_units, return_inverse=True)[1]
     score = np.empty(size)
     for level in range(fold.max() + 1):
         part = fold == level
@@ -233,14 +225,7 @@ def permutation_p(
     return float((1 + np.sum(drawn - drawn.mean() >= seen - ROUNDING)) / (1 + permutations))
 
 
-# A baseline with this share of the model's gain over the constant is close to it, however small the
-# p.
-CLOSE_SHARE = 0.9
-
-# A difference is shown where the corrected p is at most this.
-SIGNIFICANT = 0.05
-
-Outcome = Literal["better", "close", "not shown", "worse", "untested"]
+# --- comparisons -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -248,8 +233,8 @@ class Comparison:
     """A baseline compared with the model, on the samples that both predict.
 
     `metrics` are the baseline's and `model` those of the model; `difference` is the model's
-    headline metric minus the baseline's, `p` that of the paired test over `groups` groups, and
-    `corrected_p` the one corrected for all baselines of the target (Holm). Against the constant
+    headline metric `key` minus the baseline's, `p` that of the paired test over `groups` groups,
+    and `corrected_p` the one corrected for all baselines of the target (Holm). Against the constant
     there is one test of its own, one-sided and not corrected.
     """
 
@@ -258,6 +243,7 @@ class Comparison:
     constant: bool
     samples: int
     groups: int
+    key: str
     metrics: dict[str, Interval]
     model: dict[str, float]
     difference: Interval
@@ -278,20 +264,21 @@ class Comparison:
         if math.isnan(self.corrected_p) or math.isnan(self.difference.low) or not self.corrected_p:
             return self.difference
         error = 2 * SIGNIFICANT if self.constant else SIGNIFICANT * self.p / self.corrected_p
-        normal = NormalDist()
-        scale = normal.inv_cdf(1 - error / 2) / normal.inv_cdf(0.975)
-        value = self.difference.value
-        low, high = (
-            value + scale * (limit - value) for limit in (self.difference.low, self.difference.high)
-        )
         p = min(2 * self.p, 1.0) if self.constant else self.p
+        deviation, value = NormalDist().inv_cdf, self.difference.value
+        limits = np.array([self.difference.low, self.difference.high])
+        low, high = value + (limits - value) * deviation(1 - error / 2) / deviation(0.975)
         if (low <= 0 <= high) != (self.corrected_p > SIGNIFICANT) and 0 < p < 1:
-            half = abs(value) * normal.inv_cdf(1 - error / 2) / normal.inv_cdf(1 - p / 2)
+            half = abs(value) * deviation(1 - error / 2) / deviation(1 - p / 2)
             low, high = value - half, value + half
-        if "mae" not in self.metrics:
-            # Of shares the difference is between -1 and 1.
-            low, high = max(low, -1.0), min(high, 1.0)
-        return Interval(value, low, high)
+        # Of shares the difference is between -1 and 1.
+        most = math.inf if self.key == "mae" else 1.0
+        return Interval(value, max(float(low), -most), min(float(high), most))
+
+    def loss(self, key: str = "") -> float:
+        """The headline metric of the baseline, or that of `key`, so that less is better."""
+        key = key or self.key
+        return self.metrics[key].value * (1 if key in LOWER_IS_BETTER else -1)
 
 
 def headline(labels: Sequence[str]) -> str:
@@ -299,20 +286,20 @@ def headline(labels: Sequence[str]) -> str:
     return {0: "mae", 2: "auroc"}.get(len(labels), "accuracy")
 
 
-def _p_of_gain(part: TargetPredictions, other: Array, gain: float, seed: int) -> float:
-    """Return the one-sided p of the hypothesis that the model, with this `gain`, is no better than
-    the constant `other`.
+def _p_of_gain(part: TargetPredictions, other: Array, difference: float, seed: int) -> float:
+    """Return the one-sided p of the hypothesis that the model, with this `difference` of its
+    headline metric, is no better than the constant `other`.
 
     Of two classes it is that of permuted labels; else half of the two-sided one, because swaps are
     symmetric.
     """
     key = headline(part.labels)
-    if math.isnan(gain):
-        return gain
+    if math.isnan(difference):
+        return difference
     if key == "auroc":
         return permutation_p(part, seed)
     half = paired_p(part, other, key, seed) / 2
-    return half if gain > 0 else 1 - half
+    return half if (difference < 0) == (key in LOWER_IS_BETTER) and difference else 1 - half
 
 
 def _compare(
@@ -326,7 +313,7 @@ def _compare(
 
     `known` keeps the resampled metrics of the model by the samples that they are of.
     """
-    key = headline(predictions.labels)
+    key, constant = headline(predictions.labels), baseline.constant
     in_both = predictions.has_both & metrics.has_prediction(baseline.predicted)
     if not in_both.any():
         return None
@@ -336,36 +323,30 @@ def _compare(
     if (samples := in_both.tobytes()) not in known:
         known[samples] = resample(part.predicted, units, seed, repeats)
     of_model, of_baseline = known[samples], resample(other, units, seed, repeats)
-    if baseline.constant and predictions.labels:
+    if constant and predictions.labels:
         # A constant ranks nothing, though pooling folds whose majority differs would say otherwise.
         flat = resample(np.full_like(other, 1 / len(predictions.labels)), units, seed, repeats)
-        of_baseline |= {
-            name: values for name, values in flat.items() if name.startswith(("auroc", "auprc"))
-        }
-    difference = of_model[key] - of_baseline[key]
-    paired = intervals.interval(
-        difference, part.group_count, intervals.inflation_of_difference(part)
-    )
-    with_limits = intervals.intervals(part, of_baseline)
-    if baseline.constant:
-        gain = -paired.value if key in metrics.LOWER_IS_BETTER else paired.value
-        p = _p_of_gain(part, other, gain, seed)
+        of_baseline |= {name: flat[name] for name in flat if name.startswith(("auroc", "auprc"))}
+    inflation = inflation_of_difference(part)
+    found = intervals.intervals(part, of_baseline)
+    paired = intervals.interval(of_model[key] - of_baseline[key], part.group_count, inflation)
+    if constant:
+        p = _p_of_gain(part, other, paired.value, seed)
     else:
         p = paired_p(part, other, key, seed)
-    if baseline.constant and key == "auroc":
+    if constant and key == "auroc":
         # A constant's AUROC is known, so that the difference is as sure as the model's AUROC.
-        of_key = intervals.intervals(part, {key: of_model[key]})[key]
-        with_limits[key] = Interval(with_limits[key].value)
-        paired = Interval(
-            paired.value, *(limit - with_limits[key].value for limit in (of_key.low, of_key.high))
-        )
+        of_key, start = intervals.intervals(part, {key: of_model[key]})[key], found[key].value
+        found[key] = Interval(start)
+        paired = Interval(paired.value, of_key.low - start, of_key.high - start)
     return Comparison(
         name=baseline.name,
         trivial=baseline.trivial,
-        constant=baseline.constant,
+        constant=constant,
         samples=int(in_both.sum()),
         groups=part.group_count,
-        metrics=with_limits,
+        key=key,
+        metrics=found,
         model={name: float(values[0]) for name, values in of_model.items()},
         difference=paired,
         p=p,
@@ -382,57 +363,50 @@ def compare_with_baselines(
     """
     known: dict[bytes, dict[str, Array]] = {}
     compared = [_compare(predictions, baseline, seed, repeats, known) for baseline in baselines]
-    comparisons = [comparison for comparison in compared if comparison is not None]
-    corrected = holm(
-        [math.nan if comparison.constant else comparison.p for comparison in comparisons]
-    )
+    found = [comparison for comparison in compared if comparison is not None]
+    corrected = holm([math.nan if each.constant else each.p for each in found])
     return tuple(
         replace(comparison, corrected_p=comparison.p if comparison.constant else p)
-        for comparison, p in zip(comparisons, corrected, strict=True)
+        for comparison, p in zip(found, corrected, strict=True)
     )
 
 
 def tests_corrected_for(comparisons: Sequence[Comparison]) -> int:
     """Return the number of tests that each corrected p allows for."""
-    return sum(
-        not comparison.constant and not math.isnan(comparison.p) for comparison in comparisons
-    )
+    return sum(not tested.constant and not math.isnan(tested.p) for tested in comparisons)
 
 
-def full_baselines(comparisons: Sequence[Comparison], key: str) -> list[Comparison]:
+def full_baselines(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Baselines that predict the most samples, the one with the best headline metric first."""
-    sign = 1 if key in metrics.LOWER_IS_BETTER else -1
-    comparable = [
-        comparison for comparison in comparisons if not math.isnan(comparison.metrics[key].value)
-    ]
-    most = max((comparison.samples for comparison in comparable), default=0)
-    return sorted(
-        (comparison for comparison in comparable if comparison.samples == most),
-        key=lambda comparison: sign * comparison.metrics[key].value,
-    )
+    known = [comparison for comparison in comparisons if not math.isnan(comparison.loss())]
+    most = max((comparison.samples for comparison in known), default=0)
+    return sorted((full for full in known if full.samples == most), key=Comparison.loss)
 
 
-def share_of_gain(comparison: Comparison, constant: Comparison, key: str) -> float:
+def share_of_gain(comparison: Comparison, constant: Comparison) -> float:
     """Share of the model's gain over the constant that the baseline reaches; NaN without a gain."""
+    key = comparison.key
     start = constant.metrics[key].value
     gain = comparison.model[key] - start
-    gains = gain < 0 if key in metrics.LOWER_IS_BETTER else gain > 0
+    gains = gain < 0 if key in LOWER_IS_BETTER else gain > 0
     same = comparison.samples == constant.samples
     return (comparison.metrics[key].value - start) / gain if gains and same else math.nan
 
 
-def best_constant(comparisons: Sequence[Comparison], key: str) -> Comparison | None:
+def best_constant(comparisons: Sequence[Comparison]) -> Comparison | None:
     """The guess with the best headline metric, which a model must beat to be better than guessing.
 
     With two classes all constants have the same AUROC, so accuracy decides.
     """
-    by = "accuracy" if key == "auroc" else key
-    sign = 1 if by in metrics.LOWER_IS_BETTER else -1
     constants = [comparison for comparison in comparisons if comparison.constant]
-    return min(constants, key=lambda comparison: sign * comparison.metrics[by].value, default=None)
+
+    def loss(guess: Comparison) -> float:
+        return guess.loss("accuracy" if guess.key == "auroc" else "")
+
+    return min(constants, key=loss, default=None)
 
 
-def outcome(comparison: Comparison, constant: Comparison, key: str) -> Outcome:
+def outcome(comparison: Comparison, constant: Comparison) -> Outcome:
     """Outcome of the model compared with a baseline; nothing is shown if the corrected p is above
     `SIGNIFICANT`.
 
@@ -442,11 +416,11 @@ def outcome(comparison: Comparison, constant: Comparison, key: str) -> Outcome:
     p = comparison.corrected_p
     if math.isnan(p):
         return "untested"
-    better = (comparison.difference.value < 0) == (key in metrics.LOWER_IS_BETTER)
+    better = (comparison.difference.value < 0) == (comparison.key in LOWER_IS_BETTER)
     worse_p = 2 * (1 - p) if comparison.constant else p
     if (p if better else worse_p) > SIGNIFICANT:
         return "not shown"
     if not better:
         return "worse"
-    close = comparison.trivial and share_of_gain(comparison, constant, key) >= CLOSE_SHARE
+    close = comparison.trivial and share_of_gain(comparison, constant) >= CLOSE_SHARE
     return "close" if close else "better"

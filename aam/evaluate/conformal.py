@@ -1,34 +1,25 @@
-"""Conformal intervals of predictions: fitted on held-out samples, applied, and what they hold."""
+"""Conformal intervals of predictions: fitted on held-out samples, applied, what they hold, and
+which new samples are so unlike training that they get none.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from scipy import sparse
 
 from aam.data.splits import kfold
 from aam.data.targets import TargetSpec
-from aam.evaluate import metrics
-from aam.evaluate.intervals import (
-    FEW_GROUPS,
-    Metrics,
-    effective_groups,
-    interval,
-    number,
-    resample_metrics,
-    share_interval,
-    too_few,
-    with_limits,
-)
+from aam.evaluate import intervals, metrics
+from aam.evaluate.intervals import FEW_GROUPS, Metrics, number, too_few, with_limits
 from aam.evaluate.metrics import Array
-from aam.evaluate.new_studies import batches_held_out_whole
-from aam.evaluate.predictions import PredictionTable
-from aam.evaluate.target_predictions import Columns, TargetPredictions, target_predictions
+from aam.evaluate.predictions import Columns, PredictionTable, TargetPredictions, target_predictions
 from aam.io.metadata import Metadata
 
 log = logging.getLogger("aam")
@@ -61,6 +52,27 @@ ROUNDING = 1e-9
 # The lowest and the highest value that a limit may have; none is open.
 Bounds = tuple[float, float | None]
 
+# Only ASVs that neither nearly all nor nearly no training samples have tell tables apart.
+RAREST, COMMONEST, MOST_ASVS = 0.05, 0.95, 1000
+
+# How much more a table may differ than chance explains. On 19 studies of stool, held-out samples
+# differed 0.7 to 1.5 times as much in 99 of 100 draws, another study of the same disease 1.5 times
+# or more (96 % of draws of 20 samples, all of 50).
+LEAST_SHIFT = 1.5
+
+# A table differs too much only if its prevalences do by so much (mean squared difference over
+# p (1 - p), beyond chance): below it, intervals of a large second study held 92 and 96 %.
+LEAST_DIFFERENCE = 0.03
+
+# Held-out folds of grouped samples differ more than chance: a table may differ by so much more.
+ABOVE_FOLDS = 1.25
+
+# A smaller table is not judged as a whole.
+LEAST_SAMPLES = 10
+
+# A sample may have as many reads in ASVs that training lacks as this share of held-out samples has.
+HELD_OUT, LEAST_UNSEEN = 0.99, 0.01
+
 
 @dataclass(frozen=True)
 class Conformal:
@@ -71,8 +83,8 @@ class Conformal:
     fit, had a share `held` of its samples inside on average. Limits are cut at the `bounds`.
     """
 
-    knots: tuple[float, ...]
-    scales: tuple[float, ...]
+    knots: Sequence[float]
+    scales: Sequence[float]
     quantile: float
     samples: int
     groups: int
@@ -101,29 +113,20 @@ class Conformal:
         units, group = np.unique(predictions.resampling_units, return_inverse=True)
         if len(units) < least:
             return None
-        residual = np.abs(predictions.truth - predictions.predicted)
+        predicted, residual = predictions.predicted, predictions.errors
         weight = (1 / np.bincount(group))[group] / len(units)
         for knots in dict.fromkeys((scales, 1)):
-            share, held = _share_needed(predictions.predicted, residual, group, weight, knots)
-            fitted = _with_scales(predictions.predicted, residual, weight, knots)
-            score = residual / fitted.half_width(predictions.predicted)
+            share, held = _share_needed(predicted, residual, group, weight, knots)
+            fitted = _with_scales(predicted, residual, weight, knots)
+            score = residual / fitted.half_width(predicted)
             order = np.argsort(score, kind="stable")
             place = int(np.searchsorted(np.cumsum(weight[order]), share - ROUNDING))
             # Few groups may need more than the largest residual; one scale for all needs less.
             if place < len(order):
                 quantile = float(score[order[place]])
-                return replace(
-                    fitted, quantile=quantile, groups=len(units), held=held, bounds=bounds
-                )
+                fitted = replace(fitted, quantile=quantile, groups=len(units))
+                return replace(fitted, held=held, bounds=bounds)
         return None
-
-    @classmethod
-    def from_json(cls, value: Any) -> Conformal:
-        """Return the fit from what `dataclasses.asdict` gave and JSON kept."""
-        parts: dict[str, Any] = {
-            name: tuple(part) if isinstance(part, list) else part for name, part in value.items()
-        }
-        return cls(**parts)
 
     def half_width(self, predicted: Array) -> Array:
         """Return half of the interval's width [N] for predictions [N], before it is cut at the
@@ -135,9 +138,7 @@ class Conformal:
         """Return lower and upper limit [N, 2]."""
         half = self.half_width(predicted)
         limits = np.stack([predicted - half, predicted + half], axis=1)
-        if self.bounds is None:
-            return limits
-        cut = np.clip(limits, *self.bounds)
+        cut = limits if self.bounds is None else np.clip(limits, *self.bounds)
         # One that lies outside whole stays: it would have no width.
         return np.where(cut[:, :1] < cut[:, 1:], cut, limits)
 
@@ -187,15 +188,16 @@ def conformal_coverage(predictions: TargetPredictions, seed: int, repeats: int =
     """Coverage and width of the conformal intervals, with limits over groups; nothing without
     intervals.
     """
-    bounded = predictions.with_limits()
-    if bounded.limits is None or not len(bounded.truth):
+    known = predictions.with_limits()
+    if known.limits is None or not len(known.truth):
         return {}
-    groups, measure = bounded.resampling_units, metrics.weighted_interval_metrics
-    drawn = resample_metrics(measure, bounded.truth, bounded.limits, groups, seed, repeats)
-    units = effective_groups(groups)
+    groups, measure = known.resampling_units, metrics.weighted_interval_metrics
+    limits = known.truth, known.limits
+    drawn = intervals.resample_metrics(measure, *limits, groups, seed, repeats)
+    units, held = intervals.effective_groups(groups), drawn["coverage"]
     return {
-        "coverage": share_interval(drawn["coverage"], units, units, len(bounded.truth)),
-        "width": interval(drawn["width"], bounded.group_count),
+        "coverage": intervals.share_interval(held, units, units, len(known.truth)),
+        "width": intervals.interval(drawn["width"], known.group_count),
     }
 
 
@@ -208,26 +210,23 @@ def conformal_sentences(
     """
     if not coverage:
         return []
-    bounded, level = predictions.with_limits(), f"{100 * CONFORMAL_LEVEL:.0f} %"
-    reasons = Counter(unlike[name] for name in bounded.sample_ids if name in unlike)
+    known, level = predictions.with_limits(), f"{100 * CONFORMAL_LEVEL:.0f} %"
+    reasons = Counter(unlike[name] for name in known.sample_ids if name in unlike)
     if not reasons:
         held = coverage["coverage"]
         few = f"The {level} intervals of predictions hold only {with_limits(held)} of the true "
         return [f"{few}values."] if held.high < CONFORMAL_LEVEL else []
-    withheld = np.array([name in unlike for name in bounded.sample_ids])
-    low, high = np.asarray(bounded.limits).T
-    inside = (bounded.truth >= low) & (bounded.truth <= high)
-    sentences = [
+    withheld = np.array([name in unlike for name in known.sample_ids])
+    low, high = np.asarray(known.limits).T
+    inside = (known.truth >= low) & (known.truth <= high)
+    text = (
         f"{withheld.sum()} of {len(withheld)} samples get no interval, for example because "
         f"{reasons.most_common(1)[0][0]}. The {level} intervals of these samples would have held "
-        f"{number(float(inside[withheld].mean()))} of their true values."
-    ]
+        f"{number(inside[withheld].mean())} of their true values"
+    )
     if not withheld.all():
-        sentences.append(
-            f"The intervals of the other {(~withheld).sum()} samples hold "
-            f"{number(float(inside[~withheld].mean()))} of their true values."
-        )
-    return sentences
+        text += f", and those of the others hold {number(inside[~withheld].mean())}"
+    return [f"{text}."]
 
 
 def with_conformal_intervals(
@@ -247,19 +246,16 @@ def with_conformal_intervals(
         if spec.kind != "numeric":
             continue
         predictions = target_predictions(table, spec, metadata, columns)
-        complete, of = predictions.complete(), ""
-        if batches_held_out_whole(complete):
-            complete, of = replace(complete, groups=complete.batch), f" of {columns.batch}"
-        fit = Conformal.fit(complete, bounds=_floor(spec, complete))
-        limits = None if fit is None else _held_out_limits(complete, _parts(complete, seed), spec)
+        known, unit = predictions.complete(), ("held-out group", "")
+        if known.batches_held_out_whole:
+            known, unit = replace(known, groups=known.batch), ("value", f" of {columns.batch}")
+        fit = Conformal.fit(known, bounds=_floor(spec, known))
+        limits = None if fit is None else _held_out_limits(known, seed, spec)
         if limits is None or fit is None:
             log.warning(
-                "%s: no %.0f %% intervals, %s: %d are needed, and %d outside of each fold",
-                spec.name,
-                100 * CONFORMAL_LEVEL,
-                too_few(complete.group_count, "held-out value" if of else "held-out group", of),
-                CONFORMAL_GROUPS,
-                LEAST_GROUPS_IN_PART,
+                f"{spec.name}: no {100 * CONFORMAL_LEVEL:.0f} % intervals, "
+                f"{too_few(known.group_count, *unit)}: {CONFORMAL_GROUPS} are needed, and "
+                f"{LEAST_GROUPS_IN_PART} outside of each fold"
             )
             continue
         of_all = np.full((len(table.sample_ids), 2), math.nan)
@@ -279,26 +275,133 @@ def _floor(spec: TargetSpec, known: TargetPredictions) -> Bounds | None:
     return None if lowest < 0 else (0.0, None)
 
 
-def _held_out_limits(complete: TargetPredictions, parts: Array, spec: TargetSpec) -> Array | None:
-    """Return limits [N, 2] of each sample's interval, fitted on the samples of the other `parts`
-    [N] of groups.
+def _held_out_limits(known: TargetPredictions, seed: int, spec: TargetSpec) -> Array | None:
+    """Return limits [N, 2] of each sample's interval, fitted on the samples of other folds, or of
+    other fifths of the groups; none where these are too few groups.
     """
-    limits = np.empty((len(parts), 2))
+    parts, limits = known.fold, np.empty((len(known.truth), 2))
+    if parts is None:
+        groups = None if known.groups is None else known.groups.tolist()
+        split = kfold(known.sample_ids, PARTS, groups, seed=seed)[0]
+        part_of = dict(zip(split.sample_ids, split.folds, strict=True))
+        parts = np.array([part_of[name] for name in known.sample_ids])
     for part in np.unique(parts):
         inside = parts == part
-        known = complete.at(~inside)
-        fitted = Conformal.fit(known, least=LEAST_GROUPS_IN_PART, bounds=_floor(spec, known))
+        others = known.at(~inside)
+        bounds = _floor(spec, others)
+        fitted = Conformal.fit(others, least=LEAST_GROUPS_IN_PART, bounds=bounds)
         if fitted is None:
             return None
-        limits[inside] = fitted.limits(complete.predicted[inside])
+        limits[inside] = fitted.limits(known.predicted[inside])
     return limits
 
 
-def _parts(complete: TargetPredictions, seed: int) -> Array:
-    """Return folds or, without them, five parts of whole groups, [N]."""
-    if complete.fold is not None:
-        return complete.fold
-    groups = None if complete.groups is None else complete.groups.tolist()
-    splits = kfold(complete.sample_ids, PARTS, groups, seed=seed)
-    part_of = dict(zip(splits[0].sample_ids, splits[0].folds, strict=True))
-    return np.array([part_of[name] for name in complete.sample_ids])
+# --- samples unlike training -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """Description of the training samples, to compare new samples with.
+
+    Attributes
+    ----------
+    asvs : sequence of str [F]
+        Sequences (or ids) of ASVs of medium prevalence.
+    prevalence : sequence of float [F]
+        Share of the training samples that have each ASV after rarefaction.
+    samples : int
+        Number of training samples.
+    most_shift : float
+        Largest `shift` of a table like that of training.
+    most_unseen : float
+        Largest share of reads in ASVs that training lacks, of a sample like those of training.
+    """
+
+    asvs: Sequence[str]
+    prevalence: Sequence[float]
+    samples: int
+    most_shift: float
+    most_unseen: float
+
+    @classmethod
+    def fit(
+        cls,
+        presence: sparse.csr_matrix,
+        asvs: Sequence[str],
+        folds: Sequence[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
+        unseen: Array,
+    ) -> Likeness:
+        """Describe training samples with presence [N, A] of `asvs` [A].
+
+        Parameters
+        ----------
+        presence : sparse matrix
+            1 where a rarefied sample has the ASV.
+        asvs : sequence of str
+        folds : sequence of (rows, rows)
+            Training and held-out samples of each fold: how much they differ sets the limit.
+        unseen : float64 [n]
+            Share of the reads of each held-out sample in ASVs that its fold's training lacks.
+        """
+        share = _prevalence(presence)
+        usable = np.flatnonzero((share >= RAREST) & (share <= COMMONEST))
+        kept = np.sort(usable[np.argsort(np.abs(share[usable] - 0.5), kind="stable")][:MOST_ASVS])
+        most_shift = LEAST_SHIFT
+        for rows in folds:
+            if len(rows[0]) and len(rows[1]) >= LEAST_SAMPLES:
+                train, test = (_prevalence(presence[part])[kept] for part in rows)
+                shift = _shift(train, len(rows[0]), test, len(rows[1]))
+                most_shift = max(most_shift, ABOVE_FOLDS * shift)
+        most_unseen = float(np.quantile(unseen, HELD_OUT)) if len(unseen) else 0.0
+        names = tuple(asvs[at] for at in kept.tolist())
+        prevalence = tuple(round(value, 5) for value in share[kept].tolist())
+        return cls(names, prevalence, presence.shape[0], most_shift, max(LEAST_UNSEEN, most_unseen))
+
+    def shift(self, presence: sparse.csr_matrix, asvs: Sequence[str]) -> float:
+        """Compare how common ASVs are in a table and in training, as a multiple of chance.
+
+        The mean over ASVs of the squared difference of prevalences, divided by its expectation for
+        samples drawn from the training samples' population: about 1 for such samples.
+        """
+        column = {name: at for at, name in enumerate(asvs)}
+        share = np.append(_prevalence(presence), 0.0)
+        new = share[[column.get(name, -1) for name in self.asvs]]
+        return _shift(np.array(self.prevalence), self.samples, new, presence.shape[0])
+
+    def reasons(self, presence: sparse.csr_matrix, asvs: Sequence[str], unseen: Array) -> list[str]:
+        """Reasons why samples are unlike training, one text per sample; empty where they are not.
+
+        Parameters
+        ----------
+        presence : sparse matrix [n, A]
+        asvs : sequence of str [A]
+        unseen : float64 [n]
+            Share of the reads of each sample in ASVs that training lacks.
+        """
+        samples, most = presence.shape[0], self.most_unseen
+        if samples >= LEAST_SAMPLES and self.asvs:
+            shift, chance = self.shift(presence, asvs), 1 / self.samples + 1 / samples
+            if shift > self.most_shift and (shift - 1) * chance > LEAST_DIFFERENCE:
+                text = (
+                    f"the table is unlike the training table: the prevalence of its ASVs differs "
+                    f"{shift:.1f} times as much as chance explains (limit {self.most_shift:.1f})"
+                )
+                return [text] * samples
+        text = "{:.0%} of its reads are of ASVs that training lacks, at most {:.0%} in samples "
+        text += "like those of training"
+        return [text.format(share, most) if share > most else "" for share in unseen.tolist()]
+
+
+def _prevalence(presence: sparse.csr_matrix) -> Array:
+    """Share of the samples that have each ASV, [A]."""
+    return np.asarray(presence.mean(axis=0), np.float64).ravel()
+
+
+def _shift(training: Array, samples: int, new: Array, new_samples: int) -> float:
+    """Squared differences of prevalences [F], divided by what chance gives on average."""
+    usable = (training > 0) & (training < 1)
+    training, new = training[usable], new[usable]
+    if not len(training):
+        return 0.0
+    chance = training * (1 - training) * (1 / samples + 1 / new_samples)
+    return float(np.mean((new - training) ** 2 / chance))

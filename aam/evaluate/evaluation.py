@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,12 +18,11 @@ from aam.evaluate.comparison import (
     headline,
 )
 from aam.evaluate.conformal import conformal_coverage, conformal_sentences
-from aam.evaluate.intervals import Metrics, number
-from aam.evaluate.metrics import TITLES, Array
-from aam.evaluate.new_studies import InNewStudies, in_new_studies, new_study_sentence
-from aam.evaluate.predictions import PredictionTable
-from aam.evaluate.target_predictions import (
+from aam.evaluate.intervals import Interval, Metrics, metrics_with_intervals, number
+from aam.evaluate.metrics import TITLES, sorted_levels
+from aam.evaluate.predictions import (
     Columns,
+    PredictionTable,
     Subset,
     TargetPredictions,
     guess,
@@ -48,6 +48,31 @@ class Names:
     fold: str = ""
 
 
+@dataclass(frozen=True)
+class InNewStudies:
+    """One metric in studies that were held out whole.
+
+    Attributes
+    ----------
+    metric : str
+    studies : mapping of str to (int, Interval)
+        Number of samples of each study and its metric, with the interval of its own samples or
+        groups.
+    mean : float
+        Of the studies, with equal weights.
+    """
+
+    metric: str
+    studies: Mapping[str, tuple[int, Interval]]
+    mean: float
+
+    @property
+    def spread(self) -> str:
+        """The lowest and the highest value in words."""
+        values = [value.value for _, value in self.studies.values()]
+        return f"{number(min(values))} to {number(max(values))}"
+
+
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """The judgement of one target.
@@ -71,6 +96,31 @@ class Evaluation:
     new_studies: InNewStudies | None = None
 
 
+def in_new_studies(
+    predictions: TargetPredictions, seed: int = 0, repeats: int = 1000
+) -> InNewStudies | None:
+    """Return the headline metric by study, where every study was held out whole; none for fewer
+    than two studies.
+
+    A study's interval is over its groups, or over its samples where it is one group. A study
+    without the metric, as one of a single class, is left out.
+    """
+    known, metric = predictions.complete(), headline(predictions.labels)
+    if known.batch is None or not known.batches_held_out_whole:
+        return None
+    studies = {}
+    for level in sorted_levels(known.batch):
+        part = known.at(known.batch == level)
+        groups = part.groups if part.group_count > 1 else None
+        value = metrics_with_intervals(replace(part, fold=None, groups=groups), seed, repeats)[
+            metric
+        ]
+        if math.isfinite(value.value):
+            studies[str(level)] = (len(part.truth), value)
+    mean = float(np.mean([value.value for _, value in studies.values()])) if studies else math.nan
+    return InNewStudies(metric, studies, mean) if len(studies) > 1 else None
+
+
 def own_guess(predictions: TargetPredictions) -> list[Baseline]:
     """Median or majority class of the evaluated samples themselves, as a baseline."""
     if not predictions.has_both.any():
@@ -80,8 +130,15 @@ def own_guess(predictions: TargetPredictions) -> list[Baseline]:
     return [Baseline(name, np.broadcast_to(own, (len(predictions.truth), *own.shape)))]
 
 
-def _spread_of_folds(names: Names, folds: Mapping[str, tuple[int, Metrics]], key: str) -> list[str]:
-    """Describe how the metric differs between values of a column that were held out whole."""
+def _spread_sentence(
+    names: Names, new: InNewStudies | None, folds: Mapping[str, tuple[int, Metrics]], key: str
+) -> list[str]:
+    """Say how the metric differs between studies, or values of a column, held out whole."""
+    if new is not None:
+        return [
+            f"In a new {names.batch} the {TITLES[key]} is {number(new.mean)} on average over "
+            f"{len(new.studies)} values of {names.batch} with equal weights ({new.spread})."
+        ]
     if not names.fold or len(folds) < 2:
         return []
     values = sorted(metrics[key].value for _, metrics in folds.values())
@@ -119,37 +176,30 @@ def evaluate_target(
     seed, repeats : int
         Of the resampling.
     """
-
-    def by(levels: Array | None, repeats: int) -> Mapping[str, tuple[int, Metrics]]:
-        if levels is None:
-            return {}
-        return intervals.metrics_by_level(predictions, levels, seed, repeats)
-
+    by_level, by = intervals.metrics_by_level, predictions
+    folds = {} if by.fold is None else by_level(by, by.fold, seed, 0)
+    batches = {} if by.batch is None else by_level(by, by.batch, seed, repeats)
     compared = () if subset == "training" else baselines
     comparisons = compare_with_baselines(predictions, compared, seed, repeats)
     coverage = conformal_coverage(predictions, seed, repeats)
-    new_studies = in_new_studies(predictions, seed, repeats) if subset == "held-out" else None
-    folds = by(predictions.fold, 0)
+    new = in_new_studies(predictions, seed, repeats) if subset == "held-out" else None
     found = verdict(predictions, comparisons, names.batch, subset)
-    more = conformal_sentences(predictions, coverage, unlike or {})
-    if new_studies is not None:
-        more.append(new_study_sentence(new_studies, names.batch))
-    else:
-        more += _spread_of_folds(names, folds, headline(predictions.labels))
+    cautions = [*found.cautions, *conformal_sentences(predictions, coverage, unlike or {})]
+    cautions += _spread_sentence(names, new, folds, headline(predictions.labels))
     if predictions.groups is None:
-        more.append("No group column is named: samples of one subject count as independent.")
+        cautions.append("No group column is named: samples of one subject count as independent.")
     return Evaluation(
         names=names,
         predictions=predictions,
-        metrics=intervals.metrics_with_intervals(predictions, seed, repeats),
+        metrics=metrics_with_intervals(predictions, seed, repeats),
         folds=folds,
-        batches=by(predictions.batch, repeats),
+        batches=batches,
         comparisons=comparisons,
-        verdict=replace(found, cautions=(*found.cautions, *more)),
+        verdict=replace(found, cautions=tuple(cautions)),
         coverage=coverage,
         dropped=dropped or {},
         subset=subset,
-        new_studies=new_studies,
+        new_studies=new,
     )
 
 
@@ -173,14 +223,11 @@ def evaluate(
     results = []
     for spec in table.specs:
         predictions = target_predictions(table, spec, metadata, columns)
-        known = list(baselines.get(spec.name, ()))
-        result = evaluate_target(
-            Names(spec.name, columns.batch or "batch", columns.group or "sample", fold),
-            predictions,
-            [*known, *(own_guess(predictions) if new_cohort else ())],
-            subset=subset,
-            dropped=(dropped or {}).get(spec.name),
-            unlike=unlike,
+        known = [*baselines.get(spec.name, ()), *(own_guess(predictions) if new_cohort else ())]
+        names = Names(spec.name, columns.batch or "batch", columns.group or "sample", fold)
+        lost = (dropped or {}).get(spec.name)
+        judged = evaluate_target(
+            names, predictions, known, subset=subset, dropped=lost, unlike=unlike
         )
-        results.append(result)
+        results.append(judged)
     return tuple(results)

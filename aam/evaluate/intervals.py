@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from scipy.special import betaincinv, ndtr, stdtrit
 
 from aam.device.rng import generator
 from aam.evaluate.metrics import CLASS_MEANS, POOLED, RANKING, Array, WeightedMetrics, sorted_levels
-from aam.evaluate.target_predictions import TargetPredictions
+from aam.evaluate.predictions import TargetPredictions
 
 # Weights held at once: 16 MiB stay near the processor.
 WEIGHTS_AT_ONCE = 1 << 21
@@ -89,14 +90,10 @@ def resample_metrics(
         drawn = random.integers(count, size=(rows, count)) + count * np.arange(rows)[:, None]
         times = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
         weights = times[:, group].astype(np.float64)
-        values = measure(truth, predicted, weights)
-        absent = _lacks_a_class(truth, weights)
-        parts.append(
-            {
-                name: np.where(absent, math.nan, v) if name in CLASS_MEANS else v
-                for name, v in values.items()
-            }
-        )
+        values, absent = measure(truth, predicted, weights), _lacks_a_class(truth, weights)
+        for name in CLASS_MEANS & values.keys():
+            values[name] = np.where(absent, math.nan, values[name])
+        parts.append(values)
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -183,7 +180,8 @@ def share_interval(
         size *= float(stdtrit(samples - 1, tail) / stdtrit(few - 1, tail)) ** 2
     right, wrong = share * size, (1 - share) * size
     low = float(betaincinv(right, wrong + 1, tail)) if right > 0 else 0.0
-    return Interval(share, low, float(betaincinv(right + 1, wrong, 1 - tail)) if wrong > 0 else 1.0)
+    high = float(betaincinv(right + 1, wrong, 1 - tail)) if wrong > 0 else 1.0
+    return Interval(share, low, high)
 
 
 def inflation_of_difference(predictions: TargetPredictions) -> float:
@@ -197,24 +195,17 @@ def rough(predictions: TargetPredictions) -> str:
     """Describe small samples behind intervals and tests, such as `5 groups of the class 'case'
     only`; empty if they are large enough.
     """
-    units = predictions.resampling_units
-    if (count := predictions.group_count) < FEW_GROUPS:
+    units = pd.Series(predictions.resampling_units)
+    if (count := units.nunique()) < FEW_GROUPS:
         return f"{count} groups only"
     if predictions.labels:
-        by_class = {
-            level: len(np.unique(units[predictions.truth == level]))
-            for level in np.unique(predictions.truth)
-        }
-        rarest = min(by_class, key=lambda level: by_class[level])
-        if by_class[rarest] < FEW_IN_A_CLASS:
-            are = "group" if by_class[rarest] == 1 else "groups"
-            return f"{by_class[rarest]} {are} of the class {predictions.labels[rarest]!r} only"
-    largest = np.unique(units, return_counts=True)[1].max() / len(units)
-    return (
-        f"one group above all, which has {100 * largest:.0f} % of the samples"
-        if largest > LARGEST_SHARE
-        else ""
-    )
+        of_class = units.groupby(predictions.truth).nunique()
+        rarest, few = predictions.labels[int(of_class.idxmin())], int(of_class.min())
+        if few < FEW_IN_A_CLASS:
+            return f"{few} group{'s' if few > 1 else ''} of the class {rarest!r} only"
+    largest = float(units.value_counts(normalize=True).max())
+    above = f"one group above all, which has {100 * largest:.0f} % of the samples"
+    return above if largest > LARGEST_SHARE else ""
 
 
 def intervals(predictions: TargetPredictions, resampled: dict[str, Array]) -> dict[str, Interval]:
@@ -222,25 +213,23 @@ def intervals(predictions: TargetPredictions, resampled: dict[str, Array]) -> di
     all others.
     """
     truth, units = predictions.truth, predictions.resampling_units
-    result = {}
+    groups, result = effective_groups(units), {}
     for name, values in resampled.items():
         kind = name.removesuffix(POOLED)
         inflation = inflation_of_difference(predictions) if kind in RANKING else 1.0
         if kind in SHARES:
-            trials, groups = effective_units(kind, truth, units), effective_groups(units)
+            trials = effective_units(kind, truth, units)
             result[name] = share_interval(values, trials, groups, len(truth), inflation)
             continue
         if name == "ece" and len(values) > 1:
             # Resampling scatters the tenths once more, which raises it: its limits are without that
             # rise.
-            values = np.append(
-                values[0], np.maximum(values[1:] - values[1:].mean() + values[0], 0.0)
-            )
-        result[name] = limits = interval(values, predictions.group_count, inflation)
+            rise = values[1:].mean() - values[0]
+            values = np.append(values[0], np.maximum(values[1:] - rise, 0.0))
+        found = interval(values, predictions.group_count, inflation)
         if kind in RANKING:
-            result[name] = Interval(
-                limits.value, *np.clip([limits.low, limits.high], -1.0, 1.0).tolist()
-            )
+            found = Interval(found.value, *np.clip([found.low, found.high], -1.0, 1.0).tolist())
+        result[name] = found
     return result
 
 
@@ -248,12 +237,9 @@ def metrics_with_intervals(
     predictions: TargetPredictions, seed: int, repeats: int = 1000
 ) -> dict[str, Interval]:
     """Return the metrics of all samples that have a truth and a prediction, with intervals."""
-    complete = predictions.complete()
-    units = complete.resampling_units
-    resampled = resample_metrics(
-        complete.measure, complete.truth, complete.predicted, units, seed, repeats
-    )
-    return intervals(complete, resampled)
+    known = predictions.complete()
+    of_samples = known.measure, known.truth, known.predicted, known.resampling_units
+    return intervals(known, resample_metrics(*of_samples, seed, repeats))
 
 
 def metrics_by_level(
@@ -264,13 +250,12 @@ def metrics_by_level(
 
     There are no limits where the groups of a level say less than `LEAST_GROUPS` of one size would.
     """
-    parts = {
-        str(level): predictions.at(levels == level).complete() for level in sorted_levels(levels)
-    }
     result = {}
-    for level, part in parts.items():
+    for level in sorted_levels(levels):
+        part = predictions.at(levels == level).complete()
         few = effective_groups(part.resampling_units) < LEAST_GROUPS
-        result[level] = len(part.truth), metrics_with_intervals(part, seed, 0 if few else repeats)
+        found = metrics_with_intervals(part, seed, 0 if few else repeats)
+        result[str(level)] = len(part.truth), found
     return result
 
 
@@ -280,9 +265,7 @@ def number(value: float) -> str:
     """
     if math.isnan(value):
         return "-"
-    if abs(value) >= 1e9:
-        return f"{value:.3g}"
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:#.3g}"
+    return f"{value:.0f}" if 100 <= abs(value) < 1e9 else f"{value:#.3g}"
 
 
 def too_few(count: int, unit: str = "group", of: str = "") -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 Array = npt.NDArray[Any]
 
@@ -22,27 +23,11 @@ WeightedMetrics = Callable[[Array, Array, Array], dict[str, Array]]
 LOWER_IS_BETTER = frozenset({"mae", "rmse", "nrmse", "ece"})
 
 NAMES = (
-    "MAE",
-    "RMSE",
-    "R2",
-    "Pearson",
-    "Spearman",
-    "NRMSE",
-    "accuracy",
-    "balanced accuracy",
-    "macro F1",
-    "AUROC",
-    "AUPRC",
-    "ECE",
-    "precision",
-    "recall",
-    "F1",
-    "coverage",
-    "width",
-    "confidence",
+    "MAE,RMSE,R2,Pearson,Spearman,NRMSE,accuracy,balanced accuracy,macro F1,AUROC,AUPRC,ECE,"
+    "precision,recall,F1,coverage,width"
 )
 
-TITLES = {name.lower().replace(" ", "_"): name for name in NAMES}
+TITLES = {name.lower().replace(" ", "_"): name for name in NAMES.split(",")}
 
 # Metrics of the order or the course of the predictions. Pooled over folds they mix models with
 # different offsets and fall below chance without a signal, so they are computed inside
@@ -50,7 +35,7 @@ TITLES = {name.lower().replace(" ", "_"): name for name in NAMES}
 RANKING = ("pearson", "spearman", "auroc", "auprc")
 
 # Means over the classes present, which are another metric where a class is absent.
-CLASS_MEANS = ("balanced_accuracy", "macro_f1")
+CLASS_MEANS = frozenset({"balanced_accuracy", "macro_f1"})
 
 # Suffix of a ranking metric over all folds at once.
 POOLED = "_pooled"
@@ -104,10 +89,8 @@ def _up_to(values: Array, weights: Array, ends: Array) -> tuple[Array, Array]:
     order = np.argsort(values)
     running = np.zeros((len(weights), len(values) + 1))
     np.cumsum(weights[:, order], axis=1, out=running[:, 1:])
-    ranked = values[order]
-    return running[:, np.searchsorted(ranked, ends)], running[
-        :, np.searchsorted(ranked, ends, "right")
-    ]
+    first, last = (np.searchsorted(values[order], ends, side) for side in ("left", "right"))
+    return running[:, first], running[:, last]
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -139,13 +122,12 @@ def _areas(positive: Array, score: Array, weights: Array) -> tuple[Array, Array]
     positives, negatives, thresholds = weights[:, positive], weights[:, ~positive], -score[positive]
     above, reached = _up_to(-score[~positive], negatives, thresholds)
     _, hits = _up_to(thresholds, positives, thresholds)
-    positive_weight = positives.sum(axis=1)
-    negative_weight = negatives.sum(axis=1)
+    size, others = positives.sum(axis=1), negatives.sum(axis=1)
     precision = np.divide(hits, hits + reached, out=np.zeros_like(hits), where=hits > 0)
     misordered = np.einsum("rm,rm->r", positives, above + reached) / 2
     summed_precision = np.einsum("rm,rm->r", positives, precision)
-    auprc = _share(summed_precision, np.where(negative_weight > 0, positive_weight, 0.0))
-    return 1 - _share(misordered, positive_weight * negative_weight), auprc
+    auprc = _share(summed_precision, np.where(others > 0, size, 0.0))
+    return 1 - _share(misordered, size * others), auprc
 
 
 def weighted_auroc(positive: Array, score: Array, weights: Array) -> dict[str, Array]:
@@ -186,16 +168,14 @@ def weighted_classification_metrics(
     by_class, total = _by_class(truth, probabilities, weights), weights.sum(axis=1)
     scored = slice(1, None) if probabilities.shape[1] == 2 else slice(None)
     correct, confidence, level = _confidence(truth, probabilities)
-    gap = np.abs(weights @ (np.eye(CONFIDENCES)[level] * (confidence - correct)[:, None])).sum(
-        axis=1
-    )
+    gaps = weights @ (np.eye(CONFIDENCES)[level] * (confidence - correct)[:, None])
     return {
         "accuracy": _share(weights @ correct, total),
         "balanced_accuracy": mean_of_defined(by_class["recall"]),
         "macro_f1": mean_of_defined(by_class["f1"]),
         "auroc": mean_of_defined(by_class["auroc"][:, scored]),
         "auprc": mean_of_defined(by_class["auprc"][:, scored]),
-        "ece": _share(gap, total),
+        "ece": _share(np.abs(gaps).sum(axis=1), total),
     }
 
 
@@ -232,8 +212,8 @@ def by_fold(measure: WeightedMetrics, fold: Array | None, pooled: bool = True) -
     """Return `measure` with its ranking metrics taken inside each fold [N].
 
     A ranking metric becomes the mean over the folds that have it, weighted by their samples; over
-    all folds at once it has the same name with `POOLED`. Other metrics are those of
-    all samples. Without `pooled` only the means are returned.
+    all folds at once it has the same name with `POOLED`. Other metrics are those of all samples.
+    Without `pooled` only the means are returned.
     """
     if fold is None or len(levels := np.unique(fold)) < 2:
         return measure
@@ -244,7 +224,7 @@ def by_fold(measure: WeightedMetrics, fold: Array | None, pooled: bool = True) -
         inside = [measure(truth[part], predicted[part], weights[:, part]) for part in parts]
         sizes = np.stack([weights[:, part].sum(axis=1) for part in parts])
         result = {}
-        for name in whole or inside[0]:
+        for name in inside[0]:
             if name in RANKING:
                 of_folds = np.stack([metrics[name] for metrics in inside])
                 defined = ~np.isnan(of_folds)
@@ -264,40 +244,25 @@ classification_metrics = partial(unweighted_metrics, weighted_classification_met
 
 def per_class(
     truth: Array, probabilities: Array, labels: Sequence[str], folds: bool = False
-) -> dict[str, tuple[int, dict[str, float]]]:
-    """Return for each class the number of samples, precision, recall, F1, AUROC and AUPRC; NaN
-    where undefined.
+) -> pd.DataFrame:
+    """Return ``samples``, precision, recall, F1, AUROC and AUPRC of each class; NaN where
+    undefined.
 
     Of several `folds` ranking metrics are pooled, and named so.
     """
-    by_class = {
-        f"{name}{POOLED}" if folds and name in RANKING else name: values
-        for name, values in _by_class(truth, probabilities, np.ones((1, len(truth)))).items()
-    }
-    return {
-        label: (
-            int((truth == k).sum()),
-            {name: float(values[0, k]) for name, values in by_class.items()},
-        )
-        for k, label in enumerate(labels)
-    }
+    columns = {"samples": np.bincount(truth, minlength=len(labels))}
+    for name, values in _by_class(truth, probabilities, np.ones((1, len(truth)))).items():
+        columns[f"{name}{POOLED}" if folds and name in RANKING else name] = values[0]
+    return pd.DataFrame(columns, list(labels))
 
 
-def reliability(truth: Array, probabilities: Array) -> dict[str, tuple[int, dict[str, float]]]:
-    """Return samples, mean probability of the chosen class and accuracy, by tenths of that
-    probability.
+def reliability(truth: Array, probabilities: Array) -> pd.DataFrame:
+    """Return ``samples``, mean ``confidence`` in the chosen class and ``accuracy``, by tenths of
+    the confidence.
     """
     correct, confidence, level = _confidence(truth, probabilities)
-    return {
-        f"{number / CONFIDENCES:.1f} to {(number + 1) / CONFIDENCES:.1f}": (
-            int((level == number).sum()),
-            {
-                "confidence": float(confidence[level == number].mean()),
-                "accuracy": float(correct[level == number].mean()),
-            },
-        )
-        for number in np.unique(level).tolist()
-    }
+    groups = pd.DataFrame({"confidence": confidence, "accuracy": correct}).groupby(level)
+    return groups.mean().assign(samples=groups.size())
 
 
 def auroc(positive: Array, score: Array) -> float:
@@ -313,18 +278,13 @@ def pearson(first: Array, second: Array) -> float:
 
 
 def sorted_levels(values: Array) -> list[Any]:
-    """Return the distinct values, numbers and ranges (`9.00 to 10.0`) in numeric order even where
-    they are text.
+    """Return the distinct values, numbers in numeric order even where they are text, then
+    others.
     """
-
-    def place(level: Any) -> tuple[bool, float, str]:
-        try:
-            number = float(str(level).partition(" to ")[0])
-        except ValueError:
-            number = math.nan
-        return (False, number, "") if math.isfinite(number) else (True, 0.0, str(level))
-
-    return sorted(np.unique(values), key=place)
+    levels = np.unique(values)
+    numbers = np.asarray(pd.to_numeric(pd.Series(levels), errors="coerce"), np.float64)
+    place = np.where(np.isfinite(numbers), numbers, math.nan)
+    return list(levels[np.lexsort((levels.astype(str), place))].tolist())
 
 
 def upper_triangle(matrix: Array) -> Array:

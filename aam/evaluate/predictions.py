@@ -1,15 +1,18 @@
-"""Predictions of samples in the units of their targets, and their file (.tsv)."""
+"""Predictions of samples in the units of their targets: a table of several targets, its file
+(.tsv), and one target next to its truth.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +20,17 @@ import pandas as pd
 
 from aam.config import RESERVED
 from aam.data.targets import TargetSpec
-from aam.errors import InputError, Problems, shown
+from aam.errors import InputError, Problems, reworded, shown
+from aam.evaluate.metrics import (
+    Array,
+    WeightedMetrics,
+    by_fold,
+    has_prediction,
+    weighted_classification_metrics,
+    weighted_regression_metrics,
+)
 from aam.files.atomic import write_text
-
-Array = npt.NDArray[np.float64]
+from aam.io.metadata import Metadata
 
 # Suffixes of columns TARGET.SUFFIX: standard deviation over rarefactions and over models, limits
 # of the conformal interval.
@@ -40,19 +50,23 @@ COLUMNS = (
     "for a target with classes also TARGET=CLASS, a probability for each"
 )
 MOST_LINES = 8
+# A whole number as spreadsheets write it.
+WHOLE = re.compile(r"-?\d+\.0")
+
+# What the samples of a report were to the model. Only "held-out" ones took no part in learning or
+# choosing anything.
+Subset = Literal["held-out", "validation", "training", "unknown"]
+
+# The truth of a sample whose class no training sample had: the model has no probability of it.
+UNKNOWN_CLASS = -2
 
 
 @dataclass(frozen=True, eq=False)
 class PredictionTable:
-    """One row per sample.
+    """Predictions of the targets `specs`, in a `frame` with a row per sample id [N].
 
-    Attributes
-    ----------
-    specs : tuple of TargetSpec
-        The targets, in the order of their columns.
-    frame : DataFrame [N]
-        By sample id: TARGET and TARGET.SUFFIX of a number, TARGET=LABEL of classes, NaN where there
-        is no prediction; and `TEXTS`.
+    It has TARGET and TARGET.SUFFIX of a number, TARGET=LABEL of classes, NaN where there is no
+    prediction; and `TEXTS`.
     """
 
     specs: tuple[TargetSpec, ...]
@@ -76,21 +90,17 @@ class PredictionTable:
     def limits(self, target: str) -> Array | None:
         """The limits of the conformal intervals of a target, [N, 2], if there are any."""
         names = [f"{target}.{LOW}", f"{target}.{HIGH}"]
-        if not set(names) <= set(self.frame):
-            return None
-        return np.asarray(self.frame[names], np.float64)
+        has_limits = set(names) <= set(self.frame)
+        return np.asarray(self.frame[names], np.float64) if has_limits else None
 
     def with_columns(self, columns: Mapping[str, Any]) -> PredictionTable:
         """Add or replace columns of the table, such as ``note``."""
-        frame = self.frame.copy()
-        for name, values in columns.items():
-            frame[name] = values
-        return replace(self, frame=frame)
+        return replace(self, frame=self.frame.assign(**columns))
 
     def with_limits(self, target: str, limits: Array) -> PredictionTable:
         """Set the conformal intervals [N, 2] of a target."""
-        ends = {f"{target}.{suffix}": limits[:, at] for at, suffix in enumerate((LOW, HIGH))}
-        return self.with_columns(ends)
+        low, high = limits.T
+        return self.with_columns({f"{target}.{LOW}": low, f"{target}.{HIGH}": high})
 
     def with_rows(self, sample_ids: Sequence[str], notes: Mapping[str, str]) -> PredictionTable:
         """Rows for `sample_ids` in their order; those without a prediction say why."""
@@ -101,9 +111,9 @@ class PredictionTable:
 
 def _columns(spec: TargetSpec) -> list[str]:
     """Columns of numbers that a target may have, in the order of the file."""
-    suffixed = [f"{spec.name}.{suffix}" for suffix in SUFFIXES]
-    classes = [f"{spec.name}={label}" for label in spec.labels]
-    return classes if spec.kind == "class" else [spec.name, *suffixed]
+    if spec.kind == "class":
+        return [f"{spec.name}={label}" for label in spec.labels]
+    return [spec.name, *(f"{spec.name}.{suffix}" for suffix in SUFFIXES)]
 
 
 def make_predictions(
@@ -115,40 +125,35 @@ def make_predictions(
 ) -> PredictionTable:
     """Make a table of values [N] or probabilities [N, classes] by target.
 
-    `deviations` are the standard deviations over rarefactions, by target; `texts` the columns of
-    text.
+    `deviations` are those over rarefactions, by target; `texts` the columns of text.
     """
     columns: dict[str, object] = {}
     for spec in specs:
         values = predicted[spec.name]
         columns |= zip(_columns(spec), values.T if spec.labels else [values], strict=False)
-    columns |= {
-        f"{name}.{RAREFACTIONS}": deviation for name, deviation in (deviations or {}).items()
-    }
+    for name, deviation in (deviations or {}).items():
+        columns[f"{name}.{RAREFACTIONS}"] = deviation
     columns |= {name: texts.get(name, "") for name in TEXTS}
     frame = pd.DataFrame(columns, pd.Index(sample_ids, name="sample-id", dtype=object))
     return PredictionTable(tuple(specs), frame)
 
 
 def _with_same_labels(tables: Sequence[PredictionTable]) -> list[PredictionTable]:
-    """The tables with the labels of all; a label that one never saw has probability 0."""
-    specs = []
+    """The tables with the labels of all; a label that a model never saw has probability 0."""
+    specs, absent = [], dict[str, float]()
     for versions in zip(*(table.specs for table in tables), strict=True):
         union = {label for version in versions for label in version.labels}
-        ordered = next(
-            (version.labels for version in versions if set(version.labels) == union), sorted(union)
-        )
-        bounds = [spec.bounds for spec in versions if spec.bounds is not None]
-        ends = (min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None
-        specs.append(replace(versions[0], labels=tuple(ordered), bounds=ends))
-    names = [name for spec in specs if spec.labels for name in _columns(spec)]
-    return [
-        replace(
-            table.with_columns({name: 0.0 for name in names if name not in table.frame}),
-            specs=tuple(specs),
-        )
-        for table in tables
-    ]
+        whole = (version.labels for version in versions if set(version.labels) == union)
+        known = [version.bounds for version in versions if version.bounds is not None]
+        bounds = (min(low for low, _ in known), max(high for _, high in known)) if known else None
+        spec = replace(versions[0], labels=next(whole, tuple(sorted(union))), bounds=bounds)
+        specs.append(spec)
+        absent |= dict.fromkeys(_columns(spec) if spec.labels else [], 0.0)
+    made = []
+    for table in tables:
+        new = {name: share for name, share in absent.items() if name not in table.frame}
+        made.append(PredictionTable(tuple(specs), table.frame.assign(**new)))
+    return made
 
 
 def joined(tables: Sequence[PredictionTable]) -> PredictionTable:
@@ -168,24 +173,24 @@ def combined(tables: Sequence[PredictionTable]) -> PredictionTable:
     if len(tables) == 1:
         return tables[0]
     tables = _with_same_labels(tables)
-    frame = tables[0].frame.copy()
-    for name in frame.columns.drop(list(TEXTS)):
-        if not all(name in table.frame for table in tables):
-            frame = frame.drop(columns=name)
-            continue
-        power = 2 if name.endswith(f".{RAREFACTIONS}") else 1
-        of_models = np.stack([table.frame[name].to_numpy() ** power for table in tables])
-        frame[name] = of_models.mean(axis=0) ** (1 / power)
+    columns: dict[str, object] = {}
+    for name, first in tables[0].frame.items():
+        if name in TEXTS:
+            columns[name] = first
+        elif all(name in table.frame for table in tables):
+            power = 2 if str(name).endswith(f".{RAREFACTIONS}") else 1
+            of_models = np.stack([table.frame[name].to_numpy() ** power for table in tables])
+            columns[name] = of_models.mean(axis=0) ** (1 / power)
     for spec in tables[0].specs:
         if spec.kind == "numeric":
             values = [table.frame[spec.name] for table in tables]
-            frame[f"{spec.name}.{MEMBERS}"] = np.std(values, axis=0)
-    return replace(tables[0], frame=frame)
+            columns[f"{spec.name}.{MEMBERS}"] = np.std(values, axis=0)
+    return replace(tables[0], frame=pd.DataFrame(columns, tables[0].frame.index))
 
 
 def name_problems(specs: Iterable[TargetSpec]) -> list[str]:
     """Say which columns of predictions would have the same name, or the name of a derived one."""
-    names = Counter(name for spec in specs for name in dict.fromkeys([spec.name, *_columns(spec)]))
+    names = Counter(name for spec in specs for name in {spec.name, *_columns(spec)})
     return [
         f"--metadata-column: two columns of predictions would be called {name!r}; rename one in "
         "the metadata"
@@ -197,22 +202,17 @@ def name_problems(specs: Iterable[TargetSpec]) -> list[str]:
 def file_frame(table: PredictionTable) -> pd.DataFrame:
     """Columns of the file by sample id: TARGET, TARGET.SUFFIX, TARGET=LABEL; fold, subset, note.
 
-    Raises
-    ------
-    InputError
-        Two columns would have the same name.
+    Raises `InputError` if two columns would have the same name.
     """
     if problems := name_problems(table.specs):
         raise InputError(*problems)
     columns: dict[str, object] = {}
     for spec in table.specs:
-        present = [name for name in _columns(spec) if name in table.frame]
         if spec.kind == "class":
             shares = table.predicted(spec.name)
-            columns[spec.name] = [
-                "" if np.isnan(row).any() else spec.labels[int(row.argmax())] for row in shares
-            ]
-        columns |= {name: table.frame[name] for name in present}
+            chosen = np.array(spec.labels, object)[shares.argmax(axis=1)]
+            columns[spec.name] = np.where(np.isnan(shares).any(axis=1), "", chosen)
+        columns |= {name: table.frame[name] for name in _columns(spec) if name in table.frame}
     kept = [name for name in TEXTS if name == "note" or any(table.frame[name])]
     return pd.DataFrame(columns | {name: table.frame[name] for name in kept}, table.frame.index)
 
@@ -222,9 +222,6 @@ def write_predictions(path: Path, table: PredictionTable) -> None:
     text = io.StringIO(newline="")
     file_frame(table).to_csv(text, sep="\t", float_format="%.7g", lineterminator="\n")
     write_text(path, text.getvalue())
-
-
-# --- reading -----------------------------------------------------------------------------------
 
 
 def _cells(path: Path) -> pd.DataFrame:
@@ -238,41 +235,38 @@ def _cells(path: Path) -> pd.DataFrame:
         start = f"the first line is {shown(rows[0], 3)}" if rows else "the file is empty"
         raise InputError(f"{path}: no predictions, {start}; expected {COLUMNS}")
     header, body = rows[0], rows[1:]
-    problems = Problems()
-    ragged = [(line, len(row)) for line, row in enumerate(body, 2) if len(row) != len(header)]
-    for line, count in ragged[:MOST_LINES]:
-        problems.add(
-            f"{path}: line {line} has {count} cells, expected {len(header)} as in the header"
-        )
+    problems = [
+        f"line {line} has {len(row)} cells, expected {len(header)} as in the header"
+        for line, row in enumerate(body, 2)
+        if len(row) != len(header)
+    ][:MOST_LINES]
     for what, names in {"columns": header, "samples": [row[0] for row in body if row]}.items():
         if twice := [f"{name} ({n} times)" for name, n in Counter(names).items() if n > 1]:
-            problems.add(f"{path}: {what} occur more than once: {shown(twice)}; leave each in once")
+            problems.append(f"{what} occur more than once: {shown(twice)}; leave each in once")
     if unnamed := [line for line, row in enumerate(body, 2) if row and not row[0].strip()]:
-        problems.add(
-            f"{path}: line {unnamed[0]} has no sample id; name its sample, or leave it out"
-        )
+        problems.append(f"line {unnamed[0]} has no sample id; name its sample, or leave it out")
     if not body:
-        problems.add(f"{path}: no sample below the header; expected {COLUMNS}")
-    problems.raise_if_any()
+        problems.append(f"no sample below the header; expected {COLUMNS}")
+    if problems:
+        raise InputError(*(f"{path}: {problem}" for problem in problems))
     return pd.DataFrame(body, columns=header, dtype=object).set_index("sample-id")
 
 
 def _specs(path: Path, header: Sequence[str]) -> tuple[TargetSpec, ...]:
     """The targets of a file with such columns."""
-    suffixed, labels = set[str](), dict[str, list[str]]()
+    derived, labels = set[str](RESERVED), dict[str, list[str]]()
     for name in header:
         target, _, suffix = name.rpartition(".")
         limits = {f"{target}.{LOW}", f"{target}.{HIGH}"}
         if target in header and (suffix in SUFFIXES[:2] or name in limits <= set(header)):
-            suffixed.add(name)
+            derived.add(name)
         # Target and label may both hold "=": the target is the shortest column that begins the
         # name.
-        of_label = [other for other in header if name.startswith(f"{other}=")]
-        if of_label:
+        if of_label := [other for other in header if name.startswith(f"{other}=")]:
             target = min(of_label, key=len)
             labels.setdefault(target, []).append(name.removeprefix(f"{target}="))
-    probabilities = {f"{target}={label}" for target in labels for label in labels[target]}
-    names = [name for name in header if name not in {*RESERVED, *suffixed, *probabilities}]
+            derived.add(name)
+    names = [name for name in header if name not in derived]
     if not names:
         classes = {name.partition("=")[0] for name in header if "=" in name}
         hint = f" (is {shown(sorted(classes))} missing?)" if classes else ""
@@ -287,34 +281,25 @@ def _specs(path: Path, header: Sequence[str]) -> tuple[TargetSpec, ...]:
 def read_predictions(path: Path) -> PredictionTable:
     """Read what `write_predictions` wrote.
 
-    Raises
-    ------
-    InputError
-        Columns or numbers cannot be read, or cannot be predictions: infinite values, no
-        probabilities, exchanged limits. Missing values (empty or nan) are allowed.
+    Raises `InputError` if columns or numbers cannot be read, or cannot be predictions: infinite
+    values, no probabilities, exchanged limits. Missing values (empty or nan) are allowed.
     """
     cells = _cells(path)
-    specs = _specs(path, list(cells))
+    specs, problems = _specs(path, list(cells)), Problems()
     frame = cells[[name for name in TEXTS if name in cells]].reindex(columns=TEXTS, fill_value="")
     for name in (name for spec in specs for name in _columns(spec) if name in cells):
-        try:
-            numbers = [math.nan if cell == "" else float(cell) for cell in cells[name]]
-        except ValueError as error:
-            raise InputError(
-                f"{path}: column {name!r} holds text where numbers belong ({error}); correct it, "
-                f"or, where {name!r} has classes, add a probability for each: {name}=CLASS"
-            ) from None
-        frame[name] = np.array(numbers)
+        words = f"{path}: column {name!r} holds text where numbers belong"
+        remedy = f"; correct it or, if it has classes, add a probability for each: {name}=CLASS"
+        with problems.collected(), reworded((ValueError,), words, remedy):
+            frame[name] = np.array([float(cell or math.nan) for cell in cells[name]])
+    problems.raise_if_any()
     table = PredictionTable(specs, frame)
-    problems = Problems()
     for spec in specs:
         for what, rows in _impossible(table, spec, cells).items():
             if rows.any():
                 ids = shown([table.sample_ids[row] for row in np.flatnonzero(rows)], 3)
-                problems.add(
-                    f"{path}: {rows.sum()} of {len(rows)} samples ({ids}) have {what} in "
-                    f"{spec.name!r}; correct them"
-                )
+                where = f"{path}: {rows.sum()} of {len(rows)} samples ({ids})"
+                problems.add(f"{where} have {what} in {spec.name!r}; correct them")
     problems.raise_if_any()
     return table
 
@@ -325,12 +310,12 @@ def _impossible(
     """Samples with each problem, bool [N], in the predictions of a target."""
     values = table.predicted(spec.name)
     if not spec.labels:
-        sizes, limits = np.abs(values), table.limits(spec.name)
-        crossed = np.zeros(len(sizes), bool) if limits is None else limits[:, 0] > limits[:, 1]
+        limits = table.limits(spec.name)
+        low, high = (values, values) if limits is None else limits.T
         return {
-            "an infinite prediction": np.isinf(sizes),
-            f"a prediction above {LARGEST:g}": np.isfinite(sizes) & (sizes > LARGEST),
-            "a lower limit above the upper one": crossed,
+            "an infinite prediction": np.isinf(values),
+            f"a prediction above {LARGEST:g}": np.isfinite(values) & (np.abs(values) > LARGEST),
+            "a lower limit above the upper one": low > high,
         }
     known = np.isfinite(values).all(axis=1)
     outside = (values < -ROUNDING) | (values > 1 + ROUNDING)
@@ -344,3 +329,171 @@ def _impossible(
         "a label that has not the largest probability": known & named & disagrees,
         "infinite probabilities": np.isinf(values).any(axis=1),
     }
+
+
+@dataclass(frozen=True, eq=False)
+class TargetPredictions:
+    """Predictions of one target on N samples.
+
+    Attributes
+    ----------
+    sample_ids : tuple of str [N]
+    truth : float [N], or int [N] of classes
+        In the column's units, NaN = missing; or the index into `labels`, -1 = missing,
+        `UNKNOWN_CLASS` = none of them.
+    predicted : float [N], or float [N, K] of classes
+        Values or probabilities, NaN = none was made.
+    labels : tuple of str [K]
+        The classes; empty for numbers.
+    fold, groups, batch : array [N], optional
+        The fold that held each sample out; its group (subject); its batch (study, run, plate).
+    limits : float [N, 2], optional
+        Limits of the conformal intervals, NaN = none.
+    """
+
+    sample_ids: tuple[str, ...]
+    truth: Array
+    predicted: Array
+    labels: tuple[str, ...] = ()
+    fold: Array | None = None
+    groups: Array | None = None
+    batch: Array | None = None
+    limits: Array | None = None
+
+    @property
+    def measure(self) -> WeightedMetrics:
+        """The metrics of this kind of target, ranking metrics inside each fold."""
+        of_classes, of_numbers = weighted_classification_metrics, weighted_regression_metrics
+        return by_fold(of_classes if self.labels else of_numbers, self.fold)
+
+    @property
+    def cross_validated(self) -> bool:
+        """Whether samples of several folds, predicted by several models, stand together."""
+        return self.fold is not None and len(np.unique(self.fold)) > 1
+
+    @property
+    def folds(self) -> Array:
+        """The fold of each sample, [N]; 0 without folds."""
+        return np.zeros(len(self.truth)) if self.fold is None else self.fold
+
+    @property
+    def batches_held_out_whole(self) -> bool:
+        """Whether each batch was predicted by a model that saw none of its samples."""
+        if self.batch is None or self.fold is None or not self.cross_validated:
+            return False
+        return bool((pd.Series(self.fold).groupby(self.batch).nunique() == 1).all())
+
+    @property
+    def resampling_units(self) -> Array:
+        """The units of resampling, [N]: groups, or single samples without groups."""
+        return np.arange(len(self.truth)) if self.groups is None else self.groups
+
+    @property
+    def group_count(self) -> int:
+        """Number of units of resampling."""
+        return len(np.unique(self.resampling_units))
+
+    @property
+    def has_both(self) -> npt.NDArray[np.bool_]:
+        """Samples with both a truth and a prediction, [N]."""
+        has_truth = self.truth >= 0 if self.labels else np.isfinite(self.truth)
+        return has_truth & has_prediction(self.predicted)
+
+    @property
+    def errors(self) -> Array:
+        """Absolute error, or 1 - probability of the true class, float [N]."""
+        if self.labels:
+            return np.asarray(1 - self.predicted[np.arange(len(self.truth)), self.truth])
+        return np.asarray(np.abs(self.predicted - self.truth))
+
+    def at(self, rows: Array) -> TargetPredictions:
+        """Return the same for a choice of samples: a mask or positions."""
+        arrays: Any = {k: v[rows] for k, v in vars(self).items() if isinstance(v, np.ndarray)}
+        ids = tuple(np.asarray(self.sample_ids, dtype=object)[rows])
+        return replace(self, sample_ids=ids, **arrays)
+
+    def complete(self) -> TargetPredictions:
+        """Return the samples that have both a truth and a prediction."""
+        return self.at(self.has_both)
+
+    def with_limits(self) -> TargetPredictions:
+        """Return the samples that have a truth, a prediction and a conformal interval."""
+        if self.limits is None:
+            return self.at(np.zeros(len(self.truth), bool))
+        return self.at(self.has_both & np.isfinite(self.limits).all(axis=1))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Metadata columns by which predictions are judged.
+
+    `group` and `batch` divide the samples; a model is to hold in a new value of `study`; each value
+    of `fold` was held out whole.
+    """
+
+    group: str | None = None
+    batch: str | None = None
+    categorical: tuple[str, ...] = ()
+    numeric: tuple[str, ...] = ()
+    study: str | None = None
+    fold: str | None = None
+
+    @property
+    def covariates(self) -> tuple[str, ...]:
+        """Names of all covariates."""
+        return (*self.categorical, *self.numeric)
+
+
+def truth_of(metadata: Metadata, spec: TargetSpec, ids: Sequence[str]) -> Array:
+    """True values of samples: numbers (NaN = missing), or the index of the class.
+
+    -1 is a missing class, `UNKNOWN_CLASS` one that is not among the labels.
+    """
+    if spec.kind == "numeric":
+        return metadata.numbers(spec.name, ids)
+    values = np.array([value or "" for value in metadata.values(spec.name, ids)], object)
+    place = pd.Index(spec.labels, dtype=object).get_indexer(values)
+    return np.where(values == "", -1, np.where(place < 0, UNKNOWN_CLASS, place))
+
+
+def column_values(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array | None:
+    """Values of a column as text ("25.0" as "25"), empty where missing; None without a column."""
+    if column is None:
+        return None
+    return _as_whole_numbers([value or "" for value in metadata.values(column, ids)])
+
+
+def group_values(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array | None:
+    """Group of each sample, one of its own where it has none; None without a column."""
+    return None if column is None else _as_whole_numbers(metadata.groups(column, ids))
+
+
+def _as_whole_numbers(values: Sequence[str]) -> Array:
+    """Values [N] without the ".0" of whole numbers, if all are whole numbers."""
+    if all(WHOLE.fullmatch(value) for value in values if value):
+        values = [value.removesuffix(".0") for value in values]
+    return np.array(values)
+
+
+def guess(truth: Array, classes: int) -> Array:
+    """Median of the known values [N], or all probability [K] on the most frequent class."""
+    if not classes:
+        return np.asarray(np.median(truth[np.isfinite(truth)]))
+    return np.asarray(np.eye(classes)[np.bincount(truth[truth >= 0]).argmax()])
+
+
+def target_predictions(
+    table: PredictionTable, spec: TargetSpec, metadata: Metadata, columns: Columns
+) -> TargetPredictions:
+    """Predictions of one target of a table next to what the metadata say of the same samples."""
+    ids, folds = table.sample_ids, table.texts("fold")
+    return TargetPredictions(
+        sample_ids=ids,
+        truth=truth_of(metadata, spec, ids),
+        predicted=table.predicted(spec.name),
+        labels=spec.labels,
+        fold=np.array(folds) if len(set(folds)) > 1 else None,
+        groups=group_values(metadata, columns.group, ids),
+        batch=column_values(metadata, columns.batch, ids),
+        limits=table.limits(spec.name),
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from aam.evaluate import intervals
@@ -19,15 +20,13 @@ from aam.evaluate.comparison import (
     Outcome,
     best_constant,
     full_baselines,
-    headline,
     outcome,
     share_of_gain,
     tests_corrected_for,
 )
 from aam.evaluate.intervals import number, too_few, with_limits
-from aam.evaluate.metrics import TITLES, Array, auroc, mean_of_defined, pearson, unweighted_metrics
-from aam.evaluate.new_studies import batches_held_out_whole
-from aam.evaluate.target_predictions import UNKNOWN_CLASS, Subset, TargetPredictions
+from aam.evaluate.metrics import TITLES, auroc, mean_of_defined, pearson, unweighted_metrics
+from aam.evaluate.predictions import UNKNOWN_CLASS, Subset, TargetPredictions
 
 # What a sign of a page says.
 Sign = Literal["better", "open", "worse", "none"]
@@ -66,8 +65,8 @@ ONE_CLASS, LEAST_SAMPLES = 0.95, 20
 # plain accuracy says nothing of the others.
 SOLVED = {"auroc": 0.9, "balanced_accuracy": 0.9, "r2": 0.8}
 
-# At most these metrics inside the batches are next to nothing; at most those, chance.
-NOTHING, CHANCE = {"auroc": 0.55, "r2": 0.05}, {"auroc": 0.5, "r2": 0.0}
+# At most these metrics inside the batches are next to nothing.
+NOTHING = {"auroc": 0.55, "r2": 0.05}
 
 
 @dataclass(frozen=True)
@@ -92,34 +91,25 @@ def verdict(
     subset: Subset = "held-out",
 ) -> Verdict:
     """Judge predictions by their comparison with baselines, and say what limits the judgement."""
-    complete = predictions.complete()
-    constant = best_constant(comparisons, headline(complete.labels))
+    known = predictions.complete()
     cautions = [CAUTION[subset]] if subset in CAUTION else []
     cautions += _left_out(predictions)
     if subset == "training":
         found = Verdict("Seen in training", "Samples of training are not compared.")
-    elif not len(complete.truth):
+    elif not len(known.truth):
         found = Verdict("Nothing to judge", "No sample has both a value and a prediction.")
     else:
-        found = _compared(comparisons, headline(complete.labels))
-        cautions += [
-            *_undefined_folds(complete),
-            *_one_class(complete),
-            *_below_base_rate(complete, constant),
-            *_solved(comparisons, complete.labels),
-            *batch_sentences(complete, batch_name),
-        ]
-    if complete.group_count < intervals.LEAST_GROUPS:
-        cautions.append(
-            f"{too_few(complete.group_count)} for intervals and tests; {intervals.LEAST_GROUPS} "
-            "are needed, so nothing is tested."
-        )
-    elif rests_on := intervals.rough(complete):
+        found = _compared(comparisons)
+        cautions += _of_classes(known, best_constant(comparisons)) if known.labels else []
+        cautions += _solved(comparisons, known.labels)
+        cautions += batch_sentences(known, batch_name)
+    least = intervals.LEAST_GROUPS
+    if known.group_count < least:
+        few = f"{too_few(known.group_count)} for intervals and tests"
+        cautions.append(f"{few}; {least} are needed, so nothing is tested.")
+    elif rests_on := intervals.rough(known):
         cautions.append(f"Intervals and tests rest on {rests_on}: read them as rough.")
     return replace(found, cautions=tuple(cautions))
-
-
-# --- the comparison ----------------------------------------------------------------------------
 
 
 def _p_text(comparison: Comparison, tests: int) -> str:
@@ -131,50 +121,45 @@ def _p_text(comparison: Comparison, tests: int) -> str:
     return f"{text}, corrected for {tests} baselines (Holm)" if tests > 1 else text
 
 
-def _against_best(best: Comparison, constant: Comparison, key: str, tests: int) -> Verdict:
-    """Compare with the best baseline."""
-    state = outcome(best, constant, key)
-    words, sign = WORDS[state]
+def _against_best(best: Comparison, constant: Comparison, tests: int) -> str:
+    """Compare with the best baseline in a sentence."""
+    state, title = outcome(best, constant), TITLES[best.key]
+    difference, p = with_limits(best.tested_difference), _p_text(best, tests)
     if state == "close":
-        share = f"{100 * share_of_gain(best, constant, key):.0f} %"
-        name = f"{best.name[0].upper()}{best.name[1:]}"
-        return Verdict(words, f"{name} has {share} of the model's gain over {constant.name}.", sign)
-    difference = with_limits(best.tested_difference)
+        share = f"{100 * share_of_gain(best, constant):.0f} % of the model's gain"
+        return f"{best.name[0].upper()}{best.name[1:]} has {share} over {constant.name}."
     if state == "not shown":
-        text = f"Not shown to do better than {best.name}: the {TITLES[key]} differs by {difference}"
-        return Verdict(words, f"{text}; {_p_text(best, tests)}.", sign)
-    text = f"The {TITLES[key]} of the model minus that of {best.name}: {difference}; "
+        text = f"Not shown to do better than {best.name}: the {title} differs by"
+        return f"{text} {difference}; {p}."
     if state == "untested":
         few = f": {too_few(best.groups)}, {intervals.LEAST_GROUPS} are needed"
-        text += f"not tested{few if best.groups < intervals.LEAST_GROUPS else ''}."
-    else:
-        text += f"{_p_text(best, tests)}."
-    return Verdict(words, text, sign)
+        p = f"not tested{few if best.groups < intervals.LEAST_GROUPS else ''}"
+    return f"The {title} of the model minus that of {best.name}: {difference}; {p}."
 
 
-def _compared(comparisons: Sequence[Comparison], key: str) -> Verdict:
+def _compared(comparisons: Sequence[Comparison]) -> Verdict:
     """Compare with the best baseline and with guessing."""
-    full, constant = full_baselines(comparisons, key), best_constant(comparisons, key)
+    full, constant = full_baselines(comparisons), best_constant(comparisons)
     if not full or constant is None:
         return Verdict("No baseline given", "Nothing is compared.")
-    best, chance = full[0], outcome(constant, constant, key)
-    found = _against_best(best, constant, key, tests_corrected_for(comparisons))
-    if found.sign == "better" and all(comparison.constant for comparison in full):
-        found = replace(found, words="Better than guessing", sign="open")
-    elif found.sign == "better" and all(comparison.trivial for comparison in full):
-        found = replace(found, words="Beats trivial baselines")
-    p = _p_text(constant, 1)
+    best, chance, p = full[0], outcome(constant, constant), _p_text(constant, 1)
     if chance == "worse":
         text = f"The model is worse than {constant.name} ({p})."
         return Verdict("Worse than guessing", text, "worse")
     if chance == "not shown":
         text = f"The model is not shown to do better than {constant.name} ({p})."
         return Verdict("Chance not excluded", text, "open")
-    if chance == "untested" or best is constant:
-        return found
-    if found.words == WORDS["not shown"][0]:
-        return replace(found, words="Better than guessing")
-    return replace(found, sentence=f"Better than guessing ({constant.name}). {found.sentence}")
+    sentence = _against_best(best, constant, tests_corrected_for(comparisons))
+    words, sign = WORDS[outcome(best, constant)]
+    if sign == "better" and all(comparison.constant for comparison in full):
+        words, sign = "Better than guessing", "open"
+    elif sign == "better" and all(comparison.trivial for comparison in full):
+        words = "Beats trivial baselines"
+    elif chance != "untested" and words == "Not shown better":
+        words = "Better than guessing"
+    if chance != "untested" and words != "Better than guessing" and best is not constant:
+        sentence = f"Better than guessing ({constant.name}). {sentence}"
+    return Verdict(words, sentence, sign)
 
 
 # --- cautions ----------------------------------------------------------------------------------
@@ -183,8 +168,8 @@ def _compared(comparisons: Sequence[Comparison], key: str) -> Verdict:
 def _left_out(predictions: TargetPredictions) -> list[str]:
     """Number of samples with a truth that are in no metric, and the reason."""
     truth = predictions.truth
-    unknown = (truth == UNKNOWN_CLASS) if predictions.labels else np.zeros(len(truth), bool)
-    known = (truth >= 0) if predictions.labels else np.isfinite(truth)
+    known = truth >= 0 if predictions.labels else np.isfinite(truth)
+    unknown = (truth == UNKNOWN_CLASS) & bool(predictions.labels)
     absent, total = int((known & ~predictions.has_both).sum()), int((known | unknown).sum())
     sentences = []
     if absent:
@@ -197,71 +182,55 @@ def _left_out(predictions: TargetPredictions) -> list[str]:
     return sentences
 
 
-def _undefined_folds(complete: TargetPredictions) -> list[str]:
-    """Folds on which the headline of two classes rests, or the reason why it is undefined."""
-    if len(complete.labels) != 2:
-        return []
-    classes = np.unique(complete.truth)
-    if len(classes) < 2:
-        label = complete.labels[classes[0]]
-        return [f"All samples are {label!r}: there is no AUROC, and nothing is compared."]
-    if not complete.cross_validated:
-        return []
-    of_folds = pd.Series(complete.truth).groupby(np.asarray(complete.fold)).nunique()
-    both = int((of_folds > 1).sum())
-    if both == len(of_folds):
-        return []
-    if both:
-        return [
-            f"The AUROC is the mean over {both} of {len(of_folds)} folds: the others hold samples "
-            "of one class only."
-        ]
-    return [
-        "No fold holds samples of both classes: there is no AUROC inside a fold, and nothing is "
-        "compared. The pooled AUROC mixes the scores of different models; fewer folds "
-        "hold both classes."
-    ]
-
-
-def _one_class(complete: TargetPredictions) -> list[str]:
-    """Say that nearly all samples are predicted to be of one class, although they are not."""
-    if not complete.labels or len(complete.truth) < LEAST_SAMPLES:
-        return []
-    predicted = complete.predicted.argmax(axis=1)
+def _of_classes(known: TargetPredictions, constant: Comparison | None) -> list[str]:
+    """Say what the metrics of classes hide: classes that are absent, or that the model names too
+    often or too rarely.
+    """
+    labels, classes, sentences = known.labels, np.unique(known.truth), []
+    if len(labels) == 2 and len(classes) < 2:
+        only = labels[classes[0]]
+        sentences.append(f"All samples are {only!r}: there is no AUROC, and nothing is compared.")
+    elif len(labels) == 2 and known.cross_validated:
+        of_folds = pd.Series(known.truth).groupby(known.folds).nunique()
+        both = int((of_folds > 1).sum())
+        if not both:
+            sentences.append(
+                "No fold holds samples of both classes: there is no AUROC inside a fold, and "
+                "nothing is compared. Fewer folds hold both classes."
+            )
+        elif both < len(of_folds):
+            sentences.append(
+                f"The AUROC is the mean over {both} of {len(of_folds)} folds: the others hold "
+                "samples of one class only."
+            )
+    predicted = known.predicted.argmax(axis=1)
     most = int(np.bincount(predicted).argmax())
-    chosen, share = float(np.mean(predicted == most)), float(np.mean(complete.truth == most))
-    if chosen < ONE_CLASS or chosen - share < 1 - ONE_CLASS:
-        return []
-    label = complete.labels[most]
-    return [f"{chosen:.0%} of the samples are predicted as {label}, but {share:.0%} are."]
-
-
-def _below_base_rate(complete: TargetPredictions, constant: Comparison | None) -> list[str]:
-    """Say that naming the most frequent class is right more often than a model that ranks well."""
-    if constant is None or len(complete.labels) != 2:
-        return []
-    model, guessed = constant.model["accuracy"], constant.metrics["accuracy"].value
-    if not model < guessed:
-        return []
-    return [
-        f"The accuracy is {number(model)}; guessing ({constant.name}) has {number(guessed)}. The "
-        "AUROC judges the order of the samples only."
-    ]
+    chosen, share = float(np.mean(predicted == most)), float(np.mean(known.truth == most))
+    enough = len(predicted) >= LEAST_SAMPLES
+    if enough and chosen >= ONE_CLASS and chosen - share >= 1 - ONE_CLASS:
+        sentences.append(
+            f"{chosen:.0%} of the samples are predicted as {labels[most]}, but {share:.0%} are."
+        )
+    if constant is not None and len(labels) == 2:
+        model, guessed = constant.model["accuracy"], constant.metrics["accuracy"].value
+        if model < guessed:
+            sentences.append(
+                f"The accuracy is {number(model)}; guessing ({constant.name}) has "
+                f"{number(guessed)}. The AUROC judges the order of the samples only."
+            )
+    return sentences
 
 
 def _solved(comparisons: Sequence[Comparison], labels: Sequence[str]) -> list[str]:
     """Trivial baselines of at least half of the samples that solve the task by themselves."""
     key = {0: "r2", 2: "auroc"}.get(len(labels), "balanced_accuracy")
     most = max((comparison.samples for comparison in comparisons), default=0)
-    solved = {
-        comparison.name: comparison.metrics[key].value
-        for comparison in comparisons
-        if comparison.trivial
-        and not comparison.constant
-        and comparison.groups >= intervals.LEAST_GROUPS
-        and 2 * comparison.samples >= most
-        and comparison.metrics[key].value >= SOLVED[key]
-    }
+    solved = dict[str, float]()
+    for rival in comparisons:
+        enough = rival.groups >= intervals.LEAST_GROUPS and 2 * rival.samples >= most
+        value = rival.metrics[key].value
+        if rival.trivial and not rival.constant and enough and value >= SOLVED[key]:
+            solved[rival.name] = value
     if DEPTH in solved or RICHNESS in solved:
         solved.pop(DEPTH_AND_RICHNESS, None)
     does = "separates the classes" if labels else "explains most of the target"
@@ -275,7 +244,7 @@ def _solved(comparisons: Sequence[Comparison], labels: Sequence[str]) -> list[st
 # --- batches -----------------------------------------------------------------------------------
 
 
-def within_batches(complete: TargetPredictions) -> dict[str, float]:
+def within_batches(known: TargetPredictions) -> dict[str, float]:
     """Metrics of differences among samples of one batch, without the batch itself.
 
     For a numeric target the R2 against each batch's own mean and the Pearson correlation of truth
@@ -283,83 +252,78 @@ def within_batches(complete: TargetPredictions) -> dict[str, float]:
     in one batch and, under cross-validation, in one fold: the scores of two models have no common
     order.
     """
-    batch = np.asarray(complete.batch)
-    if not complete.labels:
-        values = pd.DataFrame({"truth": complete.truth, "predicted": complete.predicted})
-        truth, predicted = (values - values.groupby(batch).transform("mean")).to_numpy().T
-        squares = float(np.square(complete.predicted - complete.truth).sum())
-        varies = bool((values["truth"].groupby(batch).nunique() > 1).any())
-        r2 = 1 - squares / float(truth @ truth) if varies else math.nan
-        return {"r2": r2, "pearson": pearson(truth, predicted)}
-    levels = [batch] if not complete.cross_validated else [batch, np.asarray(complete.fold)]
-    cells = list(pd.Series(complete.truth).groupby(levels).indices.values())
+    batch, truth = np.asarray(known.batch), known.truth
+    if not known.labels:
+        values = pd.DataFrame({"truth": truth, "predicted": known.predicted})
+        centred = (values - values.groupby(batch).transform("mean")).to_numpy().T
+        squares = float(np.square(known.predicted - truth).sum())
+        varies = bool(_varying(known).any())
+        r2 = 1 - squares / float(centred[0] @ centred[0]) if varies else math.nan
+        return {"r2": r2, "pearson": pearson(*centred)}
+    cells = list(pd.Series(truth).groupby([batch, known.folds]).indices.values())
     areas = []
-    for k in [1] if len(complete.labels) == 2 else range(len(complete.labels)):
-        positive, score = complete.truth == k, complete.predicted[:, k]
+    for k in [1] if len(known.labels) == 2 else range(len(known.labels)):
+        positive, score = truth == k, known.predicted[:, k]
         pairs = np.array([float(positive[at].sum()) * float((~positive[at]).sum()) for at in cells])
         ordered = np.nansum(pairs * np.array([auroc(positive[at], score[at]) for at in cells]))
         areas.append(ordered / pairs.sum() if pairs.any() else math.nan)
     return {"auroc": float(mean_of_defined(np.array(areas)[None])[0])}
 
 
-def _varying(complete: TargetPredictions) -> Array:
+def _varying(known: TargetPredictions) -> npt.NDArray[np.bool_]:
     """Samples of batches with two classes or values, bool [N]."""
-    levels = pd.Series(complete.truth).groupby(np.asarray(complete.batch))
+    levels = pd.Series(known.truth).groupby(np.asarray(known.batch))
     return np.asarray(levels.transform("nunique") > 1)
 
 
-def batch_sentences(complete: TargetPredictions, name: str) -> list[str]:
+def batch_sentences(known: TargetPredictions, name: str) -> list[str]:
     """Sentences about the metrics inside batches, and about new batches."""
-    if complete.batch is None:
+    if known.batch is None:
         return []
-    sentences, named = [], complete.batch.astype(str) != ""
+    sentences, named = [], known.batch.astype(str) != ""
     if not named.all():
         sentences.append(
             f"{(~named).sum()} of {len(named)} samples have no {name} and are left out of "
             "statements about it."
         )
-        complete = complete.at(named)
-    if len(np.unique(np.asarray(complete.batch))) < 2:
+        known = known.at(named)
+    if len(np.unique(np.asarray(known.batch))) < 2:
         return sentences
-    key, varying = "auroc" if complete.labels else "r2", _varying(complete)
-    within = within_batches(complete)
+    within, varying = within_batches(known), _varying(known)
+    # In batches of one class nothing is told of classes.
+    told, key = (known.at(varying), "auroc") if known.labels else (known, "r2")
     if math.isnan(within[key]):
-        what = "samples of two classes" if complete.labels else "two values of the target"
-        why = ": the target cannot be told from the " + name
+        what = "samples of two classes" if known.labels else "two values of the target"
+        why = f": the target cannot be told from the {name}"
         if varying.any():
             why = f" in one fold: there is no AUROC within a {name}"
         sentences.append(f"No {name} holds {what}{why}.")
-        return sentences + _new_batches(complete, name)
-    # In batches of one class nothing is told of classes.
-    told = complete.at(varying) if complete.labels else complete
-    overall = unweighted_metrics(told.measure, told.truth, told.predicted)[key]
-    nothing = "order samples better than chance"
-    if complete.labels:
-        mean = ", averaged over the classes" if len(complete.labels) > 2 else ""
-        text = f"of pairs of samples of one {name} and of different classes{mean}, the AUROC is "
-        text += f"{number(within[key])}; over all of these samples it is {number(overall)}."
     else:
-        nothing = f"do better than that {name}'s mean"
-        text = f"against each {name}'s own mean, R2 is {number(within[key])} (Pearson "
-        text += f"{number(within['pearson'])}); over all batches it is {number(overall)}."
-    sentences.append(f"Within a {name}, {text}")
-    if within[key] <= NOTHING[key]:
-        seen = "is not seen to" if within[key] <= CHANCE[key] else "is hardly seen to"
-        sentences.append(f"Inside a {name} the model {seen} {nothing}.")
-    return sentences + _new_batches(complete, name)
+        inside = number(within[key])
+        over = number(unweighted_metrics(told.measure, told.truth, told.predicted)[key])
+        if known.labels:
+            base, mean = "chance", ", averaged over the classes" if len(known.labels) > 2 else ""
+            text = f"of pairs of samples of one {name} and of different classes{mean}, the AUROC "
+            text += f"is {inside}; over all of these samples it is {over}."
+        else:
+            base, r = f"that {name}'s mean", number(within["pearson"])
+            text = f"against each {name}'s own mean, R2 is {inside} (Pearson {r}); over all "
+            text += f"batches it is {over}."
+        sentences.append(f"Within a {name}, {text}")
+        if within[key] <= NOTHING[key]:
+            sentences.append(f"Inside a {name} the model is not clearly better than {base}.")
+    return sentences + _new_batches(known, name)
 
 
-def _new_batches(complete: TargetPredictions, name: str) -> list[str]:
+def _new_batches(known: TargetPredictions, name: str) -> list[str]:
     """Whether the metrics hold for a batch never seen, as far as folds say."""
-    if batches_held_out_whole(complete):
+    if known.batches_held_out_whole:
         return [f"Every {name} was held out whole: the metrics are those for a {name} never seen."]
-    if complete.fold is None:
+    if known.fold is None:
         return []
-    text = (
-        f"Samples of one {name} are in several folds: the metrics do not hold for a {name} "
-        "never seen"
-    )
-    for place, label in enumerate(complete.labels):
-        if len(np.unique(np.asarray(complete.batch)[complete.truth == place])) == 1:
-            return [f"{text}; {label} is of one {name} only, so --cv {name} cannot test it."]
-    return [f"{text}; --cv {name} would test it."]
+    advice = f"--cv {name} would test it"
+    for place, label in enumerate(known.labels):
+        if len(np.unique(np.asarray(known.batch)[known.truth == place])) == 1:
+            advice = f"{label} is of one {name} only, so --cv {name} cannot test it"
+    several = f"Samples of one {name} are in several folds: the metrics do not hold for a {name} "
+    return [f"{several}never seen; {advice}."]

@@ -33,8 +33,14 @@ from aam.evaluate.comparison import (
     Baseline,
 )
 from aam.evaluate.metrics import Array, auroc
-from aam.evaluate.predictions import PredictionTable
-from aam.evaluate.target_predictions import Columns, column_values, group_values, guess, truth_of
+from aam.evaluate.predictions import (
+    Columns,
+    PredictionTable,
+    column_values,
+    group_values,
+    guess,
+    truth_of,
+)
 from aam.io.metadata import Metadata
 from aam.options import not_none
 from aam.predict.estimator import CountsEstimator

@@ -21,7 +21,7 @@ from aam.evaluate.intervals import (
     with_limits,
 )
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array
-from aam.evaluate.target_predictions import TargetPredictions
+from aam.evaluate.predictions import TargetPredictions
 from aam.options import not_none
 from aam.predict.baselines import Fold, Task, predicted_by_estimator
 from aam.predict.blend import BlendClassifier, BlendRegressor

@@ -16,10 +16,8 @@ from aam.data.splits import Split
 from aam.data.study import Study
 from aam.device.options import RuntimeConfig
 from aam.errors import InputError, shown
-from aam.evaluate.conformal import Conformal, with_conformal_intervals
-from aam.evaluate.likeness import Likeness
-from aam.evaluate.predictions import PredictionTable, combined, joined, make_predictions
-from aam.evaluate.target_predictions import Columns
+from aam.evaluate.conformal import Conformal, Likeness, with_conformal_intervals
+from aam.evaluate.predictions import Columns, PredictionTable, combined, joined, make_predictions
 from aam.options import not_none
 from aam.predict.blend import specs_in_order
 from aam.predict.estimator import SAMPLES_AT_ONCE
@@ -95,7 +93,7 @@ def unlike_training(saved: SavedModel, study: Study) -> dict[str, str]:
     if (likeness := saved.notes.get("likeness")) is not None:
         presence = presence_of(study, np.arange(len(ids)))
         unseen = saved.profile.shares_of_samples(study.table)["unseen"]
-        known = Likeness.from_json(likeness).reasons(presence, study.table.names, unseen)
+        known = Likeness(**likeness).reasons(presence, study.table.names, unseen)
         reasons |= {name: text for name, text in zip(ids, known, strict=True) if text}
     return {name: text for name, text in reasons.items() if text}
 
@@ -216,7 +214,7 @@ def predict_rows(
     table = parts[0] if len(parts) == 1 else joined(parts).with_rows(sample_ids, {})
     table = table.with_columns({"fold": fold})
     for name, fitted in saved.notes.get("intervals", {}).items():
-        table = table.with_limits(name, Conformal.from_json(fitted).limits(table.predicted(name)))
+        table = table.with_limits(name, Conformal(**fitted).limits(table.predicted(name)))
     return table
 
 

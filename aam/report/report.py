@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from aam.evaluate import intervals, metrics
 from aam.evaluate.comparison import full_baselines, headline, tests_corrected_for
-from aam.evaluate.evaluation import Evaluation
+from aam.evaluate.evaluation import Evaluation, InNewStudies
 from aam.evaluate.intervals import Metrics, limits_text, number, too_few, with_limits
 from aam.evaluate.metrics import TITLES
-from aam.evaluate.new_studies import InNewStudies
-from aam.evaluate.target_predictions import Subset
+from aam.evaluate.predictions import Subset
 from aam.report.tables import Table, plain_lines, printable
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ def _metric_tile(result: Evaluation, key: str) -> Tile:
 
 
 def _baseline_tile(result: Evaluation, key: str) -> Tile:
-    full = full_baselines(result.comparisons, key)
+    full = full_baselines(result.comparisons)
     if not full:
         return Tile("Best baseline", "none", "Without a baseline this number cannot be judged.")
     best, others = full[0], sum(not comparison.constant for comparison in full)
@@ -240,12 +239,11 @@ def _class_table(result: Evaluation) -> list[Table]:
     by_class = metrics.per_class(
         complete.truth, complete.predicted, complete.labels, complete.cross_validated
     )
-    names = list(dict.fromkeys(name for _, values in by_class.values() for name in values))
     rows = [
-        (level, str(count), *(number(values.get(name, math.nan)) for name in names))
-        for level, (count, values) in by_class.items()
+        (str(label), str(int(samples)), *map(number, values))
+        for label, samples, *values in by_class.itertuples()
     ]
-    header = ("class", "samples", *(TITLES[metric] for metric in names))
+    header = ("class", "samples", *(TITLES[metric] for metric in by_class.columns[1:]))
     return [Table("Each class against all others", header, tuple(rows), "levels")]
 
 
@@ -287,7 +285,7 @@ def _target_lines(result: Evaluation) -> list[str]:
     value = result.metrics[key]
     unit = f" {unit_of(names.target)}" if key == "mae" and unit_of(names.target) else ""
     lines = [f"{names.target}: {TITLES[key]} {with_limits(value)}{unit}; {judged_samples(result)}"]
-    if full := full_baselines(result.comparisons, key):
+    if full := full_baselines(result.comparisons):
         lines.append(f"  best baseline: {full[0].name}, {with_limits(full[0].metrics[key])}{unit}")
     lines.append(f"  verdict: {result.verdict.sentences[0]}")
     cautions = result.verdict.cautions

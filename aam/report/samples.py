@@ -14,7 +14,7 @@ from aam.diversity.distances import bray_curtis
 from aam.evaluate.evaluation import Evaluation
 from aam.evaluate.intervals import number
 from aam.evaluate.metrics import Array, sorted_levels
-from aam.evaluate.target_predictions import TargetPredictions
+from aam.evaluate.predictions import TargetPredictions
 from aam.io.tables import AmpliconTable
 from aam.report.charts import LIGHT, RAMP, Figure, levels, points, sized, x_axis, y_axis
 from aam.report.tables import Table

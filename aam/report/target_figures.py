@@ -16,7 +16,7 @@ from aam.evaluate.conformal import CONFORMAL_LEVEL
 from aam.evaluate.evaluation import Evaluation
 from aam.evaluate.intervals import Interval, number, with_limits
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array, sorted_levels
-from aam.evaluate.target_predictions import TargetPredictions
+from aam.evaluate.predictions import TargetPredictions
 from aam.predict.learning_curve import LearningCurve
 from aam.report.charts import (
     DASHES,
@@ -157,11 +157,10 @@ def reliability_figure(complete: TargetPredictions) -> Figure:
     """Accuracy against the probability of the chosen class, with 95 % intervals (Wilson 1927)."""
     parts, z = metrics.reliability(complete.truth, complete.predicted), 1.96
     rows = []
-    for name, (count, values) in parts.items():
-        x, y = values["confidence"], values["accuracy"]
+    for level, x, y, count in parts.itertuples():
         centre = (y + z**2 / (2 * count)) / (1 + z**2 / count)
         half = z / (1 + z**2 / count) * (y * (1 - y) / count + z**2 / (4 * count**2)) ** 0.5
-        tip = f"{name}: {number(y)} of {count}"
+        tip = f"{level / 10:.1f} to {(level + 1) / 10:.1f}: {number(y)} of {count}"
         rows.append({"x": x, "y": y, "low": centre - half, "high": centre + half, "tip": tip})
     chart = alt.Chart(data(rows))
     intervals = chart.mark_rule(color=LIGHT[0], strokeWidth=1.5).encode(
@@ -249,12 +248,12 @@ def _cells(
 def differences_figure(result: Evaluation) -> list[Figure]:
     """Forest plot of the paired differences; bars and colours show the results of the tests."""
     key = headline(result.predictions.labels)
-    constant = best_constant(result.comparisons, key)
+    constant = best_constant(result.comparisons)
     if constant is None:
         return []
     sign, title = (1 if key in LOWER_IS_BETTER else -1), TITLES[key]
     ranked = sorted(result.comparisons, key=lambda comparison: sign * comparison.metrics[key].value)
-    shown = [SHOWN[outcome(comparison, constant, key)] for comparison in ranked]
+    shown = [SHOWN[outcome(comparison, constant)] for comparison in ranked]
     rows = [
         IntervalRow(comparison.name, comparison.tested_difference, colour)
         for comparison, (_, colour) in zip(ranked, shown, strict=True)

@@ -18,8 +18,7 @@ from aam.data.targets import fit_targets
 from aam.engine.options import RunConfig
 from aam.errors import shown
 from aam.evaluate.evaluation import Evaluation, evaluate
-from aam.evaluate.predictions import PredictionTable, joined, write_predictions
-from aam.evaluate.target_predictions import Columns, Subset
+from aam.evaluate.predictions import Columns, PredictionTable, Subset, joined, write_predictions
 from aam.files.atomic import seen_from_here
 from aam.options import IN_MEMORY, names, to_dict
 from aam.predict.baselines import IN_BLEND, baselines_by_target, make_task

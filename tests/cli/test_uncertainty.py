@@ -13,8 +13,7 @@ from safetensors.numpy import load_file
 
 from aam.cli.main import main
 from aam.evaluate.conformal import Conformal
-from aam.evaluate.predictions import read_predictions
-from aam.evaluate.target_predictions import TargetPredictions
+from aam.evaluate.predictions import TargetPredictions, read_predictions
 from aam.io.metadata import read_metadata
 from aam.predict.saved_model import load_model
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
-from aam.evaluate.target_predictions import TargetPredictions
+from aam.evaluate.predictions import TargetPredictions
 
 
 def predictions_of(truth, predicted, labels=(), **columns) -> TargetPredictions:

@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from aam.evaluate import comparison, conformal, intervals, metrics
 from aam.evaluate.comparison import SIGNIFICANT, paired_p
-from aam.evaluate.target_predictions import TargetPredictions
+from aam.evaluate.predictions import TargetPredictions
 from tests.evaluate.simulated import predictions_of, scored
 
 LABELS = {0: (), 2: ("no", "yes")}

@@ -6,7 +6,7 @@ import numpy as np
 
 from aam.data.splits import Split
 from aam.data.targets import TargetSpec
-from aam.evaluate.target_predictions import Columns
+from aam.evaluate.predictions import Columns
 from aam.io.metadata import Metadata
 from aam.predict.baselines import baselines_of
 

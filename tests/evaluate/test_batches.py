@@ -115,13 +115,3 @@ def test_samples_without_a_batch_are_no_batch():
     assert result[0] == "20 of 60 samples have no run and are left out of statements about it."
     assert result[1:] == batch_sentences(given.at(np.arange(40)), "run")
     assert len(batch_sentences(given.at(np.arange(20, 60)), "run")) == 1
-
-
-def test_worse_than_the_mean_of_the_batch_is_not_hardly_better():
-    draw = np.random.default_rng(0)
-    truth, batch = draw.normal(size=60), np.repeat(["a", "b"], 30)
-    given = predictions_of(truth, draw.normal(size=60), batch=batch)
-    assert (
-        batch_sentences(given, "run")[1]
-        == "Inside a run the model is not seen to do better than that run's mean."
-    )

@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 from aam.evaluate import intervals, metrics
 from aam.evaluate.metrics import regression_metrics
-from aam.evaluate.target_predictions import TargetPredictions
+from aam.evaluate.predictions import TargetPredictions
 from tests.evaluate.simulated import measured, predictions_of, scored, two_classes
 from tests.evaluate.simulations import EDGES, edge_coverage
 

@@ -21,13 +21,13 @@ from aam.evaluate.comparison import (
     paired_p,
     permutation_p,
 )
-from aam.evaluate.target_predictions import TargetPredictions
+from aam.evaluate.predictions import TargetPredictions
 from tests.evaluate.simulated import majority, median, numeric, two_classes
 
 
-def outcomes(predictions: TargetPredictions, *baselines: Baseline, key: str = "mae") -> list[str]:
+def outcomes(predictions: TargetPredictions, *baselines: Baseline) -> list[str]:
     first, *others = compare_with_baselines(predictions, baselines, seed=0, repeats=200)
-    return [outcome(one, first, key) for one in (first, *others)]
+    return [outcome(one, first) for one in (first, *others)]
 
 
 def test_point_7_p_is_corrected_for_all_baselines():
@@ -48,7 +48,7 @@ def test_limits_of_a_tested_difference_hold_0_where_none_is_shown(constant):
         corrected = p if constant else min(1.0, p * draw.integers(1, 11))
         difference = intervals.Interval(value, value - below, value + above)
         errors = {"mae": difference}
-        one = Comparison("x", False, constant, 9, 9, errors, {}, difference, p, corrected)
+        one = Comparison("x", False, constant, 9, 9, "mae", errors, {}, difference, p, corrected)
         limits = one.tested_difference
         assert (limits.low <= 0 <= limits.high) == (corrected > SIGNIFICANT)
         assert limits.low < value < limits.high
@@ -130,4 +130,4 @@ def test_the_test_against_the_constant_is_one_sided_and_not_corrected_with_the_o
     (constant,) = compare_with_baselines(rare, [majority(rare)], seed=0, repeats=20)
     assert constant.p == constant.corrected_p == permutation_p(rare, 0)
     flipped = replace(two_classes(2.0), predicted=two_classes(2.0).predicted[:, ::-1])
-    assert outcomes(flipped, majority(flipped), key="auroc") == ["worse"]
+    assert outcomes(flipped, majority(flipped)) == ["worse"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from aam.evaluate.likeness import Likeness
+from aam.evaluate.conformal import Likeness
 
 ASVS = [f"ASV{at}" for at in range(200)]
 
@@ -29,7 +29,7 @@ def likeness() -> Likeness:
     folds = [(rows[rows % 5 != k], rows[rows % 5 == k]) for k in range(5)]
     unseen = np.linspace(0, 0.06, 100)
     fitted = Likeness.fit(presence(1, 100, prevalences(0)), ASVS, folds, unseen)
-    return Likeness.from_json(json.loads(json.dumps(dataclasses.asdict(fitted))))
+    return Likeness(**json.loads(json.dumps(dataclasses.asdict(fitted))))
 
 
 def test_samples_of_the_same_population_are_alike(likeness: Likeness):

@@ -90,12 +90,10 @@ def test_the_table_of_classes_equals_the_reference():
     predicted = probabilities.argmax(axis=1)
     by_class = metrics.per_class(truth, probabilities, ["a", "b", "c", "d"])
     reference = np.array(sklearn.metrics.precision_recall_fscore_support(truth, predicted))
-    rows = [
-        (row["precision"], row["recall"], row["f1"], samples) for samples, row in by_class.values()
-    ]
-    np.testing.assert_allclose(np.array(rows).T, reference)
-    assert list(by_class) == ["a", "b", "c", "d"]
-    assert np.mean([row["auroc"] for _, row in by_class.values()]) == pytest.approx(
+    found = by_class[["precision", "recall", "f1", "samples"]]
+    np.testing.assert_allclose(found.to_numpy().T, reference)
+    assert list(by_class.index) == ["a", "b", "c", "d"]
+    assert by_class["auroc"].mean() == pytest.approx(
         metrics.classification_metrics(truth, probabilities)["auroc"]
     )
 
@@ -143,20 +141,20 @@ def test_a_class_without_samples_does_not_count():
     wider = np.column_stack([probabilities, np.zeros(len(truth))])
     expected = metrics.classification_metrics(truth, probabilities)
     assert metrics.classification_metrics(truth, wider) == pytest.approx(expected)
-    samples, row = metrics.per_class(truth, wider, ["a", "b", "c", "d"])["d"]
-    assert samples == 0
-    assert math.isnan(row["recall"])
+    last = metrics.per_class(truth, wider, ["a", "b", "c", "d"]).loc["d"]
+    assert last["samples"] == 0
+    assert math.isnan(last["recall"])
 
 
 def test_reliability_is_that_of_each_tenth():
     truth = np.array([0, 0, 1, 1, 1])
     second = np.array([0.05, 0.45, 0.42, 0.91, 1.0])
     by_tenth = metrics.reliability(truth, np.stack([1 - second, second], axis=1))
-    assert list(by_tenth) == ["0.5 to 0.6", "0.9 to 1.0"]
-    assert by_tenth["0.5 to 0.6"] == (2, pytest.approx({"confidence": 0.565, "accuracy": 0.5}))
-    assert by_tenth["0.9 to 1.0"] == (
-        3,
-        pytest.approx({"confidence": (0.95 + 0.91 + 1) / 3, "accuracy": 1.0}),
+    assert by_tenth.loc[5].to_dict() == pytest.approx(
+        {"confidence": 0.565, "accuracy": 0.5, "samples": 2}
+    )
+    assert by_tenth.loc[9].to_dict() == pytest.approx(
+        {"confidence": (0.95 + 0.91 + 1) / 3, "accuracy": 1.0, "samples": 3}
     )
 
 
@@ -180,12 +178,12 @@ def test_ranking_metrics_of_classes_over_folds_are_named_pooled():
         np.array([0, 1, 0, 1]),
         np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.7, 0.3]]),
     )
-    alone, pooled = (
-        metrics.per_class(truth, probabilities, ("a", "b"), folds)["b"][1]
-        for folds in (False, True)
+    plain, pooled = (
+        metrics.per_class(truth, probabilities, ("a", "b"), folds) for folds in (False, True)
     )
-    assert list(pooled) == ["precision", "recall", "f1", "auroc_pooled", "auprc_pooled"]
-    assert list(pooled.values()) == list(alone.values())
+    names = ["samples", "precision", "recall", "f1", "auroc_pooled", "auprc_pooled"]
+    assert list(pooled) == names
+    assert np.array_equal(pooled, plain, equal_nan=True)
 
 
 def test_levels_that_are_no_number_stand_behind_those_that_are():

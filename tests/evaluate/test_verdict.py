@@ -18,7 +18,7 @@ from aam.evaluate.comparison import (
     compare_with_baselines,
 )
 from aam.evaluate.intervals import number, too_few
-from aam.evaluate.target_predictions import UNKNOWN_CLASS, TargetPredictions
+from aam.evaluate.predictions import UNKNOWN_CLASS, TargetPredictions
 from aam.evaluate.verdict import Verdict, verdict
 from tests.evaluate.simulated import majority, median, numeric, predictions_of, two_classes
 
@@ -110,7 +110,7 @@ def test_the_median_of_the_study_that_ties_is_named():
     text = "\n".join(sentences)
     assert 'The baseline "the study\'s median" explains most of the target (R2 0.9' in text
     assert "Within a study, against each study's own mean, R2 is" in text
-    assert "Inside a study the model is not seen to do better than that study's mean." in text
+    assert "Inside a study the model is not clearly better than that study's mean." in text
     assert "Samples of one study are in several folds" in text
     whole = TargetPredictions(given.sample_ids, truth, given.predicted, fold=study, batch=study)
     text = "\n".join(said(whole, median(whole), batch="study"))
@@ -211,7 +211,7 @@ def test_a_baseline_of_few_samples_solves_nothing():
         (-0.00168, "-0.00168"),
         (123456.7, "123457"),
         (0.0, "0.00"),
-        (-1.5e12, "-1.5e+12"),
+        (-1.5e12, "-1.50e+12"),
         (math.nan, "-"),
     ],
 )

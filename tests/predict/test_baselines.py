@@ -13,7 +13,7 @@ from aam.data.collate import rarefied_batch
 from aam.data.rarefaction import EVALUATION, rarefied_richness, rarefied_table
 from aam.data.study import StudyPart
 from aam.evaluate.comparison import Baseline
-from aam.evaluate.target_predictions import Columns
+from aam.evaluate.predictions import Columns
 from aam.predict import baselines
 from aam.predict.baselines import NEIGHBOURS, Fold, Task, baselines_of, make_baselines
 from tests.evaluate.small_study import AGE, DIET, IDS, SPLITS, learned, metadata

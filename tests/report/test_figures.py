@@ -19,7 +19,7 @@ from aam.evaluate.comparison import DEPTH, Baseline
 from aam.evaluate.evaluation import Evaluation, Names, evaluate_target
 from aam.evaluate.intervals import Interval, number
 from aam.evaluate.metrics import mantel
-from aam.evaluate.target_predictions import TargetPredictions
+from aam.evaluate.predictions import TargetPredictions
 from aam.report.charts import MOST_POINTS, Figure, IntervalRow, interval_chart
 from aam.report.report import ReportData
 from aam.report.report_html import introduction

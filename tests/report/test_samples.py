@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from aam.data.table import make_table
 from aam.evaluate.evaluation import Evaluation, Names, evaluate_target
-from aam.evaluate.target_predictions import TargetPredictions
+from aam.evaluate.predictions import TargetPredictions
 from aam.io.tables import AmpliconTable
 from aam.report import samples
 from aam.report.report_html import TERMS, with_terms
