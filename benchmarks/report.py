@@ -16,8 +16,7 @@ from aam.device.platform import prepare_device
 from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
 from aam.evaluate.evaluation import Names, evaluate_target
 from aam.evaluate.predictions import TargetPredictions
-from aam.report.report import ReportData
-from aam.report.results import write_results
+from aam.report.page import ReportData, write_results
 
 Measurements = dict[str, Any]
 

@@ -32,9 +32,8 @@ from aam.options import not_none
 from aam.predict.baselines import baselines_by_target
 from aam.predict.prediction import predict_samples, unlike_training, without_limits
 from aam.predict.saved_model import SavedModel
-from aam.report.report import ReportData
-from aam.report.results import write_results
-from aam.report.samples import surroundings
+from aam.report.figures import surroundings
+from aam.report.page import ReportData, write_results
 from aam.report.training import TRANSDUCTIVE, dropped_by_class
 
 log = logging.getLogger("aam")

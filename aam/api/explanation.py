@@ -44,7 +44,7 @@ from aam.io.tables import AmpliconTable
 from aam.io.taxonomy import Taxonomy, read_taxonomy
 from aam.predict.blend import specs_in_order
 from aam.predict.saved_model import SavedModel, samples_with_labels
-from aam.report.report_html import IMPORTANCES, with_importances
+from aam.report.page import IMPORTANCES, with_importances
 
 log = logging.getLogger("aam")
 

@@ -30,9 +30,8 @@ from aam.predict.folds import (
 )
 from aam.predict.saved_model import SavedModel
 from aam.report.encoder_quality import evaluate_encoder
-from aam.report.report import ReportData
-from aam.report.results import write_results
-from aam.report.training_figures import loss_figures, loss_names, read_epochs
+from aam.report.figures import loss_figures, read_epochs
+from aam.report.page import ReportData, write_results
 from aam.training.decisions import decide
 from aam.training.network import Place
 from aam.training.pretrain import fit_encoder
@@ -133,7 +132,7 @@ def _write_report(
         targets=(),
         tables=tuple(tables),
         encoder_figures=tuple(figures),
-        curves=tuple(loss_figures(epochs, loss_names((), ()))),
+        curves=tuple(loss_figures(epochs)),
         warnings=tuple(warnings),
         configuration=to_dict(config),
     )

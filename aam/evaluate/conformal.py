@@ -52,6 +52,9 @@ ROUNDING = 1e-9
 # The lowest and the highest value that a limit may have; none is open.
 Bounds = tuple[float, float | None]
 
+# Training and held-out samples of folds.
+Folds = Sequence[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
+
 # Only ASVs that neither nearly all nor nearly no training samples have tell tables apart.
 RAREST, COMMONEST, MOST_ASVS = 0.05, 0.95, 1000
 
@@ -325,11 +328,7 @@ class Likeness:
 
     @classmethod
     def fit(
-        cls,
-        presence: sparse.csr_matrix,
-        asvs: Sequence[str],
-        folds: Sequence[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
-        unseen: Array,
+        cls, presence: sparse.csr_matrix, asvs: Sequence[str], folds: Folds, unseen: Array
     ) -> Likeness:
         """Describe training samples with presence [N, A] of `asvs` [A].
 

@@ -18,7 +18,7 @@ from aam.evaluate.comparison import (
     headline,
 )
 from aam.evaluate.conformal import conformal_coverage, conformal_sentences
-from aam.evaluate.intervals import Interval, Metrics, metrics_with_intervals, number
+from aam.evaluate.intervals import Interval, Levels, Metrics, metrics_with_intervals, number
 from aam.evaluate.metrics import TITLES, sorted_levels
 from aam.evaluate.predictions import (
     Columns,
@@ -86,8 +86,8 @@ class Evaluation:
     names: Names
     predictions: TargetPredictions
     metrics: Metrics
-    folds: Mapping[str, tuple[int, Metrics]]
-    batches: Mapping[str, tuple[int, Metrics]]
+    folds: Levels
+    batches: Levels
     comparisons: tuple[Comparison, ...]
     verdict: Verdict
     coverage: Metrics = field(default_factory=dict)
@@ -130,9 +130,7 @@ def own_guess(predictions: TargetPredictions) -> list[Baseline]:
     return [Baseline(name, np.broadcast_to(own, (len(predictions.truth), *own.shape)))]
 
 
-def _spread_sentence(
-    names: Names, new: InNewStudies | None, folds: Mapping[str, tuple[int, Metrics]], key: str
-) -> list[str]:
+def _spread_sentence(names: Names, new: InNewStudies | None, folds: Levels, key: str) -> list[str]:
     """Say how the metric differs between studies, or values of a column, held out whole."""
     if new is not None:
         return [

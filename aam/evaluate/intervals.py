@@ -10,7 +10,7 @@ import pandas as pd
 from scipy.special import betaincinv, ndtr, stdtrit
 
 from aam.device.rng import generator
-from aam.evaluate.metrics import CLASS_MEANS, POOLED, RANKING, Array, WeightedMetrics, sorted_levels
+from aam.evaluate.metrics import CLASS_MEANS, POOLED, RANKING, Array, Measure, sorted_levels
 from aam.evaluate.predictions import TargetPredictions
 
 # Weights held at once: 16 MiB stay near the processor.
@@ -56,22 +56,12 @@ class Interval:
 
 Metrics = dict[str, Interval]
 
-
-def _lacks_a_class(truth: Array, weights: Array) -> Array:
-    """Rows of weights [R, N] that leave out a class of the truth, int [N]; no rows for numbers."""
-    if not np.issubdtype(truth.dtype, np.integer):
-        return np.zeros(len(weights), bool)
-    members = weights @ (truth[:, None] == np.unique(truth)).astype(np.float64)
-    return np.asarray((members == 0).any(axis=1))
+# By level of a column, the number of samples and their metrics.
+Levels = dict[str, tuple[int, Metrics]]
 
 
 def resample_metrics(
-    measure: WeightedMetrics,
-    truth: Array,
-    predicted: Array,
-    groups: Array,
-    seed: int,
-    repeats: int = 1000,
+    measure: Measure, truth: Array, predicted: Array, groups: Array, seed: int, repeats: int = 1000
 ) -> dict[str, Array]:
     """Return metrics [1 + repeats]: of the samples as they are, then of as many groups drawn with
     replacement.
@@ -90,9 +80,10 @@ def resample_metrics(
         drawn = random.integers(count, size=(rows, count)) + count * np.arange(rows)[:, None]
         times = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
         weights = times[:, group].astype(np.float64)
-        values, absent = measure(truth, predicted, weights), _lacks_a_class(truth, weights)
+        values = measure(truth, predicted, weights)
         for name in CLASS_MEANS & values.keys():
-            values[name] = np.where(absent, math.nan, values[name])
+            members = weights @ (truth[:, None] == np.unique(truth)).astype(np.float64)
+            values[name] = np.where((members == 0).any(axis=1), math.nan, values[name])
         parts.append(values)
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -208,7 +199,7 @@ def rough(predictions: TargetPredictions) -> str:
     return above if largest > LARGEST_SHARE else ""
 
 
-def intervals(predictions: TargetPredictions, resampled: dict[str, Array]) -> dict[str, Interval]:
+def intervals(predictions: TargetPredictions, resampled: dict[str, Array]) -> Metrics:
     """Return each of the `resampled` metrics with its limits: exact ones of shares, percentiles of
     all others.
     """
@@ -235,7 +226,7 @@ def intervals(predictions: TargetPredictions, resampled: dict[str, Array]) -> di
 
 def metrics_with_intervals(
     predictions: TargetPredictions, seed: int, repeats: int = 1000
-) -> dict[str, Interval]:
+) -> Metrics:
     """Return the metrics of all samples that have a truth and a prediction, with intervals."""
     known = predictions.complete()
     of_samples = known.measure, known.truth, known.predicted, known.resampling_units
@@ -244,7 +235,7 @@ def metrics_with_intervals(
 
 def metrics_by_level(
     predictions: TargetPredictions, levels: Array, seed: int, repeats: int = 1000
-) -> dict[str, tuple[int, dict[str, Interval]]]:
+) -> Levels:
     """Return number of samples and metrics at each level of `levels` [N]: fold, batch, category,
     true class.
 

@@ -18,7 +18,7 @@ import pandas as pd
 Array = npt.NDArray[Any]
 
 # Maps truth, prediction and weights [R, N] to metrics [R], one for each row of weights.
-WeightedMetrics = Callable[[Array, Array, Array], dict[str, Array]]
+Measure = Callable[[Array, Array, Array], dict[str, Array]]
 
 LOWER_IS_BETTER = frozenset({"mae", "rmse", "nrmse", "ece"})
 
@@ -200,15 +200,13 @@ def weighted_interval_metrics(truth: Array, limits: Array, weights: Array) -> di
     }
 
 
-def unweighted_metrics(
-    measure: WeightedMetrics, truth: Array, predicted: Array
-) -> dict[str, float]:
+def unweighted_metrics(measure: Measure, truth: Array, predicted: Array) -> dict[str, float]:
     """Return the metrics of the samples as they are."""
     rows = measure(truth, predicted, np.ones((1, len(truth))))
     return {name: float(values[0]) for name, values in rows.items()}
 
 
-def by_fold(measure: WeightedMetrics, fold: Array | None, pooled: bool = True) -> WeightedMetrics:
+def by_fold(measure: Measure, fold: Array | None, pooled: bool = True) -> Measure:
     """Return `measure` with its ranking metrics taken inside each fold [N].
 
     A ranking metric becomes the mean over the folds that have it, weighted by their samples; over

@@ -23,7 +23,7 @@ from aam.data.targets import TargetSpec
 from aam.errors import InputError, Problems, reworded, shown
 from aam.evaluate.metrics import (
     Array,
-    WeightedMetrics,
+    Measure,
     by_fold,
     has_prediction,
     weighted_classification_metrics,
@@ -361,7 +361,7 @@ class TargetPredictions:
     limits: Array | None = None
 
     @property
-    def measure(self) -> WeightedMetrics:
+    def measure(self) -> Measure:
         """The metrics of this kind of target, ranking metrics inside each fold."""
         of_classes, of_numbers = weighted_classification_metrics, weighted_regression_metrics
         return by_fold(of_classes if self.labels else of_numbers, self.fold)

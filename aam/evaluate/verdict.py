@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from aam.evaluate import intervals
@@ -25,7 +24,7 @@ from aam.evaluate.comparison import (
     tests_corrected_for,
 )
 from aam.evaluate.intervals import number, too_few, with_limits
-from aam.evaluate.metrics import TITLES, auroc, mean_of_defined, pearson, unweighted_metrics
+from aam.evaluate.metrics import TITLES, auroc, mean_of_defined, unweighted_metrics
 from aam.evaluate.predictions import UNKNOWN_CLASS, Subset, TargetPredictions
 
 # What a sign of a page says.
@@ -43,18 +42,9 @@ WORDS: dict[Outcome, tuple[str, Sign]] = {
 
 # What a reader must know of samples that were not held out.
 CAUTION: dict[Subset, str] = {
-    "validation": (
-        "These samples were used to make choices in training, so the metrics are better than those "
-        "of new samples; --test-size or --cv holds samples out."
-    ),
-    "training": (
-        "Training has seen samples among these: the metrics say nothing about new samples, and "
-        "nothing is compared."
-    ),
-    "unknown": (
-        "It is not known whether training has seen these samples; if it has, the metrics are too "
-        "good."
-    ),
+    "validation": "Training made choices on these samples, so that new samples will do worse.",
+    "training": "Training has seen these samples: the metrics say nothing about new ones.",
+    "unknown": "If training has seen these samples, which is not known, the metrics are too good.",
 }
 
 # A caution names the class if at least this share of at least this number of samples is predicted
@@ -167,18 +157,16 @@ def _compared(comparisons: Sequence[Comparison]) -> Verdict:
 
 def _left_out(predictions: TargetPredictions) -> list[str]:
     """Number of samples with a truth that are in no metric, and the reason."""
-    truth = predictions.truth
-    known = truth >= 0 if predictions.labels else np.isfinite(truth)
-    unknown = (truth == UNKNOWN_CLASS) & bool(predictions.labels)
-    absent, total = int((known & ~predictions.has_both).sum()), int((known | unknown).sum())
-    sentences = []
-    if absent:
-        sentences.append(f"{absent} of {total} samples have no prediction and are in no metric.")
+    truth, is_class, sentences = predictions.truth, bool(predictions.labels), []
+    unknown = (truth == UNKNOWN_CLASS) & is_class
+    missing = truth == -1 if is_class else np.isnan(truth)
+    absent, total = ~(missing | unknown | predictions.has_both), (~missing).sum()
+    if absent.any():
+        no = "have no prediction and are in no metric"
+        sentences.append(f"{absent.sum()} of {total} samples {no}.")
     if unknown.any():
-        sentences.append(
-            f"{unknown.sum()} of {total} samples are of classes that the model does not know. "
-            "Metrics leave them out; each would be an error."
-        )
+        no = "are of classes that the model does not know and in no metric"
+        sentences.append(f"{unknown.sum()} of {total} samples {no}.")
     return sentences
 
 
@@ -186,38 +174,27 @@ def _of_classes(known: TargetPredictions, constant: Comparison | None) -> list[s
     """Say what the metrics of classes hide: classes that are absent, or that the model names too
     often or too rarely.
     """
-    labels, classes, sentences = known.labels, np.unique(known.truth), []
-    if len(labels) == 2 and len(classes) < 2:
-        only = labels[classes[0]]
-        sentences.append(f"All samples are {only!r}: there is no AUROC, and nothing is compared.")
-    elif len(labels) == 2 and known.cross_validated:
-        of_folds = pd.Series(known.truth).groupby(known.folds).nunique()
-        both = int((of_folds > 1).sum())
-        if not both:
-            sentences.append(
-                "No fold holds samples of both classes: there is no AUROC inside a fold, and "
-                "nothing is compared. Fewer folds hold both classes."
-            )
-        elif both < len(of_folds):
-            sentences.append(
-                f"The AUROC is the mean over {both} of {len(of_folds)} folds: the others hold "
-                "samples of one class only."
-            )
-    predicted = known.predicted.argmax(axis=1)
+    labels, truth, predicted = known.labels, known.truth, known.predicted.argmax(axis=1)
+    sentences, no_auroc = [], "there is no AUROC, and nothing is compared."
+    if len(labels) == 2:
+        has_both = pd.Series(truth).groupby(known.folds).nunique() > 1
+        if len(np.unique(truth)) == 1:
+            sentences.append(f"All samples are {labels[truth[0]]!r}: {no_auroc}")
+        elif not has_both.any():
+            sentences.append(f"No fold has both classes: {no_auroc} Fewer folds have both.")
+        elif not has_both.all():
+            both = f"{has_both.sum()} of {len(has_both)} folds"
+            sentences.append(f"The AUROC is the mean over the {both} that have both classes.")
     most = int(np.bincount(predicted).argmax())
-    chosen, share = float(np.mean(predicted == most)), float(np.mean(known.truth == most))
-    enough = len(predicted) >= LEAST_SAMPLES
-    if enough and chosen >= ONE_CLASS and chosen - share >= 1 - ONE_CLASS:
-        sentences.append(
-            f"{chosen:.0%} of the samples are predicted as {labels[most]}, but {share:.0%} are."
-        )
+    chosen, share = float(np.mean(predicted == most)), float(np.mean(truth == most))
+    if len(truth) >= LEAST_SAMPLES and chosen >= max(ONE_CLASS, share + 1 - ONE_CLASS):
+        predicted_as = f"{chosen:.0%} of the samples are predicted as {labels[most]}"
+        sentences.append(f"{predicted_as}, but {share:.0%} are.")
     if constant is not None and len(labels) == 2:
         model, guessed = constant.model["accuracy"], constant.metrics["accuracy"].value
         if model < guessed:
-            sentences.append(
-                f"The accuracy is {number(model)}; guessing ({constant.name}) has "
-                f"{number(guessed)}. The AUROC judges the order of the samples only."
-            )
+            than = f"guessing ({constant.name}) has {number(guessed)}"
+            sentences.append(f"The accuracy is {number(model)}; {than}. AUROC judges order only.")
     return sentences
 
 
@@ -234,11 +211,8 @@ def _solved(comparisons: Sequence[Comparison], labels: Sequence[str]) -> list[st
     if DEPTH in solved or RICHNESS in solved:
         solved.pop(DEPTH_AND_RICHNESS, None)
     does = "separates the classes" if labels else "explains most of the target"
-    return [
-        f'The baseline "{name}" {does} ({TITLES[key]} {number(value)}): the model may have '
-        "learned this instead of biology."
-        for name, value in solved.items()
-    ]
+    title, but = TITLES[key], "the model may have learned this instead of biology."
+    return [f'The baseline "{n}" {does} ({title} {number(v)}): {but}' for n, v in solved.items()]
 
 
 # --- batches -----------------------------------------------------------------------------------
@@ -247,71 +221,56 @@ def _solved(comparisons: Sequence[Comparison], labels: Sequence[str]) -> list[st
 def within_batches(known: TargetPredictions) -> dict[str, float]:
     """Metrics of differences among samples of one batch, without the batch itself.
 
-    For a numeric target the R2 against each batch's own mean and the Pearson correlation of truth
-    and prediction after subtracting their batch means; for classes the AUROC of the pairs that lie
-    in one batch and, under cross-validation, in one fold: the scores of two models have no common
-    order.
+    For a numeric target the R2 against each batch's own mean; for classes the AUROC of the pairs
+    that lie in one batch and, under cross-validation, in one fold: the scores of two models have no
+    common order.
     """
-    batch, truth = np.asarray(known.batch), known.truth
+    batch, truth = np.asarray(known.batch), pd.Series(known.truth)
     if not known.labels:
-        values = pd.DataFrame({"truth": truth, "predicted": known.predicted})
-        centred = (values - values.groupby(batch).transform("mean")).to_numpy().T
-        squares = float(np.square(known.predicted - truth).sum())
-        varies = bool(_varying(known).any())
-        r2 = 1 - squares / float(centred[0] @ centred[0]) if varies else math.nan
-        return {"r2": r2, "pearson": pearson(*centred)}
-    cells = list(pd.Series(truth).groupby([batch, known.folds]).indices.values())
-    areas = []
+        around = float(((truth - truth.groupby(batch).transform("mean")) ** 2).sum())
+        varies = bool((truth.groupby(batch).nunique() > 1).any())
+        return {"r2": 1 - float((known.errors**2).sum()) / around if varies else math.nan}
+    cells, areas = list(truth.groupby([batch, known.folds]).indices.values()), []
     for k in [1] if len(known.labels) == 2 else range(len(known.labels)):
-        positive, score = truth == k, known.predicted[:, k]
+        positive, score = known.truth == k, known.predicted[:, k]
         pairs = np.array([float(positive[at].sum()) * float((~positive[at]).sum()) for at in cells])
         ordered = np.nansum(pairs * np.array([auroc(positive[at], score[at]) for at in cells]))
         areas.append(ordered / pairs.sum() if pairs.any() else math.nan)
     return {"auroc": float(mean_of_defined(np.array(areas)[None])[0])}
 
 
-def _varying(known: TargetPredictions) -> npt.NDArray[np.bool_]:
-    """Samples of batches with two classes or values, bool [N]."""
-    levels = pd.Series(known.truth).groupby(np.asarray(known.batch))
-    return np.asarray(levels.transform("nunique") > 1)
-
-
 def batch_sentences(known: TargetPredictions, name: str) -> list[str]:
     """Sentences about the metrics inside batches, and about new batches."""
     if known.batch is None:
         return []
-    sentences, named = [], known.batch.astype(str) != ""
+    sentences, named, labels = [], known.batch.astype(str) != "", known.labels
     if not named.all():
-        sentences.append(
-            f"{(~named).sum()} of {len(named)} samples have no {name} and are left out of "
-            "statements about it."
-        )
+        without = f"{(~named).sum()} of {len(named)} samples have no {name}"
+        sentences.append(f"{without} and are left out of statements about it.")
         known = known.at(named)
-    if len(np.unique(np.asarray(known.batch))) < 2:
+    levels = pd.Series(known.truth).groupby(np.asarray(known.batch))
+    if levels.ngroups < 2:
         return sentences
-    within, varying = within_batches(known), _varying(known)
-    # In batches of one class nothing is told of classes.
-    told, key = (known.at(varying), "auroc") if known.labels else (known, "r2")
+    key, within = "auroc" if labels else "r2", within_batches(known)
+    varying = np.asarray(levels.transform("nunique") > 1)
     if math.isnan(within[key]):
-        what = "samples of two classes" if known.labels else "two values of the target"
+        what = "samples of two classes" if labels else "two values of the target"
         why = f": the target cannot be told from the {name}"
         if varying.any():
             why = f" in one fold: there is no AUROC within a {name}"
-        sentences.append(f"No {name} holds {what}{why}.")
-    else:
-        inside = number(within[key])
-        over = number(unweighted_metrics(told.measure, told.truth, told.predicted)[key])
-        if known.labels:
-            base, mean = "chance", ", averaged over the classes" if len(known.labels) > 2 else ""
-            text = f"of pairs of samples of one {name} and of different classes{mean}, the AUROC "
-            text += f"is {inside}; over all of these samples it is {over}."
-        else:
-            base, r = f"that {name}'s mean", number(within["pearson"])
-            text = f"against each {name}'s own mean, R2 is {inside} (Pearson {r}); over all "
-            text += f"batches it is {over}."
-        sentences.append(f"Within a {name}, {text}")
-        if within[key] <= NOTHING[key]:
-            sentences.append(f"Inside a {name} the model is not clearly better than {base}.")
+        return [*sentences, f"No {name} holds {what}{why}.", *_new_batches(known, name)]
+    # In batches of one class nothing is told of classes.
+    told = known.at(varying) if labels else known
+    over = number(unweighted_metrics(told.measure, told.truth, told.predicted)[key])
+    inside, base = number(within[key]), "chance" if labels else f"that {name}'s mean"
+    text = f"against each {name}'s own mean, R2 is {inside}; over all batches it is {over}."
+    if labels:
+        mean = ", averaged over the classes" if len(labels) > 2 else ""
+        text = f"of pairs of samples of one {name} and of different classes{mean}, the AUROC "
+        text += f"is {inside}; over all of these samples it is {over}."
+    sentences.append(f"Within a {name}, {text}")
+    if within[key] <= NOTHING[key]:
+        sentences.append(f"Inside a {name} the model is not clearly better than {base}.")
     return sentences + _new_batches(known, name)
 
 

@@ -14,8 +14,7 @@ from aam.evaluate.intervals import Interval, number, with_limits
 from aam.explain.importance import HIGHER, LOWER
 from aam.explain.results import Explanation
 from aam.report.charts import Figure, IntervalRow, interval_chart, listed
-from aam.report.report import FOLDED_ROWS
-from aam.report.report_html import page_frame, templates
+from aam.report.page import templates
 from aam.report.tables import Table
 
 TAXA_SHOWN = 10
@@ -211,7 +210,7 @@ def importances_html(explanations: Sequence[Explanation], notes: Sequence[str], 
         about = {"opening": opening(explanation), "tables": [asv_table(explanation, top)]}
         targets.append({**about, "figures": rest})
     template = templates().get_template("importances.html.j2")
-    return template.render(notes=notes, targets=targets, folded_rows=FOLDED_ROWS)
+    return template.render(notes=notes, targets=targets)
 
 
 def explanation_html(explanations: Sequence[Explanation], notes: Sequence[str], top: int) -> str:
@@ -227,4 +226,4 @@ def explanation_html(explanations: Sequence[Explanation], notes: Sequence[str], 
     ]
     page = templates().get_template("explain.html.j2")
     words = {"title": "aam explain", "notes": notes, "targets": targets}
-    return page.render(page_frame(), **words) + "\n"
+    return page.render(**words) + "\n"

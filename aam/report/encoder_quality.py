@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+import altair as alt
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix
@@ -19,12 +20,12 @@ from aam.data.study import Study
 from aam.data.tokens import MASK, PAD, K, N, kmer_counts
 from aam.device.options import RuntimeConfig
 from aam.diversity.distances import jaccard
-from aam.evaluate.metrics import Array, mantel, neighbours_recovered
+from aam.evaluate.intervals import number
+from aam.evaluate.metrics import Array, mantel, neighbours_recovered, upper_triangle
 from aam.model.aam import Aam
 from aam.predict.saved_model import SavedModel
-from aam.report.charts import Figure
+from aam.report.charts import LIGHT, Figure, data, diagonal, sized, x_axis, y_axis
 from aam.report.tables import Table
-from aam.report.training_figures import distances_figure
 from aam.training.inference import run_model
 
 MAX_SAMPLES, MAX_ASVS, SEEN_ASVS_AT_ONCE = 1000, 2000, 256
@@ -34,6 +35,32 @@ NEIGHBOURS = 10
 # Mantel correlations closer than this are not told apart.
 TIE = 0.02
 
+BINS = 40
+
+
+def distances_figure(truth: Array, predicted: Array, metric: str) -> Figure:
+    """Predicted against true distances [N, N] of all pairs, as shades of how many there are."""
+    x, y = upper_triangle(truth), upper_triangle(predicted)
+    metric = metric.replace("unifrac", "UniFrac").replace("_", " ")
+    (counts, xs, ys), rows = np.histogram2d(x, y, BINS), []
+    for i, j in np.argwhere(counts > 0).tolist():
+        shade = round(0.1 + 0.9 * float(np.sqrt(counts[i, j] / counts.max())), 2)
+        row = {"x": xs[i], "x2": xs[i + 1], "y": ys[j], "y2": ys[j + 1], "shade": shade}
+        rows.append({**row, "tip": f"{int(counts[i, j])} pairs"})
+    cells = alt.Chart(data(rows)).mark_rect(aria=True, color=LIGHT[0])
+    axes = (x_axis(f"true {metric}", nice=False), y_axis(f"predicted {metric}", nice=False))
+    marks = alt.X2("x2:Q"), alt.Y2("y2:Q"), alt.Opacity("shade:Q", scale=None)
+    drawn = cells.encode(*axes, *marks, alt.Description("tip:N"))
+    correlation = f"The Mantel correlation is {number(mantel(predicted, truth))}."
+    return Figure(
+        "distances",
+        f"Predicted against true {metric}",
+        f"Shades of {len(x)} pairs of samples. {correlation}",
+        sized(drawn, diagonal(float(x.min()), float(x.max()))),
+        "Pairs of held-out samples; a stronger colour means more pairs. Points on the dashed line "
+        f"are exact. {correlation}",
+    )
+
 
 def _rules(batch: Batch) -> dict[str, Array]:
     """Distances [N, N] that need no model, by name."""
@@ -41,10 +68,9 @@ def _rules(batch: Batch) -> dict[str, Array]:
     present = np.zeros((len(batch.counts), len(batch.tokens)), np.float32)
     present[np.nonzero(kept)[0], batch.asv.numpy()[kept]] = 1
     counts, richness = csr_matrix(present), np.log(present.sum(axis=1))
+    kmers = kmer_counts(batch.tokens.numpy())
     return {
-        f"presence of {K}-mers, Jaccard": jaccard(
-            counts, features=kmer_counts(batch.tokens.numpy())
-        ),
+        f"presence of {K}-mers, Jaccard": jaccard(counts, features=kmers),
         "ASVs, Jaccard": jaccard(counts),
         "difference of log richness": np.abs(richness[:, None] - richness),
     }
@@ -57,11 +83,7 @@ def _agreement(
     agrees better; nothing without true distances.
     """
     batch, metric = rarefied_batch(study, rows, EVALUATION), str(study.metric)
-    if (
-        network.distance is None
-        or batch.distance is None
-        or not bool(batch.distance.isfinite().any())
-    ):
+    if network.distance is None or batch.distance is None or not batch.distance.isfinite().any():
         return [], [], []
     predicted = run_model(network, study, rows, device, config, compared=True)
     compared = torch.from_numpy(predicted.reorder(batch.sample_ids).compared).to(device)
@@ -77,16 +99,14 @@ def _agreement(
     best, largest = max(correlations.items(), key=lambda pair: pair[1])
     title = f"Agreement with {metric} on {len(truth)} held-out samples"
     header = ("", "Mantel", f"share of the {NEIGHBOURS} nearest neighbours")
+    table = Table(title, header, tuple(body), "agreement")
     warning = (
         f"The encoder's distances agree with {metric} less well than {best}, which needs no model "
         f"(Mantel {model:.2f} and {largest:.2f}). More samples of this region help most; they need "
         "no labels."
     )
-    return (
-        [Table(title, header, tuple(body), "agreement")],
-        [distances_figure(truth, distances, metric)],
-        [warning] if model < largest - TIE else [],
-    )
+    figure = distances_figure(truth, distances, metric)
+    return [table], [figure], [warning] if model < largest - TIE else []
 
 
 def masked_bases(
@@ -108,16 +128,14 @@ def _nearest(tokens: Tensor, seen: Tensor) -> Tensor:
     """The row of `seen` that agrees with each row of `tokens` at most bases; PAD and N agree with
     nothing.
     """
-    best = torch.full((len(tokens),), -1.0)
-    row = torch.zeros(len(tokens), dtype=torch.long)
-    bases = torch.arange(1, 5)
+    bases, found = torch.arange(1, 5), []
     wanted = (tokens[..., None] == bases).flatten(1).float()
-    for start in range(0, len(seen), SEEN_ASVS_AT_ONCE):
-        one_hot = (seen[start : start + SEEN_ASVS_AT_ONCE, :, None] == bases).flatten(1).float()
-        agree, at = (wanted @ one_hot.T).max(dim=1)
-        row = torch.where(agree > best, start + at, row)
-        best = torch.maximum(best, agree)
-    return row
+    for part in seen.split(SEEN_ASVS_AT_ONCE):
+        one_hot = (part[..., None] == bases).flatten(1).float()
+        found.append((wanted @ one_hot.T).max(dim=1))
+    best = torch.stack([part.values for part in found]).argmax(dim=0)
+    rows = torch.stack([part.indices for part in found]).gather(0, best[None])[0]
+    return rows + best * SEEN_ASVS_AT_ONCE
 
 
 def _base_table(
@@ -128,24 +146,21 @@ def _base_table(
     """
     where, guess = masked_bases(network, tokens, device, TrainConfig().nuc_mask_ratio, seed)
     counts = torch.stack([(seen_tokens == base).sum(dim=0) for base in range(1, 5)])
-    by_name = {
-        "the model": guess,
-        "nearest seen ASV": seen_tokens[_nearest(tokens.masked_fill(where, PAD), seen_tokens)],
-        "consensus": (counts.argmax(dim=0) + 1).expand_as(tokens),
-    }
-    rows = tuple(
-        (name, f"{(predicted == tokens)[where].double().mean():.4f}")
-        for name, predicted in by_name.items()
-    )
+    nearest = seen_tokens[_nearest(tokens.masked_fill(where, PAD), seen_tokens)]
+    consensus = (counts.argmax(dim=0) + 1).expand_as(tokens)
+    rows = []
+    guesses = {"the model": guess, "nearest seen ASV": nearest, "consensus": consensus}
+    for name, predicted in guesses.items():
+        rows.append((name, f"{(predicted == tokens)[where].double().mean():.4f}"))
     title = f"Masked bases of {len(tokens)} ASVs absent from training"
-    return Table(title, ("", "accuracy"), rows, "agreement")
+    return Table(title, ("", "accuracy"), tuple(rows), "agreement")
 
 
 def _parts(study: Study, rows: Array) -> Iterator[tuple[str, Array]]:
     """The samples to compare, three or more: all, or those of each of several studies."""
     several = len(study.parts) > 1
-    for number, part in enumerate(study.parts):
-        inside = rows[study.origin[rows] == number] if several else rows
+    for at, part in enumerate(study.parts):
+        inside = rows[study.origin[rows] == at] if several else rows
         if len(inside) > 2 and (part.tree is not None or not several):
             yield f"{part.name}: " if several else "", inside
 
@@ -175,10 +190,8 @@ def evaluate_encoder(
     seen = study.table.columns_of(study.rows(split.not_held_out))
     new = np.setdiff1d(study.table.columns_of(rows), seen)
     if bases and len(new) and len(seen):
-        unseen, seen_tokens = (
-            study.tokens[torch.from_numpy(columns)] for columns in (new[:MAX_ASVS], seen)
-        )
-        tables.append(_base_table(network, unseen, seen_tokens, device, saved.seed))
+        unseen, known = (study.tokens[torch.from_numpy(part)] for part in (new[:MAX_ASVS], seen))
+        tables.append(_base_table(network, unseen, known, device, saved.seed))
     file = f"{fold_folder(split.test_fold)}-" if split.test_fold else ""
     return (
         [dataclasses.replace(table, title=fold + table.title) for table in tables],

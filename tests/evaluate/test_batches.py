@@ -26,7 +26,6 @@ def test_a_prediction_of_the_batch_alone_is_worth_nothing_within_it():
     half = predictions_of(truth, means + (truth - means) / 2, batch=batch)
     assert within_batches(half)["r2"] == pytest.approx(0.75)
     shifted = predictions_of(truth, truth + centre, batch=batch)
-    assert within_batches(shifted)["pearson"] == pytest.approx(1.0)
     assert within_batches(shifted)["r2"] < 0
 
 

@@ -23,8 +23,7 @@ from aam.evaluate.evaluation import evaluate
 from aam.evaluate.predictions import Columns, PredictionTable, make_predictions
 from aam.io.metadata import Metadata
 from aam.predict.baselines import baselines_by_target, baselines_of
-from aam.report.report import ReportData
-from aam.report.results import write_results
+from aam.report.page import ReportData, write_results
 from aam.report.training import dropped_by_class
 from tests.data.studies import load_study
 

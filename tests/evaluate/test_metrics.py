@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist
 
 from aam.evaluate import metrics
 from aam.evaluate.metrics import regression_metrics, sorted_levels
-from aam.report.results import plain_json
+from aam.report.page import plain_json
 from tests.evaluate.simulated import measured
 
 

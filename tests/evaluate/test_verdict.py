@@ -148,13 +148,13 @@ def test_without_two_classes_in_a_fold_there_is_no_auroc_and_no_word_of_few_grou
     )
     text = said(alone, majority(alone), Baseline(DEPTH, alone.predicted))
     assert text[0].startswith(
-        "No fold holds samples of both classes: there is no AUROC inside a fold"
+        "No fold has both classes: there is no AUROC, and nothing is compared. Fewer folds"
     )
     assert not any("too few" in one or "not tested" in one or "does better" in one for one in text)
     some = replace(given, fold=fold)
     assert (
         said(some, majority(some))[0]
-        == "The AUROC is the mean over 1 of 20 folds: the others hold samples of one class only."
+        == "The AUROC is the mean over the 1 of 20 folds that have both classes."
     )
     single = given.at(given.truth == 1)
     assert said(single, majority(single))[0] == (
@@ -176,7 +176,7 @@ def test_samples_that_no_metric_counts_are_named():
     truth[50:60] = -1
     text = said(replace(classes, truth=truth), majority(classes))
     assert text[0].startswith(
-        "50 of 190 samples are of classes that the model does not know. Metrics leave them out"
+        "50 of 190 samples are of classes that the model does not know and in no metric."
     )
 
 

@@ -22,8 +22,7 @@ from aam.explain.page import (
 )
 from aam.explain.results import Asvs, Explanation, explanation_of
 from aam.report.charts import Figure
-from aam.report.report import ReportData
-from aam.report.report_html import report_html, with_importances
+from aam.report.page import ReportData, report_html, with_importances
 from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, make_asvs, make_effects
 from tests.report.test_figures import classes
 
@@ -113,8 +112,6 @@ def test_the_report_of_a_run_takes_the_importances_again_and_again():
     assert "</span> run</pre>" not in once
     assert HOSTILE not in once
     assert with_importances(once, *parts) == once
-    with pytest.raises(ValueError, match="no place"):
-        with_importances(report_html(ReportData("aam evaluate", {}, {}, {}, (classes(),))), "", {})
 
 
 LONG = ("k__B", "p__F", "f__Peptostreptococcaceae")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,7 +12,6 @@ from aam.api.training import load_folds
 from aam.config import FineTuneConfig
 from aam.data.study import Inputs
 from aam.errors import InputError
-from aam.evaluate.evaluation import Names
 from aam.options import IN_MEMORY, configured
 from aam.report.training import TrainingReport
 
@@ -152,7 +149,7 @@ def test_the_report_of_a_training_holds_studies_out_as_its_folds_do(tmp_path):
     config = configured(FineTuneConfig(), options, "train")
     inputs = Inputs((sample_table(table, need_sequences=False),), metadata=metadata_from(metadata))
     report = TrainingReport(load_folds(config, inputs=inputs), "train", tmp_path, [])
-    (found,) = report._audits([SimpleNamespace(names=Names("status"))]).values()
+    (found,) = report._audits(["status"]).values()
     scores = found.frame.set_index("column").loc["site"]
     assert scores["random"] > 0.8
     assert scores["split"] < 0.5

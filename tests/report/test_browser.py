@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from aam.explain.page import explanation_html, features_html, importances_html
-from aam.report.report import ReportData
-from aam.report.report_html import report_html, with_importances
+from aam.report.encoder_quality import distances_figure
+from aam.report.page import ReportData, report_html, with_importances
 from aam.report.tables import Table
-from aam.report.training_figures import distances_figure
 from tests.explain.test_page import explained
 from tests.report.test_figures import classes, distances, regression
 
@@ -54,7 +53,7 @@ def pages() -> dict[str, str]:
     """Return a regression, a classification and a pretraining report, and the page of an
     explanation.
     """
-    _, truth = distances()
+    truth = distances()
     header, row = (
         ("", *(f"column {at}" for at in range(12))),
         ("model", *["0.95 (0.9 to 0.97)"] * 12),

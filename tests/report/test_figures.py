@@ -13,28 +13,33 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import skbio
 import sklearn.metrics
+from scipy.sparse import csr_array
 
+from aam.data.table import make_table
 from aam.evaluate.comparison import DEPTH, Baseline
 from aam.evaluate.evaluation import Evaluation, Names, evaluate_target
 from aam.evaluate.intervals import Interval, number
-from aam.evaluate.metrics import mantel
 from aam.evaluate.predictions import TargetPredictions
+from aam.io.tables import AmpliconTable
+from aam.report import figures
 from aam.report.charts import MOST_POINTS, Figure, IntervalRow, interval_chart
-from aam.report.report import ReportData
-from aam.report.report_html import introduction
-from aam.report.results import write_figures
-from aam.report.samples import worst_rows, worst_table
-from aam.report.tables import Table, middle_cut, plain_lines
-from aam.report.target_figures import (
+from aam.report.encoder_quality import distances_figure
+from aam.report.figures import (
     confusion_figure,
     differences_figure,
     learning_curve_figure,
+    loss_figures,
+    read_epochs,
     reliability_figure,
+    sample_figures,
     scatter_figure,
+    surroundings,
     target_figures,
 )
-from aam.report.training_figures import distances_figure, loss_figures, read_epochs
+from aam.report.page import ReportData, write_figures
+from aam.report.tables import Table, middle_cut, plain_lines, worst_rows, worst_table
 from tests.evaluate.simulated import majority, median, predictions_of
 from tests.predict.test_learning_curve import curve
 
@@ -79,17 +84,17 @@ def parsed(figure: Figure) -> ElementTree.Element:
     return ElementTree.fromstring(figure.svg)
 
 
-def distances(samples: int = 30) -> tuple[np.ndarray, np.ndarray]:
+def distances(samples: int = 30) -> np.ndarray:
     points = np.random.default_rng(0).normal(size=(samples, 5)) * [3, 2, 1, 0.5, 0.2]
     truth = np.linalg.norm(points[:, None] - points[None], axis=2)
-    return points, truth / truth.max()
+    return truth / truth.max()
 
 
 # --- every figure ------------------------------------------------------------------------------
 
 
 def every_figure() -> list[Figure]:
-    _, truth = distances()
+    truth = distances()
     results = (regression(), classes(), classes(("skin & bone", "<gut>", "soil")))
     of_targets = [figure for result in results for figure in target_figures(result)]
     epochs = [
@@ -116,16 +121,10 @@ def test_figures_are_well_formed_and_described():
             r"nan\b|undefined|url\(|href|<script|<image", figure.svg, re.IGNORECASE
         ), figure.name
         assert "xmlns" not in figure.inline
-
-
-def test_marks_lie_inside_the_drawing():
-    for figure in every_figure():
-        width, height = map(
-            float, re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', figure.svg).groups()
-        )
-        for x, y in re.findall(
-            r'data-tip="[^"]*" transform="translate\(([-\d.]+),([-\d.]+)\)"', figure.svg
-        ):
+        box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', figure.svg)
+        width, height = map(float, box.groups())
+        marks = r'data-tip="[^"]*" transform="translate\(([-\d.]+),([-\d.]+)\)"'
+        for x, y in re.findall(marks, figure.svg):
             assert 0 <= float(x) <= width, figure.name
             assert 0 <= float(y) <= height, figure.name
 
@@ -133,14 +132,10 @@ def test_marks_lie_inside_the_drawing():
 def test_files_have_one_place_for_each_figure(tmp_path):
     results = ReportData("t", {}, {}, {}, (regression(), classes()))
     write_figures(tmp_path / "figures", results)
-    names = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.svg"))
-    assert names == sorted(
-        [f"figures/1-age/{name}.svg" for name in ("predicted", "differences")]
-        + [
-            f"figures/2-case/{name}.svg"
-            for name in ("roc", "reliability", "confusion", "differences")
-        ]
-    )
+    names = {str(path.relative_to(tmp_path / "figures")) for path in tmp_path.rglob("*.svg")}
+    of_classes = ("roc", "reliability", "confusion", "differences")
+    expected = {f"2-case/{name}.svg" for name in of_classes}
+    assert names == expected | {"1-age/predicted.svg", "1-age/differences.svg"}
     write_figures(tmp_path / "one", ReportData("t", {}, {}, {}, (classes(),)))
     assert (tmp_path / "one" / "roc.svg").is_file()
     assert (tmp_path / "one" / "roc.png").read_bytes().startswith(b"\x89PNG")
@@ -217,17 +212,6 @@ def test_reliability_and_confusion_name_their_numbers():
     assert many.svg.count("data-tip=") == 100
 
 
-def test_a_pointer_on_a_class_that_is_cut_shows_its_whole_name():
-    labels = tuple(f'colorectal cancer & "adenoma" of stage {stage}' for stage in "ABC")
-    figure = confusion_figure(classes(labels).predictions.complete())
-    texts = [
-        node
-        for node in parsed(figure).iter("{http://www.w3.org/2000/svg}text")
-        if "…" in str(node.text)
-    ]
-    assert [node.get("data-tip") for node in texts] == [*labels, *labels]
-
-
 # --- comparison --------------------------------------------------------------------------------
 
 
@@ -262,7 +246,7 @@ def test_the_worst_samples():
     complete = result.predictions.complete()
     errors = complete.errors
     assert np.allclose(errors, np.abs(complete.predicted - complete.truth))
-    assert set(worst_rows(complete, 5).tolist()) == {0, 1, 2, 3, 4}
+    assert set(worst_rows(complete).tolist()[:5]) == {0, 1, 2, 3, 4}
     (worst,) = worst_table(result)
     assert worst.rows[0][0] in {"s0", "s1", "s2", "s3", "s4"}
     assert worst.header == (
@@ -286,31 +270,12 @@ def test_errors_of_classes_are_what_the_true_class_lacks():
     assert shown[0] == pytest.approx(min(picked), rel=0.01)
 
 
-# --- pretraining -------------------------------------------------------------------------------
-
-
-def test_distances_give_the_mantel_correlation():
-    _, truth = distances()
-    noisy = truth + np.abs(truth.T - truth.mean()) / 3
-    assert number(mantel(noisy, truth)) in distances_figure(truth, noisy, "unifrac").caption
-
-
 # --- training ----------------------------------------------------------------------------------
 
 
 def test_loss_curves_are_those_of_the_records(tmp_path: Path):
     records = [
-        {
-            "event": "epoch",
-            "epoch": e,
-            "best": int(e < 3),
-            "train_loss": 5 - e,
-            "val_loss": 6 - e,
-            "train_age": 1 / e,
-            "val_age": 2 / e,
-            "train_site": 1.0,
-            "val_site": 2.0,
-        }
+        {"event": "epoch", "epoch": e, "best": int(e < 3), "train_loss": 5 - e, "val_loss": 6 - e}
         for e in (1, 2, 3)
     ]
     lines = [
@@ -321,10 +286,9 @@ def test_loss_curves_are_those_of_the_records(tmp_path: Path):
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     assert read_epochs(tmp_path) == records
     assert read_epochs(tmp_path / "none") == []
-    drawn = loss_figures({"fold 0": records, "fold 1": records[:2]})
-    assert [figure.name for figure in drawn] == ["loss", "loss-age", "loss-site"]
-    assert drawn[0].svg.count('data-tip="fold 0 best epoch 2"') == 1
-    assert "ends at 3.00, 4.00" in drawn[0].description
+    (drawn,) = loss_figures({"fold 0": records, "fold 1": records[:2]})
+    assert drawn.svg.count('data-tip="fold 0 best epoch 2"') == 1
+    assert "ends at 3.00, 4.00" in drawn.description
     assert loss_figures({"": records[:1]}) == []
 
 
@@ -341,16 +305,6 @@ def test_training_and_validation_losses_are_the_same_sum(tmp_path: Path):
     (tmp_path / "metrics.jsonl").write_text(json.dumps(record) + "\n")
     (read,) = read_epochs(tmp_path)
     assert (read["train_loss"], read["val_loss"]) == (1.5, 3.0)
-
-
-# --- opening words and plain tables ------------------------------------------------------------
-
-
-def test_the_lead_of_a_report_without_targets():
-    assert introduction(ReportData("t", {}, {}, {}, (regression(),))) == []
-    assert introduction(ReportData("t", {}, {}, {})) == [
-        "No sample was held out, so nothing is judged: --test-size or --cv holds samples out."
-    ]
 
 
 def test_the_columns_of_a_plain_table_stand_below_each_other():
@@ -378,3 +332,80 @@ def test_a_name_that_is_cut_keeps_its_end():
     svg = interval_svg(name, Interval(1.0))
     assert re.search(r"<text[^>]*>k__Bacteria; p__Fir[^<]*…5e99c84d99</text>", svg)
     assert middle_cut("Ruminococcaceae (family) 5e99c84d99", 20) == "Ruminococ…5e99c84d99"
+
+
+# --- samples ---------------------------------------------------------------------------------
+
+SAMPLES, ASVS = 90, 30
+
+
+def study() -> tuple[AmpliconTable, Evaluation]:
+    """Three sites with ASVs of their own; sample 0 is of another site than its label says, sample 1
+    has few reads.
+    """
+    draw = np.random.default_rng(0)
+    site = np.arange(SAMPLES) % 3
+    own = np.where(np.arange(ASVS) % 3 == site[:, None], 20.0, 1.0)
+    counts = draw.poisson(own).astype(np.uint32)
+    counts[1] = np.eye(ASVS, dtype=np.uint32)[1] * 3
+    ids = tuple(f"s{at}" for at in range(SAMPLES))
+    table = make_table(csr_array(counts), ids, [f"asv{at:02}" for at in range(ASVS)])
+    truth = site.copy()
+    truth[0] = 1
+    predicted = 0.8 * np.eye(3)[site] + 0.2 / 3
+    predicted[1] = [0.5, 0.4, 0.1]
+    given = TargetPredictions(
+        ids, truth, predicted, ("gut", "skin", "soil"), batch=np.where(site == 0, "b", "a")
+    )
+    return table, evaluate_target(Names("site", "run"), given, repeats=5)
+
+
+def test_samples_of_one_site_lie_together():
+    table, result = study()
+    around = surroundings(table, [result.predictions])
+    distances = np.linalg.norm(around.points[:, None] - around.points[None], axis=2)
+    site = np.arange(SAMPLES) % 3
+    same = (site[:, None] == site)[2:, 2:]
+    assert distances[2:, 2:][same].max() < distances[2:, 2:][~same].min()
+    drawn = sample_figures(result, around)
+    assert [figure.name for figure in drawn] == ["samples-by-truth", "samples-by-group"]
+    for figure in drawn:
+        assert figure.svg.count("data-tip=") == SAMPLES
+    assert 'data-tip="s0: skin"' in drawn[0].svg
+    assert 'data-tip="s0: b"' in drawn[1].svg
+    assert sample_figures(result, None) == []
+
+
+def test_pcoa_is_that_of_scikit_bio():
+    points = np.random.default_rng(0).normal(size=(30, 5)) * [3, 2, 1, 0.5, 0.2]
+    truth = np.linalg.norm(points[:, None] - points[None], axis=2)
+    places, shares = figures.pcoa(truth)
+    expected = skbio.stats.ordination.pcoa(skbio.DistanceMatrix(truth), dimensions=29)
+    theirs = expected.samples.iloc[:, :2].to_numpy()
+    assert np.allclose(np.abs(places), np.abs(theirs))
+    assert np.allclose(shares, expected.proportion_explained.iloc[:2])
+
+
+def test_fifths_of_values_that_are_nearly_identical_have_names_of_their_own():
+    names, colours = figures._fifths(1 + np.arange(1, 7) / 10_000)
+    assert len(set(names)) == len(colours) == len(set(colours.values())) == 5
+    _, colours = figures._fifths(np.arange(11.0))
+    assert [*colours] == [
+        "0.00 to below 2.00",
+        "2.00 to below 4.00",
+        "4.00 to below 6.00",
+        "6.00 to below 8.00",
+        "8.00 to 10.0",
+    ]
+
+
+def test_the_ordination_is_bounded_and_keeps_the_worst(monkeypatch):
+    table, result = study()
+    monkeypatch.setattr(figures, "MOST_SAMPLES", 30)
+    around = surroundings(table, [result.predictions])
+    assert len(around.sample_ids) == 30
+    assert around.total == SAMPLES
+    assert {row[0] for row in worst_table(result)[0].rows} <= set(around.sample_ids)
+    why = "30 of 90 samples are drawn: those predicted worst and a random part of the others."
+    assert why in sample_figures(result, around)[0].caption
+    assert surroundings(table, [result.predictions.at(np.arange(5))]) is None

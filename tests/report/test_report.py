@@ -7,7 +7,6 @@ import functools
 import hashlib
 import math
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,13 +16,12 @@ import pytest
 
 from aam.evaluate.comparison import MEDIAN, Baseline
 from aam.evaluate.evaluation import Evaluation, Names, evaluate_target
-from aam.evaluate.intervals import number, with_limits
+from aam.evaluate.intervals import with_limits
 from aam.evaluate.predictions import TargetPredictions
 from aam.evaluate.verdict import Verdict
-from aam.report.report import ReportData, summary_lines
-from aam.report.report_html import report_html
+from aam.report.figures import target_figures
+from aam.report.page import TERMS, ReportData, introduction, report_html, summary_lines, with_terms
 from aam.report.tables import Table
-from aam.report.target_figures import target_figures
 from tests.evaluate import simulated
 from tests.report.test_figures import classes
 
@@ -205,35 +203,6 @@ def test_a_report_of_pretraining_has_no_target():
     assert summary_lines(replace(data(), targets=()))[-1] == "8-mer Jaccard   0.958"
 
 
-# --- pictures ----------------------------------------------------------------------------------
-
-
-def pictures_of(page: Page) -> list[str]:
-    """What is said of each picture to a reader who does not see it."""
-    return [
-        value or "" for tag, name, value in page.attributes if (tag, name) == ("svg", "aria-label")
-    ]
-
-
-def test_the_scatter_is_a_picture_inside_the_page():
-    result = numeric()
-    page = report_html(data(result))
-    assert any(
-        sentence.startswith("Scatter of 40 samples. Predictions differ from")
-        for sentence in pictures_of(Page(page))
-    )
-    predictions = result.predictions
-    for sample, truth, predicted in zip(
-        predictions.sample_ids, predictions.truth, predictions.predicted, strict=True
-    ):
-        assert (
-            page.count(
-                f'data-tip="{sample}: true {number(truth)}, predicted {number(predicted)}, subject '
-            )
-            == 1
-        )
-
-
 def test_batches_have_a_colour_each_while_there_are_enough():
     assert report_html(data(numeric(batches=3))).count(">run 2</text>") == 1, "in the legend"
     twenty = numeric(batches=20)
@@ -299,15 +268,26 @@ def test_the_same_results_give_the_same_bytes():
     assert report_html(data()) == report_html(data())
 
 
-def test_importing_does_not_load_the_plotting_library(plain_python: Callable[[str], str]):
-    assert (
-        plain_python("import sys, aam.report.report; print('altair' in sys.modules)") == "False\n"
-    )
-
-
 def test_several_targets_are_said_not_to_be_corrected_for():
     assert "of each target only" not in report_html(data(numeric()))
     assert "2 targets are tested, and p is corrected for" in report_html(data())
+
+
+def test_the_lead_of_a_report_without_targets():
+    assert introduction(data()) == ""
+    assert introduction(replace(data(), targets=())).startswith(
+        "The encoder learned without labels"
+    )
+    assert introduction(ReportData("t", {}, {}, {})) == (
+        "No sample was held out, so nothing is judged: --test-size or --cv holds samples out."
+    )
+
+
+def test_known_words_say_what_they_mean_and_others_do_not():
+    assert with_terms("MAE & more") == f'<abbr data-tip="{TERMS["MAE"]}">MAE</abbr> &amp; more'
+    assert with_terms("balanced accuracy").count("<abbr") == 1
+    assert "<abbr" not in with_terms("MAEs, pre-recall <q>")[:10]
+    assert with_terms("<script>") == "&lt;script&gt;"
 
 
 def test_options_are_not_broken_between_lines():

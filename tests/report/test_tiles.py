@@ -11,7 +11,7 @@ import pytest
 from aam.evaluate.comparison import Baseline
 from aam.evaluate.evaluation import Names, evaluate_target
 from aam.evaluate.intervals import number
-from aam.report.report import judged_samples, tiles, unit_of
+from aam.report.page import judged_samples, tiles, unit_of
 from tests.evaluate.simulated import majority, median, numeric, two_classes
 
 
@@ -75,7 +75,7 @@ def test_verdicts_of_samples_that_were_not_held_out():
     seen = evaluate_target(Names("age"), given, (median(given),), subset="training", repeats=20)
     assert tiles(seen)[2].answer == "Seen in training"
     chosen = evaluate_target(Names("age"), given, (median(given),), subset="validation", repeats=20)
-    assert chosen.verdict.cautions[0].startswith("These samples were used to make choices")
+    assert chosen.verdict.cautions[0].startswith("Training made choices on these samples")
     alone = evaluate_target(Names("age"), given, repeats=20)
     assert [tile.answer for tile in tiles(alone)[1:]] == ["none", "No baseline given"]
     few = given.at(np.arange(4))
@@ -114,10 +114,10 @@ def test_a_difference_that_is_not_shown_is_explained_and_baselines_are_counted_w
 @pytest.mark.parametrize(
     ("column", "unit"),
     [
-        ("month", "months"),
-        ("age_years", "years"),
-        ("age (weeks)", "weeks"),
-        ("Height.cm", "cm"),
+        ("month", " months"),
+        ("age_years", " years"),
+        ("age (weeks)", " weeks"),
+        ("Height.cm", " cm"),
         ("ph", ""),
         ("monthly", ""),
         ("7", ""),
@@ -128,7 +128,7 @@ def test_an_error_has_the_unit_that_the_column_names(column, unit):
     given = numeric(0.5)
     result = evaluate_target(Names(column), given, (median(given),), repeats=20)
     error = number(result.metrics["mae"].value)
-    expected = f"miss {column} by {error}{' ' if unit else ''}{unit} on average"
+    expected = f"miss {column} by {error}{unit} on average"
     assert expected in tiles(result)[0].sentence
 
 

@@ -1,0 +1,459 @@
+"""Figures of a report: predictions against the truth, comparisons, samples, learning, losses."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+from scipy import sparse
+
+from aam.diversity.distances import bray_curtis
+from aam.engine.logger import METRICS
+from aam.evaluate import metrics
+from aam.evaluate.comparison import Outcome, best_constant, outcome
+from aam.evaluate.conformal import CONFORMAL_LEVEL
+from aam.evaluate.evaluation import Evaluation
+from aam.evaluate.intervals import number
+from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array, sorted_levels
+from aam.evaluate.predictions import TargetPredictions
+from aam.io.tables import AmpliconTable
+from aam.predict.learning_curve import LearningCurve
+from aam.report.charts import (
+    DASHED,
+    LIGHT,
+    RAMP,
+    SOFT,
+    Figure,
+    IntervalRow,
+    bars,
+    data,
+    diagonal,
+    drawn_rows,
+    interval_chart,
+    levels,
+    lines,
+    listed,
+    points,
+    sized,
+    x_axis,
+    y_axis,
+)
+from aam.report.tables import middle_cut, worst_rows
+
+# Points of a curve: more are not seen.
+MOST_STEPS = 200
+
+# More classes than these are no picture; have no room for numbers of samples, or for any text.
+MOST_CLASSES, MOST_WITH_COUNTS, MOST_WITH_TEXT = 40, 5, 8
+
+# Longest name of a class in a legend.
+LONGEST_NAME = 24
+
+# What the test says of a difference, and its colour.
+SHOWN: dict[Outcome, tuple[str, int]] = {
+    "better": ("the model is better", 0),
+    "close": ("the model is better", 0),
+    "worse": ("the model is worse", 1),
+    "not shown": ("no difference is shown", 8),
+    "untested": ("not tested", 8),
+}
+
+SHARE = {"domain": [0, 1]}
+
+# Maximum number of samples that are compared, the number with many ASVs, and the maximum of samples
+# times ASVs; fewer samples are no picture.
+MOST_SAMPLES, LEAST_SAMPLES, MOST_ENTRIES, FEWEST = 500, 200, 6_000_000, 10
+
+Record = dict[str, Any]
+
+
+# --- predictions -------------------------------------------------------------------------------
+
+
+def _colours_of(values: Array | None) -> dict[str, int]:
+    """The colour of each level of `values`, if there are several and enough colours."""
+    kinds = [] if values is None else [str(level) for level in sorted_levels(values)]
+    return {kind: at for at, kind in enumerate(kinds)} if 1 < len(kinds) <= len(LIGHT) else {}
+
+
+def scatter_figure(complete: TargetPredictions, result: Evaluation) -> Figure:
+    """Predicted against true values, coloured by batch, with conformal intervals."""
+    names, part = result.names, complete.at(drawn_rows(len(complete.truth)))
+    colours, rows = _colours_of(complete.batch), list[dict[str, Any]]()
+    for at, sample in enumerate(part.sample_ids):
+        truth, predicted = float(part.truth[at]), float(part.predicted[at])
+        tip = f"{sample}: true {number(truth)}, predicted {number(predicted)}"
+        for name, of in ((names.group, part.groups), (names.batch, part.batch)):
+            tip += "" if of is None else f", {name} {of[at]}"
+        low, high = (math.nan, math.nan) if part.limits is None else part.limits[at].tolist()
+        batch = "" if part.batch is None else str(part.batch[at])
+        row = {"x": truth, "y": predicted, "low": low, "high": high, "batch": batch, "tip": tip}
+        rows.append(row)
+    caption = "Points on the dashed line are exact predictions."
+    if any(math.isfinite(row["low"]) for row in rows):
+        caption += f" Vertical lines are {100 * CONFORMAL_LEVEL:.0f} % conformal intervals."
+    if len(rows) < len(complete.truth):
+        caption += f" A random {len(rows)} of {len(complete.truth)} samples are drawn."
+    axes = x_axis(f"true {names.target}"), y_axis(f"predicted {names.target}")
+    exact = diagonal(float(complete.truth.min()), float(complete.truth.max()))
+    marks = points(rows, axes, levels("batch", colours) if colours else {})
+    return Figure(
+        "predicted",
+        f"Predicted against true {names.target}",
+        f"Scatter of {len(rows)} samples. Predictions differ from the truth by "
+        f"{number(float(complete.errors.mean()))} on average.",
+        sized(exact, bars(rows, color=SOFT, opacity=0.28), marks),
+        caption,
+    )
+
+
+def roc_figures(complete: TargetPredictions) -> list[Figure]:
+    """ROC curves of the second class of two, or of each of few classes that occur."""
+    # Imported here: it takes half a second, and few commands draw curves.
+    from sklearn.metrics import roc_curve
+
+    classes, binary = np.unique(complete.truth).tolist(), len(complete.labels) <= 2
+    if len(classes) < 2 or (not binary and len(classes) > len(LIGHT)):
+        return []
+    curves, colours = list[tuple[str, float, float]](), dict[str, int]()
+    for k in [1] if binary else classes:
+        positive, score = complete.truth == k, complete.predicted[:, k]
+        false, found, _ = roc_curve(positive, score, drop_intermediate=False)
+        area = number(metrics.auroc(positive, score))
+        name = f"{middle_cut(complete.labels[k], LONGEST_NAME)}: {area}"
+        # Names that were cut may be equal.
+        name = f"{name} ({k + 1})" if name in colours else name
+        colours[name] = 0 if binary else k
+        steps = np.linspace(0, len(false) - 1, min(len(false), MOST_STEPS))
+        at = np.unique(steps.round().astype(int))
+        curves += [(name, *xy) for xy in zip(false[at].tolist(), found[at].tolist(), strict=True)]
+    title, caption = "AUROC", "Guessing follows the dashed line."
+    if binary:
+        caption = f"The class is {complete.labels[1]}, the second of two. {caption}"
+    if complete.cross_validated:
+        title = "AUROC (pooled)"
+        caption += " Samples of all folds are pooled here; elsewhere AUROC is the mean over folds."
+    drawn = lines(curves).encode(
+        x=x_axis("false positive rate", **SHARE),
+        y=y_axis("true positive rate", **SHARE),
+        color=levels("series", colours)["color"].title(title),
+    )
+    words = f"True positive rate against false positive rate. {title} of {'; '.join(colours)}."
+    return [Figure("roc", "ROC curve", words, sized(diagonal(0, 1), drawn), caption)]
+
+
+def reliability_figure(complete: TargetPredictions) -> Figure:
+    """Accuracy against the probability of the chosen class, with 95 % intervals (Wilson 1927)."""
+    rows, z = list[dict[str, Any]](), 1.96
+    for level, x, y, count in metrics.reliability(complete.truth, complete.predicted).itertuples():
+        centre = (y + z**2 / (2 * count)) / (1 + z**2 / count)
+        half = z / (1 + z**2 / count) * (y * (1 - y) / count + z**2 / (4 * count**2)) ** 0.5
+        tip = f"{level / 10:.1f} to {(level + 1) / 10:.1f}: {number(y)} of {count}"
+        rows.append({"x": x, "y": y, "low": centre - half, "high": centre + half, "tip": tip})
+    axes = x_axis("probability of the chosen class", **SHARE), y_axis("share right", **SHARE)
+    marks = points(rows, axes, {}, color=LIGHT[0], opacity=1)
+    return Figure(
+        "reliability",
+        "Reliability of the probabilities",
+        f"Accuracy by predicted probability. {'; '.join(row['tip'] for row in rows)}.",
+        sized(diagonal(0, 1), bars(rows, color=LIGHT[0], strokeWidth=1.5), marks),
+        "Each point is a tenth of the range of probabilities; bars are 95 % intervals for "
+        "independent samples. Below the dashed line the model is too confident.",
+    )
+
+
+def confusion_figure(complete: TargetPredictions) -> Figure:
+    """Confusion matrix: percentages of each true class, which shade the cells, and counts."""
+    from sklearn.metrics import confusion_matrix
+
+    labels, chosen = complete.labels, complete.predicted.argmax(axis=1)
+    counts = confusion_matrix(complete.truth, chosen, labels=range(len(labels)))
+    sizes, rows = counts.sum(axis=1).tolist(), list[dict[str, object]]()
+    shares = counts / counts.sum(axis=1, keepdims=True).clip(1)
+    with_counts, with_text = len(labels) <= MOST_WITH_COUNTS, len(labels) <= MOST_WITH_TEXT
+    for (row, column), count in np.ndenumerate(counts):
+        true, predicted, share = labels[row], labels[column], float(shares[row, column])
+        tip = f"{true} called {predicted}: {count} of {sizes[row]}, {100 * share:.0f} %"
+        name = true if with_counts else f"{true} ({sizes[row]})"
+        texts = {"percent": f"{100 * share:.0f} %", "count": f"n = {count}", "tip": tip}
+        rows.append({"true": name, "predicted": predicted, "share": share, **texts})
+    bare: dict[str, Any] = {"ticks": False, "domain": False}
+    across = alt.Axis(labelAngle=-60 if len(labels) > 2 else 0, labelLimit=110, **bare)
+    chart = alt.Chart(data(rows)).encode(
+        alt.X("predicted:N", sort=list(labels), title="predicted class", axis=across),
+        alt.Y("true:N", sort=None, title="true class", axis=alt.Axis(labelLimit=150, **bare)),
+    )
+    symbols: dict[str, Any] = {"symbolFillColor": LIGHT[0], "symbolStrokeWidth": 0}
+    symbols |= {"title": "share of the true class", "values": [0.1, 0.5, 1.0], "format": ".0%"}
+    scale = alt.Scale(domain=[0, 1], range=[0, 0.75])
+    shade = alt.Opacity("share:Q", scale=scale, legend=None if with_text else alt.Legend(**symbols))
+    cells = chart.mark_rect(aria=True, color=LIGHT[0])
+    layers = [cells.encode(alt.Description("tip:N"), opacity=shade)]
+    if with_text:
+        layers.append(chart.mark_text(yOffset=-8 * with_counts).encode(alt.Text("percent:N")))
+    if with_counts:
+        layers.append(chart.mark_text(yOffset=9).encode(alt.Text("count:N")))
+    right = ", ".join(f"{label} {100 * shares[k, k]:.0f} %" for k, label in enumerate(labels))
+    return Figure(
+        "confusion",
+        "True and predicted class",
+        f"Share of each class that is right: {right}.",
+        sized(*layers),
+        "Each row is a true class, with the percentage of its samples by predicted class.",
+    )
+
+
+def differences_figure(result: Evaluation) -> list[Figure]:
+    """Forest plot of the paired differences; bars and colours show the results of the tests."""
+    constant = best_constant(result.comparisons)
+    if constant is None:
+        return []
+    rows, legend, title = [], dict[int, str](), TITLES[constant.key]
+    for comparison in sorted(result.comparisons, key=lambda rival: rival.loss()):
+        words, colour = SHOWN[outcome(comparison, constant)]
+        legend[colour] = words
+        rows.append(IntervalRow(comparison.name, comparison.tested_difference, colour))
+    side = "Left" if constant.key in LOWER_IS_BETTER else "Right"
+    axis = f"{title}, model minus baseline"
+    return [
+        Figure(
+            "differences",
+            f"Differences of {title} from baselines",
+            f"Model minus baseline: {listed(rows)}.",
+            interval_chart(rows, axis, 0.0, list(legend.items())),
+            f"{side} of the line the model is better; if a bar includes it, no difference is "
+            "shown. Bars have the level of the test.",
+        )
+    ]
+
+
+@lru_cache(maxsize=32)
+def target_figures(result: Evaluation) -> list[Figure]:
+    """Figures of a target, the most important first; none if no sample has truth and prediction.
+
+    They are drawn once for the page and for the files.
+    """
+    complete = result.predictions.complete()
+    if not len(complete.truth):
+        return []
+    compared = differences_figure(result)
+    if not complete.labels:
+        return [scatter_figure(complete, result), *compared]
+    matrix = [confusion_figure(complete)] if len(complete.labels) <= MOST_CLASSES else []
+    return [*roc_figures(complete), *matrix, *compared, reliability_figure(complete)]
+
+
+def learning_curve_figure(curve: LearningCurve, name: str) -> Figure:
+    """The metric by the number of training groups, values of `name`, and its power law."""
+    title, rows, known = TITLES[curve.metric], list[dict[str, Any]](), curve.points
+    for row in known.itertuples():
+        tip = f"{row.groups:.0f} groups: {number(row.value)}"
+        limits = {"low": row.low, "high": row.high}
+        rows.append({"x": row.groups, "y": row.value, "tip": tip, **limits})
+    ends = float(known["groups"].iloc[0]), 2 * float(known["groups"].iloc[-1])
+    sizes = np.linspace(*ends, MOST_STEPS // 4).tolist()
+    law = [("", size, curve.expected(size).value) for size in sizes]
+    axes = x_axis(f"training groups ({name})"), y_axis(title)
+    layers = [lines(law, **DASHED)] if math.isfinite(law[0][2]) else []
+    layers.append(bars(rows, color=LIGHT[0], strokeWidth=1.5))
+    about = (
+        "Points are means over draws of groups, bars 95 % intervals. The dashed line is a power "
+    )
+    about += "law, drawn to twice as many."
+    return Figure(
+        "learning-curve",
+        f"{title} by the number of training groups",
+        f"{title}: {'; '.join(row['tip'] for row in rows)}.",
+        sized(*layers, points(rows, axes, {}, color=LIGHT[0], opacity=1)),
+        " ".join([about, *curve.sentences(name)]),
+    )
+
+
+# --- samples -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Surroundings:
+    """N samples of a table, and how they lie to each other.
+
+    Attributes
+    ----------
+    sample_ids : tuple of str [N]
+    points : float64 [N, 2]
+        Principal coordinates of Bray-Curtis distances.
+    shares : float64 [2]
+        The share of the variation that each axis holds.
+    total : int
+        All samples; these may be a part of them.
+    """
+
+    sample_ids: tuple[str, ...]
+    points: Array
+    shares: Array
+    total: int
+
+
+def pcoa(distances: Array) -> tuple[Array, Array]:
+    """Coordinates [N, 2] of a classical ordination of distances [N, N], and the share of each axis.
+
+    Shares are of the sum of all positive eigenvalues (Gower 1966).
+    """
+    squared = -0.5 * distances.astype(np.float64) ** 2
+    centred = squared - squared.mean(axis=0) - squared.mean(axis=1, keepdims=True) + squared.mean()
+    values, vectors = np.linalg.eigh(centred)
+    largest, total = np.maximum(values[[-1, -2]], 0.0), np.maximum(values, 0.0).sum()
+    return np.asarray(vectors[:, [-1, -2]] * np.sqrt(largest)), largest / (total or 1.0)
+
+
+def surroundings(
+    table: AmpliconTable, predictions: Sequence[TargetPredictions]
+) -> Surroundings | None:
+    """Ordinate the predicted samples of a table: all, or a random part and the worst.
+
+    None for fewer than `FEWEST` samples. The choice of samples is the same every time.
+    """
+    row_of, complete = table.row_of, [target.complete() for target in predictions]
+    known = {name: row_of[name] for t in complete for name in t.sample_ids if name in row_of}
+    if len(known) < FEWEST:
+        return None
+    rows, most = np.array(list(known.values())), MOST_SAMPLES
+    if len(rows) * table.counts.shape[1] > MOST_ENTRIES:
+        most = min(most, max(LEAST_SAMPLES, MOST_ENTRIES // max(len(table.columns_of(rows)), 1)))
+    if len(rows) > most:
+        worst = {target.sample_ids[at] for target in complete for at in worst_rows(target)}
+        first = np.array([row for name, row in known.items() if name in worst], np.int64)
+        others = np.random.default_rng(0).permutation(np.setdiff1d(rows, first))
+        rows = np.sort(np.r_[first, others[: most - len(first)]])
+    places, shares = pcoa(bray_curtis(sparse.csr_matrix(table.counts[rows])))
+    return Surroundings(tuple(table.sample_ids[row] for row in rows), places, shares, len(known))
+
+
+def _fifths(values: Array) -> tuple[list[str], dict[str, int]]:
+    """The fifth that each value [N] is in, named by its ends, and the colour of each from low to
+    high.
+    """
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, len(RAMP) + 1)))
+    texts = [number(edge) for edge in edges.tolist()]
+    if len(set(texts)) < len(texts):
+        texts = [f"{edge:.9g}" for edge in edges.tolist()]
+    names = [f"{low} to below {high}" for low, high in itertools.pairwise(texts[:-1])]
+    names.append(" to ".join(texts[-2:]))
+    place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(names) - 1)
+    first = len(LIGHT) + (len(RAMP) - len(names)) // 2
+    return [names[at] for at in place.tolist()], {name: first + at for at, name in enumerate(names)}
+
+
+def _colourings(
+    result: Evaluation, complete: TargetPredictions
+) -> Iterator[tuple[str, str, list[str], dict[str, int]]]:
+    """File, title and colours of the samples: by truth, and by batch or group if those are few."""
+    names, labels = result.names, complete.labels
+    if not labels:
+        yield "truth", names.target, *_fifths(complete.truth)
+    elif len(labels) <= len(LIGHT):
+        classes = [labels[at] for at in complete.truth.tolist()]
+        yield "truth", names.target, classes, {name: k for k, name in enumerate(labels)}
+    for name, values in ((names.batch, complete.batch), (names.group, complete.groups)):
+        if values is not None and (colours := _colours_of(values)):
+            yield "group", name, list(map(str, values)), colours
+            return
+
+
+@lru_cache(maxsize=4)
+def sample_figures(result: Evaluation, around: Surroundings | None) -> list[Figure]:
+    """Ordination of the samples in the colours of their truth, and batch or group, made once."""
+    if around is None:
+        return []
+    complete = result.predictions.complete()
+    row_of = {name: row for row, name in enumerate(complete.sample_ids)}
+    place = {name: at for at, name in enumerate(around.sample_ids) if name in row_of}
+    if len(place) < FEWEST:
+        return []
+    part, where = complete.at(np.array([row_of[name] for name in place])), list(place.values())
+    caption = "Nearby samples share ASVs (principal coordinates of Bray-Curtis distances)."
+    if len(around.sample_ids) < around.total:
+        caption += f" {len(place)} of {around.total} samples are drawn: those predicted worst and "
+        caption += "a random part of the others."
+    names = [f"axis {at + 1} ({100 * share:.0f} %)" for at, share in enumerate(around.shares)]
+    figures, axes = [], (x_axis(names[0]), y_axis(names[1]))
+    for file, name, kinds, colours in _colourings(result, part):
+        drawn = zip(around.points[where].tolist(), kinds, part.sample_ids, strict=True)
+        rows = [{"x": x, "y": y, "kind": k, "tip": f"{id_}: {k}"} for (x, y), k, id_ in drawn]
+        title = f"The samples, coloured by {name}"
+        words = f"{title}: {len(rows)} samples on {' and '.join(names)}."
+        chart = sized(points(rows, axes, levels("kind", colours)))
+        figures.append(Figure(f"samples-by-{file}", title, words, chart, caption))
+    return figures
+
+
+# --- losses ------------------------------------------------------------------------------------
+
+
+def read_epochs(folder: Path) -> list[Record]:
+    """Return the records of epochs of a run; none where it has no metrics.jsonl.
+
+    Losses of a run with targets are those of the targets, which decide on the epoch: its training
+    loss also holds what pretraining learns from.
+    """
+    path = folder / METRICS
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    whole = (line for line in text.splitlines(keepends=True) if line.endswith("\n"))
+    records = [record for record in map(json.loads, whole) if record.get("event") == "epoch"]
+    for record in records:
+        of_targets = [name[4:] for name in record if name.startswith(("val_target", "val_label"))]
+        if of_targets and all(f"train_{name}" in record for name in of_targets):
+            for kind in ("train", "val"):
+                losses = (float(record[f"{kind}_{name}"]) for name in of_targets)
+                record[f"{kind}_loss"] = sum(losses)
+    return records
+
+
+def loss_figures(runs: Mapping[str, Sequence[Record]]) -> list[Figure]:
+    """Return the loss in training and validation by epoch; points mark the epochs that were kept.
+
+    `runs` has the records of epochs of metrics.jsonl by the name of the run or fold.
+    """
+    rows, ends = list[dict[str, object]](), list[str]()
+    runs = {name: epochs for name, epochs in runs.items() if len(epochs) > 1}
+    for name, epochs in runs.items():
+        best = max((record["epoch"] for record in epochs if record.get("best")), default=None)
+        for kind in ("train", "val"):
+            known = [record for record in epochs if record.get(f"{kind}_loss") is not None]
+            for record in known:
+                at, is_kept = record["epoch"], kind == "val" and record["epoch"] == best
+                tip = f"{name} best epoch {best}".strip() if is_kept else ""
+                drawn = {"x": int(at), "y": float(record[f"{kind}_loss"]), "tip": tip}
+                called = "training" if kind == "train" else "validation"
+                rows.append({**drawn, "kind": called, "run": f"{name} {kind}"})
+            ends += [number(float(known[-1]["val_loss"]))] if known and kind == "val" else []
+    if not ends:
+        return []
+    chart = alt.Chart(data(rows))
+    axes = {"x": x_axis("epoch", nice=False), "y": y_axis("loss")}
+    colour = levels("kind", {"training": 0, "validation": 1})["color"]
+    curves = chart.mark_line(strokeWidth=2 if len(runs) == 1 else 1.3)
+    kept = chart.transform_filter("datum.tip !== ''").mark_point(
+        aria=True, opacity=1, color=LIGHT[1]
+    )
+    caption = "Points mark the epoch that was kept."
+    caption += "" if len(runs) == 1 else f" One line for each of {len(runs)} folds."
+    return [
+        Figure(
+            "loss",
+            "Loss",
+            f"Loss by epoch; on the validation samples it ends at {', '.join(ends)}.",
+            sized(
+                curves.encode(alt.Detail("run:N"), color=colour, **axes),
+                kept.encode(alt.Description("tip:N"), **axes),
+            ),
+            caption,
+        )
+    ]
