@@ -19,7 +19,7 @@ _PUBLIC = {
     "load": "aam.api.models",
     "pretrain": "aam.api.pretraining",
     "read_table": "aam.api.memory",
-    "run": "aam.api.commands",
+    "run": "aam.cli",
     "unifrac": "aam.api.unifrac",
 }
 

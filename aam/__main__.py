@@ -2,7 +2,7 @@
 
 import sys
 
-from aam.cli.main import main
+from aam.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

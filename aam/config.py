@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,9 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
 
-from aam.device.options import DeviceConfig, ObservedConfig, OutputConfig, RuntimeConfig
 from aam.encoders import why_no_encoder
-from aam.engine.options import RunConfig, TrainingOptions
 from aam.errors import shown
 from aam.options import (
     IN_MEMORY,
@@ -23,14 +22,22 @@ from aam.options import (
     Seed,
     Share,
     ShareBelowOne,
-    broken,
     column,
+    columns,
     names,
     option,
     path,
     section,
     spelled,
     wrong_ending,
+)
+from aam.sections import (
+    DeviceConfig,
+    ObservedConfig,
+    OutputConfig,
+    RunConfig,
+    RuntimeConfig,
+    TrainingOptions,
 )
 
 if TYPE_CHECKING:
@@ -44,6 +51,9 @@ Transform = Literal["none", "zscore", "log-zscore"]
 Loss = Literal["huber", "mse", "mae"]
 Member = Literal["deep", "presence", "forest"]
 BestMetric = Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"]
+Placed = Literal["unifrac", "weighted-normalized"]
+Fusion = Literal["concat", "add"]
+Profiled = Literal["step", "memory", "batch-size"]
 
 MATRIX_SUFFIXES = (".npy", ".h5", ".tsv", ".csv", ".qza")
 FAITH_PD_SUFFIXES = (".tsv", ".qza")
@@ -61,10 +71,31 @@ PREDICTION_PASSES = 4
 LEAST_BF16_WIDTH = 256
 
 # Help of options that several commands have.
+TABLE = "Feature table (.biom, .qza, .tsv)."
+TREE = "Rooted phylogeny of the ASVs (Newick, .qza)."
 SEQUENCES = "Sequences of the features (FASTA, .qza) if their ids are not DNA."
 DEPTH = "Reads per sample; unset: the largest depth that keeps 90 % of the samples."
+DEPTH_OF_MODEL = "Reads per sample; unset: the depth of the model."
 GROUPS = "Metadata column of groups; unset: that of the model."
 BATCHES = "Metadata column of batches, for metrics within each."
+PASSES = "Number of averaged rarefactions."
+SUBJECTS = "Metadata column of groups (subjects) that stay together."
+STUDIES = "Metadata column of studies, to predict in a new study."
+FOLDS = "Number of folds of a cross-validation, or a metadata column of folds."
+TEST_FOLD = "Value of --split-column of the test samples."
+TEST_SIZE = "Share of the groups in the test subset; unset: by the size of the study."
+LENGTH = "Maximum length of an ASV in nucleotides; unset: that of the table."
+ENCODER = "Run or model of `aam pretrain`, or an encoder by name."
+WEIGHTS = "Weights of the classes in the order of their names, or balanced."
+MEMBERS = "Members of the blend; unset: presence and forest, and deep with network options."
+CURVE = "Learning curve: the metric by the number of training groups."
+DISTANCES = "Matrix (.h5, .npy, .tsv, .csv, .qza) or Faith PD (.tsv, .qza)."
+NEW_STUDY = "Centring on the mean of the samples, which belong to one new study."
+PREDICTED = "Predictions, one row per sample (.tsv, .txt)."
+ON_TREE = "UniFrac between samples on the reference tree of 16s or 16s-v4."
+PROFILED = "Time by stage, memory by stage, or the largest batch."
+TRUTH = "Sample metadata with the true values."
+MODELS = "Runs or models of `aam train`, which predict together."
 
 # --- sections ------------------------------------------------------------------------------------
 
@@ -81,8 +112,8 @@ class MetadataFormat:
 class TreeConfig:
     """Table, tree and distance between samples"""
 
-    table: Path | None = path("Feature table (.biom, .qza, .tsv).", of="command")
-    tree: Path | None = path("Rooted phylogeny of the ASVs (Newick, .qza).", of="command")
+    table: Path | None = path(TABLE, of="command")
+    tree: Path | None = path(TREE, of="command")
     unifrac_metric: Metric = option("unifrac", "UniFrac metric.")
     alpha: Share = option(0.5, "Exponent of generalized UniFrac.")
     root_length: RootLength = option("include", "Branch of the root: include or exclude.")
@@ -102,57 +133,37 @@ class DataConfig(TreeConfig, MetadataFormat):
     missing: Missing = option("error", "Samples without metadata or target: error or drop.")
     split: Path | None = path("split.tsv of an earlier run.", of="command")
     split_column: str | None = column("Metadata column of folds.", of="command")
-    test_fold: str | None = option(
-        None, "Value of --split-column of the test samples.", "FOLD", of="command"
-    )
-    cv: str | None = option(
-        None, "Number of folds of a cross-validation, or a metadata column of folds.", of="command"
-    )
-    group_column: str | None = column(
-        "Metadata column of groups (subjects) that stay together.", of="command"
-    )
-    study_column: str | None = column(
-        "Metadata column of studies, to predict in a new study.", of="command"
-    )
+    test_fold: str | None = column(TEST_FOLD, "FOLD", of="command")
+    cv: str | None = column(FOLDS, "TEXT", of="command")
+    group_column: str | None = column(SUBJECTS, of="command")
+    study_column: str | None = column(STUDIES, of="command")
     batch_column: str | None = column(BATCHES, of="command")
-    test_size: ShareBelowOne | None = option(
-        None, "Share of the groups in the test subset; unset: by the size of the study."
-    )
+    test_size: ShareBelowOne | None = option(None, TEST_SIZE)
     validation_size: Share = option(0.15, "Share of the training groups for early stopping.")
-    tables: tuple[Path, ...] = option(
-        (), "Feature table of each study.", "TABLE ...", name="--table", reads=True, of="studies"
-    )
-    trees: tuple[str, ...] = option(
-        (), "Rooted phylogeny of each table, or none.", "TREE ...", name="--tree", of="studies"
-    )
+    tables: tuple[Path, ...] = path(TABLE, "TABLE ...", (), name="--table", of="studies")
+    trees: tuple[str, ...] = option((), TREE, "TREE ...", name="--tree", of="studies")
     trim: bool = option(False, "Trimming of ASVs to --max-bp, and merging of identical ones.")
     token_limit: PositiveInt = option(1024, "Maximum number of ASVs per sample.", memory="lower")
 
-    def problems(self) -> list[str]:
+    def problems(self) -> Iterator[str]:
         """Contradictions of the split, and columns that are asked for without metadata."""
         folds = None if self.cv is None or self.cv.isdigit() else self.cv
-        named = (self.split_column, folds, self.group_column, self.study_column)
-        columns = dict.fromkeys(filter(None, (*named, self.batch_column)))
+        named = (self.split_column, folds, self.group_column, self.study_column, self.batch_column)
         chosen = {"--split": self.split, "--split-column": self.split_column, "--cv": self.cv}
         splits = " and ".join(name for name, value in chosen.items() if value is not None)
-        rules = {
-            f"--cv is {self.cv}, expected 2 or more folds, or a metadata column": (
-                self.cv in ("0", "1")
-            ),
-            f"{splits} all choose the split; give one of them": " and " in splits,
-            f"--test-size is {self.test_size}, and {splits} chooses the test samples; leave it "
-            "out": splits != "" and bool(self.test_size),
-            "--split-column and --test-fold need each other": (
-                (self.split_column is None) != (self.test_fold is None)
-            ),
-            "--tree and --unifrac-matrix: both given; distances come from one of them": (
-                self.has_tree and self.unifrac_matrix is not None
-            ),
-            f"--metadata: not given, but columns {shown(columns)} are asked for": (
-                self.metadata is None and columns != {}
-            ),
-        }
-        return broken(rules)
+        if self.cv in ("0", "1"):
+            yield f"--cv is {self.cv}, expected 2 or more folds, or a metadata column"
+        if " and " in splits:
+            yield f"{splits} all choose the split; give one of them"
+        if splits and self.test_size:
+            yield f"--test-size: {splits} chooses the test samples; leave --test-size out"
+        if (self.split_column is None) != (self.test_fold is None):
+            yield "--split-column and --test-fold need each other"
+        if self.has_tree and self.unifrac_matrix is not None:
+            yield "--tree and --unifrac-matrix: both given; distances come from one of them"
+        if self.metadata is None and any(named):
+            asked = shown(dict.fromkeys(filter(None, named)))
+            yield f"--metadata: not given, but columns {asked} are asked for"
 
     @property
     def has_tree(self) -> bool:
@@ -178,9 +189,7 @@ class ModelConfig:
     attention_layers: PositiveInt = option(2, "Number of layers of each of the two encoders.")
     attention_heads: PositiveInt = option(4, "Number of attention heads per layer.")
     dropout: Share = option(0.0, "Dropout rate.")
-    max_bp: PositiveInt | None = option(
-        None, "Maximum length of an ASV in nucleotides; unset: that of the table."
-    )
+    max_bp: PositiveInt | None = option(None, LENGTH)
 
     @property
     def positions(self) -> int:
@@ -211,20 +220,18 @@ class ModelConfig:
                 problems.append(f"{asked}, which has {has}; leave it out, or pretrain with it")
         return problems
 
-    def problems(self) -> list[str]:
+    def problems(self) -> Iterator[str]:
         """Say that a network of this width cannot have this number of heads."""
         width, heads = self.embedding_dim, self.attention_heads
-        problem = f"--embedding-dim {width} is not divisible by --attention-heads {heads}"
-        return broken({problem: width % heads > 0})
+        if width % heads:
+            yield f"--embedding-dim {width} is not divisible by --attention-heads {heads}"
 
 
 @dataclass(frozen=True, config=STRICT)
 class TrainConfig(TrainingOptions):
     """Objective and optimization"""
 
-    pretrained_encoder: Path | None = path(
-        "Run or model of `aam pretrain`, or an encoder by name.", named=why_no_encoder
-    )
+    pretrained_encoder: Path | None = path(ENCODER, named=why_no_encoder)
     penalty: NonNegativeFloat = option(1.0, "Weight of the UniFrac loss.")
     nuc_penalty: NonNegativeFloat = option(1.0, "Weight of the masked-nucleotide loss.")
     count_penalty: NonNegativeFloat = option(1.0, "Weight of the masked-count loss.")
@@ -235,101 +242,73 @@ class TrainConfig(TrainingOptions):
 class TargetConfig:
     """Targets"""
 
-    metadata_column: tuple[str, ...] = option(
-        (), "Metadata columns to predict.", "COLUMN ...", of="command"
-    )
+    metadata_column: tuple[str, ...] = columns("Metadata columns to predict.")
     classifier: bool = option(False, "Classification of a numeric column.", of="command")
-    class_weights: tuple[str, ...] = option(
-        (), "Weights of the classes in the order of their names, or balanced.", "W ..."
-    )
+    class_weights: tuple[str, ...] = option((), WEIGHTS, "W ...")
     target_transform: Transform = option("zscore", "Scale on which numbers are learned.")
     loss_type: Loss = option("huber", "Loss of numeric targets.")
     freeze_base: bool = option(False, "Training of the heads only.")
-    members: tuple[Member, ...] = option(
-        (), "Members of the blend; unset: presence and forest, and deep with network options."
-    )
+    members: tuple[Member, ...] = option((), MEMBERS)
     best_metric: BestMetric = option("val_loss", "Metric that selects the best epoch.")
-    learning_curve: bool = option(
-        False, "Learning curve: the metric by the number of training groups.", of="command"
-    )
+    learning_curve: bool = option(False, CURVE, of="command")
 
-    def problems(self) -> list[str]:
+    def problems(self) -> Iterator[str]:
         """Names of targets that are reserved, and options that exclude each other."""
-        reserved = shown(sorted(set(RESERVED) & set(self.metadata_column)))
-        rules = {
-            f"--metadata-column: {reserved} is also a column of predictions.tsv": reserved != "",
-            f"--members is {shown(self.members)}, expected each member at most once": (
-                len(set(self.members)) < len(self.members)
-            ),
-            "--members and --class-weights: only the network takes weights": (
-                bool(set(self.members) - {"deep"}) and bool(self.class_weights)
-            ),
-        }
-        return broken(rules)
+        members = set(self.members)
+        if reserved := sorted(set(RESERVED) & set(self.metadata_column)):
+            yield f"--metadata-column: {shown(reserved)} is also a column of predictions.tsv"
+        if len(members) < len(self.members):
+            yield f"--members is {shown(self.members)}, expected each member at most once"
+        if members - {"deep"} and self.class_weights:
+            yield "--members and --class-weights: only the network takes weights"
 
     def class_weight_problems(self, classes: int) -> list[str]:
         """Say that ``--class-weights`` have no effect without a column of classes."""
-        problem = (
-            f"--class-weights is {' '.join(self.class_weights)}, and no column to predict has "
-            "classes; leave it out, or pass --classifier to take numbers as classes"
-        )
-        return broken({problem: bool(self.class_weights) and not classes})
+        asked = f"--class-weights is {' '.join(self.class_weights)}, and no column to predict has "
+        remedy = "classes; leave it out, or pass --classifier to take numbers as classes"
+        return [asked + remedy] if self.class_weights and not classes else []
 
 
 @dataclass(frozen=True, config=STRICT)
 class CovariateConfig:
     """Covariates"""
 
-    categorical_columns: tuple[str, ...] = option(
-        (), "Metadata columns of categories as inputs.", "COLUMN ...", of="command"
-    )
-    numeric_columns: tuple[str, ...] = option(
-        (), "Metadata columns of numbers as inputs.", "COLUMN ...", of="command"
-    )
+    categorical_columns: tuple[str, ...] = columns("Metadata columns of categories as inputs.")
+    numeric_columns: tuple[str, ...] = columns("Metadata columns of numbers as inputs.")
     categorical_embed_dim: PositiveInt = option(16, "Width of the vector of a covariate.")
-    categorical_fusion: Literal["concat", "add"] = option(
-        "concat", "Fusion of covariates with the sample vector."
-    )
+    categorical_fusion: Fusion = option("concat", "Fusion with the sample vector.")
 
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns that are read."""
         return self.categorical_columns + self.numeric_columns
 
-    def problems(self) -> list[str]:
+    def problems(self) -> Iterator[str]:
         """Columns that are named twice, and options without a column."""
-        columns = self.columns
-        rules = {
-            f"--categorical-columns, --numeric-columns: {shown(columns)} repeats a column": (
-                len(set(columns)) < len(columns)
-            ),
-            f"--categorical-fusion is {self.categorical_fusion}, and no covariate is named": (
-                not columns and self != CovariateConfig()
-            ),
-        }
-        return broken(rules)
+        named = self.columns
+        if len(set(named)) < len(named):
+            yield f"--categorical-columns, --numeric-columns: {shown(named)} repeats a column"
+        if not named and self != CovariateConfig():
+            fusion = f"--categorical-fusion is {self.categorical_fusion}"
+            yield f"{fusion}, and no covariate is named"
 
 
 # --- training ------------------------------------------------------------------------------------
 
 
-def run_rules(data: DataConfig, runtime: RunConfig) -> dict[str, bool]:
-    """Rules between sections of any training, and whether each is broken."""
-    resume = runtime.resume_from
-    whole = data.cv is not None and resume not in (None, "auto")
-    return {f"--resume-from is {resume}, expected auto with --cv": whole}
+def _resume_problems(data: DataConfig, runtime: RunConfig) -> Iterator[str]:
+    if data.cv is not None and runtime.resume_from not in (None, "auto"):
+        yield f"--resume-from is {runtime.resume_from}, expected auto with --cv"
 
 
 @dataclass(frozen=True, config=STRICT)
 class PretrainConfig:
     """Pretrain an encoder on tables and their trees, without labels."""
 
-    data: DataConfig = section(
-        DataConfig(), required=("tables",), omitted=("table", "tree", "study_column")
-    )
+    data: DataConfig = section(DataConfig(), ("tables",), ("table", "tree", "study_column"))
     model: ModelConfig = section(ModelConfig())
     train: TrainConfig = section(TrainConfig())
-    runtime: RunConfig = section(RunConfig(), required=("output_dir",))
+    runtime: RunConfig = section(RunConfig(), ("output_dir",))
 
     def __post_init__(self) -> None:
         """Take the table and tree of a file that names one of each."""
@@ -349,41 +328,35 @@ class PretrainConfig:
         tree = Path(data.trees[0]) if data.trees not in ((), (NO_TREE,)) else None
         return replace(data, table=data.tables[0], tree=tree, tables=(), trees=())
 
-    def problems(self) -> list[str]:
+    def problems(self) -> Iterator[str]:
         """Contradictions between the studies and what an encoder is to learn from."""
         data, train = self.data, self.train
-        compared = data.unifrac_matrix is not None or data.has_tree
-        masked = train.nuc_penalty > 0 or train.count_penalty > 0
-        rules = {
-            **run_rules(data, self.runtime),
-            f"--nuc-penalty {train.nuc_penalty}, --count-penalty {train.count_penalty}, --penalty "
-            f"{train.penalty} {'with' if compared else 'without'} a tree or distances: nothing is "
-            "learned; give one of them a weight": (
-                not masked and not (train.penalty > 0 and compared)
-            ),
-        }
-        return [*broken(rules), *self._study_problems()]
+        compared = train.penalty > 0 and (data.unifrac_matrix is not None or data.has_tree)
+        yield from _resume_problems(data, self.runtime)
+        if not (compared or train.nuc_penalty > 0 or train.count_penalty > 0):
+            weights = f"--nuc-penalty {train.nuc_penalty}, --count-penalty {train.count_penalty}"
+            distances = "with" if data.unifrac_matrix is not None or data.has_tree else "without"
+            what = f"{weights}, --penalty {train.penalty} {distances} a tree or distances"
+            yield f"{what}: nothing is learned; give one of them a weight"
+        yield from self._study_problems()
 
-    def _study_problems(self) -> list[str]:
+    def _study_problems(self) -> Iterator[str]:
         """Say why several tables cannot be pretrained on together."""
         data, several = self.data, len(self.data.tables) > 1
         of_one = ("metadata", "sequences", "unifrac_matrix", "split", "split_column", "cv")
         unused = [spelled(name) for name in (*of_one, "group_column") if getattr(data, name)]
         paths = Counter(path.resolve() for path in data.tables)
-        twice = [path for path, times in paths.items() if times > 1]
         files = [Path(tree) for tree in data.trees if tree != NO_TREE]
-        missing = [tree for tree in files if tree != IN_MEMORY and not tree.is_file()]
-        remedy = f", or write {NO_TREE} for a study without a tree" * several
-        rules = {
-            f"--tree: {shown(missing)}: no such file; leave it out{remedy}": missing != [],
-            f"--tree: {len(data.trees)} for {len(data.tables)} tables; give one for each, or "
-            f"{NO_TREE} in its place": len(data.trees) not in (0, len(data.tables)),
-            f"--table: {shown(twice)} is given twice; name each table once": twice != [],
-            f"{shown(unused)}: for one table only; several tables share no metadata": (
-                several and unused != []
-            ),
-        }
-        return broken(rules)
+        if missing := [tree for tree in files if tree != IN_MEMORY and not tree.is_file()]:
+            remedy = f", or write {NO_TREE} for a study without a tree" * several
+            yield f"--tree: {shown(missing)}: no such file; leave it out{remedy}"
+        if len(data.trees) not in (0, len(data.tables)):
+            counts = f"{len(data.trees)} for {len(data.tables)} tables"
+            yield f"--tree: {counts}; give one for each, or {NO_TREE} in its place"
+        if twice := [path for path, times in paths.items() if times > 1]:
+            yield f"--table: {shown(twice)} is given twice; name each table once"
+        if several and unused:
+            yield f"{shown(unused)}: for one table only; several tables share no metadata"
 
 
 # What `aam train` leaves to `aam pretrain`.
@@ -395,47 +368,38 @@ OF_NETWORK = {
     "targets": ("loss_type", "freeze_base", "best_metric"),
     "covariates": ("categorical_embed_dim", "categorical_fusion"),
 }
+FINE = TrainConfig(epochs=10, batch_size=32, lr=1e-5, nuc_penalty=0.0, count_penalty=0.0)
 
 
 @dataclass(frozen=True, config=STRICT)
 class FineTuneConfig:
     """Predict metadata columns, and report how good the predictions are."""
 
-    data: DataConfig = section(DataConfig(), required=("table", "metadata"), omitted=DATA)
-    targets: TargetConfig = section(TargetConfig(), required=("metadata_column",))
+    data: DataConfig = section(DataConfig(), ("table", "metadata"), DATA)
+    targets: TargetConfig = section(TargetConfig(), ("metadata_column",))
     covariates: CovariateConfig = section(CovariateConfig())
-    model: ModelConfig = section(ModelConfig(), omitted=names(ModelConfig, of="pretraining"))
-    train: TrainConfig = section(
-        TrainConfig(epochs=10, batch_size=32, lr=1e-5, nuc_penalty=0.0, count_penalty=0.0),
-        omitted=("ema_decay",),
-    )
-    runtime: RunConfig = section(RunConfig(), required=("output_dir",))
+    model: ModelConfig = section(ModelConfig(), (), names(ModelConfig, of="pretraining"))
+    train: TrainConfig = section(FINE, (), ("ema_decay",))
+    runtime: RunConfig = section(RunConfig(), ("output_dir",))
 
-    def problems(self) -> list[str]:
+    def problems(self) -> Iterator[str]:
         """Options that contradict options of another section."""
         data, targets = self.data, set(self.targets.metadata_column)
-        predicted_too = shown(set(self.covariates.columns) & targets)
-        dividing = {data.group_column, data.study_column, data.split_column, data.cv} & targets
-        rules = {
-            f"--metadata-column {predicted_too} is a covariate too; leave one of them out": (
-                predicted_too != ""
-            ),
-            f"--metadata-column {shown(dividing)} also divides the samples; leave one of them "
-            "out": dividing != set(),
-            **run_rules(data, self.runtime),
-        }
-        return broken(rules)
+        if twice := set(self.covariates.columns) & targets:
+            yield f"--metadata-column {shown(twice)} is a covariate too; leave one of them out"
+        if dividing := {data.group_column, data.study_column, data.split_column, data.cv} & targets:
+            divides = "also divides the samples; leave one of them out"
+            yield f"--metadata-column {shown(dividing)} {divides}"
+        yield from _resume_problems(data, self.runtime)
 
     @property
     def network_options(self) -> list[str]:
         """Options of the network alone that are not at their defaults."""
-        usual = FineTuneConfig()
-        return [
-            spelled(name)
-            for part, options in OF_NETWORK.items()
-            for name in options
-            if getattr(getattr(self, part), name) != getattr(getattr(usual, part), name)
-        ]
+        usual, changed = FineTuneConfig(), []
+        for part, options in OF_NETWORK.items():
+            now, before = getattr(self, part), getattr(usual, part)
+            changed += [name for name in options if getattr(now, name) != getattr(before, name)]
+        return list(map(spelled, changed))
 
     @property
     def default_members(self) -> tuple[Member, ...]:
@@ -453,57 +417,45 @@ class FineTuneConfig:
 class UnifracConfig(TreeConfig, DeviceConfig, OutputConfig):
     """Write the UniFrac matrix or Faith PD of a whole table."""
 
-    table: Path | None = path("Feature table (.biom, .qza, .tsv).", required=True)
-    tree: Path | None = path("Rooted phylogeny of the ASVs (Newick, .qza).", required=True)
-    output: Path | None = option(
-        None,
-        "Matrix (.h5, .npy, .tsv, .csv, .qza) or Faith PD (.tsv, .qza).",
-        required=True,
-        writes=True,
-    )
+    table: Path | None = path(TABLE, required=True)
+    tree: Path | None = path(TREE, required=True)
+    output: Path | None = option(None, DISTANCES, required=True, writes=True)
     rarefy_depth: PositiveInt | None = option(None, "Reads per sample; unset: no rarefaction.")
     seed: Seed = option(0, "Seed of the rarefaction.")
 
-    def problems(self) -> list[str]:
+    def problems(self) -> Iterator[str]:
         """Say that the output has a suffix of another kind of result."""
         is_matrix = self.unifrac_metric != "faith_pd"
         suffixes = MATRIX_SUFFIXES if is_matrix else FAITH_PD_SUFFIXES
-        return [] if self.output is None else wrong_ending("--output", self.output, suffixes)
+        yield from wrong_ending("--output", self.output, suffixes)
 
 
 @dataclass(frozen=True, config=STRICT)
 class ApplyConfig:
     """Model and table"""
 
-    model: tuple[Path, ...] = option(
-        (),
-        "Runs or models of `aam train`, which predict together.",
-        "PATH ...",
-        required=True,
-        reads=True,
-        named=why_no_encoder,
-    )
+    model: tuple[Path, ...] = path(MODELS, "PATH ...", (), required=True, named=why_no_encoder)
     table: Path | None = path("Feature table.", required=True)
     sequences: Path | None = path(SEQUENCES)
     trim: bool = option(False, "Trimming of ASVs to --max-bp of the model.")
     trim_primers: bool = option(False, "Trimming of common 16S primers.")
-    runtime: RuntimeConfig = section(RuntimeConfig(), required=("output_dir",))
+    runtime: RuntimeConfig = section(RuntimeConfig(), ("output_dir",))
 
 
 @dataclass(frozen=True, config=STRICT)
 class PredictConfig(ApplyConfig, MetadataFormat):
     """Predict samples of a new table in the units of the target."""
 
-    output: Path | None = option(
-        None, "Predictions, one row per sample.", required=True, writes=True, suffixes=PREDICTIONS
-    )
-    prediction_passes: PositiveInt = option(PREDICTION_PASSES, "Number of averaged rarefactions.")
-    new_study: bool = option(
-        False, ("Centring on the mean of the samples, which belong to one new study.")
-    )
+    output: Path | None = option(None, PREDICTED, required=True, writes=True)
+    prediction_passes: PositiveInt = option(PREDICTION_PASSES, PASSES)
+    new_study: bool = option(False, NEW_STUDY)
     metadata: Path | None = path("Sample metadata, for covariates.")
     missing: Missing = option("error", "Samples without metadata: error, or drop (empty values).")
-    runtime: RuntimeConfig = section(RuntimeConfig(), omitted=("output_dir",))
+    runtime: RuntimeConfig = section(RuntimeConfig(), (), ("output_dir",))
+
+    def problems(self) -> Iterator[str]:
+        """Say that the output has the suffix of another format."""
+        yield from wrong_ending("--output", self.output, PREDICTIONS)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -511,26 +463,20 @@ class EmbedConfig(ApplyConfig):
     """Write vectors of samples and ASVs, and UniFrac between samples without a tree of ASVs."""
 
     format: Literal["tsv", "npy", "qza"] = option("tsv", "Format of the output.")
-    distances: tuple[Literal["unifrac", "weighted-normalized"], ...] = option(
-        (), "UniFrac between samples on the reference tree of 16s or 16s-v4."
-    )
-    rarefy_depth: PositiveInt | None = option(
-        None, "Reads per sample; unset: the depth of the model."
-    )
+    distances: tuple[Placed, ...] = option((), ON_TREE)
+    rarefy_depth: PositiveInt | None = option(None, DEPTH_OF_MODEL)
 
 
 @dataclass(frozen=True, config=STRICT)
 class ExplainConfig(ApplyConfig, MetadataFormat):
     """Show which ASVs and taxa drive the predictions of a model."""
 
-    model: tuple[Path, ...] = option(
-        (), "Run of `aam train`, or models.", "PATH ...", required=True, reads=True
-    )
-    metadata: Path | None = path("Sample metadata with the true values.")
+    model: tuple[Path, ...] = path("Run of `aam train`, or models.", "PATH ...", (), required=True)
+    metadata: Path | None = path(TRUTH)
     taxonomy: Path | None = path("Taxonomy of the features (.qza, .tsv).")
     split: Path | None = path("split.tsv of the run, to explain test samples.")
     group_column: str | None = column(GROUPS)
-    prediction_passes: PositiveInt = option(2, "Number of averaged rarefactions.")
+    prediction_passes: PositiveInt = option(2, PASSES)
     top: Annotated[int, Ge(1), Le(100)] = option(20, "Number of ASVs in figures.")
     runtime: RuntimeConfig = section(RuntimeConfig())
 
@@ -548,45 +494,30 @@ class ExportConfig(OutputConfig):
 class EvaluateConfig(ApplyConfig, MetadataFormat):
     """Compare predictions with the truth: metrics, intervals, baselines, report."""
 
-    model: tuple[Path, ...] = option((), "Runs or models of `aam train`.", "PATH ...", reads=True)
+    model: tuple[Path, ...] = path(MODELS, "PATH ...", ())
     table: Path | None = path("Feature table, with --model.")
-    prediction_passes: PositiveInt = option(PREDICTION_PASSES, "Number of averaged rarefactions.")
+    prediction_passes: PositiveInt = option(PREDICTION_PASSES, PASSES)
     predictions: Path | None = path("Predictions, instead of --model.")
-    metadata: Path | None = path("Sample metadata with the true values.", required=True)
+    metadata: Path | None = path(TRUTH, required=True)
     split: Path | None = path("split.tsv of the run, to evaluate test samples.")
     group_column: str | None = column(GROUPS)
     batch_column: str | None = column(BATCHES)
 
-    def problems(self) -> list[str]:
+    def problems(self) -> Iterator[str]:
         """Contradictions between what is to be evaluated."""
-        predicted = self.predictions is not None
-        rules = {
-            "give --model and --table, or --predictions; one of the two": (
-                bool(self.model) == predicted
-            ),
-            "--table: not given; --model needs the table that it is applied to": (
-                bool(self.model) and not predicted and self.table is None
-            ),
-        }
-        return broken(rules)
+        if bool(self.model) == (self.predictions is not None):
+            yield "give --model and --table, or --predictions; one of the two"
+        elif self.model and self.table is None:
+            yield "--table: not given; --model needs the table that it is applied to"
 
 
 @dataclass(frozen=True, config=STRICT)
 class AuditConfig(MetadataFormat, OutputConfig):
     """Show which metadata columns give a target away. Exit status 0: it informs."""
 
-    table: Path | None = option(
-        None,
-        "Feature table (.biom, .qza, .tsv).",
-        "TABLE",
-        positional=True,
-        required=True,
-        reads=True,
-    )
-    metadata: Path | None = option(
-        None, "Sample metadata.", "METADATA", positional=True, required=True, reads=True
-    )
-    metadata_column: str | None = option(None, "Target.", "COLUMN", required=True)
+    table: Path | None = path(TABLE, "TABLE", positional=True, required=True)
+    metadata: Path | None = path("Sample metadata.", "METADATA", positional=True, required=True)
+    metadata_column: str | None = column("Target.", required=True)
     classifier: bool = option(False, "Numbers of the target are codes of classes.")
     group_column: str | None = column("Metadata column of groups (subjects).")
     study_column: str | None = column("Metadata column of studies.")
@@ -597,16 +528,8 @@ class AuditConfig(MetadataFormat, OutputConfig):
     @property
     def data(self) -> DataConfig:
         """Options of the inputs; samples without the target are left out."""
-        return DataConfig(
-            table=self.table,
-            metadata=self.metadata,
-            decimal=self.decimal,
-            missing_values=self.missing_values,
-            rarefy_depth=self.rarefy_depth,
-            missing="drop",
-            group_column=self.group_column,
-            study_column=self.study_column,
-        )
+        shared = vars(self).keys() & {item.name for item in dataclasses.fields(DataConfig)}
+        return DataConfig(**{name: getattr(self, name) for name in shared}, missing="drop")
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -622,18 +545,11 @@ class DoctorConfig(DeviceConfig, ObservedConfig):
 class ProfileConfig:
     """Measure steps of pretraining on this device."""
 
-    what: Literal["step", "memory", "batch-size"] = option(
-        "step",
-        "Time by stage, memory by stage, or the largest batch.",
-        "{step,memory,batch-size}",
-        positional=True,
-    )
+    what: Profiled = option("step", PROFILED, "{step,memory,batch-size}", positional=True)
     steps: PositiveInt = option(20, "Number of measured steps.")
     rocprof: Path | None = path("CSV file or folder of rocprofv3.")
     baseline: Path | None = path("Earlier profile.json to compare with.")
-    data: DataConfig = section(
-        DataConfig(), required=("table",), omitted=names(DataConfig, of="studies")
-    )
+    data: DataConfig = section(DataConfig(), ("table",), names(DataConfig, of="studies"))
     model: ModelConfig = section(ModelConfig())
-    train: TrainConfig = section(TrainConfig(), omitted=("pretrained_encoder",))
-    runtime: RuntimeConfig = section(RuntimeConfig(), required=("output_dir",))
+    train: TrainConfig = section(TrainConfig(), (), ("pretrained_encoder",))
+    runtime: RuntimeConfig = section(RuntimeConfig(), ("output_dir",))

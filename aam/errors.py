@@ -1,4 +1,4 @@
-"""Errors with their problems, the exit statuses (`cli/main.py` decides which), and libraries that
+"""Errors with their problems, the exit statuses (`cli.py` decides which), and libraries that
 may be missing.
 """
 

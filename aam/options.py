@@ -17,7 +17,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from aam.errors import InputError
+from aam.errors import InputError, Problems, reworded
 from aam.files.output_folder import check_output_file
 
 if sys.version_info >= (3, 11):
@@ -67,8 +67,6 @@ class About:
         Whether the value stands without a name; whether every command with the option needs it.
     reads, writes : bool
         Whether it names files that must exist, or a file that must not exist yet.
-    suffixes : tuple of str
-        Allowed endings of the file; empty for any.
     named : callable or None
         Explains why a name is not an installed encoder; empty if it is one.
     changes : {"results", "last bits", "nothing"}
@@ -86,7 +84,6 @@ class About:
     required: bool = False
     reads: bool = False
     writes: bool = False
-    suffixes: tuple[str, ...] = ()
     named: Callable[[str], str] | None = None
     changes: Literal["results", "last bits", "nothing"] = "results"
     memory: str = ""
@@ -98,17 +95,22 @@ def option(default: Any, help: str, metavar: str = "", **about: Any) -> Any:
     return dataclasses.field(default=default, metadata=vars(About(help, metavar, **about)))
 
 
-def path(help: str, **about: Any) -> Any:
-    """Declare an option that names a file to read."""
-    return option(None, help, reads=True, **about)
+def path(help: str, metavar: str = "", default: Any = None, **about: Any) -> Any:
+    """Declare an option that names a file to read, or files if the default is a tuple."""
+    return option(default, help, metavar, reads=True, **about)
 
 
-def column(help: str, **about: Any) -> Any:
+def column(help: str, metavar: str = "COLUMN", **about: Any) -> Any:
     """Declare an option that names a column of the metadata."""
-    return option(None, help, "COLUMN", **about)
+    return option(None, help, metavar, **about)
 
 
-def section(default: Any, *, required: tuple[str, ...] = (), omitted: tuple[str, ...] = ()) -> Any:
+def columns(help: str) -> Any:
+    """Declare an option of commands that names columns of the metadata."""
+    return option((), help, "COLUMN ...", of="command")
+
+
+def section(default: Any, required: tuple[str, ...] = (), omitted: tuple[str, ...] = ()) -> Any:
     """Declare a section of a command: its defaults, and the options that the command requires or
     omits.
     """
@@ -120,20 +122,7 @@ def spelled(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def without_none(hint: Any) -> Any:
-    """The type behind ``X | None``."""
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        rest = [entry for entry in typing.get_args(hint) if entry is not type(None)]
-        return rest[0] if len(rest) == 1 else hint
-    return hint
-
-
-_cached_hints = functools.cache(typing.get_type_hints)
-
-
-def _hints(section: Any, extras: bool = False) -> dict[str, Any]:
-    kind: Any = type(section)
-    return _cached_hints(kind, include_extras=extras)
+_hints: Callable[..., dict[str, Any]] = functools.cache(typing.get_type_hints)
 
 
 class Option(NamedTuple):
@@ -160,12 +149,38 @@ class Option(NamedTuple):
     @property
     def annotation(self) -> Any:
         """Its type with ranges."""
-        return _hints(self.section, True)[self.field.name]
+        return _hints(type(self.section), include_extras=True)[self.field.name]
 
     @property
     def kind(self) -> Any:
         """Its type without ranges and None."""
-        return without_none(_hints(self.section)[self.field.name])
+        hint = _hints(type(self.section))[self.field.name]
+        rest = [part for part in typing.get_args(hint) if part is not types.NoneType]
+        is_optional = typing.get_origin(hint) in (typing.Union, types.UnionType) and len(rest) == 1
+        return rest[0] if is_optional else hint
+
+    @property
+    def several(self) -> bool:
+        """Whether it takes several values."""
+        return typing.get_origin(self.kind) is tuple
+
+    @property
+    def item(self) -> Any:
+        """The type of its value, or of each of several values."""
+        return typing.get_args(self.kind)[0] if self.several else self.kind
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """Its allowed values, if there are few."""
+        is_choice = typing.get_origin(self.item) is Literal
+        return typing.get_args(self.item) if is_choice else ()
+
+    @property
+    def metavar(self) -> str:
+        """The placeholder of its value in the help; empty for a switch."""
+        words = {Path: "PATH", int: "INT", float: "NUMBER", bool: ""}
+        word = words.get(self.item, "NAME" if self.choices else "TEXT")
+        return self.about.metavar or word + " ..." * self.several
 
     @property
     def range(self) -> str:
@@ -216,11 +231,8 @@ def options_of(config: Any) -> Iterator[Option]:
 
 def names(section: Any, **properties: Any) -> tuple[str, ...]:
     """Fields whose options have these properties: ``names(RunConfig, changes="nothing")``."""
-    return tuple(
-        item.name
-        for item in dataclasses.fields(section)
-        if all(item.metadata[name] == value for name, value in properties.items())
-    )
+    wanted, items = properties.items(), dataclasses.fields(section)
+    return tuple(item.name for item in items if wanted <= item.metadata.items())
 
 
 def not_none(value: Value | None) -> Value:
@@ -232,13 +244,13 @@ def not_none(value: Value | None) -> Value:
 
 def files_read(config: Any) -> dict[str, Path]:
     """Existing files and folders that a command reads, by option."""
-    return {
-        f"{entry.field.name} {number}" if isinstance(entry.value, tuple) else entry.field.name: path
-        for entry in options_of(config)
-        if entry.about.reads
-        for number, path in enumerate(entry.values, 1)
-        if path.exists()
-    }
+    found = {}
+    for entry in options_of(config):
+        several = isinstance(entry.value, tuple)
+        for number, path in enumerate(entry.values if entry.about.reads else (), 1):
+            if path.exists():
+                found[f"{entry.field.name} {number}" if several else entry.field.name] = path
+    return found
 
 
 def keyword_options(config: Any) -> dict[str, Any]:
@@ -285,11 +297,15 @@ def overlaid(default: Config, values: Mapping[str, Any], where: str) -> tuple[Co
         place = f"{where}, [{part}]" if part else where
         # A run.json holds the options that its command does not take, too.
         if entry is None or not (part == entry.part or (part is None and entry.is_taken)):
-            problems.append(f"{place}: {_why_unknown(key, options)}")
+            near = difflib.get_close_matches(key, options, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            sentence = removed("options", spelled(key))
+            unknown = f"{key!r} was removed: {sentence}"
+            problems.append(f"{place}: {unknown if sentence else f'unknown option {key!r}{hint}'}")
             continue
         try:
-            new = changed.setdefault(entry.part, {})
-            new[entry.field.name] = typed(value, entry.annotation, strict=where != "")
+            new = typed(value, entry.annotation, strict=where != "")
+            changed.setdefault(entry.part, {})[key] = new
         except ValidationError as error:
             found = error.errors()
             wrong = ": " + " or ".join(dict.fromkeys(entry["msg"] for entry in found))
@@ -297,12 +313,10 @@ def overlaid(default: Config, values: Mapping[str, Any], where: str) -> tuple[Co
                 wrong = f", expected {entry.range}"
             name = f"{place}: {key!r} is {value!r}" if where else f"{entry.name} is {value}"
             problems.append(name + wrong)
-    sections = {
-        part: dataclasses.replace(getattr(default, part), **new)
-        for part, new in changed.items()
-        if part
-    }
-    return dataclasses.replace(default, **sections, **changed.get("", {})), problems  # type: ignore[type-var]
+    top: dict[str, Any] = changed.pop("", {})
+    for part, new in changed.items():
+        top[part] = dataclasses.replace(getattr(default, part), **new)
+    return dataclasses.replace(default, **top), problems  # type: ignore[type-var]
 
 
 def _entries(default: Any, values: Mapping[str, Any]) -> Iterator[tuple[str | None, str, Any]]:
@@ -313,13 +327,6 @@ def _entries(default: Any, values: Mapping[str, Any]) -> Iterator[tuple[str | No
             yield from ((name, inner.replace("-", "_"), item) for inner, item in value.items())
         else:
             yield None, name, value
-
-
-def _why_unknown(name: str, known: Mapping[str, Option]) -> str:
-    if sentence := removed("options", spelled(name)):
-        return f"{name!r} was removed: {sentence}"
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"unknown option {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
 
 
 @functools.cache
@@ -372,20 +379,14 @@ def read_config(path: Path, default: Config) -> Config:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     """Options of a TOML file, or of the ``config`` of a run.json; `InputError` for other files."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({error.strerror}); --config takes TOML or run.json"
-        ) from None
+    remedy = "; --config takes TOML or run.json"
+    with reworded((OSError,), f"{path}: cannot be read", remedy), path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise InputError(f"{path}: larger than {MAX_BYTES >> 20} MiB, expected a configuration")
-    try:
+    with reworded((ValueError, RecursionError), f"{path}: not valid TOML or JSON"):
         text = content.decode("utf-8-sig")
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not valid TOML or JSON ({error})") from None
     if path.suffix == ".json" and isinstance(data, dict) and "config" in data:
         data = data["config"]
         # A later run replaces earlier results only if it is asked to.
@@ -400,15 +401,10 @@ def _read_toml(path: Path) -> dict[str, Any]:
 # --- checks --------------------------------------------------------------------------------------
 
 
-def broken(rules: Mapping[str, bool]) -> list[str]:
-    """The problems whose condition holds."""
-    return [problem for problem, holds in rules.items() if holds]
-
-
-def wrong_ending(name: str, path: Path, suffixes: tuple[str, ...]) -> list[str]:
-    """Say that the file of an option has the suffix of another format."""
-    expected = f"{name}: {path} ends in {path.suffix!r}, expected {', '.join(suffixes)}"
-    return broken({expected: path.suffix not in suffixes})
+def wrong_ending(name: str, path: Path | None, suffixes: tuple[str, ...]) -> Iterator[str]:
+    """Say that the file of an option, if there is one, has the suffix of another format."""
+    if path is not None and path.suffix not in suffixes:
+        yield f"{name}: {path} ends in {path.suffix!r}, expected {', '.join(suffixes)}"
 
 
 def check(config: Any) -> None:
@@ -426,40 +422,33 @@ def check(config: Any) -> None:
 
 def check_problems(config: Any) -> list[str]:
     """The problems that `check` raises."""
-    problems = [
-        f"{entry.name}: not given, and it is required: {entry.about.help}"
-        for entry in options_of(config)
-        if entry.required and entry.value in (None, ())
+    problems = Problems()
+    for entry in options_of(config):
         # A dry run writes nothing.
-        if not (entry.field.name == "output_dir" and getattr(entry.section, "dry_run", False))
-    ]
-    problems += option_problems(config)
+        useless = entry.field.name == "output_dir" and getattr(entry.section, "dry_run", False)
+        if entry.required and entry.value in (None, ()) and not useless:
+            problems.add(f"{entry.name}: not given, and it is required: {entry.about.help}")
+    problems.messages += option_problems(config)
     overwrite = getattr(getattr(config, "runtime", config), "overwrite", False)
     for entry in options_of(config):
         if entry.about.writes and entry.value is not None:
-            try:
+            with problems.collected():
                 check_output_file(entry.value, overwrite, files_read(config).values())
-            except InputError as error:
-                problems += error.problems
-    return problems
+    return problems.messages
 
 
 def option_problems(config: Any) -> list[str]:
     """Files that do not exist, and what the rules of sections and command refuse.
 
-    A section or command holds its rules in a method `problems`, which returns those that are
-    broken.
+    A section or command holds its rules in a method `problems`, which yields those that are broken.
     """
     problems = []
     for entry in options_of(config):
-        about = entry.about
-        for path in entry.values if about.reads else ():
-            why = "no such file or folder" if about.named is None else about.named(str(path))
-            if why and path != IN_MEMORY and not path.exists():
-                problems.append(f"{entry.name}: {path}: {why}")
-        for path in entry.values if about.suffixes else ():
-            problems += wrong_ending(entry.name, path, about.suffixes)
+        named = entry.about.named or (lambda name: "no such file or folder")
+        for path in entry.values if entry.about.reads else ():
+            why = "" if path == IN_MEMORY or path.exists() else named(str(path))
+            problems += [f"{entry.name}: {path}: {why}"] if why else []
     parts = [getattr(config, item.name) for item in dataclasses.fields(config)]
     for part in (*filter(dataclasses.is_dataclass, parts), config):
-        problems += part.problems() if hasattr(part, "problems") else []
+        problems += part.problems() if hasattr(part, "problems") else ()
     return problems

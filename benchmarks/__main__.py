@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from aam.api.commands import Command
-from aam.cli.main import Program, main
+from aam.cli import Command, Program, main
 
 PROGRAM = Program(
     "benchmarks",

@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from aam.device.options import DeviceConfig, ObservedConfig
 from aam.options import STRICT, PositiveInt, option
+from aam.sections import DeviceConfig, ObservedConfig
 
 Rival = Literal["dense", "dense-nucleotide", "unifrac", "processes", "unlabelled", "report"]
 

@@ -23,8 +23,8 @@ from aam.data.shelves import Shelved
 from aam.device.distributed import SINGLE
 from aam.device.platform import device_name
 from aam.engine.capture import CapturedSteps, Snapshot
-from aam.engine.options import RunConfig
 from aam.engine.step import MicroBatch, StepOutcome, train_step
+from aam.sections import RunConfig
 from aam.training.decisions import PretrainingSteps, make_steps
 
 NETWORKS = {

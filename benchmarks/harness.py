@@ -24,11 +24,11 @@ from aam.config import PretrainConfig
 from aam.data.simulate import simulate
 from aam.device.memory import peak_memory, reset_peak
 from aam.device.platform import device_name, prepare_device
-from aam.engine.options import RunConfig
 from aam.errors import InputError, Problems
 from aam.files.atomic import write_text
 from aam.files.output_folder import check_output_file
 from aam.options import files_read
+from aam.sections import RunConfig
 from aam.training.decisions import make_steps
 from aam.training.task import AmpliconTask
 from benchmarks.config import RivalsConfig

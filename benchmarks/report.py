@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from aam.device.memory import peak_memory
-from aam.device.options import RuntimeConfig
 from aam.device.platform import prepare_device
 from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
 from aam.evaluate.evaluation import Names, evaluate_target
 from aam.evaluate.predictions import TargetPredictions
 from aam.report.page import ReportData, write_results
+from aam.sections import RuntimeConfig
 
 Measurements = dict[str, Any]
 

@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from aam.config import DataConfig, ModelConfig, PretrainConfig, TrainConfig
-from aam.device.options import RuntimeConfig
-from aam.engine.options import RunConfig
 from aam.errors import import_extra
+from aam.sections import RunConfig, RuntimeConfig
 from benchmarks.config import RivalsConfig
 from benchmarks.harness import Measurements, Work, run_cases, time_training
 from benchmarks.plain import PlainTask

@@ -21,11 +21,11 @@ from aam.config import UnifracMetric
 from aam.data.table import read_table
 from aam.device.measure import seconds
 from aam.device.memory import peak_memory
-from aam.device.options import RuntimeConfig
 from aam.device.platform import prepare_device
 from aam.diversity.distances import unifrac_matrix
 from aam.diversity.unifrac import UnifracOptions
 from aam.io.phylogeny import match_tips, read_tree
+from aam.sections import RuntimeConfig
 from benchmarks.processes import time_unifrac_processes
 
 SCIKIT_BIO_METRICS: dict[UnifracMetric, dict[str, Any]] = {

@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import inspect
 import json
-import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import aam
-from aam.api.commands import COMMANDS
-from aam.cli.command_line import metavar
+from aam.cli import COMMANDS
 from aam.options import Option, options_of
 
 MADE = "<!-- Made from the code by docs/make_reference.py; changes here are lost. -->\n"
@@ -21,13 +19,11 @@ MADE = "<!-- Made from the code by docs/make_reference.py; changes here are lost
 
 def _kind(option: Option) -> str:
     """Return what an option takes: choices, a kind of value, or nothing for a switch."""
-    plain: Any = option.kind
-    item = typing.get_args(plain)[0] if typing.get_origin(plain) is tuple else plain
-    if typing.get_origin(item) is typing.Literal:
-        return ", ".join(f"`{choice}`" for choice in typing.get_args(item))
-    if item is bool:
+    if option.choices:
+        return ", ".join(f"`{choice}`" for choice in option.choices)
+    if option.item is bool:
         return f"switch; `--no-{option.name[2:]}` turns it off"
-    return f"`{metavar(option)}`"
+    return f"`{option.metavar}`"
 
 
 def _default(option: Option) -> str:

@@ -7,8 +7,8 @@ from typing import Annotated
 from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 
-from aam.device.options import ObservedConfig
 from aam.options import STRICT, PositiveInt, option
+from aam.sections import ObservedConfig
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -20,12 +20,12 @@ from aam.device.environment import is_rank
 from aam.device.platform import prepare_device
 from aam.device.rng import generator
 from aam.engine.checkpoint import State, load, save
-from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.run import LAST, MODEL, RunDirectory, RunPlan, train_once
 from aam.engine.task import Task
 from aam.engine.trainer import fit
 from aam.errors import RunError
 from aam.options import check, to_dict
+from aam.sections import RunConfig, TrainingOptions
 
 Inputs = TypeVar("Inputs")
 

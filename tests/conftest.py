@@ -174,7 +174,7 @@ def small_pretraining() -> Callable[..., Any]:
     and options given.
     """
     from aam.config import DataConfig, ModelConfig, PretrainConfig, TrainConfig
-    from aam.engine.options import RunConfig
+    from aam.sections import RunConfig
 
     def make(study: Path, sizes: dict[str, Any], **train: Any) -> PretrainConfig:
         return PretrainConfig(

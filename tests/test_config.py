@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aam.api.commands import COMMANDS
-from aam.cli.command_line import parse
-from aam.cli.main import main
+from aam.cli import COMMANDS, main, parse
 from aam.config import (
     RESERVED,
     CovariateConfig,
@@ -26,7 +24,6 @@ from aam.config import (
     TrainConfig,
     UnifracConfig,
 )
-from aam.engine.options import RunConfig
 from aam.errors import InputError
 from aam.options import (
     _removed,
@@ -38,6 +35,7 @@ from aam.options import (
     spelled,
     to_dict,
 )
+from aam.sections import RunConfig
 from tests.refusals import refusal
 
 # A new option is a visible decision: it is added to this file too.

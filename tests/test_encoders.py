@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from aam import encoders
-from aam.cli.main import main
+from aam.cli import main
 from aam.config import ModelConfig
 from aam.data.checks import RegionProfile
 from aam.data.collate import rarefied_batch

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-import aam.cli.main
+import aam.cli
 from aam import errors
 from aam.errors import InputError, Problems, shown
 from aam.files.atomic import atomic_file
@@ -59,6 +59,6 @@ def test_an_output_that_a_file_system_refuses_is_bad_input_and_a_broken_disk_a_f
         with atomic_file(output) as temporary:
             raise OSError(code, os.strerror(code), str(temporary if is_new else output))
 
-    monkeypatch.setattr(aam.cli.main, "run", run)
-    assert aam.cli.main.main(["unifrac"]) == status
+    monkeypatch.setattr(aam.cli, "_run", run)
+    assert aam.cli(["unifrac"]) == status
     assert f"{output}: {os.strerror(code)}" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,11 +43,10 @@ Floats = npt.NDArray[np.float64]
 # The parameters of an estimator are the options of `aam train`, except for those of its folder.
 # Only one default differs: nothing is held out for a test, which scikit-learn does outside.
 DEFAULTS = {**keyword_options(FineTuneConfig()), "test_size": 0.0}
-OF_FOLDER = ("output_dir", "overwrite")
 FIELDS = [
     (name, Any, dataclasses.field(default=default))
     for name, default in DEFAULTS.items()
-    if name not in OF_FOLDER
+    if name not in ("output_dir", "overwrite")
 ]
 Parameters: Any = dataclasses.make_dataclass(
     "Parameters", FIELDS, eq=False, repr=False, kw_only=True
@@ -116,29 +114,30 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        config = configured(FineTuneConfig(), self.get_params(deep=False), type(self).__name__)
+        where = type(self).__name__
+        config = configured(FineTuneConfig(), self.get_params(deep=False), where)
         table = sample_table(X, config.data.sequences, merge=config.data.trim)
-        target = _target_name(y)
+        target = getattr(y, "name", None)
+        if not isinstance(target, str) or not target or target in RESERVED:
+            target = "y"
         self._check_target(aligned(y, table.sample_ids, "y"))
         metadata, columns = self._metadata(table.sample_ids, target, y, groups, covariates, studies)
         inputs = inputs_of(config.data, table, tree, metadata)
         columns |= {"table": option_of(X), "tree": option_of(tree), "metadata": IN_MEMORY}
         columns |= {"metadata_column": (target,), "classifier": self._classifier}
-        config = configured(config, columns, type(self).__name__)
+        config = configured(config, columns, where)
         if problems := option_problems(config):
             raise InputError(*problems)
         folds = load_folds(config, inputs=inputs)
         check_targets(folds)
         split = folds.splits[0] if len(folds.splits) == 1 else split_of_all(folds)
-        place = Place(folds.device, encoder=load_encoder(config.train, ""))
-        saved = fit_model(folds, split, place)
-        if split.ids("test"):
-            ids, study = split.ids("test"), folds.study
+        saved = fit_model(folds, split, Place(folds.device, encoder=load_encoder(config.train, "")))
+        if ids := split.ids("test"):
+            study, judged = folds.study, judged_columns(folds.config)
             held_out = predict_rows(saved, study, ids, config.runtime, PREDICTION_PASSES)
-            judged = judged_columns(folds.config)
             saved.notes.update(fit_intervals(held_out, study, {split: saved}, judged)[1])
-        machine = ("device", "threads", "mixed_precision")
-        self.model_ = Model((), [saved], {name: getattr(self, name) for name in machine})
+        machine = {name: getattr(self, name) for name in ("device", "threads", "mixed_precision")}
+        self.model_ = Model((), [saved], machine)
         self.sample_ids_ = table.sample_ids
         return self
 
@@ -180,17 +179,17 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         InputError
             Bad options or inputs.
         """
-        model = self._fitted()
-        (target,) = model.targets
-        metadata = None
+        (target,), metadata = self._fitted().targets, None
         if any(values is not None for values in (y, groups, covariates)):
             metadata, columns = self._metadata(self._sample_ids(X), target, y, groups, covariates)
             options["group_column"] = columns["group_column"]
-        return model.explain(X, metadata, **{**self._of_table(), **options}).loc[target]
+        options = {"sequences": self.sequences, "trim": self.trim, **options}
+        return self.model_.explain(X, metadata, **options).loc[target]
 
-    def _of_table(self) -> dict[str, Any]:
-        """Options of reading a table for fits, predictions and explanations."""
-        return {name: getattr(self, name) for name in ("sequences", "trim")}
+    def score(self, X: Any, y: Any, covariates: Any = None) -> float:
+        """Return R2 of the predictions of `X`, or their accuracy."""
+        truth = np.array(aligned(y, self._sample_ids(X), "y"))
+        return float(self._metric(truth, self.predict(X, covariates)))
 
     def _metadata(
         self,
@@ -204,31 +203,23 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         """Return target, groups, covariates and studies as metadata, and the options that say which
         column is what.
         """
-        categories, numbers = _covariates(covariates, sample_ids)
-        if target in categories or target in numbers:
-            raise InputError(
-                f"covariates: the column {target!r} has the name of the target; rename one of "
-                "the two"
-            )
-        columns = categories | numbers
-        text = list(categories)
+        columns, numbers = _covariates(covariates, sample_ids)
+        if target in columns:
+            what = f"the column {target!r} has the name of the target; rename one of the two"
+            raise InputError(f"covariates: {what}")
+        text = [name for name in columns if name not in numbers]
+        options: dict[str, Any] = {"categorical_columns": (*text,), "numeric_columns": (*numbers,)}
         if y is not None:
-            values = aligned(y, sample_ids, "y")
-            columns[target] = (
-                [str(value) for value in np.array(values).tolist()] if self._classifier else values
-            )
-            text += [target] if self._classifier else []
-        options: dict[str, Any] = {
-            "categorical_columns": (*categories,),
-            "numeric_columns": (*numbers,),
-        }
-        for what, usual, values in (("groups", "group", groups), ("studies", "study", studies)):
-            # The first of these names that covariates do not have.
-            names = itertools.chain([usual], (f"{usual}-{number}" for number in itertools.count(1)))
-            name = None if values is None else next(name for name in names if name not in columns)
-            options[f"{usual}_column"] = name
-            if name is not None:
-                columns[name] = aligned(values, sample_ids, what)
+            columns[target] = aligned(y, sample_ids, "y")
+        if y is not None and self._classifier:
+            columns[target] = list(map(str, np.array(columns[target]).tolist()))
+            text.append(target)
+        for what, name, values in (("groups", "group", groups), ("studies", "study", studies)):
+            option, options[f"{name}_column"] = f"{name}_column", None
+            while name in (*columns, target):
+                name += "-1"
+            if values is not None:
+                columns[name], options[option] = aligned(values, sample_ids, what), name
                 text.append(name)
         source = "covariates" if y is None and groups is None else "y, groups and covariates"
         return metadata_of_columns(sample_ids, columns, text, source), options
@@ -242,68 +233,59 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         there are some.
         """
 
-    def _predicted(self, X: Any, covariates: Any, new_study: bool = False) -> PredictionTable:
+    def _predicted(
+        self, X: Any, covariates: Any, new_study: bool = False
+    ) -> tuple[PredictionTable, Floats]:
         """Return the predictions of every sample; `InputError` if a sample has none."""
-        model = self._fitted()
-        options = {**self._of_table(), "new_study": new_study}
-        metadata = None
+        model, metadata = self._fitted(), None
         if covariates is None and (columns := model.models[0].covariates.columns):
-            raise InputError(
-                f"covariates: not given, and the model reads {shown(columns)}; pass a DataFrame"
-            )
+            what = f"not given, and the model reads {shown(columns)}; pass a DataFrame"
+            raise InputError(f"covariates: {what}")
         if covariates is not None:
             (target,) = model.targets
             metadata, _ = self._metadata(self._sample_ids(X), target, covariates=covariates)
+        options = {"sequences": self.sequences, "trim": self.trim, "new_study": new_study}
         table = model.prediction_table(X, metadata, **options)
         values = table.predicted(table.specs[0].name)
         empty = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
         if len(empty):
-            first = empty[0]
+            first = f"{table.sample_ids[empty[0]]!r} ({table.texts('note')[empty[0]]})"
             raise InputError(
-                f"{len(empty)} of {len(values)} samples cannot be predicted, such as "
-                f"{table.sample_ids[first]!r} ({table.texts('note')[first]}); leave them out (the "
-                "result of aam.read_table has .depths and can be divided), or use model_.predict, "
-                "which leaves their rows empty"
+                f"{len(empty)} of {len(values)} samples cannot be predicted, such as {first}; "
+                "leave them out (the result of aam.read_table has .depths and can be divided), or "
+                "use model_.predict, which leaves their rows empty"
             )
-        return table
-
-
-def _target_name(y: Any) -> str:
-    """Return the name of a Series, where a column of metadata may have it."""
-    name = getattr(y, "name", None)
-    return name if isinstance(name, str) and name and name not in RESERVED else "y"
+        return table, values
 
 
 def _covariates(
     covariates: Any, sample_ids: Sequence[str]
-) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-    """Return the categorical and the numeric columns of a DataFrame, in the order of
-    `sample_ids`.
-    """
-    categories: dict[str, list[Any]] = {}
-    numbers: dict[str, list[Any]] = {}
-    if covariates is not None and not hasattr(covariates, "columns"):
-        raise InputError(
-            f"covariates is {type(covariates).__name__}, expected a DataFrame by sample id"
-        )
-    if covariates is not None:
-        check_column_names(covariates, "covariates")
-    for column in () if covariates is None else covariates.columns:
-        values = aligned(covariates[column], sample_ids, f"covariates[{column!r}]")
-        (numbers if is_numeric(covariates[column]) else categories)[str(column)] = values
-    return categories, numbers
+) -> tuple[dict[str, list[Any]], list[str]]:
+    """Columns of a DataFrame in the order of `sample_ids`, and the names of the numeric ones."""
+    if covariates is None:
+        return {}, []
+    if not hasattr(covariates, "columns"):
+        kind = type(covariates).__name__
+        raise InputError(f"covariates is {kind}, expected a DataFrame by sample id")
+    check_column_names(covariates, "covariates")
+    columns, numbers = {}, []
+    for column in covariates.columns:
+        values, name = covariates[column], str(column)
+        columns[name] = aligned(values, sample_ids, f"covariates[{column!r}]")
+        numbers += [name] if is_numeric(values) else []
+    return columns, numbers
 
 
 class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc]
     """Regression of a number on amplicon tables; parameters and `fit` as `AmpliconEstimator`."""
 
+    _metric = staticmethod(r2_score)
+
     def _check_target(self, values: list[Any]) -> None:
         for value in values:
             if not is_missing_value(value) and not is_number(str(value)):
-                raise InputError(
-                    f"y: {str(value)[:60]!r} is not a finite number; correct it, or use "
-                    "AmpliconClassifier"
-                )
+                remedy = "correct it, or use AmpliconClassifier"
+                raise InputError(f"y: {str(value)[:60]!r} is not a finite number; {remedy}")
 
     def predict(self, X: Any, covariates: Any = None, new_study: bool = False) -> Floats:
         """Return the predicted number of each sample, [N], in the units of `y`.
@@ -317,8 +299,7 @@ class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc
             A sample has fewer reads than the model's depth, or covariates that the model reads are
             not given.
         """
-        table = self._predicted(X, covariates, new_study)
-        return table.predicted(table.specs[0].name)
+        return self._predicted(X, covariates, new_study)[1]
 
     def predict_interval(self, X: Any, covariates: Any = None) -> Floats:
         """Return the lower and upper limit of 90 % conformal intervals, [N, 2].
@@ -329,19 +310,14 @@ class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc
             The estimator was not fitted with ``test_size``, or too few groups were held out to fit
             intervals.
         """
-        table = self._predicted(X, covariates)
+        table, _ = self._predicted(X, covariates)
         limits = table.limits(table.specs[0].name)
         if limits is None:
             raise InputError(
-                f"no interval: test_size is {self.test_size}, and intervals are fitted on at "
-                "least 20 held-out groups; "
-                "fit with test_size=0.2, or more samples"
+                f"no interval: test_size is {self.test_size}, and intervals are fitted on at least "
+                "20 held-out groups; fit with test_size=0.2, or more samples"
             )
         return limits
-
-    def score(self, X: Any, y: Any, covariates: Any = None) -> float:
-        """Return R2 of the predictions of `X`."""
-        return float(r2_score(aligned(y, self._sample_ids(X), "y"), self.predict(X, covariates)))
 
 
 class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[misc]
@@ -354,38 +330,33 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
     """
 
     _classifier = True
+    _metric = staticmethod(accuracy_score)
 
     def _check_target(self, values: list[Any]) -> None:
         """Remember the classes, and which value each text of metadata is; `InputError` for missing
         values.
         """
         if missing := [number for number, value in enumerate(values) if is_missing_value(value)]:
-            raise InputError(
-                f"y: {len(missing)} samples have no class, the first at position {missing[0]}"
-            )
+            first = f"the first at position {missing[0]}"
+            raise InputError(f"y: {len(missing)} samples have no class, {first}")
         array = np.array(values)
         if array.ndim != 1:
-            raise InputError(
-                f"y: a class is {values[0]!r:.60}, expected text, a number or a truth value"
-            )
+            expected = "text, a number or a truth value"
+            raise InputError(f"y: a class is {values[0]!r:.60}, expected {expected}")
         self.classes_ = np.unique(array)
-        self._label_of = {
-            str(value).strip(): place for place, value in enumerate(self.classes_.tolist())
-        }
-        if len(self._label_of) < len(self.classes_) or "" in self._label_of:
-            raise InputError(
-                "y: classes are empty or differ in white space only: "
-                f"{shown(map(repr, self.classes_))}"
-            )
+        labels = [str(value).strip() for value in self.classes_.tolist()]
+        self._label_of = {label: place for place, label in enumerate(labels)}
+        if len(self._label_of) < len(labels) or "" in labels:
+            problem = "classes are empty or differ in white space only"
+            raise InputError(f"y: {problem}: {shown(map(repr, self.classes_))}")
 
     def predict_proba(self, X: Any, covariates: Any = None, new_study: bool = False) -> Floats:
         """Return the probability of each class of ``classes_``, [N, K]; parameters and `InputError`
         as `predict`.
         """
-        table = self._predicted(X, covariates, new_study)
-        probabilities = np.zeros((len(table.sample_ids), len(self.classes_)))
-        columns = [self._label_of[label] for label in table.specs[0].labels]
-        probabilities[:, columns] = table.predicted(table.specs[0].name)
+        table, values = self._predicted(X, covariates, new_study)
+        probabilities = np.zeros((len(values), len(self.classes_)))
+        probabilities[:, [self._label_of[label] for label in table.specs[0].labels]] = values
         return probabilities
 
     def predict(self, X: Any, covariates: Any = None, new_study: bool = False) -> npt.NDArray[Any]:
@@ -402,8 +373,3 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
         """
         chosen = self.predict_proba(X, covariates, new_study).argmax(axis=1)
         return np.asarray(self.classes_[chosen])
-
-    def score(self, X: Any, y: Any, covariates: Any = None) -> float:
-        """Return the accuracy of the predictions of `X`."""
-        true = np.array(aligned(y, self._sample_ids(X), "y"))
-        return float(accuracy_score(true, self.predict(X, covariates)))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from aam.api.apply import load_models_and_table, output_of, saw_unlabelled, written
 from aam.config import EvaluateConfig
@@ -42,26 +43,41 @@ OUTPUTS = ("predictions.tsv", "metrics.json", "report.html", *FIGURES)
 
 
 def _with_truth(
-    table: PredictionTable, metadata: Metadata, wanted: Sequence[str]
+    table: PredictionTable, metadata: Metadata, split: Split | None
 ) -> tuple[PredictionTable, list[str]]:
-    """Return the rows of the samples `wanted` that have a value of every target, and a warning
-    about the others.
+    """Return the rows of the samples, held out by a split if there is one, that have a value of
+    every target, and warnings about the others.
     """
-    targets, kept = [spec.name for spec in table.specs], set(wanted)
-    predicted = [name for name in table.sample_ids if name in kept]
+    targets = [spec.name for spec in table.specs]
+    wanted = table.sample_ids if split is None else split.held_out
+    predicted = [name for name in table.sample_ids if name in set(wanted)]
     ids = align(metadata, predicted, targets, "drop")
+    warnings, unpredicted = [], sorted({*wanted} - {*table.sample_ids})
     table = table.with_rows(ids, table.frame["note"])
     if not any(has_prediction(table.predicted(target)).any() for target in targets):
         raise InputError(
             f"--predictions: none of {len(ids)} samples with a value of {shown(targets)} has a "
             "prediction: all are empty or nan; give the file that predicts these samples"
         )
-    if not (absent := sorted(set(predicted) - set(ids))):
-        return table, []
-    return table, [
-        f"{len(absent)} of {len(predicted)} predicted samples are in no metric: {metadata.source} "
-        f"has no row, or no value of {shown(targets)}, for {shown(absent, 3)}"
-    ]
+    if absent := sorted({*predicted} - {*ids}):
+        lacks = f"has no row, or no value of {shown(targets)}, for {shown(absent, 3)}"
+        of = f"{len(absent)} of {len(predicted)} predicted samples"
+        warnings.append(f"{of} are in no metric: {metadata.source} {lacks}")
+    if unpredicted:
+        what = f"{len(unpredicted)} held-out samples of --split have no prediction"
+        warnings.append(f"{what}, such as {shown(unpredicted, 3)}")
+    if seen := table.texts("subset").count("train"):
+        remedy = (
+            "RUN/predictions.tsv of a cross-validation is of held-out samples; for a run without "
+            "folds, --split RUN/split.tsv leaves only the test samples"
+        )
+        if split is not None:
+            remedy = "--test-size or --cv of aam train holds samples out"
+        warnings.append(
+            f"{seen} of {len(ids)} samples were seen in training, so these are not held-out "
+            f"metrics: {remedy}"
+        )
+    return table, warnings
 
 
 def _check_groups(
@@ -76,15 +92,12 @@ def _check_groups(
     if split is not None:
         values = metadata.values(column, metadata.ids)
         check_groups(split, dict(zip(metadata.ids, values, strict=True)))
-    folds: dict[str, set[str]] = {}
-    groups = metadata.groups(column, table.sample_ids)
-    for group, fold in zip(groups, table.texts("fold"), strict=True):
-        folds.setdefault(group, set()).add(fold)
-    crossing = sorted(group for group, of_group in folds.items() if len(of_group - {""}) > 1)
-    if not crossing:
+    folds = pd.Series(table.texts("fold"), metadata.groups(column, table.sample_ids))
+    number = folds[folds != ""].groupby(level=0).nunique()
+    if not len(crossing := number.index[number > 1]):
         return []
     return [
-        f"{len(crossing)} of {len(folds)} groups of {column} lie in several folds "
+        f"{len(crossing)} of {folds.index.nunique()} groups of {column} lie in several folds "
         f"({shown(crossing, 3)}): the models learned from other samples of the groups that they "
         f"predicted, and the metrics are too good for a new {column}; train with --group-column "
         f"{column}"
@@ -115,10 +128,9 @@ def _without_fitted_limits(table: PredictionTable) -> tuple[PredictionTable, lis
     seen = table.frame["subset"].isin(["calibration", "train", "validation"])
     if not seen.any() or not _has_limits(table):
         return table, []
-    left_out = f"no interval is scored on {seen.sum()} of {len(seen)} samples, which fitted the "
-    return without_limits(table, set(seen.index[seen])), [
-        left_out + "intervals or trained the model"
-    ]
+    what = f"no interval is scored on {seen.sum()} of {len(seen)} samples"
+    warning = f"{what}, which fitted the intervals or trained the model"
+    return without_limits(table, set(seen.index[seen])), [warning]
 
 
 def _has_limits(table: PredictionTable) -> bool:
@@ -131,10 +143,10 @@ def _with_reasons(table: PredictionTable, unlike: Mapping[str, str]) -> Predicti
     """
     if not _has_limits(table):
         return table
-    notes = [
-        "; ".join(filter(None, (note, f"no interval: {unlike[name]}" if name in unlike else "")))
-        for name, note in zip(table.sample_ids, table.texts("note"), strict=True)
-    ]
+    notes = []
+    for name, note in zip(table.sample_ids, table.texts("note"), strict=True):
+        reason = f"no interval: {unlike[name]}" if name in unlike else ""
+        notes.append("; ".join(filter(None, (note, reason))))
     return without_limits(table, unlike).with_columns({"note": notes})
 
 
@@ -144,16 +156,10 @@ def _guesses(
     """The guess of each target, from the notes of the models about their training."""
     guesses: dict[str, tuple[Baseline, ...]] = {}
     for spec in table.specs:
-        known = [
-            saved.notes.get("guesses", {}).get(spec.name)
-            for saved in models
-            if all(
-                trained.labels == spec.labels
-                for trained in saved.targets.specs
-                if trained.name == spec.name
-            )
-        ]
-        if models and len(known) == len(models) and None not in known:
+        labels = {(of.name, of.labels) for saved in models for of in saved.targets.specs}
+        known = [saved.notes.get("guesses", {}).get(spec.name) for saved in models]
+        same = all(of == spec.labels for name, of in labels if name == spec.name)
+        if models and same and None not in known:
             guessed = np.mean(known, axis=0)
             rows = np.broadcast_to(guessed, (len(table.sample_ids), *guessed.shape))
             guesses[spec.name] = (Baseline(MAJORITY if spec.labels else MEDIAN, rows),)
@@ -188,45 +194,6 @@ def _grouped_by(predictions: Path | None) -> str | None:
     return column if isinstance(column, str) else None
 
 
-def _columns(config: EvaluateConfig, models: Sequence[SavedModel]) -> Columns:
-    """The columns of the report, with the covariates of the models."""
-    covariates = [saved.covariates for saved in models]
-    categorical = dict.fromkeys(name for inputs in covariates for name in inputs.categorical)
-    numeric = dict.fromkeys(name for inputs in covariates for name in inputs.numeric)
-    return Columns(config.group_column, config.batch_column, tuple(categorical), tuple(numeric))
-
-
-def _about_samples(table: PredictionTable, split: Split | None, predicted: set[str]) -> list[str]:
-    """Warn of held-out samples without a prediction, and of samples that training has seen."""
-    warnings = []
-    absent = sorted(set() if split is None else set(split.held_out) - predicted)
-    if absent:
-        warnings.append(
-            f"{len(absent)} held-out samples of --split have no prediction, such as "
-            f"{shown(absent, 3)}"
-        )
-    if seen := table.texts("subset").count("train"):
-        remedy = (
-            "RUN/predictions.tsv of a cross-validation is of held-out samples; for a run without "
-            "folds, --split RUN/split.tsv leaves only the test samples"
-        )
-        if split is not None:
-            remedy = "--test-size or --cv of aam train holds samples out"
-        warnings.append(
-            f"{seen} of {len(table.sample_ids)} samples were seen in training, so these are not "
-            f"held-out metrics: {remedy}"
-        )
-    return warnings
-
-
-def _held_out_split(path: Path | None) -> Split | None:
-    """Read a split file, which must hold samples out."""
-    split = None if path is None else read_split(path)
-    if split is not None and not split.held_out:
-        raise InputError(f"--split: {path} holds no sample out; leave the option out")
-    return split
-
-
 def evaluate_table(config: EvaluateConfig) -> None:
     """Compare predictions with metadata and write run.json, metrics.json, report.html and
     predictions.tsv.
@@ -234,7 +201,9 @@ def evaluate_table(config: EvaluateConfig) -> None:
     output = output_of("evaluate", config, OUTPUTS)
     metadata = read_metadata(not_none(config.metadata), config.decimal, config.missing_values)
     metadata.require(filter(None, [config.group_column, config.batch_column]))
-    split = _held_out_split(config.split)
+    split = None if config.split is None else read_split(config.split)
+    if split is not None and not split.held_out:
+        raise InputError(f"--split: {config.split} holds no sample out; leave the option out")
     study: Study | None = None
     models: list[SavedModel] = []
     warnings: list[str] = []
@@ -246,41 +215,42 @@ def evaluate_table(config: EvaluateConfig) -> None:
         unlike = unlike_training(models[0], study) if "likeness" in models[0].notes else {}
         table = predict_samples(models, study, config.prediction_passes, config.runtime, unlike={})
         study = replace(study, metadata=metadata)
-    columns, predicted = _columns(config, models), set(table.sample_ids)
-    wanted = table.sample_ids if split is None else split.held_out
-    table, left_out = _with_truth(table, metadata, wanted)
-    columns = replace(columns, group=_group_column(config, models, metadata, table.sample_ids))
-    warn_of_values(metadata, (), (), columns.group, None)
-    warnings += left_out
-    if columns.group is not None:
-        warnings += _check_groups(table, metadata, columns.group, split)
-    warnings += _about_samples(table, split, predicted)
+    table, about_samples = _with_truth(table, metadata, split)
+    group = _group_column(config, models, metadata, table.sample_ids)
+    warn_of_values(metadata, (), (), group, None)
+    if group is not None:
+        warnings += _check_groups(table, metadata, group, split)
+    warnings += about_samples
     if saw_unlabelled(models, table.sample_ids):
         warnings += TRANSDUCTIVE
+    inputs = [saved.covariates for saved in models]
+    categorical = dict.fromkeys(name for covariates in inputs for name in covariates.categorical)
+    numeric = dict.fromkeys(name for covariates in inputs for name in covariates.numeric)
+    columns = Columns(group, config.batch_column, tuple(categorical), tuple(numeric))
     subset = _subset(table, split, bool(models))
     table, about_intervals = _without_fitted_limits(table)
     baselines: Mapping[str, Sequence[Baseline]] = _guesses(models, table)
     if split is not None and study is not None:
         baselines = baselines_by_target(table, study, [split], columns)
+    dropped = {} if study is None else dropped_by_class(table, study)
     targets = evaluate(
         table,
         metadata,
         columns,
         baselines,
         subset=subset,
-        dropped={} if study is None else dropped_by_class(table, study),
+        dropped=dropped,
         unlike=unlike,
         new_cohort=True,
     )
     of_targets = [target.predictions for target in targets]
-    around = None if study is None else surroundings(study.table, of_targets)
     results = ReportData(
         title="aam evaluate",
         task={"targets": ", ".join(spec.name for spec in table.specs)},
         data={"table": config.table, "predictions": config.predictions},
         split={"split": config.split or "none", "samples": subset},
         targets=targets,
-        around=around,
+        around=None if study is None else surroundings(study.table, of_targets),
         warnings=(*warnings, *about_intervals),
     )
     with written(output, config) as new:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +17,13 @@ from aam.data.study import Inputs
 from aam.data.targets import TargetSpec
 from aam.engine.run import EXPLANATION
 from aam.errors import InputError, Problems, shown
-from aam.evaluate.intervals import number, with_limits
 from aam.evaluate.predictions import truth_of
 from aam.explain.effects import Floats, explain_samples
 from aam.explain.page import (
-    direction,
     explanation_html,
     features_html,
     importances_html,
-    interval_in,
+    opening,
     write_figures,
 )
 from aam.explain.results import (
@@ -49,22 +47,12 @@ from aam.report.page import IMPORTANCES, with_importances
 log = logging.getLogger("aam")
 
 
-@dataclass(frozen=True)
-class Explained:
-    """The explanation of each target, the options, what a reader must know of the samples,
-    checksums of inputs.
-    """
-
-    explanations: tuple[Explanation, ...]
-    config: ExplainConfig
-    notes: tuple[str, ...]
-    in_memory: dict[str, str]
-
-
 def explained(
     config: ExplainConfig, models: Sequence[SavedModel] = (), inputs: Inputs | None = None
-) -> Explained:
+) -> tuple[list[Explanation], list[str]]:
     """Explain the predictions of models; models and inputs are read unless they are passed.
+
+    Returns the explanation of each target, and what a reader must know of the samples.
 
     Raises
     ------
@@ -88,22 +76,17 @@ def explained(
     # A fold explains what it has not seen, so that all folds explain every sample.
     asked = set().union(*samples)
     ids = [name for name in study.table.sample_ids if name in asked]
-    notes = (*warnings, *_notes(models, candidates, len(ids), subset, metadata))
+    notes = [*warnings, *_notes(models, candidates, len(ids), subset, metadata)]
     for note in notes:
         log.warning("note: %s", note)
     truth = [_truth(spec, metadata, ids) for spec in specs_in_order(models[0].targets)]
-    effects = explain_samples(
-        models, study, samples, ids, truth, config.runtime, config.prediction_passes
-    )
+    passes, runtime = config.prediction_passes, config.runtime
+    effects = explain_samples(models, study, samples, ids, truth, runtime, passes)
     column, groups = config.group_column or models[0].data.group_column or "", None
     if metadata is not None and column in metadata.columns:
         groups = np.array(metadata.groups(column, ids), object)
-    by = (groups, "" if groups is None else column, subset, config.runtime.seed)
-    checksums = {} if inputs is None else inputs.checksums(config)
-    explanations = tuple(
-        explanation_of(effects_of_target, asvs, *by) for effects_of_target in effects
-    )
-    return Explained(explanations, config, notes, checksums)
+    by = (groups, "" if groups is None else column, subset, runtime.seed)
+    return [explanation_of(of_target, asvs, *by) for of_target in effects], notes
 
 
 def _read_inputs(
@@ -114,17 +97,16 @@ def _read_inputs(
     Metadata are those of `inputs` if there are some.
     """
     problems, taxonomy, split = Problems(), None, None
-    metadata = None if inputs is None else inputs.metadata
+    metadata, column = None if inputs is None else inputs.metadata, config.group_column
     with problems.collected():
         if inputs is None and config.metadata is not None:
             metadata = read_metadata(config.metadata, config.decimal, config.missing_values)
+        if metadata is not None and column is not None:
+            metadata.require([column])
     with problems.collected():
         taxonomy = None if config.taxonomy is None else read_taxonomy(config.taxonomy)
     with problems.collected():
         split = None if config.split is None else read_split(config.split)
-    column = config.group_column
-    if metadata is not None and column is not None and column not in metadata.columns:
-        problems.add(f"--group-column: {metadata.source}: no column {column!r}")
     if config.metadata is None and column is not None:
         problems.add(f"--group-column is {column}, and --metadata, which holds it, is not given")
     problems.raise_if_any()
@@ -134,16 +116,11 @@ def _read_inputs(
 def _named_asvs(table: AmpliconTable, taxonomy: Taxonomy | None) -> Asvs:
     """Return the names of the ASVs of a table, with their lineages if there is a taxonomy."""
     lineages = () if taxonomy is None else taxonomy.of(table.feature_ids, table.sequences)
-    if not all(lineages):
-        without = np.array([not lineage for lineage in lineages])
+    without = np.array([not lineage for lineage in lineages])
+    if without.any():
         reads = 100 * (table.counts.sum(axis=0) @ without) / table.depths.sum()
-        log.warning(
-            "--taxonomy has no taxon for %d of %d ASVs (%.1f %% of the reads); they are shown by "
-            "a short id",
-            without.sum(),
-            len(without),
-            reads,
-        )
+        text = "--taxonomy has no taxon for %d of %d ASVs (%.1f %% of the reads)"
+        log.warning(text + "; they are shown by a short id", without.sum(), len(without), reads)
     return Asvs(tuple(table.feature_ids), tuple(table.sequences), lineages)
 
 
@@ -151,19 +128,16 @@ def _candidates(ids: Sequence[str], metadata: Metadata | None, split: Split | No
     """Return the samples that may be explained: of the test subset and with a row of metadata,
     where those are known; `InputError` without any.
     """
-    tested = list(ids)
-    if split is not None:
-        of_test = set(split.ids("test"))
-        tested = [name for name in ids if name in of_test]
+    of_test = set(ids if split is None else split.ids("test"))
+    tested = [name for name in ids if name in of_test]
     if not tested:
         raise InputError("--split: none of its test samples is in the table at this depth")
     if metadata is None:
         return tested
     described = [name for name in tested if name in metadata]
     if not described:
-        raise InputError(
-            f"{metadata.source}: no row for any sample of the table, such as {shown(tested, 3)}"
-        )
+        what = f"no row for any sample of the table, such as {shown(tested, 3)}"
+        raise InputError(f"{metadata.source}: {what}")
     if absent := len(tested) - len(described):
         log.warning("%d of %d samples have no metadata and are left out", absent, len(tested))
     return described
@@ -179,14 +153,9 @@ def _truth(spec: TargetSpec, metadata: Metadata | None, ids: Sequence[str]) -> F
     if spec.kind == "numeric":
         return truth
     if unknown := {*metadata.values(spec.name, ids)} - {None, *spec.labels}:
-        log.warning(
-            "warning: %s: %r contains %s, which are not classes of the model (%s); these samples "
-            "have no true value",
-            metadata.source,
-            spec.name,
-            shown(sorted(map(str, unknown))),
-            shown(spec.labels),
-        )
+        text = "warning: %s: %r contains %s, which are not classes of the model (%s); these samples"
+        names = shown(sorted(map(str, unknown))), shown(spec.labels)
+        log.warning(text + " have no true value", metadata.source, spec.name, *names)
     return np.where(truth < 0, math.nan, truth)
 
 
@@ -198,16 +167,18 @@ def _notes(
     metadata: Metadata | None,
 ) -> list[str]:
     """Notes about the samples."""
-    notes = []
+    left_out, notes = len(candidates) - explained, []
+    targets = [spec.name for spec in models[0].targets.specs]
+    absent = [] if metadata is None else [name for name in targets if name not in metadata.columns]
     if subset == TRAINING:
         notes.append(
             "The models have learned from all of these samples, so these importances do not hold "
             "for other samples. Train with --cv or --test-size to explain held-out samples."
         )
-    elif len(candidates) > explained:
+    elif left_out:
         notes.append(
-            f"{len(candidates) - explained} samples are left out, because every model has learned "
-            "from them; the run of a cross-validation (--cv) explains all."
+            f"{left_out} samples are left out, because every model has learned from them; the run "
+            "of a cross-validation (--cv) explains all."
         )
     if saw_unlabelled(models, candidates):
         notes.append("Pretraining saw some of these samples, though not their labels.")
@@ -215,9 +186,7 @@ def _notes(
         notes.append(
             "Without --metadata there are no true values: effects are computed, but no importances."
         )
-        return notes
-    targets = [spec.name for spec in models[0].targets.specs]
-    if absent := [name for name in targets if name not in metadata.columns]:
+    elif absent:
         lacks = f"no column {shown(absent)}, which the model predicts; importances need it"
         notes.append(f"{metadata.source}: {lacks}")
     return notes
@@ -238,34 +207,24 @@ def explanation_folder(
     return output_of("explain", config, outputs, folder)
 
 
-def write_explained(folder: Path, result: Explained) -> None:
+def write_explained(
+    folder: Path,
+    config: ExplainConfig,
+    explanations: Sequence[Explanation],
+    notes: Sequence[str],
+    in_memory: Mapping[str, str] | None = None,
+) -> None:
     """Write tables, figures and a page of each target to a new folder."""
-    config, explanations, notes = result.config, result.explanations, list(result.notes)
     samples = len(explanations[0].effects.sample_ids)
     names = folder_names([explanation.effects.spec.name for explanation in explanations])
-    facts = {"samples": samples, "notes": notes}
     output = explanation_folder(folder, config, names)
-    with written(output, config, facts, result.in_memory) as new:
+    with written(output, config, {"samples": samples, "notes": [*notes]}, in_memory) as new:
         for name, explanation in zip(names, explanations, strict=True):
             write_explanation(new / name, explanation)
             write_figures(new / name / "figures", explanation, config.top)
-            for line in _summary(explanation):
-                log.info("%s", line)
+            log.info("%s", opening(explanation))
         write_text(new / "explain.html", explanation_html(explanations, notes, config.top))
     log.info("%s: %d samples explained", folder, samples)
-
-
-def _summary(explanation: Explanation) -> list[str]:
-    """Return the ASVs of a target that stand out, at most ten, for a terminal."""
-    spec, found = explanation.effects.spec, explanation.features[explanation.stands_out].head(10)
-    what = "" if spec.labels else f" {spec.name}"
-    lines = [f"{spec.name}: {explanation.verdict()}", f"  {explanation.taxa_verdict()}"]
-    lines += ["  ASV: importance (95 % interval), q, direction"] if len(found) else []
-    for _, row in found.iterrows():
-        importance = with_limits(interval_in(row, "importance"))
-        q, toward = number(row["q"]), direction(row, what)
-        lines.append(f"  {row['label']}: {importance}, q {q}, {toward}")
-    return [line for line in (*lines, f"  {explanation.asvs.unnamed}") if line.strip()]
 
 
 def _report_of_run(models: Sequence[Path]) -> Path:
@@ -303,15 +262,14 @@ def explain_model(config: ExplainConfig) -> None:
     explanation_folder(folder, config)
     # Each fold of a cross-validation has not seen some of the samples.
     folds = [sorted(path.glob("fold-*/model")) or [path] for path in config.model]
-    result = explained(replace(config, model=tuple(path for fold in folds for path in fold)))
-    write_explained(folder, result)
+    config = replace(config, model=tuple(path for fold in folds for path in fold))
+    explanations, notes = explained(config)
+    write_explained(folder, config, explanations, notes)
     if report is not None:
-        explanations, top = result.explanations, config.top
-        features = {
-            explanation.effects.spec.name: features_html(explanation, top)
-            for explanation in explanations
-        }
-        importances = importances_html(explanations, result.notes, top)
+        top, features = config.top, {}
+        for explanation in explanations:
+            features[explanation.effects.spec.name] = features_html(explanation, top)
+        importances = importances_html(explanations, notes, top)
         text = report.read_text(encoding="utf-8")
         write_text(report, with_importances(text, importances, features))
         log.info("%s shows the importances now", report)

@@ -11,8 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 
-from aam.api.apply import load_table, prepare_models
-from aam.api.embedding import embedded, place_samples
+from aam.api.apply import embedded, load_table, place_samples, prepare_models
 from aam.api.explanation import explained, explanation_folder, write_explained
 from aam.api.memory import metadata_from, option_of, sample_table
 from aam.config import ApplyConfig, EmbedConfig, ExplainConfig, MetadataFormat, PredictConfig
@@ -47,10 +46,8 @@ class Model:
         self.paths, self.models, self._options = paths, tuple(models), options
 
     def __repr__(self) -> str:
-        return (
-            f"Model({', '.join(map(str, self.paths)) or 'in memory'}; targets: "
-            f"{', '.join(self.targets) or 'none, an encoder'})"
-        )
+        paths = ", ".join(map(str, self.paths)) or "in memory"
+        return f"Model({paths}; targets: {', '.join(self.targets) or 'none, an encoder'})"
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -110,15 +107,15 @@ class Model:
             Bad options, a bad table, or vectors of ASVs asked of a reference tree.
         """
         config = self._config(EmbedConfig(), table, options)
-        inputs, name = inputs_of_model(config, table), "asv" if asvs else "sample-id"
-        found = embedded(self.models, config, inputs)
+        found = embedded(self.models, config, inputs_of_model(config, table))
+        table, parts = found.study.table, found.samples
+        index = pd.Index(table.sample_ids, name="sample-id")
         if asvs and found.asvs is None:
             _ = self.models[0].required_network  # a reference has no vectors of ASVs
-        values = np.concatenate(list(found.asvs if asvs and found.asvs else found.samples))
-        ids = list(found.study.table.sequences if asvs else found.study.table.sample_ids)
-        return pd.DataFrame(
-            values, pd.Index(ids, name=name), [f"d{number}" for number in range(values.shape[1])]
-        )
+        if asvs and found.asvs is not None:
+            parts, index = found.asvs, pd.Index(table.sequences, name="asv")
+        columns = [f"d{number}" for number in range(found.width)]
+        return pd.DataFrame(np.concatenate([*parts]), index, columns)
 
     def distances(self, table: Any, metric: PlacedMetric = "unifrac", **options: Any) -> Any:
         """UniFrac between the samples that reach the depth, without a tree of their ASVs.
@@ -203,14 +200,14 @@ class Model:
         config = replace(config, runtime=replace(config.runtime, overwrite=overwrite))
         if output_dir is not None:
             explanation_folder(Path(output_dir), config)
-        result = explained(config, self.models, inputs_of_model(config, table, metadata))
+        inputs = inputs_of_model(config, table, metadata)
+        explanations, notes = explained(config, self.models, inputs)
         if output_dir is not None:
-            write_explained(Path(output_dir), result)
-        tables = {
-            explanation.effects.spec.name: explanation.features.set_index("feature-id")
-            for explanation in result.explanations
-        }
-        return pd.concat(tables, names=["target"])
+            in_memory = inputs.checksums(config)
+            write_explained(Path(output_dir), config, explanations, notes, in_memory)
+        tables = {found.effects.spec.name: found.features for found in explanations}
+        indexed = {name: table.set_index("feature-id") for name, table in tables.items()}
+        return pd.concat(indexed, names=["target"])
 
     def _config(self, default: Any, table: Any, options: dict[str, Any], **inputs: Any) -> Any:
         """Return the options of a command for a table and other `inputs`, by option."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,8 @@ from aam.data.study import Inputs, MetadataColumns, Study, read_inputs
 from aam.device.distributed import World
 from aam.device.platform import prepare_device
 from aam.engine.run import RunDirectory
-from aam.errors import CallAgain, InputError
+from aam.engine.signals import interrupts_as_in_python
+from aam.errors import InputError
 from aam.options import check, configured, to_dict
 from aam.predict.folds import (
     Folds,
@@ -149,15 +149,6 @@ def _start_message(folds: Pretraining) -> list[str]:
             f"from {' and '.join(losses)} only"
         )
     return lines
-
-
-@contextlib.contextmanager
-def interrupts_as_in_python() -> Iterator[None]:
-    """Turn the signal that ends a run, whose state is saved, into a KeyboardInterrupt."""
-    try:
-        yield
-    except CallAgain as error:
-        raise KeyboardInterrupt(str(error)) from error
 
 
 def pretrain(

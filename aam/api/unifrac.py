@@ -15,7 +15,6 @@ from aam.config import Metric, UnifracConfig
 from aam.data.rarefaction import matrix_of, rarefied_row
 from aam.data.table import deep_enough, make_table, read_table
 from aam.device.environment import available_cores, may_have_gpu
-from aam.device.options import RuntimeConfig
 from aam.diversity.distances import faith_pd, inner, samples_without_tips, unifrac_tiles
 from aam.diversity.unifrac import Multiply, UnifracOptions
 from aam.engine.logger import ProgressBar
@@ -25,6 +24,7 @@ from aam.io.matrices import Tile, fill_tiles, ids_path, write_distances, write_f
 from aam.io.phylogeny import Floats, Ints, Phylogeny, matched_tree, read_tree
 from aam.io.tables import AmpliconTable
 from aam.options import configured, files_read, not_none, option_problems
+from aam.sections import RuntimeConfig
 
 log = logging.getLogger("aam")
 

@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aam.device.measure import seconds
-from aam.device.options import RuntimeConfig
 from aam.device.platform import cached_verdict, device_name
 from aam.device.precision import resolve_precision
 from aam.errors import OUT_OF_MEMORY, Problems
+from aam.sections import RuntimeConfig
 
 log = logging.getLogger("aam")
 

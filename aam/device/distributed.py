@@ -31,8 +31,8 @@ from torch import Tensor, nn
 
 from aam.device.environment import available_cores, process_options, rank_of
 from aam.device.measure import seconds
-from aam.device.options import ProcessConfig
 from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, WARNINGS, InputError, RunError
+from aam.sections import ProcessConfig
 
 log = logging.getLogger("aam")
 

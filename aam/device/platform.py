@@ -20,9 +20,9 @@ import torch
 
 from aam.device import environment
 from aam.device.environment import available_cores, limit_threads
-from aam.device.options import RuntimeConfig
 from aam.errors import InputError
 from aam.files.atomic import read_json, write_text
+from aam.sections import RuntimeConfig
 
 log = logging.getLogger("aam")
 

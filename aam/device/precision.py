@@ -12,8 +12,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from aam.device.options import RuntimeConfig
 from aam.device.platform import platform_here
+from aam.sections import RuntimeConfig
 
 # torch starts at 65,536: each halving from there costs a step, and small studies have few.
 INITIAL_SCALE = 1024.0

@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from aam.device.distributed import World
-from aam.device.options import ProcessConfig
+from aam.sections import ProcessConfig
 
 
 def parallelize(

@@ -16,11 +16,11 @@ import safetensors.torch
 from torch import Tensor
 
 from aam.device.distributed import SINGLE, World
-from aam.engine.options import RunConfig
 from aam.engine.signals import Signals
 from aam.errors import InputError
 from aam.files.atomic import atomic_folder, read_json, remove, verify_manifest, write_manifest
 from aam.files.tensors import write_tensors
+from aam.sections import RunConfig
 
 log = logging.getLogger("aam")
 

@@ -25,7 +25,6 @@ from aam.device.distributed import SINGLE, World, launch, process_count, process
 from aam.device.environment import rank_of
 from aam.engine.checkpoint import FACTS, State, load, load_latest, remove_later
 from aam.engine.logger import METRICS, Record, flatten
-from aam.engine.options import RunConfig
 from aam.engine.signals import Signals
 from aam.errors import FINISHED, InputError
 from aam.files.atomic import (
@@ -47,6 +46,7 @@ from aam.files.output_folder import (
     lock_folder,
 )
 from aam.options import IN_MEMORY, names, not_none, spelled
+from aam.sections import RunConfig
 
 log = logging.getLogger("aam")
 

@@ -1,16 +1,18 @@
 """Signals of a scheduler or a user: training saves its state after the step and ends with exit
 status 85.
 
-A command that ends in this way raises `CallAgain`, and `cli/main.py` turns it into the status.
+A command that ends in this way raises `CallAgain`, and `cli.py` turns it into the status.
 Torch is not imported, because a signal may arrive before it is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -75,3 +77,12 @@ class Signals:
         self.caught, self.since = signal.Signals(number).name, time.monotonic()
         if self.depth == 1:
             self.call_again(" while there is nothing to save")
+
+
+@contextlib.contextmanager
+def interrupts_as_in_python() -> Iterator[None]:
+    """Turn the signal that ends a run, whose state is saved, into a KeyboardInterrupt."""
+    try:
+        yield
+    except CallAgain as error:
+        raise KeyboardInterrupt(str(error)) from error

@@ -18,7 +18,7 @@ from aam.device.distributed import World
 from aam.device.measure import stage
 from aam.device.precision import Scaler
 from aam.device.sharding import averaged_ranks, full_tensor, no_sync, shard_like
-from aam.engine.options import TrainingOptions
+from aam.sections import TrainingOptions
 
 if TYPE_CHECKING:
     from aam.engine.task import Task, Terms

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aam.engine.options import TrainingOptions
 from aam.engine.schedule import learning_rate
 from aam.engine.step import make_optimizer
+from aam.sections import TrainingOptions
 
 # Losses by name, each as a sum and what it counts.
 Terms = dict[str, tuple[Tensor, Tensor]]

@@ -26,7 +26,6 @@ from aam.device.sharding import full_tensor, is_sharded, parallelize, shard_like
 from aam.engine.capture import CapturedSteps
 from aam.engine.checkpoint import CheckpointManager, State
 from aam.engine.logger import METRICS, Record, RunLogger, Tracking
-from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.run import CHECKPOINTS, RunDirectory
 from aam.engine.step import (
     MicroBatch,
@@ -38,6 +37,7 @@ from aam.engine.step import (
 )
 from aam.engine.task import Metrics, Task
 from aam.errors import RunError
+from aam.sections import RunConfig, TrainingOptions
 
 log = logging.getLogger("aam")
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from scipy import sparse
 
@@ -20,7 +21,6 @@ from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_rows
 from aam.data.shelves import on_shelves
 from aam.data.study import Rows, Study
 from aam.data.targets import TargetSpec
-from aam.device.options import RuntimeConfig
 from aam.device.precision import autocast
 from aam.device.rng import generator
 from aam.errors import InputError, shown
@@ -29,6 +29,7 @@ from aam.predict.blend import specs_in_order
 from aam.predict.prediction import with_inputs
 from aam.predict.samples import Samples
 from aam.predict.saved_model import SavedModel
+from aam.sections import RuntimeConfig
 from aam.training.inference import AsvVectors, collect, encode_table, per_target
 
 log = logging.getLogger("aam")
@@ -46,48 +47,22 @@ Matrix: TypeAlias = sparse.csr_matrix
 RECEIVERS = 2
 
 
-@dataclass(frozen=True, eq=False)
-class Variants:
-    """M variants of n rarefied samples.
+def applied(variants: pd.DataFrame, counts: Matrix) -> Matrix:
+    """Reads ``[M, F]`` of the variants of samples with the reads `counts` ``[n, F]``.
 
-    Attributes
-    ----------
-    sample : int64 [M]
-        Place of the sample among the n.
-    column : int64 [M]
-        The ASV of the table whose reads are changed.
-    before, after : int64 [M]
-        Its reads in the rarefied sample and in the variant; 0 where it is absent.
-    weight : float64 [M]
-        Of the variant in the expected loss after a permutation of the ASV over the samples.
+    An ASV that a sample has, but not in `counts`, which may be limited to fewer, stays out of them.
     """
-
-    sample: Ints
-    column: Ints
-    before: Ints
-    after: Ints
-    weight: Floats
-
-    def __getitem__(self, places: Bools | Ints | slice) -> Variants:
-        """Return some of the variants."""
-        return Variants(*(values[places] for values in vars(self).values()))
-
-    def applied(self, counts: Matrix) -> Matrix:
-        """Reads ``[M, F]`` of the variants of samples with the reads `counts` ``[n, F]``.
-
-        An ASV that a sample has, but not in `counts`, which may be limited to fewer, stays out of
-        them.
-        """
-        present = np.asarray(counts[self.sample, self.column]).ravel()
-        after = np.where((self.before > 0) & (present == 0), 0, self.after)
-        places = (np.arange(len(after)), self.column)
-        changed = sparse.csr_matrix((after - present, places), (len(after), counts.shape[1]))
-        reads = sparse.csr_matrix(counts[self.sample] + changed)
-        reads.eliminate_zeros()
-        return reads
+    sample, column, before, after = variants[["sample", "column", "before", "after"]].to_numpy().T
+    present = np.asarray(counts[sample, column]).ravel()
+    after = np.where((before > 0) & (present == 0), 0, after)
+    places = (np.arange(len(after)), column)
+    changed = sparse.csr_matrix((after - present, places), (len(after), counts.shape[1]))
+    reads = sparse.csr_matrix(counts[sample] + changed)
+    reads.eliminate_zeros()
+    return reads
 
 
-def make_variants(counts: Matrix, reads_counts: bool, seed: tuple[int, ...]) -> Variants:
+def make_variants(counts: Matrix, reads_counts: bool, seed: tuple[int, ...]) -> pd.DataFrame:
     """Return the variants from which the effect and the importance of every ASV of some samples
     follow.
 
@@ -108,13 +83,21 @@ def make_variants(counts: Matrix, reads_counts: bool, seed: tuple[int, ...]) -> 
         Whether the model reads more than which ASVs are present.
     seed : tuple
         Of the random choices.
+
+    Returns
+    -------
+    DataFrame
+        ``sample`` (place among the n), ``column`` (the ASV whose reads are changed), ``before`` and
+        ``after`` (its reads in the sample and in the variant; 0 where it is absent), and ``weight``
+        (in the expected loss after a permutation of the ASV over the samples).
     """
     (samples, asvs), rng = counts.shape, generator("explain", *seed)
     by_column = counts.tocsc()
     sample, reads = by_column.indices.astype(np.int64), by_column.data
     carriers = np.diff(by_column.indptr)
     column, prevalence = np.repeat(np.arange(asvs), carriers), carriers / samples
-    without = Variants(sample, column, reads, np.zeros_like(reads), 1 - prevalence[column])
+    lost = {"sample": sample, "column": column, "before": reads, "after": 0}
+    without = pd.DataFrame({**lost, "weight": 1 - prevalence[column]})
     # Of a sample's only ASV nothing can be said: no model reads an empty sample.
     without = without[np.bincount(sample, minlength=samples)[sample] > 1]
     receivers = 1 if reads_counts else RECEIVERS
@@ -123,12 +106,11 @@ def make_variants(counts: Matrix, reads_counts: bool, seed: tuple[int, ...]) -> 
     is_chosen = 1 - (1 - 1 / samples) ** (receivers * carriers[of])
     before = np.asarray(counts[receiver, of]).ravel()
     after = reads[by_column.indptr[of] + rng.integers(carriers[of])]
-    added = Variants(receiver, of, before, after, prevalence[of] / is_chosen)
+    got = {"sample": receiver, "column": of, "before": before, "after": after}
+    added = pd.DataFrame({**got, "weight": prevalence[of] / is_chosen})
     added = added[before != after if reads_counts else before == 0]
-    parts = zip(*(vars(part).values() for part in (without, added)), strict=True)
-    joined = Variants(*(np.concatenate(values) for values in parts))
     # Trees read variants of one sample side by side faster.
-    return joined[np.argsort(joined.sample, kind="stable")]
+    return pd.concat([without, added], ignore_index=True).sort_values("sample", kind="stable")
 
 
 # --- what is predicted of them -----------------------------------------------------------------
@@ -146,19 +128,6 @@ class Predictor:
     study: Study
     config: RuntimeConfig
     asvs: AsvVectors | None
-
-    @classmethod
-    def of(
-        cls, saved: SavedModel, study: Study, sample_ids: Sequence[str], config: RuntimeConfig
-    ) -> Predictor:
-        """Return the predictor of variants of samples of a study, with the metadata that the model
-        reads.
-        """
-        study = with_inputs(saved, replace(study, seed=saved.seed))
-        if saved.network is None:
-            return cls(saved, study, config, None)
-        asvs = encode_table(saved.network, study, saved.device, config, study.rows(sample_ids))
-        return cls(saved, study, config, asvs)
 
     def predict(self, rows: Rows, reads: Matrix, limited: Matrix) -> list[Floats]:
         """Predictions of each target, numbers first, in the units of targets.
@@ -329,25 +298,25 @@ def _effects_of(
     variants = make_variants(reads, has_network, (predictor.saved.seed, number))
     of_samples = predictor.predict(rows, reads, limited)
     parts = [[values[:0] for values in of_samples]]
-    for start in range(0, len(variants.sample), VARIANTS_AT_ONCE):
-        chunk = variants[start : start + VARIANTS_AT_ONCE]
-        of_chunk = (rows[chunk.sample], chunk.applied(reads), chunk.applied(limited))
-        parts.append(predictor.predict(*of_chunk))
+    for start in range(0, len(variants), VARIANTS_AT_ONCE):
+        chunk = variants.iloc[start : start + VARIANTS_AT_ONCE]
+        of_chunk = rows[chunk["sample"].to_numpy()]
+        parts.append(predictor.predict(of_chunk, applied(chunk, reads), applied(chunk, limited)))
     of_variants = [np.concatenate(values) for values in zip(*parts, strict=True)]
-    removed, carriers = variants.after == 0, place @ reads.sign().astype(np.float64)
+    sample, column = variants["sample"].to_numpy(), variants["column"].to_numpy()
+    weight, removed = variants["weight"].to_numpy(), variants["after"].to_numpy() == 0
+    carriers = place @ reads.sign().astype(np.float64)
 
-    def of_all(values: Floats, chunk: Variants) -> Matrix:
-        matrix = sparse.csr_matrix((values, (chunk.sample, chunk.column)), shape=reads.shape)
-        return place @ matrix
+    def of_all(values: Floats, chosen: Bools | slice = slice(None)) -> Matrix:
+        places = (sample[chosen], column[chosen])
+        return place @ sparse.csr_matrix((values[chosen], places), shape=reads.shape)
 
     found = []
     for (spec, known), base, changed in zip(truth.items(), of_samples, of_variants, strict=True):
-        change = base[variants.sample] - changed
-        loss = losses(spec, known, base)[variants.sample]
-        raised = np.nan_to_num(losses(spec, known[variants.sample], changed) - loss)
-        rise = of_all(variants.weight * raised, variants)
-        columns = output_columns(spec)
-        effects = tuple(of_all(change[removed, k], variants[removed]) for k in columns)
+        change = base[sample] - changed
+        loss = losses(spec, known, base)[sample]
+        rise = of_all(weight * np.nan_to_num(losses(spec, known[sample], changed) - loss))
+        effects = tuple(of_all(change[:, k], removed) for k in output_columns(spec))
         found.append(
             TargetEffects(spec, (), known, place @ base, carriers, rise, effects, attention)
         )
@@ -396,7 +365,11 @@ def explain_samples(
     for number, (saved, names) in enumerate(zip(models, samples, strict=True), start=1):
         if not names:
             continue
-        predictor, rows = Predictor.of(saved, study, names, config), study.rows(names)
+        rows, read = study.rows(names), with_inputs(saved, replace(study, seed=saved.seed))
+        network, vectors = saved.network, None
+        if network is not None:
+            vectors = encode_table(network, read, saved.device, config, rows)
+        predictor = Predictor(saved, read, config, vectors)
         places = np.array([place[name] for name in names])
         spread = sparse.csr_matrix(
             (share[places], (places, np.arange(len(names)))), (len(sample_ids), len(names))

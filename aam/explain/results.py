@@ -1,11 +1,13 @@
-"""The explanation of one target: names of ASVs and taxa, tables of their importance, and files."""
+"""The explanation of one target: importance of ASVs and taxa over groups, its words, and its
+files.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -13,19 +15,175 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy import sparse
+from scipy.special import stdtr, stdtrit
 
-from aam.evaluate.intervals import FEW_GROUPS, LEAST_GROUPS, too_few
-from aam.explain.effects import Ints, Matrix, TargetEffects, losses
-from aam.explain.importance import FALSE_DISCOVERIES, importance_of
+from aam.device.rng import generator
+from aam.evaluate.intervals import FEW_GROUPS, LEAST_GROUPS, interval, too_few
+from aam.explain.effects import Floats, Ints, Matrix, TargetEffects, losses
 from aam.files.atomic import write_text
 from aam.io.taxonomy import Lineage, display_name, plain_name, rank_name, short_ids, taxon_name
 from aam.report.tables import shortened
+
+# The share of false discoveries among what is said to stand out.
+FALSE_DISCOVERIES = 0.05
+
+# Resamplings of groups for an interval, and columns resampled at a time.
+REPEATS, COLUMNS_AT_ONCE = 1000, 512
+
+HIGHER, LOWER = "higher", "lower"
 
 # What the samples of an explanation were to its models.
 HELD_OUT, TRAINING = "held-out", "training"
 
 # Taxa that a sentence names.
 NAMED = 8
+
+# --- importance ---------------------------------------------------------------------------------
+
+
+def one_sided_test(sums: Floats, sizes: Floats) -> tuple[Floats, Floats]:
+    """Return the p [F] of a mean of at most 0 over samples in groups, and the standard error [F] of
+    the mean.
+
+    It is a t-test on the sums of groups: `sums` ``[G, F]``, and `sizes` ``[G]``, the samples of
+    each.
+    """
+    groups, total = len(sizes), sizes.sum()
+    around = sums - sizes[:, None] * sums.sum(axis=0) / total
+    error = np.sqrt(groups / max(groups - 1, 1) * (around**2).sum(axis=0)) / total
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(error > 0, sums.sum(axis=0) / total / error, 0.0)
+    return np.asarray(stdtr(groups - 1, -t)), np.asarray(error)
+
+
+def _tests(raised: Matrix, sizes: Floats, tested: Ints, kinds: Sequence[str]) -> dict[str, Floats]:
+    """Return p, q and corrected limits of the `tested` columns of the sums of groups ``[G, F]``,
+    NaN of others.
+
+    p is corrected by Benjamini and Hochberg (1995) within each of the `kinds`. The limits have the
+    rate of false coverage `FALSE_DISCOVERIES` among what is said to stand out (Benjamini and
+    Yekutieli 2005), each end at the level of the test: they hold 0 wherever the test shows nothing.
+    """
+    # The import takes a second.
+    from scipy.stats import false_discovery_control
+
+    p, q, reach = np.full((3, raised.shape[1]), np.nan)
+    if len(tested):
+        p[tested], reach[tested] = one_sided_test(raised[:, tested].toarray(), sizes)
+    kind_of = np.array(kinds or [""] * len(p), object)
+    for kind in set(kind_of):
+        chosen = (kind_of == kind) & ~np.isnan(p)
+        q[chosen] = false_discovery_control(p[chosen])
+        found = max((q[chosen] <= FALSE_DISCOVERIES).sum(), 1) / max(chosen.sum(), 1)
+        reach[chosen] *= stdtrit(len(sizes) - 1, 1 - FALSE_DISCOVERIES * found)
+    reach[reach == 0] = np.nan
+    mean = _sum(raised) / sizes.sum()
+    return {"p": p, "q": q, "corrected.low": mean - reach, "corrected.high": mean + reach}
+
+
+def _sum(matrix: Matrix) -> Floats:
+    return np.asarray(matrix.sum(axis=0)).ravel()
+
+
+def _ratios(top: Matrix, bottom: Matrix, seed: int) -> Floats:
+    """Return top / bottom of each column and its limits over groups, [3, F]; `bottom` is ``[G, F]``
+    or, for all columns, ``[G, 1]``.
+    """
+    groups, found = top.shape[0], [np.zeros((0, 3))]
+    repeats = REPEATS if groups >= LEAST_GROUPS else 0
+    drawn = generator(seed, "bootstrap").integers(groups, size=(repeats, groups))
+    # How often each group counts: once, and then as drawn with replacement.
+    weights = np.stack([np.ones(groups), *(np.bincount(row, minlength=groups) for row in drawn)])
+    for start in range(0, top.shape[1], COLUMNS_AT_ONCE):
+        columns = slice(start, start + COLUMNS_AT_ONCE)
+        above = weights @ top[:, columns].toarray()
+        below = weights @ bottom[:, columns if bottom.shape[1] > 1 else slice(1)].toarray()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(below > 0, above / below, np.nan)
+        found.append(np.array([astuple(interval(values, groups)) for values in ratio.T]))
+    return np.concatenate(found).T
+
+
+def _limits(name: str, found: Floats) -> dict[str, Floats]:
+    """Columns of values with limits, [3, F]."""
+    return dict(zip((name, f"{name}.low", f"{name}.high"), found, strict=True))
+
+
+def _of_effects(effects: TargetEffects, by_group: Matrix, seed: int) -> dict[str, object]:
+    """Return the columns of the effects, from what the presence of an ASV raises to effects on each
+    output.
+    """
+    spec, outputs, carriers = effects.spec, effects.outputs, by_group @ effects.carriers
+    found = np.array([_ratios(by_group @ matrix, carriers, seed) for matrix in effects.effects])
+    sizes = np.array([_sum(abs(matrix)) for matrix in effects.effects]) / len(effects.sample_ids)
+    means, places = found[:, 0], np.arange(found.shape[2])
+    highest = np.argmax(means, axis=0)
+    largest = means[highest, places]
+    low, high = (LOWER, HIGHER) if spec.kind == "numeric" else spec.labels[:2]
+    several = np.array(outputs, object)[highest]
+    signed = several if len(outputs) > 1 else np.where(largest > 0, high, low)
+    columns = {
+        "raises": np.where(np.isnan(largest) | (largest == 0), "", signed),
+        **_limits("effect", found[highest, :, places].T),
+        "mean-absolute-effect": sizes[highest, places],
+    }
+    named = zip(outputs, means, strict=True) if len(outputs) > 1 else ()
+    return columns | {f"effect={label}": values for label, values in named}
+
+
+def importance_of(
+    effects: TargetEffects,
+    groups: npt.NDArray[np.object_] | None,
+    seed: int = 0,
+    kinds: Sequence[str] = (),
+    tested: npt.NDArray[np.bool_] | bool = True,
+) -> pd.DataFrame:
+    """Return the importance of every ASV, or set of ASVs, that a sample has, the most important one
+    first.
+
+    Only groups with a sample whose truth is known count in tests and intervals of importances.
+
+    Parameters
+    ----------
+    effects : TargetEffects
+    groups : array [N], optional
+        Groups that are resampled whole; single samples without.
+    seed : int
+        Of the resampling.
+    kinds : sequence of str [F], optional
+        Kinds of sets; each kind has a correction of its own.
+    tested : bool or bool [F]
+        Which importances have a p. A model that has learned from the samples uses their noise too.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The columns of features.tsv (docs/reference/files.md) by column of the ASVs, or place among
+        the sets. p is one-sided, of an importance of 0, and NaN for an ASV of fewer than
+        `LEAST_GROUPS` groups.
+    """
+    every = np.arange(len(effects.sample_ids))
+    _, group = np.unique(every if groups is None else groups.astype(str), return_inverse=True)
+    by_group = sparse.csr_matrix((np.ones(len(group)), (group, every)))
+    sizes = by_group @ np.isfinite(effects.truth).astype(np.float64)
+    judged = np.flatnonzero(sizes)
+    carriers, raised = by_group @ effects.carriers, (by_group @ effects.losses)[judged]
+    columns = {
+        "samples": _sum(effects.carriers > 0),
+        "groups": _sum(carriers > 0),
+        **_limits("importance", _ratios(raised, sparse.csr_matrix(sizes[judged][:, None]), seed)),
+        **dict.fromkeys(("p", "q", "corrected.low", "corrected.high"), np.nan),
+    }
+    if len(judged):
+        enough = (_sum(carriers[judged] > 0) >= LEAST_GROUPS) & tested
+        columns |= _tests(raised, sizes[judged], np.flatnonzero(enough), kinds)
+    table = pd.DataFrame({**columns, **_of_effects(effects, by_group, seed)})
+    size = np.max([_sum(abs(matrix)) for matrix in effects.effects], axis=0)
+    ordered = table.iloc[np.lexsort((-size, -table["importance"].fillna(0.0)))]
+    return ordered[ordered["samples"] > 0]
+
+
+# --- names --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,32 +208,28 @@ class Asvs:
         )
         return "" if self.lineages or not self.sequences else text
 
-    def lineage(self, column: int) -> Lineage:
-        """Return the taxa of an ASV, from the top; empty where nothing is known."""
-        return self.lineages[column] if self.lineages else ()
-
     def label(self, column: int, longest: int = 80) -> str:
         """Label of an ASV in figures and pages: its lowest known taxon and its short id.
 
         The taxon is cut where both have more than `longest` characters: the id tells ASVs of one
         taxon apart.
         """
-        lineage, short_id = self.lineage(column), self.short_ids[column]
-        if not lineage:
-            return short_id
-        return f"{shortened(display_name(lineage), longest - len(short_id) - 1)} {short_id}"
+        lineage, short_id = self.lineages[column] if self.lineages else (), self.short_ids[column]
+        taxon = shortened(display_name(lineage), longest - len(short_id) - 1) if lineage else ""
+        return f"{taxon} {short_id}".strip()
 
     def table(self, importance: pd.DataFrame) -> pd.DataFrame:
         """A table of importances, by column of the ASVs, with what they are called."""
-        columns = importance.index
+        columns = importance.index.tolist()
+        lineages = self.lineages or ((),) * len(self.feature_ids)
         names = {
-            "rank": np.arange(1, len(columns) + 1),
+            "rank": range(1, len(columns) + 1),
             "label": [self.label(column) for column in columns],
             "short-id": [self.short_ids[column] for column in columns],
             "feature-id": [self.feature_ids[column] for column in columns],
-            "taxon": ["; ".join(self.lineage(column)) for column in columns],
+            "taxon": ["; ".join(lineages[column]) for column in columns],
         }
-        table = pd.concat([pd.DataFrame(names, index=columns), importance], axis=1)
+        table = pd.DataFrame(names, index=columns).join(importance)
         if self.sequences and self.feature_ids != self.sequences:
             table["sequence"] = [self.sequences[column] for column in columns]
         return table
@@ -88,21 +242,20 @@ def taxa(lineages: Sequence[Lineage], columns: Ints) -> pd.DataFrame:
     out: an ASV of its own was tested as such, and ASVs without any taxon are no finding.
     """
     found = []
-    deepest = max((len(lineages[column]) for column in columns), default=0) if lineages else 0
-    for level in range(deepest):
+    for level in range(max((len(lineages[column]) for column in columns if lineages), default=0)):
         rank = rank_name(level, lineages)
         members = defaultdict[tuple[Lineage, bool], list[int]](list)
         for column in columns.tolist():
             lineage = lineages[column]
             members[lineage[: level + 1], len(lineage) > level].append(column)
         for (lineage, named), of_taxon in sorted(members.items()):
-            name, label, size = display_name(lineage), taxon_name(lineage), len(of_taxon)
-            if lineage:
-                name = "; ".join(lineage if named else (*lineage, f"{rank} unknown"))
-            if lineage and not named:
+            name, label, size = "; ".join(lineage), taxon_name(lineage), len(of_taxon)
+            if not named and lineage:
+                name = f"{name}; {rank} unknown"
                 label = f"{plain_name(lineage[-1])}, {rank} unknown"
                 label += f" ({size} ASVs)" if size > 1 else ""
-            found.append((rank, name, label, size, size > 1 and bool(lineage), of_taxon))
+            tested = size > 1 and lineage != ()
+            found.append((rank, name or display_name(()), label, size, tested, of_taxon))
     return pd.DataFrame(found, columns=["rank", "taxon", "label", "ASVs", "tested", "columns"])
 
 
@@ -111,6 +264,9 @@ def membership(sets: pd.DataFrame, asvs: int) -> Matrix:
     column = np.concatenate([np.array(members, np.int64) for members in sets["columns"]])
     place = np.repeat(np.arange(len(sets)), sets["ASVs"])
     return sparse.csr_matrix((np.ones(len(column)), (column, place)), shape=(asvs, len(sets)))
+
+
+# --- an explanation -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,15 +313,12 @@ class Explanation:
     def taxa_verdict(self) -> str:
         """Return in one sentence which taxa matter beyond chance; nothing where none is tested."""
         table = self.main_taxa
-        tested = 0 if table is None else int(table["p"].notna().sum())
-        if table is None or not tested:
+        if table is None or not (tested := table["p"].notna().sum()):
             return ""
         found = table["label"][table["q"] <= FALSE_DISCOVERIES].tolist()
         names = "; ".join([*found[:NAMED], *["..."][: len(found) // (NAMED + 1)]])
-        return (
-            f"{len(found)} of {tested} tested taxa ({table['rank'].iloc[0]}), sums over ASVs, "
-            f"stand out{': ' if found else ''}{names}"
-        )
+        what = f"{len(found)} of {tested} tested taxa ({table['rank'].iloc[0]})"
+        return f"{what}, sums over ASVs, stand out{names and ': '}{names}"
 
     def verdict(self) -> str:
         """Return in one sentence how many ASVs matter to predictions of these samples, beyond
@@ -183,11 +336,10 @@ class Explanation:
         if self.groups < LEAST_GROUPS:
             return f"{what}; {too_few(self.groups, unit, of)} for intervals or tests"
         rough = ", which are few, so this is rough" if self.groups < FEW_GROUPS else ""
-        return (
-            f"{self.stands_out.sum()} of {self.features['p'].notna().sum()} tested ASVs stand out "
-            f"in {what} (share of false discoveries at most {FALSE_DISCOVERIES:g}, over "
-            f"{self.groups} {unit}s{of}{rough})"
-        )
+        out, tested = self.stands_out.sum(), self.features["p"].notna().sum()
+        over = f"at most {FALSE_DISCOVERIES:g}, over {self.groups} {unit}s{of}{rough}"
+        found = f"{out} of {tested} tested ASVs stand out in {what}"
+        return f"{found} (share of false discoveries {over})"
 
 
 def explanation_of(
@@ -211,31 +363,25 @@ def explanation_of(
     seed : int
         Of the resampling.
     """
-    size, is_tested = effects.carriers.shape[1], subset != TRAINING
-    features = importance_of(effects, groups, seed, tested=np.full(size, is_tested))
+    size, is_tested, of_taxa = effects.carriers.shape[1], subset != TRAINING, None
+    features = importance_of(effects, groups, seed, tested=is_tested)
     if effects.attention is not None:
         features["attention"] = np.asarray(effects.attention.mean(axis=0)).ravel()[features.index]
-    sets, of_taxa = taxa(asvs.lineages, np.sort(features.index.to_numpy())), None
+    sets = taxa(asvs.lineages, np.sort(features.index.to_numpy()))
     if len(sets):
         summed, tested = effects.summed(membership(sets, size)), sets.pop("tested") & is_tested
         found = importance_of(summed, groups, seed, sets["rank"].tolist(), tested.to_numpy())
         place = {column: at for at, column in enumerate(features.index)}
         first = [min(members, key=place.__getitem__) for members in sets.pop("columns")]
         sets["first"] = [asvs.short_ids[column] for column in first]
+        order = {rank: at for at, rank in enumerate(sets["rank"].unique())}
         of_taxa = sets.loc[found.index].join(found)
-        order = {rank: at for at, rank in enumerate(dict.fromkeys(sets["rank"]))}
-        of_taxa = of_taxa.sort_values("rank", key=lambda rank: rank.map(order), kind="stable")
+        of_taxa = of_taxa.sort_values("rank", key=lambda ranks: ranks.map(order), kind="stable")
     has_truth = np.isfinite(effects.truth)
     counted = has_truth if has_truth.any() else ~has_truth
-    return Explanation(
-        effects=effects,
-        features=asvs.table(features),
-        asvs=asvs,
-        groups=int(counted.sum()) if groups is None else len(set(groups[counted].tolist())),
-        group_column=group_column,
-        subset=subset,
-        taxa=of_taxa,
-    )
+    number = int(counted.sum()) if groups is None else len(set(groups[counted].tolist()))
+    table = asvs.table(features)
+    return Explanation(effects, table, asvs, number, group_column, subset, of_taxa)
 
 
 # --- files -------------------------------------------------------------------------------------
@@ -256,16 +402,13 @@ def folder_names(targets: Sequence[str]) -> list[str]:
     return names
 
 
-def sample_table(effects: TargetEffects, subset: str) -> pd.DataFrame:
+def _sample_table(effects: TargetEffects, subset: str) -> pd.DataFrame:
     """Return a row for each sample: what it was to the models, truth, predictions, sum of its
     effects.
     """
     labels, truth = effects.spec.labels, effects.truth
-    columns = {
-        "sample-id": effects.sample_ids,
-        "subset": subset,
-        "truth": [labels[int(k)] if np.isfinite(k) else "" for k in truth] if labels else truth,
-    }
+    known = [labels[int(k)] if np.isfinite(k) else "" for k in truth] if labels else truth
+    columns = {"sample-id": effects.sample_ids, "subset": subset, "truth": known}
     names = [f"prediction={label}" for label in labels] or ["prediction"]
     columns |= dict(zip(names, effects.prediction.T, strict=True))
     for label, part in zip(effects.outputs, effects.effects, strict=True):
@@ -273,19 +416,16 @@ def sample_table(effects: TargetEffects, subset: str) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def effect_table(effects: TargetEffects, asvs: Asvs) -> pd.DataFrame:
+def _effect_table(effects: TargetEffects, asvs: Asvs) -> pd.DataFrame:
     """Return a row for each ASV of each sample: its effects, and the attention paid to it."""
     names = [f"effect={label}".rstrip("=") for label in effects.outputs]
     parts = dict(zip(names, effects.effects, strict=True))
     if effects.attention is not None:
         parts["attention-not-importance"] = effects.attention
     row, column = effects.carriers.sorted_indices().nonzero()
-    columns = {
-        "sample-id": np.array(effects.sample_ids, object)[row],
-        "short-id": np.array(asvs.short_ids, object)[column],
-    }
-    for name, part in parts.items():
-        columns[name] = np.asarray(part[row, column]).ravel()
+    ids = {"sample-id": (effects.sample_ids, row), "short-id": (asvs.short_ids, column)}
+    columns = {name: np.array(values, object)[places] for name, (values, places) in ids.items()}
+    columns |= {name: np.asarray(part[row, column]).ravel() for name, part in parts.items()}
     return pd.DataFrame(columns)
 
 
@@ -297,8 +437,8 @@ def write_explanation(folder: Path, explanation: Explanation) -> None:
     tables = {
         "features": explanation.features,
         "taxa": explanation.taxa,
-        "samples": sample_table(explanation.effects, explanation.subset),
-        "effects": effect_table(explanation.effects, explanation.asvs),
+        "samples": _sample_table(explanation.effects, explanation.subset),
+        "effects": _effect_table(explanation.effects, explanation.asvs),
     }
     for name, table in tables.items():
         if table is not None:

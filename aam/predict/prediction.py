@@ -14,7 +14,6 @@ from scipy import sparse
 from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_rows
 from aam.data.splits import Split
 from aam.data.study import Study
-from aam.device.options import RuntimeConfig
 from aam.errors import InputError, shown
 from aam.evaluate.conformal import Conformal, Likeness, with_conformal_intervals
 from aam.evaluate.predictions import Columns, PredictionTable, combined, joined, make_predictions
@@ -24,6 +23,7 @@ from aam.predict.estimator import SAMPLES_AT_ONCE
 from aam.predict.linear import LEAST_TO_CENTRE
 from aam.predict.samples import Floats, Rows, Samples
 from aam.predict.saved_model import SavedModel, samples_with_labels
+from aam.sections import RuntimeConfig
 from aam.training.inference import AsvVectors, encode_table, per_target, run_model
 
 log = logging.getLogger("aam")

@@ -18,7 +18,6 @@ from aam.data.rarefaction import EVALUATION
 from aam.data.splits import Split, fold_folder
 from aam.data.study import Study
 from aam.data.tokens import MASK, PAD, K, N, kmer_counts
-from aam.device.options import RuntimeConfig
 from aam.diversity.distances import jaccard
 from aam.evaluate.intervals import number
 from aam.evaluate.metrics import Array, mantel, neighbours_recovered, upper_triangle
@@ -26,6 +25,7 @@ from aam.model.aam import Aam
 from aam.predict.saved_model import SavedModel
 from aam.report.charts import LIGHT, Figure, data, diagonal, sized, x_axis, y_axis
 from aam.report.tables import Table
+from aam.sections import RuntimeConfig
 from aam.training.inference import run_model
 
 MAX_SAMPLES, MAX_ASVS, SEEN_ASVS_AT_ONCE = 1000, 2000, 256

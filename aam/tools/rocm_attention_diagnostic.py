@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from aam.cli.main import main
+from aam.cli import main
 
 if __name__ == "__main__":
     sys.exit(main(["doctor", *sys.argv[1:]]))

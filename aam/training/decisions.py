@@ -27,17 +27,16 @@ from aam.device.attention import decide_execution
 from aam.device.distributed import SINGLE, World
 from aam.device.measure import StageTimer, Trace, seconds, stage
 from aam.device.memory import memory_limit
-from aam.device.options import RuntimeConfig
 from aam.device.platform import Facts, cached_verdict, device_name, prepare_device
 from aam.device.precision import autocast, make_scaler, resolve_precision
 from aam.engine.finders import StepRunner, batch_and_accumulation, largest_batch
-from aam.engine.options import RunConfig
 from aam.engine.run import earlier_decisions
 from aam.engine.step import MicroBatch, train_step
 from aam.errors import RunError
 from aam.model.aam import Aam, example_batch
 from aam.model.heads import HeadConfig
 from aam.options import from_dict, to_dict
+from aam.sections import RunConfig, RuntimeConfig
 from aam.training.pretrain import pretraining_loaders
 from aam.training.task import AmpliconTask, NetworkOptions
 

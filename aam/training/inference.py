@@ -21,10 +21,10 @@ from aam.data.shelves import Shelved
 from aam.data.study import Study
 from aam.data.targets import Covariates, Targets
 from aam.device.measure import stage
-from aam.device.options import RuntimeConfig
 from aam.device.precision import autocast
 from aam.model.aam import Aam, Outputs
 from aam.model.heads import HeadConfig
+from aam.sections import RuntimeConfig
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]

@@ -25,7 +25,7 @@ from packaging.requirements import Requirement
 LOCK = Path(__file__).with_name("lock.txt")
 FABRIC = Path("/opt/fabric")
 MODULES = "torch numpy scipy pandas biom skbio h5py sklearn safetensors rich tensorboard"
-MODULES += " altair vl_convert jaxtyping aam aam.cli.main"
+MODULES += " altair vl_convert jaxtyping aam aam.cli"
 # Features of one attention head, as in the default network.
 ATTENTION_SHAPES = ((540, 4, 20, 24), (16, 4, 139, 24))
 

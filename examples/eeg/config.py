@@ -9,8 +9,6 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.dataclasses import dataclass
 
-from aam.device.options import ObservedConfig
-from aam.engine.options import RunConfig, TrainingOptions
 from aam.options import (
     STRICT,
     NonNegativeFloat,
@@ -22,6 +20,7 @@ from aam.options import (
     option,
     section,
 )
+from aam.sections import ObservedConfig, RunConfig, TrainingOptions
 
 # Options of a run that mean nothing here.
 OMITTED = ("asv_chunk_size", "compile_model", "gradient_checkpointing", "num_workers", "dry_run")

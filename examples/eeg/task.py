@@ -15,7 +15,6 @@ from torch.optim import Optimizer
 from aam.device.distributed import SINGLE, World
 from aam.device.precision import autocast
 from aam.device.rng import generator
-from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Terms
 from aam.evaluate.metrics import (
@@ -23,6 +22,7 @@ from aam.evaluate.metrics import (
     weighted_classification_metrics,
     weighted_regression_metrics,
 )
+from aam.sections import RunConfig, TrainingOptions
 from examples.eeg.config import ModelOptions, PretrainConfig
 from examples.eeg.network import Predictor, Pretrainer, augment, contrast
 from examples.eeg.recordings import Recordings, Rows, Target

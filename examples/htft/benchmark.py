@@ -18,11 +18,11 @@ from aam.device.distributed import process_group
 from aam.device.environment import available_cores, rank_of
 from aam.device.memory import peak_memory
 from aam.device.platform import device_name, prepare_device
-from aam.engine.options import RunConfig
 from aam.engine.trainer import LOG_STEPS, Trainer
 from aam.errors import InputError
 from aam.files.atomic import write_text
 from aam.files.output_folder import check_output_file
+from aam.sections import RunConfig
 from examples.htft.commands import MODULE, build
 from examples.htft.config import BenchmarkConfig, StudentOptions, TrainConfig
 from examples.htft.task import Data, PipelinedTask, StudentTask

@@ -9,8 +9,6 @@ from typing import Annotated, Literal, NamedTuple
 from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
 
-from aam.device.options import ObservedConfig
-from aam.engine.options import RunConfig, TrainingOptions
 from aam.options import (
     STRICT,
     NonNegativeFloat,
@@ -20,6 +18,7 @@ from aam.options import (
     option,
     section,
 )
+from aam.sections import ObservedConfig, RunConfig, TrainingOptions
 
 # Options of a run that mean nothing here.
 OMITTED = (

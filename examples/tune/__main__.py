@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from aam.cli.main import main as aam
+from aam.cli import main as aam
 from aam.errors import BAD_INPUT, FINISHED, InputError, import_extra
 
 # Options of `aam train` with the values that a trial chooses from.

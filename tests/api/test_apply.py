@@ -9,7 +9,7 @@ import biom
 import numpy as np
 
 from aam.api.apply import _counted
-from aam.cli.main import main
+from aam.cli import main
 from aam.data.study import Selection
 from tests.data.test_checks import PRIMERS, written
 

@@ -24,7 +24,7 @@ from sklearn.utils import estimator_checks
 
 import aam
 from aam.api.memory import is_numeric
-from aam.cli.main import main
+from aam.cli import main
 from aam.errors import InputError
 from tests.refusals import refusal
 
@@ -193,7 +193,7 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
     small = aam.AmpliconRegressor()
     with pytest.raises(NotFittedError, match="call fit first"):
         small.predict(frame)
-    assert "which has no sequences" in refusal(small.fit, frame.to_numpy(), metadata["ph"])
+    assert "without sequences of ASVs" in refusal(small.fit, frame.to_numpy(), metadata["ph"])
     with pytest.raises(
         InputError, match=r"y has the shape \(60, 2\), expected \(60,\): a value for each sample"
     ):

@@ -15,7 +15,7 @@ import torch
 from scipy.stats import binomtest
 
 from aam.api.apply import saw_unlabelled
-from aam.cli.main import main
+from aam.cli import main
 from aam.data.splits import read_split
 from aam.evaluate.comparison import MAJORITY, MEDIAN, OWN_MEDIAN
 from aam.predict.saved_model import load_model

@@ -139,7 +139,7 @@ def test_outputs_are_named_as_the_model_gives_them():
 
 
 def test_a_missing_library_is_said_before_anything_is_written(model, tmp_path, capsys, monkeypatch):
-    from aam.cli.main import main
+    from aam.cli import main
 
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     assert main(["export", "--model", str(model), "--output", str(tmp_path / "out")]) == 2

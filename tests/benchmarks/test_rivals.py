@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from aam.config import PretrainConfig
-from aam.device.options import RuntimeConfig
 from aam.errors import InputError
+from aam.sections import RuntimeConfig
 from aam.training.decisions import make_steps
 from benchmarks.config import RivalsConfig
 from benchmarks.plain import PlainTask, every_slot

@@ -18,7 +18,7 @@ def predict_study() -> Callable[..., object]:
     """Applies a model, or several, to the table of a study by `aam predict`; returns the
     predictions of the file.
     """
-    from aam.cli.main import main
+    from aam.cli import main
     from aam.evaluate.predictions import read_predictions
 
     def apply(study: Path, output: Path, *models: Path, more: str = "") -> object:

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 import torch
 
-from aam.cli.main import main
+from aam.cli import main
 from aam.device import attention
 from aam.device.attention import use_backends
 from tests.device.test_attention import break_flash
@@ -40,7 +40,7 @@ def study(simulate_study) -> Path:
 def _own_choice(monkeypatch):
     """No back end stays chosen, and the doctor tries no compiler: other tests do."""
     verdict = {"backend": "eager", "tried": {}}
-    monkeypatch.setattr("aam.api.doctor.compile_verdict", lambda *_, **__: verdict)
+    monkeypatch.setattr("aam.api.machine.compile_verdict", lambda *_, **__: verdict)
     yield
     use_backends({})
 
@@ -76,7 +76,9 @@ def test_this_machine(tmp_path, capsys):
             "mem_efficient"
         ]
     assert report["rates"]["product, float32"] > 1e8
-    assert len(report["training"]["losses"]) == 10
+    losses = report["training"]["losses"]
+    assert len(losses) == 10
+    assert losses[-1] < losses[0]
     stdout = capsys.readouterr().out
     assert re.search(r"attention float32, masked +mem_efficient +refused", stdout)
     assert re.search(r"memory +[\d.]+ GB", stdout)
@@ -110,8 +112,8 @@ def test_bad_options_of_the_doctor(tmp_path, refused):
 def test_the_old_name_of_the_doctor(plain_python):
     printed = plain_python("""
 import runpy, sys
-import aam.api.doctor
-aam.api.doctor.examine = lambda config: sys.exit(7)
+import aam.api.machine
+aam.api.machine.examine = lambda config: sys.exit(7)
 sys.argv = ["x"]
 try:
     runpy.run_module("aam.tools.rocm_attention_diagnostic", run_name="__main__")
@@ -252,7 +254,7 @@ def test_memory_that_is_full_is_said_with_what_to_lower(study, tmp_path, plain_p
     printed = plain_python(f"""
 import contextlib, io, resource, re, pathlib
 import torch, aam.api.training
-from aam.cli.main import main
+from aam.cli import main
 torch.set_num_threads(1)
 size = int(re.search(r"VmSize:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (size + (400 << 20),) * 2)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 import safetensors.numpy
 
-from aam.cli.main import main
+from aam.cli import main
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from aam.cli.main import main
+from aam.cli import main
 from aam.files.output_folder import LOCK, lock_folder
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aam.cli.main import main
+from aam.cli import main
 from aam.data.splits import read_split
 from aam.data.table import read_table
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from aam.cli.main import main
+from aam.cli import main
 from aam.data.table import make_table, read_table, write_biom
 from aam.evaluate.predictions import read_predictions
 from aam.predict.saved_model import load_model

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from aam.cli.main import main
+from aam.cli import main
 from aam.evaluate.predictions import read_predictions
 from aam.io.metadata import read_metadata
 from aam.model.asv import AsvEncoder

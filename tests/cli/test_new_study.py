@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import aam
-from aam.cli.main import main
+from aam.cli import main
 from aam.evaluate.predictions import read_predictions
 from aam.predict.saved_model import load_model
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aam.cli.main import main
+from aam.cli import main
 from aam.files.output_folder import OutputFolder
 
 

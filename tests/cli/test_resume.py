@@ -16,7 +16,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import aam.api.training  # noqa: F401 (a user without rights may not be able to read it later)
-from aam.cli.main import main
+from aam.cli import main
 from aam.data.table import read_table, write_biom
 from aam.engine.logger import RunLogger
 from aam.files.output_folder import lock_folder

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aam.cli.main import main
+from aam.cli import main
 from aam.data.simulate import simulate
 from aam.data.table import make_table, read_table, write_biom
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aam.cli.main import main
+from aam.cli import main
 
 CPU = torch.device("cpu")
 

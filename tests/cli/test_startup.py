@@ -8,8 +8,7 @@ import json
 
 import pytest
 
-from aam.cli.command_line import parse
-from aam.cli.main import main
+from aam.cli import main, parse
 from aam.config import FineTuneConfig, PredictConfig
 
 HEAVY = (
@@ -49,7 +48,7 @@ SAID = {
 def test_what_is_wrong_is_said_before_anything_large_is_imported(plain_python):
     printed = plain_python(f"""
 import contextlib, io, json, sys
-from aam.cli.main import main
+from aam.cli import main
 said = {{}}
 for words in {list(SAID)!r}:
     printed = io.StringIO()
@@ -76,7 +75,7 @@ def test_a_command_imports_only_what_it_uses(plain_python):
     }
     printed = plain_python(f"""
 import sys
-from aam.api.commands import COMMANDS
+from aam.cli import COMMANDS
 for name, absent in {absent!r}.items():
     COMMANDS[name].load()
     print(name, [name for name in absent if name in sys.modules])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from aam.cli.main import main
+from aam.cli import main
 from aam.evaluate.predictions import read_predictions
 from aam.io.metadata import read_metadata
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from aam.cli.main import main
+from aam.cli import main
 from aam.evaluate.conformal import Conformal
 from aam.evaluate.predictions import TargetPredictions, read_predictions
 from aam.io.metadata import read_metadata

@@ -25,8 +25,8 @@ from aam.device.attention import (
     scaled_dot_product_attention,
     use_backends,
 )
-from aam.device.options import RuntimeConfig
 from aam.errors import InputError
+from aam.sections import RuntimeConfig
 
 
 @pytest.fixture(autouse=True)

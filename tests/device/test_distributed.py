@@ -18,7 +18,7 @@ import atexit, contextlib, os, sys
 import torch
 from torch import nn
 from aam.device.sharding import full_tensor, no_sync, parallelize
-from aam.device.options import ProcessConfig
+from aam.sections import ProcessConfig
 from aam.device.distributed import end_rank, process_group
 
 config = ProcessConfig(device="cpu", distributed=True, fsdp=sys.argv[1] == "fsdp")

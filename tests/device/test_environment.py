@@ -77,7 +77,7 @@ import os, sys
 os.environ |= {{"CUDA_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "", "SLURM_JOB_ID": "7",
                "AAM_LOCAL": "{tmp_path}/job"}}
 os.environ.pop("TRITON_CACHE_DIR", None)  # set in an image
-from aam.cli.main import main
+from aam.cli import main
 from aam.device.environment import APPLIED, prepare_environment
 prepare_environment()
 assert "torch" not in sys.modules
@@ -123,7 +123,7 @@ def test_threads_limit_every_pool_of_this_process_and_of_those_that_it_starts(
             return [pool["num_threads"] for pool in threadpoolctl.threadpool_info()]
 
         print(set(pools()) != {1} or os.cpu_count() == 1)
-        from aam.device.options import RuntimeConfig
+        from aam.sections import RuntimeConfig
         from aam.device.platform import prepare_device
         prepare_device(RuntimeConfig(device="cpu", threads=1))
         import scipy.linalg, sklearn._loss, torch

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from aam.cli.main import main
+from aam.cli import main
 from aam.config import DataConfig, ModelConfig, PretrainConfig, TrainConfig
 from aam.data.collate import rarefied_batch
 from aam.device.distributed import SINGLE
 from aam.engine.capture import CapturedSteps
-from aam.engine.options import RunConfig
 from aam.engine.step import MicroBatch
 from aam.model.heads import HeadConfig
+from aam.sections import RunConfig
 from aam.training.decisions import make_steps
 
 ROOT = Path(__file__).parents[2]

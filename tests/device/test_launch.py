@@ -12,8 +12,8 @@ import pytest
 from aam.device import distributed as module
 from aam.device.distributed import SINGLE, end_rank, launch, process_count, process_group
 from aam.device.environment import MULTI_PROCESS_OPTIONS, RANK_VARIABLES, rank_of
-from aam.device.options import ProcessConfig
 from aam.errors import CALL_AGAIN, FAILED, InputError, RunError
+from aam.sections import ProcessConfig
 from examples.runs import run_ranks
 
 

@@ -13,7 +13,6 @@ import torch
 
 from aam.device.attention import choose_backends
 from aam.device.environment import required_changes
-from aam.device.options import RuntimeConfig
 from aam.device.platform import (
     cached_verdict,
     choose_device,
@@ -22,6 +21,7 @@ from aam.device.platform import (
     read_facts,
 )
 from aam.errors import InputError
+from aam.sections import RuntimeConfig
 from tests.refusals import refusal
 
 PLATFORMS = Path(__file__).parents[1] / "golden" / "platforms"

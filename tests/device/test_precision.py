@@ -11,8 +11,8 @@ import torch
 
 from aam.config import ModelConfig
 from aam.device import precision
-from aam.device.options import RuntimeConfig
 from aam.device.precision import UNSCALED, autocast, make_scaler, resolve_precision
+from aam.sections import RuntimeConfig
 
 CPU = torch.device("cpu")
 

@@ -15,7 +15,7 @@ from types import ModuleType
 
 import pytest
 
-from aam.api.commands import COMMANDS
+from aam.cli import COMMANDS
 from aam.options import options_of
 from tests.programs import write_program
 

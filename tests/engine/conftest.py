@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from aam.engine.options import TrainingOptions
 from aam.engine.task import Metrics, Task, Terms
+from aam.sections import TrainingOptions
 
 
 class Doubling(Task):

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from aam.device.distributed import SINGLE
-from aam.device.options import RuntimeConfig
 from aam.device.precision import make_scaler
 from aam.engine.capture import CapturedSteps, StepOutcome, check_memory
 from aam.engine.step import MicroBatch
 from aam.errors import InputError
+from aam.sections import RuntimeConfig
 from tests.engine.conftest import Doubling, options
 
 

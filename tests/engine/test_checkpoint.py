@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from aam.engine.checkpoint import CheckpointManager, State, load, load_latest, remove_later, save
-from aam.engine.options import RunConfig
 from aam.engine.signals import Signals
 from aam.errors import InputError
+from aam.sections import RunConfig
 
 
 def state_of(step: int) -> State:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from aam.engine.options import TrainingOptions
 from aam.engine.step import load_optimizer_state, make_optimizer, optimizer_state
+from aam.sections import TrainingOptions
 
 
 def test_only_trainable_matrices_decay():

@@ -14,9 +14,9 @@ import torch
 
 from aam.device.distributed import SINGLE
 from aam.engine.checkpoint import CheckpointManager, State
-from aam.engine.options import RunConfig
 from aam.engine.signals import Signals
 from aam.errors import CallAgain
+from aam.sections import RunConfig
 
 
 def make_state() -> State:

@@ -16,8 +16,8 @@ import torch
 
 from aam.device.distributed import World, end_rank, process_group
 from aam.engine.checkpoint import load, save
-from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.trainer import Trainer
+from aam.sections import RunConfig, TrainingOptions
 from examples.htft.commands import build
 from examples.htft.config import StudentOptions, TrainConfig
 from examples.htft.task import Data, PipelinedTask, StudentTask

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 
-from aam.cli.main import main
+from aam.cli import main
 from aam.data.splits import Split
 from aam.engine.checkpoint import find_checkpoints, load
 from aam.engine.finders import StepRunner

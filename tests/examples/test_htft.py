@@ -18,12 +18,12 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
-from aam.cli.main import main
+from aam.cli import main
 from aam.device.distributed import SINGLE
 from aam.engine.checkpoint import State, load, save
-from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer
 from aam.errors import InputError
+from aam.sections import RunConfig
 from examples.htft.__main__ import PROGRAM
 from examples.htft.commands import build
 from examples.htft.config import FieldConfig, TrainConfig, published, train_problems

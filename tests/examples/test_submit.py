@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from aam.cli.main import main
+from aam.cli import main
 from examples.eeg.__main__ import PROGRAM as EEG
 from examples.htft.__main__ import PROGRAM as HTFT
 

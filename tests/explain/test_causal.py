@@ -15,13 +15,13 @@ from aam.config import DataConfig
 from aam.data.simulate import simulate
 from aam.data.splits import kfold
 from aam.data.targets import Targets, TargetSpec
-from aam.device.options import RuntimeConfig
 from aam.evaluate.metrics import auroc
 from aam.explain.effects import explain_samples
-from aam.explain.importance import FALSE_DISCOVERIES, importance_of
+from aam.explain.results import FALSE_DISCOVERIES, importance_of
 from aam.io.metadata import read_metadata
 from aam.predict.blend import DEFAULT, fit_blends
 from aam.predict.samples import Samples
+from aam.sections import RuntimeConfig
 from tests.data.labels import labelled
 from tests.data.studies import load_study
 from tests.predict.samples import saved_model

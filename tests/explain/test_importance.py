@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
-from aam.explain.importance import FALSE_DISCOVERIES, importance_of, one_sided_test
 from aam.explain.results import (
+    FALSE_DISCOVERIES,
     Asvs,
     explanation_of,
     folder_names,
+    importance_of,
     membership,
+    one_sided_test,
     taxa,
     write_explanation,
 )

@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 
 import aam.api.training  # noqa: F401
-from aam.cli.main import main
+from aam.cli import main
 from aam.data.simulate import simulate
 
 SMALL = "--embedding-dim 16 --attention-heads 2 --attention-layers 1 --batch-size 8"

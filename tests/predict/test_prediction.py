@@ -11,11 +11,11 @@ import torch
 from aam.data.checks import RegionProfile
 from aam.data.rarefaction import EVALUATION
 from aam.data.targets import Targets, TargetSpec
-from aam.device.options import RuntimeConfig
 from aam.evaluate.predictions import TEXTS, combined, joined
 from aam.model.heads import HeadConfig
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel
+from aam.sections import RuntimeConfig
 from aam.training.inference import run_model
 from tests.evaluate.conftest import AGE, READS, SITE, assert_same, table
 from tests.predict.samples import saved_model

@@ -20,13 +20,13 @@ from aam.config import DataConfig, ModelConfig
 from aam.data.checks import RegionProfile
 from aam.data.study import Study
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
-from aam.device.options import RuntimeConfig
 from aam.errors import InputError
 from aam.files.atomic import MANIFEST, write_manifest
 from aam.model.heads import HeadConfig
 from aam.predict.blend import fit_blends
 from aam.predict.samples import Samples
 from aam.predict.saved_model import SavedModel, load_model, load_models, save_model
+from aam.sections import RuntimeConfig
 from aam.training.inference import run_model
 from tests.data.labels import labelled
 from tests.predict.samples import saved_model

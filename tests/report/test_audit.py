@@ -169,7 +169,7 @@ def test_two_classes_of_one_sample_each_and_one_value():
 
 
 def test_the_command_prints_the_table_and_writes_it(tmp_path, capfd):
-    from aam.cli.main import main
+    from aam.cli import main
 
     table, metadata, _ = with_leak("subject", 0)
     table.T.to_csv(tmp_path / "table.tsv", sep="\t", index_label="#OTU ID")

@@ -13,12 +13,12 @@ from aam.data.collate import rarefied_batch
 from aam.data.rarefaction import EVALUATION
 from aam.data.targets import Targets
 from aam.data.tokens import PAD, N
-from aam.device.options import RuntimeConfig
 from aam.evaluate.metrics import mantel
 from aam.model.heads import HeadConfig
 from aam.predict.saved_model import SavedModel
 from aam.report import encoder_quality
 from aam.report.encoder_quality import evaluate_encoder, masked_bases
+from aam.sections import RuntimeConfig
 from tests.evaluate.test_evaluation import CPU, split_of
 
 

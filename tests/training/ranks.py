@@ -23,11 +23,11 @@ from aam.data.loader import Loader
 from aam.data.study import Study
 from aam.device.distributed import World, end_rank, process_group
 from aam.engine.checkpoint import State, load, save
-from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer
 from aam.files.tensors import write_tensors
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
+from aam.sections import RunConfig
 from aam.training.finetune import SupervisedTask
 from aam.training.task import AmpliconTask
 from tests.data.labels import labelled

@@ -14,8 +14,8 @@ from aam.data.shelves import exact_shelves, on_shelves
 from aam.device import attention
 from aam.device.measure import Trace
 from aam.engine.capture import GATE_TOLERANCE, difference_of_steps
-from aam.engine.options import RunConfig
 from aam.engine.step import total_loss
+from aam.sections import RunConfig
 from aam.training.decisions import PretrainingSteps, step_numbers, steps_of
 from aam.training.task import Prepared, laid_out
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from aam.cli.main import main
+from aam.cli import main
 from aam.config import DataConfig, PretrainConfig, TrainConfig
 from aam.device.memory import memory_limit, resident_memory
 from aam.engine import finders
-from aam.engine.options import RunConfig
 from aam.errors import RunError
+from aam.sections import RunConfig
 from aam.training import decisions
 from aam.training.decisions import (
     PretrainingSteps,

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from aam.data.collate import rarefied_batch
-from aam.device.options import RuntimeConfig
 from aam.model.heads import HeadConfig
+from aam.sections import RuntimeConfig
 from aam.training import inference
 from aam.training.inference import EncodedAsvs, Predicted, encode_table, run_model
 

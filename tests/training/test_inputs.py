@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from aam.cli.main import main
+from aam.cli import main
 from aam.io.metadata import read_metadata
 
 SIZES = "--embedding-dim 16 --attention-layers 1 --attention-heads 2"

@@ -8,9 +8,9 @@ import torch
 
 from aam.config import FineTuneConfig, TargetConfig
 from aam.data.rarefaction import EVALUATION
-from aam.device.options import RuntimeConfig
 from aam.device.rng import subsample
 from aam.model.heads import HeadConfig
+from aam.sections import RuntimeConfig
 from aam.training.inference import encode_table, run_model
 from aam.training.linear_start import fit_heads
 from tests.data.labels import labelled

@@ -25,12 +25,12 @@ from aam.device.distributed import SINGLE
 from aam.device.precision import UNSCALED
 from aam.engine import step as step_module
 from aam.engine.checkpoint import load, save
-from aam.engine.options import RunConfig
 from aam.engine.schedule import learning_rate
 from aam.engine.step import MicroBatch, StepOutcome, make_optimizer, total_loss, train_step
 from aam.engine.trainer import Trainer
 from aam.errors import RunError
 from aam.model.heads import HeadConfig
+from aam.sections import RunConfig
 from aam.training.finetune import SupervisedTask
 from aam.training.inference import encode_table, run_model
 from aam.training.masking import make_masks

@@ -11,7 +11,7 @@ import torch
 from scipy import sparse
 
 import aam
-from aam.cli.main import main
+from aam.cli import main
 from aam.data.checks import LETTERS, PRIMERS, find_primers
 from aam.data.tokens import reverse_complement
 from aam.encoders import encoder_names

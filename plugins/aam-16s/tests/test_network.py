@@ -11,12 +11,12 @@ import torch
 
 import aam
 from aam.api.training import load_folds, supervise
-from aam.cli.main import main
+from aam.cli import main
 from aam.config import DataConfig, FineTuneConfig, TargetConfig, TrainConfig
 from aam.data.collate import Collation, rarefied_batch
-from aam.engine.options import RunConfig
 from aam.errors import InputError
 from aam.predict.saved_model import load_encoder, load_model
+from aam.sections import RunConfig
 from aam.training.finetune import fit_network
 from aam.training.network import Place
 from aam_16s.encoders import V4

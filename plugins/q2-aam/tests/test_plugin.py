@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from aam.cli.main import main
+from aam.cli import main
 from aam.data.simulate import simulate
 
 qiime2 = pytest.importorskip(

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from aam.cli.main import main
+from aam.cli import main
 from aam.config import DataConfig
 from aam.data.checks import RegionProfile
 from aam.data.rarefaction import EVALUATION, rarefied_row

@@ -1,0 +1,491 @@
+"""`aam doctor` and `aam profile`: what is wrong with this machine, where the time and the memory of
+a training step go, and what differs from an earlier report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+
+import aam
+from aam.config import DataConfig, DoctorConfig, ModelConfig, PretrainConfig, ProfileConfig
+from aam.data.simulate import simulate
+from aam.device.allocation import CUDA_HINT, HIP_HINT, first_tensor
+from aam.device.attention import Checks, check_backends, choose_backends, is_wrong
+from aam.device.distributed import describe_ranks, examine_ranks, process_group, record_transport
+from aam.device.environment import (
+    CACHES,
+    container,
+    describe_change,
+    may_have_gpu,
+    numa_nodes,
+    required_changes,
+    watched_variables,
+)
+from aam.device.measure import count_flops, product_rate
+from aam.device.memory import memory_limit, memory_profiled, peak_memory, reset_peak
+from aam.device.platform import (
+    Facts,
+    Platform,
+    choose_device,
+    device_name,
+    platform_of,
+    prepare_device,
+    read_facts,
+)
+from aam.device.precision import resolve_precision
+from aam.engine.logger import flatten
+from aam.engine.run import describe
+from aam.errors import FAILED, FINISHED, InputError
+from aam.files.atomic import read_json, write_text
+from aam.files.output_folder import MEMORY, RUN, OutputFolder, check_output_file
+from aam.options import files_read, not_none, to_dict
+from aam.sections import ProcessConfig, RunConfig, RuntimeConfig
+from aam.training.decisions import (
+    batch_of_most_asvs,
+    compile_verdict,
+    largest_fitting_batch,
+    make_steps,
+    step_numbers,
+)
+
+log = logging.getLogger("aam")
+
+# --- what is wrong ------------------------------------------------------------------------------
+
+FORMAT = 3
+
+# Steps of the short training, and the largest relative difference of its losses from the CPU's.
+STEPS, LOSS_TOLERANCE = 10, 1e-3
+
+# The releases of PyTorch that the tests ran with: the oldest, and that of containers/lock/cpu.txt.
+TESTED = ("2.7.1", "2.13")
+
+NO_GPU = (
+    "check the driver, the devices bound into the container (/dev/kfd, /dev/dri; --nv) and torch's "
+    "build"
+)
+
+
+class Finding(NamedTuple):
+    """An error, a repair or a note about this machine, with the remedy."""
+
+    level: Literal["wrong", "mended", "note"]
+    what: str
+    mend: str
+
+
+def collect_findings(platform: Platform, facts: Facts, report: Facts) -> list[Finding]:
+    """Findings: errors, repairs and notes.
+
+    `facts` are those of `aam.device.platform.read_facts`; `report` was measured on the machine.
+    """
+    return [*_known(platform, facts, report), *_measured(platform, report)]
+
+
+def _known(platform: Platform, facts: Facts, report: Facts) -> Iterator[Finding]:
+    """Known problems of this kind of machine: its environment, its torch, its devices."""
+    release, hip = facts["torch"]["torch"], facts["torch"].get("hip")
+    changes = required_changes(facts["environment"], [platform.architecture], hip)
+    for change in [*changes, *(done for done in facts["mended"] if done.name not in CACHES)]:
+        mend = f"aam has it {describe_change(change)}; leave it out of your scripts"
+        yield Finding("mended", f"{change.name}: {change.reason}", mend)
+    now, newest = ([int(part) for part in text.split(".")[:2]] for text in (release, TESTED[1]))
+    if now > newest:
+        what = f"PyTorch {release} is newer than the tested releases, {' to '.join(TESTED)}"
+        yield Finding("note", what, f"pip install torch=={TESTED[1]}.0 if something fails")
+    nodes = {device: node for device, node in enumerate(report["numa"]) if node not in (-1, device)}
+    if platform.unified and nodes:
+        what = ", ".join(f"device {device} lies at NUMA node {at}" for device, at in nodes.items())
+        mend = "let the CPU sets of the site profile (cpu_sets) follow the NUMA nodes"
+        yield Finding("note", what, mend)
+
+
+def _measured(platform: Platform, report: Facts) -> Iterator[Finding]:
+    """Problems that were measured on this machine."""
+    if report["first_tensor"]:
+        what = f"the first tensor on the GPU {report['first_tensor']}"
+        yield Finding("wrong", what, HIP_HINT if platform.vendor == "AMD" else CUDA_HINT)
+    chosen = report["attention"]["chosen"]
+    for kind, results in report["attention"]["results"].items():
+        for name, result in results.items():
+            if result.get("wrong"):
+                error = max(result["forward"], result["backward"])
+                what = f"attention {name}, {kind}: off by {error:.3g} against float64"
+                mend = f"aam takes {chosen.get(kind, 'none')}; upgrade PyTorch"
+                yield Finding("wrong", what, mend)
+    if (difference := report["training"].get("difference", 0.0)) > LOSS_TOLERANCE:
+        what = f"{STEPS} steps of training differ from the CPU's by {difference:.2g} of the loss"
+        yield Finding("wrong", what, "train with --device cpu, and report the file of --output")
+    for name, message in report["compile"].get("tried", {}).items():
+        if message != "right":
+            mend = f"--compile-model takes {report['compile'].get('backend')}"
+            yield Finding("note", f"torch.compile with {name}: {message}", mend)
+    if report["unseen"]:
+        yield Finding("wrong", "a GPU is present or requested, and torch sees none", NO_GPU)
+
+
+def judge_attention(results: Checks, timed: bool) -> Facts:
+    """Return the checks of the back ends, which of them are wrong, and which are chosen."""
+    judged: dict[str, dict[str, Facts]] = {kind: {} for kind in results}
+    for kind, checks in results.items():
+        for name, found in checks.items():
+            judged[kind][name] = {**found, "wrong": is_wrong(kind, found)}
+    try:
+        chosen = choose_backends(results, "auto", timed)
+    except InputError as error:
+        # Nothing is right: the findings say it, one by one.
+        log.warning("%s", error)
+        chosen = {}
+    return {"results": judged, "chosen": chosen}
+
+
+def short_training(device: str, threads: int | None) -> Facts:
+    """Return speed and losses of a few steps of pretraining on a simulated study; on a GPU the
+    CPU's losses too.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        study = Path(folder) / "study"
+        simulate(study, samples=64, asvs=400, depth=1500)
+        data = DataConfig(table=study / "table.biom", tree=study / "tree.nwk")
+
+        def losses_on(name: str) -> tuple[list[float], float]:
+            runtime = RunConfig(device=name, threads=threads)
+            steps = make_steps(PretrainConfig(data=data, runtime=runtime))
+            seconds, batches = steps.take(STEPS, 0)
+            speed = sum(len(batch.sample_ids) for batch in batches[2:]) / sum(seconds[2:])
+            return [float(loss) for loss in steps.losses], speed
+
+        losses, speed = losses_on(device)
+        if choose_device(device).type == "cpu":
+            return {"losses": losses, "samples_per_s": speed}
+        exact, _ = losses_on("cpu")
+    difference = float(np.max(np.abs(np.array(losses) / exact - 1)))
+    of_cpu = {"cpu_losses": exact, "difference": difference}
+    return {"losses": losses, "samples_per_s": speed, **of_cpu}
+
+
+def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
+    """Return the facts of this machine and what was measured on it."""
+    name, device = config.device, choose_device(config.device)
+    failure = first_tensor(str(device)) if device.type == "cuda" else ""
+    if failure:
+        # This process would die of it too: the rest is examined on the CPU.
+        name = "cpu"
+    runtime = RuntimeConfig(device=name, threads=config.threads)
+    device = prepare_device(runtime)
+    facts, model = read_facts(device), ModelConfig()
+    dtypes = tuple(dict.fromkeys((torch.float32, resolve_precision(runtime, device))))
+    rates = {}
+    for dtype in dtypes:
+        rates[f"product, {dtype}".replace("torch.", "")] = product_rate(device, 3, dtype)
+    log.info("doctor: attention")
+    checks = check_backends(device, dtypes, model.attention_shapes, refresh=True)
+    log.info("doctor: compilation, up to four minutes for each compiler")
+    compiled = compile_verdict(model, runtime, device, anew=True)
+    log.info("doctor: a few training steps on a simulated study")
+    return facts, {
+        "first_tensor": failure,
+        "devices": torch.cuda.device_count(),
+        "unseen": config.device == "auto" and device.type == "cpu" and may_have_gpu(),
+        "numa": numa_nodes(),
+        "attention": judge_attention(checks, device.type == "cuda"),
+        "rates": rates,
+        "compile": compiled,
+        "training": short_training(name, config.threads),
+    }
+
+
+def _examine_ranks(config: DoctorConfig) -> Facts | None:
+    """Measure what joins the ranks; only the first of them has a report."""
+    runtime = ProcessConfig(device=config.device, threads=config.threads, distributed=True)
+    with tempfile.TemporaryDirectory(prefix="aam-ranks-") as folder:
+        record_transport(Path(folder) / "nccl.log")
+        with process_group(runtime) as world:
+            if world.size == 1:
+                raise InputError(
+                    "--ranks: there is a single rank; start several with srun or torchrun"
+                )
+            measured = examine_ranks(world, prepare_device(runtime))
+            if not world.is_main:
+                return None
+            print("\n".join(describe_ranks(measured)), flush=True)
+            return {"format": FORMAT, **measured}
+
+
+def _examine_machine(config: DoctorConfig) -> Facts:
+    """Examine this machine and print the report on one screen."""
+    facts, measured = examine(config)
+    platform = platform_of(facts)
+    findings = collect_findings(platform, facts, measured)
+    wrong = any(finding.level == "wrong" for finding in findings)
+    report = {
+        "format": FORMAT,
+        "aam": aam.__version__,
+        "date": time.strftime("%Y-%m-%d"),
+        "platform": dataclasses.asdict(platform),
+        **measured,
+        "environment": watched_variables(facts["environment"]),
+        "container": container(),
+        "findings": [finding._asdict() for finding in findings],
+        "status": FAILED if wrong else FINISHED,
+    }
+    print(f"aam doctor: {platform.name}")
+    print("\n".join(_described(report)))
+    for finding in findings:
+        print(f"{finding.level}: {finding.what}\n    {finding.mend}")
+    if not wrong:
+        print("Nothing is wrong.")
+    return report
+
+
+def _described(report: Facts) -> Iterator[str]:
+    """A line for each fact of a machine, and for each back end of attention."""
+    speed = report["training"]["samples_per_s"]
+    facts = {
+        **report["platform"],
+        "memory": f"{report['platform']['memory'] / 1e9:.1f} GB",
+        "versions": "",
+        **report["platform"]["versions"],
+        "devices": report["devices"],
+        "NUMA nodes": report["numa"],
+        **{name: f"{rate / 1e9:.3g} GFLOP/s" for name, rate in report["rates"].items()},
+        **report["environment"],
+        "container": report["container"]["path"],
+        "compile": report["compile"]["backend"],
+        "training": f"{speed:.3g} samples/s, a short run",
+    }
+    known = {name: value for name, value in facts.items() if value not in (None, [], "")}
+    yield from (f"{name:<26} {value}" for name, value in known.items())
+    for kind, results in report["attention"]["results"].items():
+        for name, result in results.items():
+            words = "refused"
+            if "refused" not in result:
+                taken = "taken" if name == report["attention"]["chosen"].get(kind) else ""
+                errors = f"error {result['forward']:.2g}, backward {result['backward']:.2g}"
+                speed = f"{1e3 * result['seconds']:.3g} ms"
+                words = f"{errors}, {speed} {'wrong' if result['wrong'] else taken}"
+            yield f"attention {kind:<18} {name:<14} {words}"
+
+
+def doctor(config: DoctorConfig) -> int:
+    """Examine this machine; exit status 1 where something is wrong.
+
+    Raises
+    ------
+    InputError
+        Options out of range, a device that is not there, an output that is no earlier report, or no
+        attention that is right.
+    """
+    baseline, output = read_baseline(config.baseline), config.output
+    if output is not None:
+        check_output_file(output, True, files_read(config).values())
+        earlier: object = None
+        with contextlib.suppress(InputError):
+            earlier = read_json(output)
+        if output.exists() and not (isinstance(earlier, dict) and "format" in earlier):
+            what = f"{output} exists and is no report of `aam doctor`; choose another"
+            raise InputError(f"--output: {what}")
+    report = _examine_ranks(config) if config.ranks else _examine_machine(config)
+    if report is None:
+        return FINISHED
+    _finish(report, baseline, output)
+    return int(report.get("status", FINISHED))
+
+
+# --- a training step ----------------------------------------------------------------------------
+
+WARM_UP = 2
+
+
+def measure_steps(config: PretrainConfig, repeats: int) -> Facts:
+    """Return speed, memory, arithmetic and stages of training steps.
+
+    ``samples_per_s`` is the median over `repeats` steps without timers, ``share`` the rate of
+    arithmetic over that of a matrix product in the same precision, ``accounted`` the share of the
+    wall time in ``stages`` (mean seconds); ``peak_bytes`` includes the epoch's largest batch.
+    """
+    steps = make_steps(config)
+    wide = steps.task.config.model.trains_in_bf16
+    # On a CPU float32, as a product in fp16 takes minutes there.
+    on_cpu = steps.device.type == "cpu"
+    dtype = torch.float32 if on_cpu else resolve_precision(config.runtime, steps.device, wide)
+    reset_peak(steps.device)
+    steps.take(WARM_UP, 0)
+    taken, batches = steps.take(repeats, 1)
+    speeds = [len(batch.sample_ids) / took for batch, took in zip(batches, taken, strict=True)]
+    losses = [float(loss) for loss in steps.losses]
+    steps.step(batch_of_most_asvs(steps.loader))
+    peak, stages = peak_memory(steps.device), steps.stages(max(repeats // 2, 1), 2)
+    middle = int(np.argsort(taken)[(repeats - 1) // 2])
+    flops = count_flops(lambda: steps.step(batches[middle]))
+    product, rate = product_rate(steps.device, dtype=dtype), flops / taken[middle]
+    half, most = np.percentile(taken, [50, 95]).tolist()
+    return {
+        "samples_per_s": float(np.median(speeds)),
+        "step_s": {"p50": half, "p95": most},
+        "steps": repeats,
+        "batch_size": config.train.samples_per_batch,
+        "rows": float(np.mean([len(batch.tokens) for batch in batches])),
+        **step_numbers(steps, batches),
+        "flops": flops,
+        "flops_per_s": rate,
+        "product_flops_per_s": product,
+        "share": rate / product,
+        "peak_bytes": peak,
+        "losses": losses,
+        **stages,
+    }
+
+
+def _print_steps(measured: Facts) -> None:
+    total = sum(measured["stages"].values())
+    for name, taken in measured["stages"].items():
+        print(f"{name:<15} {1e3 * taken:8.1f} ms {taken / total:6.1%}")
+    rate, product = measured["flops_per_s"] / 1e9, measured["product_flops_per_s"] / 1e9
+    print(
+        f"{measured['accounted']:.1%} of the wall time; {measured['samples_per_s']:.1f} samples/s; "
+        f"{rate:.0f} GFLOP/s, {measured['share']:.1%} of the product's {product:.0f}"
+    )
+    print(
+        f"{measured['operations_per_step']} operations and {measured['host_waits_per_step']} host "
+        f"waits per step; {measured['distinct_shapes']} shapes in {measured['steps']} steps; "
+        f"{measured['graphs']} graphs; {measured['peak_bytes'] / 1e9:.2f} GB at most"
+    )
+
+
+# Names of attention kernels: of AOTriton, of CK and CUTLASS, and of flash attention.
+ATTENTION = re.compile(r"attn|attention|fmha|flash|bwd_kernel_d|bwd_preprocess", re.IGNORECASE)
+
+# How many kernels are listed.
+LISTED = 10
+
+
+def read_kernels(path: Path) -> dict[str, float]:
+    """Return the seconds of each kernel, longest first, from a file ``*_kernel_stats.csv`` or
+    ``*_kernel_trace.csv``, or from the folder that rocprofv3 wrote; `InputError` without kernels.
+    """
+    import pandas as pd
+
+    files = [path]
+    if path.is_dir():
+        files = sorted(path.rglob("*kernel_stats.csv")) or sorted(path.rglob("*kernel_trace.csv"))
+    try:
+        rows = pd.concat(map(pd.read_csv, files))
+        if "TotalDurationNs" in rows:
+            names, spent = rows["Name"], rows["TotalDurationNs"]
+        else:
+            names, spent = rows["Kernel_Name"], rows["End_Timestamp"] - rows["Start_Timestamp"]
+        seconds = spent.groupby(names, sort=False).sum() / 1e9
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"--rocprof: {path}: no kernels can be read ({error}); expected *kernel_stats.csv of "
+            "rocprofv3 --kernel-trace --stats --output-format csv"
+        ) from None
+    kernels: dict[str, float] = seconds.sort_values(ascending=False, kind="stable").to_dict()
+    return kernels
+
+
+def kernel_table(kernels: Mapping[str, float]) -> list[str]:
+    """Return lines with the ten kernels that cost most, attention apart."""
+    total = sum(kernels.values())
+    attention = {name: taken for name, taken in kernels.items() if ATTENTION.search(name)}
+    others = {name: taken for name, taken in kernels.items() if name not in attention}
+    lines = [f"kernels: {total:.3g} s, attention {sum(attention.values()) / total:.1%}"]
+    for title, group in (("attention", attention), ("other", others)):
+        for name, taken in [*group.items()][:LISTED]:
+            share = f"{1e3 * taken:10.2f} ms {taken / total:6.1%}"
+            lines.append(f"{title:<10} {name[:60]:<60} {share}")
+    return lines
+
+
+def profile(config: ProfileConfig) -> None:
+    """Run `aam profile`: print what was measured and write profile.json to ``--output-dir``."""
+    baseline = read_baseline(config.baseline)
+    kernels = {} if config.rocprof is None else read_kernels(config.rocprof)
+    folder = not_none(config.runtime.output_dir)
+    files, outputs = files_read(config), [RUN, "profile.json", *MEMORY]
+    output = OutputFolder(folder, "profile", outputs, [*files.values()], config.runtime.overwrite)
+    output.check()
+    about = describe("profile", to_dict(config), files, {})
+    folder.mkdir(parents=True, exist_ok=True)
+    output.begin(about)
+    runtime = RunConfig(**vars(config.runtime))
+    training = PretrainConfig(config.data, config.model, config.train, runtime)
+    if config.what == "memory":
+        memory_profiled(lambda _: make_steps(training).take(config.steps, 0), config)
+        return
+    report: Facts = {
+        "what": config.what,
+        "device": device_name(choose_device(config.runtime.device)),
+        "aam": aam.__version__,
+        "torch": torch.__version__,
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    if config.what == "step":
+        report |= measure_steps(training, config.steps)
+        _print_steps(report)
+        if kernels:
+            report["kernels"] = kernels
+            print("\n".join(kernel_table(kernels)))
+    else:
+        steps = make_steps(training)
+        limit = memory_limit(steps.device)
+        fits = largest_fitting_batch(steps, limit)
+        largest = max(fits)
+        used = f"{fits[largest] / 1e9:.2f} of {limit / 1e9:.2f} GB"
+        print(f"largest batch: {largest} samples, {used}")
+        report |= {"limit_bytes": limit, "peak_bytes_of": fits, "batch_size": largest}
+    _finish(report, baseline, folder / "profile.json")
+
+
+# --- a baseline ---------------------------------------------------------------------------------
+
+# Differences of measured numbers below this share are noise.
+NOISE = 0.05
+
+
+def read_baseline(path: Path | None) -> Facts | None:
+    """Return the content of a JSON file that an earlier call wrote; None without a path."""
+    if path is None:
+        return None
+    report = read_json(path)
+    if not isinstance(report, dict):
+        raise InputError(f"--baseline: {path} is not a report of this command")
+    return report
+
+
+def compare_reports(report: Facts, baseline: Facts) -> list[str]:
+    """Return one line per value that differs from a baseline; numbers with their ratio."""
+    now, before = flatten(report), flatten(baseline)
+    lines = []
+    for name in dict.fromkeys([*before, *now]):
+        old, new = before.get(name), now.get(name)
+        if old == new or name == "date" or isinstance(new, list):
+            continue
+        numbers = all(type(value) in (int, float) for value in (old, new))
+        if numbers and old and abs(new / old - 1) >= NOISE:
+            lines.append(f"{name}: {old:.4g} -> {new:.4g} ({new / old:.2f} times)")
+        elif not numbers or not old:
+            lines.append(f"{name}: {old} -> {new}")
+    return lines or ["no difference from the baseline"]
+
+
+def _finish(report: Facts, baseline: Facts | None, output: Path | None) -> None:
+    """Print the differences from a baseline, and write the report."""
+    if baseline is not None:
+        print("\n".join(compare_reports(report, baseline)))
+    if output is not None:
+        write_text(output, json.dumps(report, indent=1) + "\n")
+        print(output, flush=True)
