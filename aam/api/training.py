@@ -322,7 +322,6 @@ def check_targets(folds: Training) -> None:
         metadata, ids = study.metadata, study.table.sample_ids
         if metadata is not None:
             logged |= dict.fromkeys(covariates.unknown_values(metadata, ids))
-            logged |= dict.fromkeys(covariates.leaks(targets, metadata, ids))
         refused = config.targets.class_weight_problems(len(targets.classes))
         refused += [*name_problems(targets.specs), *_undefined_metric(folds, study, targets, split)]
         problems.messages += [problem for problem in refused if problem not in problems.messages]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -30,9 +29,6 @@ Ints = npt.NDArray[np.int64]
 MAX_CLASSES = 100
 # Below this share of the values' own size, a spread is rounding.
 SMALLEST_SPREAD = 1e-12
-# A covariate states a target if at least this number of samples have both, and the ranks of two
-# numbers have at least this correlation.
-LEAST_TOLD, TOLD = 20, 0.999
 
 
 @dataclass(frozen=True)
@@ -241,20 +237,6 @@ def _fitted_number(metadata: Metadata, name: str, ids: Ids, transform: Transform
     return TargetSpec(name, "numeric", (), transform, Scale(center, spread), bounds)
 
 
-def _tells(covariate: Sequence[str | None], target: Sequence[str | None], numbers: bool) -> bool:
-    """Return whether the values of a covariate tell those of a target: it has at most half as many
-    values as samples, each of one target only, or both are numbers in the same order.
-    """
-    both = pd.DataFrame({"covariate": covariate, "target": target}, dtype=object).dropna()
-    levels, targets = both.nunique()
-    if len(both) < LEAST_TOLD or targets < 2:
-        return False
-    if 2 * levels <= len(both):
-        return len(both.drop_duplicates()) == int(levels)
-    ranks = both.astype(float).rank(method="dense") if numbers else both
-    return numbers and bool(abs(ranks.corr().iloc[0, 1]) > TOLD)
-
-
 @dataclass(frozen=True)
 class Covariates:
     """Columns that a model reads next to the ASVs.
@@ -323,18 +305,6 @@ class Covariates:
                 few = f"{len(unknown)} of {len(ids)} samples have no value{what}"
                 messages.append(f"{metadata.source}: covariate {name!r}: {few}; read as unknown")
         return messages
-
-    def leaks(self, targets: Targets, metadata: Metadata, ids: Ids) -> list[str]:
-        """Name the columns that tell a target of the samples `ids`, as a column made of it does."""
-        found = []
-        for spec, name in itertools.product(targets.specs, self.columns):
-            values, target = metadata.values(name, ids), metadata.values(spec.name, ids)
-            if _tells(values, target, name in self.numeric and spec.kind == "numeric"):
-                what = f"covariate {name!r} states {spec.name!r} for every sample"
-                remedy = "if it is measured later or derived from it, leave it out"
-                reason = "because no metric then shows what the ASVs add"
-                found.append(f"warning: {metadata.source}: {what}; {remedy}, {reason}")
-        return found
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data, which `from_json` reads."""

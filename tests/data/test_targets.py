@@ -216,34 +216,6 @@ def fitted(categorical=(), numeric=()) -> Covariates:
     return fit_covariates(METADATA, config, TRAIN)
 
 
-def test_covariates_that_tell_a_target_are_named():
-    ids = tuple(f"s{row}" for row in range(40))
-    random = np.random.default_rng(0)
-    age = random.permutation(40)
-    columns = {
-        "age": age,
-        "months": 12 * age + 3,
-        "noise": random.permutation(40),
-        "site": ["gut", "skin"] * 20,
-        "code": ["G1", "S1", "G2", "S2"] * 10,
-        "visit": ["a", "a", "b", "b"] * 10,
-        "id": ids,
-    }
-    texts = {name: tuple(map(str, values)) for name, values in columns.items()}
-    numeric = ("age", "months", "noise")
-    kinds = {name: "numeric" if name in numeric else "categorical" for name in texts}
-    metadata = Metadata(ids, texts, kinds)
-    config = CovariateConfig(
-        categorical_columns=("code", "visit", "id"), numeric_columns=("months", "noise")
-    )
-    targets = fit(metadata, ["age", "site"])
-    leaks = fit_covariates(metadata, config, ids).leaks(targets, metadata, ids)
-    assert [sentence.split(";")[0] for sentence in leaks] == [
-        "warning: metadata: covariate 'months' states 'age' for every sample",
-        "warning: metadata: covariate 'code' states 'site' for every sample",
-    ]
-
-
 def test_new_and_empty_categories_are_unknown():
     """The word None is a category; missing values are those of targets."""
     covariates = fitted(("diet", "sex"), ("bmi",))
