@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -10,20 +11,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from aam.errors import InputError, Problems, shown
+from aam.io import text
 from aam.io.tables import MAX_COUNT, AmpliconTable, read_hdf5, read_json, read_tsv, write_hdf5
-from aam.io.text import (
-    HDF5_MAGIC,
-    LEAST_DNA,
-    clean,
-    decoded,
-    difference,
-    fasta_ids,
-    first_not_dna,
-    is_sequence,
-    read_bytes,
-    read_content,
-    read_fasta,
-)
 
 log = logging.getLogger("aam")
 
@@ -81,27 +70,23 @@ def _sequences(
     """
     if fasta is not None:
         if missing := [name for name in feature_ids if name not in sequence_of]:
-            raise InputError(
-                f"{fasta}: no sequence for {len(missing)} of the {len(feature_ids)} features of "
-                f"{source}: {shown(missing)}{difference(feature_ids, fasta_ids(fasta))}; pass the "
-                "--sequences that belong to this table"
-            )
+            few = f"no sequence for {len(missing)} of the {len(feature_ids)} features of {source}"
+            listed = f"{shown(missing)}{text.difference(feature_ids, text.fasta_ids(fasta))}"
+            remedy = "pass the --sequences that belong to this table"
+            raise InputError(f"{fasta}: {few}: {listed}; {remedy}")
         return [sequence_of[name] for name in feature_ids]
-    wrong = [name for name in feature_ids if not is_sequence(name)]
+    wrong = [name for name in feature_ids if not text.is_sequence(name)]
     if not wrong:
-        return clean(feature_ids)
-    aligned = [name for name in wrong if is_sequence(name.replace("-", "").replace(".", ""))]
+        return text.clean(feature_ids)
+    aligned = any(text.is_sequence(re.sub("[-.]", "", name)) for name in wrong)
     if len(wrong) == len(feature_ids) and not aligned:
         named = f"feature ids such as {wrong[0][:60]!r}"
         log.info("%s: %s are not DNA, so features are known by their ids", source, named)
         return []
-    letter = first_not_dna(wrong[0])
-    reason = f"the first holds {letter!r}" if letter else f"the first has {len(wrong[0])} letters"
-    raise InputError(
-        f"{source}: {len(wrong)} of {len(feature_ids)} feature ids are not DNA of {LEAST_DNA} "
-        f"letters or more: {shown(wrong)}, {reason}; pass sequences with --sequences "
-        "rep-seqs.fasta|.qza; where samples are in rows, head their column sample-id"
-    )
+    few = f"{len(wrong)} of {len(feature_ids)} feature ids are not DNA of {text.LEAST_DNA} letters"
+    remedy = "pass sequences without gaps with --sequences rep-seqs.fasta|.qza"
+    rows = "where samples are in rows, head their column sample-id"
+    raise InputError(f"{source}: {few} or more: {shown(wrong)}; {remedy}; {rows}")
 
 
 def read_table(
@@ -120,16 +105,16 @@ def read_table(
     empty or repeated, or only some features have a sequence.
     """
     where = str(path)
-    blob = read_bytes(path, len(HDF5_MAGIC))
-    if blob != HDF5_MAGIC:
+    blob = text.read_bytes(path, len(text.HDF5_MAGIC))
+    if blob != text.HDF5_MAGIC:
         reason = "rarefaction needs counts of reads, pass the table before it was normalised"
-        blob = read_content(path, {"FeatureTable[Frequency]": "feature-table.biom"}, reason)
-    if blob.startswith(HDF5_MAGIC):
-        raw = read_hdf5(path if blob == HDF5_MAGIC else blob, where)
+        blob = text.read_content(path, {"FeatureTable[Frequency]": "feature-table.biom"}, reason)
+    if blob.startswith(text.HDF5_MAGIC):
+        raw = read_hdf5(path if blob == text.HDF5_MAGIC else blob, where)
     elif blob[:4096].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
         raw = read_json(blob, where)
     else:
-        raw = read_tsv(decoded(blob, path), where)
+        raw = read_tsv(text.decoded(blob, path), where)
     return table_of_counts(raw, where, sequences, need_sequences, merge)
 
 
@@ -140,8 +125,8 @@ def table_of_counts(
     `read_table`.
     """
     names = (*raw.sample_ids, *raw.feature_ids)
-    of_name = {} if sequences is None else read_fasta(sequences, names)
-    is_asv = is_sequence if sequences is None else of_name.__contains__
+    of_name = {} if sequences is None else text.read_fasta(sequences, names)
+    is_asv = text.is_sequence if sequences is None else of_name.__contains__
     if all(map(is_asv, raw.sample_ids)) and not any(map(is_asv, raw.feature_ids)):
         turned = "samples are in rows and features in columns; the table was transposed"
         log.info("%s: %s", source, turned)
@@ -183,7 +168,7 @@ def select_samples(table: AmpliconTable, ids: Collection[str]) -> AmpliconTable:
     rows = table.row_of
     if missing := [name for name in ids if name not in rows]:
         few = f"{len(missing)} samples are not in the table: {shown(missing)}"
-        raise InputError(f"{few}{difference(missing, rows)}")
+        raise InputError(f"{few}{text.difference(missing, rows)}")
     chosen = np.array([rows[name] for name in ids], dtype=np.int64)
     return table if np.array_equal(chosen, np.arange(len(rows))) else table[chosen]
 

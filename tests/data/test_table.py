@@ -13,128 +13,13 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from aam.data.rarefaction import rarefied_row
 from aam.data.table import fit_length, make_table, read_table, select_samples, write_biom
-from aam.errors import InputError
-from tests.data.small_tables import (
-    COUNTS,
-    ORDER,
-    SAMPLES,
-    SEQUENCES,
-    biom_table,
-    dense,
-    refused,
-    save_hdf5,
-)
+from tests.data import small_tables
+from tests.data.small_tables import COUNTS, SAMPLES, SEQUENCES, biom_table, dense, save_hdf5
 from tests.io.archives import archive
 from tests.refusals import refusal
 
-
-def save_dense_json(table: biom.Table, path: Path) -> Path:
-    document = json.loads(table.to_json("test")) | {"matrix_type": "dense"}
-    document["data"] = table.matrix_data.toarray().tolist()
-    path.write_text(json.dumps(document))
-    return path
-
-
-def save_json(table: biom.Table, path: Path) -> Path:
-    path.write_text(table.to_json("test"))
-    return path
-
-
-def save_tsv(table: biom.Table, path: Path) -> Path:
-    path.write_text(table.to_tsv() + "\n")
-    return path
-
-
-def save_tsv_with_taxonomy(table: biom.Table, path: Path) -> Path:
-    lines = table.to_tsv().split("\n")
-    lines = [
-        lines[0],
-        f"{lines[1]}\ttaxonomy",
-        *(f"{line}\tk__Bacteria; p__é" for line in lines[2:]),
-    ]
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return path
-
-
-def save_qza(table: biom.Table, path: Path) -> Path:
-    blob = save_hdf5(table, path.with_suffix(".inner")).read_bytes()
-    archive(path, "FeatureTable[Frequency]", "feature-table.biom", blob)
-    return path
-
-
-def save_old_qza(table: biom.Table, path: Path) -> Path:
-    blob = table.to_json("test").encode()
-    archive(path, "FeatureTable[Frequency]", "feature-table.biom", blob)
-    return path
-
-
-WRITERS = [
-    save_hdf5,
-    save_json,
-    save_dense_json,
-    save_tsv,
-    save_tsv_with_taxonomy,
-    save_qza,
-    save_old_qza,
-]
-
-
-@pytest.mark.parametrize("save", WRITERS)
-def test_every_format_gives_the_same_table(tmp_path, save):
-    # The name tells nothing: formats are told by their content.
-    table = read_table(save(biom_table(), tmp_path / "table.txt"))
-    assert table.sequences == tuple(sorted(SEQUENCES)) == table.feature_ids
-    assert table.sample_ids == tuple(SAMPLES)
-    assert table.counts.dtype == np.uint32
-    np.testing.assert_array_equal(dense(table), COUNTS[:, ORDER])
-    np.testing.assert_array_equal(table.depths, COUNTS.sum(axis=1))
-    assert table.depths.dtype == np.int64
-    columns, values = table.row(1)
-    assert dict(zip(columns.tolist(), values.tolist(), strict=True)) == {2: 2, 3: 5}
-
-
-@pytest.mark.parametrize("save", WRITERS)
-def test_the_order_of_columns_in_the_file_changes_nothing(tmp_path, save):
-    shuffle = np.random.default_rng(1).permutation(5)
-    shuffled = biom_table(COUNTS[:, shuffle], features=[SEQUENCES[i] for i in shuffle])
-    first = read_table(save(biom_table(), tmp_path / "a"))
-    second = read_table(save(shuffled, tmp_path / "b"))
-    np.testing.assert_array_equal(first.counts.data, second.counts.data)
-    np.testing.assert_array_equal(first.counts.indices, second.counts.indices)
-    assert first.sequences == second.sequences
-    for row, depth in ((0, 1000), (1, 3)):
-        for one, other in zip(
-            rarefied_row(first, row, depth, 7, 2),
-            rarefied_row(second, row, depth, 7, 2),
-            strict=True,
-        ):
-            np.testing.assert_array_equal(one, other)
-
-
-def test_counts_take_the_narrowest_type(tmp_path):
-    for largest, dtype in (
-        (255, np.uint8),
-        (256, np.uint16),
-        (65536, np.uint32),
-        (2**32 - 1, np.uint32),
-    ):
-        table = read_table(
-            save_hdf5(biom_table([[largest, 1]], ["s"], ["A", "C"]), tmp_path / str(largest))
-        )
-        assert table.counts.dtype == dtype
-        assert table.depths.tolist() == [largest + 1]
-
-
-def test_a_table_without_sequences_is_sorted_by_id(tmp_path):
-    path = save_hdf5(biom_table(features=["t9", "t10", "007", "7", "x y"]), tmp_path / "t")
-    table = read_table(path, need_sequences=False)
-    assert table.feature_ids == ("007", "7", "t10", "t9", "x y")
-    assert table.sequences == ()
-    np.testing.assert_array_equal(dense(table), COUNTS[:, [2, 3, 1, 0, 4]])
-
-
+ORDER, refused = small_tables.ORDER, small_tables.refused
 START = "TACG" * 8
 
 
@@ -143,22 +28,87 @@ def dna(*ends: str) -> list[str]:
     return [START + end for end in ends]
 
 
+def read(path: Path, counts=COUNTS, samples=SAMPLES, features=SEQUENCES, **options):
+    return read_table(save_hdf5(biom_table(counts, samples, features), path), **options)
+
+
+def as_dense_json(table: biom.Table) -> str:
+    document = json.loads(table.to_json("test")) | {"matrix_type": "dense"}
+    document["data"] = table.matrix_data.toarray().tolist()
+    return json.dumps(document)
+
+
+def with_taxonomy(table: biom.Table) -> str:
+    first, header, *lines = table.to_tsv().split("\n")
+    return "\n".join([first, f"{header}\ttaxonomy", *(f"{x}\tk__Bacteria; p__é" for x in lines)])
+
+
+def as_qza(table: biom.Table, path: Path, version: int) -> None:
+    blob = table.to_json("test").encode()
+    if version == 2:
+        blob = save_hdf5(table, path.with_suffix(".inner")).read_bytes()
+    archive(path, "FeatureTable[Frequency]", "feature-table.biom", blob)
+
+
+FORMATS = {
+    "hdf5": lambda table, path: save_hdf5(table, path),
+    "json": lambda table, path: path.write_text(table.to_json("test")),
+    "dense json": lambda table, path: path.write_text(as_dense_json(table)),
+    "tsv": lambda table, path: path.write_text(table.to_tsv() + "\n"),
+    "taxonomy": lambda table, path: path.write_text(with_taxonomy(table), encoding="utf-8"),
+    "qza": lambda table, path: as_qza(table, path, 2),
+    "old qza": lambda table, path: as_qza(table, path, 1),
+}
+
+
+@pytest.mark.parametrize("save", FORMATS.values(), ids=FORMATS)
+def test_every_format_and_order_of_columns_gives_the_same_table(tmp_path, save):
+    # The name tells nothing: formats are told by their content.
+    path, shuffle = tmp_path / "table.txt", np.random.default_rng(1).permutation(5)
+    for order in (np.arange(5), shuffle):
+        save(biom_table(COUNTS[:, order], features=[SEQUENCES[i] for i in order]), path)
+        table = read_table(path)
+        assert table.sequences == tuple(sorted(SEQUENCES)) == table.feature_ids
+        assert table.sample_ids == tuple(SAMPLES)
+        assert (table.counts.dtype, table.depths.dtype) == (np.uint32, np.int64)
+        np.testing.assert_array_equal(dense(table), COUNTS[:, ORDER])
+        np.testing.assert_array_equal(table.depths, COUNTS.sum(axis=1))
+        assert [values.tolist() for values in table.row(1)] == [[2, 3], [2, 5]]
+
+
+@pytest.mark.parametrize(
+    ("largest", "dtype"),
+    [(255, np.uint8), (256, np.uint16), (65536, np.uint32), (2**32 - 1, np.uint32)],
+)
+def test_counts_take_the_narrowest_type(tmp_path, largest, dtype):
+    table = read(tmp_path / "t", [[largest, 1]], ["s"], ["A", "C"])
+    assert table.counts.dtype == dtype
+    assert table.depths.tolist() == [largest + 1]
+
+
+def test_a_table_without_sequences_is_sorted_by_id(tmp_path):
+    features = ["t9", "t10", "007", "7", "x y"]
+    table = read(tmp_path / "t", features=features, need_sequences=False)
+    assert table.feature_ids == ("007", "7", "t10", "t9", "x y")
+    assert table.sequences == ()
+    np.testing.assert_array_equal(dense(table), COUNTS[:, [2, 3, 1, 0, 4]])
+
+
 def test_sequences_become_upper_case_dna(tmp_path):
-    ends = ("acgu", "RYSWKMBDHV", "N", "gg", "UU")
-    table = read_table(save_hdf5(biom_table(features=dna(*ends)), tmp_path / "t"))
+    table = read(tmp_path / "t", features=dna("acgu", "RYSWKMBDHV", "N", "gg", "UU"))
     assert table.sequences == tuple(dna("ACGT", "GG", "N", "NNNNNNNNNN", "TT"))
     assert table.feature_ids == tuple(dna("acgu", "gg", "N", "RYSWKMBDHV", "UU"))
 
 
 def test_identical_sequences_are_merged_only_when_asked(tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="aam")
     counts = [[200, 0, 100, 7, 0], [0, 1, 2, 0, 4]]
     features = dna("ACGT", "CC", "ACGU", "GG", "acgt")
     path = save_hdf5(biom_table(counts, ["a", "b"], features), tmp_path / "t")
     message = refused(path)
     assert "2 of 5 features have the sequence of another feature, such as 'TACG" in message
     assert "pass --trim to merge" in message
-    with caplog.at_level(logging.INFO, logger="aam"):
-        table = read_table(path, merge=True)
+    table = read_table(path, merge=True)
     assert table.sequences == table.feature_ids == tuple(dna("ACGT", "CC", "GG"))
     assert dense(table).tolist() == [[300, 0, 7], [6, 1, 0]]
     assert table.counts.dtype == np.uint16
@@ -191,7 +141,7 @@ def test_ids_that_are_not_sequences_stay_features_of_their_own(tmp_path, ids):
     """Ids of IUPAC letters alone were taken for DNA and merged."""
     features = ids.split()
     counts = np.arange(1, 2 * len(features) + 1).reshape(2, -1)
-    table = read_table(save_hdf5(biom_table(counts, ["a", "b"], features), tmp_path / "t"))
+    table = read(tmp_path / "t", counts, ["a", "b"], features)
     assert table.feature_ids == table.names == tuple(sorted(features))
     assert table.sequences == ()
     np.testing.assert_array_equal(dense(table), counts[:, np.argsort(features)])
@@ -201,11 +151,10 @@ def test_some_ids_that_are_not_dna_say_how_to_pass_sequences(tmp_path):
     features = [*dna("A", "C"), "ac-gt", "b5eeb3", "Zea"]
     message = refused(save_hdf5(biom_table(features=features), tmp_path / "t"))
     assert "3 of 5 feature ids are not DNA of 30 letters or more: 'ac-gt', 'b5eeb3'" in message
-    assert "--sequences rep-seqs.fasta|.qza" in message
-    aligned = [f"{START}{end}" for end in ("-A", "C-", "--", "G.", "T-T")]
+    assert "pass sequences without gaps with --sequences rep-seqs.fasta|.qza" in message
+    aligned = dna("-A", "C-", "--", "G.", "T-T")
     message = refused(save_hdf5(biom_table(features=aligned), tmp_path / "u"))
     assert "5 of 5 feature ids are not DNA" in message
-    assert "the first holds '-'" in message
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -231,7 +180,7 @@ def test_other_artifacts_are_refused_with_the_reason(tmp_path):
 
 def test_trim_merges_and_adds(tmp_path):
     features = dna("ACGTAA", "ACGTCC", "ACG", "TTTTTT", "ACGTAC")
-    table = read_table(save_hdf5(biom_table(features=features), tmp_path / "t"))
+    table = read(tmp_path / "t", features=features)
     message = refusal(fit_length, table, 36)
     assert "4 of 5 ASVs are longer than --max-bp 36, the longest has 38" in message
     assert "--trim" in message
@@ -243,22 +192,17 @@ def test_trim_merges_and_adds(tmp_path):
     assert dense(cut).tolist() == [[0, 4, 70000], [0, 7, 0], [0, 2, 0]]
     np.testing.assert_array_equal(cut.depths, table.depths)
     assert fit_length(table, 38, trimmed=True) is table
-    # Cutting that merges nothing may reorder columns; it must leave the table it came from alone.
-    other = make_table(
-        csr_array(COUNTS.astype(np.uint32)), SAMPLES, features, ["CA", "CC", "CG", "CT", "GA"]
-    )
-    fit_length(other, 1, trimmed=True)
     assert (table.counts != before).nnz == 0
 
 
 def test_select_samples(tmp_path):
-    table = read_table(save_hdf5(biom_table(), tmp_path / "t"))
+    table = read(tmp_path / "t")
     chosen = select_samples(table, ["s1", "s10"])
     assert chosen.sample_ids == ("s1", "s10")
     assert chosen.sequences == table.sequences
     np.testing.assert_array_equal(dense(chosen), COUNTS[[2, 0]][:, ORDER])
-    with pytest.raises(InputError, match="2 samples are not in the table: '7', 'x'"):
-        select_samples(table, ["7", "s1", "x"])
+    message = refusal(select_samples, table, ["7", "s1", "x"])
+    assert "2 samples are not in the table: '7', 'x'" in message
 
 
 def test_what_is_written_is_what_biom_format_reads(tmp_path):
