@@ -377,22 +377,6 @@ def test_the_next_link_of_a_chain_goes_on(site, uninterrupted):
     site.assert_clean("chain")
 
 
-def test_seeds_share_a_node_and_are_warned(site):
-    words = [*inputs(site), *SMALL, "--epochs", "10", "--patience", "0"]
-    seeds = ("--seeds", "3", "4")
-    job = site.submit("pretrain_single", *words, "--output-dir", "seeds", before=seeds)
-    site.until_logged("seeds", "seed 3", "seed 4", "epoch 2/10")
-    site.cluster.call("scancel", "--batch", "--signal=USR2", job)
-    site.finish(job, "seeds")
-    assert "summary: status 85, start 1" in site.log("seeds")
-    for seed in ("3", "4"):
-        out = site.shared / f"seed{seed}"
-        aam("pretrain", *words, "--seed", seed, "--output-dir", out, cwd=site.folder)
-        assert site.weights(f"seeds/seed-{seed}") == site.weights(f"seed{seed}")
-    assert site.weights("seed3") != site.weights("seed4")
-    site.assert_clean("seeds")
-
-
 def test_a_failing_stage_in(site):
     table = site.folder / "table.biom"
     shutil.copy(site.study / "table.biom", table)
