@@ -436,7 +436,7 @@ def test_four_tasks_of_a_node_share_five_folds_and_one_is_killed(site):
     data = ["--table", "table.biom", "--metadata", "metadata.tsv", "--group-column", "subject"]
     data += ["--threads", "1", "--rarefy-depth", "300", "--device", "cpu", "--cv", "fold"]
     pretrain = ["--tree", "tree.nwk", *SMALL[2:8], "--epochs", "2"]
-    train = ["--metadata-column", "ph", "--epochs", "4", "--patience", "0"]
+    train = ["--metadata-column", "ph", "--members", "deep", "--epochs", "2", "--patience", "0"]
     words = ["--output-dir", "flow", "pretrain:", *pretrain, "train:", *train]
     words += ["predict:", "--table", "table.biom"]
     generate = ("python3", ROOT / "slurm" / "generate", "workflow", "--data", site.study)
