@@ -124,7 +124,17 @@ class Metadata:
     missing_values: frozenset[str] = frozenset()
 
     def _missing(self, name: str) -> frozenset[str]:
-        return missing_cells(self.columns[name], name in self.blank, self.missing_values)
+        """Cells of a column that are missing: empty ones, `missing_values` and, unless the column
+        is `blank`, those of `is_missing`.
+
+        Next to a plus sign, as in a column of + and -, punctuation is a value.
+        """
+        cells = set(self.columns[name])
+        signs = any("+" in cell and not any(map(str.isalnum, cell)) for cell in cells)
+        gaps = {cell for cell in cells if not cell or cell.lower() in self.missing_values}
+        if name not in self.blank:
+            gaps |= {c for c in cells if is_missing(c) and not (signs and PUNCTUATION.fullmatch(c))}
+        return frozenset(gaps)
 
     def present(self, name: str) -> list[str]:
         """Cells of a column that are not missing."""
@@ -216,11 +226,8 @@ class Metadata:
         if self.kinds[name] != "numeric" or len(others) < 2:
             return words
         low, high = min(others), max(others)
-        odd = [
-            number
-            for number in sorted(numbers.keys() & SENTINELS)
-            if max(low - number, number - high) > high - low or number < 0 <= low
-        ]
+        codes = sorted(numbers.keys() & SENTINELS)
+        odd = [x for x in codes if x < 0 <= low or max(low - x, x - high) > high - low]
         return words + [numbers[number] for number in odd]
 
     def numbers(self, name: str, ids: Iterable[str]) -> npt.NDArray[np.float64]:
@@ -237,30 +244,6 @@ class Metadata:
             found = f"column {name!r} has {number}: {', '.join(text[:5])}"
             raise InputError(f"{self.source}: {found}; {remedy} (and train with --missing drop)")
         return np.array([math.nan if value is None else float(value) for value in values])
-
-
-def missing_cells(
-    cells: Iterable[str], only_empty: bool, words: Collection[str] = ()
-) -> frozenset[str]:
-    """Return the cells of a column that are missing: empty ones, those of `words` and, without
-    `only_empty`, those of `is_missing`.
-
-    Next to a plus sign, as in a column of + and -, punctuation is a value.
-    """
-    distinct = set(cells)
-    symbols = any("+" in cell and not any(map(str.isalnum, cell)) for cell in distinct)
-
-    def missing(cell: str) -> bool:
-        if not cell or cell.lower() in words:
-            return True
-        is_value = only_empty or (symbols and PUNCTUATION.fullmatch(cell))
-        return not is_value and is_missing(cell)
-
-    return frozenset(filter(missing, distinct))
-
-
-def _repeated(names: Iterable[str]) -> list[str]:
-    return sorted(name for name, times in Counter(names).items() if times > 1 and name)
 
 
 def _body(
@@ -314,18 +297,10 @@ def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str
     """
     header, rows = read_header(read_text(path, ARTIFACTS), path, EXPECTED)
     header, problems = [header[0] or "id", *header[1:]], Problems()
-    empty = [place for place, name in enumerate(header, start=1) if not name]
-    repeated = _repeated(header)
-    rules = {
-        f"header: column {shown(empty)} has no name; name it or delete it": bool(empty),
-        f"header: columns of the same name: {shown(repeated)}; rename them": bool(repeated),
-    }
-    with problems.collected():
-        refuse(path, rules)
+    if bad := [name for name, times in Counter(header).items() if times > 1 or not name]:
+        found = f"columns without a name or of the same name: {shown(bad)}"
+        raise InputError(f"{path}: header: {found}; name each once, or delete it")
     samples, directives = _body(rows, len(header), path, problems)
-    if empty or repeated:
-        # Columns without a name of their own cannot be looked at.
-        problems.raise_if_any()
     ids, *columns = zip(*samples, strict=True) if samples else [()] * len(header)
     if decimal == ",":
         columns = [tuple(map(_with_point, cells)) for cells in columns]
@@ -350,37 +325,33 @@ def make_metadata(
     `InputError` with all.
     """
     problems = Problems() if problems is None else problems
-    words, kinds = frozenset(map(str.lower, missing_values)), dict[str, Kind]()
+    words = frozenset(map(str.lower, missing_values))
     stated = {name: kind for name, kind in zip(columns, types, strict=True) if kind}
     scheme_of = dict(zip(columns, schemes, strict=True))
     blank = frozenset(name for name in columns if scheme_of[name] in ("blank", "no-missing"))
-    if repeated := _repeated(ids):
+    declared, cells_of = frozenset(stated), dict(columns)
+    metadata = Metadata(tuple(ids), cells_of, {}, declared, blank, source, words)
+    if repeated := [name for name, times in Counter(ids).items() if times > 1 and name]:
         rows = f"{len(repeated)} sample ids stand on several rows"
         problems.add(f"{source}: {rows}: {shown(repeated)}; keep one")
     for name, cells in columns.items():
-        kind, where = stated.get(name, "").lower(), f"of {name!r} is"
-        if kind not in ("", "numeric", "categorical"):
-            expected = "expected numeric or categorical"
-            problems.add(f"{source}: #q2:types {where} {stated[name]!r}, {expected}")
-        if scheme_of[name] not in SCHEMES:
-            expected = f"expected {' or '.join(SCHEMES[1:])}"
-            problems.add(f"{source}: #q2:missing {where} {scheme_of[name]!r}, {expected}")
-        missing = missing_cells(cells, name in blank, words)
-        text = [cell for cell in cells if cell not in missing and not is_number(cell)]
-        present = sum(cell not in missing for cell in cells)
+        kind, present = stated.get(name, "").lower(), metadata.present(name)
+        text = [cell for cell in present if not is_number(cell)]
         # Text in half of the cells or fewer is rather a mistake than a class.
-        numeric = 2 * len(text) <= present and kind != "categorical"
-        kinds[name] = "numeric" if numeric else "categorical"
+        numeric = 2 * len(text) <= len(present) and kind != "categorical"
+        metadata.kinds[name] = "numeric" if numeric else "categorical"
+        if kind not in ("", "numeric", "categorical"):
+            found = f"#q2:types of {name!r} is {stated[name]!r}"
+            problems.add(f"{source}: {found}, expected numeric or categorical")
+        if scheme_of[name] not in SCHEMES:
+            found = f"#q2:missing of {name!r} is {scheme_of[name]!r}"
+            problems.add(f"{source}: {found}, expected {' or '.join(SCHEMES[1:])}")
         if text and kind == "numeric":
             found = f"sample {ids[cells.index(text[0])]!r} has {text[0]!r}"
             remedy = "expected a finite number; correct it, or declare it categorical"
             problems.add(f"{source}: column {name!r} is declared numeric, but {found}, {remedy}")
-        if scheme_of[name] == "no-missing" and "" in cells:
-            found = f"sample {ids[cells.index('')]!r} is empty"
-            problems.add(f"{source}: column {name!r} is no-missing, but {found}")
     problems.raise_if_any()
-    declared = frozenset(stated)
-    return Metadata(tuple(ids), dict(columns), kinds, declared, blank, source, words)
+    return metadata
 
 
 def align(
