@@ -24,22 +24,14 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write tensors to a safetensors file; a full disk raises `OSError`, as for all other files."""
     try:
         # Clones: safetensors refuses tensors that share memory.
-        safetensors.torch.save_file(
-            {n: t.detach().cpu().clone().contiguous() for n, t in tensors.items()}, path
-        )
+        own = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
+        safetensors.torch.save_file(own, path)
     except safetensors.SafetensorError as error:
         if number := re.search(r"\(os error (\d+)\)", str(error)):
             raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
         raise OSError(f"{path}: {error}") from error
     # safetensors lets only the owner read; all who may read the folder may read the file.
     path.chmod(path.parent.stat().st_mode & 0o666)
-
-
-def _shards(path: Path) -> list[Path]:
-    """Return a safetensors file, or all of its shards."""
-    return (
-        [path] if path.is_file() else sorted(path.parent.glob(f"{path.stem}-*-of-*{path.suffix}"))
-    )
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -50,8 +42,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     InputError
         A tensor holds a number that is not finite.
     """
-    tensors: dict[str, Tensor] = {}
-    for file in _shards(path):
+    tensors, shards = dict[str, Tensor](), f"{path.stem}-*-of-*{path.suffix}"
+    for file in [path] if path.is_file() else sorted(path.parent.glob(shards)):
         tensors |= safetensors.torch.load_file(file)
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
@@ -64,15 +56,6 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     a file.
     """
     return {name: tensor.numpy() for name, tensor in read_tensors(path).items()}
-
-
-def count_numbers(path: Path) -> int:
-    """Number of values in a safetensors file, or in all of its shards; only headers are read."""
-    total = 0
-    for file in _shards(path):
-        with safetensors.safe_open(file, "pt") as tensors:
-            total += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
-    return total
 
 
 class AllocationLimit(TorchFunctionMode):

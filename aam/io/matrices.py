@@ -220,25 +220,19 @@ def _write_h5(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
 
 
 def write_lines(
-    file: IO[str],
-    header: Sequence[str],
-    ids: Sequence[str],
-    rows: Iterable[Matrix],
-    form: str,
-    delimiter: str = "\t",
+    file: IO[str], header: Sequence[str], ids: Sequence[str], rows: Iterable[Matrix], form: str
 ) -> None:
-    """Write a header and the numbers of each of the `ids`, in a format such as ``.6g``, a row at a
-    time.
+    """Write a header and the numbers of each of the `ids`, a row at a time; `form` is the delimiter
+    and a format, such as ``\\t%.6g``.
 
     One format of a whole row takes half the time of one for each number.
     """
-    writer = csv.writer(file, delimiter=delimiter, lineterminator="")
+    writer = csv.writer(file, delimiter=form[0], lineterminator="")
     writer.writerow(header)
-    numbers = f"{delimiter}%{form}" * (len(header) - 1) + "\n"
     file.write("\n")
     for name, row in zip(ids, rows, strict=True):
         writer.writerow([name])
-        file.write(numbers % tuple(row.tolist()))
+        file.write(form * (len(header) - 1) % tuple(row.tolist()) + "\n")
 
 
 def _write_rows(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
@@ -250,13 +244,13 @@ def _write_rows(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
         fill_tiles(values, tiles)
         if path.suffix == ".qza":
             text = io.StringIO()
-            write_lines(text, ["", *ids], ids, values, ".9g")
+            write_lines(text, ["", *ids], ids, values, "\t%.9g")
             data = {"distance-matrix.tsv": text.getvalue().encode()}
             write_artifact(path, "DistanceMatrix", "DistanceMatrixDirectoryFormat", data)
             return
         with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-            delimiter = "," if path.suffix == ".csv" else "\t"
-            write_lines(file, ["", *ids], ids, values, ".9g", delimiter)
+            form = ",%.9g" if path.suffix == ".csv" else "\t%.9g"
+            write_lines(file, ["", *ids], ids, values, form)
 
 
 def write_distances(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:

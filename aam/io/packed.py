@@ -40,17 +40,6 @@ ZIP_MAGIC = b"PK\x03\x04"
 BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error)
 BAD_ZIP = (*BROKEN_ZIP, EOFError, OSError, ValueError, RuntimeError, OverflowError)
 
-# The options that take an artifact of another kind.
-OPTIONS = {
-    "FeatureTable[Frequency]": "--table",
-    "FeatureData[Sequence]": "--sequences",
-    "FeatureData[Taxonomy]": "--taxonomy",
-    "Phylogeny": "--tree",
-    "DistanceMatrix": "--unifrac-matrix",
-    "ImmutableMetadata": "--metadata",
-    "SampleData": "--metadata",
-}
-
 # YAML, in the form that QIIME 2 parses.
 ACTION = """\
 execution: {{uuid: {uuid}, runtime: {{start: {now}, end: {now}, duration: 0 microseconds}}}}
@@ -107,18 +96,6 @@ def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> by
     return content
 
 
-def _wanted_name(kind: str, inside: Mapping[str, str], reason: str, path: Path) -> str:
-    """Name of the file that holds an artifact of this semantic type."""
-    if kind in inside:
-        return f"data/{inside[kind]}"
-    options = [option for start, option in OPTIONS.items() if kind.startswith(start)]
-    hint = f"; pass it to {options[0]}" if options else ""
-    # A normalised table is the right kind of input, and of no use; so is an unrooted tree.
-    if reason and any(accepted.startswith(kind.partition("[")[0]) for accepted in inside):
-        hint = f"; {reason}"
-    raise InputError(f"{path}: holds {kind}, expected {' or '.join(inside)}{hint}")
-
-
 def read_artifact(path: Path, inside: Mapping[str, str], reason: str = "") -> bytes:
     """Return the content of a file below ``data/`` of a QIIME 2 archive.
 
@@ -143,10 +120,14 @@ def read_artifact(path: Path, inside: Mapping[str, str], reason: str = "") -> by
         if sorted(key for key, *_ in lines) != ["format", "type", "uuid"] or about["uuid"] != root:
             expected = f"expected uuid {root}, type and format"
             raise InputError(f"{path}: metadata.yaml holds {str(about)[:200]}, {expected}")
-        wanted = _wanted_name(about["type"].split(" % ")[0], inside, reason, path)
-        if wanted not in files:
-            found = f"found {shown(sorted(files))}"
-            raise InputError(f"{path}: no file {wanted!r} in {about['type']}, {found}")
+        kind = about["type"].split(" % ")[0]
+        if kind not in inside:
+            # A normalised table is the right kind of input, and of no use; so is an unrooted tree.
+            is_near = any(accepted.startswith(kind.partition("[")[0]) for accepted in inside)
+            hint = f"; {reason}" if reason and is_near else ""
+            raise InputError(f"{path}: holds {kind}, expected {' or '.join(inside)}{hint}")
+        if (wanted := f"data/{inside[kind]}") not in files:
+            raise InputError(f"{path}: no file {wanted!r} in {kind}, found {shown(sorted(files))}")
         return _content(archive, files[wanted], path)
 
 

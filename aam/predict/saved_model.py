@@ -27,13 +27,7 @@ from aam.device.measure import stage
 from aam.encoders import find_encoder, model_folder
 from aam.errors import InputError, shown
 from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest, write_manifest
-from aam.files.tensors import (
-    AllocationLimit,
-    count_numbers,
-    read_arrays,
-    read_tensors,
-    write_tensors,
-)
+from aam.files.tensors import AllocationLimit, read_arrays, read_tensors, write_tensors
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import from_dict, to_dict, typed
@@ -225,10 +219,11 @@ def _write_arrays(arrays: Mapping[str, np.ndarray[Any, Any]], path: Path) -> Non
 def _read_network(
     path: Path, depth: int, model: ModelConfig, heads: HeadConfig, reference: Reference | None
 ) -> Aam:
-    limit = 2 * count_numbers(path / WEIGHTS) + SMALL_NETWORK
+    tensors = read_tensors(path / WEIGHTS)
+    limit = 2 * sum(tensor.numel() for tensor in tensors.values()) + SMALL_NETWORK
     with stage("model creation"), AllocationLimit(limit):
         network = Aam(model, depth, heads, 0 if reference is None else reference.width)
-    network.load_state_dict(read_tensors(path / WEIGHTS))
+    network.load_state_dict(tensors)
     return network.eval()
 
 

@@ -95,12 +95,12 @@ def test_bad_metadata(tmp_path, metadata, expected):
 
 def test_another_type_is_named_with_the_reason(tmp_path):
     path = save(tmp_path / "t.qza")
-    assert refused(path, "A[B]", "C[D]").endswith("expected A[B] or C[D]; pass it to --tree")
+    assert refused(path, "A[B]", "C[D]").endswith("expected A[B] or C[D]")
     reason = "counts are needed"
     assert refusal(read_artifact, path, {"Phylogeny[B]": "x"}, reason).endswith(f"; {reason}")
     write_artifact(path, "FeatureData[Sequence]", "X", {"x": b""})
     message = refusal(read_artifact, path, {"FeatureTable[B]": "x"}, reason)
-    assert message.endswith("expected FeatureTable[B]; pass it to --sequences")
+    assert message.endswith("holds FeatureData[Sequence], expected FeatureTable[B]")
 
 
 @pytest.mark.parametrize(
