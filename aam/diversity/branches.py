@@ -172,17 +172,12 @@ def make_layout(branches: Branches, common: Bools | None = None, single: bool = 
     rare_lo, sizes = branches.lo[~common], (branches.hi - branches.lo)[~common]
     starts = np.r_[0, np.cumsum(sizes)]
     tips = np.arange(starts[-1]) + np.repeat(rare_lo - starts[:-1], sizes)
-    ones = np.ones(len(tips), np.int32)
-    length = branches.length[order]
-    return Layout(
-        length=exact_in_single(length) if single else length,
-        lo=np.searchsorted(bounds, lo),
-        hi=np.searchsorted(bounds, hi),
-        interval=np.repeat(np.arange(len(bounds) - 1), np.diff(bounds)),
-        rare_length=branches.length[~common],
-        rare=sparse.csc_matrix((ones, tips, starts), shape=(branches.tips, len(rare_lo))),
-        single=single,
-    )
+    ones, length = np.ones(len(tips), np.int32), branches.length[order]
+    rare = sparse.csc_matrix((ones, tips, starts), shape=(branches.tips, len(rare_lo)))
+    length = exact_in_single(length) if single else length
+    interval = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+    lo, hi = np.searchsorted(bounds, lo), np.searchsorted(bounds, hi)
+    return Layout(length, lo, hi, interval, branches.length[~common], rare, single)
 
 
 def _below(counts: sparse.csr_matrix, lo: Ints, hi: Ints) -> Reads:

@@ -7,7 +7,7 @@ Legend for shapes: B or N samples, F features, E branches.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING
@@ -20,7 +20,6 @@ from aam.config import RootLength
 from aam.diversity.branches import (
     Block,
     Counts,
-    Layout,
     Reads,
     common_branches,
     local_block,
@@ -216,41 +215,6 @@ def blocks_of(samples: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, samples)) for start in range(0, samples, size)]
 
 
-def _make_blocks(
-    phylogeny: Phylogeny,
-    tips: Ints,
-    counts: Counts,
-    options: UnifracOptions,
-    memory: tuple[int, int],
-) -> tuple[Layout, list[slice], Callable[[int], MetricInput]]:
-    """Return the layout of a table, its blocks, and what the metric reads of each: made when it is
-    asked for.
-
-    Making, keeping and comparing blocks takes `memory` = (bytes, threads) at most; they are smaller
-    for it.
-    """
-    memory_limit, threads = memory
-    branches, by_tip = on_tree(phylogeny, tips, counts, options.root_length)
-    single = options.metric == "unifrac" and not options.double
-    layout = make_layout(branches, common_branches(branches, by_tip), single)
-    size = TILE
-    while (needed := CELL * max(len(layout.length), 1) * size) * threads > memory_limit:
-        if size == 1:
-            expected = f"expected at least {needed * threads}"
-            raise InputError(f"the memory limit is {memory_limit} bytes, {expected}")
-        size //= 2
-    stored = (1 if options.metric == "unifrac" else 8) * max(len(layout.length), 1) * size
-    kept = max(2 * threads, (memory_limit - needed * threads) // stored)
-    real = np.float64 if options.double else np.float32
-    blocks = blocks_of(by_tip.shape[0], size)
-
-    @functools.lru_cache(kept)
-    def read(number: int) -> MetricInput:
-        return metric_of(options).read(layout, make_block(layout, by_tip[blocks[number]]), real)
-
-    return layout, blocks, read
-
-
 def tile_pairs(blocks: int) -> list[tuple[int, int]]:
     """Pairs of blocks on and above the diagonal."""
     return list(combinations_with_replacement(range(blocks), 2))
@@ -286,7 +250,23 @@ def unifrac_tiles(
     InputError
         As `batch_unifrac`, and a memory limit too low for the table.
     """
-    layout, blocks, read = _make_blocks(phylogeny, tips, counts, options, (memory_limit, threads))
+    branches, by_tip = on_tree(phylogeny, tips, counts, options.root_length)
+    single = options.metric == "unifrac" and not options.double
+    layout = make_layout(branches, common_branches(branches, by_tip), single)
+    number, size = max(len(layout.length), 1), TILE
+    while (needed := CELL * number * size) * threads > memory_limit and size > 1:
+        size //= 2
+    if needed * threads > memory_limit:
+        expected = f"expected at least {needed * threads}"
+        raise InputError(f"the memory limit is {memory_limit} bytes, {expected}")
+    stored = (1 if options.metric == "unifrac" else 8) * number * size
+    kept = max(2 * threads, (memory_limit - needed * threads) // stored)
+    real = np.float64 if options.double else np.float32
+    blocks = blocks_of(by_tip.shape[0], size)
+
+    @functools.lru_cache(kept)
+    def read(block: int) -> MetricInput:
+        return metric_of(options).read(layout, make_block(layout, by_tip[blocks[block]]), real)
 
     def tile(pair: tuple[int, int]) -> Tile:
         i, j = pair

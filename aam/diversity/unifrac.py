@@ -1,16 +1,16 @@
 """The UniFrac metrics: a class for each, which says what it reads of samples and how it compares
 two blocks of them.
 
-To add a metric, name it in `config.UnifracMetric`, write a class with the methods of `Metric` and
-return it in `metric_of`. Legend for shapes: I and J samples of two blocks, C common and R rare
-branches.
+To add a metric, name it in `config.UnifracMetric`, write a class with the methods `read` and
+`compare` and return it in `metric_of`. Legend for shapes: I and J samples of two blocks, C common
+and R rare branches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -77,41 +77,6 @@ class MetricInput:
     rare: sparse.csr_matrix
     height: Floats
     total: npt.NDArray[Any]
-
-
-class Metric(Protocol):
-    """One distance between samples, from what is below each branch."""
-
-    def read(self, layout: Layout, block: Block, dtype: npt.DTypeLike) -> MetricInput:
-        """Input of the metric for a block; shares and reads are of type `dtype`."""
-
-    def compare(
-        self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply
-    ) -> Floats:
-        """Return the distances [I, J] between the samples of two blocks."""
-
-
-def metric_of(options: UnifracOptions) -> Metric:
-    """Return the metric that `options` name."""
-    if options.metric == "unifrac":
-        return Unweighted()
-    if options.metric == "generalized" and options.alpha != 1:
-        return Generalized(options.alpha)
-    return Weighted(normalized=options.metric != "weighted")
-
-
-def between(
-    layout: Layout,
-    left: MetricInput,
-    right: MetricInput,
-    options: UnifracOptions,
-    multiply: Multiply,
-) -> Floats:
-    """Return the distances [I, J] between the samples of two blocks, before rounding to the asked
-    type.
-    """
-    result = metric_of(options).compare(layout, left, right, multiply)
-    return np.maximum(result, 0.0, out=result)
 
 
 class Unweighted:
@@ -231,6 +196,29 @@ class Generalized:
             _added(weights, cell, weight - apart)
             _added(overlap, cell, weight * np.minimum(mine, theirs) / both)
         return _ratio(weights - 2 * overlap, weights)
+
+
+def metric_of(options: UnifracOptions) -> Unweighted | Weighted | Generalized:
+    """Return the metric that `options` name."""
+    if options.metric == "unifrac":
+        return Unweighted()
+    if options.metric == "generalized" and options.alpha != 1:
+        return Generalized(options.alpha)
+    return Weighted(normalized=options.metric != "weighted")
+
+
+def between(
+    layout: Layout,
+    left: MetricInput,
+    right: MetricInput,
+    options: UnifracOptions,
+    multiply: Multiply,
+) -> Floats:
+    """Return the distances [I, J] between the samples of two blocks, before rounding to the asked
+    type.
+    """
+    result = metric_of(options).compare(layout, left, right, multiply)
+    return np.maximum(result, 0.0, out=result)
 
 
 def _ratio(part: Floats, total: Floats) -> Floats:

@@ -58,9 +58,8 @@ def _sync(path: Path) -> None:
 
 def remove(path: Path) -> None:
     """Remove a file or a folder, if it exists; what cannot be removed stays."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-        return
+    # Files and links are none of the first, folders none of the second.
+    shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):
         path.unlink()
 

@@ -88,18 +88,12 @@ def _listed(folder: Path) -> tuple[str, list[str]] | None:
     """Return the command that wrote to a folder and the names that it listed; None without such a
     list.
     """
-    record: Any = None
-    with contextlib.suppress(InputError):
-        record = read_json(folder / RUN)
-    about = record if isinstance(record, dict) else {}
-    command, names = about.get("command"), about.get(LIST)
-    if not isinstance(command, str) or not isinstance(names, list):
-        return None
-    if not all(isinstance(name, str) for name in names):
-        return None
-    parts = {name: name.split("/") for name in names}
-    safe = [n for n, path in parts.items() if FIRST_PART.fullmatch(path[0]) and ".." not in path]
-    return command, safe
+    with contextlib.suppress(InputError, LookupError, TypeError, AttributeError):
+        record: Any = read_json(folder / RUN)
+        parts = {name: name.split("/") for name in [*record[LIST]]}
+        safe = [n for n, p in parts.items() if FIRST_PART.fullmatch(p[0]) and ".." not in p]
+        return str(record["command"]), safe
+    return None
 
 
 def check_output_file(path: Path, overwrite: bool, inputs: Iterable[Path] = ()) -> None:

@@ -31,10 +31,10 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (TSV.format("0.5"), ["0.5 at sample 's2', feature 'GG' is fractional", "normalised"]),
-        (TSV.format("-1"), ["-1 at sample 's2', feature 'GG' is negative"]),
-        (TSV.format("nan"), ["nan at sample 's2', feature 'GG' is not a finite number"]),
-        (TSV.format("4294967296"), ["feature 'GG' is above 4294967295"]),
+        (TSV.format("0.5"), ["0.5 at sample 's2', feature 'GG', expected whole", "normalised"]),
+        (TSV.format("-1"), ["-1 at sample 's2', feature 'GG', expected whole"]),
+        (TSV.format("nan"), ["nan at sample 's2', feature 'GG', expected whole"]),
+        (TSV.format("4294967296"), ["feature 'GG', expected whole"]),
         (TSV.format("x") + "TT\t\t1\n", ["4: sample 's2' has 'x'", "5: sample 's1' has ''"]),
         (TSV.format("1_0"), ["line 4: sample 's2' has '1_0'"]),
         (TSV.format("1\t2"), ["line 4 has 4 columns, expected 3"]),
