@@ -328,4 +328,4 @@ def _write_vectors(
         rows = (row for vectors in parts for row in vectors)
         header = ["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(width))]
         with temporary.open("w", encoding="utf-8", newline="") as lines:
-            write_lines(lines, header, ids, rows, ".6g")
+            write_lines(lines, header, ids, rows, "\t%.6g")

@@ -222,7 +222,7 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
     )
     with pytest.raises(InputError, match="1 of 60 sample ids cannot stand in metadata: '#a'"):
         small.fit(frame.set_axis(["#a", "b ", *frame.index[2:]]), metadata["ph"].to_list())
-    assert "is fractional" in refusal(small.fit, frame * 0.5 + 0.5, metadata["ph"])
+    assert "expected whole reads" in refusal(small.fit, frame * 0.5 + 0.5, metadata["ph"])
     with pytest.raises(InputError, match="'epochs' is 'many': Input should be a valid integer"):
         aam.AmpliconRegressor(epochs="many").fit(frame, metadata["ph"])
     with pytest.raises(TypeError, match="epoch"):
