@@ -1,12 +1,15 @@
-"""What a report says of a model."""
+"""What a report says of a model, and of its predictions beyond the batch itself."""
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import sklearn.metrics
 
 from aam.evaluate.comparison import (
     DEPTH,
@@ -17,32 +20,27 @@ from aam.evaluate.comparison import (
     Baseline,
     compare_with_baselines,
 )
-from aam.evaluate.intervals import number, too_few
+from aam.evaluate.intervals import number
 from aam.evaluate.predictions import UNKNOWN_CLASS, TargetPredictions
-from aam.evaluate.verdict import Verdict, verdict
-from tests.evaluate.simulated import majority, median, numeric, predictions_of, two_classes
+from aam.evaluate.verdict import Verdict, batch_sentences, verdict, within_batches
+from tests.evaluate.simulated import majority, median, numeric, predictions_of, scored, two_classes
 
 
-def judged(predictions: TargetPredictions, *baselines: Baseline, batch: str = "batch") -> Verdict:
-    compared = compare_with_baselines(predictions, baselines, seed=0, repeats=200)
-    return verdict(predictions, compared, batch)
+def judged(given: TargetPredictions, *baselines: Baseline, batch: str = "batch") -> Verdict:
+    return verdict(given, compare_with_baselines(given, baselines, seed=0, repeats=200), batch)
 
 
-def said(
-    predictions: TargetPredictions, *baselines: Baseline, batch: str = "batch"
-) -> tuple[str, ...]:
-    return judged(predictions, *baselines, batch=batch).cautions
+def said(given: TargetPredictions, *baselines: Baseline, batch: str = "batch") -> tuple[str, ...]:
+    return judged(given, *baselines, batch=batch).cautions
 
 
 def test_a_model_without_signal_is_not_shown_to_be_better_than_the_median():
     given = numeric(0.5)
-    shuffled = np.random.default_rng(1).permutation(given.truth) * 0.05
-    empty = TargetPredictions(given.sample_ids, given.truth, shuffled)
+    empty = replace(given, predicted=np.random.default_rng(1).permutation(given.truth) * 0.05)
     found = judged(empty, median(empty))
     assert (found.words, found.sign) == ("Chance not excluded", "open")
-    assert found.sentence.startswith(
-        "The model is not shown to do better than the training median (p "
-    )
+    start = "The model is not shown to do better than the training median (p "
+    assert found.sentence.startswith(start)
 
 
 def test_a_baseline_that_is_beaten_or_comes_close():
@@ -72,134 +70,99 @@ def test_the_better_of_two_guesses_must_be_beaten():
 def test_an_accuracy_below_the_base_rate_is_said():
     draw = np.random.default_rng(0)
     truth = (np.arange(200) % 10 == 0).astype(np.int64)
-    score = np.clip(0.6 + 0.2 * truth + draw.normal(0, 0.05, 200), 0, 1)
-    given = predictions_of(truth, np.stack([1 - score, score], axis=1), ("control", "case"))
-    own = Baseline(OWN_MAJORITY, np.tile([1.0, 0.0], (200, 1)))
-    found = judged(given, own)
+    given = scored(truth, np.clip(0.6 + 0.2 * truth + draw.normal(0, 0.05, 200), 0, 1))
+    found = judged(given, Baseline(OWN_MAJORITY, np.tile([1.0, 0.0], (200, 1))))
     assert found.words == "Better than guessing"
-    assert any(
-        "guessing (the majority class of these samples) has 0.900" in one for one in found.cautions
-    )
+    text = "guessing (the majority class of these samples) has 0.900"
+    assert text in " ".join(found.cautions)
 
 
 def test_few_groups_are_too_few_or_rough():
-    given = numeric(0.3)
-    alone = said(numeric(0.3, groups=np.zeros(200)), median(given))
-    assert alone[-1].startswith("1 group is too few for intervals and tests; 6 are needed")
-    few = judged(numeric(0.3, groups=np.arange(200) % 5), median(given))
-    assert few.words == "Cannot be tested"
-    assert few.cautions[-1].startswith("5 groups are too few for intervals and tests; 6 are needed")
-    others = [Baseline(name, numeric(0.9, seed=4).predicted) for name in (DEPTH, "richness alone")]
-    rough = judged(numeric(0.3, groups=np.arange(200) % 6), median(given), *others)
-    assert rough.cautions[-1] == "Intervals and tests rest on 6 groups only: read them as rough."
-    assert (too_few(1, "sample"), too_few(3, "value", " of child")) == (
-        "1 sample is too few",
-        "3 values of child are too few",
-    )
+    def of_groups(count: int) -> Verdict:
+        given = numeric(0.3, groups=np.arange(200) % count)
+        return judged(given, median(given))
+
+    many = "too few for intervals and tests; 6 are needed, so nothing is tested."
+    assert of_groups(1).cautions[-1] == f"1 group is {many}"
+    assert of_groups(5).words == "Cannot be tested"
+    assert of_groups(5).cautions[-1] == f"5 groups are {many}"
+    rough = "Intervals and tests rest on 6 groups only: read them as rough."
+    assert of_groups(6).cautions[-1] == rough
 
 
 def test_the_median_of_the_study_that_ties_is_named():
-    draw = np.random.default_rng(0)
-    study = np.repeat(["a", "b", "c", "d"], 60)
-    centre = np.repeat([10.0, 30.0, 50.0, 70.0], 60)
-    truth = centre + draw.normal(0, 3, 240)
+    draw, study = np.random.default_rng(0), np.repeat(["a", "b", "c", "d"], 60)
+    truth = np.repeat([10.0, 30.0, 50.0, 70.0], 60) + draw.normal(0, 3, 240)
     medians = np.repeat([np.median(truth[study == one]) for one in "abcd"], 60)
-    fold = np.arange(240) % 4
-    given = predictions_of(truth, medians + draw.normal(0, 0.2, 240), fold=fold, batch=study)
-    sentences = said(given, median(given), Baseline("the study's median", medians), batch="study")
-    text = "\n".join(sentences)
+    predicted = medians + draw.normal(0, 0.2, 240)
+    given = predictions_of(truth, predicted, fold=np.arange(240) % 4, batch=study)
+    rivals = median(given), Baseline("the study's median", medians)
+    text = "\n".join(said(given, *rivals, batch="study"))
     assert 'The baseline "the study\'s median" explains most of the target (R2 0.9' in text
     assert "Within a study, against each study's own mean, R2 is" in text
     assert "Inside a study the model is not clearly better than that study's mean." in text
     assert "Samples of one study are in several folds" in text
-    whole = TargetPredictions(given.sample_ids, truth, given.predicted, fold=study, batch=study)
-    text = "\n".join(said(whole, median(whole), batch="study"))
-    assert "Every study was held out whole: the metrics are those for a study never seen." in text
+    whole = "\n".join(said(replace(given, fold=study), median(given), batch="study"))
+    assert "Every study was held out whole: the metrics are those for a study never seen." in whole
 
 
 def test_depth_that_separates_the_classes_is_named():
     weak, strong = two_classes(0.3), two_classes(3.0)
-    both = Baseline(DEPTH_AND_RICHNESS, strong.predicted)
-    text = said(weak, majority(weak), Baseline(DEPTH, strong.predicted), both)
+    depth, both = (Baseline(name, strong.predicted) for name in (DEPTH, DEPTH_AND_RICHNESS))
+    start = 'The baseline "{}" separates the classes (AUROC 1.00): the model may have learned'
+
+    def separating(given: TargetPredictions, *rivals: Baseline) -> list[str]:
+        return [one for one in said(given, majority(given), *rivals) if "separates" in one]
+
+    (only,) = separating(weak, depth, both)
+    assert only.startswith(start.format("depth alone"))
+    assert separating(weak, both)[0].startswith(start.format("depth and richness alone"))
     assert judged(weak, majority(weak), both).words == "Worse than baseline"
-    separating = [one for one in text if "the classes (AUROC" in one]
-    assert len(separating) == 1
-    assert separating[0].startswith(
-        'The baseline "depth alone" separates the classes (AUROC 1.00): the model may'
-    )
-    richer = said(weak, majority(weak), both)
-    assert any(
-        one.startswith('The baseline "depth and richness alone" separates') for one in richer
-    )
-    assert not any(
-        "separate" in one for one in said(strong, majority(strong), Baseline(DEPTH, weak.predicted))
-    )
+    assert separating(strong, Baseline(DEPTH, weak.predicted)) == []
+
+
+def test_a_frequent_class_or_a_baseline_of_few_samples_solves_nothing():
+    """95 of 100 samples are of one of three classes, which depth alone predicts for all."""
+    truth = np.append(np.zeros(95, np.int64), [1, 2, 1, 2, 1])
+    frequent = np.tile([0.9, 0.06, 0.04], (100, 1))
+    given = predictions_of(truth, frequent, ("a", "b", "c"))
+    for predicted, solves in ((frequent, False), (np.eye(3)[truth], True)):
+        text = " ".join(said(given, majority(given, 3), Baseline(DEPTH, predicted)))
+        assert ('"depth alone" separates the classes (balanced' in text) == solves
+    numbers = numeric(0.5)
+    few = np.where(np.arange(200) < 4, numbers.truth, math.nan)
+    text = said(numbers, median(numbers), Baseline("the subject's median", few))
+    assert "explains most of the target" not in " ".join(text)
 
 
 def test_without_two_classes_in_a_fold_there_is_no_auroc_and_no_word_of_few_groups():
     """Leave-one-subject-out of a diagnosis: 20 groups were said to be too few, 6 being needed."""
-    given = two_classes(3.0)
-    order = np.argsort(given.truth, kind="stable")
-    fold = np.empty(200, np.int64)
-    fold[order] = np.arange(200) // 10
-    alone = replace(given, fold=fold, groups=fold)
-    alone = alone.at(
-        np.isin(fold, [f for f in range(20) if len(np.unique(given.truth[fold == f])) == 1])
-    )
+    given, fold = two_classes(3.0), np.empty(200, np.int64)
+    fold[np.argsort(given.truth, kind="stable")] = np.arange(200) // 10
+    mixed = [f for f in range(20) if len(np.unique(given.truth[fold == f])) > 1]
+    alone = replace(given, fold=fold, groups=fold).at(~np.isin(fold, mixed))
     text = said(alone, majority(alone), Baseline(DEPTH, alone.predicted))
-    assert text[0].startswith(
-        "No fold has both classes: there is no AUROC, and nothing is compared. Fewer folds"
-    )
+    assert text[0].startswith("No fold has both classes: there is no AUROC, and nothing")
     assert not any("too few" in one or "not tested" in one or "does better" in one for one in text)
-    some = replace(given, fold=fold)
-    assert (
-        said(some, majority(some))[0]
-        == "The AUROC is the mean over the 1 of 20 folds that have both classes."
-    )
+    some = said(replace(given, fold=fold), majority(given))
+    assert some[0] == "The AUROC is the mean over the 1 of 20 folds that have both classes."
     single = given.at(given.truth == 1)
-    assert said(single, majority(single))[0] == (
-        "All samples are 'case': there is no AUROC, and nothing is compared."
-    )
+    text = said(single, majority(single))
+    assert text[0] == "All samples are 'case': there is no AUROC, and nothing is compared."
 
 
 def test_samples_that_no_metric_counts_are_named():
     """Half of the predictions were missing, or half of the classes unknown to the model, without a
     word.
     """
-    given = numeric(0.3)
+    given, classes = numeric(0.3), two_classes(3.0)
     half = replace(given, predicted=np.where(np.arange(200) % 2, math.nan, given.predicted))
-    assert (
-        said(half, median(half))[0] == "100 of 200 samples have no prediction and are in no metric."
-    )
-    classes = two_classes(3.0)
+    text = said(half, median(half))
+    assert text[0] == "100 of 200 samples have no prediction and are in no metric."
     truth = np.where(np.arange(200) < 50, UNKNOWN_CLASS, classes.truth)
     truth[50:60] = -1
     text = said(replace(classes, truth=truth), majority(classes))
-    assert text[0].startswith(
-        "50 of 190 samples are of classes that the model does not know and in no metric."
-    )
-
-
-def test_a_frequent_class_is_no_separation_of_the_classes():
-    """95 of 100 samples are of one of three classes, which depth alone predicts for all."""
-    truth = np.append(np.zeros(95, np.int64), [1, 2, 1, 2, 1])
-    frequent = np.tile([0.9, 0.06, 0.04], (100, 1))
-    given = predictions_of(truth, frequent, ("a", "b", "c"))
-    assert not any(
-        "separate" in one for one in said(given, majority(given, 3), Baseline(DEPTH, frequent))
-    )
-    exact = np.eye(3)[truth]
-    assert any(
-        one.startswith('The baseline "depth alone" separates the classes (balanced')
-        for one in said(given, majority(given, 3), Baseline(DEPTH, exact))
-    )
-
-
-def test_a_baseline_of_few_samples_solves_nothing():
-    given = numeric(0.5)
-    few = np.where(np.arange(200) < 4, given.truth, math.nan)
-    text = said(given, median(given), Baseline("the subject's median", few))
-    assert not any("explains most of the target" in one for one in text)
+    assert text[0].startswith("50 of 190 samples are of classes that the model does not know")
 
 
 @pytest.mark.parametrize(
@@ -207,7 +170,6 @@ def test_a_baseline_of_few_samples_solves_nothing():
     [
         (2.794, "2.79"),
         (3.9, "3.90"),
-        (0.98599, "0.986"),
         (-0.00168, "-0.00168"),
         (123456.7, "123457"),
         (0.0, "0.00"),
@@ -217,3 +179,90 @@ def test_a_baseline_of_few_samples_solves_nothing():
 )
 def test_numbers_read_well(value: float, text: str):
     assert number(value) == text
+
+
+# --- within batches ----------------------------------------------------------------------------
+
+
+def test_a_prediction_of_the_batch_alone_is_worth_nothing_within_it():
+    draw, batch = np.random.default_rng(0), np.repeat(["a", "b", "c"], 50)
+    centre = np.repeat([0.0, 30.0, 60.0], 50)
+    truth = centre + draw.normal(size=150)
+    means = np.repeat([truth[batch == one].mean() for one in "abc"], 50)
+    assert sklearn.metrics.r2_score(truth, means) > 0.99
+
+    def r2(predicted: np.ndarray) -> float:
+        return within_batches(predictions_of(truth, predicted, batch=batch))["r2"]
+
+    assert r2(means) == pytest.approx(0, abs=1e-12)
+    assert r2(means + (truth - means) / 2) == pytest.approx(0.75)
+    assert r2(truth + centre) < 0
+
+
+def test_a_class_that_has_a_batch_of_its_own_counts_on_neither_side():
+    """Sea water, all of which is in one level, is told from fish perfectly; fish are not told
+    apart.
+    """
+    draw, water = np.random.default_rng(0), np.arange(100) >= 80
+    truth = np.where(water, 2, np.arange(100) % 2)
+    batch = np.repeat(["spring", "fall", "none"], [40, 40, 20])
+    fish = np.c_[draw.dirichlet([1, 1], 100), np.zeros(100)]
+    shares = np.where(water[:, None], np.eye(3)[truth], fish)
+    given = predictions_of(truth, shares, ("gut", "skin", "water"), batch=batch)
+    first = batch_sentences(given, "season")[0]
+    within, over = map(float, re.findall(r"is (0?\.\d+)", first))
+    assert abs(within - over) < 0.05, first
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_auroc_within_batches_counts_pairs_of_one_batch(number: int):
+    draw = np.random.default_rng(0)
+    truth, weight = draw.integers(number, size=60), draw.integers(1, 6, size=(60, number))
+    shares, batch, expected = weight / weight.sum(axis=1, keepdims=True), np.arange(60) % 4, []
+    for k in [1] if number == 2 else range(number):
+        pairs = [
+            (shares[i, k] > shares[j, k]) + 0.5 * (shares[i, k] == shares[j, k])
+            for i, j in itertools.product(range(60), range(60))
+            if truth[i] == k != truth[j] and batch[i] == batch[j]
+        ]
+        expected.append(np.mean(pairs))
+    given = predictions_of(truth, shares, tuple("abc"[:number]), batch=batch)
+    assert within_batches(given)["auroc"] == pytest.approx(np.mean(expected))
+
+
+def test_scores_of_different_folds_are_not_ordered_within_a_batch():
+    """Each fold is perfect and has an offset of its own, which once made three quarters of the
+    pairs of a batch.
+    """
+    place = np.arange(40)
+    truth, fold, batch = place % 2, place // 20, place // 4 % 2
+    given = scored(truth, 0.1 + 0.6 * fold + 0.1 * truth, fold=fold, batch=batch)
+    assert within_batches(given)["auroc"] == 1
+    assert batch_sentences(given, "run")[0] == (
+        "Within a run, of pairs of samples of one run and of different classes, the AUROC is "
+        "1.00; over all of these samples it is 1.00."
+    )
+    parted = batch_sentences(replace(given, fold=truth), "run")[0]
+    assert parted.startswith("No run holds samples of two classes in one fold:")
+
+
+def test_a_target_that_differs_between_batches_only_is_said_to_be_one():
+    """It read `Within a run the AUROC is -`, with not a word of why."""
+    batch = np.repeat(["a", "b"], 20)
+    truth = (batch == "b").astype(np.int64)
+    score = np.where(truth == 1, 0.8, 0.2)
+    expected = "No run holds {}: the target cannot be told from the run."
+    classes = scored(truth, score, batch=batch)
+    assert batch_sentences(classes, "run") == [expected.format("samples of two classes")]
+    numbers = predictions_of(truth * 4.0, score, batch=batch)
+    assert batch_sentences(numbers, "run")[0] == expected.format("two values of the target")
+
+
+def test_samples_without_a_batch_are_no_batch():
+    draw = np.random.default_rng(0)
+    truth, batch = draw.normal(size=60), np.repeat(["a", "b", ""], 20)
+    given = predictions_of(truth, truth.copy(), batch=batch)
+    result = batch_sentences(given, "run")
+    assert result[0] == "20 of 60 samples have no run and are left out of statements about it."
+    assert result[1:] == batch_sentences(given.at(np.arange(40)), "run")
+    assert len(batch_sentences(given.at(np.arange(20, 60)), "run")) == 1
