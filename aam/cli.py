@@ -303,7 +303,7 @@ def _run(name: str, words: Sequence[str], program: Program) -> int:
     function = command.load()
     try:
         if machine.memory_profile and not getattr(machine, "dry_run", False):
-            from aam.device.memory import memory_profiled
+            from aam.device.measure import memory_profiled
 
             result = memory_profiled(function, config)
         else:

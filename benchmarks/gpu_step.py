@@ -19,11 +19,11 @@ from typing import Any
 import torch
 
 from aam.config import DataConfig, ModelConfig, PretrainConfig, TrainConfig
-from aam.data.shelves import Shelved
+from aam.data.batch import Shelved
 from aam.device.distributed import SINGLE
 from aam.device.platform import device_name
-from aam.engine.capture import CapturedSteps, Snapshot
-from aam.engine.step import MicroBatch, StepOutcome, train_step
+from aam.engine.capture import CapturedSteps
+from aam.engine.step import MicroBatch, Snapshot, StepOutcome, train_step
 from aam.sections import RunConfig
 from aam.training.decisions import PretrainingSteps, make_steps
 

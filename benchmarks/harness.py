@@ -22,7 +22,7 @@ import torch
 import aam
 from aam.config import PretrainConfig
 from aam.data.simulate import simulate
-from aam.device.memory import peak_memory, reset_peak
+from aam.device.measure import peak_memory, reset_peak
 from aam.device.platform import device_name, prepare_device
 from aam.errors import InputError, Problems
 from aam.files.atomic import write_text

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from aam.config import TrainConfig
-from aam.data.batch import Batch
-from aam.data.shelves import Capacities, Masks, Shelved, on_shelves
+from aam.data.batch import Batch, Capacities, Masks, Shelved, on_shelves
 from aam.training.masking import make_masks
 from aam.training.task import AmpliconTask
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from aam.device.memory import peak_memory
+from aam.device.measure import peak_memory
 from aam.device.platform import prepare_device
 from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
 from aam.evaluate.evaluation import Names, evaluate_target

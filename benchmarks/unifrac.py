@@ -19,8 +19,7 @@ from skbio.diversity import beta_diversity
 
 from aam.config import UnifracMetric
 from aam.data.table import read_table
-from aam.device.measure import seconds
-from aam.device.memory import peak_memory
+from aam.device.measure import peak_memory, seconds
 from aam.device.platform import prepare_device
 from aam.diversity.distances import unifrac_matrix
 from aam.diversity.unifrac import UnifracOptions

@@ -41,7 +41,7 @@ if OFFLINE not in sys.path:
     import sitecustomize  # noqa: F401
 
 # Where tensors have shapes; other modules run as they are.
-SHAPED = ["aam.data.batch", "aam.data.collate", "aam.model"]
+SHAPED = ["aam.data.batch", "aam.data.loader", "aam.model"]
 SHAPED += ["aam.training.losses", "aam.training.masking"]
 install_import_hook(SHAPED, "beartype.beartype")
 

@@ -14,7 +14,7 @@ from aam import encoders
 from aam.cli import main
 from aam.config import ModelConfig
 from aam.data.checks import RegionProfile
-from aam.data.collate import rarefied_batch
+from aam.data.loader import rarefied_batch
 from aam.data.table import write_biom
 from aam.errors import InputError
 from aam.model.heads import HeadConfig

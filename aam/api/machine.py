@@ -33,8 +33,14 @@ from aam.device.environment import (
     required_changes,
     watched_variables,
 )
-from aam.device.measure import count_flops, product_rate
-from aam.device.memory import memory_limit, memory_profiled, peak_memory, reset_peak
+from aam.device.measure import (
+    count_flops,
+    memory_limit,
+    memory_profiled,
+    peak_memory,
+    product_rate,
+    reset_peak,
+)
 from aam.device.platform import (
     Facts,
     Platform,

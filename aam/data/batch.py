@@ -1,19 +1,24 @@
-"""The batch: the one type that travels from the loader to the losses.
+"""The batch: what the loader makes of samples, and its layout on shelves of one flat buffer, which
+a network reads.
 
 Legend for shapes everywhere: B samples, S ASVs per sample, U unique ASVs, L nucleotides, D width,
 T numeric targets, K class targets, C categorical columns, N numeric covariates. With several ranks,
-all_B and all_U are the samples and unique ASVs of all of them.
+all_B and all_U are the samples and unique ASVs of all of them. On shelves there are T slots of ASVs
+in all samples and M masked copies of ASVs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from aam.device.measure import stage
-from aam.device.shapes import Float, Int64, UInt8
+from aam.device.shapes import Bool, Float, Int64, UInt8
 
 
 @dataclass(frozen=True)
@@ -116,3 +121,285 @@ class Batch:
             name: value.to(device, non_blocking=True) for name, value in self._tensors().items()
         }
         return replace(self, **moved)  # type: ignore[arg-type]
+
+
+# --- the layout on shelves ------------------------------------------------------------------------
+
+# Samples and slots of each sample, shelf by shelf; samples come largest first.
+Shelves = tuple[tuple[int, int], ...]
+
+# Shelves of a batch that is laid out exactly, each cut to its own largest sample.
+EXACT_SHELVES = 4
+# Where shelves of constant capacity end, in shares of the batch.
+ENDS = (1 / 16, 1 / 4, 1 / 2, 1.0)
+# Share of the batches that fit their shelves, and the number of batches that are looked at.
+FITTING, BATCHES = 0.995, 64
+# Capacities are multiples of these; buckets of distinct ASVs are a share of the mean apart.
+SLOT_STEP, ASV_STEP, BUCKET = 8, 32, 1 / 8
+# Bytes at which a tensor starts in the buffer of a batch.
+ALIGNMENT = 16
+# A position that no loss reads.
+IGNORED = -100
+# What dummy samples have.
+EMPTY = {"target": torch.nan, "label": -1.0, "category": 0.0, "covariate": 0.0}
+EMPTY |= {"weight": 0.0, "reference": 0.0}
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Bases and counts that are hidden from the network in one step.
+
+    Attributes
+    ----------
+    rows : int64 [M]
+        ASVs of the batch that have a masked copy.
+    tokens : uint8 [M, L]
+        The masked copies; L is 0 where none are wanted.
+    where : bool [M, L]
+        The masked positions.
+    counts : bool [B, S], optional
+        Slots whose count is withheld.
+    """
+
+    rows: Int64[Tensor, " M"]
+    tokens: UInt8[Tensor, "M L"]
+    where: Bool[Tensor, "M L"]
+    counts: Bool[Tensor, "B S"] | None = None
+
+
+class Capacities(NamedTuple):
+    """Sizes that all batches of a run share.
+
+    Attributes
+    ----------
+    shelves : tuple of (samples, slots)
+    asvs : tuple of (distinct ASVs, masked copies)
+        Buckets in ascending order; a batch takes the first that it fits.
+    length : int
+        Nucleotides of the longest ASV.
+    """
+
+    shelves: Shelves
+    asvs: tuple[tuple[int, int], ...]
+    length: int
+
+    def bucket(self, sizes: Sequence[int], asvs: int, masked: int) -> tuple[int, int] | None:
+        """Return the bucket of a batch; None where it overflows every capacity."""
+        starts = np.cumsum([0, *(samples for samples, _ in self.shelves)]).tolist()
+        limits = zip(starts, self.shelves, strict=False)
+        if len(sizes) > starts[-1] or any(max(sizes[at:], default=0) > n for at, (_, n) in limits):
+            return None
+        return next((most for most in self.asvs if asvs <= most[0] and masked <= most[1]), None)
+
+
+@dataclass(frozen=True)
+class Shelved:
+    """A batch as a network reads it: shelf after shelf, the slots of its samples one after another.
+
+    Dummies fill constant capacities: slots without reads, samples of one read whose distances and
+    targets are missing, ASVs that no sample has, masked copies without predictions.
+
+    Attributes
+    ----------
+    tokens : uint8 [U + M, L]
+        The distinct ASVs of this rank, then the masked copies.
+    asv, row : int64 [T]
+        Which of the distinct ASVs each slot is, and which of the samples it belongs to.
+    counts : float32 [T]
+        Rarefied reads; 0 is padding.
+    hidden : bool [T], optional
+        Slots whose count is withheld.
+    bases : int64 [M, L], optional
+        The masked bases, 0 to 3, and `IGNORED` elsewhere.
+    distance, target, label, category, covariate, weight, reference, column
+        As in `Batch`.
+    shelves : tuple of (samples, slots)
+    padded : bool
+        Whether a row of `tokens` may be shorter than L.
+    ranks : Ranks
+    sample_ids : tuple of str
+        Without dummies.
+    """
+
+    tokens: UInt8[Tensor, "rows L"]
+    asv: Int64[Tensor, " T"]
+    row: Int64[Tensor, " T"]
+    counts: Float[Tensor, " T"]
+    hidden: Bool[Tensor, " T"] | None = None
+    bases: Int64[Tensor, "M L"] | None = None
+    distance: Float[Tensor, "B all_B"] | None = None
+    target: Float[Tensor, "B targets"] | None = None
+    label: Int64[Tensor, "B K"] | None = None
+    category: Int64[Tensor, "B C"] | None = None
+    covariate: Float[Tensor, "B N"] | None = None
+    weight: Float[Tensor, " B"] | None = None
+    reference: Float[Tensor, "B E"] | None = None
+    column: Int64[Tensor, " all_U"] | None = None
+    shelves: Shelves = ()
+    padded: bool = False
+    ranks: Ranks = field(default_factory=Ranks)
+    sample_ids: tuple[str, ...] = ()
+
+    @property
+    def masked(self) -> int:
+        """The number of masked copies."""
+        return 0 if self.bases is None else self.bases.shape[0]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all tensors by name."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+    def shape(self) -> tuple[object, ...]:
+        """Key shared by batches of one shape."""
+        sizes = tuple((name, tuple(value.shape)) for name, value in self.tensors().items())
+        return (*sizes, self.shelves, self.padded)
+
+    def buffer(self, pinned: bool = False) -> UInt8[Tensor, " bytes"]:
+        """Return all tensors in one buffer, which one copy brings to a device."""
+        size = sum(_aligned(value.nbytes) for value in self.tensors().values())
+        buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+        for name, view in _views(buffer, self).items():
+            view.copy_(self.tensors()[name])
+        return buffer
+
+    def on(self, buffer: UInt8[Tensor, " bytes"]) -> Shelved:
+        """Return the batch with its tensors in `buffer`, which has the layout of `buffer`."""
+        return replace(self, **_views(buffer, self))  # type: ignore[arg-type]
+
+    @stage("transfer")
+    def to(self, device: torch.device) -> Shelved:
+        """Return the batch on `device`."""
+        if device.type == "cpu":
+            return self
+        buffer = self.buffer(pinned=device.type == "cuda")
+        return self.on(buffer.to(device, non_blocking=True))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _views(buffer: Tensor, shelved: Shelved) -> dict[str, Tensor]:
+    """Return the tensors of a batch as views of a buffer."""
+    views, at = {}, 0
+    for name, value in shelved.tensors().items():
+        views[name] = buffer[at : at + value.nbytes].view(value.dtype).view(value.shape)
+        at += _aligned(value.nbytes)
+    return views
+
+
+def exact_shelves(sizes: Sequence[int]) -> Shelves:
+    """Return shelves without dummies, each cut to its own largest sample."""
+    step = -(-len(sizes) // EXACT_SHELVES)
+    starts = range(0, len(sizes), step)
+    return tuple((min(step, len(sizes) - start), max(sizes[start], 1)) for start in starts)
+
+
+def fit_capacities(
+    sizes: Sequence[Sequence[int]], asvs: Sequence[int], batch_size: int, length: int, masked: float
+) -> Capacities:
+    """Return capacities from batches of a run.
+
+    Parameters
+    ----------
+    sizes : sequence of sequences of int
+        ASVs of each sample of each batch, in descending order.
+    asvs : sequence of int
+        Distinct ASVs of each batch.
+    batch_size, length : int
+    masked : float
+        Share of the distinct ASVs that have a masked copy.
+    """
+    profile = np.zeros((len(sizes), batch_size), np.int64)
+    for batch, of_batch in enumerate(sizes):
+        profile[batch, : len(of_batch)] = of_batch
+    ends = sorted({max(1, round(batch_size * share)) for share in ENDS})
+    shelves = []
+    for start, end in zip([0, *ends], ends, strict=False):
+        slots = float(np.quantile(profile[:, start], FITTING, method="higher"))
+        shelves.append((end - start, _up(max(slots, 1), SLOT_STEP)))
+    step = _up(max(float(np.mean(asvs)) * BUCKET, 1), ASV_STEP)
+    buckets = sorted({_up(number, step) for number in asvs})
+    buckets.append(buckets[-1] + step)
+    masks = [number * masked + 4 * (number * masked * (1 - masked)) ** 0.5 for number in buckets]
+    pairs = zip(buckets, (_up(number, SLOT_STEP) if masked else 0 for number in masks), strict=True)
+    return Capacities(tuple(shelves), tuple(pairs), length)
+
+
+def _up(number: Any, step: int) -> int:
+    """Return the next multiple of `step`."""
+    return int(-(-number // step)) * step
+
+
+def on_shelves(
+    batch: Batch, masks: Masks | None = None, capacities: Capacities | None = None
+) -> Shelved:
+    """Lay out a batch: in constant capacities where they are given and it fits, else exactly."""
+    masked = 0 if masks is None or not masks.tokens.shape[1] else len(masks.rows)
+    shelves, bucket, length = exact_shelves(batch.sizes), None, batch.tokens.shape[1]
+    if capacities is not None:
+        bucket = capacities.bucket(batch.sizes, len(batch.tokens), masked)
+    if capacities is not None and bucket is not None:
+        shelves, length = capacities.shelves, capacities.length
+    slots = np.concatenate([np.full(samples, number) for samples, number in shelves])
+    starts, (real, width) = np.cumsum(slots) - slots, batch.counts.shape
+    row = np.repeat(np.arange(len(slots)), slots)
+    place = np.arange(len(row)) - starts[row]
+    arrays = row, np.minimum(place, width - 1), (row >= real) | (place >= width), starts[real:]
+    at, into, is_new, dummies = (torch.from_numpy(a).to(batch.counts.device) for a in arrays)
+
+    def flat(values: Tensor, empty: float) -> Tensor:
+        """Return values [B, S] in the flat buffer [T], `empty` in new slots."""
+        return values[at.clamp(max=real - 1), into].masked_fill(is_new, empty)
+
+    hidden = None if masks is None else masks.counts
+    counts = flat(batch.counts, 0.0)
+    counts[dummies] = 1.0
+    tokens, bases = _tokens(batch, masks, bucket, length)
+    new, distance = len(slots) - real, batch.distance
+    if distance is not None and new:
+        distance = torch.nn.functional.pad(distance, (0, new, 0, new), value=torch.nan)
+    of_samples = {name: _grown(getattr(batch, name), new, empty) for name, empty in EMPTY.items()}
+    return Shelved(
+        tokens=tokens,
+        asv=flat(batch.asv, 0.0),
+        row=at,
+        counts=counts,
+        hidden=None if hidden is None else flat(hidden, 0.0),
+        bases=bases,
+        distance=distance,
+        column=_grown(batch.column, 0 if bucket is None else bucket[0] - len(batch.tokens), 0.0),
+        shelves=shelves,
+        padded=batch.padded if bucket is None else bool((tokens == 0).any()),
+        ranks=batch.ranks,
+        sample_ids=batch.sample_ids,
+        **of_samples,
+    )
+
+
+def _tokens(
+    batch: Batch, masks: Masks | None, bucket: tuple[int, int] | None, length: int
+) -> tuple[Tensor, Tensor | None]:
+    """Return the distinct ASVs with their masked copies, and the masked bases."""
+    tokens, copied, bases = batch.tokens, batch.tokens[:0], None
+    if masks is not None and masks.tokens.shape[1]:
+        copied = masks.tokens
+        bases = (tokens[masks.rows].long() - 1).masked_fill(~masks.where, IGNORED)
+    if bucket is None:
+        return torch.cat([tokens, copied]), bases
+    asvs, copies = bucket
+    missing = length - tokens.shape[1]
+    wide = torch.ones(asvs + (0 if bases is None else copies), length, dtype=torch.uint8)
+    wide[: len(tokens)] = torch.nn.functional.pad(tokens, (0, missing))
+    wide[asvs : asvs + len(copied)] = torch.nn.functional.pad(copied, (0, missing))
+    if bases is not None:
+        bases = torch.nn.functional.pad(bases, (0, missing, 0, copies - len(bases)), value=IGNORED)
+    return wide, bases
+
+
+def _grown(values: Tensor | None, new: int, empty: float) -> Tensor | None:
+    """Return values of samples with those of `new` dummies."""
+    if values is None or not new:
+        return values
+    return torch.cat([values, values.new_full((new, *values.shape[1:]), empty)])

@@ -1,4 +1,6 @@
-"""The loader: batches of an epoch, in an order that depends on the seed and the epoch alone."""
+"""The loader: samples are rarefied and made into batches with the targets of this very
+rarefaction, in an order that depends on the seed and the epoch alone.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +9,267 @@ import math
 import signal
 import warnings
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from scipy import sparse
 from torch.utils.data import DataLoader
 
-from aam.data.batch import Batch
-from aam.data.collate import EVERYTHING, Collation, collate, limited, rarefied_batch
-from aam.data.rarefaction import Row, rarefied_rows
-from aam.data.shelves import BATCHES, Capacities, fit_capacities
+from aam.data.batch import BATCHES, Batch, Capacities, Ranks, fit_capacities
+from aam.data.rarefaction import EVALUATION, Row, matrix_of, rarefied_rows
 from aam.data.study import Rows, Study
+from aam.data.tokens import asv_keys
 from aam.device.distributed import SINGLE, World
-from aam.device.rng import generator
+from aam.device.measure import stage
+from aam.device.rng import generator, next_generator
+from aam.diversity.device import TreeOnDevice
+from aam.diversity.distances import batch_unifrac
+from aam.diversity.unifrac import UnifracOptions
 from aam.errors import WARNINGS, RunError
+from aam.io.matrices import Matrix
+
+# --- batches of samples ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Collation:
+    """Contents of batches, and the rarefaction of their samples.
+
+    Attributes
+    ----------
+    tokens : bool
+        Fill `Batch.tokens`; without it the caller has the ASV vectors already.
+    distances : bool
+        Compute the UniFrac target.
+    shallow : float
+        Share of the samples that get fewer reads than the depth; which ones, and how many, depends
+        on the rarefaction.
+    covariate_dropout : float
+        Share of the covariates of a sample that training leaves out.
+    """
+
+    tokens: bool = True
+    distances: bool = True
+    shallow: float = 0.0
+    covariate_dropout: float = 0.0
+
+
+EVERYTHING = Collation()
+
+
+def rows_read(study: Study, rows: Rows, epoch: int) -> list[Row]:
+    """Return columns and reads of the samples at `rows` as a network reads them: rarefied, at most
+    `token_limit`.
+    """
+    limit = study.config.token_limit
+    return [limited(row, limit) for row in rarefied_rows(study, rows, epoch)]
+
+
+def limited(row: Row, limit: int) -> Row:
+    """Return the `limit` most abundant ASVs of a rarefied sample."""
+    columns, reads = row
+    if len(columns) > limit:
+        kept = np.sort(np.argsort(-reads, kind="stable")[:limit])
+        columns, reads = columns[kept], reads[kept]
+    return columns, reads
+
+
+def rarefied_batch(study: Study, rows: Rows, epoch: int, how: Collation = EVERYTHING) -> Batch:
+    """Rarefy the samples at `rows` and put them into one batch, largest first.
+
+    Parameters
+    ----------
+    study : Study
+    rows : int64 [B]
+    epoch : int
+        Number of the rarefaction; `EVALUATION` and below are rarefactions outside training.
+    how : Collation
+    """
+    return collate(study, [rows], [rarefied_rows(study, rows, epoch, how.shallow)], epoch, how)
+
+
+def batch_of_reads(study: Study, rows: Rows, reads: Sequence[Row]) -> Batch:
+    """Return samples whose rarefied reads are known, largest first, without tokens or distances.
+
+    Parameters
+    ----------
+    study : Study
+    rows : int64 [B]
+        Row of the table of each sample, for its covariates; a row may occur several times.
+    reads : sequence of (columns, reads)
+        ASVs of each sample and their reads, all above 0, with no fewer ASVs than the next.
+    """
+    how = Collation(tokens=False, distances=False)
+    return collate(study, [rows], [reads], EVALUATION, how)
+
+
+def collate(
+    study: Study,
+    parts: Sequence[Rows],
+    rarefied: Sequence[Sequence[Row]],
+    epoch: int,
+    how: Collation = EVERYTHING,
+    rank: int = 0,
+) -> Batch:
+    """Return one rank's share of a batch.
+
+    Parameters
+    ----------
+    study : Study
+    parts : sequence of int64 [B]
+        The rows of the table that each rank holds.
+    rarefied : sequence of sequences of (columns, reads)
+        Their rarefied reads, from `rarefied_rows`.
+    epoch, how
+        As for `rarefied_batch`.
+    rank : int
+        Its samples are those of ``parts[rank]``, largest first; distances go to those of all ranks.
+        The distinct ASVs of all ranks stand in order of length, and each rank has the tokens of its
+        stretch of them.
+    """
+    names = study.table.sample_ids
+    rows, read, full = _largest_first(study, parts, rarefied)
+    columns = np.unique(np.concatenate([columns for columns, _ in read]))
+    columns = columns[np.argsort(study.lengths[columns], kind="stable")]
+    # Each rank encodes nearly the same number of bases.
+    done = np.cumsum(study.lengths[columns])
+    ends = done[-1] * np.arange(1, len(parts) + 1) / len(parts)
+    stretches = np.diff(np.searchsorted(done, ends, side="right"), prepend=0)
+    ranks = Ranks(rank, tuple(map(len, parts)), tuple(stretches.tolist()))
+    own, encoded = ranks.own_samples, columns[ranks.own_asvs]
+    longest = int(study.lengths[encoded if len(encoded) else columns].max()) if how.tokens else 0
+    asv, counts = _laid_out(columns, read[own])
+    column = torch.from_numpy(columns.astype(np.int64))
+    distance = None
+    if how.distances:
+        distance = distances_of(study, matrix_of(full, len(study.table.feature_ids)), rows, own)
+    return Batch(
+        tokens=study.tokens[torch.from_numpy(encoded.astype(np.int64)), :longest],
+        asv=asv,
+        counts=counts,
+        column=column,
+        key=asv_keys(study.tokens[column]) if how.tokens else None,
+        reference=study.reference_numbers([columns for columns, _ in read[own]]),
+        sizes=tuple(len(columns) for columns, _ in read[own]),
+        padded=bool(how.tokens and (study.lengths[encoded] < longest).any()),
+        target=_columns(study.labels.target, rows[own]),
+        label=_columns(study.labels.label, rows[own]),
+        sample_ids=tuple(names[row] for row in rows[own]),
+        ranks=ranks,
+        **_conditions(study, rows[own], epoch, how.covariate_dropout),
+        distance=distance,
+    )
+
+
+def _largest_first(
+    study: Study, parts: Sequence[Rows], rarefied: Sequence[Sequence[Row]]
+) -> tuple[Rows, list[Row], list[Row]]:
+    """Return the rows of all ranks, each rank's samples largest first; what the model reads of
+    them; their reads.
+    """
+    rows, read, full = [], [], []
+    for part, reads in zip(parts, rarefied, strict=True):
+        kept = [limited(row, study.config.token_limit) for row in reads]
+        order = np.argsort([-len(columns) for columns, _ in kept], kind="stable")
+        rows.append(part[order])
+        read += [kept[i] for i in order]
+        full += [reads[i] for i in order]
+    return np.concatenate(rows), read, full
+
+
+def _laid_out(
+    columns: npt.NDArray[np.integer[Any]], rows: Sequence[Row]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return `Batch.asv` and `Batch.counts` of samples, largest first; `columns` are the distinct
+    ASVs.
+    """
+    order, sizes = np.argsort(columns), [len(columns) for columns, _ in rows]
+    slot = np.arange(sizes[0]) < np.array(sizes)[:, None]
+    asv, counts = np.zeros(slot.shape, np.int64), np.zeros(slot.shape, np.float32)
+    held = np.concatenate([columns for columns, _ in rows])
+    asv[slot] = order[np.searchsorted(columns[order], held)]
+    counts[slot] = np.concatenate([reads for _, reads in rows])
+    return torch.from_numpy(asv), torch.from_numpy(counts)
+
+
+def _columns(values: npt.NDArray[Any], rows: Rows) -> torch.Tensor | None:
+    """Return the values of some samples, none where there are no columns."""
+    return torch.from_numpy(values[rows]) if values.shape[1] else None
+
+
+def _conditions(study: Study, rows: Rows, epoch: int, dropout: float) -> dict[str, Any]:
+    """Return weights and covariates of the samples, a share `dropout` of these unknown."""
+    weight = {"weight": torch.ones(len(rows))}
+    category, covariate = study.labels.category[rows], study.labels.covariate[rows]
+    if not (number := category.shape[1] + covariate.shape[1]):
+        return weight
+    for at, row in enumerate(rows.tolist() if dropout else ()):
+        rng = next_generator(study.seed, "covariates", epoch, study.table.sample_ids[row])
+        is_hidden = rng.random(number) < dropout
+        category[at, is_hidden[: category.shape[1]]] = 0
+        covariate[at, is_hidden[category.shape[1] :]] = np.nan
+    values = {"category": category, "covariate": covariate}
+    return weight | {name: torch.from_numpy(value) for name, value in values.items()}
+
+
+def distances_of(
+    study: Study, counts: sparse.csr_matrix, rows: Rows, selected: slice = slice(None)
+) -> torch.Tensor | None:
+    """Return UniFrac of the samples at `selected` to all at `rows`, from rarefied reads [B, F]."""
+    real = np.float64 if torch.get_default_dtype() == torch.float64 else np.float32
+    if study.matrix is not None:
+        return torch.from_numpy(study.matrix.values[np.ix_(rows[selected], rows)].astype(real))
+    if not study.has_tree:
+        return None
+    with stage("UniFrac"):
+        distance = _unifrac(study, counts, study.origin[rows], selected)
+    return torch.from_numpy(distance.astype(real, copy=False))
+
+
+def tree_on_device(study: Study, device: torch.device, samples: int) -> TreeOnDevice | None:
+    """Tree that computes UniFrac of batches on `device`, from the ASVs that the network reads.
+
+    None where that is not all that the target needs: a matrix is given, several studies are
+    joined, a sample has more ASVs than the token limit, or the tree is too large.
+    """
+    tree = study.parts[0].tree
+    richest = min(int(np.diff(study.table.counts.indptr).max(initial=0)), study.depth)
+    is_whole = len(study.parts) == 1 and richest <= study.config.token_limit
+    if study.matrix is not None or tree is None or not is_whole:
+        return None
+    on_device = TreeOnDevice(tree.phylogeny, tree.tips, _options(study), device)
+    return on_device if on_device.fits(samples) else None
+
+
+def _options(study: Study) -> UnifracOptions:
+    config, double = study.config, torch.get_default_dtype() == torch.float64
+    return UnifracOptions(config.unifrac_metric, config.alpha, config.root_length, double=double)
+
+
+def _unifrac(study: Study, counts: sparse.csr_matrix, origin: Rows, selected: slice) -> Matrix:
+    """Return UniFrac of the samples at `selected` to all; NaN across studies, `origin` [B], and
+    without a tree.
+    """
+    options = _options(study)
+    distance = np.full((len(origin), len(origin)), np.nan)
+    for number in np.unique(origin):
+        tree, rows = study.parts[number].tree, np.flatnonzero(origin == number)
+        if tree is None:
+            continue
+        if len(rows) == len(origin):
+            asked = slice(None) if len(origin[selected]) == len(origin) else selected
+            return batch_unifrac(tree.phylogeny, tree.tips, counts, options, asked)
+        distance[np.ix_(rows, rows)] = batch_unifrac(
+            tree.phylogeny, tree.tips, counts[rows], options
+        )
+    return distance[selected]
+
+
+# --- the batches of an epoch ----------------------------------------------------------------------
 
 
 def _ignore_warnings(worker: int) -> None:
@@ -108,19 +354,16 @@ class Loader:
         if not len(self.rows):
             return []
         size, origin = self.batch_size * self.world.size, self.study.origin[self.rows]
-        studies = {
-            study: self._by_id(self.rows[origin == study].tolist())
-            for study in np.unique(origin).tolist()
-        }
+        names = np.unique(origin).tolist()
+        studies = {name: self._by_id(self.rows[origin == name].tolist()) for name in names}
         if not self.shuffle:
             parts = (np.array_split(rows, math.ceil(len(rows) / size)) for rows in studies.values())
             return list(itertools.chain.from_iterable(parts))
         if len(self.study.parts) > 1:
             return batches_by_study(studies, size, self.study.seed, epoch)
         (rows,) = studies.values()
-        return np.array_split(
-            rows[generator(self.study.seed, "order", epoch).permutation(len(rows))], len(self)
-        )
+        order = generator(self.study.seed, "order", epoch).permutation(len(rows))
+        return np.array_split(rows[order], len(self))
 
     def capacities(self, masked: float) -> Capacities:
         """Return the capacities of batches, from the rarefactions of the first epochs.
@@ -164,25 +407,14 @@ class Loader:
         order, world = self.order(epoch)[skip:], self.world
         places = range(skip, skip + len(order))
         if world.size == 1:
-            yield from self._ahead(
-                [(rows, epoch, finish, at) for at, rows in zip(places, order, strict=True)]
-            )
+            numbered = zip(places, order, strict=True)
+            yield from self._ahead([(rows, epoch, finish, at) for at, rows in numbered])
             return
         parts_by_batch = [self.parts(rows) for rows in order]
-        rarefied_here = self._ahead(
-            [(parts[world.rank], epoch, finish, 0) for parts in parts_by_batch]
-        )
-        richest = np.minimum(np.diff(self.study.table.counts.indptr), self.study.depth)
-        numbers = iter(places)
-        waiting: deque[tuple[list[Rows], Callable[[], list[list[Row]]]]] = deque()
-        for parts, own in zip(parts_by_batch, rarefied_here, strict=True):
-            most = max(int(richest[part].sum()) for part in parts)
-            waiting.append((parts, exchange_rows(own, [len(part) for part in parts], most, world)))
-            # The rows of a batch arrive while the one before is computed.
-            if len(waiting) > 1:
-                yield finish(self._share(*waiting.popleft(), epoch), next(numbers))
-        for parts, arrived in waiting:
-            yield finish(self._share(parts, arrived, epoch), next(numbers))
+        own = [(parts[world.rank], epoch, finish, 0) for parts in parts_by_batch]
+        for at, parts, rarefied in zip(places, parts_by_batch, self._ahead(own), strict=True):
+            of_ranks = world.all_gather(rarefied)
+            yield finish(collate(self.study, parts, of_ranks, epoch, self.how, world.rank), at)
 
     def _take(self, item: tuple[Rows, int, Callable[[Batch, int], Any], int]) -> Any:
         """Make a batch and finish it; of several ranks, only rarefy the rows of this one."""
@@ -190,12 +422,6 @@ class Loader:
         if self.world.size > 1:
             return rarefied_rows(self.study, rows, epoch, self.how.shallow)
         return finish(self.batch(rows, epoch), place)
-
-    def _share(
-        self, parts: Sequence[Rows], arrived: Callable[[], list[list[Row]]], epoch: int
-    ) -> Batch:
-        """Return this rank's share of a batch, once the rarefied rows of all ranks have arrived."""
-        return collate(self.study, parts, arrived(), epoch, self.how, self.world.rank)
 
     def _ahead(self, items: list[Any]) -> Iterator[Any]:
         """Yield what `_take` makes of each item, in order, in `workers` where there are any."""
@@ -235,40 +461,6 @@ class Loader:
             )
 
 
-def exchange_rows(
-    rarefied: Sequence[Row], sizes: Sequence[int], most: int, world: World
-) -> Callable[[], list[list[Row]]]:
-    """Begin to exchange rarefied samples; what is returned waits for those of all ranks, `sizes` of
-    each.
-
-    int32 arrays are sent, of a length for which no rank may have more than `most` ASVs in its
-    samples together.
-    """
-    lengths = [len(columns) for columns, _ in rarefied]
-    own_rows = np.concatenate(
-        [lengths, *(columns for columns, _ in rarefied), *(reads for _, reads in rarefied)]
-    )
-    message = np.zeros(max(sizes) + 2 * most, np.int32)
-    message[: len(own_rows)] = own_rows
-    arrived = world.gather_same_shape(message)
-
-    def rows() -> list[list[Row]]:
-        rows_by_rank = []
-        for message, size in zip(arrived(), sizes, strict=True):
-            ends = np.cumsum(message[:size])[:-1]
-            columns, reads = message[size : size + 2 * message[:size].sum()].reshape(2, -1)
-            rows_by_rank.append(
-                list(
-                    zip(
-                        np.split(columns, ends), np.split(reads.astype(np.int64), ends), strict=True
-                    )
-                )
-            )
-        return rows_by_rank
-
-    return rows
-
-
 def batches_by_study(studies: dict[int, Rows], size: int, seed: int, epoch: int) -> list[Rows]:
     """Return the rows of each batch of an epoch of training, from the rows of each study in the
     order of their ids.
@@ -287,9 +479,8 @@ def batches_by_study(studies: dict[int, Rows], size: int, seed: int, epoch: int)
         needed = number * min(size, len(rows))
         dealt: list[Rows] = []
         while len(dealt) * len(rows) < needed:
-            dealt.append(
-                rows[generator(seed, "order", epoch, study, len(dealt)).permutation(len(rows))]
-            )
+            rng = generator(seed, "order", epoch, study, len(dealt))
+            dealt.append(rows[rng.permutation(len(rows))])
         pool = np.concatenate(dealt)[:needed]
         result += [np.unique(batch) for batch in np.array_split(pool, number)]
     return [result[at] for at in generator(seed, "studies", epoch).permutation(len(result))]

@@ -18,13 +18,11 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -123,17 +121,6 @@ class World:
         if self.size > 1:
             dist.all_gather_object(values, value)
         return values
-
-    def gather_same_shape(self, array: npt.NDArray[Any]) -> Callable[[], list[npt.NDArray[Any]]]:
-        """Begin to gather the arrays of all ranks, of one shape; what is returned waits."""
-        parts = [torch.from_numpy(np.empty_like(array)) for _ in range(self.size)]
-        work = dist.all_gather(parts, torch.from_numpy(array), async_op=True)
-
-        def arrived() -> list[npt.NDArray[Any]]:
-            work.wait()
-            return [part.numpy() for part in parts]
-
-        return arrived
 
     def broadcast(self, value: Any) -> Any:
         """Return the value of rank 0 on every rank."""

@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from aam.device.distributed import World
-from aam.device.memory import memory_limit, peak_memory, reset_peak
+from aam.device.measure import memory_limit, peak_memory, reset_peak
 from aam.device.precision import Scaler
-from aam.device.rng import random_state, set_random_state
-from aam.engine.step import MicroBatch, StepOutcome, train_step
+from aam.engine.step import MicroBatch, Snapshot, StepOutcome, train_step
 from aam.engine.task import Task
 from aam.errors import InputError
 
@@ -32,42 +31,6 @@ GATE_STEPS, GATE_TOLERANCE = 10, 1e-4
 WARM_UP = 3
 # Share of a device's memory that a step may take.
 MOST_MEMORY = 0.95
-
-
-class Snapshot:
-    """The weights, the state of the optimizer and the random state of a training.
-
-    They are restored in place: a graph reads and writes these very tensors.
-    """
-
-    def __init__(self, model: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
-        self.tensors = [*model.parameters(), *model.buffers()]
-        self.optimizer, self.device = optimizer, device
-        self.values = [value.detach().clone() for value in self.tensors]
-        self.states = {
-            parameter: {name: torch.as_tensor(value).clone() for name, value in state.items()}
-            for parameter, state in optimizer.state.items()
-        }
-        self.random = random_state(device)
-
-    @torch.no_grad()
-    def restore(self) -> None:
-        """Put everything back as it was."""
-        for value, before in zip(self.tensors, self.values, strict=True):
-            value.copy_(before)
-        for parameter, state in self.optimizer.state.items():
-            before_step = self.states.get(parameter)
-            for name, value in state.items():
-                if before_step is None:
-                    value.zero_()
-                else:
-                    value.copy_(before_step[name])
-        set_random_state(self.random, self.device)
-
-    @torch.no_grad()
-    def moved(self) -> list[Tensor]:
-        """Return the weights as they are now."""
-        return [value.detach().clone() for value in self.tensors]
 
 
 def difference_of_steps(

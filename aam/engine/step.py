@@ -7,17 +7,20 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aam.device.distributed import World
-from aam.device.measure import stage
-from aam.device.precision import Scaler
+from aam.device.distributed import SINGLE, World
+from aam.device.measure import peak_memory, reset_peak, resident_memory, stage
+from aam.device.precision import UNSCALED, Scaler
+from aam.device.rng import random_state, set_random_state
 from aam.device.sharding import averaged_ranks, full_tensor, no_sync, shard_like
+from aam.errors import RunError
 from aam.sections import TrainingOptions
 
 if TYPE_CHECKING:
@@ -231,3 +234,151 @@ def load_optimizer_state(
     optimizer.load_state_dict(
         {"state": dict(values), "param_groups": optimizer.state_dict()["param_groups"]}
     )
+
+
+# --- single steps outside a run, and the largest batch that fits into memory ---------------------
+
+
+class Snapshot:
+    """The weights, the state of the optimizer and the random state of a training.
+
+    They are restored in place: a graph reads and writes these very tensors.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
+        self.tensors = [*model.parameters(), *model.buffers()]
+        self.optimizer, self.device = optimizer, device
+        self.values = [value.detach().clone() for value in self.tensors]
+        self.states = {
+            parameter: {name: torch.as_tensor(value).clone() for name, value in state.items()}
+            for parameter, state in optimizer.state.items()
+        }
+        self.random = random_state(device)
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Put everything back as it was."""
+        for value, before in zip(self.tensors, self.values, strict=True):
+            value.copy_(before)
+        for parameter, state in self.optimizer.state.items():
+            before_step = self.states.get(parameter)
+            for name, value in state.items():
+                if before_step is None:
+                    value.zero_()
+                else:
+                    value.copy_(before_step[name])
+        set_random_state(self.random, self.device)
+
+    @torch.no_grad()
+    def moved(self) -> list[Tensor]:
+        """Return the weights as they are now."""
+        return [value.detach().clone() for value in self.tensors]
+
+
+@dataclass(eq=False)
+class StepRunner:
+    """Runs single steps of a task outside a run and keeps their losses."""
+
+    task: Task
+    optimizer: Optimizer
+    scaler: Scaler = UNSCALED
+    max_grad_norm: float = 1.0
+    losses: list[Tensor] = field(default_factory=list)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the task."""
+        return self.task.device
+
+    @property
+    def model(self) -> nn.Module:
+        """The model of the task."""
+        return self.task.model
+
+    def step(self, batch: Any, number: int = 0) -> None:
+        """Take one step on one batch; `number` names it for the task."""
+        window = [MicroBatch(self.task.prepare(batch, number), number)]
+        network = self.task.network
+        outcome = train_step(
+            network, window, self.task, self.optimizer, self.scaler, SINGLE, self.max_grad_norm
+        )
+        with stage("losses"):
+            self.losses.append(total_loss(outcome.terms, self.task.loss_weights))
+
+    def peak_bytes(self, batch: Any) -> int:
+        """Return the peak bytes of two steps on a batch, those of the optimizer included."""
+        reset_peak(self.device)
+        for number in range(2):
+            self.step(batch, number)
+        return peak_memory(self.device)
+
+    @contextlib.contextmanager
+    def restored(self) -> Iterator[None]:
+        """Put weights, optimizer, losses and random state back as they were, whatever happens
+        inside.
+        """
+        before, losses = Snapshot(self.model, self.optimizer, self.device), list(self.losses)
+        try:
+            yield
+        finally:
+            self.optimizer.zero_grad(set_to_none=True)
+            before.restore()
+            for parameter in self.optimizer.state.keys() - before.states.keys():
+                del self.optimizer.state[parameter]
+            self.losses = losses
+
+
+def largest_batch(
+    runner: StepRunner, peak: Callable[[int], int], limit: int, max_size: int
+) -> dict[int, int]:
+    """Return the peak bytes of each batch size that was tried and stays below `limit`.
+
+    Sizes grow and are then bisected. A size is tried only where a line through the last two
+    predicts that it fits, so that the computer does not run out of memory. A size for which the
+    device runs out of memory does not fit.
+
+    Parameters
+    ----------
+    runner : StepRunner
+        Takes the steps of `peak`, and is left as it was.
+    peak : callable
+        Runs steps on a batch of this number of samples and returns the peak bytes.
+    limit : int
+        Bytes that may be held.
+    max_size : int
+        The largest size to try.
+
+    Raises
+    ------
+    RunError
+        Not even one sample fits.
+    """
+    fits: dict[int, int] = {}
+    low, high = 0, max_size + 1
+    base = resident_memory() if runner.device.type == "cpu" else 0
+    with runner.restored():
+        while high - low > max(1, low // 16):
+            size = min(max(2 * low, 1), high - 1) if high > max_size else (low + high) // 2
+            pairs = [(0, base), (0, base), *sorted(fits.items())][-2:]
+            (smaller, smaller_bytes), (larger, larger_bytes) = pairs
+            slope = (larger_bytes - smaller_bytes) / max(larger - smaller, 1)
+            expected = larger_bytes + slope * (size - larger)
+            try:
+                held = limit + 1 if expected > limit else peak(size)
+            except torch.OutOfMemoryError:
+                held = limit + 1
+            if held <= limit:
+                low, fits[size] = size, held
+            else:
+                high = size
+    if not fits:
+        raise RunError(f"not even one sample fits into {limit / 1e9:.1f} GB")
+    return fits
+
+
+def batch_and_accumulation(effective: int, fitting: int) -> tuple[int, int]:
+    """Return batch size and accumulation whose product is `effective`, with at most `fitting`
+    samples in a batch.
+    """
+    size = max(size for size in range(1, min(fitting, effective) + 1) if effective % size == 0)
+    return size, effective // size

@@ -15,10 +15,9 @@ import pandas as pd
 import torch
 from scipy import sparse
 
-from aam.data.batch import Batch
-from aam.data.collate import batch_of_reads, rows_read
+from aam.data.batch import Batch, on_shelves
+from aam.data.loader import batch_of_reads, rows_read
 from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_rows
-from aam.data.shelves import on_shelves
 from aam.data.study import Rows, Study
 from aam.data.targets import TargetSpec
 from aam.device.precision import autocast

@@ -12,8 +12,7 @@ from torch.utils._pytree import register_pytree_node
 from torch.utils.checkpoint import checkpoint
 
 from aam.config import ModelConfig
-from aam.data.batch import Batch
-from aam.data.shelves import Masks, Shelved, on_shelves
+from aam.data.batch import Batch, Masks, Shelved, on_shelves
 from aam.device.shapes import Float, UInt8
 from aam.model.asv import AsvEncoder
 from aam.model.heads import CovariateFusion, DistanceHead, Gather, HeadConfig, Readout

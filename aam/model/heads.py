@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aam.config import CovariateConfig
-from aam.data.batch import Batch
-from aam.data.shelves import Shelved
+from aam.data.batch import Batch, Shelved
 from aam.device.shapes import Float
 
 # Puts the rows of the other ranks next to those of this rank.

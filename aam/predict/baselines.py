@@ -18,7 +18,7 @@ from sklearn import ensemble
 from sklearn.base import clone
 from sklearn.neighbors import KNeighborsRegressor
 
-from aam.data.collate import distances_of
+from aam.data.loader import distances_of
 from aam.data.rarefaction import rarefied_richness
 from aam.data.splits import Split
 from aam.data.study import Study

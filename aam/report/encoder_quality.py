@@ -13,7 +13,7 @@ from torch import Tensor
 
 from aam.config import TrainConfig
 from aam.data.batch import Batch
-from aam.data.collate import rarefied_batch
+from aam.data.loader import rarefied_batch
 from aam.data.rarefaction import EVALUATION
 from aam.data.splits import Split, fold_folder
 from aam.data.study import Study

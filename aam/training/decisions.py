@@ -19,19 +19,22 @@ import numpy as np
 import torch
 
 from aam.config import FineTuneConfig, ModelConfig, PretrainConfig
-from aam.data.batch import Batch
+from aam.data.batch import Batch, Shelved
 from aam.data.loader import Loader
-from aam.data.shelves import Shelved
 from aam.data.study import MetadataColumns, Study, make_study, read_inputs
 from aam.device.attention import decide_execution
 from aam.device.distributed import SINGLE, World
-from aam.device.measure import StageTimer, Trace, seconds, stage
-from aam.device.memory import memory_limit
+from aam.device.measure import StageTimer, Trace, memory_limit, seconds, stage
 from aam.device.platform import Facts, cached_verdict, device_name, prepare_device
 from aam.device.precision import autocast, make_scaler, resolve_precision
-from aam.engine.finders import StepRunner, batch_and_accumulation, largest_batch
 from aam.engine.run import earlier_decisions
-from aam.engine.step import MicroBatch, train_step
+from aam.engine.step import (
+    MicroBatch,
+    StepRunner,
+    batch_and_accumulation,
+    largest_batch,
+    train_step,
+)
 from aam.errors import RunError
 from aam.model.aam import Aam, example_batch
 from aam.model.heads import HeadConfig

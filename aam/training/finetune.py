@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from aam.config import FineTuneConfig
-from aam.data.collate import Collation
-from aam.data.loader import Loader
+from aam.data.batch import Shelved, on_shelves
+from aam.data.loader import Collation, Loader
 from aam.data.rarefaction import EVALUATION
-from aam.data.shelves import Shelved, on_shelves
 from aam.data.study import Study
 from aam.data.targets import Covariates, Labels, Targets
 from aam.device.distributed import SINGLE, World

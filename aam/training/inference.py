@@ -13,11 +13,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from aam.data.batch import Batch
-from aam.data.collate import Collation
-from aam.data.loader import Loader
+from aam.data.batch import Batch, Shelved
+from aam.data.loader import Collation, Loader
 from aam.data.rarefaction import EVALUATION
-from aam.data.shelves import Shelved
 from aam.data.study import Study
 from aam.data.targets import Covariates, Targets
 from aam.device.measure import stage

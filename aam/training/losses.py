@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aam.config import Loss, TrainConfig
-from aam.data.shelves import IGNORED, Shelved
+from aam.data.batch import IGNORED, Shelved
 from aam.device.shapes import Bool, Float, Int64
 from aam.engine.task import Terms
 from aam.errors import InputError

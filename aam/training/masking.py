@@ -10,8 +10,7 @@ import numpy.typing as npt
 import torch
 
 from aam.config import TrainConfig
-from aam.data.batch import Batch
-from aam.data.shelves import Masks
+from aam.data.batch import Batch, Masks
 from aam.data.tokens import MASK, PAD
 from aam.device.rng import GOLDEN, mixed
 from aam.model.asv import N_BASES

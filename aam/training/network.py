@@ -13,12 +13,10 @@ from torch import Tensor
 
 from aam.config import TrainConfig
 from aam.data.batch import Batch
-from aam.data.collate import Collation, rarefied_batch
-from aam.data.loader import Loader
+from aam.data.loader import Collation, Loader, rarefied_batch
 from aam.data.study import Study
 from aam.device.distributed import SINGLE, World
-from aam.device.measure import stage
-from aam.device.memory import keep_freed_memory
+from aam.device.measure import keep_freed_memory, stage
 from aam.engine.checkpoint import State
 from aam.engine.run import RunDirectory
 from aam.engine.trainer import Trainer, fit

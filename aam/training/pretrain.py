@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from aam.config import PretrainConfig
-from aam.data.collate import Collation
-from aam.data.loader import Loader
+from aam.data.loader import Collation, Loader
 from aam.data.study import Study
 from aam.device.distributed import SINGLE, World
 from aam.training.inference import Rows

@@ -12,11 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from aam.config import FineTuneConfig, PretrainConfig, TrainConfig
-from aam.data.batch import Batch
-from aam.data.collate import tree_on_device
-from aam.data.loader import Loader
+from aam.data.batch import Batch, Capacities, Shelved, on_shelves
+from aam.data.loader import Loader, tree_on_device
 from aam.data.rarefaction import EVALUATION
-from aam.data.shelves import Capacities, Shelved, on_shelves
 from aam.device.distributed import SINGLE, World
 from aam.device.measure import stage
 from aam.device.platform import platform_here

@@ -16,12 +16,12 @@ from rich.table import Table
 
 from aam.data.splits import Split, write_split
 from aam.device.attention import decide_execution
-from aam.device.memory import memory_limit
+from aam.device.measure import memory_limit
 from aam.device.platform import prepare_device
 from aam.device.precision import make_scaler
 from aam.engine.checkpoint import load
-from aam.engine.finders import StepRunner, batch_and_accumulation, largest_batch
 from aam.engine.run import RunDirectory, run_command, training_outputs
+from aam.engine.step import StepRunner, batch_and_accumulation, largest_batch
 from aam.errors import InputError
 from aam.files.atomic import write_text
 from aam.options import not_none, to_dict

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from aam.engine.finders import StepRunner
+from aam.engine.step import StepRunner
 
 
 def learning_rate_curve(

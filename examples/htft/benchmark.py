@@ -16,7 +16,7 @@ import torch
 
 from aam.device.distributed import process_group
 from aam.device.environment import available_cores, rank_of
-from aam.device.memory import peak_memory
+from aam.device.measure import peak_memory
 from aam.device.platform import device_name, prepare_device
 from aam.engine.trainer import LOG_STEPS, Trainer
 from aam.errors import InputError

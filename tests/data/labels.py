@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aam.data.batch import Batch
-from aam.data.shelves import exact_shelves
+from aam.data.batch import Batch, exact_shelves
 from aam.data.study import Study
 from aam.data.targets import Labels
 from aam.model.layers import OnShelves

@@ -10,7 +10,7 @@ import torch
 from skbio import TreeNode
 from skbio.diversity import beta_diversity
 
-from aam.data.collate import Collation, rarefied_batch
+from aam.data.loader import Collation, rarefied_batch
 from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_rows
 from aam.data.study import Study
 from aam.diversity.distances import batch_unifrac

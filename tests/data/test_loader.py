@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from aam.data.batch import Batch
-from aam.data.collate import Collation
-from aam.data.loader import Loader
+from aam.data.loader import Collation, Loader
 
 NAMES = ["s3", "07", "s10", "a", "s2", "7", "b", "s1", "s0"]
 

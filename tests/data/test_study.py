@@ -13,8 +13,7 @@ import torch
 from scipy.sparse import csr_array
 
 from aam.config import DataConfig
-from aam.data.collate import rarefied_batch
-from aam.data.loader import Loader
+from aam.data.loader import Loader, rarefied_batch
 from aam.data.splits import Split, make_splits, write_split
 from aam.data.study import MetadataColumns, Study, _joined, study_names
 from aam.data.table import make_table, write_biom

@@ -12,7 +12,7 @@ import torch
 
 from aam.cli import main
 from aam.config import DataConfig, ModelConfig, PretrainConfig, TrainConfig
-from aam.data.collate import rarefied_batch
+from aam.data.loader import rarefied_batch
 from aam.device.distributed import SINGLE
 from aam.engine.capture import CapturedSteps
 from aam.engine.step import MicroBatch

@@ -11,8 +11,14 @@ import sys
 import pytest
 import torch
 
-from aam.device.measure import stage
-from aam.device.memory import StageMemory, memory_limit, peak_memory, reset_peak, resident_memory
+from aam.device.measure import (
+    StageMemory,
+    memory_limit,
+    peak_memory,
+    reset_peak,
+    resident_memory,
+    stage,
+)
 
 CPU = torch.device("cpu")
 MIB = 1 << 20
@@ -61,7 +67,7 @@ def test_freed_memory_is_kept_for_what_comes_next():
     """Pages of freed memory stay with the process; a variable of the user's own wins."""
     code = """if True:
         import torch
-        from aam.device.memory import keep_freed_memory, resident_memory
+        from aam.device.measure import keep_freed_memory, resident_memory
         keep_freed_memory()
         block = torch.ones(25 << 20)
         held = resident_memory()

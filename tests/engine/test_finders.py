@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from aam.device.rng import random_state
-from aam.engine import finders
-from aam.engine.finders import StepRunner, largest_batch
-from aam.engine.step import make_optimizer
+from aam.engine import step as steps_module
+from aam.engine.step import StepRunner, largest_batch, make_optimizer
 from tests.engine.conftest import Doubling, options, same
 
 CPU = torch.device("cpu")
@@ -77,7 +76,7 @@ class Memory:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, base: int = 0) -> None:
         self.base = base
         self.tried: list[int] = []
-        monkeypatch.setattr(finders, "resident_memory", lambda: base)
+        monkeypatch.setattr(steps_module, "resident_memory", lambda: base)
 
     def peak(self, size: int) -> int:
         self.tried.append(size)

@@ -23,8 +23,7 @@ import torch
 from aam.cli import main
 from aam.data.splits import Split
 from aam.engine.checkpoint import find_checkpoints, load
-from aam.engine.finders import StepRunner
-from aam.engine.step import make_optimizer
+from aam.engine.step import StepRunner, make_optimizer
 from aam.errors import InputError
 from aam.io.metadata import Metadata
 from aam.options import read_config

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from aam.data.batch import Batch
-from aam.data.collate import rarefied_batch
-from aam.data.shelves import Masks
+from aam.data.batch import Batch, Masks
+from aam.data.loader import rarefied_batch
 from aam.model.aam import Outputs
 from aam.model.heads import HeadConfig
 from tests.data.labels import by_slot

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from aam.data.collate import rarefied_batch
+from aam.data.loader import rarefied_batch
 from aam.data.rarefaction import EVALUATION, rarefied_richness, rarefied_table
 from aam.data.study import StudyPart
 from aam.evaluate.comparison import Baseline

@@ -9,7 +9,7 @@ from scipy.spatial.distance import pdist, squareform
 
 from aam.config import ModelConfig, TrainConfig
 from aam.data.checks import RegionProfile
-from aam.data.collate import rarefied_batch
+from aam.data.loader import rarefied_batch
 from aam.data.rarefaction import EVALUATION
 from aam.data.targets import Targets
 from aam.data.tokens import PAD, N

@@ -18,8 +18,7 @@ import numpy as np
 import torch
 
 from aam.config import CovariateConfig, FineTuneConfig, ModelConfig, TargetConfig, TrainConfig
-from aam.data.collate import Collation
-from aam.data.loader import Loader
+from aam.data.loader import Collation, Loader
 from aam.data.study import Study
 from aam.device.distributed import World, end_rank, process_group
 from aam.engine.checkpoint import State, load, save

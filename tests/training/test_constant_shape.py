@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from aam.config import ModelConfig, PretrainConfig, TrainConfig
-from aam.data.collate import rarefied_batch, tree_on_device
-from aam.data.shelves import exact_shelves, on_shelves
+from aam.data.batch import exact_shelves, on_shelves
+from aam.data.loader import rarefied_batch, tree_on_device
 from aam.device import attention
 from aam.device.measure import Trace
 from aam.engine.capture import GATE_TOLERANCE, difference_of_steps

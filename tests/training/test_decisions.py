@@ -11,8 +11,8 @@ import torch
 
 from aam.cli import main
 from aam.config import DataConfig, PretrainConfig, TrainConfig
-from aam.device.memory import memory_limit, resident_memory
-from aam.engine import finders
+from aam.device.measure import memory_limit, resident_memory
+from aam.engine import step as steps_module
 from aam.errors import RunError
 from aam.sections import RunConfig
 from aam.training import decisions
@@ -45,7 +45,7 @@ def steps(study, small_pretraining) -> PretrainingSteps:
 def test_the_largest_batch_is_at_most_all_samples(steps, monkeypatch):
     """Memory is simulated: 1,000 bytes and 100 for each sample, above what the process holds."""
     base = resident_memory()
-    monkeypatch.setattr(finders, "resident_memory", lambda: base)
+    monkeypatch.setattr(steps_module, "resident_memory", lambda: base)
     monkeypatch.setattr(decisions, "_epoch_peak", lambda steps, size: base + 1000 + 100 * size)
     assert 22 <= max(largest_fitting_batch(steps, base + 1000 + 100 * 23)) <= 23
     assert max(largest_fitting_batch(steps, base + 10**9)) == 36, "all samples there are"

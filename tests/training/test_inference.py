@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from aam.data.collate import rarefied_batch
+from aam.data.loader import rarefied_batch
 from aam.model.heads import HeadConfig
 from aam.sections import RuntimeConfig
 from aam.training import inference

@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from sklearn.utils.class_weight import compute_class_weight
 
 from aam.config import TrainConfig
-from aam.data.batch import Batch
-from aam.data.collate import rarefied_batch
-from aam.data.shelves import Masks, on_shelves
+from aam.data.batch import Batch, Masks, on_shelves
+from aam.data.loader import rarefied_batch
 from aam.engine.step import total_loss
 from aam.errors import InputError
 from aam.model.aam import Outputs

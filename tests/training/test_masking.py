@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from aam.config import TrainConfig
-from aam.data.batch import Batch
-from aam.data.collate import rarefied_batch
-from aam.data.shelves import Masks
+from aam.data.batch import Batch, Masks
+from aam.data.loader import rarefied_batch
 from aam.data.tokens import asv_keys, encode
 from aam.training import masking
 from aam.training.masking import make_masks

@@ -17,10 +17,9 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from aam.config import CovariateConfig, FineTuneConfig, ModelConfig, TargetConfig, TrainConfig
-from aam.data.collate import Collation, rarefied_batch
-from aam.data.loader import Loader
+from aam.data.batch import on_shelves
+from aam.data.loader import Collation, Loader, rarefied_batch
 from aam.data.rarefaction import EVALUATION
-from aam.data.shelves import on_shelves
 from aam.device.distributed import SINGLE
 from aam.device.precision import UNSCALED
 from aam.engine import step as step_module

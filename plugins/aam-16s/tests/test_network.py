@@ -13,7 +13,7 @@ import aam
 from aam.api.training import load_folds, supervise
 from aam.cli import main
 from aam.config import DataConfig, FineTuneConfig, TargetConfig, TrainConfig
-from aam.data.collate import Collation, rarefied_batch
+from aam.data.loader import Collation, rarefied_batch
 from aam.errors import InputError
 from aam.predict.saved_model import load_encoder, load_model
 from aam.sections import RunConfig
