@@ -150,12 +150,10 @@ def warn_of_donors(table: AmpliconTable, metadata: Metadata, target: Ids, data: 
     if lifts.get(name, 0) < LEAST_LIFT:
         return
     number = len({*metadata.values(name, table.sample_ids)} - {None})
-    log.warning(
-        "warning: %d samples have %d values in %r and no --group-column is given. Samples with "
-        "the same value are similar, so the value may name the donor, and the model is then tested "
-        "on donors that it knows; --group-column %s keeps the samples of a donor together",
-        *(len(table), number, name, name),
-    )
+    few = f"{len(table)} samples have {number} values in {name!r} and no --group-column is given"
+    why = "Samples with the same value are similar, so the value may name the donor, and the model"
+    remedy = f"--group-column {name} keeps the samples of a donor together"
+    log.warning("warning: %s. %s is then tested on donors that it knows; %s", few, why, remedy)
 
 
 def _nearest(table: AmpliconTable, rows: Ints) -> Ints:
@@ -257,10 +255,9 @@ class RegionProfile:
         if self.length_quantiles[-1] and not any(map(first_not_dna, sequences)):
             lengths, least = np.array([*map(len, sequences)]), self.log_likelihood - MISFIT
             shortest, *_, longest = self.length_quantiles
+            both = (_starts(sequences, other_strand) for other_strand in (False, True))
             flags["length"] = (lengths < shortest) | (lengths > longest)
-            fits, other_fits = (
-                self._likelihood(_starts(sequences, strand)) > least for strand in (False, True)
-            )
+            fits, other_fits = (self._likelihood(x) > least for x in both)
             flags["reversed"], flags["elsewhere"] = ~fits & other_fits, ~fits & ~other_fits
         return flags
 

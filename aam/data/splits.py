@@ -131,29 +131,25 @@ class _Samples:
                     part[pair], excess[places] = places[::-1], after
         return dict(zip(groups.tolist(), part.tolist(), strict=True))
 
-    def held_out(
-        self, size: float, option: str, *names: str, tested: Collection[str] = ()
-    ) -> set[str]:
-        """Draw a share of the groups that are not `tested`: at least one if it is above 0, and
-        never all.
-        """
+    def drawn(self, size: float, option: str, *names: str, kept: Collection[str] = ()) -> set[str]:
+        """Draw a share of the groups but `kept`: at least one if it is above 0, and never all."""
         if not 0 <= size < 1:
             raise InputError(f"{option} is {size}, expected a share from 0 to below 1")
-        rows = np.flatnonzero([group not in tested for group in self.groups])
+        rows = np.flatnonzero([group not in kept for group in self.groups])
         total = len({self.groups[row] for row in rows})
-        drawn = max(1, int(size * total + 0.5)) if size > 0 else 0
-        if drawn >= total:
-            problem = f"{option} {size} takes {drawn} of {total} {self.kind}"
+        most = max(1, int(size * total + 0.5)) if size > 0 else 0
+        if most >= total:
+            problem = f"{option} {size} takes {most} of {total} {self.kind}"
             remedy = f"pass a smaller {option}, 0 for none, or another --group-column"
             raise InputError(f"split: {problem} and leaves none to train on; {remedy}")
-        part = self.parts(rows, [total - drawn, drawn], *names) if drawn else {}
+        part = self.parts(rows, [total - most, most], *names) if most else {}
         return {group for group, place in part.items() if place == 1}
 
     def split(self, test: set[str], folds: dict[str, str], size: float) -> Split:
         """Make the split with the test groups `test`; draw validation from the other groups."""
         names = "validation", folds[min(test)] if folds else ""
         subset_of: dict[str, Subset] = dict.fromkeys(test, "test")
-        for group in self.held_out(size, "--validation-size", *names, tested=test):
+        for group in self.drawn(size, "--validation-size", *names, kept=test):
             subset_of[group] = "validation"
         subsets = tuple(subset_of.get(group, "train") for group in self.groups)
         return Split(tuple(self.ids), subsets, tuple(folds.get(name, "") for name in self.groups))
@@ -190,7 +186,7 @@ def make_split(
     Raises `InputError`: a share outside 0 to 1 or that leaves a subset empty, duplicate ids.
     """
     samples = _Samples(ids, groups, strata, seed)
-    return samples.split(samples.held_out(sizes[0], "--test-size", "test"), {}, sizes[1])
+    return samples.split(samples.drawn(sizes[0], "--test-size", "test"), {}, sizes[1])
 
 
 def _whole(groups: Iterable[str | None], parts: Iterable[str], what: str) -> dict[str, str]:
@@ -439,11 +435,9 @@ def nearly_identical(table: AmpliconTable) -> list[tuple[str, str]]:
     """
     entries = []
     for row in range(len(table)):
-        columns, reads = table.row(row)
-        top = np.argsort(-reads.astype(np.int64), kind="stable")[:LOOKED_AT]
-        entries.append(
-            np.stack([np.full(len(top), row), columns[top], reads[top].astype(np.int64)])
-        )
+        columns, reads = np.stack(table.row(row)).astype(np.int64)
+        top = np.argsort(-reads, kind="stable")[:LOOKED_AT]
+        entries.append(np.stack([np.full(len(top), row), columns[top], reads[top]]))
     rows, *counts = np.concatenate(entries, axis=1)
     _, key, times = np.unique(counts, axis=1, return_inverse=True, return_counts=True)
     rare = times[key := key.ravel()] <= COMMON
@@ -453,9 +447,9 @@ def nearly_identical(table: AmpliconTable) -> list[tuple[str, str]]:
     near = (shared.data >= SHARED) & (shared.row < shared.col)
     found = []
     for pair in np.stack([shared.row[near], shared.col[near]], axis=1).tolist():
-        (columns, reads), (others, of_other) = map(table.row, pair)
+        (columns, counted), (others, of_other) = map(table.row, pair)
         _, at, there = np.intersect1d(columns, others, assume_unique=True, return_indices=True)
-        equal = reads[at][reads[at] == of_other[there]]
+        equal = counted[at][counted[at] == of_other[there]]
         share = float(equal.sum()) / table.depths[pair].max()
         if len(equal) >= EQUAL_ASVS and share >= EQUAL_SHARE:
             found.append((table.sample_ids[pair[0]], table.sample_ids[pair[1]]))

@@ -472,10 +472,8 @@ def _joined(tables: Sequence[AmpliconTable], names: Sequence[str]) -> tuple[Ampl
         return tables[0], origin
     without = [name for name, table in zip(names, tables, strict=True) if not table.sequences]
     if without and len(without) < len(names):
-        problem = (
-            f"the features of {shown(without)} have no sequences and those of other studies do"
-        )
-        raise InputError(f"--table: {problem}; pass tables whose feature ids are all of one kind")
+        lacking = f"the features of {shown(without)} have no sequences, unlike other studies"
+        raise InputError(f"--table: {lacking}; pass tables whose feature ids are all of one kind")
     if not without:
         profile = checks.RegionProfile.fit(tables[0].sequences)
         for name, table in zip(names[1:], tables[1:], strict=True):

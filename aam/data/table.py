@@ -16,16 +16,14 @@ from aam.io.tables import MAX_COUNT, AmpliconTable, read_hdf5, read_json, read_t
 
 log = logging.getLogger("aam")
 
+Ids = Sequence[str]
+
 # NumPy draws no hypergeometric samples from this number of reads or more.
 TOO_MANY_READS = 10**9
 
 
 def make_table(
-    counts: csr_array,
-    sample_ids: Sequence[str],
-    feature_ids: Sequence[str],
-    sequences: Sequence[str] = (),
-    merge: bool = True,
+    counts: csr_array, sample_ids: Ids, feature_ids: Ids, sequences: Ids = (), merge: bool = True
 ) -> AmpliconTable:
     """Put columns in the order of their sequences, or of their ids without sequences.
 

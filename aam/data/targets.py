@@ -72,15 +72,10 @@ class TargetSpec:
         pairs = zip(ids, values, strict=True)
         unseen = {name: x for name, x in pairs if x is not None and x not in self.labels}
         if unseen:
-            have = (
-                f"{len(unseen)} samples ({shown(unseen)}) have labels that no training sample has"
-            )
+            few = f"{len(unseen)} samples ({shown(unseen)}) have labels that no training sample has"
             labels = f"{shown(sorted({*unseen.values()}))}; expected {shown(self.labels, 10)}"
-            remedy = (
-                "correct them; where all of a label are in one group or fold, which is held out "
-                "whole, give them several; or leave these cells empty and pass --missing drop"
-            )
-            raise InputError(f"{where}: {have}: {labels}; {remedy}")
+            remedy = "put each label in several groups or folds, or empty these cells and pass"
+            raise InputError(f"{where}: {few}: {labels}; {remedy} --missing drop")
         return _places(values, self.labels)
 
 
@@ -285,11 +280,9 @@ class Covariates:
             beyond = np.nan_to_num(np.maximum(low - numbers, numbers - high))
             farthest, outside = int(np.argmax(beyond)), int((beyond > 0).sum())
             if outside:
-                few = (
-                    f"covariate {name!r}: {outside} of {len(ids)} samples lie outside the training"
-                )
+                few = f"covariate {name!r}: {outside} of {len(ids)} samples lie outside the range"
                 far = f"the farthest is {numbers[farthest]:g} (sample {ids[farthest]!r})"
-                says = f"{few} range, {low:g} to {high:g}; {far}; is it in the same unit?"
+                says = f"{few} of training, {low:g} to {high:g}; {far}; is it in the same unit?"
                 messages.append(f"{metadata.source}: {says}")
         return messages
 

@@ -143,7 +143,7 @@ def test_other_samples_may_hold_values_that_training_did_not():
     targets = fit(metadata, ["c", "d"], ["s0", "s1", "s2", "s3"])
     message = refusal(targets.encode, metadata, metadata.ids)
     assert "1 samples ('s4') have labels that no training sample has: 'z'" in message
-    assert "in one group or fold" in message
+    assert "put each label in several groups or folds" in message
     numbers = fit(metadata, ["x"], ["s0", "s1"], "log-zscore")
     assert "-1 or less" in refusal(numbers.encode, metadata, ["s2"])
     assert "not finite numbers" in refusal(numbers.encode, metadata, ["s4"])
@@ -261,7 +261,7 @@ def test_values_outside_the_training_range_are_named():
         return covariates.warnings(Metadata(ids, columns, KINDS), ids)
 
     (outside,) = warned("2000", "0.5")
-    assert "covariate 'bmi': 2 of 2 samples lie outside the training range, 1 to 5" in outside
+    assert "covariate 'bmi': 2 of 2 samples lie outside the range of training, 1 to 5" in outside
     assert "the farthest is 2000 (sample 'a'); is it in the same unit?" in outside
     assert warned("1", "5") == []
     assert "2 of 2 samples have no value; read as unknown" in warned("", "")[0]
