@@ -27,7 +27,7 @@ from aam.diversity.branches import (
     make_layout,
     on_tree,
 )
-from aam.diversity.unifrac import MetricInput, Multiply, UnifracOptions, between, metric_of
+from aam.diversity.unifrac import Input, Multiply, UnifracOptions, between, metric_of
 from aam.errors import InputError
 from aam.io.matrices import Matrix, Tile, fill_tiles
 from aam.io.phylogeny import Bools, Floats, Ints, Phylogeny
@@ -113,15 +113,12 @@ def batch_unifrac(
     read = metric_of(options).read
     right = read(layout, block, np.float64)
     everything = len(range(*rows.indices(len(block.total)))) == len(block.total)
-    left = right if everything else read(layout, _with_rows(block, rows), np.float64)
+    some = Block(block.common[:, rows], block.rare[rows], block.total[rows])
+    left = right if everything else read(layout, some, np.float64)
     result = between(layout, left, right, options, multiply_on(torch.device("cpu")))
     if everything:
         mirror(result)
     return result if options.double else result.astype(np.float32)
-
-
-def _with_rows(block: Block, rows: slice) -> Block:
-    return Block(block.common[:, rows], block.rare[rows], block.total[rows])
 
 
 def mirror(distances: Matrix) -> None:
@@ -265,7 +262,7 @@ def unifrac_tiles(
     blocks = blocks_of(by_tip.shape[0], size)
 
     @functools.lru_cache(kept)
-    def read(block: int) -> MetricInput:
+    def read(block: int) -> Input:
         return metric_of(options).read(layout, make_block(layout, by_tip[blocks[block]]), real)
 
     def tile(pair: tuple[int, int]) -> Tile:

@@ -58,7 +58,7 @@ class UnifracOptions:
 
 
 @dataclass(frozen=True)
-class MetricInput:
+class Input:
     """Input of a metric from a block of samples.
 
     Attributes
@@ -84,18 +84,16 @@ class Unweighted:
     Knight 2005).
     """
 
-    def read(self, layout: Layout, block: Block, dtype: npt.DTypeLike) -> MetricInput:
+    def read(self, layout: Layout, block: Block, dtype: npt.DTypeLike) -> Input:
         """Return the presence of each branch."""
         rare, common = block.rare.astype(np.float64), block.common > 0
         rare.data[:] = 1.0
         # By einsum, not by a product: BLAS would start threads for it.
         height = np.einsum("e,eb->b", layout.length, common.astype(np.float64))
         height += rare @ layout.rare_length
-        return MetricInput(common, rare, height, block.total)
+        return Input(common, rare, height, block.total)
 
-    def compare(
-        self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply
-    ) -> Floats:
+    def compare(self, layout: Layout, left: Input, right: Input, multiply: Multiply) -> Floats:
         """Return the distances [I, J]."""
         shared = np.zeros((len(left.total), len(right.total)))
         # A group of the layout's lengths sums exactly in float32 where they were rounded for it.
@@ -124,7 +122,7 @@ class Weighted:
 
     normalized: bool
 
-    def read(self, layout: Layout, block: Block, dtype: npt.DTypeLike) -> MetricInput:
+    def read(self, layout: Layout, block: Block, dtype: npt.DTypeLike) -> Input:
         """Return shares of reads times lengths."""
         share, rare = _shares(block)
         share *= layout.length[:, None]
@@ -132,11 +130,9 @@ class Weighted:
         common = share.astype(dtype, copy=False)
         # The sum of the compared numbers, so that rounding cancels between similar samples.
         height = common.sum(axis=0, dtype=np.float64) + np.asarray(rare.sum(axis=1)).ravel()
-        return MetricInput(common, rare, height, block.total)
+        return Input(common, rare, height, block.total)
 
-    def compare(
-        self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply
-    ) -> Floats:
+    def compare(self, layout: Layout, left: Input, right: Input, multiply: Multiply) -> Floats:
         """Return the distances [I, J], from ``|p - q| = p + q - 2 min(p, q)``."""
         overlap = np.zeros((len(left.total), len(right.total)))
         for sample, _, mine, theirs in _rows_of(left, right):
@@ -155,20 +151,18 @@ class Generalized:
 
     alpha: float
 
-    def read(self, layout: Layout, block: Block, dtype: npt.DTypeLike) -> MetricInput:
+    def read(self, layout: Layout, block: Block, dtype: npt.DTypeLike) -> Input:
         """Return shares of reads."""
         share, rare = _shares(block)
         height = np.einsum("e,eb->b", layout.length, _power(share, self.alpha))
         height += _with_data(rare, _power(rare.data, self.alpha)) @ layout.rare_length
-        return MetricInput(share.astype(dtype, copy=False), rare, height, block.total)
+        return Input(share.astype(dtype, copy=False), rare, height, block.total)
 
-    def compare(
-        self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply
-    ) -> Floats:
+    def compare(self, layout: Layout, left: Input, right: Input, multiply: Multiply) -> Floats:
         """Return the distances [I, J], from ``|p - q| = p + q - 2 min(p, q)``.
 
         A branch that one sample lacks adds ``l p^alpha`` of the other to ``sum l w``, which so
-        begins with those of each sample alone (`MetricInput.height`); only branches that both have
+        begins with those of each sample alone (`Input.height`); only branches that both have
         change it.
         """
         length = layout.length.astype(right.common.dtype)[:, None]
@@ -208,11 +202,7 @@ def metric_of(options: UnifracOptions) -> Unweighted | Weighted | Generalized:
 
 
 def between(
-    layout: Layout,
-    left: MetricInput,
-    right: MetricInput,
-    options: UnifracOptions,
-    multiply: Multiply,
+    layout: Layout, left: Input, right: Input, options: UnifracOptions, multiply: Multiply
 ) -> Floats:
     """Return the distances [I, J] between the samples of two blocks, before rounding to the asked
     type.
@@ -245,9 +235,7 @@ def _with_data(matrix: sparse.csr_matrix, data: Floats) -> sparse.csr_matrix:
     return sparse.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
-def _rare_pairs(
-    left: MetricInput, right: MetricInput
-) -> Iterator[tuple[Ints, Ints, Floats, Floats]]:
+def _rare_pairs(left: Input, right: Input) -> Iterator[tuple[Ints, Ints, Floats, Floats]]:
     """Yield the pairs of samples that share a rare branch: cell of [I, J] flattened, branch, value
     of each sample.
     """
@@ -272,7 +260,7 @@ def _added(sums: Floats, cell: Ints, values: Floats) -> None:
     sums += np.bincount(cell, values, sums.size).reshape(sums.shape)
 
 
-def _rows_of(left: MetricInput, right: MetricInput) -> Iterator[tuple[int, Ints, Matrix, Matrix]]:
+def _rows_of(left: Input, right: Input) -> Iterator[tuple[int, Ints, Matrix, Matrix]]:
     """Yield a sample of the left, some of its common branches, its values there and those of the
     right [rows, J].
 

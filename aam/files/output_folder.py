@@ -170,10 +170,9 @@ class OutputFolder:
         if is_free(folder):
             return []
         if (listed := _listed(folder)) is None:
-            raise InputError(
-                f"{folder} is not empty and was not created by this version of aam, so it "
-                "was left untouched. Choose another folder or clear it yourself."
-            )
+            foreign = "is not empty and was not created by this version of aam, so it was left"
+            remedy = "Choose another folder or clear it yourself."
+            raise InputError(f"{folder} {foreign} untouched. {remedy}")
         command, names = listed
         if command == self.command and not self.overwrite:
             more = ", or continue an interrupted run with --resume-from auto"

@@ -58,9 +58,7 @@ class DistanceMatrix:
         """
         place = {name: index for index, name in enumerate(self.ids)}
         if missing := [name for name in sample_ids if name not in place]:
-            absent = (
-                f"{len(missing)} of {len(sample_ids)} samples of the table are not in the matrix"
-            )
+            absent = f"{len(missing)} of {len(sample_ids)} samples of the table are not in it"
             look = f"its samples look like {shown(self.ids[:2])}{difference(sample_ids, self.ids)}"
             remedy = "Compute it from this table, or leave it out and pass --tree"
             raise InputError(f"--unifrac-matrix: {absent}: {shown(missing)}; {look}. {remedy}")

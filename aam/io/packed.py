@@ -61,20 +61,20 @@ BAD_HDF5 = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeErr
 def _top_folder(entries: list[zipfile.ZipInfo], path: Path) -> str:
     """Bound the size of the content and return the one folder at the top, named by a UUID."""
     sizes, names = [entry.file_size for entry in entries], [entry.filename for entry in entries]
-    largest, allowed = max(sizes, default=0), EXEMPT + MAX_RATIO * path.stat().st_size
-    allowed = min(MAX_TOTAL, allowed)
+    largest, total = max(sizes, default=0), sum(sizes)
+    allowed = min(MAX_TOTAL, EXEMPT + MAX_RATIO * path.stat().st_size)
     roots = sorted({name.split("/")[0] for name in names}) or [""]
     links = [entry.filename for entry in entries if stat.S_ISLNK(entry.external_attr >> 16)]
     unsafe = links + [name for name in names if ".." in re.split(r"[/\\]", name)]
     count = f"{len(entries)} files in the archive, expected at most {MAX_FILES}"
-    size = f"unpacks to {sum(sizes)} bytes, its largest file to {largest}; expected at most "
-    size += f"{allowed} and {MAX_FILE}. Is it damaged? If not, `qiime tools export` it"
+    size = f"unpacks to {total} bytes, its largest file to {largest}"
+    at_most = f"expected at most {allowed} and {MAX_FILE}; `qiime tools export` it if it is sound"
     folders = f"{len(roots)} folders at the top of the archive ({shown(roots)}), not one{EXCEL}"
     no_uuid = f"top folder {roots[0]!r} of the archive is not a UUID; not a QIIME 2 archive{EXCEL}"
     out = f"{shown(unsafe)} in the archive are links or lead out of its folder, which QIIME 2 never"
     rules = {
         count: len(entries) > MAX_FILES,
-        size: largest > MAX_FILE or sum(sizes) > allowed,
+        f"{size}; {at_most}": largest > MAX_FILE or total > allowed,
         "two files of the archive have the same name": len(set(names)) != len(names),
         folders: len(roots) > 1,
         no_uuid: not UUID.fullmatch(roots[0]),

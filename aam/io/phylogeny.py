@@ -108,12 +108,10 @@ def match_tips(
         names = "id, sequence or MD5 of the sequence" if sequences else "id"
         without = shown(feature_ids[index] for index in missing[:3])
         remedy = " or pass --missing-tips drop to leave these features out of UniFrac"
-        raise InputError(
-            f"{len(missing)} of {len(tips)} features of the table have no tip in the tree by "
-            f"{names}, e.g. {without}; the tree has {len(tip_of)} tips like "
-            f"{shown(phylogeny.tips[:1])}{difference(feature_ids, phylogeny.tips)}. Give the tree "
-            f"that was built for this table{remedy if is_matched else ''}"
-        )
+        found = f"{len(missing)} of {len(tips)} features of the table have no tip in the tree"
+        look = f"{shown(phylogeny.tips[:1])}{difference(feature_ids, phylogeny.tips)}"
+        own = f"Give the tree that was built for this table{remedy if is_matched else ''}"
+        raise InputError(f"{found} by {names}, e.g. {without}; its tips are like {look}. {own}")
     return tips
 
 

@@ -163,20 +163,6 @@ def _whole_reads(
     return counts
 
 
-def _check_ids(kind: str, ids: Sequence[str], where: str, problems: Problems) -> None:
-    empty = [place for place, name in enumerate(ids, start=1) if not name]
-    odd = [ascii(name) for name in ids if not name.isprintable()]
-    repeated = [name for name, times in Counter(ids).items() if times > 1]
-    rules = {
-        f"the table is empty, it has no {kind}s": not ids,
-        f"{len(empty)} {kind} ids are empty, the first is {kind} {[*empty, 0][0]}": bool(empty),
-        f"{kind} ids hold characters that cannot be printed: {shown(odd)}": bool(odd),
-        f"{len(repeated)} {kind} ids occur more than once: {shown(repeated)}": bool(repeated),
-    }
-    with problems.collected():
-        refuse(where, rules)
-
-
 def checked_table(
     values: csr_array, sample_ids: Sequence[str], feature_ids: Sequence[str], where: str
 ) -> AmpliconTable:
@@ -186,10 +172,21 @@ def checked_table(
     Raises `InputError`: numbers that are no reads; no samples, features or reads; ids that are
     empty, cannot be printed or occur twice; two counts of one feature in a sample.
     """
-    problems, counts = Problems(), values
+    problems, counts, rules = Problems(), values, dict[str, bool]()
     samples, features = (tuple(map(str.strip, ids)) for ids in (sample_ids, feature_ids))
-    _check_ids("sample", samples, where, problems)
-    _check_ids("feature", features, where, problems)
+    for kind, ids in (("sample", samples), ("feature", features)):
+        empty = [place for place, name in enumerate(ids, start=1) if not name]
+        odd = [ascii(name) for name in ids if not name.isprintable()]
+        repeated = [name for name, times in Counter(ids).items() if times > 1]
+        first = f"the first is {kind} {[*empty, 0][0]}"
+        rules |= {
+            f"the table is empty, it has no {kind}s": not ids,
+            f"{len(empty)} {kind} ids are empty, {first}": bool(empty),
+            f"{kind} ids hold characters that cannot be printed: {shown(odd)}": bool(odd),
+            f"{len(repeated)} {kind} ids occur more than once: {shown(repeated)}": bool(repeated),
+        }
+    with problems.collected():
+        refuse(where, rules)
     with problems.collected():
         whole = _whole_reads(values, samples, features, where)
         counts = csr_array((whole, values.indices, values.indptr), shape=values.shape)

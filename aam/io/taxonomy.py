@@ -150,11 +150,11 @@ class Taxonomy:
         elif any(found):
             reason = f"gives no taxon to any of {asvs} (all are empty or unassigned)"
         else:
-            reason = (
-                f"names none of {asvs}, by id, sequence or MD5 of the sequence; the table has ids "
-                f"like {feature_ids[0]!r}, the file like {shown(list(self.lineages)[:1])}"
-                f"{difference(feature_ids, self.lineages)}; pass the taxonomy of this table"
+            look = (
+                f"the table has ids like {feature_ids[0]!r}, the file {next(iter(self.lineages))!r}"
             )
+            look += f"{difference(feature_ids, self.lineages)}; pass the taxonomy of this table"
+            reason = f"names none of {asvs}, by id, sequence or MD5 of the sequence; {look}"
         raise InputError(f"--taxonomy: {self.source} {reason}")
 
 

@@ -146,11 +146,9 @@ def _delimiter(text: str, where: Path | str) -> str:
     where blanks separate the cells.
     """
     lines = [line for line in unix(text[:HEAD]).split("\n")[:HEADER_WITHIN] if line.strip()]
-    headers = (
-        line for line in lines if any(is_id_header(split_line(line, mark)) for mark in DELIMITERS)
-    )
-    header = next(headers, next((line for line in lines if not line.startswith("#")), None))
-    start = 0 if header is None else lines.index(header)
+    headers = [x for x in lines if any(is_id_header(split_line(x, mark)) for mark in DELIMITERS)]
+    header = [*headers, *(line for line in lines if not line.startswith("#")), *lines, ""][0]
+    start = lines.index(header) if lines else 0
     rows = [line for line in lines[start : start + SNIFFED] if line == header or line[0] != "#"]
 
     def fit(mark: str) -> tuple[bool, float, int]:
@@ -161,10 +159,8 @@ def _delimiter(text: str, where: Path | str) -> str:
     best = max(DELIMITERS, key=fit)
     width, *below = [len(row.split()) for row in rows] or [0]
     if not fit(best)[0] and width > 1 and set(below) in ({width}, {width + 1}):
-        raise InputError(
-            f"{where}: the cells of {rows[0][:60]!r} are separated by blanks, as write.table of R "
-            "does by default; separate them by tabs (sep='\\t')"
-        )
+        found = f"the cells of {rows[0][:60]!r} are separated by blanks, as write.table of R does"
+        raise InputError(f"{where}: {found} by default; separate them by tabs (sep='\\t')")
     return best
 
 
@@ -180,10 +176,9 @@ def _rows(text: str, where: Path | str, delimiter: str) -> Iterator[Row]:
             if cells:
                 yield line, cells
     except csv.Error as error:
-        raise InputError(
-            f"{where}: the row that begins on line {line + 1} cannot be read ({error}); a double "
-            'quote is open or inside a cell: write it twice ("") in a quoted cell, or remove it'
-        ) from error
+        found = f"the row that begins on line {line + 1} cannot be read ({error})"
+        remedy = 'a double quote is open or inside a cell: write it twice (""), or remove it'
+        raise InputError(f"{where}: {found}; {remedy}") from error
 
 
 def read_header(text: str, where: Path | str, expected: str) -> tuple[list[str], Iterator[Row]]:

@@ -17,7 +17,7 @@ from scipy import sparse
 from aam.data.study import PlacedMetric
 from aam.diversity.branches import Layout
 from aam.diversity.distances import TILE, blocks_of, inner, mirror, tile_pairs
-from aam.diversity.unifrac import MetricInput, UnifracOptions, between
+from aam.diversity.unifrac import Input, UnifracOptions, between
 from aam.io.matrices import Tile
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -58,7 +58,7 @@ def sample_branches(
 
 def _input(
     counts: sparse.csr_matrix, probability: sparse.csr_matrix, layout: Layout, metric: PlacedMetric
-) -> MetricInput:
+) -> Input:
     """Return what the metric reads of some samples: branches of the reference are common, own ones
     of ASVs rare.
     """
@@ -80,10 +80,10 @@ def _input(
         )
         common = np.ascontiguousarray(common * length)
         height = common.sum(axis=0, dtype=np.float64) + np.asarray(rare.sum(axis=1)).ravel()
-    return MetricInput(common, rare, height, total)
+    return Input(common, rare, height, total)
 
 
-def _between(layout: Layout, left: MetricInput, right: MetricInput, metric: PlacedMetric) -> Floats:
+def _between(layout: Layout, left: Input, right: Input, metric: PlacedMetric) -> Floats:
     """Return the distances [I, J] between the samples of two blocks, float32.
 
     Products for ``unifrac`` are of all branches at once: probabilities are not exact in any type.
@@ -148,7 +148,7 @@ def placed_tiles(
     parts = blocks_of(counts.shape[0], TILE)
 
     @functools.lru_cache(maxsize=KEPT_TILES)
-    def read(part: int) -> MetricInput:
+    def read(part: int) -> Input:
         return _input(counts[parts[part]], probability, layout, metric)
 
     for i, j in tile_pairs(len(parts)):
