@@ -175,13 +175,13 @@ def checked_table(
     problems, counts, rules = Problems(), values, dict[str, bool]()
     samples, features = (tuple(map(str.strip, ids)) for ids in (sample_ids, feature_ids))
     for kind, ids in (("sample", samples), ("feature", features)):
-        empty = [place for place, name in enumerate(ids, start=1) if not name]
+        empty = [number for number, name in enumerate(ids, start=1) if not name]
         odd = [ascii(name) for name in ids if not name.isprintable()]
         repeated = [name for name, times in Counter(ids).items() if times > 1]
-        first = f"the first is {kind} {[*empty, 0][0]}"
+        place = f"the first is {kind} {[*empty, 0][0]}"
         rules |= {
             f"the table is empty, it has no {kind}s": not ids,
-            f"{len(empty)} {kind} ids are empty, {first}": bool(empty),
+            f"{len(empty)} {kind} ids are empty, {place}": bool(empty),
             f"{kind} ids hold characters that cannot be printed: {shown(odd)}": bool(odd),
             f"{len(repeated)} {kind} ids occur more than once: {shown(repeated)}": bool(repeated),
         }
