@@ -60,5 +60,5 @@ def test_an_output_that_a_file_system_refuses_is_bad_input_and_a_broken_disk_a_f
             raise OSError(code, os.strerror(code), str(temporary if is_new else output))
 
     monkeypatch.setattr(aam.cli, "_run", run)
-    assert aam.cli(["unifrac"]) == status
+    assert aam.cli.main(["unifrac"]) == status
     assert f"{output}: {os.strerror(code)}" in capsys.readouterr().err

@@ -280,6 +280,7 @@ class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc
     """Regression of a number on amplicon tables; parameters and `fit` as `AmpliconEstimator`."""
 
     _metric = staticmethod(r2_score)
+    score = AmpliconEstimator.score
 
     def _check_target(self, values: list[Any]) -> None:
         for value in values:
@@ -331,6 +332,7 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
 
     _classifier = True
     _metric = staticmethod(accuracy_score)
+    score = AmpliconEstimator.score
 
     def _check_target(self, values: list[Any]) -> None:
         """Remember the classes, and which value each text of metadata is; `InputError` for missing

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from aam.config import FineTuneConfig
 from aam.data.splits import Split, Subset, make_splits, split_columns
@@ -20,6 +21,7 @@ from aam.engine.run import RunDirectory
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.predictions import guess, name_problems, truth_of
 from aam.io.metadata import Metadata
+from aam.options import not_none
 from aam.predict.blend import NETWORK, fit_blends, in_words
 from aam.predict.folds import (
     Folds,
@@ -65,7 +67,7 @@ def run(config: FineTuneConfig, report: bool = True) -> int:
     def prepare(world: World) -> tuple[Training, list[str]]:
         folds = load_folds(config, world)
         check_targets(folds)
-        return folds, start_message(folds)
+        return folds, _start_message(folds)
 
     return run_folds("train", config, prepare, fit_model, partial(_finish, report))
 
@@ -75,7 +77,7 @@ def fit_model(folds: Training, split: Split, place: Place) -> SavedModel:
 
     The network learns all targets at once, because they share its vectors.
     """
-    config, members = folds.config, folds.config.targets.members
+    config, data, members = folds.config, folds.data, folds.config.targets.members
     train_ids = split.ids("train")
     ids = seen = (*train_ids, *split.ids("validation"))
     if split in folds.splits:
@@ -89,27 +91,19 @@ def fit_model(folds: Training, split: Split, place: Place) -> SavedModel:
     else:
         study, targets, covariates = supervise(folds, ids)
         seen = ids
-    notes = {"guesses": _guesses(study, targets, seen)}
+    truths = {spec: truth_of(not_none(study.metadata), spec, seen) for spec in targets.specs}
+    # The median, or the shares of the classes.
+    usual = {spec.name: guess(truth, len(spec.labels)) for spec, truth in truths.items()}
+    notes = {"guesses": {name: values.tolist() for name, values in usual.items()}}
     saved = folds.model(place, seen, fitted, targets, covariates, notes)
     if place.world.is_main:
-        others = tuple(name for name in members if name != NETWORK)
-        if others:
+        if others := tuple(name for name in members if name != NETWORK):
             samples = Samples.of_study(study, study.rows(ids), saved.levels)
-            data = folds.data
             whole = (study.column(name, ids) for name in (data.group_column, data.study_column))
-            blends = fit_blends(study, targets, samples, others, *whole)
-            saved = replace(saved, blends=blends)
+            saved = replace(saved, blends=fit_blends(study, targets, samples, others, *whole))
         if place.run is not None:
             save_models(place.folder, saved, fitted)
     return saved
-
-
-def _guesses(study: Study, targets: Targets, ids: Sequence[str]) -> dict[str, object]:
-    """The median or the shares of the classes of each target in training samples."""
-    if study.metadata is None:
-        return {}
-    truths = {spec: truth_of(study.metadata, spec, ids) for spec in targets.specs}
-    return {spec.name: guess(truth, len(spec.labels)).tolist() for spec, truth in truths.items()}
 
 
 def _finish(
@@ -172,58 +166,54 @@ def load_folds(
     """
     device, in_memory = prepare_device(config.runtime), inputs is not None
     asked, chosen = shown(config.network_options), config.targets.members
-    config = resolved(config)
-    is_deep = NETWORK in config.targets.members
-    if asked and not chosen and len(config.targets.members) > 1 and world.is_main:
+    members, data = chosen or config.default_members, config.data.divided_by_study()
+    is_deep = NETWORK in members
+    if not is_deep:
+        # Only a network needs validation samples; other members choose by inner folds.
+        data = replace(data, validation_size=0.0)
+    config = replace(config, data=data, targets=replace(config.targets, members=members))
+    if is_deep and asked and not chosen and len(members) > 1 and world.is_main:
         log.info("a network is also trained, because of %s; --members leaves it out", asked)
     config, encoder = with_encoder(config)
-    columns = metadata_columns(config)
+    columns = _metadata_columns(config)
     inputs = inputs or read_inputs(config.data, columns)
     why_folds = ""
     if not is_deep:
         # Before the depth is chosen, which keeps most training samples of each class.
-        config, why_folds = choose_folds(config, inputs, columns)
+        config, why_folds = _choose_folds(config, inputs, columns)
     config, study = study_for(config, config.data, inputs, columns, encoder)
-    decisions: Facts = {}
+    studies = set(study.column(config.data.study_column, study.table.sample_ids) or ())
+    if len(studies) == 1:
+        raise InputError(
+            f"--study-column {config.data.study_column}: all samples are of {shown(studies)}, "
+            "expected two studies or more; leave it out, or pass --batch-column for runs and "
+            "plates of one study"
+        )
     if is_deep:
         study.require_sequences()
-    _check_studies(study, config.data.study_column)
     splits = make_splits(study, config.data, config.runtime.seed)
     if why_folds:
         log.info("%s", why_folds)
     samples, asvs = study.table.shape
-    strong = is_quick(config, samples, asvs, len(splits)) and samples <= MOST_BASELINE_ROWS
+    strong = _is_quick(config, samples, asvs, len(splits)) and samples <= MOST_BASELINE_ROWS
     strong &= not in_memory and any(split.held_out for split in splits)
+    decisions: Facts = {}
     if is_deep:
         config, decisions = decide(config, study, device, world)
     epochs = config.train.epochs if is_deep else 0
     return Folds(config, config.data, study, splits, device, world, decisions, epochs, strong)
 
 
-def resolved(config: FineTuneConfig) -> FineTuneConfig:
-    """The options of a training with those that others decide."""
-    targets = config.targets
-    members = targets.members or config.default_members
-    data = config.data.divided_by_study()
-    if NETWORK not in members:
-        # Only a network needs validation samples; other members choose by inner folds.
-        data = replace(data, validation_size=0.0)
-    return replace(config, data=data, targets=replace(targets, members=members))
-
-
-def metadata_columns(config: FineTuneConfig) -> MetadataColumns:
+def _metadata_columns(config: FineTuneConfig) -> MetadataColumns:
     """The metadata columns that a run reads."""
-    targets, covariates = config.targets, config.covariates
-    return MetadataColumns(
-        required=[*targets.metadata_column, *split_columns(config.data)],
-        optional=[*covariates.columns, *filter(None, [config.data.group_column])],
-        targets=targets.metadata_column,
-        classifier=targets.classifier,
-        numeric=covariates.numeric_columns,
-    )
+    targets, covariates, group = config.targets, config.covariates, config.data.group_column
+    required = [*targets.metadata_column, *split_columns(config.data)]
+    optional = [*covariates.columns, *filter(None, [group])]
+    named, numeric = targets.metadata_column, covariates.numeric_columns
+    return MetadataColumns(required, optional, named, targets.classifier, numeric)
 
 
-def is_quick(config: FineTuneConfig, samples: int, asvs: int, folds: int) -> bool:
+def _is_quick(config: FineTuneConfig, samples: int, asvs: int, folds: int) -> bool:
     """Whether the folds and their strong baselines take about two minutes on two cores, or less.
 
     That is up to five folds of `MOST_ROWS` samples for each column to predict and `MOST_CELLS`
@@ -233,7 +223,7 @@ def is_quick(config: FineTuneConfig, samples: int, asvs: int, folds: int) -> boo
     return rows <= MOST_ROWS and rows * asvs <= MOST_CELLS
 
 
-def choose_folds(
+def _choose_folds(
     config: FineTuneConfig, inputs: Inputs, columns: MetadataColumns
 ) -> tuple[FineTuneConfig, str]:
     """The options with a cross-validation, if no split is asked for and the study is small.
@@ -250,17 +240,15 @@ def choose_folds(
         ids = [name for name, value in zip(ids, values, strict=True) if value is not None]
     named = ids if data.group_column is None else metadata.groups(data.group_column, ids)
     groups, asvs = len(set(named)), sum(len(table.feature_ids) for table in inputs.tables)
-    if groups < LEAST_GROUPS_FOR_FOLDS or not is_quick(config, len(ids), asvs, DEFAULT_FOLDS):
+    if groups < LEAST_GROUPS_FOR_FOLDS or not _is_quick(config, len(ids), asvs, DEFAULT_FOLDS):
         return config, ""
     if rare := _rare_class(config, metadata, ids, named):
         log.info("no folds: class %s; all samples are learned from", rare)
         return config, ""
     whole = "samples" if data.group_column is None else f"{data.group_column} (whole groups)"
-    own = ", --cv fold takes the column fold"
-    why = (
-        f"cross-validation in {DEFAULT_FOLDS} folds of {groups} {whole}; --test-size holds out one "
-        f"subset instead{own if 'fold' in metadata.kinds else ''}"
-    )
+    own = ", --cv fold takes the column fold" if "fold" in metadata.kinds else ""
+    remedy = f"--test-size holds out one subset instead{own}"
+    why = f"cross-validation in {DEFAULT_FOLDS} folds of {groups} {whole}; {remedy}"
     return replace(config, data=replace(data, cv=str(DEFAULT_FOLDS))), why
 
 
@@ -273,23 +261,11 @@ def _rare_class(
     for column in config.targets.metadata_column:
         if metadata.kinds[column] == "numeric" and not config.targets.classifier:
             continue
-        groups_of = dict[str, set[str]]()
-        for value, group in zip(metadata.values(column, ids), groups, strict=True):
-            groups_of.setdefault(str(value), set()).add(group)
-        rare = min(groups_of, key=lambda label: len(groups_of[label]))
-        if len(groups_of[rare]) < LEAST_GROUPS_OF_CLASS:
-            return f"{rare!r} of {column!r} has {len(groups_of[rare])}"
+        classes = pd.Series(list(map(str, metadata.values(column, ids))))
+        number = pd.Series([*groups]).groupby(classes, sort=False).nunique()
+        if number.min() < LEAST_GROUPS_OF_CLASS:
+            return f"{number.idxmin()!r} of {column!r} has {number.min()}"
     return ""
-
-
-def _check_studies(study: Study, column: str | None) -> None:
-    """Refuse to learn of studies what one study cannot tell."""
-    names = set(study.column(column, study.table.sample_ids) or ())
-    if len(names) == 1:
-        raise InputError(
-            f"--study-column {column}: all samples are of {shown(names)}, expected two studies "
-            "or more; leave it out, or pass --batch-column for runs and plates of one study"
-        )
 
 
 # --- targets -------------------------------------------------------------------------------------
@@ -298,11 +274,9 @@ def _check_studies(study: Study, column: str | None) -> None:
 def supervise(folds: Training, train_ids: Sequence[str]) -> tuple[Study, Targets, Covariates]:
     """The study with its targets and covariates, fitted on training samples."""
     config, study = folds.config, folds.study
-    if study.metadata is None:
-        return study, Targets(()), Covariates()
-    labels, targets, covariates = fit_labels(
-        study.metadata, study.table.sample_ids, train_ids, config.targets, config.covariates
-    )
+    metadata, ids = not_none(study.metadata), study.table.sample_ids
+    options = (config.targets, config.covariates)
+    labels, targets, covariates = fit_labels(metadata, ids, train_ids, *options)
     return replace(study, labels=labels), targets, covariates
 
 
@@ -319,9 +293,8 @@ def check_targets(folds: Training) -> None:
         problems.messages += _labels_seen(folds, split)
         train_ids = split.ids("train")
         study, targets, covariates = supervise(folds, train_ids)
-        metadata, ids = study.metadata, study.table.sample_ids
-        if metadata is not None:
-            logged |= dict.fromkeys(covariates.unknown_values(metadata, ids))
+        metadata, ids = not_none(study.metadata), study.table.sample_ids
+        logged |= dict.fromkeys(covariates.unknown_values(metadata, ids))
         refused = config.targets.class_weight_problems(len(targets.classes))
         refused += [*name_problems(targets.specs), *_undefined_metric(folds, study, targets, split)]
         problems.messages += [problem for problem in refused if problem not in problems.messages]
@@ -338,18 +311,16 @@ def _undefined_metric(folds: Training, study: Study, targets: Targets, split: Sp
     metric, rows = folds.config.targets.best_metric, study.rows(split.ids("validation"))
     if metric not in ("auroc", "r2") or not len(rows):
         return []
-    values: Any = study.labels.target
-    specs = targets.numeric
-    if metric == "auroc":
-        values, specs = study.labels.label, targets.classes
+    is_auroc = metric == "auroc"
+    values: Any = study.labels.label if is_auroc else study.labels.target
+    specs = targets.classes if is_auroc else targets.numeric
     of_fold = f" of fold {split.test_fold}" if split.test_fold else ""
-    return [
-        f"--best-metric {metric}: the validation subset{of_fold} holds one value of "
-        f"{spec.name!r} only, so that no epoch is the best; take another metric or a "
-        "larger --validation-size"
-        for spec, column in zip(specs, values[rows].T, strict=True)
-        if len(np.unique(column)) < 2
-    ]
+    problems, subset = [], f"--best-metric {metric}: the validation subset{of_fold}"
+    for spec, column in zip(specs, values[rows].T, strict=True):
+        if len(np.unique(column)) < 2:
+            why = "so that no epoch is the best; take another metric or a larger --validation-size"
+            problems.append(f"{subset} holds one value of {spec.name!r} only, {why}")
+    return problems
 
 
 def _labels_seen(folds: Training, split: Split) -> list[str]:
@@ -358,27 +329,25 @@ def _labels_seen(folds: Training, split: Split) -> list[str]:
     seen = sorted(encoder.labelled.intersection(split.held_out)) if encoder is not None else []
     if encoder is None or not seen or not encoder.targets.specs:
         return []
-    return [
-        f"--pretrained-encoder {encoder.source} learned "
-        f"{shown(spec.name for spec in encoder.targets.specs)} from {len(seen)} of the held-out "
-        f"samples ({shown(seen, 3)}); no result on them would mean anything: take an encoder of "
-        "`aam pretrain`, or the same split"
-    ]
+    learned = shown(spec.name for spec in encoder.targets.specs)
+    what = f"learned {learned} from {len(seen)} of the held-out samples ({shown(seen, 3)})"
+    remedy = "take an encoder of `aam pretrain`, or the same split"
+    why = f"no result on them would mean anything: {remedy}"
+    return [f"--pretrained-encoder {encoder.source} {what}; {why}"]
 
 
-def start_message(folds: Training) -> list[str]:
+def _start_message(folds: Training) -> list[str]:
     """Lines on device, samples, ASVs and depth, on the members and on losses."""
-    config, study = folds.config, folds.study
+    config, study, frozen = folds.config, folds.study, folds.config.targets.freeze_base
     inputs, members = f"train: {folds.inputs_in_words}", config.targets.members
     named = f"members: {in_words(members)}"
     if NETWORK not in members:
         return [inputs, named]
     # A frozen encoder reads vectors that are computed once: nothing of the encoder is learned.
-    losses = [] if config.targets.freeze_base else losses_in_words(study, config.train)
+    losses = [] if frozen else losses_in_words(study, config.train)
     losses.append(", ".join(config.targets.metadata_column))
     lines = [f"{inputs}; losses: {', '.join(losses)}", named]
-    if study.metric is None and not config.targets.freeze_base:
-        lines.append(
-            "without --tree or --unifrac-matrix no UniFrac term is learned with the targets"
-        )
+    if study.metric is None and not frozen:
+        without = "without --tree or --unifrac-matrix"
+        lines.append(f"{without} no UniFrac term is learned with the targets")
     return lines
