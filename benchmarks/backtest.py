@@ -121,7 +121,7 @@ def half_of(task: Task, seed: int) -> Task:
 def backtests(case: Case, folder: Path) -> Iterator[dict[str, object]]:
     """Rows of a case: the error with all groups, and what curves of halves expect of it."""
     task, depth, seed = task_of(case, folder)
-    whole = learning_curve(task, depth, seed, {1.0: 1})
+    whole = learning_curve(task, depth, seed, shares={1.0: 1})
     assert whole is not None
     last = whole.points.iloc[-1]
     for number in range(HALVES):

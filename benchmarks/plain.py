@@ -9,7 +9,7 @@ import torch
 
 from aam.config import TrainConfig
 from aam.data.batch import Batch, Capacities, Masks, Shelved, on_shelves
-from aam.training.masking import make_masks
+from aam.training.losses import make_masks
 from aam.training.task import AmpliconTask
 
 

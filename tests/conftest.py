@@ -41,8 +41,7 @@ if OFFLINE not in sys.path:
     import sitecustomize  # noqa: F401
 
 # Where tensors have shapes; other modules run as they are.
-SHAPED = ["aam.data.batch", "aam.data.loader", "aam.model"]
-SHAPED += ["aam.training.losses", "aam.training.masking"]
+SHAPED = ["aam.data.batch", "aam.data.loader", "aam.model", "aam.training.losses"]
 install_import_hook(SHAPED, "beartype.beartype")
 
 settings.register_profile("aam", deadline=None, derandomize=True, database=None)

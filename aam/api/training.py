@@ -23,6 +23,7 @@ from aam.evaluate.predictions import guess, name_problems, truth_of
 from aam.io.metadata import Metadata
 from aam.options import not_none
 from aam.predict.blend import NETWORK, fit_blends, in_words
+from aam.predict.estimator import Samples
 from aam.predict.folds import (
     Folds,
     Models,
@@ -32,13 +33,12 @@ from aam.predict.folds import (
     study_for,
     with_encoder,
 )
-from aam.predict.samples import Samples
 from aam.predict.saved_model import SavedModel, encoder_folder, load_encoder
 from aam.report.training import TrainingReport
 from aam.training.decisions import decide
 from aam.training.finetune import fit_network
 from aam.training.losses import class_weights
-from aam.training.network import Place
+from aam.training.task import Place
 
 log = logging.getLogger("aam")
 

@@ -25,8 +25,8 @@ from aam.device.rng import generator
 from aam.errors import InputError, shown
 from aam.model.aam import slots_of
 from aam.predict.blend import specs_in_order
+from aam.predict.estimator import Samples
 from aam.predict.prediction import with_inputs
-from aam.predict.samples import Samples
 from aam.predict.saved_model import SavedModel
 from aam.sections import RuntimeConfig
 from aam.training.inference import AsvVectors, collect, encode_table, per_target

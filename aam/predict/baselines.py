@@ -43,22 +43,17 @@ from aam.evaluate.predictions import (
 )
 from aam.io.metadata import Metadata
 from aam.options import not_none
-from aam.predict.estimator import CountsEstimator
+from aam.predict.blend import DESCRIPTIONS, MEMBERS
+from aam.predict.estimator import CountsEstimator, Floats, Samples
 from aam.predict.linear import LinearClassifier, LinearRegressor
-from aam.predict.samples import Floats, Samples
 from aam.predict.trees import TreesClassifier, TreesRegressor
 
 log = logging.getLogger("aam")
 
-FOREST = "random forest"
-BOOSTING = "gradient boosting"
-LINEAR = "linear model of presence"
-LOG_RATIOS = "linear model of log-ratios"
-TREES = "extra trees on presence"
-NEIGHBOURS = "nearest neighbours on UniFrac"
-
 # Members of a blend that are baselines when they predict alone.
-IN_BLEND = {LINEAR: "presence", TREES: "forest"}
+IN_BLEND = {DESCRIPTIONS[name]: name for name in MEMBERS}
+
+BOOSTING, NEIGHBOURS = "gradient boosting", "nearest neighbours on UniFrac"
 
 # Distances between more samples would fill the memory.
 MAX_NEIGHBOUR_SAMPLES = 20_000
@@ -103,19 +98,32 @@ class Task:
     covariates: Array | None = None
     samples: Samples | None = None
 
+    @property
+    def known(self) -> Array:
+        """Whether the truth of each sample is known, [N]."""
+        return self.truth >= 0 if self.labels else np.isfinite(self.truth)
+
+    @property
+    def units(self) -> Array:
+        """The group of each sample, or the sample, [N]."""
+        return np.arange(len(self.truth)) if self.groups is None else self.groups
+
     def empty(self, rows: int) -> Array:
         """Missing predictions [rows] or [rows, K]."""
         return np.full((rows, len(self.labels)) if self.labels else rows, math.nan)
 
-    def predictions(self, predict: Callable[[Task, Array, Array], Array]) -> Array:
+    def predictions(self, predict: Predictor) -> Array:
         """Predictions of the held-out samples of all folds, [N] or [N, K]."""
-        has_truth = self.truth >= 0 if self.labels else np.isfinite(self.truth)
         result = self.empty(len(self.truth))
         for fold in self.folds:
-            train, test = np.flatnonzero(fold.train & has_truth), np.flatnonzero(fold.test)
+            train, test = np.flatnonzero(fold.train & self.known), np.flatnonzero(fold.test)
             if len(train):
                 result[test] = predict(self, train, test)
         return result
+
+
+# Predictions of the test samples, given a task and the rows to learn from and to predict.
+Predictor = Callable[[Task, Array, Array], Array]
 
 
 def covariate_matrix(metadata: Metadata, columns: Columns, ids: Sequence[str]) -> Array:
@@ -187,9 +195,8 @@ def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
     alone; the median or class shares of the sample's own level of each column of `task.levels`. A
     value that is the same in all samples, and a level that training lacks, give no baseline.
     """
-    predictors: dict[str, Callable[[Task, Array, Array], Array]] = {
-        MAJORITY if task.labels else MEDIAN: _constant
-    }
+    guessed, two = MAJORITY if task.labels else MEDIAN, len(task.labels) == 2
+    predictors: dict[str, Predictor] = {guessed: _constant}
     if task.covariates is not None and task.covariates.shape[1]:
         predictors[COVARIATES] = partial(_forest, task.covariates, 3, seed)
     columns = {DEPTH: np.log1p(task.depth), RICHNESS: np.log1p(task.richness)}
@@ -198,34 +205,32 @@ def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
         both = np.stack([*columns.values()], axis=1)
         predictors[DEPTH_AND_RICHNESS] = partial(_forest, both, 10, seed)
     for name, values in columns.items():
-        two = len(task.labels) == 2
         forest = partial(_forest, values[:, None], 10, seed)
         predictors[name] = partial(_ordered, values) if two else forest
     for column, levels in task.levels.items():
         name = f"the {column}'s {'classes' if task.labels else 'median'}"
         predictors[name] = partial(_of_level, levels)
-    baselines = []
-    for name, predict in predictors.items():
-        predicted = task.predictions(predict)
-        if predict is _constant or np.isfinite(predicted).any():
-            baselines.append(Baseline(name, predicted))
-    return tuple(baselines)
+    predicted = {name: task.predictions(predict) for name, predict in predictors.items()}
+    made = {name: v for name, v in predicted.items() if name == guessed or np.isfinite(v).any()}
+    return tuple(Baseline(name, values) for name, values in made.items())
 
 
 # --- estimators ---------------------------------------------------------------------------------
 
 
-def make_baselines(classes: bool, depth: int, passes: int, seed: int) -> dict[str, CountsEstimator]:
-    """The strong baselines that are estimators on counts, by name."""
-    common: dict[str, Any] = {"depth": depth, "passes": passes, "seed": seed}
-    trees = TreesClassifier if classes else TreesRegressor
-    linear = LinearClassifier if classes else LinearRegressor
+def make_baselines(classes: bool, *parameters: int) -> dict[str, CountsEstimator]:
+    """The strong baselines that are estimators on counts, by name.
+
+    `parameters` are depth, passes and seed.
+    """
+    trees: Any = TreesClassifier if classes else TreesRegressor
+    linear: Any = LinearClassifier if classes else LinearRegressor
     return {
-        FOREST: trees(**common, features="shares", kind="random"),
-        BOOSTING: trees(**common, features="shares", kind="boosting"),
-        LOG_RATIOS: linear(**common, features="clr"),
-        TREES: trees(**common),
-        LINEAR: linear(**common),
+        "random forest": trees(*parameters, "shares", "random"),
+        BOOSTING: trees(*parameters, "shares", "boosting"),
+        "linear model of log-ratios": linear(*parameters, "clr"),
+        DESCRIPTIONS["forest"]: trees(*parameters),
+        DESCRIPTIONS["presence"]: linear(*parameters),
     }
 
 
@@ -252,11 +257,11 @@ def _of_neighbours(distances: Sequence[Floats], task: Task, train: Array, test: 
     target = np.eye(len(task.labels))[task.truth[train]] if task.labels else task.truth[train]
     number = min(NEIGHBOUR_COUNT, len(train))
     model = KNeighborsRegressor(number, metric="precomputed", weights="distance")
-    rarefactions = [
-        model.fit(distance[np.ix_(train, train)], target).predict(distance[np.ix_(test, train)])
-        for distance in distances
-    ]
-    return np.asarray(np.mean(rarefactions, axis=0))
+    predicted = []
+    for distance in distances:
+        model.fit(distance[np.ix_(train, train)], target)
+        predicted.append(model.predict(distance[np.ix_(test, train)]))
+    return np.asarray(np.mean(predicted, axis=0))
 
 
 def unifrac_distances(study: Study, samples: Samples, passes: int) -> list[Floats]:
@@ -272,9 +277,8 @@ def unifrac_distances(study: Study, samples: Samples, passes: int) -> list[Float
         counts = sparse.csr_matrix(rarefaction.counts.astype(np.int64))
         distance = distances_of(study, counts, study.rows(samples.sample_ids))
         if distance is not None:
-            covariates = samples.covariates
             values = np.maximum(distance.numpy(), 0).astype(np.float64)
-            result.append(values + cdist(covariates, covariates, "cityblock"))
+            result.append(values + cdist(samples.covariates, samples.covariates, "cityblock"))
     return result
 
 
@@ -282,19 +286,16 @@ def strong_baselines(
     task: Task, study: Study, passes: int, known: Collection[str] = ()
 ) -> tuple[Baseline, ...]:
     """Held-out predictions of estimators that predict alone, except `known` ones."""
-    samples = not_none(task.samples)
-    fresh = make_baselines(bool(task.labels), study.depth, passes, study.seed)
+    samples, baselines, predictors = not_none(task.samples), [], dict[str, Predictor]()
     # Drawn once for all folds and estimators.
     for training in (True, False):
         samples.rarefactions(study.depth, study.seed, passes, training)
-    predictors: dict[str, Callable[[Task, Array, Array], Array]] = {
-        name: partial(predicted_by_estimator, estimator, passes)
-        for name, estimator in fresh.items()
-        if name not in known
-    }
+    fresh = make_baselines(bool(task.labels), study.depth, passes, study.seed)
+    for name, estimator in fresh.items():
+        if name not in known:
+            predictors[name] = partial(predicted_by_estimator, estimator, passes)
     if distances := unifrac_distances(study, samples, passes):
         predictors[NEIGHBOURS] = partial(_of_neighbours, distances)
-    baselines = []
     for name, predict in predictors.items():
         begun = time.monotonic()
         baselines.append(Baseline(name, task.predictions(predict), trivial=False))
@@ -307,27 +308,22 @@ def make_task(
 ) -> Task:
     """Data of one target that baselines may use, from the samples with metadata."""
     ids = tuple(name for name in study.table.sample_ids if name in metadata)
-    rows = study.rows(ids)
-    samples = replace(
-        Samples.of_study(study, rows), covariates=covariate_matrix(metadata, columns, ids)
-    )
-    levels = {
-        name: column_values(metadata, name, ids) for name in (columns.group, columns.batch) if name
-    }
-    folds = [
-        Fold(np.isin(ids, split.not_held_out), np.isin(ids, split.held_out)) for split in splits
-    ]
+    rows, covariates = study.rows(ids), covariate_matrix(metadata, columns, ids)
+    held_out = [(np.isin(ids, s.not_held_out), np.isin(ids, s.held_out)) for s in splits]
+    levels = dict[str, Array]()
+    for name in sorted(filter(None, {columns.group, columns.batch})):
+        levels[name] = not_none(column_values(metadata, name, ids))
     return Task(
-        truth=truth_of(metadata, spec, ids),
-        labels=spec.labels,
-        folds=folds,
-        depth=study.table.depths[rows],
-        richness=rarefied_richness(study, rows),
-        levels={name: values for name, values in sorted(levels.items()) if values is not None},
-        groups=group_values(metadata, columns.group, ids),
-        studies=column_values(metadata, columns.study, ids),
-        covariates=samples.covariates,
-        samples=samples,
+        truth_of(metadata, spec, ids),
+        spec.labels,
+        [Fold(*sides) for sides in held_out],
+        study.table.depths[rows],
+        rarefied_richness(study, rows),
+        levels,
+        group_values(metadata, columns.group, ids),
+        column_values(metadata, columns.study, ids),
+        covariates,
+        replace(Samples.of_study(study, rows), covariates=covariates),
     )
 
 
@@ -351,13 +347,6 @@ def baselines_of(
     return not_none(task.samples).sample_ids, baselines
 
 
-def rows_for(baseline: Baseline, ids: Sequence[str], wanted: Sequence[str]) -> Baseline:
-    """The baseline with rows for `wanted` in their order; those that it lacks are NaN."""
-    place = {name: row for row, name in enumerate(ids)}
-    padded = np.concatenate([baseline.predicted, np.full_like(baseline.predicted[:1], math.nan)])
-    return replace(baseline, predicted=padded[[place.get(name, -1) for name in wanted]])
-
-
 def baselines_by_target(
     table: PredictionTable,
     study: Study,
@@ -370,15 +359,20 @@ def baselines_by_target(
 
     If asked for there are `strong` ones; those that are members of the blend are `in_blend`.
     """
-    metadata, known = study.metadata, in_blend or {}
-    if metadata is None:
-        return {}
-    result = {}
-    for spec in table.specs:
-        ids, fitted = baselines_of(study, splits, spec, metadata, columns, strong, known)
-        baselines = [rows_for(baseline, ids, table.sample_ids) for baseline in fitted]
+    metadata, known, result = study.metadata, in_blend or {}, {}
+    for spec in table.specs if metadata is not None else ():
+        ids, fitted = baselines_of(study, splits, spec, not_none(metadata), columns, strong, known)
+        found = [(baseline, ids) for baseline in fitted]
         for name, predictions in known.items():
             member = Baseline(name, predictions.predicted(spec.name), trivial=False)
-            baselines.append(rows_for(member, predictions.sample_ids, table.sample_ids))
+            found.append((member, predictions.sample_ids))
+        baselines = []
+        for baseline, ids in found:
+            # The last row stands for samples that the baseline lacks.
+            missing = np.full_like(baseline.predicted[:1], math.nan)
+            place = {name: row for row, name in enumerate(ids)}
+            rows = [place.get(name, -1) for name in table.sample_ids]
+            predicted = np.concatenate([baseline.predicted, missing])[rows]
+            baselines.append(replace(baseline, predicted=predicted))
         result[spec.name] = tuple(baselines)
     return result

@@ -12,9 +12,9 @@ from sklearn.base import ClassifierMixin
 
 from aam.data.study import Study
 from aam.data.targets import Targets, TargetSpec
-from aam.predict.estimator import Classifier, CountsEstimator, Labelled, Regressor, shallow_copy
+from aam.predict import estimator
+from aam.predict.estimator import PASSES, CountsEstimator, Floats, Labelled, Samples
 from aam.predict.linear import LinearClassifier, LinearRegressor
-from aam.predict.samples import PASSES, Floats, Samples
 from aam.predict.trees import TreesClassifier, TreesRegressor
 
 log = logging.getLogger("aam")
@@ -22,20 +22,18 @@ log = logging.getLogger("aam")
 # The network's name among members; it predicts all targets and is trained apart.
 NETWORK = "deep"
 
+# Members on counts: the estimators of classes and of numbers.
+MEMBERS: dict[str, tuple[type[CountsEstimator], type[CountsEstimator]]] = {
+    "presence": (LinearClassifier, LinearRegressor),
+    "forest": (TreesClassifier, TreesRegressor),
+}
+DEFAULT = tuple(MEMBERS)
+
 DESCRIPTIONS = {
     NETWORK: "network",
     "presence": "linear model of presence",
     "forest": "extra trees on presence",
 }
-
-DEFAULT = ("presence", "forest")
-
-
-def make_member(name: str, classes: bool, **parameters: Any) -> CountsEstimator:
-    """A member of the blend that is not fitted yet."""
-    if name == "forest":
-        return (TreesClassifier if classes else TreesRegressor)(**parameters)
-    return (LinearClassifier if classes else LinearRegressor)(**parameters)
 
 
 class Blend(CountsEstimator):
@@ -65,27 +63,26 @@ class Blend(CountsEstimator):
 
     def _fit(self, labelled: Labelled) -> None:
         self.members_ = {}
-        common = {"depth": self.depth, "passes": self.passes, "seed": self.seed}
         for name in self.members:
             begun = time.monotonic()
-            member = make_member(name, isinstance(self, ClassifierMixin), **common)
-            self.members_[name] = member.fit(*labelled)
+            of_classes, of_numbers = MEMBERS[name]
+            kind = of_classes if isinstance(self, ClassifierMixin) else of_numbers
+            self.members_[name] = kind(self.depth, self.passes, self.seed).fit(*labelled)
             log.debug("member %s fitted in %.1f s", name, time.monotonic() - begun)
 
-    def scores(self, rarefied: Samples) -> dict[str, Floats]:
-        """Predictions of each member for rarefied samples: numbers [n, 1], probabilities [n, K]."""
-        return {name: member.outputs(rarefied) for name, member in self.members_.items()}
+    def scores(self, rarefied: Samples) -> list[Floats]:
+        """Predictions of the members for rarefied samples: numbers [n, 1], probabilities [n, K]."""
+        return [member.outputs(rarefied) for member in self.members_.values()]
 
     def outputs(self, rarefied: Samples) -> Floats:
         """The mean of the members, [n, 1] or [n, K]."""
-        scores = self.scores(rarefied)
-        return np.asarray(sum(scores.values()) / len(scores))
+        return np.asarray(sum(self.scores(rarefied)) / len(self.members_))
 
     def centred_on(self, X: Any) -> Any:
         """The blend for a new study, given its samples without labels."""
         samples = Samples.of(X)
         members = {name: member.centred_on(samples) for name, member in self.members_.items()}
-        return shallow_copy(self, members_=members)
+        return self.changed(members_=members)
 
     @property
     def is_centred(self) -> bool:
@@ -100,12 +97,17 @@ class Blend(CountsEstimator):
                 raise ValueError(f"{member.n_classes} classes, expected {self.n_classes}")
 
 
-class BlendClassifier(Classifier, Blend):
+class BlendClassifier(estimator.Classifier, Blend):
     """A blend that predicts classes; parameters of `Blend`."""
 
 
-class BlendRegressor(Regressor, Blend):
+class BlendRegressor(estimator.Regressor, Blend):
     """A blend that predicts a number; parameters of `Blend`."""
+
+
+def make_blend(classes: bool, *parameters: Any) -> Blend:
+    """A blend of classes or of numbers that is not fitted yet; parameters as `Blend`."""
+    return (BlendClassifier if classes else BlendRegressor)(*parameters)
 
 
 def specs_in_order(targets: Targets) -> tuple[TargetSpec, ...]:
@@ -140,16 +142,12 @@ def fit_blends(
     groups, studies : sequence of str, optional
         The group and the study of each sample.
     """
-    rows, labels = study.rows(samples.sample_ids), study.labels
-    numbers = labels.target[rows, : len(targets.numeric)].astype(np.float64)
-    classes = labels.label[rows, : len(targets.classes)]
-    columns = [*numbers.T, *classes.T]
-    whole = (None if names is None else np.array(names) for names in (groups, studies))
-    labelled, blends = Labelled(samples, np.zeros(len(rows)), *whole), []
+    rows, labels, blends = study.rows(samples.sample_ids), study.labels, []
+    columns = [*labels.target[rows].T.astype(np.float64), *labels.label[rows].T]
+    whole = [None if names is None else np.array(names) for names in (groups, studies)]
     for spec, values in zip(specs_in_order(targets), columns, strict=True):
         known = np.flatnonzero((values >= 0) if spec.labels else np.isfinite(values))
-        blend = (BlendClassifier if spec.labels else BlendRegressor)(
-            study.depth, seed=study.seed, members=tuple(members)
-        )
-        blends.append(blend.fit(*labelled._replace(values=values).at(known)))
+        labelled = Labelled(samples, values, *whole).at(known)
+        blend = make_blend(bool(spec.labels), study.depth, PASSES, study.seed, tuple(members))
+        blends.append(blend.fit(*labelled))
     return tuple(blends)

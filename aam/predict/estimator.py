@@ -1,21 +1,39 @@
-"""Base of the estimators: parameters, sample weights, inner folds, scikit-learn's methods."""
+"""Samples with raw counts, their features, and the base of the estimators that read them."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.preprocessing import normalize
 
+from aam.data.rarefaction import EVALUATION, rarefy
 from aam.data.splits import kfold
-from aam.device.rng import subsample
-from aam.predict.samples import PASSES, Floats, Rows, Samples
+from aam.data.study import Study
+from aam.device.rng import generator, subsample
+from aam.errors import InputError, shown
 
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
 Names = npt.NDArray[np.str_]
 Arrays = dict[str, npt.NDArray[Any]]
+Matrix: TypeAlias = sparse.csr_matrix
+
+# Estimators do not learn from features that fewer training samples have.
+MIN_SAMPLES = 3
+
+# Maximum number of features of trees and dense models: time grows with it, and rare features add
+# little.
+MAX_FEATURES = 2000
+
+# Rarefactions that are learned from.
+PASSES = 6
 
 INNER_FOLDS = 4
 
@@ -24,6 +42,174 @@ MOST_SAMPLES = 20_000
 
 # Samples that are predicted at a time: 300,000 fit in 4 GB.
 SAMPLES_AT_ONCE = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Samples of a table, in rows that scikit-learn can divide.
+
+    Attributes
+    ----------
+    counts : csr [n, F]
+        Reads of each feature, columns ascending.
+    sample_ids, names : tuple of str
+        Names of the samples and of the features: sequences, or ids.
+    covariates : float64 [n, C]
+        Further columns, one for each category or number.
+    """
+
+    counts: Any
+    sample_ids: tuple[str, ...]
+    names: tuple[str, ...]
+    covariates: Floats
+    drawn: dict[tuple[int, int, int], Matrix] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, X: Any) -> Samples:
+        """Samples of whatever scikit-learn users have: `Samples`, a table with `counts`,
+        `sample_ids` and `feature_ids`, a DataFrame of samples by features, or a matrix [n, F].
+        """
+        if isinstance(X, Samples):
+            return X
+        if hasattr(X, "feature_ids") and hasattr(X, "counts"):
+            counts, ids, names = X.counts, X.sample_ids, getattr(X, "names", X.feature_ids)
+        elif hasattr(X, "iloc"):
+            counts, ids, names = X.to_numpy(), X.index, X.columns
+        else:
+            counts = X if sparse.issparse(X) else np.asarray(X)
+            ids, names = range(counts.shape[0]), range(counts.shape[1])
+        counts = sparse.csr_matrix(counts)
+        counts.sort_indices()
+        empty = np.zeros((counts.shape[0], 0))
+        return cls(counts, tuple(map(str, ids)), tuple(map(str, names)), empty)
+
+    @classmethod
+    def of_study(
+        cls, study: Study, rows: Rows, levels: Sequence[int] = (), counts: Any = None
+    ) -> Samples:
+        """Samples of a study at `rows`, with `levels` of each category, and numbers.
+
+        A category that training lacks, and a missing number, are 0 in all columns. Other `counts`
+        may take the place of those of the table.
+        """
+        category, numbers = study.labels.category[rows], study.labels.covariate[rows]
+        columns = [category[:, [at]] == np.arange(1, n + 1) for at, n in enumerate(levels)]
+        covariates = np.concatenate([*columns, np.nan_to_num(numbers)], axis=1).astype(np.float64)
+        ids = tuple(study.table.sample_ids[row] for row in rows.tolist())
+        counts = study.table.counts[rows] if counts is None else counts
+        return cls(counts, ids, study.table.names, covariates)
+
+    def __len__(self) -> int:
+        return len(self.sample_ids)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of samples and of features."""
+        return len(self.sample_ids), len(self.names)
+
+    def __getitem__(self, rows: Any) -> Samples:
+        """Some of the samples: a slice, a mask or positions; all features stay."""
+        rows = np.atleast_1d(np.arange(len(self))[rows[0] if isinstance(rows, tuple) else rows])
+        ids = tuple(self.sample_ids[row] for row in rows.tolist())
+        drawn = {key: counts[rows] for key, counts in self.drawn.items()}
+        return Samples(self.counts[rows], ids, self.names, self.covariates[rows], drawn)
+
+    def rarefied(self, depth: int, seed: int, number: int) -> Samples:
+        """A numbered rarefaction of the samples to `depth` reads each, drawn once.
+
+        It depends on the counts and the id of each sample and on nothing else in the table.
+        """
+        if (key := (depth, seed, number)) not in self.drawn:
+            counts = sparse.csr_matrix(self.counts)
+            if (is_short := np.ravel(counts.sum(axis=1)) < depth).any():
+                raise InputError(
+                    f"{is_short.sum()} samples have fewer than {depth} reads: "
+                    f"{shown(np.array(self.sample_ids)[is_short].tolist())}; "
+                    "remove them, or use a smaller depth"
+                )
+            drawn = [np.zeros(0, np.int64)]
+            reads_of = np.split(counts.data, counts.indptr[1:-1])
+            for name, reads in zip(self.sample_ids, reads_of, strict=True):
+                drawn.append(rarefy(reads, depth, generator(seed, "rarefy", number, name)))
+            reads = np.concatenate(drawn).astype(np.float64)
+            parts = (reads, counts.indices, counts.indptr)
+            matrix = sparse.csr_matrix(parts, counts.shape, copy=True)
+            matrix.eliminate_zeros()
+            self.drawn[key] = matrix
+        return replace(self, counts=self.drawn[key], drawn={})
+
+    def rarefactions(
+        self, depth: int, seed: int, passes: int, training: bool = False
+    ) -> list[Samples]:
+        """Several rarefactions: those that are learned from, or others that are predicted from."""
+        numbers = range(passes) if training else range(EVALUATION - 1, EVALUATION - 1 - passes, -1)
+        return [self.rarefied(depth, seed, number) for number in numbers]
+
+    def columns(self, names: Sequence[str]) -> Matrix:
+        """A matrix [F, P] that selects features by name; absent ones have an empty column."""
+        place = {name: column for column, name in enumerate(names)}
+        columns = np.array([place.get(name, -1) for name in self.names], np.int64)
+        rows = np.flatnonzero(columns >= 0)
+        ones = np.ones(len(rows), np.float32)
+        return sparse.csr_matrix((ones, (rows, columns[rows])), (len(self.names), len(names)))
+
+
+# --- values of features -------------------------------------------------------------------------
+
+
+def present(counts: Matrix) -> Matrix:
+    """1 for each entry above 0, as float32."""
+    ones = np.ones(counts.nnz, np.float32)
+    return sparse.csr_matrix((ones, counts.indices, counts.indptr), counts.shape)
+
+
+def shares(counts: Matrix) -> Matrix:
+    """Relative abundances."""
+    return sparse.csr_matrix(normalize(counts, norm="l1"))
+
+
+def centred_log_ratios(counts: Matrix) -> Floats:
+    """log(reads + 1) minus its mean over the features of the sample (Aitchison 1986)."""
+    logs = counts.log1p().toarray()
+    return np.asarray(logs - logs.mean(axis=1, keepdims=True))
+
+
+# Features of counts, and whether they are computed of the features that were learned only.
+VALUES: dict[str, tuple[Callable[[Matrix], Any], bool]] = {
+    "presence": (present, True),
+    "shares": (shares, False),
+    "clr": (centred_log_ratios, True),
+}
+
+
+def feature_values(kind: str, rarefied: Samples, names: Sequence[str]) -> Any:
+    """Values [n, P] of named features of rarefied samples; features that they lack are absent."""
+    counts, columns = sparse.csr_matrix(rarefied.counts), rarefied.columns(names)
+    compute, of_learned = VALUES[kind]
+    return compute(sparse.csr_matrix(counts @ columns)) if of_learned else compute(counts) @ columns
+
+
+def common_names(rarefactions: Sequence[Samples], least: int = MIN_SAMPLES) -> tuple[str, ...]:
+    """Names of the features of at least `least` samples, on average over rarefactions."""
+    width = rarefactions[0].shape[1]
+    carriers = sum(np.bincount(drawn.counts.indices, minlength=width) for drawn in rarefactions)
+    common = np.flatnonzero(carriers / len(rarefactions) >= least)
+    return tuple(rarefactions[0].names[column] for column in common.tolist())
+
+
+def informative_names(
+    rarefactions: Sequence[Samples], names: Sequence[str], limit: int = MAX_FEATURES
+) -> tuple[str, ...]:
+    """At most `limit` of the names: those of the features that divide the samples most evenly."""
+    if len(names) <= limit:
+        return tuple(names)
+    counts = rarefactions[0].counts @ rarefactions[0].columns(names)
+    carriers = np.bincount(counts.indices, minlength=len(names))
+    order = np.argsort(-np.minimum(carriers, counts.shape[0] - carriers), kind="stable")
+    return tuple(names[place] for place in sorted(order[:limit].tolist()))
+
+
+# --- the base of estimators ---------------------------------------------------------------------
 
 
 class Labelled(NamedTuple):
@@ -84,12 +270,10 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
             The model is to hold in further studies: inner folds hold out whole studies, and
             features may be centred by study.
         """
-        values = np.asarray(y)
         if isinstance(self, ClassifierMixin):
-            self.classes_, codes = np.unique(values, return_inverse=True)
-            values = codes.astype(np.int64)
+            self.classes_, values = np.unique(np.asarray(y), return_inverse=True)
         else:
-            values = values.astype(np.float64)
+            values = np.asarray(y).astype(np.float64)
         whole = (None if names is None else np.asarray(names, str) for names in (groups, studies))
         labelled = Labelled(Samples.of(X), values, *whole)
         self._fit(labelled.at(subsample(len(values), 0, MOST_SAMPLES)))
@@ -104,13 +288,10 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
 
     def predict_draws(self, X: Any, passes: int | None = None) -> Floats:
         """Predictions of each rarefaction, [passes, n, 1] or [passes, n, K]."""
-        samples, passes = Samples.of(X), passes or self.passes
-        parts = []
+        samples, parts = Samples.of(X), []
         for start in range(0, max(len(samples), 1), SAMPLES_AT_ONCE):
-            part = samples
-            if len(samples) > SAMPLES_AT_ONCE:
-                part = samples[start : start + SAMPLES_AT_ONCE]
-            rarefactions = part.rarefactions(self.depth, self.seed, passes)
+            part = samples[start : start + SAMPLES_AT_ONCE]
+            rarefactions = part.rarefactions(self.depth, self.seed, passes or self.passes)
             parts.append(np.stack([self.outputs(rarefaction) for rarefaction in rarefactions]))
         return np.concatenate(parts, axis=1)
 
@@ -123,6 +304,33 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
 
     def check(self) -> None:
         """Raise `ValueError` if arrays that were read from a file do not belong together."""
+
+    def changed(self, **learned: Any) -> Any:
+        """A copy with other learned attributes."""
+        copied = copy.copy(self)
+        copied.__dict__.update(learned)
+        return copied
+
+    def state(self, place: str, arrays: Arrays) -> dict[str, Any]:
+        """Put the arrays and names that were learned into `arrays`; return the learned numbers.
+
+        A forest is in neither.
+        """
+        learned = {name: value for name, value in vars(self).items() if name.endswith("_")}
+        learned["names_"] = np.array(list("\n".join(learned["names_"]).encode()), np.uint8)
+        for name, value in learned.items():
+            if isinstance(value, np.ndarray):
+                arrays[f"{place}/{name}"] = value
+        return {name: value for name, value in learned.items() if isinstance(value, (int, float))}
+
+    def restore(self, place: str, arrays: Mapping[str, Any], numbers: Mapping[str, Any]) -> None:
+        """Take what `state` gave."""
+        self.__dict__.update(numbers)
+        for name, array in arrays.items():
+            if name.startswith(f"{place}/"):
+                setattr(self, name.removeprefix(f"{place}/"), array)
+        text = vars(self)["names_"].tobytes().decode()
+        self.names_ = tuple(text.split("\n")) if text else ()
 
 
 class Classifier(ClassifierMixin):  # type: ignore[misc]
@@ -154,11 +362,10 @@ def training_weights(labelled: Labelled, classes: int) -> Floats:
     if labelled.studies is None:
         return weights
     study = np.unique(labelled.studies, return_inverse=True)[1]
-    sizes = np.bincount(study)
     if classes == 2:
         cell = 2 * study + labelled.values
         weights = 1 / np.bincount(cell)[cell]
-    weights = weights * (np.sqrt(sizes) / np.bincount(study, weights))[study]
+    weights = weights * (np.sqrt(np.bincount(study)) / np.bincount(study, weights))[study]
     return np.asarray(weights * (len(weights) / weights.sum()))
 
 
@@ -167,77 +374,14 @@ def inner_folds(labelled: Labelled, classes: int, seed: int) -> list[tuple[Rows,
 
     The list is empty if there is one group only.
     """
-    names, studies = labelled.samples.sample_ids, labelled.studies
-    whole = list(names) if labelled.groups is None else labelled.groups.tolist()
+    names, groups, studies = labelled.samples.sample_ids, labelled.groups, labelled.studies
+    whole = list(names) if groups is None else groups.tolist()
     if studies is not None and len(set(studies)) > 1:
         whole = studies.tolist()
     number = min(INNER_FOLDS, len(set(whole)))
     if number < 2:
         return []
-    values = labelled.values
-    strata = [str(value) for value in values] if classes else values
-    place = {name: row for row, name in enumerate(names)}
-    folds = []
-    for split in kfold(names, number, whole, strata, 0.0, seed=seed):
-        learn, predict = (
-            np.array(sorted(place[name] for name in split.ids(side)), np.int64)
-            for side in ("train", "test")
-        )
-        folds.append((learn, predict))
-    return folds
-
-
-def error_of(values: npt.NDArray[Any], classes: int, predicted: Floats, weights: Floats) -> float:
-    """The error that chooses a penalty: the mean absolute error of numbers, or the Brier score."""
-    if classes:
-        errors = np.square(predicted - np.eye(classes)[values]).sum(axis=1)
-    else:
-        errors = np.abs(predicted[:, 0] - values)
-    return float(np.average(errors, weights=weights))
-
-
-# --- as arrays and JSON -------------------------------------------------------------------------
-
-
-def save_state(estimator: CountsEstimator, place: str, arrays: Arrays) -> dict[str, Any]:
-    """Put the arrays and names that an estimator has learned into `arrays`; return the rest.
-
-    What is returned can be written as JSON. A forest is left out.
-    """
-    values: dict[str, Any] = {}
-    for name, value in vars(estimator).items():
-        if name == "names_":
-            text = "\n".join(value).encode()
-            arrays[f"{place}/{name}"] = np.frombuffer(bytearray(text), np.uint8)
-        elif name.endswith("_") and isinstance(value, np.ndarray):
-            arrays[f"{place}/{name}"] = value
-        elif name.endswith("_") and isinstance(value, (int, float)):
-            values[name] = value
-    return values
-
-
-def restore_state(
-    estimator: CountsEstimator, place: str, arrays: Mapping[str, Any], values: Mapping[str, Any]
-) -> None:
-    """Give an estimator what `save_state` took of it."""
-    estimator.__dict__.update(values)
-    for name, array in arrays.items():
-        attribute = name.removeprefix(f"{place}/")
-        if attribute == "names_":
-            text = array.tobytes().decode()
-            setattr(estimator, attribute, tuple(text.split("\n")) if text else ())
-        elif attribute != name:
-            setattr(estimator, attribute, array)
-
-
-def check_shape(name: str, array: npt.NDArray[Any], *shape: int) -> None:
-    """Raise `ValueError` if an array that was read from a file has another shape."""
-    if array.shape != shape:
-        raise ValueError(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
-
-
-def shallow_copy(estimator: Any, **changes: Any) -> Any:
-    """A copy of a fitted estimator with other learned attributes."""
-    copied = copy.copy(estimator)
-    copied.__dict__.update(changes)
-    return copied
+    strata = [str(value) for value in labelled.values] if classes else labelled.values
+    splits = kfold(names, number, whole, strata, 0.0, seed=seed)
+    held_out = [np.isin(names, split.ids("test")) for split in splits]
+    return [(np.flatnonzero(~is_test), np.flatnonzero(is_test)) for is_test in held_out]

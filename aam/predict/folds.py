@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -39,7 +39,7 @@ from aam.model.heads import HeadConfig
 from aam.options import IN_MEMORY, check, to_dict
 from aam.predict.saved_model import SavedModel, encoder_folder, load_encoder, load_model, save_model
 from aam.training.inference import EncodedAsvs
-from aam.training.network import FittedNetwork, Place
+from aam.training.task import FittedNetwork, Place
 
 log = logging.getLogger("aam")
 
@@ -100,25 +100,30 @@ class Folds(Generic[Config]):
     def sizes(self, split: Split) -> str:
         """Numbers of samples and groups that are learned from, validated on and predicted."""
         column, parts = self.data.group_column, list[str]()
-        for does, subset in zip(
-            ("learns from", "is validated on", "predicts"), SUBSETS, strict=True
-        ):
+        verbs = ("learns from", "is validated on", "predicts")
+        for does, subset in zip(verbs, SUBSETS, strict=True):
             ids = split.ids(subset)
-            groups = self.study.column(column, ids)
             # Only the first part names the units.
             samples, unit = ("", "") if parts else (" samples", f" {column}")
-            of_groups = "" if groups is None else f" ({len(set(groups))}{unit})"
-            parts += [f"{does} {len(ids)}{samples}{of_groups}"] if ids else []
+            text = f"{does} {len(ids)}{samples}"
+            if (groups := self.study.column(column, ids)) is not None:
+                text += f" ({len(set(groups))}{unit})"
+            parts += [text] if ids else []
         return ", ".join(parts)
 
-    def steps(self, split: Split) -> str:
-        """The most steps that a network trains on a split; empty without one."""
-        if not self.epochs:
-            return ""
-        rows, train = self.study.rows(split.ids("train")), self.config.train
-        loader = Loader(self.study, rows, train.samples_per_batch, shuffle=True, world=self.world)
-        steps = math.ceil(len(loader) / train.gradient_accumulation_steps)
-        return f"; at most {self.epochs} epochs of {steps} step{'s' if steps > 1 else ''}"
+    def describe(self) -> list[str]:
+        """The sizes of each split and the most steps that a network trains, for ``--dry-run``."""
+        self.warn_of_leaks()
+        lines, train = [], self.config.train
+        for split in self.splits:
+            lines.append(f"{self.name(split)}: {self.sizes(split)}")
+            if self.epochs:
+                rows, samples = self.study.rows(split.ids("train")), train.samples_per_batch
+                loader = Loader(self.study, rows, samples, shuffle=True, world=self.world)
+                steps = math.ceil(len(loader) / train.gradient_accumulation_steps)
+                plural = "s" if steps > 1 else ""
+                lines[-1] += f"; at most {self.epochs} epochs of {steps} step{plural}"
+        return lines
 
     def warn_of_leaks(self) -> list[str]:
         """Log samples that are in two subsets of a split under different names."""
@@ -141,22 +146,18 @@ class Folds(Generic[Config]):
     def inputs_in_words(self) -> str:
         """Device, samples, features and depth."""
         study, ranks = self.study, f" x {self.world.size}" if self.world.size > 1 else ""
-        return (
-            f"{device_name(self.device)}{ranks}; {len(study.table.sample_ids)} samples, "
-            f"{len(study.table.feature_ids)} ASVs, rarefied to {study.depth} reads"
-        )
+        samples, asvs = study.table.shape
+        machine = f"{device_name(self.device)}{ranks}"
+        return f"{machine}; {samples} samples, {asvs} ASVs, rarefied to {study.depth} reads"
 
     @property
     def inputs_by_name(self) -> dict[str, Any]:
         """Table, samples, features and depth, as a report shows them."""
         data, study = self.config.data, self.study
-        return {
-            "table": data.table or shown(data.tables, 20),
-            "samples": len(study.table.sample_ids),
-            "ASVs": len(study.table.feature_ids),
-            "rarefaction depth": study.depth,
-            "samples below the depth": len(study.selection.dropped),
-        }
+        samples, asvs = study.table.shape
+        sizes = {"table": data.table or shown(data.tables, 20), "samples": samples, "ASVs": asvs}
+        below = len(study.selection.dropped)
+        return {**sizes, "rarefaction depth": study.depth, "samples below the depth": below}
 
     @property
     def sizes_by_name(self) -> dict[str, str]:
@@ -165,10 +166,8 @@ class Folds(Generic[Config]):
 
     def folders(self, path: Path) -> dict[str, Path]:
         """The folder of each split in the run directory `path`, by fold."""
-        return {
-            f"fold {split.test_fold}" if split.test_fold else "": self.folder(path, split)
-            for split in self.splits
-        }
+        names = [f"fold {split.test_fold}" if split.test_fold else "" for split in self.splits]
+        return {n: self.folder(path, split) for n, split in zip(names, self.splits, strict=True)}
 
     def model(
         self,
@@ -180,29 +179,19 @@ class Folds(Generic[Config]):
         notes: Facts | None = None,
     ) -> SavedModel:
         """A model that has learned from the samples `ids`, before its members are fitted."""
-        study, encoder = self.study, place.encoder
-        seen, labelled = (set[str](), set[str]())
-        if encoder is not None:
-            seen, labelled = set(encoder.seen), set(encoder.labelled)
-        notes = {
-            **(notes or {}),
-            "seen_samples": sorted(seen.union(ids)),
-            "labelled_samples": sorted(labelled.union(ids if targets.specs else ())),
-        }
+        study, seen, labelled = self.study, set(ids), set(ids if targets.specs else ())
+        if (encoder := place.encoder) is not None:
+            seen, labelled = seen | encoder.seen, labelled | encoder.labelled
+        told = {**(notes or {}), "seen_samples": sorted(seen), "labelled_samples": sorted(labelled)}
         columns = study.table.columns_of(study.rows(ids))
-        return SavedModel(
-            network=None if fitted is None else fitted.network,
-            data=self.data,
-            model=self.config.model,
-            heads=HeadConfig() if fitted is None else fitted.heads,
-            depth=study.depth,
-            seed=study.seed,
-            targets=targets,
-            profile=RegionProfile.fit([study.table.names[column] for column in columns]),
-            notes=notes if fitted is None else {**notes, "best_epoch": fitted.best_epoch},
-            covariates=covariates,
-            reference=None if fitted is None else study.reference,
-        )
+        profile = RegionProfile.fit([study.table.names[column] for column in columns])
+        model, heads, depth = self.config.model, HeadConfig(), study.depth
+        learned = (targets, profile, told, covariates)
+        saved = SavedModel(None, self.data, model, heads, depth, study.seed, *learned)
+        if fitted is None:
+            return saved
+        told["best_epoch"] = fitted.best_epoch
+        return replace(saved, network=fitted.network, heads=fitted.heads, reference=study.reference)
 
     def fit_split(
         self, split: Split, run: RunDirectory, title: str, fit: Fit[Config]
@@ -264,11 +253,8 @@ def save_models(folder: Path, saved: SavedModel, fitted: FittedNetwork | None) -
 
 def losses_in_words(study: Study, train: TrainConfig) -> list[str]:
     """The losses without labels that have a weight above 0."""
-    names = {
-        str(study.metric): study.metric is not None and train.penalty > 0,
-        "masked nucleotides": train.nuc_penalty > 0,
-        "masked counts": train.count_penalty > 0,
-    }
+    names = {"masked nucleotides": train.nuc_penalty > 0, "masked counts": train.count_penalty > 0}
+    names = {str(study.metric): study.metric is not None and train.penalty > 0, **names}
     return [name for name, weighs in names.items() if weighs]
 
 
@@ -352,57 +338,31 @@ def run_folds(
                 if not (run.path / RESULTS).is_file():
                     finish(folds, run, models, warnings)
 
-        in_memory = {} if inputs is None else inputs.checksums(folds.data)
-        return _plan(folds, work, in_memory)
+        study, data = folds.study, folds.data
+        facts = {"device": str(folds.device), "ranks": world.size, "depth": study.depth}
+        facts |= {"dropped_samples": study.selection.dropped, "decisions": folds.decisions}
+        of_command = (to_dict(folds.config), _files(folds.config.train, data), facts)
+        in_memory = {} if inputs is None else inputs.checksums(data)
+        return RunPlan(*of_command, _outputs(data), work, folds.describe, in_memory)
 
     return run_command(title, config.runtime, plan)
 
 
-def _plan(
-    folds: Folds[Config], work: Callable[[RunDirectory], None], in_memory: Mapping[str, str]
-) -> RunPlan:
-    """Plan of a run, with the content of run.json."""
-    study, data = folds.study, folds.data
-    facts = {
-        "device": str(folds.device),
-        "ranks": folds.world.size,
-        "depth": study.depth,
-        "dropped_samples": study.selection.dropped,
-        "decisions": folds.decisions,
-    }
-
-    def describe() -> list[str]:
-        folds.warn_of_leaks()
-        return [
-            f"{folds.name(split)}: {folds.sizes(split)}{folds.steps(split)}"
-            for split in folds.splits
-        ]
-
-    options, files = to_dict(folds.config), _files(folds.config.train, data)
-    return RunPlan(options, files, facts, _outputs(data), work, describe, in_memory)
-
-
 def _files(train: TrainConfig, data: DataConfig) -> dict[str, Path]:
     """The files that a run reads, by option."""
-    encoder = train.pretrained_encoder
-    values: dict[str, Any] = dict(vars(data))
+    encoder, values = train.pretrained_encoder, dict[str, Any](vars(data))
     values["pretrained_encoder"] = None if encoder is None else model_folder(encoder)
     values |= {f"table {number}": path for number, path in enumerate(data.tables, 1)}
-    trees = {f"tree {number}": tree for number, tree in enumerate(data.trees, 1)}
-    values |= {name: Path(tree) for name, tree in trees.items() if tree != NO_TREE}
-    return {
-        name: path for name, path in values.items() if isinstance(path, Path) and path != IN_MEMORY
-    }
+    for number, tree in enumerate(data.trees, 1):
+        values[f"tree {number}"] = None if tree == NO_TREE else Path(tree)
+    paths = {name: path for name, path in values.items() if isinstance(path, Path)}
+    return {name: path for name, path in paths.items() if path != IN_MEMORY}
 
 
 def _outputs(data: DataConfig) -> list[str]:
     """Names of what a run may write, next to those of every run."""
-    folders = [""] if data.cv is None else ["", "fold-*/"]
-    return [
-        "predictions.tsv",
-        "report.html",
-        *FIGURES,
-        *(f"{folder}split.tsv" for folder in folders),
-        *(f"{folder}model/*.skops" for folder in folders),
-        *(name for folder in folders for name in training_outputs(folder, ("model.json",))),
-    ]
+    outputs = ["predictions.tsv", "report.html", *FIGURES]
+    for folder in [""] if data.cv is None else ["", "fold-*/"]:
+        outputs += [f"{folder}split.tsv", f"{folder}model/*.skops"]
+        outputs += training_outputs(folder, ("model.json",))
+    return outputs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,7 +24,7 @@ from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array
 from aam.evaluate.predictions import TargetPredictions
 from aam.options import not_none
 from aam.predict.baselines import Fold, Task, predicted_by_estimator
-from aam.predict.blend import BlendClassifier, BlendRegressor
+from aam.predict.blend import DEFAULT, make_blend
 
 # Shares of the training groups, and how often each is drawn.
 DRAWS = {0.2: 5, 0.35: 4, 0.5: 3, 0.7: 2, 1.0: 1}
@@ -122,11 +122,11 @@ def _drawn_groups(task: Task, train: Array, share: float, seed: int, draw: int) 
     The smaller share of a draw is part of the larger one. Classes keep their shares if each group
     has one class.
     """
-    units = np.arange(len(task.truth)) if task.groups is None else task.groups
-    names, first, unit = np.unique(units[train], return_index=True, return_inverse=True)
+    truth = task.truth[train]
+    names, first, unit = np.unique(task.units[train], return_index=True, return_inverse=True)
     stratum = np.zeros(len(names), np.int64)
-    if task.labels and (task.truth[train] == task.truth[train][first][unit]).all():
-        stratum = task.truth[train][first]
+    if task.labels and (truth == truth[first][unit]).all():
+        stratum = truth[first]
     order = generator(seed, "learning curve", draw).permutation(len(names))
     kept, counts = np.zeros(len(names), bool), []
     for level in np.unique(stratum):
@@ -139,74 +139,61 @@ def _drawn_groups(task: Task, train: Array, share: float, seed: int, draw: int) 
     return rows if len(np.unique(task.truth[rows])) > 1 else None
 
 
-def _drawn_folds(task: Task, share: float, seed: int, draw: int) -> list[Fold]:
-    """The folds with a share of the training groups of each; none if they are too few in one."""
-    known = task.truth >= 0 if task.labels else np.isfinite(task.truth)
-    folds = []
+def _drawn_task(task: Task, share: float, seed: int, draw: int) -> tuple[list[int], Task] | None:
+    """The task with a share of the training groups of each fold, and their numbers."""
+    sizes, folds = [], []
     for fold in task.folds:
-        rows = _drawn_groups(task, np.flatnonzero(fold.train & known), share, seed, draw)
+        rows = _drawn_groups(task, np.flatnonzero(fold.train & task.known), share, seed, draw)
         if rows is None:
-            return []
+            return None
+        sizes.append(len(np.unique(task.units[rows])))
         folds.append(Fold(np.isin(np.arange(len(task.truth)), rows), fold.test))
-    return folds
-
-
-def _curves(
-    task: Task, depth: int, seed: int, shares: Mapping[float, int]
-) -> Iterator[tuple[list[int], list[Array]]]:
-    """For each share of the groups the numbers of groups that were drawn, and the predictions."""
-    kind = BlendClassifier if task.labels else BlendRegressor
-    predict = partial(predicted_by_estimator, kind(depth, PASSES, seed), PASSES)
-    units = np.arange(len(task.truth)) if task.groups is None else task.groups
-    for share, times in shares.items():
-        sizes, predictions = list[int](), list[Array]()
-        for draw in range(times):
-            if folds := _drawn_folds(task, share, seed, draw):
-                sizes += [len(np.unique(units[fold.train])) for fold in folds]
-                predictions.append(replace(task, folds=folds).predictions(predict))
-        if predictions:
-            yield sizes, predictions
+    return sizes, replace(task, folds=folds)
 
 
 def learning_curve(
-    task: Task, depth: int, seed: int, shares: Mapping[float, int] = DRAWS
+    task: Task,
+    depth: int,
+    seed: int,
+    members: Sequence[str] = DEFAULT,
+    shares: Mapping[float, int] = DRAWS,
 ) -> LearningCurve | None:
-    """The headline metric of the default blend at shares of the training groups of each fold.
+    """The headline metric of a blend of members at shares of the training groups of each fold.
 
     None if fewer than two shares have enough groups. Test samples are those of the task's folds, at
     every share.
     """
-    samples = not_none(task.samples)
+    samples, blend = not_none(task.samples), make_blend(bool(task.labels), depth, PASSES, seed)
+    predict = partial(predicted_by_estimator, blend.set_params(members=tuple(members)), PASSES)
     for training in (True, False):
         samples.rarefactions(depth, seed, PASSES, training=training)
     fold = np.full(len(task.truth), -1)
     for number, part in enumerate(task.folds):
         fold[part.test] = number
-    metric, rows, errors = headline(task.labels), list[dict[str, float]](), list[Array]()
-    random = generator(seed, "learning curve")
-    for sizes, predictions in _curves(task, depth, seed, shares):
-        drawn = []
-        for predicted in predictions:
-            result = TargetPredictions(
-                samples.sample_ids, task.truth, predicted, task.labels, fold, task.groups
-            ).complete()
-            units = result.resampling_units
-            drawn.append(
-                resample_metrics(
-                    result.measure, result.truth, result.predicted, units, seed, REPEATS
-                )[metric]
-            )
-        values = np.stack(drawn)
+    metric, points, errors = headline(task.labels), list[dict[str, float]](), list[Array]()
+    random, known = generator(seed, "learning curve"), (task.labels, fold, task.groups)
+    for share, times in shares.items():
+        sizes, drawn = list[int](), list[Array]()
+        tasks = (_drawn_task(task, share, seed, draw) for draw in range(times))
+        for of_folds, drawn_task in filter(None, tasks):
+            predicted = drawn_task.predictions(predict)
+            result = TargetPredictions(samples.sample_ids, task.truth, predicted, *known).complete()
+            of_result = (result.measure, result.truth, result.predicted, result.resampling_units)
+            drawn.append(resample_metrics(*of_result, seed, REPEATS)[metric])
+            sizes += of_folds
+        if not drawn:
+            continue
         # Resamples are over the draws too.
+        values = np.stack(drawn)
         chosen = random.integers(len(values), size=(len(values), values.shape[1]))
         resampled = np.take_along_axis(values, chosen, axis=0).mean(axis=0)
         resampled[0] = values[:, 0].mean()
         inflation, count = inflation_of_difference(result), result.group_count
         limits = _possible(interval(resampled, count, inflation), metric)
-        rows.append({"groups": float(np.mean(sizes)), "draws": len(values), **vars(limits)})
+        points.append({"groups": float(np.mean(sizes)), "draws": len(values), **vars(limits)})
         errors.append(resampled if metric in LOWER_IS_BETTER else 1 - resampled)
-    if len(rows) < min(2, len(shares)) or any(np.isnan(part[0]) for part in errors):
+    if len(points) < min(2, len(shares)) or any(np.isnan(part[0]) for part in errors):
         return None
     table = np.stack(errors, axis=1)
     table = table[np.isfinite(table).all(axis=1)]
-    return LearningCurve(metric, pd.DataFrame(rows), table, count, inflation)
+    return LearningCurve(metric, pd.DataFrame(points), table, count, inflation)

@@ -9,26 +9,8 @@ import scipy.linalg
 from scipy import sparse
 
 from aam.device.rng import subsample
-from aam.predict.estimator import (
-    Classifier,
-    CountsEstimator,
-    Labelled,
-    Names,
-    Regressor,
-    check_shape,
-    error_of,
-    inner_folds,
-    shallow_copy,
-    training_weights,
-)
-from aam.predict.samples import (
-    PASSES,
-    Floats,
-    Samples,
-    common_names,
-    feature_values,
-    informative_names,
-)
+from aam.predict import estimator
+from aam.predict.estimator import Floats, Labelled, Names, Samples
 
 PENALTIES = tuple(10.0 ** np.arange(-1.5, 2.51, 0.25))
 
@@ -106,11 +88,9 @@ def ridge_duals(
     if studies is not None:
         penalties = penalties * max(float(np.trace(centred)), 1e-9)
     values, vectors = scipy.linalg.eigh(centred, check_finite=False)
-    turned = vectors.T @ rest
-    solved = np.stack(
-        [vectors @ (turned / (np.maximum(values, 0) + penalty)[:, None]) for penalty in penalties]
-    )
-    coefficients = root * solved
+    turned, values = vectors.T @ rest, np.maximum(values, 0)[:, None]
+    solved = [vectors @ (turned / (values + penalty)) for penalty in penalties]
+    coefficients = root * np.stack(solved)
     return coefficients - within.T @ (member @ coefficients), share @ target
 
 
@@ -121,7 +101,25 @@ def centred_variance(kernel: Floats) -> float:
     return variance if variance > 1e-9 * diagonal else 0.0
 
 
-class Linear(CountsEstimator):
+def joint_kernel(features: list[Any], covariates: Floats) -> tuple[Floats, float, float]:
+    """The kernel [n, n] of features, averaged over rarefactions, and of covariates.
+
+    In addition the factors of its two parts.
+    """
+    total = np.zeros((len(covariates), len(covariates)))
+    for block in features:
+        product = block @ block.T
+        total += product.toarray() if sparse.issparse(product) else product
+    total /= len(features)
+    of_covariates = covariates @ covariates.T
+    variance, second = centred_variance(total), centred_variance(of_covariates)
+    scale = 1 / variance if variance else 0.0
+    share = COVARIATE_SHARE / second if second else 0.0
+    total *= scale
+    return total + share * of_covariates if share else total, scale, share
+
+
+class Linear(estimator.CountsEstimator):
     """Ridge regression on features of rarefied counts.
 
     It predicts indicators of the classes or, for numbers, of not exceeding each of some thresholds:
@@ -149,7 +147,7 @@ class Linear(CountsEstimator):
     def __init__(
         self,
         depth: int = 1000,
-        passes: int = PASSES,
+        passes: int = estimator.PASSES,
         seed: int = 0,
         features: str = "presence",
         penalties: tuple[float, ...] = PENALTIES,
@@ -161,89 +159,64 @@ class Linear(CountsEstimator):
     def _fit(self, labelled: Labelled) -> None:
         samples, values = labelled.samples, labelled.values
         rarefactions = samples.rarefactions(self.depth, self.seed, self.passes, training=True)
-        self.names_ = common_names(rarefactions)
+        self.names_ = estimator.common_names(rarefactions)
         if self.features == "clr":
-            self.names_ = informative_names(rarefactions, self.names_)
+            self.names_ = estimator.informative_names(rarefactions, self.names_)
         if self.n_classes:
             target = np.eye(self.n_classes)[values]
         else:
             self.thresholds_ = make_thresholds(values)
             self.range_ = np.array([values.min(), values.max()])
             target = (values[:, None] <= self.thresholds_).astype(np.float64)
-        all_weights, parts = training_weights(labelled, self.n_classes), []
+        whole = [estimator.feature_values(self.features, r, self.names_) for r in rarefactions]
+        all_weights, models = estimator.training_weights(labelled, self.n_classes), []
         for number in range(-(-len(values) // MAX_SAMPLES)):
             rows = subsample(len(values), number, MAX_SAMPLES)
-            part, weights = labelled.at(rows), all_weights[rows]
-            features = [
-                feature_values(self.features, rarefaction, self.names_)[rows]
-                for rarefaction in rarefactions
-            ]
-            kernel, scales = self._kernel(features, part.samples.covariates)
+            part, weights, wanted = labelled.at(rows), all_weights[rows], target[rows]
+            features, covariates = [block[rows] for block in whole], part.samples.covariates
+            kernel, scale, share = joint_kernel(features, covariates)
             if number == 0:
-                self.penalty_ = self._penalty(kernel, target[rows], weights, part)
-            centred = part.studies if self.n_classes else None
-            penalty = np.array([self.penalty_])
-            dual = ridge_duals(kernel, target[rows], weights, penalty, centred)
-            parts.append(self._primal(dual, features, scales, part.samples.covariates, weights))
-        self.coef_, self.intercept_, centre = (
-            np.mean(arrays, axis=0) for arrays in zip(*parts, strict=True)
-        )
+                self.penalty_ = self._penalty(kernel, wanted, weights, part)
+            studies, penalty = part.studies if self.n_classes else None, np.array([self.penalty_])
+            (dual,), mean = ridge_duals(kernel, wanted, weights, penalty, studies)
+            weights = weights / weights.sum()
+            of_features = sum(np.asarray(block.T @ dual) for block in features) / len(features)
+            coef = np.concatenate([scale * of_features, share * covariates.T @ dual])
+            at_mean = sum(np.asarray(weights @ block).ravel() for block in features) / len(features)
+            centre = np.concatenate([at_mean, weights @ covariates])
+            models.append((coef, mean - centre @ coef, mean))
+        coefs, intercepts, means = zip(*models, strict=True)
+        self.coef_, self.intercept_ = np.mean(coefs, axis=0), np.mean(intercepts, axis=0)
         self.__dict__.pop("centre_", None)
         if labelled.studies is not None and self.n_classes:
-            self.centre_ = centre
-
-    def _primal(
-        self,
-        dual: tuple[Floats, Floats],
-        features: list[Any],
-        scales: list[float],
-        covariates: Floats,
-        weights: Floats,
-    ) -> tuple[Floats, Floats, Floats]:
-        """Weights of the features that predict as the dual does, intercepts, and the mean [C]."""
-        (coefficients, mean), share = (dual[0][0], dual[1]), weights / weights.sum()
-        of_features = sum(np.asarray(block.T @ coefficients) for block in features) / len(features)
-        parts = [scales[0] * of_features, scales[1] * covariates.T @ coefficients]
-        at_mean = sum(np.asarray(share @ block).ravel() for block in features) / len(features)
-        coef = np.concatenate(parts)
-        return coef, mean - np.concatenate([at_mean, share @ covariates]) @ coef, mean
-
-    def _kernel(self, features: list[Any], covariates: Floats) -> tuple[Floats, list[float]]:
-        """The kernel [n, n], averaged over rarefactions, and the factors of its two parts."""
-        total = np.zeros((len(covariates), len(covariates)))
-        for block in features:
-            product = block @ block.T
-            total += product.toarray() if sparse.issparse(product) else product
-        total /= len(features)
-        variance = centred_variance(total)
-        scale = 1 / variance if variance else 0.0
-        total *= scale
-        second = covariates @ covariates.T
-        variance = centred_variance(second) if covariates.shape[1] else 0.0
-        share = COVARIATE_SHARE / variance if variance else 0.0
-        return total + share * second if share else total, [scale, share]
+            self.centre_ = np.mean(means, axis=0)
 
     def _penalty(
         self, kernel: Floats, target: Floats, weights: Floats, labelled: Labelled
     ) -> float:
-        """The penalty with the smallest error in inner folds; a fixed one for several studies."""
+        """The penalty with the smallest error in inner folds; a fixed one for several studies.
+
+        The error is the mean absolute error of numbers, or the Brier score.
+        """
         if labelled.studies is not None and self.n_classes:
             return STUDY_PENALTY
-        folds = inner_folds(labelled, self.n_classes, self.seed)
-        if not folds or len(self.penalties) == 1:
-            return self.penalties[0] if len(self.penalties) == 1 else PENALTY
-        penalties = np.array(self.penalties)
-        held_out = np.zeros((len(penalties), *target.shape))
+        if len(self.penalties) == 1:
+            return self.penalties[0]
+        penalties, values = np.array(self.penalties), labelled.values
+        if not (folds := estimator.inner_folds(labelled, self.n_classes, self.seed)):
+            return PENALTY
+        held_out, errors = np.zeros((len(penalties), *target.shape)), []
         for learn, predict in folds:
-            inner = kernel[np.ix_(learn, learn)]
-            duals, mean = ridge_duals(inner, target[learn], weights[learn], penalties, None)
-            share = weights[learn] / weights[learn].sum()
-            cross = kernel[np.ix_(predict, learn)] - share @ inner
+            inner, of_learn = kernel[np.ix_(learn, learn)], weights[learn]
+            duals, mean = ridge_duals(inner, target[learn], of_learn, penalties, None)
+            cross = kernel[np.ix_(predict, learn)] - of_learn / of_learn.sum() @ inner
             held_out[:, predict] = cross @ duals + mean
-        errors = [
-            error_of(labelled.values, self.n_classes, self._published(one), weights)
-            for one in held_out
-        ]
+        for indicators in held_out:
+            predicted = self._published(indicators)
+            error = np.abs(predicted[:, 0] - values)
+            if self.n_classes:
+                error = np.square(predicted - target).sum(axis=1)
+            errors.append(np.average(error, weights=weights))
         return float(penalties[int(np.argmin(errors))])
 
     def _published(self, indicators: Floats) -> Floats:
@@ -256,8 +229,8 @@ class Linear(CountsEstimator):
     def indicators(self, rarefied: Samples) -> Floats:
         """Predicted indicators [n, C] of rarefied samples."""
         features, covariates = np.split(self.coef_, [len(self.names_)])
-        values = np.asarray(feature_values(self.features, rarefied, self.names_) @ features)
-        values = values + rarefied.covariates[:, : len(covariates)] @ covariates
+        values = estimator.feature_values(self.features, rarefied, self.names_) @ features
+        values = np.asarray(values) + rarefied.covariates[:, : len(covariates)] @ covariates
         return np.asarray(values + self.intercept_)
 
     def outputs(self, rarefied: Samples) -> Floats:
@@ -270,26 +243,25 @@ class Linear(CountsEstimator):
         if not hasattr(self, "centre_") or len(samples) < LEAST_TO_CENTRE:
             return self
         rarefactions = samples.rarefactions(self.depth, self.seed, self.passes)
-        mean = np.mean(
-            [self.indicators(rarefaction).mean(axis=0) for rarefaction in rarefactions], axis=0
-        )
-        return shallow_copy(self, intercept_=self.intercept_ + self.centre_ - mean)
+        means = [self.indicators(rarefaction).mean(axis=0) for rarefaction in rarefactions]
+        return self.changed(intercept_=self.intercept_ + self.centre_ - np.mean(means, axis=0))
 
     def check(self) -> None:
         """Raise `ValueError` if arrays that were read from a file do not belong together."""
         columns = self.n_classes or len(self.thresholds_)
-        check_shape("intercepts", self.intercept_, columns)
-        check_shape("centre", getattr(self, "centre_", self.intercept_), columns)
-        if self.coef_.ndim != 2 or len(self.coef_) < len(self.names_):
-            raise ValueError(f"weights of shape {list(self.coef_.shape)}")
-        check_shape("weights", self.coef_, len(self.coef_), columns)
+        rows = max(len(self.coef_), len(self.names_))
+        shapes = {"intercept_": (columns,), "centre_": (columns,), "coef_": (rows, columns)}
+        for name, shape in shapes.items():
+            array: Floats = vars(self).get(name, self.intercept_)
+            if array.shape != shape:
+                raise ValueError(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
         if not self.n_classes and not self.range_[0] <= self.range_[1]:
             raise ValueError(f"a range from {self.range_[0]} to {self.range_[1]}")
 
 
-class LinearClassifier(Classifier, Linear):
+class LinearClassifier(estimator.Classifier, Linear):
     """Ridge regression of classes on features of rarefied counts; parameters of `Linear`."""
 
 
-class LinearRegressor(Regressor, Linear):
+class LinearRegressor(estimator.Regressor, Linear):
     """Ridge regression of a number on features of rarefied counts; parameters of `Linear`."""

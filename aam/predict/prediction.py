@@ -19,9 +19,8 @@ from aam.evaluate.conformal import Conformal, Likeness, with_conformal_intervals
 from aam.evaluate.predictions import Columns, PredictionTable, combined, joined, make_predictions
 from aam.options import not_none
 from aam.predict.blend import specs_in_order
-from aam.predict.estimator import SAMPLES_AT_ONCE
+from aam.predict.estimator import SAMPLES_AT_ONCE, Rows, Samples
 from aam.predict.linear import LEAST_TO_CENTRE
-from aam.predict.samples import Floats, Rows, Samples
 from aam.predict.saved_model import SavedModel, samples_with_labels
 from aam.sections import RuntimeConfig
 from aam.training.inference import AsvVectors, encode_table, per_target, run_model
@@ -52,10 +51,10 @@ def predict_samples(
     _check_new_study(models, study, new_study)
     ids = study.table.sample_ids
     studies = ["new"] * len(ids) if new_study else None
-    predictions = [
-        predict_rows(model, replace(study, seed=model.seed), ids, runtime, passes, studies=studies)
-        for model in models
-    ]
+    predictions = []
+    for model in models:
+        drawn = replace(study, seed=model.seed)
+        predictions.append(predict_rows(model, drawn, ids, runtime, passes, studies=studies))
     table = combined(predictions)
     notes = dict.fromkeys(study.selection.of_file, "no metadata, which the model reads")
     notes |= dict(zip(ids, models[0].profile.compare_samples(study.table), strict=True))
@@ -64,14 +63,13 @@ def predict_samples(
         table = without_limits(table, unlike)
         for name, reason in unlike.items():
             notes[name] = "; ".join(filter(None, (notes.get(name), f"no interval: {reason}")))
-    notes |= {
-        name: f"{reads} reads, below the model's depth of {study.depth}"
-        for name, reads in study.selection.dropped.items()
-    }
-    subsets = {
-        name: "calibration" for saved in models for name in saved.notes.get("interval_samples", ())
-    }
-    subsets |= {name: "train" for saved in models for name in samples_with_labels(saved)}
+    for name, reads in study.selection.dropped.items():
+        notes[name] = f"{reads} reads, below the model's depth of {study.depth}"
+    subsets = dict[str, str]()
+    for saved in models:
+        subsets |= dict.fromkeys(saved.notes.get("interval_samples", ()), "calibration")
+    for saved in models:
+        subsets |= dict.fromkeys(samples_with_labels(saved), "train")
     table = table.with_columns({"subset": [subsets.get(name, "") for name in table.sample_ids]})
     return table.with_rows(study.selection.of_file, notes)
 
@@ -137,35 +135,29 @@ def without_limits(table: PredictionTable, unlike: Collection[str]) -> Predictio
 def _check_new_study(models: Sequence[SavedModel], study: Study, new_study: bool) -> None:
     """Log the centre of the samples of a new study; `InputError` if a model knows no studies."""
     ids, column = study.table.sample_ids, models[0].data.study_column
-    if column is None:
-        if new_study:
-            raise InputError(
-                "--new-study: the model was not trained for new studies; train it with "
-                "--study-column"
-            )
-        return
-    seen = sorted(set(ids).intersection(*(samples_with_labels(model) for model in models)))
+    if column is None and new_study:
+        raise InputError(
+            "--new-study: the model was not trained for new studies; train it with --study-column"
+        )
+    seen = sorted(set(ids).intersection(*map(samples_with_labels, models)))
     if new_study and seen:
         text = "warning: --new-study: %d samples belong to a study of the training table: %s"
         log.warning(text, len(seen), shown(seen, 3))
     if not any(blend.is_centred for model in models for blend in model.blends):
         return
-    if not new_study and len(seen) < len(ids):
+    if new_study and len(ids) < LEAST_TO_CENTRE:
         log.warning(
-            "warning: the model learned from several values of %r; if these samples are of a new "
-            "one, pass --new-study",
-            column,
-        )
-    elif new_study and len(ids) < LEAST_TO_CENTRE:
-        log.warning(
-            "warning: --new-study: %d samples are too few for the mean of their study, %d are "
-            "needed; the mean of the training samples is used",
-            len(ids),
-            LEAST_TO_CENTRE,
+            f"warning: --new-study: {len(ids)} samples are too few for the mean of their study, "
+            f"{LEAST_TO_CENTRE} are needed; the mean of the training samples is used"
         )
     elif new_study:
         text = "--new-study: centred on the mean of its %d samples (no labels required)"
         log.info(text, len(ids))
+    elif len(seen) < len(ids):
+        log.warning(
+            f"warning: the model learned from several values of {column!r}; if these samples are "
+            "of a new one, pass --new-study"
+        )
 
 
 # --- samples by one model ----------------------------------------------------------------------
@@ -195,51 +187,38 @@ def predict_rows(
     if the model was trained so and it has `LEAST_TO_CENTRE` samples. Each ASV is encoded once,
     unless `asvs` are known.
     """
-    study = with_inputs(saved, study)
-    if asvs is None and saved.network is not None:
-        asvs = encode_table(saved.network, study, saved.device, config, study.rows(sample_ids))
-    of_study: dict[str, list[str]] = {}
-    for name, sample_id in zip(studies or [""] * len(sample_ids), sample_ids, strict=True):
-        of_study.setdefault(name, []).append(sample_id)
-    parts = []
-    for ids in of_study.values() or ([],):
-        model, rows = saved, study.rows(ids)
+    study, parts = with_inputs(saved, study), []
+    rows, network, model = study.rows(sample_ids), saved.network, saved
+    if asvs is None and network is not None:
+        asvs = encode_table(network, study, saved.device, config, rows)
+    names = np.array(studies or [""] * len(rows), str)
+    for name in dict.fromkeys(names.tolist()) or [""]:
+        of_study = rows[names == name]
         if studies is not None:
-            part = Samples.of_study(study, rows[:SAMPLES_AT_ONCE], saved.levels)
-            blends = tuple(blend.centred_on(part) for blend in saved.blends)
-            model = replace(saved, blends=blends)
-        for start in range(0, max(len(ids), 1), SAMPLES_AT_ONCE):
-            part_rows = rows[start : start + SAMPLES_AT_ONCE]
-            parts.append(_predict_part(model, study, part_rows, config, asvs, passes))
+            samples = Samples.of_study(study, of_study[:SAMPLES_AT_ONCE], saved.levels)
+            centred = tuple(blend.centred_on(samples) for blend in saved.blends)
+            model = replace(saved, blends=centred)
+        for start in range(0, max(len(of_study), 1), SAMPLES_AT_ONCE):
+            part = of_study[start : start + SAMPLES_AT_ONCE]
+            samples, draws = Samples.of_study(study, part, saved.levels), []
+            for number in range(EVALUATION - 1, EVALUATION - 1 - passes, -1):
+                of_network = []
+                if network is not None:
+                    drawn = run_model(network, study, part, saved.device, config, number, asvs)
+                    of_network = per_target(drawn)
+                rarefied = samples
+                if saved.blends:
+                    rarefied = samples.rarefied(study.depth, study.seed, number)
+                draws.append(model.predicted(rarefied, of_network))
+            values, spread, specs = {}, {}, specs_in_order(saved.targets)
+            for spec, of_spec in zip(specs, zip(*draws, strict=True), strict=True):
+                mean = np.mean(of_spec, axis=0)
+                values[spec.name] = mean if spec.labels else mean[:, 0]
+                if passes > 1 and not spec.labels:
+                    spread[spec.name] = np.std(of_spec, axis=0)[:, 0]
+            parts.append(make_predictions(samples.sample_ids, saved.targets.specs, values, spread))
     table = parts[0] if len(parts) == 1 else joined(parts).with_rows(sample_ids, {})
     table = table.with_columns({"fold": fold})
     for name, fitted in saved.notes.get("intervals", {}).items():
         table = table.with_limits(name, Conformal(**fitted).limits(table.predicted(name)))
     return table
-
-
-def _predict_part(
-    saved: SavedModel,
-    study: Study,
-    rows: Rows,
-    config: RuntimeConfig,
-    asvs: AsvVectors | None,
-    passes: int,
-) -> PredictionTable:
-    """Predict the samples of a study at some rows."""
-    samples = Samples.of_study(study, rows, saved.levels)
-    draws = []
-    for number in range(EVALUATION - 1, EVALUATION - 1 - passes, -1):
-        network: Sequence[Floats] = ()
-        if asvs is not None and saved.network is not None:
-            predicted = run_model(saved.network, study, rows, saved.device, config, number, asvs)
-            network = per_target(predicted)
-        rarefied = samples.rarefied(study.depth, study.seed, number) if saved.blends else samples
-        draws.append(saved.predicted(rarefied, network))
-    values, spread = {}, {}
-    for spec, drawn in zip(specs_in_order(saved.targets), zip(*draws, strict=True), strict=True):
-        mean = np.mean(drawn, axis=0)
-        values[spec.name] = mean if spec.labels else mean[:, 0]
-        if passes > 1 and not spec.labels:
-            spread[spec.name] = np.std(drawn, axis=0)[:, 0]
-    return make_predictions(samples.sample_ids, saved.targets.specs, values, spread)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
 import skops.io
 import torch
+from safetensors import SafetensorError
 from sklearn.ensemble._forest import BaseForest
 
 import aam
@@ -31,11 +32,9 @@ from aam.files.tensors import AllocationLimit, read_arrays, read_tensors, write_
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import from_dict, to_dict, typed
-from aam.predict.blend import Blend, BlendClassifier, BlendRegressor, specs_in_order
-from aam.predict.estimator import Arrays, restore_state, save_state, shallow_copy
-from aam.predict.linear import LinearClassifier, LinearRegressor
-from aam.predict.samples import Floats, Samples
-from aam.predict.trees import Trees, TreesClassifier, TreesRegressor
+from aam.predict.blend import MEMBERS, Blend, make_blend, specs_in_order
+from aam.predict.estimator import Floats, Samples
+from aam.predict.trees import Trees
 from aam.training.inference import Encoder
 
 # Encoders of earlier formats are read, models with targets are not.
@@ -47,33 +46,18 @@ SCHEMA, ADDRESS = "schema.json", re.compile(r'(?<="__id__": )\d+|(?<="file": ")\
 # The one type of a forest that skops does not trust by itself.
 TREE = "sklearn.tree._tree.Tree"
 
-# Estimators that are saved and read.
-ESTIMATORS: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (LinearClassifier, LinearRegressor, TreesClassifier, TreesRegressor)
-}
-
 DESCRIPTION, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
-REFERENCE, MEMBERS, FOREST = "reference.safetensors", "members.safetensors", ".skops"
+REFERENCE, BLENDS, FOREST = "reference.safetensors", "members.safetensors", ".skops"
 
 # Numbers that a network may hold whatever its weights are: 4 MB.
 SMALL_NETWORK = 1_000_000
 
 # What libraries raise of files that are no model.
-UNREADABLE = (
-    OSError,
-    AttributeError,
-    KeyError,
-    TypeError,
-    ValueError,
-    RuntimeError,
-    safetensors.SafetensorError,
-)
+DAMAGED = (OSError, AttributeError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError)
 
 RETRAIN = (
-    " (a .pt file of the predecessor, or .ckpt, cannot be loaded: retrain with `aam pretrain "
-    "--table TABLE --tree TREE "
-    "--output-dir PRE`, then `aam train --metadata-column COLUMN --pretrained-encoder PRE`)"
+    " (a .pt or .ckpt file of the predecessor cannot be loaded: retrain with `aam pretrain` and "
+    "`aam train`)"
 )
 
 
@@ -110,45 +94,38 @@ class SavedModel:
         """Number of categories of each covariate."""
         return tuple(len(values) for values in self.covariates.categorical.values())
 
-    def only(self, member: str) -> SavedModel:
+    def only(self, name: str) -> SavedModel:
         """The model that predicts by one member alone."""
-        blends = tuple(
-            shallow_copy(blend, members_={member: blend.members_[member]}) for blend in self.blends
-        )
-        return replace(self, network=None, blends=blends)
+        blends = (blend.changed(members_={name: blend.members_[name]}) for blend in self.blends)
+        return replace(self, network=None, blends=tuple(blends))
 
     def predicted(self, rarefied: Samples, network: Sequence[Floats] = ()) -> list[Floats]:
         """Predictions of each target, numbers first: [n, 1] in own units, or probabilities [n, K].
 
         The blend of a target is the equal mean of its members; those of the network are known.
         """
-        members: list[list[Floats]] = [[] for _ in self.targets.specs]
-        for scores, blend in zip(members, self.blends, strict=False):
-            scores += blend.scores(rarefied).values()
+        members = [blend.scores(rarefied) for blend in self.blends]
+        members = members or [[] for _ in self.targets.specs]
         for scores, values in zip(members, network, strict=False):
             scores.append(values)
         means = [np.asarray(sum(scores) / len(scores)) for scores in members]
-        numbers = len(self.targets.numeric)
-        if numbers:
+        if numbers := len(self.targets.numeric):
             decoded = self.targets.decode(np.concatenate(means[:numbers], axis=1))
-            means[:numbers] = [decoded[:, [column]] for column in range(numbers)]
+            means[:numbers] = np.hsplit(decoded, numbers)
         return means
 
     @property
     def required_network(self) -> Aam:
         """The network; `InputError` where the model has none."""
-        if self.only_places:
-            raise InputError(
-                "--model: it places ASVs on a reference and has no network; use aam embed, or "
-                "name an encoder with a network, such as 16s-v4"
-            )
-        if self.network is None:
-            raise InputError(
-                f"--model: it has no network, only {shown(self.members)}, and this needs one; "
-                "name an encoder such as 16s-v4, or train with --pretrained-encoder 16s-v4 or "
-                "deep among --members"
-            )
-        return self.network
+        if self.network is not None:
+            return self.network
+        what = "it places ASVs on a reference and has no network"
+        if self.members:
+            what = f"it has no network, only {shown(self.members)}"
+        raise InputError(
+            f"--model: {what}, and this needs one; name an encoder with a network such as 16s-v4, "
+            "or train with --pretrained-encoder 16s-v4 or deep among --members"
+        )
 
     @property
     def only_places(self) -> bool:
@@ -158,86 +135,72 @@ class SavedModel:
     @property
     def device(self) -> torch.device:
         """The device of the network; the CPU without one."""
-        if self.network is None:
-            return torch.device("cpu")
-        return next(self.network.parameters()).device
+        network = self.network
+        return torch.device("cpu") if network is None else next(network.parameters()).device
 
     def encoder(self, source: Path) -> Encoder:
         """The network as another one starts from it."""
-        return Encoder(
-            source,
-            self.required_network,
-            self.heads,
-            self.targets,
-            self.covariates,
-            frozenset(self.notes["seen_samples"]),
-            frozenset(samples_with_labels(self)),
-        )
+        seen, labelled = frozenset(self.notes["seen_samples"]), frozenset(samples_with_labels(self))
+        parts = (self.required_network, self.heads, self.targets, self.covariates)
+        return Encoder(source, *parts, seen, labelled)
+
+
+def samples_with_labels(saved: SavedModel) -> set[str]:
+    """Ids of samples whose labels a model, or the model that it started from, has seen."""
+    seen = saved.notes["seen_samples"] if saved.targets.specs else ()
+    return set(saved.notes.get("labelled_samples", seen))
+
+
+# --- writing ------------------------------------------------------------------------------------
 
 
 def save_model(path: Path, saved: SavedModel) -> None:
     """Write `saved` to the folder `path`, all of it or nothing."""
-    arrays: Arrays = {}
-    blends = [_described(blend, f"{place}", arrays) for place, blend in enumerate(saved.blends)]
-    description = {
-        "format": FORMAT,
-        "version": aam.__version__,
-        "torch": torch.__version__,
-        "data": to_dict(saved.data),
-        "model": to_dict(saved.model),
-        "heads": None if saved.network is None else to_dict(saved.heads),
-        "depth": saved.depth,
-        "seed": saved.seed,
-        "targets": saved.targets.to_json(),
-        "covariates": saved.covariates.to_json(),
-        "notes": saved.notes,
-        "reference": None if saved.reference is None else saved.reference.encoder,
-        "blends": blends,
-    }
+    of_blends, blends, forests = dict[str, Any](), [], dict[str, BaseForest]()
+    for place, blend in enumerate(saved.blends):
+        members = {}
+        for name, member in blend.members_.items():
+            about = {"class": type(member).__name__, "parameters": member.get_params()}
+            members[name] = {**about, "fitted": member.state(f"{place}/{name}", of_blends)}
+            if isinstance(member, Trees):
+                forests[f"{place}-{name}{FOREST}"] = member.forest_
+        blends.append({"parameters": blend.get_params(), "members": members})
+    network, reference = saved.network, saved.reference
+    arrays = {PROFILE: saved.profile.to_arrays(), BLENDS: of_blends}
+    arrays[REFERENCE] = {} if reference is None else reference.to_arrays()
+    description: dict[str, Any] = {"format": FORMAT, "version": aam.__version__}
+    description |= {"torch": torch.__version__, "depth": saved.depth, "seed": saved.seed}
+    description |= {"data": to_dict(saved.data), "model": to_dict(saved.model)}
+    description |= {"targets": saved.targets.to_json(), "covariates": saved.covariates.to_json()}
+    description["heads"] = None if network is None else to_dict(saved.heads)
+    description["reference"] = None if reference is None else reference.encoder
+    description |= {"notes": saved.notes, "blends": blends}
     with atomic_folder(path) as folder:
-        (folder / DESCRIPTION).write_text(
-            json.dumps(description, indent=1) + "\n", encoding="utf-8"
-        )
-        if saved.network is not None:
-            write_tensors(saved.network.state_dict(), folder / WEIGHTS)
-        _write_arrays(saved.profile.to_arrays(), folder / PROFILE)
-        if saved.reference is not None:
-            _write_arrays(saved.reference.to_arrays(), folder / REFERENCE)
-        if arrays:
-            _write_arrays(arrays, folder / MEMBERS)
-        for place, blend in enumerate(saved.blends):
-            for name, member in blend.members_.items():
-                if isinstance(member, Trees):
-                    _write_forest(member.forest_, folder / f"{place}-{name}{FOREST}")
-        write_manifest(folder)
+        if network is not None:
+            write_tensors(network.state_dict(), folder / WEIGHTS)
+        for file, of_file in arrays.items():
+            values = {name: torch.from_numpy(np.asarray(of_file[name])) for name in of_file}
+            if values:
+                write_tensors(values, folder / file)
+        for file, forest in forests.items():
+            _write_forest(forest, folder / file)
+        _describe(folder, description)
 
 
-def _write_arrays(arrays: Mapping[str, np.ndarray[Any, Any]], path: Path) -> None:
-    write_tensors({name: torch.from_numpy(np.asarray(arrays[name])) for name in arrays}, path)
+def save_notes(path: Path, notes: dict[str, Any]) -> None:
+    """Add notes to the saved model at `path`, all of them or nothing."""
+    description: Any = read_json(path / DESCRIPTION)
+    with atomic_folder(path) as folder:
+        shutil.copytree(path, folder, dirs_exist_ok=True)
+        (folder / MANIFEST).unlink()
+        _describe(folder, {**description, "notes": {**description["notes"], **notes}})
 
 
-def _read_network(
-    path: Path, depth: int, model: ModelConfig, heads: HeadConfig, reference: Reference | None
-) -> Aam:
-    tensors = read_tensors(path / WEIGHTS)
-    limit = 2 * sum(tensor.numel() for tensor in tensors.values()) + SMALL_NETWORK
-    with stage("model creation"), AllocationLimit(limit):
-        network = Aam(model, depth, heads, 0 if reference is None else reference.width)
-    network.load_state_dict(tensors)
-    return network.eval()
-
-
-def _described(blend: Blend, place: str, arrays: Arrays) -> dict[str, Any]:
-    """A blend as JSON; its arrays are added to `arrays`."""
-    members = {
-        name: {
-            "class": type(member).__name__,
-            "parameters": member.get_params(),
-            "fitted": save_state(member, f"{place}/{name}", arrays),
-        }
-        for name, member in blend.members_.items()
-    }
-    return {"parameters": blend.get_params(), "members": members}
+def _describe(folder: Path, description: dict[str, Any]) -> None:
+    """Write the description of a model, and the manifest of its folder."""
+    text = json.dumps(description, indent=1) + "\n"
+    (folder / DESCRIPTION).write_text(text, encoding="utf-8")
+    write_manifest(folder)
 
 
 def _write_forest(forest: BaseForest, path: Path) -> None:
@@ -260,35 +223,35 @@ def _write_forest(forest: BaseForest, path: Path) -> None:
     path.write_bytes(archive.getbuffer())
 
 
+# --- reading ------------------------------------------------------------------------------------
+
+
 def _read_forest(path: Path) -> Any:
     """A forest of scikit-learn, if the file holds no types but those of a forest."""
-    if not path.is_file():
-        raise ValueError(f"{path.name} is missing")
     try:
         types = set(skops.io.get_untrusted_types(file=path)) - {TREE}
         forest = None if types else skops.io.load(path, trusted=[TREE])
     # A wrong archive may raise anything.
     except Exception as error:
         raise ValueError(f"{path.name} is not a forest ({error})") from error
-    if types:
-        raise ValueError(f"{path.name} holds {shown(sorted(types))}")
     if not isinstance(forest, BaseForest):
-        raise ValueError(f"{path.name} holds {type(forest).__name__}, expected a forest")
+        found = shown(sorted(types)) if types else type(forest).__name__
+        raise ValueError(f"{path.name} holds {found}, expected a forest")
     return forest
 
 
 def _read_blends(path: Path, description: Any, targets: Targets) -> tuple[Blend, ...]:
     """The blends of a model folder, checked against its targets."""
-    blends, arrays = [], read_arrays(path / MEMBERS)
+    blends, arrays = [], read_arrays(path / BLENDS)
     if len(description) not in (0, len(targets.specs)):
         raise ValueError(f"{len(description)} blends for {len(targets.specs)} targets")
+    kinds = {kind.__name__: kind for pair in MEMBERS.values() for kind in pair}
     for place, (spec, entry) in enumerate(zip(specs_in_order(targets), description, strict=False)):
-        classes = np.arange(len(spec.labels))
-        blend = (BlendClassifier if spec.labels else BlendRegressor)(**entry["parameters"])
-        blend.classes_, blend.members_ = classes, {}
-        for name, facts in entry["members"].items():
-            member = ESTIMATORS[facts["class"]](**facts["parameters"])
-            restore_state(member, f"{place}/{name}", arrays, facts["fitted"])
+        blend = make_blend(bool(spec.labels)).set_params(**entry["parameters"])
+        blend.classes_, blend.members_ = np.arange(len(spec.labels)), {}
+        for name, about in entry["members"].items():
+            member = kinds[about["class"]](**about["parameters"])
+            member.restore(f"{place}/{name}", arrays, about["fitted"])
             if isinstance(member, Trees):
                 member.forest_ = _read_forest(path / f"{place}-{name}{FOREST}")
             blend.members_[name] = member
@@ -297,31 +260,6 @@ def _read_blends(path: Path, description: Any, targets: Targets) -> tuple[Blend,
         blend.check()
         blends.append(blend)
     return tuple(blends)
-
-
-def _check_description(description: Any) -> None:
-    """Raise `ValueError` or `TypeError` where what a network does not need to be built is of
-    another kind.
-    """
-    # JSON of Python knows NaN and Infinity.
-    json.dumps(
-        {name: value for name, value in description.items() if name != "notes"}, allow_nan=False
-    )
-    depth, seen = description["depth"], description["notes"]["seen_samples"]
-    if not isinstance(depth, int) or depth < 1 or not isinstance(seen, list):
-        raise ValueError(f"depth {depth}, expected an integer above 0, and a list of seen samples")
-
-
-def _check_is_model(path: Path) -> None:
-    """Raise `InputError` for a folder that holds no model."""
-    if (path / MANIFEST).is_file():
-        return
-    if folds := sorted(path.glob(f"fold-*/model/{MANIFEST}")):
-        raise InputError(
-            f"{path}: a run of {len(folds)} folds without a model of all samples; name the "
-            f"model of a fold or of several, such as {folds[0].parent}"
-        )
-    raise InputError(f"{path}: no {MANIFEST}; expected a model folder, such as RUN/model{RETRAIN}")
 
 
 def load_model(path: Path, device: torch.device) -> SavedModel:
@@ -333,7 +271,14 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         `path` is no model folder, is damaged, or was written by another version of aam, which is
         named.
     """
-    _check_is_model(path)
+    if not (path / MANIFEST).is_file():
+        if folds := sorted(path.glob(f"fold-*/model/{MANIFEST}")):
+            raise InputError(
+                f"{path}: a run of {len(folds)} folds without a model of all samples; name the "
+                f"model of a fold or of several, such as {folds[0].parent}"
+            )
+        expected = f"no {MANIFEST}; expected a model folder, such as RUN/model{RETRAIN}"
+        raise InputError(f"{path}: {expected}")
     verify_manifest(path)
     description: Any = {}
     try:
@@ -344,58 +289,53 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
                 f"{LAST_OTHER} reads it; install that version, or train again"
             )
         return _read_model(path, description, device)
-    except UNREADABLE as error:
+    except DAMAGED as error:
+        problems = [f"not a model this aam can read ({error})"]
         if isinstance(error, InputError):
-            problems = [p if p.startswith(str(path)) else f"{path}: {p}" for p in error.problems]
-            raise InputError(*problems, *_written_by(description, path)) from None
-        raise InputError(
-            f"{path}: not a model this aam can read ({error})", *_written_by(description, path)
-        ) from error
+            problems = [problem.removeprefix(f"{path}: ") for problem in error.problems]
+        version = description.get("version") if isinstance(description, dict) else None
+        if version is not None:
+            is_this = version == aam.__version__
+            this = "another commit of that version" if is_this else f"aam {aam.__version__}"
+            problems.append(
+                f"written by aam {version}, this is {this}; install the one that wrote it (see "
+                "run.json), or train again"
+            )
+        named = (p if p.startswith(str(path)) else f"{path}: {p}" for p in problems)
+        raise InputError(*named) from error
 
 
 def _read_model(path: Path, description: Any, device: torch.device) -> SavedModel:
     """The model that `description` describes, with the arrays in its folder."""
-    _check_description(description)
+    # JSON of Python knows NaN and Infinity.
+    json.dumps({**description, "notes": {}}, allow_nan=False)
+    depth, notes = description["depth"], description["notes"]
+    if not isinstance(depth, int) or depth < 1 or not isinstance(notes["seen_samples"], list):
+        raise ValueError(f"depth {depth}, expected an integer above 0, and a list of seen samples")
+    data = from_dict(DataConfig(), description["data"], str(path))
     model = from_dict(FineTuneConfig().model, description["model"], str(path))
-    targets = Targets.from_json(description["targets"])
-    reference = None
+    targets, reference = Targets.from_json(description["targets"]), None
     if description.get("reference") is not None:
         arrays = read_arrays(path / REFERENCE)
         reference = find_encoder(description["reference"]).read_reference(arrays)
     heads, network = HeadConfig(), None
     if description["heads"] is not None:
         heads = typed(description["heads"], HeadConfig)
-        network = _read_network(path, description["depth"], model, heads, reference).to(device)
+        width = 0 if reference is None else reference.width
+        weights = read_tensors(path / WEIGHTS)
+        limit = 2 * sum(tensor.numel() for tensor in weights.values()) + SMALL_NETWORK
+        with stage("model creation"), AllocationLimit(limit):
+            network = Aam(model, depth, heads, width)
+        network.load_state_dict(weights)
+        network.eval().to(device)
         classes = tuple(len(spec.labels) for spec in targets.classes)
         if targets.specs and (heads.n_targets, heads.n_classes) != (len(targets.numeric), classes):
             raise ValueError("the heads of the network are not those of its targets")
-    return SavedModel(
-        network=network,
-        data=from_dict(DataConfig(), description["data"], str(path)),
-        model=model,
-        heads=heads,
-        depth=description["depth"],
-        seed=description["seed"],
-        targets=targets,
-        profile=RegionProfile.from_arrays(read_arrays(path / PROFILE)),
-        notes=description["notes"],
-        covariates=Covariates.from_json(description.get("covariates", {})),
-        blends=_read_blends(path, description.get("blends", []), targets),
-        reference=reference,
-    )
-
-
-def _written_by(description: Any, path: Path) -> list[str]:
-    """Name the version of aam that wrote a model that this version cannot read, if it is known."""
-    if not isinstance(description, dict) or "version" not in description:
-        return []
-    this = f"this is aam {aam.__version__}"
-    if (version := description["version"]) == aam.__version__:
-        this = "this is another commit of that version"
-    return [
-        f"{path}: written by aam {version}, {this}; install the one that wrote it (see "
-        "run.json), or train again"
-    ]
+    parts = (network, data, model, heads, depth, description["seed"], targets)
+    profile = RegionProfile.from_arrays(read_arrays(path / PROFILE))
+    covariates = Covariates.from_json(description.get("covariates", {}))
+    blends = _read_blends(path, description.get("blends", []), targets)
+    return SavedModel(*parts, profile, notes, covariates, blends, reference)
 
 
 def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]:
@@ -407,28 +347,20 @@ def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]
         As `load_model`, or the models draw their input in different ways or predict different
         targets.
     """
-    folders = [
-        path / "model" if (path / "model" / MANIFEST).is_file() else path
-        for path in map(model_folder, paths)
-    ]
-    models = [load_model(folder, device) for folder in folders]
-
-    def input_and_targets(saved: SavedModel) -> dict[str, object]:
-        return {
-            "--rarefy-depth": saved.depth,
-            "--max-bp": saved.model.max_bp,
-            "--token-limit": saved.data.token_limit,
-            "targets": [(spec.name, spec.kind) for spec in saved.targets.specs],
-        }
-
-    first = input_and_targets(models[0])
-    for folder, saved in zip(folders, models, strict=True):
-        values = input_and_targets(saved)
-        if differing := [name for name in first if first[name] != values[name]]:
+    models, first = [], dict[str, Any]()
+    for path in map(model_folder, paths):
+        folder = path / "model" if (path / "model" / MANIFEST).is_file() else path
+        saved = load_model(folder, device)
+        now: dict[str, Any] = {"--rarefy-depth": saved.depth, "--max-bp": saved.model.max_bp}
+        now["--token-limit"] = saved.data.token_limit
+        now["targets"] = [(spec.name, spec.kind) for spec in saved.targets.specs]
+        first = first or now
+        if differing := [name for name in first if first[name] != now[name]]:
             raise InputError(
-                f"--model: {folder} and {folders[0]} differ in {shown(differing)}; predict with "
+                f"--model: {folder} and {paths[0]} differ in {shown(differing)}; predict with "
                 "each separately"
             )
+        models.append(saved)
     return models
 
 
@@ -441,10 +373,9 @@ def encoder_folder(train: TrainConfig, fold: str) -> Path | None:
     for candidate in (path, *sorted(path.glob(f"{folder}/model")), path / "model"):
         if (candidate / MANIFEST).is_file():
             return candidate
-    expected = f"{MANIFEST}, model/ or {folder}/model/"
     raise InputError(
-        f"--pretrained-encoder: {path} holds no model ({expected}); run `aam pretrain` "
-        f"first{RETRAIN}"
+        f"--pretrained-encoder: {path} holds no model ({MANIFEST}, model/ or {folder}/model/); run "
+        f"`aam pretrain` first{RETRAIN}"
     )
 
 
@@ -452,9 +383,3 @@ def load_encoder(train: TrainConfig, fold: str) -> Encoder | None:
     """The pretrained encoder of a fold, if one is named."""
     folder = encoder_folder(train, fold)
     return None if folder is None else load_model(folder, torch.device("cpu")).encoder(folder)
-
-
-def samples_with_labels(saved: SavedModel) -> set[str]:
-    """Ids of samples whose labels a model, or the model that it started from, has seen."""
-    seen = saved.notes["seen_samples"] if saved.targets.specs else ()
-    return set(saved.notes.get("labelled_samples", seen))

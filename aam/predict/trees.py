@@ -11,15 +11,8 @@ import torch
 from scipy import sparse
 from sklearn import ensemble
 
-from aam.predict.estimator import Classifier, CountsEstimator, Labelled, Regressor, training_weights
-from aam.predict.samples import (
-    PASSES,
-    Floats,
-    Samples,
-    common_names,
-    feature_values,
-    informative_names,
-)
+from aam.predict import estimator
+from aam.predict.estimator import Floats, Labelled, Samples
 
 # Trees grow twice as fast on dense features: numbers that take 400 MB.
 MAX_DENSE = 10**8
@@ -31,7 +24,7 @@ BOOSTED_FEATURES, BOOSTED_TREES = 500, 50
 ROWS_AT_ONCE = 1024
 
 
-class Trees(CountsEstimator):
+class Trees(estimator.CountsEstimator):
     """Extra trees or a random forest on features of rarefied counts.
 
     Each rarefaction of the training samples grows as many trees. A number is the median over the
@@ -54,7 +47,7 @@ class Trees(CountsEstimator):
     def __init__(
         self,
         depth: int = 1000,
-        passes: int = PASSES,
+        passes: int = estimator.PASSES,
         seed: int = 0,
         features: str = "presence",
         kind: str = "extra",
@@ -69,7 +62,7 @@ class Trees(CountsEstimator):
 
     def _values(self, rarefied: Samples) -> Any:
         """Features [n, P] of one rarefaction with the covariates, float32."""
-        values = feature_values(self.features, rarefied, self.names_)
+        values = estimator.feature_values(self.features, rarefied, self.names_)
         covariates = rarefied.covariates[:, : self.covariates_]
         joined = sparse.hstack([values, covariates], format="csr", dtype=np.float32)
         if joined.shape[0] * joined.shape[1] <= MAX_DENSE:
@@ -79,26 +72,25 @@ class Trees(CountsEstimator):
         return joined
 
     def _fit(self, labelled: Labelled) -> None:
-        samples, values = labelled.samples, labelled.values
-        weights = training_weights(labelled, self.n_classes)
+        samples, values, classes = labelled.samples, labelled.values, self.n_classes
+        weights = estimator.training_weights(labelled, classes)
         rarefactions = samples.rarefactions(self.depth, self.seed, self.passes, training=True)
-        self.names_ = informative_names(rarefactions, common_names(rarefactions))
+        common = estimator.common_names(rarefactions)
+        self.names_ = estimator.informative_names(rarefactions, common)
         self.covariates_ = samples.covariates.shape[1]
-        if self.kind == "boosting" and self.n_classes != 1:
-            self.names_ = informative_names(rarefactions, self.names_, BOOSTED_FEATURES)
+        if self.kind == "boosting" and classes != 1:
+            self.names_ = estimator.informative_names(rarefactions, self.names_, BOOSTED_FEATURES)
             boosted: Any = ensemble.HistGradientBoostingClassifier
-            if not self.n_classes:
+            if not classes:
                 boosted = partial(ensemble.HistGradientBoostingRegressor, loss="absolute_error")
             model = boosted(max_iter=BOOSTED_TREES, random_state=self.seed)
             self.forest_ = model.fit(self._values(rarefactions[0]), values, weights)
             return
         name = "ExtraTrees" if self.kind == "extra" else "RandomForest"
-        forest = getattr(ensemble, name + ("Classifier" if self.n_classes else "Regressor"))(
-            max_features=self.max_features or ("sqrt" if self.n_classes else 0.1),
-            random_state=self.seed,
-            n_jobs=torch.get_num_threads(),
-            warm_start=True,
-        )
+        name += "Classifier" if classes else "Regressor"
+        looked_at = self.max_features or ("sqrt" if classes else 0.1)
+        usual = {"random_state": self.seed, "n_jobs": torch.get_num_threads(), "warm_start": True}
+        forest = getattr(ensemble, name)(max_features=looked_at, **usual)
         for number, rarefaction in enumerate(rarefactions, 1):
             forest.n_estimators = max(1, self.n_estimators * number // len(rarefactions))
             # scikit-learn warns that a warm start keeps the classes of the first fit.
@@ -108,43 +100,38 @@ class Trees(CountsEstimator):
 
     def outputs(self, rarefied: Samples) -> Floats:
         """Medians over the trees [n, 1] or mean probabilities [n, K] of rarefied samples."""
-        if not len(rarefied):
-            return np.zeros((0, self.n_classes or 1))
-        values = self._values(rarefied)
-        parts = (values[row : row + ROWS_AT_ONCE] for row in range(0, len(rarefied), ROWS_AT_ONCE))
-        return np.concatenate([self._of_trees(part) for part in parts])
-
-    def _of_trees(self, values: Any) -> Floats:
-        if not hasattr(self.forest_, "estimators_"):
+        parts, values = [np.zeros((0, self.n_classes or 1))], self._values(rarefied)
+        for start in range(0, len(rarefied), ROWS_AT_ONCE):
+            part = values[start : start + ROWS_AT_ONCE]
+            if not hasattr(self.forest_, "estimators_"):
+                boosted = self.forest_.predict_proba if self.n_classes else self.forest_.predict
+                parts.append(boosted(part).reshape(part.shape[0], -1))
+                continue
+            drawn = [tree.tree_.predict(part) for tree in self.forest_.estimators_]
             if self.n_classes:
-                return np.asarray(self.forest_.predict_proba(values))
-            return np.asarray(self.forest_.predict(values)[:, None])
-        predictions = (tree.tree_.predict(values) for tree in self.forest_.estimators_)
-        if self.n_classes:
-            return np.asarray(sum(predictions) / len(self.forest_.estimators_))
-        return np.asarray(
-            np.median(np.stack([part[:, 0] for part in predictions]), axis=0)[:, None]
-        )
+                parts.append(np.asarray(sum(drawn) / len(drawn)))
+            else:
+                parts.append(np.median(np.stack(drawn)[..., 0], axis=0)[:, None])
+        return np.concatenate(parts)
 
     def check(self) -> None:
         """Raise `ValueError` if a node of a tree that was read from a file is not part of it."""
         width = len(self.names_) + self.covariates_
-        for estimator in self.forest_.estimators_:
-            tree = estimator.tree_
+        for tree in (grown.tree_ for grown in self.forest_.estimators_):
             if (tree.n_features, tree.value.shape[1:]) != (width, (1, self.n_classes or 1)):
                 raise ValueError(f"a tree of other features or classes, expected {width} features")
-            nodes, leaf = np.arange(tree.node_count), tree.children_left == -1
-            children = np.stack([tree.children_left, tree.children_right])[:, ~leaf]
-            if (children <= nodes[~leaf]).any() or (children >= len(nodes)).any():
+            inner = np.flatnonzero(tree.children_left != -1)
+            feature = tree.feature[inner]
+            children = np.stack([tree.children_left[inner], tree.children_right[inner]])
+            if (children <= inner).any() or (children >= tree.node_count).any():
                 raise ValueError("a node of a tree has a child that is not after it")
-            feature = tree.feature[~leaf]
             if (feature < 0).any() or (feature >= width).any():
                 raise ValueError(f"a node of a tree reads none of {width} features")
 
 
-class TreesClassifier(Classifier, Trees):
+class TreesClassifier(estimator.Classifier, Trees):
     """Trees that predict classes; parameters of `Trees`."""
 
 
-class TreesRegressor(Regressor, Trees):
+class TreesRegressor(estimator.Regressor, Trees):
     """Trees that predict a number; parameters of `Trees`."""

@@ -25,9 +25,9 @@ from aam.evaluate.intervals import FOLD_INFLATION
 from aam.evaluate.metrics import auroc
 from aam.io.metadata import Metadata, is_number
 from aam.options import not_none
+from aam.predict.estimator import MIN_SAMPLES
 from aam.predict.linear import PENALTY
 from aam.predict.prediction import presence_of
-from aam.predict.samples import MIN_SAMPLES
 from aam.report.tables import Table, shortened
 
 Floats = npt.NDArray[np.float64]

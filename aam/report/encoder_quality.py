@@ -26,7 +26,7 @@ from aam.predict.saved_model import SavedModel
 from aam.report.charts import LIGHT, Figure, data, diagonal, sized, x_axis, y_axis
 from aam.report.tables import Table
 from aam.sections import RuntimeConfig
-from aam.training.inference import run_model
+from aam.training.inference import Predicted, run_model
 
 MAX_SAMPLES, MAX_ASVS, SEEN_ASVS_AT_ONCE = 1000, 2000, 256
 
@@ -86,7 +86,8 @@ def _agreement(
     if network.distance is None or batch.distance is None or not batch.distance.isfinite().any():
         return [], [], []
     predicted = run_model(network, study, rows, device, config, compared=True)
-    compared = torch.from_numpy(predicted.reorder(batch.sample_ids).compared).to(device)
+    ordered = Predicted.concatenate([predicted], batch.sample_ids)
+    compared = torch.from_numpy(ordered.compared).to(device)
     with torch.inference_mode():
         distances = network.distance(compared, compared).double().cpu().numpy()
     truth, body, correlations = batch.distance.double().numpy(), [], {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import shlex
 from collections import Counter
@@ -21,11 +20,11 @@ from aam.evaluate.predictions import Columns, PredictionTable, Subset, joined, w
 from aam.files.atomic import seen_from_here
 from aam.options import to_dict
 from aam.predict.baselines import IN_BLEND, baselines_by_target, make_task
-from aam.predict.blend import in_words
+from aam.predict.blend import DEFAULT, NETWORK, in_words
 from aam.predict.folds import Folds
 from aam.predict.learning_curve import LearningCurve, learning_curve
 from aam.predict.prediction import fit_intervals, predict_rows
-from aam.predict.saved_model import SavedModel, save_model
+from aam.predict.saved_model import SavedModel, save_notes
 from aam.report.audit import Audit, make_audit
 from aam.report.figures import loss_figures, read_epochs, surroundings
 from aam.report.page import ReportData, write_results
@@ -148,9 +147,8 @@ class TrainingReport:
         if tested:
             models = {split: self.models[prepared.folder(self.path, split)] for split in splits}
             table, notes = fit_intervals(table, study, models, columns)
-            for folder, saved in self.models.items() if notes else ():
-                noted = dataclasses.replace(saved, notes={**saved.notes, **notes})
-                save_model(folder / "model", noted)
+            for folder in self.models if notes else ():
+                save_notes(folder / "model", notes)
         elif any(spec.kind == "numeric" for spec in table.specs):
             log.info(
                 "no intervals: early stopping used the held-out samples; --cv or --test-size hold "
@@ -173,10 +171,11 @@ def learning_curves(
     if metadata is None or not targets:
         return {}
     ids, classifier = study.table.sample_ids, folds.config.targets.classifier
+    members = tuple(name for name in folds.config.targets.members if name != NETWORK) or DEFAULT
     config, curves = TargetConfig(metadata_column=tuple(targets), classifier=classifier), {}
     for spec in fit_targets(metadata, config, ids).specs:
         task = make_task(study, folds.splits, spec, metadata, columns)
-        curves[spec.name] = learning_curve(task, study.depth, study.seed)
+        curves[spec.name] = learning_curve(task, study.depth, study.seed, members)
     return curves
 
 

@@ -4,7 +4,6 @@ the compiler.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import logging
@@ -13,7 +12,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -47,16 +47,8 @@ log = logging.getLogger("aam")
 
 # --- single steps of pretraining, as benchmarks, profiles and finders take them -----------------
 
-STAGES = (
-    "data wait",
-    "UniFrac",
-    "transfer",
-    "ASV encoder",
-    "sample encoder",
-    "losses",
-    "backward",
-    "optimizer",
-)
+PREPARING = ("data wait", "UniFrac", "transfer")
+STAGES = (*PREPARING, "ASV encoder", "sample encoder", "losses", "backward", "optimizer")
 
 
 @dataclass(eq=False)
@@ -78,14 +70,12 @@ class PretrainingSteps(StepRunner):
     def take(self, number: int, epoch: int) -> tuple[list[float], list[Shelved]]:
         """Return seconds and batches of `number` steps from the start of epoch `epoch` on."""
         of_epochs = (self.task.batches(at, 0) for at in itertools.count(epoch))
-        epochs = itertools.chain.from_iterable(of_epochs)
-        taken: list[Shelved] = []
+        batches, taken = itertools.chain.from_iterable(of_epochs), list[Shelved]()
 
         def one_step() -> None:
             with stage("data wait"):
-                batch = next(epochs)
-            self.step(batch, len(taken))
-            taken.append(batch)
+                taken.append(next(batches))
+            self.step(taken[-1], len(taken) - 1)
 
         return [seconds(one_step, self.device) for _ in range(number)], taken
 
@@ -109,12 +99,10 @@ def make_steps(
     config: PretrainConfig, task_class: type[AmpliconTask] = AmpliconTask
 ) -> PretrainingSteps:
     """Return everything that a step of pretraining on all samples needs, or of another task."""
-    device, data = prepare_device(config.runtime), config.inputs
-    model = config.model
+    device, data, model = prepare_device(config.runtime), config.inputs, config.model
     decide_execution(config.runtime, device, model.attention_shapes, in_bf16=model.trains_in_bf16)
-    study = make_study(
-        read_inputs(data, MetadataColumns()), data, model.max_bp, config.runtime.seed
-    )
+    inputs = read_inputs(data, MetadataColumns())
+    study = make_study(inputs, data, model.max_bp, config.runtime.seed)
     config = replace(config, model=replace(model, max_bp=model.max_bp or study.longest))
     return steps_of(config, study, device, task_class=task_class)
 
@@ -131,22 +119,15 @@ def steps_of(
         zeros = np.zeros((len(study.table.sample_ids), targets), np.float32)
         study = replace(study, labels=replace(study.labels, target=zeros))
     torch.manual_seed(config.runtime.seed)
-    heads = HeadConfig(
-        metric=study.metric,
-        scale=(0.5, 0.2),
-        counts=config.train.count_penalty > 0,
-        n_targets=targets,
-    )
+    counts = config.train.count_penalty > 0
+    heads = HeadConfig(study.metric, (0.5, 0.2), counts=counts, n_targets=targets)
     with stage("model creation"):
         model = Aam(config.model, study.depth, heads, study.reference_width).to(device).train()
     model.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     rows = np.arange(len(study.table.sample_ids))
-    train, validation = pretraining_loaders(study, (rows, rows[:0]), config)
-    task = task_class(model, config, train, validation, device)
-    optimizer = task.configure_optimizer(config.train)
-    return PretrainingSteps(
-        task, optimizer, make_scaler(config.runtime, device), config.train.max_grad_norm
-    )
+    task = task_class(model, config, *pretraining_loaders(study, (rows, rows[:0]), config), device)
+    optimizer, scaler = task.configure_optimizer(config.train), make_scaler(config.runtime, device)
+    return PretrainingSteps(task, optimizer, scaler, config.train.max_grad_norm)
 
 
 def step_numbers(steps: PretrainingSteps, batches: Sequence[Shelved]) -> dict[str, int]:
@@ -161,15 +142,12 @@ def step_numbers(steps: PretrainingSteps, batches: Sequence[Shelved]) -> dict[st
     task = steps.task
     prepared = [task.prepare(batch, number) for number, batch in enumerate(batches)]
     with steps.restored(), Trace() as trace:
-        window = [MicroBatch(prepared[0], 0)]
         arguments = (task, steps.optimizer, steps.scaler, SINGLE, steps.max_grad_norm)
-        train_step(task.network, window, *arguments)
-    return {
-        "operations_per_step": trace.kernels,
-        "host_waits_per_step": trace.waits,
-        "distinct_shapes": len({batch.batch.shape() for batch in prepared}),
-        "graphs": len({task.shape(batch) for batch in prepared} - {None}),
-    }
+        train_step(task.network, [MicroBatch(prepared[0], 0)], *arguments)
+    shapes = {batch.batch.shape() for batch in prepared}
+    graphs = {task.shape(batch) for batch in prepared} - {None}
+    numbers = {"distinct_shapes": len(shapes), "graphs": len(graphs)}
+    return {"operations_per_step": trace.kernels, "host_waits_per_step": trace.waits, **numbers}
 
 
 # --- the largest batch, and the memory of a step -----------------------------------------------
@@ -188,9 +166,7 @@ def batch_of_most_asvs(loader: Loader) -> Batch:
 
 
 def _epoch_peak(steps: PretrainingSteps, size: int) -> int:
-    """Return the peak bytes of two steps on the batch of `size` samples that has the most ASVs in
-    an epoch.
-    """
+    """Return the peak bytes of two steps on the batch of `size` samples with the most ASVs."""
     return steps.peak_bytes(batch_of_most_asvs(replace(steps.loader, batch_size=size)))
 
 
@@ -213,9 +189,10 @@ def largest_fitting_batch(
     RunError
         Not even one sample fits.
     """
-    max_size = min(max_size or len(steps.loader.rows), len(steps.loader.rows))
+    largest = min(max_size or len(steps.loader.rows), len(steps.loader.rows))
+
     try:
-        return largest_batch(steps, lambda size: _epoch_peak(steps, size), limit, max_size)
+        return largest_batch(steps, partial(_epoch_peak, steps), limit, largest)
     except RunError as error:
         raise RunError(f"{error}; {ADVICE}") from None
 
@@ -234,27 +211,17 @@ def choose_batch_size(
         return {name: getattr(train, name) for name in names}
     usual = type(config)().train.samples_per_batch
     effective = usual * train.gradient_accumulation_steps
-    config = dataclasses.replace(config, train=dataclasses.replace(train, batch_size=usual))
-    sizes = earlier.get("batch")
-    if not _are_numbers(sizes, names) or math.prod(sizes.values()) != effective:
-        targets = int(isinstance(config, FineTuneConfig))
-        steps = steps_of(config, study, device, targets)
+    config = replace(config, train=replace(train, batch_size=usual))
+    known = earlier.get("batch")
+    sizes: list[Any] = [known.get(name) for name in names] if isinstance(known, dict) else [0]
+    if not all(type(size) is int and size > 0 for size in sizes) or math.prod(sizes) != effective:
+        steps = steps_of(config, study, device, int(isinstance(config, FineTuneConfig)))
         fitting = max(largest_fitting_batch(steps, memory_limit(device), effective))
         # Where all samples fit, so does any batch.
         fitting = effective if fitting == len(steps.loader.rows) else fitting
-        sizes = dict(zip(names, batch_and_accumulation(effective, fitting), strict=True))
-    sizes = {name: int(sizes[name]) for name in names}
-    log.info("batches of %d, %d for each step of %d samples", *sizes.values(), effective)
-    return sizes
-
-
-def _are_numbers(values: Any, names: Sequence[str]) -> TypeGuard[dict[str, Any]]:
-    """Return whether `values`, read from a file, are numbers of these names that are not
-    negative.
-    """
-    if not isinstance(values, dict) or values.keys() != set(names):
-        return False
-    return all(type(value) in (int, float) and value >= 0 for value in values.values())
+        sizes = [*batch_and_accumulation(effective, fitting)]
+    log.info("batches of %d, %d for each step of %d samples", *sizes, effective)
+    return dict(zip(names, sizes, strict=True))
 
 
 # --- the compiler of torch that works on this machine ------------------------------------------
@@ -302,22 +269,16 @@ def try_in_subprocess(compiler: str, model: ModelConfig, runtime: RuntimeConfig)
     """
     request = {"model": to_dict(model), "runtime": to_dict(runtime), "compiler": compiler}
     command = [sys.executable, "-c", f"from {__name__} import try_compiler; try_compiler()"]
+    how: dict[str, Any] = {"capture_output": True, "text": True, "timeout": COMPILE_SECONDS}
     try:
-        process = subprocess.run(
-            command,
-            input=json.dumps(request),
-            capture_output=True,
-            text=True,
-            timeout=COMPILE_SECONDS,
-        )
+        process = subprocess.run(command, input=json.dumps(request), **how)
     except subprocess.TimeoutExpired:
         return f"not done within {COMPILE_SECONDS:.0f} s"
     if process.returncode == 0:
         return "right"
-    messages = [
-        line.strip() for line in process.stderr.splitlines() if "rror" in line or "off by" in line
-    ]
-    return (messages or [f"its process ended with status {process.returncode}"])[-1][:300]
+    lines = [f"its process ended with status {process.returncode}"]
+    lines += [line for line in process.stderr.splitlines() if "rror" in line or "off by" in line]
+    return lines[-1].strip()[:300]
 
 
 def compile_verdict(
@@ -337,13 +298,9 @@ def compile_verdict(
                 return {"backend": compiler, "tried": tried}
         return {"backend": EAGER, "tried": tried}
 
-    key: Facts = {
-        "device": device_name(device),
-        "torch": torch.__version__,
-        "precision": str(resolve_precision(runtime, device, model.trains_in_bf16)),
-    }
-    key["model"] = to_dict(model)
-    return cached_verdict("compile", key, try_all, _is_verdict, anew)
+    precision = resolve_precision(runtime, device, model.trains_in_bf16)
+    key = {"device": device_name(device), "torch": torch.__version__, "precision": str(precision)}
+    return cached_verdict("compile", {**key, "model": to_dict(model)}, try_all, _is_verdict, anew)
 
 
 def _is_verdict(value: Any) -> bool:

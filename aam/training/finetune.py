@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV, GroupKFold
 from torch import Tensor, nn
 
 from aam.config import FineTuneConfig
 from aam.data.batch import Shelved, on_shelves
-from aam.data.loader import Collation, Loader
+from aam.data.loader import Collation
 from aam.data.rarefaction import EVALUATION
 from aam.data.study import Study
-from aam.data.targets import Covariates, Labels, Targets
-from aam.device.distributed import SINGLE, World
+from aam.data.targets import Covariates, Targets
+from aam.device.rng import subsample
 from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Terms
 from aam.evaluate.metrics import classification_metrics, regression_metrics
 from aam.model.aam import Aam, Outputs
 from aam.model.heads import HeadConfig, Readout
-from aam.training.inference import Array, AsvVectors, Predicted, Rows, collect, encode_table
-from aam.training.linear_start import fit_heads
+from aam.training.inference import (
+    Array,
+    AsvVectors,
+    Predicted,
+    Rows,
+    collect,
+    encode_table,
+    run_model,
+)
 from aam.training.losses import class_weights, loss_counts, target_terms
-from aam.training.network import (
+from aam.training.task import (
+    AmpliconTask,
     FittedNetwork,
     Place,
+    Prepared,
     create_network,
     encoder_heads,
     make_loaders,
-    standardize,
     train,
 )
-from aam.training.task import AmpliconTask, Prepared
 
 # Parts of a network that an encoder does not have.
 NEW_PARTS = ("target", "labels", "covariates")
@@ -48,32 +61,19 @@ class SupervisedTask(AmpliconTask):
 
     config: FineTuneConfig
 
-    def __init__(
-        self,
-        model: Aam,
-        config: FineTuneConfig,
-        learned: Loader,
-        validation: Loader,
-        device: torch.device,
-        asvs: AsvVectors | None = None,
-        world: World = SINGLE,
-    ) -> None:
-        super().__init__(model, config, learned, validation, device, asvs, world)
-        labels = learned.study.labels.label[learned.rows]
-        sizes = [head.linear.out_features for head in model.labels if isinstance(head, Readout)]
-        self.class_weights = class_weights(config.targets.class_weights, labels, sizes)
-        metric = config.targets.best_metric
+    def __init__(self, *parts: Any, **named: Any) -> None:
+        super().__init__(*parts, **named)
+        labels, options = self.train.study.labels.label[self.train.rows], self.config.targets
+        self.class_weights = class_weights(options.class_weights, labels, _sizes(self.model))
+        metric = options.best_metric
         self.best_metric = metric if metric == "val_loss" else f"val_{metric}"
         self.higher_is_better = metric in HIGHER_IS_BETTER
         self.validates_first = True
 
     def terms(self, outputs: Outputs, batch: Shelved) -> Terms:
         """Return every loss of the outputs, those of the targets too."""
-        kind = self.config.targets.loss_type
-        return {
-            **super().terms(outputs, batch),
-            **target_terms(outputs, batch, kind, self.class_weights),
-        }
+        kind, of_encoder = self.config.targets.loss_type, super().terms(outputs, batch)
+        return of_encoder | target_terms(outputs, batch, kind, self.class_weights)
 
     def loss_counts(self, prepared: Prepared) -> dict[str, Tensor]:
         """Number of terms of each loss of a batch."""
@@ -99,47 +99,36 @@ class SupervisedTask(AmpliconTask):
         return {**metrics, "val_loss": sum(metrics[name] for name in of_targets)}
 
     def _scores(self, predicted: Predicted) -> Metrics:
-        """Return the metrics of the predictions of all ranks."""
-        study = self.validation.study
+        """Metrics of the predictions of all ranks, each the mean over the columns that have it."""
+        study, scores = self.validation.study, dict[str, list[float]]()
         of_rank = (study.rows(predicted.sample_ids), predicted.target, *predicted.probabilities)
-        gathered = (np.concatenate(self.world.all_gather(values)) for values in of_rank)
-        scores = _mean_scores(study.labels, *gathered)
-        return {f"val_{name}": value for name, value in scores.items()}
+        gathered = [np.concatenate(self.world.all_gather(values)) for values in of_rank]
+        rows, target, *probabilities = gathered
+        for truth, values in zip(study.labels.target[rows].T, target.T, strict=True):
+            known = np.isfinite(truth)
+            found = regression_metrics(truth[known], values[known])
+            for name in ("mae", "r2"):
+                scores.setdefault(f"val_{name}", []).append(found[name])
+        for truth, shares in zip(study.labels.label[rows].T, probabilities, strict=True):
+            found = classification_metrics(truth[truth >= 0], shares[truth >= 0])
+            for name, key in (("accuracy", "accuracy"), ("f1", "macro_f1"), ("auroc", "auroc")):
+                scores.setdefault(f"val_{name}", []).append(found[key])
+        return {name: float(np.mean(values)) for name, values in scores.items()}
 
 
-def _mean_scores(
-    labels: Labels, rows: Rows, target: Array, *probabilities: Array
-) -> dict[str, float]:
-    """Return the metrics that choose an epoch, each the mean over the columns that have it.
-
-    `labels` are those of a study, `rows` ``[n]`` the predicted samples, `target` ``[n, T]``
-    (transformed units) and `probabilities` ``[n, classes]`` their predictions.
-    """
-    collected: dict[str, list[float]] = {}
-    for truth, values in zip(labels.target[rows].T, target.T, strict=True):
-        present = np.isfinite(truth)
-        scores = regression_metrics(truth[present], values[present])
-        for name in ("mae", "r2"):
-            collected.setdefault(name, []).append(scores[name])
-    for classes, shares in zip(labels.label[rows].T, probabilities, strict=True):
-        scores = classification_metrics(classes[classes >= 0], shares[classes >= 0])
-        for name, key in (("accuracy", "accuracy"), ("f1", "macro_f1"), ("auroc", "auroc")):
-            collected.setdefault(name, []).append(scores[key])
-    return {name: float(np.mean(values)) for name, values in collected.items()}
+def _sizes(network: Aam) -> list[int]:
+    """Number of classes of each class column."""
+    return [head.linear.out_features for head in network.labels if isinstance(head, Readout)]
 
 
 def _with_targets(
     heads: HeadConfig, targets: Targets, covariates: Covariates, config: FineTuneConfig
 ) -> HeadConfig:
     """Heads of an encoder, and one for each target."""
-    return replace(
-        heads,
-        n_targets=len(targets.numeric),
-        n_classes=tuple(len(spec.labels) for spec in targets.classes),
-        levels=tuple(1 + len(levels) for levels in covariates.categorical.values()),
-        numbers=len(covariates.numeric),
-        covariates=config.covariates,
-    )
+    classes = tuple(len(spec.labels) for spec in targets.classes)
+    levels = tuple(1 + len(values) for values in covariates.categorical.values())
+    heads = replace(heads, n_targets=len(targets.numeric), n_classes=classes, levels=levels)
+    return replace(heads, numbers=len(covariates.numeric), covariates=config.covariates)
 
 
 def fit_network(
@@ -173,24 +162,17 @@ def fit_network(
         (encoder.targets.specs, encoder.covariates) == (targets.specs, covariates)
         and replace(encoder.heads, scale=heads.scale) == heads
     )
-    network = create_network(study, heads, config, encoder, () if continues else NEW_PARTS)
-    if place.state is None:
-        ids = {study.table.sample_ids[row] for row in rows[0].tolist()}
-        # The encoder's own samples are read as it reads them.
-        is_new = encoder is not None and ids.isdisjoint(encoder.seen)
-        standardize(network, encoder, study, rows[0], reads_anew=is_new and not frozen)
-    else:
-        network.load_state_dict(place.state.part("model"))
-    network.to(place.device)
-    asvs = None
+    ids, asvs = {study.table.sample_ids[row] for row in rows[0].tolist()}, None
+    # The encoder's own samples are read as it reads them.
+    is_new = encoder is not None and ids.isdisjoint(encoder.seen)
+    new_parts = () if continues else NEW_PARTS
+    network = create_network(study, heads, config, place, rows[0], new_parts, is_new and not frozen)
     if frozen:
         asvs = place.encoded.encode(network, study, place.device, config.runtime)
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(name.startswith(NEW_PARTS))
     if place.state is None and not continues:
-        both = np.concatenate(rows)
-        vectors = asvs or encode_table(network, study, place.device, config.runtime, both)
-        fit_heads(network, study, rows[0], vectors, place.device, config)
+        fit_heads(network, study, rows[0], asvs, place.device, config)
     # Masked counts are chosen by the sequences of the ASVs, also where vectors are known.
     tokens = asvs is None or config.train.count_penalty > 0
     how = Collation(tokens=tokens, distances=network.distance is not None)
@@ -198,3 +180,132 @@ def fit_network(
     loaders = make_loaders(study, rows, config, how, place.world, **hidden)
     task = SupervisedTask(network, config, *loaders, place.device, asvs, place.world)
     return train(task, config, study, heads, place)
+
+
+# --- the linear part of target heads, fitted before training (docs/adr/005) -----------------------
+
+RAREFACTIONS = 2
+# The few hundred weights of a linear model need no more training samples, and memory would grow.
+MOST_SAMPLES = 10_000
+# Folds of whole groups choose the penalty; the middle one is that of one or two groups.
+INNER_FOLDS = 4
+PENALTIES = (1e0, 1e1, 1e2, 1e3, 1e4)
+DEFAULT = 2
+# Intercept of a class that no training sample has.
+ABSENT = -10.0
+
+
+def fit_heads(
+    network: Aam,
+    study: Study,
+    train_rows: Rows,
+    asvs: AsvVectors | None,
+    device: torch.device,
+    config: FineTuneConfig,
+) -> None:
+    """Fit the linear part of each target head on the vectors of the training samples.
+
+    Vectors of ASVs are computed here if they are not known.
+
+    Classes weigh as they do in the loss, and groups of `--group-column` choose the penalty.
+    """
+    rows = train_rows[subsample(len(train_rows), 0, MOST_SAMPLES)]
+    runtime, draws = config.runtime, range(RAREFACTIONS)
+    asvs = asvs or encode_table(network, study, device, runtime, rows)
+    read = [run_model(network, study, rows, device, runtime, at, asvs).read for at in draws]
+    vectors, labels = np.concatenate(read), study.labels
+    center, spread = vectors.mean(axis=0), vectors.std(axis=0) + 1e-6
+    x = (vectors - center) / spread
+    names = study.column(study.config.group_column, [study.table.sample_ids[row] for row in rows])
+    groups = np.unique(names or np.arange(len(rows)), return_inverse=True)[1]
+
+    def write(layer: nn.Linear, at: slice, coefficients: Array, intercepts: Array) -> None:
+        """Write a model of standardized vectors into a layer that reads them as they are."""
+        scaled = coefficients / spread
+        with torch.no_grad():
+            layer.weight[at] = torch.from_numpy(scaled).to(layer.weight)
+            layer.bias[at] = torch.from_numpy(intercepts - scaled @ center).to(layer.bias)
+
+    if network.target is not None:
+        for column, values in enumerate(labels.target[rows].T.astype(np.float64)):
+            ridge = _best(Ridge(), {"alpha": PENALTIES}, np.isfinite(values), x, values, groups)
+            at = slice(column, column + 1)
+            write(network.target.linear, at, ridge.coef_[None], np.array([ridge.intercept_]))
+    columns, asked = labels.label[rows], config.targets.class_weights
+    weights = class_weights(asked, columns, _sizes(network))
+    heads = [head.linear for head in network.labels if isinstance(head, Readout)]
+    for layer, classes, of_classes in zip(heads, columns.T, weights, strict=True):
+        weight = None if of_classes is None else dict(enumerate(of_classes.tolist()))
+        fitted = _of_classes(layer.out_features, x, classes, weight, groups)
+        write(layer, slice(None), *fitted)
+
+
+def _of_classes(
+    number: int, x: Array, classes: Rows, weight: dict[int, float] | None, groups: Rows
+) -> tuple[Array, Array]:
+    """Coefficients [K, W] and intercepts [K] of a logistic regression."""
+    coefficients, intercepts = np.zeros((number, x.shape[1])), np.full(number, ABSENT)
+    present = np.unique(classes[classes >= 0])
+    if len(present) < 2:
+        intercepts[present] = 0.0
+        return coefficients, intercepts
+    model = LogisticRegression(max_iter=200, class_weight=weight)
+    grid = {"C": [1 / penalty for penalty in PENALTIES]}
+    fitted = _best(model, grid, classes >= 0, x, classes, groups)
+    # Of two classes there is one logit.
+    signs = np.array([-0.5, 0.5]) if len(present) == 2 else np.ones(len(present))
+    coefficients[present] = signs[:, None] * fitted.coef_
+    intercepts[present] = signs * fitted.intercept_
+    return coefficients, intercepts
+
+
+def _best(
+    model: Any,
+    penalties: dict[str, Any],
+    known: npt.NDArray[np.bool_],
+    x: Array,
+    y: npt.NDArray[Any],
+    groups: Rows,
+) -> Any:
+    """The model with the strongest penalty whose error is within a standard error of the lowest.
+
+    `x` [RAREFACTIONS * n, W] holds several rarefactions of the n samples.
+    """
+    x = x[np.tile(known, RAREFACTIONS)]
+    y, groups = (np.tile(values[known], RAREFACTIONS) for values in (y, groups))
+    folds = min(INNER_FOLDS, len(np.unique(groups)))
+    with warnings.catch_warnings():
+        # Folds without a class, and logistic regressions that stop early, are no news.
+        warnings.simplefilter("ignore")
+        # Of two folds each may lack a class that the other has.
+        if folds > 2:
+            cv = GroupKFold(folds)
+            search = GridSearchCV(model, penalties, scoring=_score, cv=cv, refit=_strongest)
+            return search.fit(x, y, groups=groups).best_estimator_
+        ((name, values),) = penalties.items()
+        return model.set_params(**{name: values[DEFAULT]}).fit(x, y)
+
+
+def _score(model: Any, x: Array, y: npt.NDArray[Any]) -> float:
+    """The negative absolute error, or the log-likelihood; NaN if all classes are new."""
+    if isinstance(model, Ridge):
+        return -float(np.abs(model.predict(x) - y).mean())
+    is_known = np.isin(y, model.classes_)
+    place = np.searchsorted(model.classes_, y[is_known])
+    likelihood = model.predict_proba(x)[is_known, place]
+    return float(np.log(np.maximum(likelihood, 1e-12)).mean())
+
+
+def _strongest(results: dict[str, Any]) -> int:
+    """The place of the strongest penalty by the one-standard-error rule.
+
+    The rule is that of Breiman et al. (1984, section 3.4.3), with paired differences of folds.
+    """
+    folds = [values for name, values in results.items() if name.startswith("split")]
+    scores = np.stack(folds)
+    scores = scores[np.isfinite(scores).all(axis=1)]
+    if not len(scores):
+        return DEFAULT
+    lost = scores[:, [scores.mean(axis=0).argmax()]] - scores
+    limit = lost.std(axis=0) / math.sqrt(len(scores))
+    return int(np.flatnonzero(lost.mean(axis=0) <= limit).max())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -150,27 +150,21 @@ class Predicted:
     probabilities: tuple[Array, ...]
 
     @staticmethod
-    def concatenate(parts: Sequence[Predicted]) -> Predicted:
-        """The samples of all parts, in their order."""
-        ids = sum((part.sample_ids for part in parts), ())
+    def concatenate(
+        parts: Sequence[Predicted], sample_ids: Sequence[str] | None = None
+    ) -> Predicted:
+        """The samples of all parts, in their order or in that of `sample_ids`."""
+        ids = tuple(name for part in parts for name in part.sample_ids)
+        wanted, place = sample_ids or ids, {name: row for row, name in enumerate(ids)}
+        rows = np.array([place[name] for name in wanted], np.int64)
         columns = zip(*(part.arrays for part in parts), strict=True)
-        return Predicted._of(ids, map(np.concatenate, columns))
-
-    def reorder(self, sample_ids: Sequence[str]) -> Predicted:
-        """The predictions in the order of `sample_ids`."""
-        row_of = {name: row for row, name in enumerate(self.sample_ids)}
-        rows = np.array([row_of[name] for name in sample_ids], np.int64)
-        return Predicted._of(tuple(sample_ids), (values[rows] for values in self.arrays))
+        target, samples, read, compared, *shares = (np.concatenate(c)[rows] for c in columns)
+        return Predicted(tuple(wanted), target, samples, read, compared, tuple(shares))
 
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
         """All arrays, whose first axis is that of the samples."""
         return (self.target, self.samples, self.read, self.compared, *self.probabilities)
-
-    @staticmethod
-    def _of(sample_ids: tuple[str, ...], arrays: Iterable[Any]) -> Predicted:
-        target, samples, read, compared, *probabilities = arrays
-        return Predicted(sample_ids, target, samples, read, compared, tuple(probabilities))
 
 
 def per_target(predicted: Predicted) -> list[Array]:
@@ -232,4 +226,4 @@ def run_model(
             with stage("forward"):
                 outputs = model(moved, asvs=asvs.select(moved))
             parts.append(collect(outputs, moved, compared))
-    return Predicted.concatenate(parts).reorder([study.table.sample_ids[row] for row in rows])
+    return Predicted.concatenate(parts, [study.table.sample_ids[row] for row in rows])

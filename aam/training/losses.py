@@ -1,7 +1,8 @@
-"""The losses of the microbiome task, each a sum and a count."""
+"""The losses of the microbiome task, each a sum and a count, and the masks of a step."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,11 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aam.config import Loss, TrainConfig
-from aam.data.batch import IGNORED, Shelved
+from aam.data.batch import IGNORED, Batch, Masks, Shelved
+from aam.data.tokens import MASK, PAD
+from aam.device.rng import GOLDEN, mixed
 from aam.device.shapes import Bool, Float, Int64
 from aam.engine.task import Terms
 from aam.errors import InputError
 from aam.model.aam import Outputs
+from aam.model.asv import N_BASES
 
 # Weights [classes] of each class column; None for equal weights.
 ClassWeights = tuple[Tensor | None, ...]
@@ -97,23 +101,22 @@ def class_weights(
     if not setting:
         return (None,) * len(sizes)
     if tuple(setting) == ("balanced",):
-        counts = [
-            np.bincount(column[column >= 0], minlength=size)
-            for column, size in zip(labels.T, sizes, strict=True)
-        ]
-        return tuple(
-            torch.from_numpy(c.sum() / (len(c) * np.maximum(c, 1))).float() for c in counts
-        )
+        balanced = []
+        for column, size in zip(labels.T, sizes, strict=True):
+            counts = np.bincount(column[column >= 0], minlength=size)
+            inverse = counts.sum() / (size * np.maximum(counts, 1))
+            balanced.append(torch.from_numpy(inverse).float())
+        return tuple(balanced)
     try:
         weights = [float(word) for word in setting]
     except ValueError:
         weights = []
     if not (list(sizes) == [len(weights)] and all(0 < weight < np.inf for weight in weights)):
-        expected = (
-            f"balanced, or {' and '.join(map(str, sizes)) or 'no'} numbers above 0 for "
-            "one column of classes"
+        numbers = " and ".join(map(str, sizes)) or "no"
+        raise InputError(
+            f"--class-weights is {' '.join(setting)}, expected balanced, or {numbers} numbers "
+            "above 0 for one column of classes"
         )
-        raise InputError(f"--class-weights is {' '.join(setting)}, expected {expected}")
     return (torch.tensor(weights),)
 
 
@@ -193,13 +196,9 @@ def target_terms(
 
 def penalties(train: TrainConfig, columns: int) -> dict[str, float]:
     """Return the weight of each loss, with this number of class columns."""
-    return {
-        "unifrac": train.penalty,
-        "nucleotide": train.nuc_penalty,
-        "count": train.count_penalty,
-        "target": 1.0,
-        **{f"label{column}": 1.0 for column in range(columns)},
-    }
+    weights = {"unifrac": train.penalty, "nucleotide": train.nuc_penalty}
+    weights |= {"count": train.count_penalty, "target": 1.0}
+    return weights | {f"label{column}": 1.0 for column in range(columns)}
 
 
 def loss_counts(batch: Shelved, weights: ClassWeights = ()) -> dict[str, Tensor]:
@@ -218,3 +217,68 @@ def loss_counts(batch: Shelved, weights: ClassWeights = ()) -> dict[str, Tensor]
             class_weight = weights[column] if weights else None
             counts[f"label{column}"] = _label_weights(labels, class_weight).sum()
     return counts
+
+
+# --- masks ----------------------------------------------------------------------------------------
+
+# Share of the ASVs of a batch that are read a second time, masked: the UniFrac loss reads whole
+# sequences.
+MASKED_ASVS = 0.25
+# Share of the ASVs of a sample whose count is withheld and predicted.
+MASKED_COUNTS = 0.15
+
+Keys = npt.NDArray[np.uint64]
+
+
+def uniform(keys: Keys) -> npt.NDArray[np.float32]:
+    """Return uniform random numbers in [0, 1), each a function of its key."""
+    high = (mixed(keys) >> np.uint64(40)) & np.uint64(0xFFFFFF)
+    return high.astype(np.float32) / np.float32(2**24)
+
+
+def _text_keys(texts: Sequence[str]) -> Keys:
+    digests = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts]
+    return np.array([int.from_bytes(digest, "little") for digest in digests], np.uint64)
+
+
+def make_masks(batch: Batch, config: TrainConfig, seed: int, step: int) -> Masks | None:
+    """Return the masks of one step, which do not depend on the layout of the batch, rank or worker.
+
+    Parameters
+    ----------
+    batch : Batch
+        On the host; without sequences it is not masked.
+    config : TrainConfig
+        A loss whose penalty is 0 needs no mask.
+    seed, step : int
+        Seed of the random numbers; validation uses one fixed step.
+
+    Returns
+    -------
+    Masks or None
+        None where nothing is masked.
+
+    Raises
+    ------
+    ValueError
+        The batch has no keys of its ASVs.
+    """
+    mask_nucleotides, mask_counts = config.nuc_penalty > 0, config.count_penalty > 0
+    if not (mask_nucleotides or mask_counts) or not batch.tokens.shape[1]:
+        return None
+    if batch.key is None:
+        raise ValueError("the batch has no keys of its ASVs")
+    keys = batch.key.numpy().view(np.uint64) + _text_keys([f"{seed}/{step}"])
+    hidden = None
+    if mask_counts:
+        of_slots = mixed(keys)[batch.asv.numpy()] + _text_keys(batch.sample_ids)[:, None]
+        is_hidden = (uniform(of_slots) < MASKED_COUNTS) & (batch.counts.numpy() > 0)
+        hidden = torch.from_numpy(is_hidden)
+    tokens, own = batch.tokens.numpy(), keys[batch.ranks.own_asvs]
+    rows = np.flatnonzero(uniform(own) < MASKED_ASVS) if mask_nucleotides else np.zeros(0, np.int64)
+    copies = tokens[rows] if mask_nucleotides else tokens[:0, :0]
+    index = np.arange(1, copies.shape[1] + 1, dtype=np.uint64) * np.uint64(GOLDEN & (2**64 - 1))
+    where = uniform(own[rows][:, None] + index) < config.nuc_mask_ratio
+    where &= (copies > PAD) & (copies <= N_BASES)
+    masked = np.where(where, np.uint8(MASK), copies)
+    return Masks(torch.from_numpy(rows), torch.from_numpy(masked), torch.from_numpy(where), hidden)

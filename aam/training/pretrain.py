@@ -7,16 +7,16 @@ from aam.data.loader import Collation, Loader
 from aam.data.study import Study
 from aam.device.distributed import SINGLE, World
 from aam.training.inference import Rows
-from aam.training.network import (
+from aam.training.task import (
+    AmpliconTask,
     FittedNetwork,
+    NetworkOptions,
     Place,
     create_network,
     encoder_heads,
     make_loaders,
-    standardize,
     train,
 )
-from aam.training.task import AmpliconTask, NetworkOptions
 
 # Share of the training draws of fewer reads than the depth, down to a quarter: more variety.
 SHALLOW_DRAWS = 0.5
@@ -52,10 +52,7 @@ def fit_encoder(
         The pretrained encoder fits no weight.
     """
     heads = encoder_heads(study, config.train, rows[0])
-    network = create_network(study, heads, config, place.encoder)
-    if place.state is None:
-        standardize(network, place.encoder, study, rows[0])
-    network.to(place.device)
+    network = create_network(study, heads, config, place, rows[0])
     loaders = pretraining_loaders(study, rows, config, place.world)
     task = AmpliconTask(network, config, *loaders, place.device, world=place.world)
     return train(task, config, study, heads, place)

@@ -1,31 +1,39 @@
-"""The task of pretraining on the engine: batches of samples, masks, losses and validation."""
+"""Training of a network on the engine: its start, the task of pretraining, and its end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from aam.config import FineTuneConfig, PretrainConfig, TrainConfig
 from aam.data.batch import Batch, Capacities, Shelved, on_shelves
-from aam.data.loader import Loader, tree_on_device
+from aam.data.loader import Collation, Loader, rarefied_batch, tree_on_device
 from aam.data.rarefaction import EVALUATION
+from aam.data.study import Study
 from aam.device.distributed import SINGLE, World
-from aam.device.measure import stage
+from aam.device.measure import keep_freed_memory, stage
 from aam.device.platform import platform_here
 from aam.device.precision import Bf16Copy, autocast, resolve_precision
 from aam.diversity.device import TreeOnDevice
+from aam.engine.checkpoint import State
+from aam.engine.run import RunDirectory
 from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Task, Terms
+from aam.engine.trainer import Trainer, fit
+from aam.errors import InputError
 from aam.model.aam import Aam, Outputs
-from aam.training.inference import AsvVectors
-from aam.training.losses import loss_counts, loss_terms, penalties
-from aam.training.masking import MASKED_ASVS, make_masks
+from aam.model.heads import HeadConfig
+from aam.training.inference import AsvVectors, EncodedAsvs, Encoder, Rows
+from aam.training.losses import MASKED_ASVS, loss_counts, loss_terms, make_masks, penalties
 
 # Processes that prepare batches for a GPU where nothing else is asked for.
 GPU_WORKERS = 4
@@ -111,10 +119,9 @@ class AmpliconTask(Task):
         if train.how.distances:
             self.tree = tree_on_device(train.study, self.device, train.batch_size)
         if self.tree is not None:
-            self.train, self.validation = (
-                replace(loader, how=replace(loader.how, distances=False))
-                for loader in (train, self.validation)
-            )
+            self.train = replace(train, how=replace(train.how, distances=False))
+            how = replace(self.validation.how, distances=False)
+            self.validation = replace(self.validation, how=how)
 
     def with_distances(self, batch: Shelved) -> Shelved:
         """Return a batch with its distances, where the device computes them; NaN for dummies."""
@@ -135,10 +142,8 @@ class AmpliconTask(Task):
         """Yield the batches of an epoch as a network reads them, made by the loader's workers."""
         steps = -(-len(self.train) // self.config.train.gradient_accumulation_steps)
         first = epoch * steps * self.config.train.gradient_accumulation_steps
-        finish = partial(
-            self.lay_out, self.config.train, self.config.runtime.seed, self.capacities, first
-        )
-        return self.train.epoch(epoch, skip, finish)
+        how = (self.config.train, self.config.runtime.seed, self.capacities, first)
+        return self.train.epoch(epoch, skip, partial(self.lay_out, *how))
 
     def prepare(self, batch: Batch | Shelved, number: int) -> Prepared:
         """Return a batch on the device and, where the encoder is frozen, its ASV vectors."""
@@ -164,14 +169,14 @@ class AmpliconTask(Task):
 
         Several ranks, frozen ASV encoders and blocks compiled one by one keep autocast.
         """
-        model, runtime = self.config.model, self.config.runtime
+        model, runtime, device = self.config.model, self.config.runtime, self.device
+        if model.embedding_dim < LEAST_COPIED_WIDTH or self.world.size > 1:
+            return False
+        if self.asvs is not None or self.compiles_blocks:
+            return False
+        has_bf16 = device.type == "cpu" or platform_here(device).bf16
         return (
-            model.embedding_dim >= LEAST_COPIED_WIDTH
-            and self.world.size == 1
-            and self.asvs is None
-            and not self.compiles_blocks
-            and (self.device.type == "cpu" or platform_here(self.device).bf16)
-            and resolve_precision(runtime, self.device, model.trains_in_bf16) == torch.bfloat16
+            has_bf16 and resolve_precision(runtime, device, model.trains_in_bf16) == torch.bfloat16
         )
 
     def bf16_network(self) -> nn.Module:
@@ -258,3 +263,194 @@ class AmpliconTask(Task):
         """Return the mean losses of all ranks."""
         reduced = means.all_reduce(self.world)
         return {f"val_{name}": value for name, value in reduced.read(self.loss_weights).items()}
+
+
+log = logging.getLogger("aam")
+
+# --- start and end of a network -------------------------------------------------------------------
+
+# Samples that vectors and losses are scaled by.
+SCALE_SAMPLES = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Place where a network trains: device, run and folder.
+
+    Attributes
+    ----------
+    device : torch.device
+    run : RunDirectory, optional
+        Its metrics, checkpoints and signals; without a run the network trains in memory.
+    folder : Path
+        The run directory, or a fold below it.
+    title : str
+        Name of the training in the log.
+    state : State, optional
+        The checkpoint from which the training goes on.
+    encoder : Encoder, optional
+        The pretrained network that it starts from.
+    encoded : EncodedAsvs
+        Vectors of ASVs that folds with the same frozen encoder share.
+    """
+
+    device: torch.device
+    run: RunDirectory | None = None
+    folder: Path = Path()
+    title: str = "network"
+    state: State | None = None
+    encoder: Encoder | None = None
+    encoded: EncodedAsvs = field(default_factory=EncodedAsvs)
+
+    @property
+    def world(self) -> World:
+        """The ranks that train together."""
+        return SINGLE if self.run is None else self.run.world
+
+
+@dataclass(frozen=True, eq=False)
+class FittedNetwork:
+    """A network that has been trained.
+
+    Attributes
+    ----------
+    network : Aam
+        With its best weights, in evaluation mode.
+    heads : HeadConfig
+    last_weights : dict of str to tensor
+        The weights of the last step.
+    best_epoch : int
+    """
+
+    network: Aam
+    heads: HeadConfig
+    last_weights: Mapping[str, Tensor]
+    best_epoch: int
+
+
+def create_network(
+    study: Study,
+    heads: HeadConfig,
+    config: NetworkOptions,
+    place: Place,
+    train_rows: Rows,
+    new_parts: tuple[str, ...] = (),
+    reads_anew: bool = False,
+) -> Aam:
+    """A network on its device, with the weights of its checkpoint or those of an encoder.
+
+    `new_parts` do not take those of the encoder. What is new is scaled on a first batch of the
+    training samples; with `reads_anew` the numbers on a reference are too.
+    """
+    encoder = place.encoder
+    torch.manual_seed(config.runtime.seed)
+    with stage("model creation"):
+        network = Aam(config.model, study.depth, heads, study.reference_width)
+    if encoder is not None:
+        load_matching_weights(network, encoder, new_parts)
+    if place.state is not None:
+        network.load_state_dict(place.state.part("model"))
+        return network.to(place.device)
+    batch = scale_batch(study, train_rows, Collation(distances=False))
+    if encoder is None or not encoder.network.reads_samples:
+        # An encoder of masked bases has learned nothing of samples.
+        network.standardize(batch)
+        return network.to(place.device)
+    if reads_anew:
+        network.standardize_reference(batch)
+    if encoder.network.distance is None:
+        network.standardize_distance(batch)
+    return network.to(place.device)
+
+
+def make_loaders(
+    study: Study,
+    rows: tuple[Rows, Rows],
+    config: NetworkOptions,
+    how: Collation,
+    world: World = SINGLE,
+    **of_training: float,
+) -> tuple[Loader, Loader]:
+    """The loaders of the training and of the validation samples; the former draws otherwise too."""
+    size, workers = config.train.samples_per_batch, config.runtime.num_workers
+    other = replace(how, **of_training)  # type: ignore[arg-type]
+    return (
+        Loader(study, rows[0], size, shuffle=True, workers=workers, how=other, world=world),
+        Loader(study, rows[1], size, shuffle=False, workers=workers, how=how, world=world),
+    )
+
+
+def train(
+    task: AmpliconTask, config: NetworkOptions, study: Study, heads: HeadConfig, place: Place
+) -> FittedNetwork:
+    """Train the network of a task to its end, from the checkpoint of `place` if there is one."""
+    model, machine, run = task.model, config.runtime, place.run
+    model.bound_memory(machine.asv_chunk_size, machine.gradient_checkpointing)
+    if place.device.type == "cpu":
+        keep_freed_memory()
+    if run is None:
+        trainer = Trainer(task, config.train, machine)
+        trainer.fit()
+    else:
+        compiler = run.about["decisions"].get("compile", {}).get("backend", "eager")
+        if compiler != "eager":
+            task.compile_losses(compiler)
+        trainer = fit(task, config.train, run, place.folder, place.state, place.title)
+    # The trained network may be sharded.
+    best = Aam(config.model, study.depth, heads, study.reference_width).to(place.device)
+    best.load_state_dict(trainer.best_weights)
+    return FittedNetwork(best.eval(), heads, trainer.last_weights, trainer.progress.best_epoch)
+
+
+def scale_batch(study: Study, train_rows: Rows, how: Collation) -> Batch:
+    """The batch that vectors and losses are scaled by: of the first samples, or from each study."""
+    rows = train_rows[:SCALE_SAMPLES]
+    if len(study.parts) > 1:
+        ordered = sorted(train_rows.tolist(), key=study.origin.__getitem__)
+        rows = np.array(ordered[:: max(1, len(ordered) // SCALE_SAMPLES)], np.int64)
+    return rarefied_batch(study, rows, 0, how)
+
+
+def _scale(distance: Tensor | None) -> tuple[float, float]:
+    """Mean and standard deviation of distances [B, B], each pair once, without NaN."""
+    if distance is None:
+        return 0.0, 1.0
+    rows, columns = torch.triu_indices(len(distance), len(distance), 1)
+    values = distance[rows, columns]
+    values = values[torch.isfinite(values)].double()
+    if len(values) < 2 or not values.std() > 0:
+        return 0.0, 1.0
+    return float(values.mean()), float(values.std())
+
+
+def encoder_heads(study: Study, options: TrainConfig, train_rows: Rows) -> HeadConfig:
+    """The heads of an encoder, scaled by the distances of the training samples."""
+    counts = options.count_penalty > 0
+    if study.metric is None or options.penalty <= 0:
+        return HeadConfig(counts=counts)
+    batch = scale_batch(study, train_rows, Collation(tokens=False))
+    return HeadConfig(metric=study.metric, scale=_scale(batch.distance), counts=counts)
+
+
+def load_matching_weights(network: Aam, encoder: Encoder, new_parts: tuple[str, ...] = ()) -> None:
+    """Copy the weights of an encoder that match in name and shape, except for `new_parts`.
+
+    Raises
+    ------
+    InputError
+        No weight matches.
+    """
+    known, weights = encoder.network.state_dict(), network.state_dict()
+    shapes = {name: value.shape for name, value in weights.items()}
+    taken = {n: v for n, v in known.items() if shapes.get(n) == v.shape}
+    taken = {n: v for n, v in taken.items() if not n.startswith(new_parts)}
+    if not taken:
+        raise InputError(
+            f"{encoder.source}: no weight of it fits this model; pretrain again with the same sizes"
+        )
+    network.load_state_dict({**weights, **taken})
+    new, ignored = weights.keys() - taken, known.keys() - taken
+    for title, names in (("loaded", taken.keys()), ("new", new), ("ignored", ignored)):
+        heads = sorted({name.split(".")[0] for name in names})
+        named = f" ({', '.join(heads)})" if heads else ""
+        log.info("%s: %d tensors %s%s", encoder.source, len(names), title, named)

@@ -15,12 +15,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from aam.api.export import check_exportable, output_names
 from aam.config import CovariateConfig, ModelConfig
 from aam.data.checks import RegionProfile
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.errors import InputError
 from aam.model.heads import HeadConfig
-from aam.predict.export import check_exportable, output_names
 from aam.predict.saved_model import save_model
 from tests.predict.samples import saved_model
 

@@ -30,7 +30,7 @@ def study(simulate_study) -> Path:
 
 @pytest.fixture
 def config(study, small_pretraining, monkeypatch) -> PretrainConfig:
-    monkeypatch.setattr("aam.training.masking.MASKED_ASVS", 1.0)
+    monkeypatch.setattr("aam.training.losses.MASKED_ASVS", 1.0)
     return small_pretraining(study, {}, batch_size=6)
 
 

@@ -20,7 +20,7 @@ from aam.explain.effects import explain_samples
 from aam.explain.results import FALSE_DISCOVERIES, importance_of
 from aam.io.metadata import read_metadata
 from aam.predict.blend import DEFAULT, fit_blends
-from aam.predict.samples import Samples
+from aam.predict.estimator import Samples
 from aam.sections import RuntimeConfig
 from tests.data.labels import labelled
 from tests.data.studies import load_study

@@ -10,7 +10,7 @@ from scipy import sparse
 from aam.config import DataConfig, ModelConfig
 from aam.data.targets import Targets
 from aam.model.heads import HeadConfig
-from aam.predict.samples import Samples
+from aam.predict.estimator import Samples
 from aam.predict.saved_model import SavedModel
 
 

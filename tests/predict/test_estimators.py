@@ -18,8 +18,8 @@ from aam.errors import InputError
 from aam.evaluate.metrics import auroc
 from aam.predict import estimator, linear
 from aam.predict.blend import BlendClassifier, BlendRegressor
+from aam.predict.estimator import Samples, common_names, feature_values
 from aam.predict.linear import LinearClassifier, LinearRegressor, medians, ridge_duals
-from aam.predict.samples import Samples, common_names, feature_values
 from aam.predict.trees import TreesClassifier, TreesRegressor
 from tests.predict.samples import samples_of
 

@@ -11,8 +11,8 @@ from aam.data.rarefaction import EVALUATION
 from aam.device.rng import subsample
 from aam.model.heads import HeadConfig
 from aam.sections import RuntimeConfig
+from aam.training.finetune import fit_heads
 from aam.training.inference import encode_table, run_model
-from aam.training.linear_start import fit_heads
 from tests.data.labels import labelled
 
 CPU, PLAIN, CONFIG = torch.device("cpu"), RuntimeConfig(), FineTuneConfig()
@@ -54,7 +54,7 @@ def test_large_studies_are_fitted_in_part(study, model_of, monkeypatch):
     study = labelled(
         study, target=np.random.default_rng(0).normal(7, 1, (90, 1)).astype(np.float32)
     )
-    monkeypatch.setattr("aam.training.linear_start.MOST_SAMPLES", 20)
+    monkeypatch.setattr("aam.training.finetune.MOST_SAMPLES", 20)
     part, whole = model_of(HeadConfig(n_targets=1)), model_of(HeadConfig(n_targets=1))
     fitted(part, study)
     kept = TRAIN[subsample(60, 0, 20)]

@@ -21,11 +21,11 @@ from aam.training.losses import (
     class_weights,
     loss_counts,
     loss_terms,
+    make_masks,
     penalties,
     target_terms,
     unifrac_loss,
 )
-from aam.training.masking import make_masks
 
 NAN = math.nan
 
@@ -124,7 +124,7 @@ def test_a_batch_without_any_target_moves_nothing():
 
 def test_a_batch_of_which_no_asv_was_masked_still_has_a_loss(study_of, tiny, model_of, monkeypatch):
     """Masked nucleotides alone, in a last batch so small that the draw took none of its ASVs."""
-    monkeypatch.setattr("aam.training.masking.MASKED_ASVS", 0.0)
+    monkeypatch.setattr("aam.training.losses.MASKED_ASVS", 0.0)
     batch = rarefied_batch(study_of(**tiny(tree=False)), np.array([0]), 0)
     masks = make_masks(batch, TrainConfig(count_penalty=0.0), 0, 0)
     assert len(masks.rows) == 0

@@ -14,8 +14,8 @@ from aam.config import TrainConfig
 from aam.data.batch import Batch, Masks
 from aam.data.loader import rarefied_batch
 from aam.data.tokens import asv_keys, encode
-from aam.training import masking
-from aam.training.masking import make_masks
+from aam.training import losses as masking
+from aam.training.losses import make_masks
 
 N, MASK = 5, 6
 

@@ -32,7 +32,7 @@ from aam.model.heads import HeadConfig
 from aam.sections import RunConfig
 from aam.training.finetune import SupervisedTask
 from aam.training.inference import encode_table, run_model
-from aam.training.masking import make_masks
+from aam.training.losses import make_masks
 from aam.training.task import AmpliconTask, Prepared
 from tests.data.labels import by_slot, labelled
 from tests.engine.conftest import same as same_weights
@@ -124,7 +124,7 @@ def weights_of(model) -> dict[str, Tensor]:
 
 
 def test_steps_of_a_small_model_reduce_every_loss(study_of, tiny, model_of, monkeypatch):
-    monkeypatch.setattr("aam.training.masking.MASKED_ASVS", 1.0)
+    monkeypatch.setattr("aam.training.losses.MASKED_ASVS", 1.0)
     config = config_of()
     learned = supervised(study_of(**tiny()))
     batch = rarefied_batch(learned, np.arange(9), 0)
