@@ -12,6 +12,8 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 from scipy.spatial.distance import cdist
+from sklearn.metrics import average_precision_score as precision
+from sklearn.metrics import roc_auc_score as auc
 
 from aam.evaluate import metrics
 from aam.evaluate.metrics import regression_metrics, sorted_levels
@@ -30,59 +32,44 @@ def classes(seed: int, samples: int = 200, number: int = 4) -> tuple[np.ndarray,
 @pytest.mark.parametrize("seed", range(3))
 def test_numeric_figures_equal_the_reference(seed: int):
     truth, predicted = measured(seed)
+    rmse = sklearn.metrics.root_mean_squared_error(truth, predicted)
     expected = {
         "mae": sklearn.metrics.mean_absolute_error(truth, predicted),
-        "rmse": sklearn.metrics.root_mean_squared_error(truth, predicted),
+        "rmse": rmse,
         "r2": sklearn.metrics.r2_score(truth, predicted),
         "pearson": scipy.stats.pearsonr(truth, predicted).statistic,
         "spearman": scipy.stats.spearmanr(truth, predicted).statistic,
-        "nrmse": sklearn.metrics.root_mean_squared_error(truth, predicted)
-        / (truth.max() - truth.min()),
+        "nrmse": rmse / (truth.max() - truth.min()),
     }
     assert regression_metrics(truth, predicted) == pytest.approx(expected, abs=1e-12)
 
 
 def naive_ece(truth: np.ndarray, probabilities: np.ndarray) -> float:
     """Guo et al. 2017, sample by sample."""
-    bins: dict[int, list[tuple[float, bool]]] = {}
+    gaps = np.zeros(10)
     for label, row in zip(truth, probabilities, strict=True):
-        bins.setdefault(min(int(10 * max(row)), 9), []).append((max(row), np.argmax(row) == label))
-    gaps = [
-        abs(sum(sure for sure, _ in pairs) - sum(right for _, right in pairs))
-        for pairs in bins.values()
-    ]
-    return sum(gaps) / len(truth)
+        gaps[min(int(10 * max(row)), 9)] += max(row) - (np.argmax(row) == label)
+    return np.abs(gaps).sum() / len(truth)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("number", [2, 3, 6])
 def test_class_figures_equal_the_reference(seed: int, number: int):
-    truth, probabilities = classes(seed, number=number)
-    predicted = probabilities.argmax(axis=1)
-    scored = [1] if number == 2 else range(number)
+    truth, shares = classes(seed, number=number)
+    predicted = shares.argmax(axis=1)
+    areas = [
+        (auc(truth == k, shares[:, k]), precision(truth == k, shares[:, k]))
+        for k in ([1] if number == 2 else range(number))
+    ]
     expected = {
         "accuracy": sklearn.metrics.accuracy_score(truth, predicted),
         "balanced_accuracy": sklearn.metrics.balanced_accuracy_score(truth, predicted),
         "macro_f1": sklearn.metrics.f1_score(truth, predicted, average="macro"),
-        "auroc": np.mean(
-            [sklearn.metrics.roc_auc_score(truth == k, probabilities[:, k]) for k in scored]
-        ),
-        "auprc": np.mean(
-            [
-                sklearn.metrics.average_precision_score(truth == k, probabilities[:, k])
-                for k in scored
-            ]
-        ),
-        "ece": naive_ece(truth, probabilities),
+        "auroc": np.mean([area for area, _ in areas]),
+        "auprc": np.mean([area for _, area in areas]),
+        "ece": naive_ece(truth, shares),
     }
-    assert metrics.classification_metrics(truth, probabilities) == pytest.approx(
-        expected, abs=1e-12
-    )
-    if number > 2:
-        multi = sklearn.metrics.roc_auc_score(
-            truth, probabilities, multi_class="ovr", average="macro"
-        )
-        assert expected["auroc"] == pytest.approx(multi)
+    assert metrics.classification_metrics(truth, shares) == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_table_of_classes_equals_the_reference():
@@ -102,18 +89,19 @@ def test_the_table_of_classes_equals_the_reference():
 def test_weights_count_a_sample_as_often_as_it_is_drawn(number: int):
     """What makes the bootstrap fast: a row of weights gives the values of the samples repeated."""
     truth, predicted = classes(3, 60, number) if number else measured(3, 60)
-    measure = (
-        metrics.weighted_classification_metrics if number else metrics.weighted_regression_metrics
+    of_classes, of_numbers = (
+        metrics.weighted_classification_metrics,
+        metrics.weighted_regression_metrics,
     )
+    measure = of_classes if number else of_numbers
     times = np.random.default_rng(0).poisson(1.0, (40, 60))
-    times[0], times[1] = 0, np.arange(60) == 7
-    times[2] = truth == truth[0]
+    times[0], times[1], times[2] = 0, np.arange(60) == 7, truth == truth[0]
     weighted = measure(truth, predicted, times.astype(float))
     for row, count in enumerate(times):
         at = np.repeat(np.arange(60), count)
         expected = metrics.unweighted_metrics(measure, truth[at], predicted[at])
-        one = {name: values[row] for name, values in weighted.items()}
-        assert one == pytest.approx(expected, abs=1e-12, nan_ok=True)
+        found = {name: values[row] for name, values in weighted.items()}
+        assert found == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
 def test_constant_and_empty_inputs_are_nan():
@@ -147,15 +135,12 @@ def test_a_class_without_samples_does_not_count():
 
 
 def test_reliability_is_that_of_each_tenth():
-    truth = np.array([0, 0, 1, 1, 1])
     second = np.array([0.05, 0.45, 0.42, 0.91, 1.0])
-    by_tenth = metrics.reliability(truth, np.stack([1 - second, second], axis=1))
-    assert by_tenth.loc[5].to_dict() == pytest.approx(
-        {"confidence": 0.565, "accuracy": 0.5, "samples": 2}
-    )
-    assert by_tenth.loc[9].to_dict() == pytest.approx(
-        {"confidence": (0.95 + 0.91 + 1) / 3, "accuracy": 1.0, "samples": 3}
-    )
+    shares = np.stack([1 - second, second], axis=1)
+    found = metrics.reliability(np.array([0, 0, 1, 1, 1]), shares)
+    assert list(found.columns) == ["confidence", "accuracy", "samples"]
+    assert list(found.index) == [5, 9]
+    np.testing.assert_allclose(found, [[0.565, 0.5, 2], [(0.95 + 0.91 + 1) / 3, 1.0, 3]])
 
 
 def test_values_that_have_no_square_give_no_warning():
@@ -164,37 +149,21 @@ def test_values_that_have_no_square_give_no_warning():
     assert scores["mae"] == pytest.approx(2.5e200 / 3)
     assert math.isinf(scores["rmse"])
     assert math.isnan(scores["r2"])
-    assert plain_json(scores) == {
-        **scores,
-        "rmse": None,
-        "r2": None,
-        "pearson": None,
-        "nrmse": None,
-    }
+    missing = dict.fromkeys(("rmse", "r2", "pearson", "nrmse"))
+    assert plain_json(scores) == {**scores, **missing}
 
 
 def test_ranking_metrics_of_classes_over_folds_are_named_pooled():
-    truth, probabilities = (
-        np.array([0, 1, 0, 1]),
-        np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.7, 0.3]]),
-    )
-    plain, pooled = (
-        metrics.per_class(truth, probabilities, ("a", "b"), folds) for folds in (False, True)
-    )
+    truth, shares = classes(0, number=2)
+    plain, pooled = (metrics.per_class(truth, shares, "ab", folds) for folds in (False, True))
     names = ["samples", "precision", "recall", "f1", "auroc_pooled", "auprc_pooled"]
     assert list(pooled) == names
-    assert np.array_equal(pooled, plain, equal_nan=True)
+    assert np.array_equal(pooled, plain)
 
 
 def test_levels_that_are_no_number_stand_behind_those_that_are():
-    assert sorted_levels(np.array(["nan", "10", "b", "9", "inf", "1e-3"])) == [
-        "1e-3",
-        "9",
-        "10",
-        "b",
-        "inf",
-        "nan",
-    ]
+    levels = np.array(["nan", "10", "b", "9", "inf", "1e-3"])
+    assert sorted_levels(levels) == ["1e-3", "9", "10", "b", "inf", "nan"]
 
 
 # --- distances ---------------------------------------------------------------------------------
