@@ -45,39 +45,26 @@ from tests.predict.test_learning_curve import curve
 
 
 @functools.cache
-def regression(samples: int = 60, subset: str = "held-out") -> Evaluation:
+def regression(samples: int = 60) -> Evaluation:
     """Subject 0 is predicted badly, batch b holds it."""
-    draw = np.random.default_rng(3)
+    draw, groups = np.random.default_rng(3), np.arange(samples) // 5
     truth = draw.normal(50, 10, samples)
-    groups = np.arange(samples) // 5
     predicted = truth + draw.normal(0, 1, samples) + 30 * (groups == 0)
-    batch = np.where(groups < 2, "b", "a")
-    given = TargetPredictions(
-        tuple(f"s{at}" for at in range(samples)),
-        truth,
-        predicted,
-        groups=groups.astype(str),
-        batch=batch,
-        limits=np.stack([predicted - 3, predicted + 3], axis=1),
-    )
+    limits = np.stack([predicted - 3, predicted + 3], axis=1)
+    columns = {"groups": groups.astype(str), "batch": np.where(groups < 2, "b", "a")}
+    given = predictions_of(truth, predicted, limits=limits, **columns)
     baselines = [median(given), Baseline(DEPTH, truth + draw.normal(0, 20, samples))]
-    return evaluate_target(
-        Names("age", "run", "subject"), given, baselines, subset=subset, repeats=50
-    )
+    return evaluate_target(Names("age", "run", "subject"), given, baselines, repeats=50)
 
 
 @functools.cache
 def classes(labels: tuple[str, ...] = ("no", "yes")) -> Evaluation:
-    draw = np.random.default_rng(1)
-    truth = np.arange(60) % len(labels)
-    probabilities = draw.dirichlet(np.ones(len(labels)), 60) + 0.6 * np.eye(len(labels))[truth]
-    given = TargetPredictions(
-        tuple(f"s{at}" for at in range(60)), truth, probabilities / 1.6, labels
-    )
-    dropped = {labels[0]: (12, 10), labels[1]: (10, 10)}
-    return evaluate_target(
-        Names("case"), given, (majority(given, len(labels)),), dropped=dropped, repeats=20
-    )
+    draw, truth = np.random.default_rng(1), np.arange(60) % len(labels)
+    shares = draw.dirichlet(np.ones(len(labels)), 60) + 0.6 * np.eye(len(labels))[truth]
+    given, dropped = predictions_of(truth, shares / 1.6, labels), {labels[0]: (12, 10)}
+    dropped[labels[1]] = (10, 10)
+    rival = majority(given, len(labels))
+    return evaluate_target(Names("case"), given, (rival,), dropped=dropped, repeats=20)
 
 
 def parsed(figure: Figure) -> ElementTree.Element:
@@ -96,13 +83,10 @@ def distances(samples: int = 30) -> np.ndarray:
 def every_figure() -> list[Figure]:
     truth = distances()
     results = (regression(), classes(), classes(("skin & bone", "<gut>", "soil")))
-    of_targets = [figure for result in results for figure in target_figures(result)]
-    epochs = [
-        {"event": "epoch", "epoch": e, "best": 1, "train_loss": 3 / e, "val_loss": 4 / e}
-        for e in (1, 2, 3)
-    ]
+    record = {"event": "epoch", "best": 1}
+    epochs = [{**record, "epoch": e, "train_loss": 3 / e, "val_loss": 4 / e} for e in (1, 2, 3)]
     return [
-        *of_targets,
+        *(figure for result in results for figure in target_figures(result)),
         distances_figure(truth, truth**2, "unifrac"),
         learning_curve_figure(curve(40), "child"),
         *loss_figures({"": epochs}),
@@ -186,29 +170,23 @@ def test_classes_whose_names_differ_in_the_middle_have_curves_of_their_own():
 
 def test_reliability_and_confusion_name_their_numbers():
     complete = classes().predictions.complete()
-    right = complete.predicted.argmax(axis=1) == complete.truth
-    figure = reliability_figure(complete)
-    counts = [
-        tuple(map(float, pair)) for pair in re.findall(r": ([\d.]+) of (\d+)", figure.description)
-    ]
-    assert sum(count for _, count in counts) == 60
-    assert sum(share * count for share, count in counts) == pytest.approx(right.sum(), abs=0.1)
+    chosen = complete.predicted.argmax(axis=1)
+    pairs = re.findall(r": ([\d.]+) of (\d+)", reliability_figure(complete).description)
+    shares, sizes = np.array(pairs, float).T
+    assert sizes.sum() == 60
+    assert shares @ sizes == pytest.approx((chosen == complete.truth).sum(), abs=0.1)
     figure = confusion_figure(complete)
-    expected = sklearn.metrics.confusion_matrix(complete.truth, complete.predicted.argmax(axis=1))
-    counts = re.findall(r'data-tip="\w+ called \w+: (\d+) of (\d+), (\d+) %"', figure.svg)
-    assert [int(count) for count, _, _ in counts] == expected.ravel().tolist()
-    assert [int(of) for _, of, _ in counts] == np.repeat(expected.sum(axis=1), 2).tolist()
-    text = [node.text for node in parsed(figure).iter("{http://www.w3.org/2000/svg}text")]
-    assert [one for one in text if one.endswith(" %")] == [
-        f"{percent} %" for _, _, percent in counts
-    ]
-    assert [one for one in text if one.startswith("n = ")] == [
-        f"n = {count}" for count in expected.ravel()
-    ]
+    expected = sklearn.metrics.confusion_matrix(complete.truth, chosen)
+    cells = re.findall(r'data-tip="\w+ called \w+: (\d+) of (\d+), (\d+) %"', figure.svg)
+    counts, totals, percents = np.array(cells, int).T.tolist()
+    assert counts == expected.ravel().tolist()
+    assert totals == np.repeat(expected.sum(axis=1), 2).tolist()
+    text = [str(node.text) for node in parsed(figure).iter("{http://www.w3.org/2000/svg}text")]
+    assert [one for one in text if one.endswith(" %")] == [f"{value} %" for value in percents]
+    assert [one for one in text if one.startswith("n = ")] == [f"n = {value}" for value in counts]
     many = confusion_figure(classes(tuple("abcdefghij")).predictions.complete())
-    assert re.findall(r">(\d+%)</text>", many.svg) == ["10%", "50%", "100%"], (
-        "a legend says what shades mean"
-    )
+    # A legend says what shades mean.
+    assert re.findall(r">(\d+%)</text>", many.svg) == ["10%", "50%", "100%"]
     assert many.svg.count("data-tip=") == 100
 
 
@@ -220,22 +198,31 @@ def test_the_forest_plot_shows_every_baseline_with_its_paired_interval():
     (figure,) = differences_figure(result)
     for one in result.comparisons:
         assert one.name in figure.svg
-        limits = one.tested_difference
-        assert f"{number(one.difference.value)} ({number(limits.low)} to " in figure.svg
-    assert (
-        "Left of the line the model is better; if a bar includes it, no difference is shown."
-        in figure.caption
-    )
+        low = number(one.tested_difference.low)
+        assert f"{number(one.difference.value)} ({low} to " in figure.svg
+    assert figure.caption.startswith("Left of the line the model is better; if a bar includes it")
     assert differences_figure(replace(result, comparisons=())) == []
 
 
+def interval_svg(*rows: IntervalRow) -> str:
+    return Figure("f", "t", "d", interval_chart(rows, "MAE")).svg
+
+
 def test_a_row_without_interval_has_a_point_only():
-    chart = interval_chart(
-        [IntervalRow("a", Interval(1.0)), IntervalRow("b", Interval(2.0, 1.5, 2.5))], "MAE"
-    )
-    figure = Figure("f", "t", "d", chart)
-    assert len(re.findall(r'<line [^>]*stroke-width="2"', figure.svg)) == 1
-    assert len(re.findall(r'<path [^>]*fill="#4477aa"', figure.svg)) == 2
+    svg = interval_svg(IntervalRow("a", Interval(1.0)), IntervalRow("b", Interval(2.0, 1.5, 2.5)))
+    assert len(re.findall(r'<line [^>]*stroke-width="2"', svg)) == 1
+    assert len(re.findall(r'<path [^>]*fill="#4477aa"', svg)) == 2
+
+
+def test_a_name_stands_in_a_line_above_its_value_and_keeps_its_end():
+    name = "Christensenellaceae, genus unknown 5d62137a2d"
+    svg = interval_svg(IntervalRow(name, Interval(0.000799, 0.00024, 0.00149)))
+    texts = re.findall(r"translate\([-\d.]+,([-\d.]+)\)[^>]*>([^<]+)</text>", svg)
+    height = {text: float(y) for y, text in texts}
+    assert height["0.000799 (0.000240 to 0.00149)"] - height[name] >= 13
+    svg = interval_svg(IntervalRow(f"k__Bacteria; p__Firm; {'x' * 40} 5e99c84d99", Interval(1.0)))
+    assert re.search(r"<text[^>]*>k__Bacteria; p__Fir[^<]*…5e99c84d99</text>", svg)
+    assert middle_cut("Ruminococcaceae (family) 5e99c84d99", 20) == "Ruminococ…5e99c84d99"
 
 
 # --- where the model errs ----------------------------------------------------------------------
@@ -244,19 +231,12 @@ def test_a_row_without_interval_has_a_point_only():
 def test_the_worst_samples():
     result = regression()
     complete = result.predictions.complete()
-    errors = complete.errors
-    assert np.allclose(errors, np.abs(complete.predicted - complete.truth))
+    assert np.allclose(complete.errors, np.abs(complete.predicted - complete.truth))
     assert set(worst_rows(complete).tolist()[:5]) == {0, 1, 2, 3, 4}
     (worst,) = worst_table(result)
-    assert worst.rows[0][0] in {"s0", "s1", "s2", "s3", "s4"}
-    assert worst.header == (
-        "sample-id",
-        "true age",
-        "predicted age",
-        "absolute error",
-        "subject",
-        "run",
-    )
+    assert worst.rows[0][0] in set("01234")
+    titles = ("sample-id", "true age", "predicted age", "absolute error", "subject", "run")
+    assert worst.header == titles
 
 
 def test_errors_of_classes_are_what_the_true_class_lacks():
@@ -273,18 +253,18 @@ def test_errors_of_classes_are_what_the_true_class_lacks():
 # --- training ----------------------------------------------------------------------------------
 
 
+def written(folder: Path, *records: object) -> Path:
+    """Write lines of metrics.jsonl, the last of them unfinished."""
+    lines = [*map(json.dumps, records), '{"event": "epoch", "unfin']
+    (folder / "metrics.jsonl").write_text("\n".join(lines))
+    return folder
+
+
 def test_loss_curves_are_those_of_the_records(tmp_path: Path):
-    records = [
-        {"event": "epoch", "epoch": e, "best": int(e < 3), "train_loss": 5 - e, "val_loss": 6 - e}
-        for e in (1, 2, 3)
-    ]
-    lines = [
-        json.dumps({"event": "step", "step": 1}),
-        *map(json.dumps, records),
-        '{"event": "epoch", "unfin',
-    ]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
-    assert read_epochs(tmp_path) == records
+    record = {"event": "epoch"}
+    losses = [{"epoch": e, "train_loss": 5 - e, "val_loss": 6 - e} for e in (1, 2, 3)]
+    records = [{**record, **loss, "best": int(loss["epoch"] < 3)} for loss in losses]
+    assert read_epochs(written(tmp_path, {"event": "step", "step": 1}, *records)) == records
     assert read_epochs(tmp_path / "none") == []
     (drawn,) = loss_figures({"fold 0": records, "fold 1": records[:2]})
     assert drawn.svg.count('data-tip="fold 0 best epoch 2"') == 1
@@ -294,44 +274,15 @@ def test_loss_curves_are_those_of_the_records(tmp_path: Path):
 
 def test_training_and_validation_losses_are_the_same_sum(tmp_path: Path):
     """The training loss held UniFrac and masked bases, the validation loss the targets only."""
-    record = {
-        "event": "epoch",
-        "epoch": 1,
-        "train_loss": 9.0,
-        "val_loss": 3.0,
-        "train_unifrac": 6.0,
-    }
-    record |= {"train_target": 1.0, "train_label0": 0.5, "val_target": 2.0, "val_label0": 1.0}
-    (tmp_path / "metrics.jsonl").write_text(json.dumps(record) + "\n")
-    (read,) = read_epochs(tmp_path)
+    record = {"event": "epoch", "epoch": 1, "train_loss": 9.0, "val_loss": 3.0}
+    record |= {"train_unifrac": 6.0, "train_target": 1.0, "train_label0": 0.5}
+    (read,) = read_epochs(written(tmp_path, {**record, "val_target": 2.0, "val_label0": 1.0}))
     assert (read["train_loss"], read["val_loss"]) == (1.5, 3.0)
 
 
 def test_the_columns_of_a_plain_table_stand_below_each_other():
     lines = plain_lines(Table("T", ("", "MAE"), (("the model", "1.00"), ("the median", "12.0"))))
     assert lines == ["T", "             MAE", "the model   1.00", "the median  12.0"]
-
-
-def interval_svg(name: str, value: Interval) -> str:
-    return Figure("f", "t", "d", interval_chart([IntervalRow(name, value)], "x")).svg
-
-
-def test_a_name_stands_in_a_line_above_its_value():
-    name = "Christensenellaceae, genus unknown 5d62137a2d"
-    svg = interval_svg(name, Interval(0.000799, 0.00024, 0.00149))
-    drawn = {
-        text: (float(x), float(y))
-        for x, y, text in re.findall(r"translate\(([-\d.]+),([-\d.]+)\)[^>]*>([^<]+)</text>", svg)
-    }
-    value = drawn["0.000799 (0.000240 to 0.00149)"]
-    assert value[1] - drawn[name][1] >= 13
-
-
-def test_a_name_that_is_cut_keeps_its_end():
-    name = f"k__Bacteria; p__Firmicutes; {'x' * 40} 5e99c84d99"
-    svg = interval_svg(name, Interval(1.0))
-    assert re.search(r"<text[^>]*>k__Bacteria; p__Fir[^<]*…5e99c84d99</text>", svg)
-    assert middle_cut("Ruminococcaceae (family) 5e99c84d99", 20) == "Ruminococ…5e99c84d99"
 
 
 # --- samples ---------------------------------------------------------------------------------
