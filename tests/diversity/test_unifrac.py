@@ -4,7 +4,6 @@ matrices.
 
 from __future__ import annotations
 
-import math
 from typing import get_args
 
 import numpy as np
@@ -45,61 +44,36 @@ def random_counts(rng: np.random.Generator, samples: int, features: int) -> np.n
     return rng.integers(1, 50, (samples, features)) * (rng.random((samples, features)) < 0.3)
 
 
-def case(
-    seed: int, samples: int = 9, features: int = 30
-) -> tuple[str, Phylogeny, np.ndarray, np.ndarray]:
+def case(seed: int, samples: int = 9, features: int = 30):
+    """Newick text, its tree, the tip of each feature, and counts."""
     rng = np.random.default_rng(seed)
     text = f"({random_newick(rng, features)});"
-    tree = parse_newick(text)
-    return (
-        text,
-        tree,
-        match_tips(tree, [f"t{i}" for i in range(features)]),
-        random_counts(rng, samples, features),
-    )
+    tips = match_tips(tree := parse_newick(text), [f"t{i}" for i in range(features)])
+    return text, tree, tips, random_counts(rng, samples, features)
 
 
 def double(metric: str, alpha: float = 0.5, root_length: str = "include") -> UnifracOptions:
     return UnifracOptions(metric, alpha, root_length, double=True)
 
 
-def naive(
-    tree: Phylogeny, tips: np.ndarray, counts: np.ndarray, metric: str, alpha: float
-) -> np.ndarray:
-    """The published formulas, branch by branch and pair by pair."""
-    share = np.zeros((len(tree.parent), len(counts)))
-    for column, tip in enumerate(tips):
-        node = next(
-            i for i in range(len(tree.parent)) if tree.lo[i] == tip and tree.hi[i] == tip + 1
-        )
-        while node >= 0:
-            share[node] += counts[:, column]
-            node = tree.parent[node]
-    share /= np.maximum(counts.sum(axis=1), 1)
-    result = np.zeros((len(counts), len(counts)))
-    for i, p in enumerate(share.T):
-        for j, q in enumerate(share.T):
-            above = below = 0.0
-            for length, a, b in zip(tree.length, p, q, strict=True):
-                if a + b == 0:
-                    continue
-                if metric == "unifrac":
-                    above, below = above + length * ((a > 0) != (b > 0)), below + length
-                elif metric == "generalized":
-                    weight = length * (a + b) ** alpha
-                    above, below = above + weight * abs(a - b) / (a + b), below + weight
-                else:
-                    above, below = above + length * abs(a - b), below + length * (a + b)
-            result[i, j] = above if metric == "weighted" else above / below if below else 0.0
-    return result
+def naive(tree: Phylogeny, tips: np.ndarray, counts: np.ndarray, metric: str, alpha: float):
+    """The published formulas, over all branches and pairs of samples."""
+    is_below = (tree.lo[:, None] <= tips) & (tips < tree.hi[:, None])
+    share = is_below @ counts.T / np.maximum(counts.sum(axis=1), 1)
+    p, q = share[:, :, None], share[:, None, :]
+    if metric == "unifrac":
+        p, q = (p > 0).astype(float), (q > 0).astype(float)
+    both, power = p + q, {"unifrac": 0.0, "generalized": alpha}.get(metric, 1.0)
+    safe = np.where(both > 0, both, 1)
+    weight = np.where(both > 0, tree.length[:, None, None] * safe**power, 0)
+    above = (weight * abs(p - q) / (1 if metric == "unifrac" else safe)).sum(axis=0)
+    below = 1 if metric == "weighted" else weight.sum(axis=0)
+    return np.divide(above, below, out=np.zeros_like(above), where=np.greater(below, 0))
 
 
 def scikit_bio(text: str, counts: np.ndarray, metric: str) -> np.ndarray:
     taxa = [f"t{i}" for i in range(counts.shape[1])]
-    ids = [str(i) for i in range(len(counts))]
-    return beta_diversity(
-        counts=counts, ids=ids, taxa=taxa, tree=skbio_tree(text), **RIVALS[metric]
-    ).data
+    return beta_diversity(counts=counts, taxa=taxa, tree=skbio_tree(text), **RIVALS[metric]).data
 
 
 @pytest.fixture
@@ -141,10 +115,8 @@ def test_batches_equal_scikit_bio(seed, metric):
 
 def test_faith_pd_equals_scikit_bio():
     text, tree, tips, counts = case(5)
-    counts[3] = 0
-    expected = alpha_diversity(
-        "faith_pd", counts, taxa=[f"t{i}" for i in range(30)], tree=skbio_tree(text)
-    )
+    counts[3], taxa = 0, [f"t{i}" for i in range(30)]
+    expected = alpha_diversity("faith_pd", counts, taxa=taxa, tree=skbio_tree(text))
     np.testing.assert_allclose(faith_pd(tree, tips, counts), expected, atol=1e-13)
 
 
@@ -199,29 +171,18 @@ def test_neither_order_nor_pruning_nor_absent_features_change_anything(metric):
     np.testing.assert_allclose(alone, expected[:4, :4], atol=1e-13)
 
 
-@pytest.mark.parametrize("kind", [np.uint8, np.float32, sparse.csr_matrix, sparse.csr_array])
+@pytest.mark.parametrize("kind", [np.float32, sparse.csr_matrix, sparse.csr_array])
 def test_any_kind_of_counts(kind):
     _, tree, tips, counts = case(11)
-    given = (
-        counts.astype(kind)
-        if isinstance(kind, type) and issubclass(kind, np.generic)
-        else kind(counts)
-    )
     expected = batch_unifrac(tree, tips, counts, double("weighted"))
-    np.testing.assert_array_equal(batch_unifrac(tree, tips, given, double("weighted")), expected)
+    same = counts.astype(kind) if kind is np.float32 else kind(counts)
+    np.testing.assert_array_equal(batch_unifrac(tree, tips, same, double("weighted")), expected)
+    # More reads than 32 bits hold.
+    many = batch_unifrac(tree, tips, counts.astype(np.int64) * 10**9, double("weighted"))
+    np.testing.assert_allclose(many, expected, atol=1e-13)
 
 
-def test_more_reads_than_32_bits_hold():
-    _, tree, tips, counts = case(12)
-    many = counts.astype(np.int64) * 10**9
-    np.testing.assert_allclose(
-        batch_unifrac(tree, tips, many, double("weighted")),
-        batch_unifrac(tree, tips, counts, double("weighted")),
-        atol=1e-13,
-    )
-
-
-@pytest.mark.parametrize("value", [0.5, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("value", [0.5, -1.0, np.nan, np.inf])
 def test_counts_must_be_whole(value):
     _, tree, tips, counts = case(13)
     counts = counts.astype(float)
@@ -267,10 +228,8 @@ def test_tables_in_single_precision_are_near_the_double(metric, small_tiles):
 
 def test_a_memory_limit_makes_tiles_smaller_or_is_refused():
     _, tree, tips, counts = case(15, samples=40, features=80)
-    sizes = [
-        tile.shape[0] for _, _, tile in unifrac_tiles(tree, tips, counts, memory_limit=100_000)
-    ]
-    assert 1 < max(sizes) < 40
+    tiles = unifrac_tiles(tree, tips, counts, memory_limit=100_000)
+    assert 1 < max(tile.shape[0] for _, _, tile in tiles) < 40
     with pytest.raises(InputError, match=r"memory limit is 1000 bytes, expected at least \d+"):
         next(unifrac_tiles(tree, tips, counts, memory_limit=1000))
 
@@ -280,13 +239,9 @@ def test_products_on_a_device_equal_those_of_numpy(device):
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU that torch can use")
     _, tree, tips, counts = case(16, samples=40, features=80)
-    tiles = list(
-        unifrac_tiles(tree, tips, counts, double("unifrac"), multiply_on(torch.device(device)))
-    )
-    assert len(tiles) == 1
-    np.testing.assert_allclose(
-        tiles[0][2], batch_unifrac(tree, tips, counts, double("unifrac")), atol=1e-13
-    )
+    multiply, options = multiply_on(torch.device(device)), double("unifrac")
+    ((_, _, tile),) = unifrac_tiles(tree, tips, counts, options, multiply)
+    np.testing.assert_allclose(tile, batch_unifrac(tree, tips, counts, options), atol=1e-13)
 
 
 # --- published matrices and real studies -------------------------------------------------------
@@ -307,15 +262,9 @@ QIIME_2 = ("moving_pictures_q2mlab", "table.biom", "expected_{}_unifrac.tsv")
     ],
 )
 def test_published_matrices(bench_data, source, metric, name):
-    folder, table, matrix = (
-        bench_data / "unifrac-truth" / source[0],
-        source[1],
-        source[2].format(name),
-    )
-    table, expected = (
-        read_table(folder / table, need_sequences=False),
-        DistanceMatrix.read(str(folder / matrix)),
-    )
+    folder = bench_data / "unifrac-truth" / source[0]
+    table = read_table(folder / source[1], need_sequences=False)
+    expected = DistanceMatrix.read(str(folder / source[2].format(name)))
     tips = match_tips(tree := read_tree(folder / "tree.nwk"), table.feature_ids)
     distances = unifrac_matrix(tree, tips, table.counts, UnifracOptions(metric))
     kept = [name for name in table.sample_ids if name in expected.ids]
@@ -324,21 +273,17 @@ def test_published_matrices(bench_data, source, metric, name):
     np.testing.assert_allclose(distances[np.ix_(rows, rows)], expected.filter(kept).data, atol=1e-6)
 
 
-COUNTS = np.random.default_rng(0).multinomial(
-    200, np.random.default_rng(1).dirichlet(np.full(60, 0.2), 12)
-)
+COUNTS = random_counts(np.random.default_rng(0), 12, 60)
 TABLE = sparse.csr_matrix(COUNTS)
+SHARES = COUNTS / COUNTS.sum(axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize(
     ("function", "name", "values"),
-    [(bray_curtis, "braycurtis", COUNTS), (jaccard, "jaccard", COUNTS > 0)],
+    [(bray_curtis, "braycurtis", SHARES), (jaccard, "jaccard", COUNTS > 0)],
 )
-def test_both_are_those_of_scipy_and_scikit_bio(function, name, values):
+def test_both_are_those_of_scipy(function, name, values):
     expected = squareform(pdist(values, name))
     np.testing.assert_allclose(function(TABLE), expected, atol=1e-15)
-    np.testing.assert_allclose(
-        function(TABLE), beta_diversity(name, values.astype(int)).data, atol=1e-15
-    )
     np.testing.assert_array_equal(function(TABLE, slice(3, 7)), function(TABLE)[3:7])
     assert (np.diag(function(TABLE)) == 0).all()
