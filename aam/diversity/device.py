@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aam.diversity.branches import branches_above
+from aam.diversity.branches import branches_above, make_layout
 from aam.diversity.unifrac import UnifracOptions
 from aam.io.phylogeny import Ints, Phylogeny
 
@@ -41,16 +41,12 @@ class TreeOnDevice:
         present = np.unique(tips[on_tree])
         branches = branches_above(phylogeny, present, options.root_length)
         number = len(branches.length)
-        sizes = branches.hi - branches.lo
-        branch = np.repeat(np.arange(number), sizes)
-        starts = np.cumsum(sizes) - sizes
-        tip = np.arange(len(branch)) - np.repeat(starts - branches.lo, sizes)
-        order = np.argsort(tip, kind="stable")
-        depth = np.bincount(tip, minlength=len(present))
-        slot = np.arange(len(branch)) - np.repeat(np.cumsum(depth) - depth, depth)
+        of_tip = make_layout(branches, np.zeros(number, bool)).rare.tocsr()
+        depth = np.diff(of_tip.indptr)
+        slot = np.arange(of_tip.nnz) - np.repeat(of_tip.indptr[:-1], depth)
         # The branch `number` has no length and stands above nothing.
         above_tip = np.full((len(present) + 1, int(depth.max(initial=1))), number)
-        above_tip[tip[order], slot] = branch[order]
+        above_tip[np.repeat(np.arange(len(present)), depth), slot] = of_tip.indices
         above = above_tip[np.where(on_tree, np.searchsorted(present, tips), len(present))]
         self.above = torch.from_numpy(above).to(device)
         self.on_tree = torch.from_numpy(on_tree.astype(np.float64)).to(device)

@@ -58,10 +58,7 @@ UNREADABLE = "not a readable BIOM 1.0 table"
         ({"data": [[0, 0, 1], [0, 0]]}, "not enough values"),
         ({"data": [["x", 0, "x"]]}, f"{UNREADABLE} ("),
         ({"data": [[0, 0, 10**400]]}, "int too large"),
-        (
-            {"data": [[1, 0, 2**32]]},
-            "4.29497e+09 at sample 's1', feature 'C', expected whole reads",
-        ),
+        ({"data": [[1, 0, 2**32]]}, "4.29497e+09 at sample 's1', feature 'C', expected whole"),
         ({"data": [[1, 1, float("nan")]]}, "nan at sample 's2', feature 'C', expected whole"),
         ({"data": [[1, 1, -2]]}, "-2 at sample 's2', feature 'C', expected whole"),
         ({"data": 3}, "Unknown input type"),

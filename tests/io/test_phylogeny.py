@@ -22,10 +22,8 @@ def assert_same(tree: Phylogeny, expected: TreeNode) -> None:
     tips = [node.name for node in nodes if node.is_tip()]
     assert list(tree.tips) == tips
     assert tree.parent.tolist() == [index.get(id(node.parent), -1) for node in nodes]
-    np.testing.assert_array_equal(
-        tree.length[:-1], [np.nan if n.length is None else n.length for n in nodes[:-1]]
-    )
-    assert tree.length[-1] == (nodes[-1].length or 0.0)
+    lengths = [np.nan if node.length is None else node.length for node in nodes[:-1]]
+    np.testing.assert_array_equal(tree.length, [*lengths, nodes[-1].length or 0.0])
     for node, lo, hi in zip(nodes, tree.lo, tree.hi, strict=True):
         assert tips[lo:hi] == [tip.name for tip in node.tips(include_self=True)]
 
