@@ -62,14 +62,6 @@ def test_pretrain_shows_its_samples_and_no_members(study, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_the_network_no_epochs_are_announced(study, tmp_path, capsys):
-    assert main(["train", *of_presence(study, tmp_path / "run")]) == 0
-    printed = capsys.readouterr()
-    assert "members: presence (linear model of presence)\n" in printed.err
-    assert printed.out.startswith("samples: learns from ")
-    assert "epochs" not in printed.out
-
-
 def test_what_would_happen_to_an_earlier_run_is_said(study, tmp_path, capsys):
     run = tmp_path / "run"
     words = of_presence(study, run)
@@ -129,13 +121,6 @@ def test_inputs_are_checked_before_an_output_folder_is_chosen(study, tmp_path, m
         "output folder (--output-dir): not named; --dry-run has changed nothing"
         in capsys.readouterr().out
     )
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_a_run_would_refuse_is_refused(study, tmp_path, refused):
-    wrong = [{"ph": "pH7"}.get(word, word) for word in supervision(study)]
-    words = words_of(study, *wrong, "--output-dir", tmp_path / "run")
-    assert "pH7" in refused(main, ["train", *words])
     assert list(tmp_path.iterdir()) == []
 
 

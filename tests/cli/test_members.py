@@ -36,24 +36,6 @@ def train(
     return main(words.split())
 
 
-@pytest.fixture(scope="module")
-def run(study: Path) -> Path:
-    folder = study.parent / "run"
-    assert train(study, folder, "--metadata-column ph biome --test-size 0.3") == 0
-    return folder
-
-
-def test_a_saved_model_predicts_as_its_run_reported(
-    study: Path, run: Path, tmp_path: Path, predict_study
-) -> None:
-    reported = read_predictions(run / "predictions.tsv")
-    predicted = predict_study(study, tmp_path / "all.tsv", run / "model").with_rows(
-        reported.sample_ids, {}
-    )
-    np.testing.assert_allclose(predicted.predicted("ph"), reported.predicted("ph"), rtol=1e-5)
-    np.testing.assert_allclose(predicted.predicted("biome"), reported.predicted("biome"), atol=1e-5)
-
-
 def with_other_values(study: Path, run: Path, path: Path) -> Path:
     """Write the metadata with another pH for the samples that a run reported, and return its
     path.
