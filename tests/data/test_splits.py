@@ -92,11 +92,11 @@ def test_shares_are_of_groups_and_no_group_is_in_two_subsets(groups, options, ex
 
 
 def test_seeds_differ_and_every_sample_is_sometimes_held_out():
-    splits = [split_of(groups=GROUPS, test=0.2, seed=seed) for seed in range(40)]
+    splits = [split_of(groups=GROUPS, test=0.2, seed=seed) for seed in range(20)]
     times = Counter(sample for split in splits for sample in split.ids("test"))
     assert set(times) == set(IDS)
-    # 40 draws of a fifth: 8 each, standard deviation 2.5.
-    assert max(times.values()) < 18
+    # 20 draws of a fifth: 4 each, standard deviation 1.8.
+    assert max(times.values()) < 12
 
 
 def test_strata_are_divided_to_within_one_sample():
@@ -188,6 +188,10 @@ def test_folds_that_cannot_be_used():
     assert "15 of 15 groups are in several folds" in crossing
     assert "'g0' in '0', '1', '2', '3', '4'" in crossing
     assert "by a column of whole groups" in crossing
+    groups = dict(zip(IDS, GROUPS, strict=True))
+    message = refusal(check_groups, split_of(test=0.2), groups)
+    assert "16 of 20 groups are in several subsets: 'g10'" in message
+    check_groups(split_of(test=0.2), dict.fromkeys(IDS, None))
     assert "1 of 100 samples have no value in --cv or --split-column fold: 's2'" in refusal(
         by_column, IDS, ["0", "1", "", *folds[3:]]
     )
@@ -235,13 +239,6 @@ def test_any_name_can_be_a_fold(tmp_path, name):
     assert {split.test_fold for split in by_column(IDS[:9], (name, "b", "b") * 3)} == {name, "b"}
 
 
-def test_leakage_through_another_grouping_is_refused():
-    split = split_of(test=0.2)
-    with pytest.raises(InputError, match=r"16 of 20 groups are in several subsets: 'g10'"):
-        check_groups(split, dict(zip(IDS, GROUPS, strict=True)))
-    check_groups(split, dict.fromkeys(IDS, None))
-
-
 def test_restricted_to_the_samples_of_a_table():
     split = split_of(test=0.2)
     kept = restricted(split, IDS[10:])
@@ -283,12 +280,8 @@ def test_split_files_are_read_as_written(tmp_path, rows, folded):
     split = Split(ids, subsets, folds if folded else ("",) * len(ids))
     write_split(tmp_path / "split.tsv", split)
     assert read_split(tmp_path / "split.tsv") == split
-
-
-def test_the_file_is_a_table_that_people_can_read(tmp_path):
-    write_split(tmp_path / "split.tsv", Split(("a", "b"), ("test", "train"), ("1", "0")))
-    text = HEADER + "a\ttest\t1\nb\ttrain\t0\n"
-    assert (tmp_path / "split.tsv").read_bytes() == text.encode()
+    write_split(tmp_path / "b.tsv", Split(("a", "b"), ("test", "train"), ("1", "0")))
+    assert (tmp_path / "b.tsv").read_text() == HEADER + "a\ttest\t1\nb\ttrain\t0\n"
 
 
 @pytest.mark.parametrize(
@@ -312,21 +305,6 @@ def test_damaged_split_files(tmp_path, text, expected):
     message = refusal(read_split, path)
     assert expected in message
     assert len(message.splitlines()) <= 10
-
-
-@pytest.mark.parametrize("target", ["site", "age"])
-def test_the_first_target_is_spread_over_what_is_drawn(study, target):
-    """Classes, or quintiles of numbers."""
-    ids = tuple(f"s{row}" for row in range(30))
-    cells = [*("abbbbc" * 5)] if target == "site" else [*map(str, range(30))]
-    kind = "categorical" if target == "site" else "numeric"
-    made = study(30, kind, Selection(ids, ids, target=target), **{target: cells})
-    expected = ["a"] + ["b"] * 4 + ["c"] if target == "site" else [0, 1, 2, 3, 4]
-    values = cells if target == "site" else [row // 6 for row in range(30)]
-    value_of = dict(zip(ids, values, strict=True))
-    folds = DataConfig(cv="5" if target == "site" else "6", validation_size=0.0)
-    for split in make_splits(made, folds, 1):
-        assert sorted(value_of[name] for name in split.ids("test")) == expected
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,6 @@ def test_numbers_are_classes_where_the_classifier_or_the_file_says_so():
         ("5%|6%|>7%|8 %|<9.5%", "numbers only, in one unit"),
         ("2019-05-01|2019-05-02|2019-05-03|2019-06-01|2020-01-01", "days since one date"),
         ("1/5/2019|2/5/2019|3/5/2019|4/5/2019|5/5/2019", "dates or times"),
-        ("1.5.19|2.5.19|3.5.19|4.5.19|5.5.19", "dates or times"),
     ],
 )
 def test_numbers_with_units_and_dates_are_named(values, says):
@@ -116,7 +115,6 @@ def refused(metadata, columns, **options):
         ("4 4.0 #N/A", {}, "is 4.0 for the 2 of 3 training samples that have a value"),
         ("3 4 old", {}, "1 of 3 values that are not finite numbers: 'old' (sample 's2')"),
         ("3 4 inf", {}, "'inf' (sample 's2')"),
-        ("3 4 1e999", {}, "'1e999' (sample 's2')"),
         ("0 -1 3", {"transform": "log-zscore"}, "1 values of -1 or less: -1 (sample 's1')"),
         ("gut gut oral", {}, "classes of one training sample: 'oral'"),
         ("gut gut 1 1.0", {"classifier": True}, "classes of one training sample"),
@@ -165,32 +163,25 @@ def test_json_round_trip(targets):
     assert Targets.from_json(json.loads(text)) == targets
 
 
-@pytest.mark.parametrize("value", [None, {}, [1], [{}]])
-def test_other_json_is_refused(value):
-    assert "damaged description" in refusal(Targets.from_json, value)
-
-
 @pytest.mark.parametrize(
     ("place", "key", "value"),
     [
         (0, "kind", "other"),
-        (0, "kind", ["class"]),
         (0, "labels", ["gut"]),
         (0, "labels", ["gut", "gut"]),
         (0, "labels", [1, 2]),
         (0, "extra", 1),
         (1, "scale", {"center": 0.0, "spread": 0.0}),
         (1, "scale", {"center": float("nan"), "spread": 1.0}),
-        (1, "scale", {"center": "0", "spread": 1.0}),
         (1, "bounds", None),
-        (1, "bounds", [1.0]),
         (1, "transform", "sqrt"),
     ],
 )
 def test_damaged_json_is_refused(place, key, value):
     entries = json.loads(json.dumps(EVERY_KIND[0].to_json()))
     entries[place][key] = value
-    assert "damaged description" in refusal(Targets.from_json, entries)
+    for damaged in (entries, None, {}, [1], [{}]):
+        assert "damaged description" in refusal(Targets.from_json, damaged)
 
 
 IDS = tuple(f"s{row}" for row in range(9))
@@ -271,9 +262,7 @@ def test_values_outside_the_training_range_are_named():
     ("columns", "metric", "fits"),
     [
         (("age",), "auroc", False),
-        (("age",), "f1", False),
         (("site",), "mae", False),
-        (("site",), "r2", False),
         (("age", "site"), "auroc", True),
         (("age", "site"), "mae", True),
     ],
