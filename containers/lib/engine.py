@@ -24,43 +24,25 @@ PREFIXES = ("APPTAINER", "SINGULARITY")
 HOW_TO_INSTALL = "load its module (Cosmos: module load singularitypro) or install Apptainer"
 PROBE_SECONDS = 120
 
+NO_NETWORK = (
+    "no such host|could not resolve|temporary failure (in name )?resol|TLS handshake timeout"
+)
+NO_NETWORK += "|network is unreachable|connection refused|i/o timeout"
+NO_NETWORK += "|(NewConnection|NameResolution)Error"
+NO_DIGEST = "manifest unknown|does not match (the )?(expected )?digest|requested access .* denied"
+ARCHITECTURE = "exec format error|image.s architecture .* could not run"
 # What the engine, apt and pip print, and what it means for the user.
 EXPLANATIONS = {
-    "no space left on device|disk quota exceeded": (
-        "no space is left: name a larger disk with AAM_SCRATCH=FOLDER"
-    ),
-    "DO NOT MATCH THE HASHES|Hashes are required": (
-        "a package differs from the one in the lock and was not installed: check containers/lock"
-    ),
-    "manifest unknown|does not match (the )?(expected )?digest|requested access .* denied": (
-        "the registry has no image with this digest: make pin asks it; BASE=NAME@sha256:... names "
-        "another"
-    ),
-    "no such host|could not resolve|temporary failure (in name )?resol|network is unreachable"
-    "|connection refused|i/o timeout|TLS handshake timeout|(NewConnection|NameResolution)Error": (
-        "no network, or not to that host: build where there is one, or name a local root folder or "
-        "SIF with BASE=PATH"
-    ),
-    r"(?-i:^(E|W|Err)\b).*snapshot\.ubuntu\.com": (
-        "the archive of snapshots is not reached or lacks this date: SNAPSHOT=none takes the "
-        "packages of today"
-    ),
-    "fake(root|d).*GLIBC_": (
-        "this machine's fakeroot does not run in the base: ROUTE=layer builds without it, or build "
-        "as root"
-    ),
-    "cgroups in hybrid mode not supported": (
-        "crun cannot run on this host's cgroups: install runc and set BUILDAH_RUNTIME=runc"
-    ),
-    "exec format error|image.s architecture .* could not run": (
-        "the base is for another architecture than this machine: name one with BASE or DIGEST"
-    ),
-    "Unable to locate package python3": (
-        "the base has no packages for this Python: name one that it has, as IMAGE_PYTHON=3.11"
-    ),
-    "no wheel for Python": (
-        "the lock has no PyTorch for this Python: choose another IMAGE_PYTHON, or make lock"
-    ),
+    "no space left on device|disk quota exceeded": "no space is left: AAM_SCRATCH=FOLDER",
+    "DO NOT MATCH THE HASHES|Hashes are required": "a package differs from the one in the lock",
+    NO_DIGEST: "the registry has no image with this digest: make pin, or BASE=NAME@sha256:...",
+    NO_NETWORK: "no network: build where there is one, or BASE=PATH (a local root folder or SIF)",
+    r"(?-i:^(E|W|Err)\b).*snapshot\.ubuntu\.com": "no packages of this date: SNAPSHOT=none",
+    "fake(root|d).*GLIBC_": "fakeroot does not run in the base: ROUTE=layer, or build as root",
+    "cgroups in hybrid mode not supported": "install runc and set BUILDAH_RUNTIME=runc",
+    ARCHITECTURE: "the base is for another architecture than this machine: BASE or DIGEST",
+    "Unable to locate package python3": "the base has no such Python: IMAGE_PYTHON=3.11",
+    "no wheel for Python": "the lock has no PyTorch for this Python: IMAGE_PYTHON, or make lock",
 }
 
 

@@ -39,13 +39,13 @@ def long_name_problems(words: Iterable[str]) -> list[str]:
     """Return a problem for each word that cannot be a path: the system would not even look for
     it.
     """
-    return [
-        f"{word[:40]}...: has {len(word):,} letters; a path has at most {LONGEST_PATH:,} bytes and "
-        f"each name in it at most {LONGEST_NAME}"
-        for word in words
-        if len(os.fsencode(word)) > LONGEST_PATH
-        or any(len(os.fsencode(name)) > LONGEST_NAME for name in word.split("/"))
-    ]
+
+    def is_long(word: str) -> bool:
+        sizes = [len(os.fsencode(name)) for name in word.split("/")]
+        return max(sizes) > LONGEST_NAME or len(os.fsencode(word)) > LONGEST_PATH
+
+    limit = f"a path has at most {LONGEST_PATH:,} bytes and each name in it at most {LONGEST_NAME}"
+    return [f"{w[:40]}...: has {len(w):,} letters; {limit}" for w in words if is_long(w)]
 
 
 def raise_if_any(problems: list[str]) -> None:
