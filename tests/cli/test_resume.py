@@ -21,15 +21,14 @@ from aam.data.table import read_table, write_biom
 from aam.engine.logger import RunLogger
 from aam.files.output_folder import lock_folder
 from tests.cli.test_overwrite import contents
+from tests.programs import absent
 from tests.runs import assert_same_run
 
 pytestmark = pytest.mark.slow
 
 
-SMALL = (
-    "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 16 "
-    "--rarefy-depth 300 --threads 1"
-)
+SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 16"
+SMALL += " --rarefy-depth 300 --threads 1"
 NOBODY = 65534
 TIMES = re.compile(rb'"(started|seconds|samples_per_s)": [^,}\n]+')
 
@@ -40,11 +39,14 @@ def pretraining(study: Path, output: Path, more: str = "") -> list[str]:
 
 
 def training(study: Path, output: Path, more: str = "") -> list[str]:
-    inputs = (
-        f"--table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph --cv 3"
-    )
-    taught = "--categorical-columns season --numeric-columns null --dropout 0.1"
-    return f"train {inputs} {taught} --output-dir {output} --epochs 2 {SMALL} {more}".split()
+    inputs = f"--table {study}/table.biom --metadata {study}/metadata.tsv --output-dir {output}"
+    taught = "--metadata-column ph --categorical-columns season --numeric-columns null"
+    members = "--members deep presence --cv 3 --dropout 0.1 --epochs 2"
+    return f"train {inputs} {taught} {members} {SMALL} {more}".split()
+
+
+def weights_of(run: Path, name: str = "model") -> bytes:
+    return (run / name / "weights.safetensors").read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +72,7 @@ def interrupted(
         assert main(words) == 85
 
 
-@pytest.mark.parametrize(("after", "name"), [(1, "SIGTERM"), (4, "SIGUSR2"), (7, "SIGINT")])
+@pytest.mark.parametrize(("after", "name"), [(1, "SIGUSR2"), (7, "SIGINT")])
 def test_a_run_that_was_signalled_goes_on(study, whole, tmp_path, monkeypatch, capsys, after, name):
     words = pretraining(study, tmp_path / "run", "--resume-from auto")
     interrupted(monkeypatch, words, after, name)
@@ -85,80 +87,63 @@ def test_a_run_that_was_signalled_goes_on(study, whole, tmp_path, monkeypatch, c
     assert len(json.loads((tmp_path / "run" / "run.json").read_text())["resumed"]) == 1
 
 
-def test_folds_that_were_done_are_not_trained_again(study, tmp_path, monkeypatch):
-    assert main(training(study, tmp_path / "whole")) == 0
-    words = training(study, tmp_path / "run", "--resume-from auto")
-    interrupted(monkeypatch, words, after=8)
-    done = tmp_path / "run" / "fold-0" / "last" / "manifest.json"
+def test_folds_that_were_done_are_not_trained_again_unless_they_are_damaged(
+    study, tmp_path, monkeypatch, capsys
+):
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert main(training(study, whole)) == 0
+    words = training(study, run, "--resume-from auto")
+    interrupted(monkeypatch, words, after=14)
+    done, damaged = run / "fold-0" / "last" / "manifest.json", run / "fold-1" / "model"
     before = done.stat().st_mtime_ns
-    assert not (tmp_path / "run" / "predictions.tsv").exists()
-    assert main(words) == 0
-    assert done.stat().st_mtime_ns == before
-    for name in (
-        "predictions.tsv",
-        "metrics.json",
-        "fold-1/model/weights.safetensors",
-        "fold-2/split.tsv",
-    ):
-        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (
-            name
-        )
-
-
-def test_a_damaged_model_of_a_fold_is_trained_again(study, tmp_path, monkeypatch, capsys):
-    words = training(study, tmp_path / "run", "--resume-from auto")
-    interrupted(monkeypatch, words, after=8)
-    weights = tmp_path / "run" / "fold-0" / "model" / "weights.safetensors"
-    good = weights.read_bytes()
-    weights.write_bytes(good[:-1])
+    assert not (run / "predictions.tsv").exists()
+    (damaged / "weights.safetensors").write_bytes(weights_of(run / "fold-1")[:-1])
     assert main(words) == 0
     assert "weights.safetensors: missing or damaged" in capsys.readouterr().err
-    assert weights.read_bytes() == good
+    assert done.stat().st_mtime_ns == before
+    names = ["predictions.tsv", "metrics.json", "fold-2/split.tsv"]
+    for name in (*names, *(f"fold-{fold}/model/weights.safetensors" for fold in range(3))):
+        assert (run / name).read_bytes() == (whole / name).read_bytes(), name
 
 
-def test_changes_of_the_meaning_are_refused_together(study, tmp_path, monkeypatch, capsys, refused):
-    table = tmp_path / "table.biom"
-    table.write_bytes((study / "table.biom").read_bytes())
-    words = [*pretraining(study, tmp_path / "run", "--resume-from auto"), "--table", str(table)]
-    interrupted(monkeypatch, words, after=4)
-    capsys.readouterr()
-    before = contents(tmp_path / "run")
-    read = read_table(study / "table.biom")
-    write_biom(
-        read.__class__(read.counts, read.sample_ids[::-1], read.feature_ids, read.sequences), table
-    )
-    stderr = refused(main, [*words, "--lr", "1e-3", "--batch-size", "8", "--seed", "7"])
-    assert "4 problems" in stderr
-    assert "--seed was 0 and is 7" in stderr
-    assert "--lr was 0.0005 and is 0.001" in stderr
-    assert "--batch-size was 16 and is 8" in stderr
-    assert "inputs.table.sha256 was" in stderr
-    assert contents(tmp_path / "run") == before
-
-
-def test_changes_of_the_last_bits_are_said(study, tmp_path, monkeypatch, capsys):
+def test_changes_of_the_meaning_are_refused_and_those_of_the_last_bits_are_said(
+    study, tmp_path, monkeypatch, capsys, refused
+):
+    read, table = read_table(study / "table.biom"), tmp_path / "table.biom"
     words = pretraining(study, tmp_path / "run", "--resume-from auto")
     interrupted(monkeypatch, words, after=4)
-    moved = tmp_path / "elsewhere.biom"
-    moved.write_bytes((study / "table.biom").read_bytes())
+    before = contents(tmp_path / "run")
+    other = read.__class__(read.counts, read.sample_ids[::-1], read.feature_ids, read.sequences)
+    write_biom(other, table)
+    changed = ["--table", str(table), "--lr", "1e-3", "--batch-size", "8", "--seed", "7"]
+    stderr = refused(main, [*words, *changed])
+    parts = ["4 problems", "--seed was 0 and is 7", "--lr was 0.0005 and is 0.001"]
+    parts += ["--batch-size was 16 and is 8", "inputs.table.sha256 was"]
+    assert absent(stderr, *parts) == []
+    assert contents(tmp_path / "run") == before
+    moved = shutil.copy(study / "table.biom", tmp_path / "elsewhere.biom")
     assert main([*words, "--table", str(moved), "--asv-chunk-size", "7", "--num-workers", "1"]) == 0
     stderr = capsys.readouterr().err
-    assert (
-        "--asv-chunk-size was None and is 7: the rest of the run may differ in the last bits"
-        in stderr
-    )
+    said = "--asv-chunk-size was None and is 7: the rest of the run may differ in the last bits"
+    assert said in stderr
     assert "num_workers" not in stderr
     assert "elsewhere" not in stderr, "the same content elsewhere is the same input"
 
 
-def test_a_finished_run_is_left_as_it_is(study, tmp_path, capsys, refused):
-    words = pretraining(study, tmp_path / "run")
-    assert main(words) == 0
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*.safetensors")}
+def test_a_finished_run_is_left_as_it_is_but_models_that_are_gone_are_made_again(
+    study, whole, tmp_path, capsys, refused
+):
+    run = shutil.copytree(whole, tmp_path / "run")
+    words = pretraining(study, run)
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*.safetensors")}
     assert "continue an interrupted run with --resume-from auto" in refused(main, words)
     assert main([*words, "--resume-from", "auto"]) == 0
     assert "finished already" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in before} == before
+    shutil.rmtree(run / "last")
+    assert main([*words, "--resume-from", "auto"]) == 0
+    for name in ("last", "model"):
+        assert weights_of(run, name) == weights_of(whole, name)
 
 
 def test_a_checkpoint_can_be_named(study, whole, tmp_path, monkeypatch, capsys, refused):
@@ -167,78 +152,56 @@ def test_a_checkpoint_can_be_named(study, whole, tmp_path, monkeypatch, capsys, 
     words = pretraining(study, tmp_path / "run", "--checkpoint-minutes 0")
     interrupted(monkeypatch, words, after=5)
     checkpoints = tmp_path / "run" / "checkpoints"
-    assert len(list(checkpoints.iterdir())) == 5
-    again = [*pretraining(study, tmp_path / "other"), "--resume-from", str(checkpoints / "step-3")]
-    assert main(again) == 0
+    refusals = {
+        "--lr was": pretraining(
+            study, tmp_path / "new", f"--lr 1e-3 --resume-from {checkpoints}/step-2"
+        ),
+        "expected auto with --cv": training(
+            study, tmp_path / "new", f"--resume-from {checkpoints}"
+        ),
+        "--resume-from: nowhere/manifest.json: cannot be read": pretraining(
+            study, tmp_path / "new", "--resume-from nowhere"
+        ),
+    }
+    for message, wrong in refusals.items():
+        assert message in refused(main, wrong)
+        assert not (tmp_path / "new").exists()
+    other = [*pretraining(study, tmp_path / "other"), "--resume-from", str(checkpoints / "step-3")]
+    assert main(other) == 0
     assert "continues after step 3" in capsys.readouterr().err
     assert len(list(checkpoints.iterdir())) == 5, "those of another run are left alone"
-    for output in ("run", "other"):
-        if output == "run":
-            assert main([*words, "--resume-from", str(checkpoints / "step-2")]) == 0
-            assert (
-                f"{checkpoints / 'step-3'}: removed, the run goes back before it"
-                in capsys.readouterr().err
-            )
-        weights = [
-            folder / "model" / "weights.safetensors" for folder in (tmp_path / output, whole)
-        ]
-        assert weights[0].read_bytes() == weights[1].read_bytes()
-        assert (tmp_path / output / "last" / "weights.safetensors").read_bytes() != b""
-    assert "expected auto with --cv" in refused(
-        main, training(study, tmp_path / "cv", f"--resume-from {checkpoints}")
-    )
-    assert main(pretraining(study, tmp_path / "new", "--resume-from nowhere")) == 2
-    assert "--resume-from: nowhere/manifest.json: cannot be read" in capsys.readouterr().err
-    assert not (tmp_path / "new").exists()
+    assert main([*words, "--resume-from", str(checkpoints / "step-2")]) == 0
+    removed = f"{checkpoints / 'step-3'}: removed, the run goes back before it"
+    assert removed in capsys.readouterr().err
+    for run in (tmp_path / "run", tmp_path / "other"):
+        assert weights_of(run) == weights_of(whole)
+        assert weights_of(run, "last") != b""
 
 
-def test_one_process_writes_to_a_run(study, tmp_path, monkeypatch, capsys):
+def test_one_process_writes_to_a_run(study, whole, tmp_path, refused):
     """Whoever comes second changes nothing, whatever it was asked to do."""
-    words = pretraining(study, tmp_path / "run", "--resume-from auto")
-    interrupted(monkeypatch, words, after=2)
-    (tmp_path / "run" / ".partial~host~1~x").write_text("half")
-    before = contents(tmp_path / "run")
-    with lock_folder(tmp_path / "run"):
-        for more in ([], ["--overwrite"], ["--overwrite", "--resume-from", "auto"]):
-            assert main([*pretraining(study, tmp_path / "run"), "--overwrite", *more]) == 2
-            assert "another process is writing there" in capsys.readouterr().err
-    assert contents(tmp_path / "run") == before
-    assert main(words) == 0
+    run = shutil.copytree(whole, tmp_path / "run")
+    (run / ".partial~host~1~x").write_text("half")
+    before = contents(run)
+    with lock_folder(run):
+        for more in ("--overwrite", "--resume-from auto", "--overwrite --resume-from auto"):
+            said = refused(main, pretraining(study, run, more))
+            assert "another process is writing there" in said
+    assert contents(run) == before
 
 
 def test_nothing_is_deleted_before_all_else_is_right(study, whole, tmp_path, refused):
-    shutil.copytree(whole, tmp_path / "run")
-    words = pretraining(study, tmp_path / "run", "--overwrite")
-    inputs = (
-        f"--table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph "
-        f"{SMALL} --overwrite"
-    )
-    tuning = (
-        f"train {inputs} --output-dir {tmp_path}/run --pretrained-encoder {tmp_path}/run".split()
-    )
-    before = contents(tmp_path / "run")
+    run = shutil.copytree(whole, tmp_path / "run")
+    words = pretraining(study, run, "--overwrite")
+    tuning = training(study, run, f"--dropout 0 --overwrite --pretrained-encoder {run}")
+    before = contents(run)
     for wrong, message in (
         ([*words, "--resume-from", str(tmp_path / "nowhere")], "--resume-from"),
-        (
-            [*words, "--split", str(tmp_path / "run" / "split.tsv")],
-            "--overwrite would delete what is read",
-        ),
+        ([*words, "--split", str(run / "split.tsv")], "--overwrite would delete what is read"),
         (tuning, "--overwrite would delete what is read"),
     ):
         assert message in refused(main, wrong)
-        assert contents(tmp_path / "run") == before
-
-
-def test_a_checkpoint_of_another_run_is_refused_and_left_alone(
-    study, tmp_path, monkeypatch, refused
-):
-    monkeypatch.setattr("aam.engine.checkpoint.KEPT", 9)
-    interrupted(monkeypatch, pretraining(study, tmp_path / "one", "--checkpoint-minutes 0"), 5)
-    checkpoints = tmp_path / "one" / "checkpoints"
-    words = pretraining(study, tmp_path / "two", f"--lr 1e-3 --resume-from {checkpoints}/step-2")
-    assert "--lr was" in refused(main, words)
-    assert len(list(checkpoints.iterdir())) == 5
-    assert not (tmp_path / "two").exists()
+        assert contents(run) == before
 
 
 def test_a_warning_to_the_whole_group_reaches_the_main_process_only(study, tmp_path):
@@ -262,32 +225,19 @@ def test_a_warning_to_the_whole_group_reaches_the_main_process_only(study, tmp_p
 
 
 def test_folds_stay_inside_the_run(study, tmp_path):
-    metadata = tmp_path / "metadata.tsv"
+    metadata, run = tmp_path / "metadata.tsv", tmp_path / "deep" / "er" / "run"
     rows = (study / "metadata.tsv").read_text().splitlines()
     folds = ["evil", *("x/../../../evil" if row % 2 else "a" for row in range(len(rows) - 1))]
     metadata.write_text("".join(f"{row}\t{fold}\n" for row, fold in zip(rows, folds, strict=True)))
-    words = (
-        f"train --table {study}/table.biom --metadata {metadata} --metadata-column ph --cv evil "
-        "--members presence --rarefy-depth 300 --threads 1"
-    )
-    run = tmp_path / "deep" / "er" / "run"
-    assert main([*words.split(), "--output-dir", str(run)]) == 0
+    words = f"train --table {study}/table.biom --metadata {metadata} --metadata-column ph --cv evil"
+    words += f" --members presence --rarefy-depth 300 --threads 1 --output-dir {run}"
+    assert main(words.split()) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "metadata.tsv"]
     assert [path.name for path in run.parent.iterdir()] == ["run"]
     plain, evil = sorted(path for path in run.glob("fold-*"))
     assert plain.name == "fold-a"
     assert evil.name.startswith("fold-x_")
     assert (evil / "split.tsv").is_file()
-
-
-def test_models_that_are_gone_are_made_again(study, whole, tmp_path):
-    shutil.copytree(whole, tmp_path / "run")
-    words = pretraining(study, tmp_path / "run", "--resume-from auto")
-    shutil.rmtree(tmp_path / "run" / "last")
-    assert main(words) == 0
-    for name in ("last", "model"):
-        weights = [folder / name / "weights.safetensors" for folder in (tmp_path / "run", whole)]
-        assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
 def test_the_output_may_be_a_link_or_have_a_hostile_name(
@@ -330,9 +280,8 @@ def test_what_another_user_may_not_do_is_said(study, tmp_path, monkeypatch, case
     words = pretraining(study, tmp_path / "run", "--resume-from auto")
     if case == "resume":
         interrupted(monkeypatch, words, after=2)
-    folders = [
-        path for path in (tmp_path, *tmp_path.parents, study, *study.parents) if path != Path("/")
-    ]
+    parents = (tmp_path, *tmp_path.parents, study, *study.parents)
+    folders = [path for path in parents if path != Path("/")]
     modes = {path: path.stat().st_mode for path in folders}
     for path in folders:
         path.chmod(0o755)
@@ -354,43 +303,33 @@ def test_what_another_user_may_not_do_is_said(study, tmp_path, monkeypatch, case
     assert "Traceback" not in output
     assert "ermission" in output
     assert status == 2, output
-    assert sorted(path.name for path in tmp_path.iterdir()) == (
-        ["run", "said"] if case == "resume" else ["said"]
-    )
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == (["run", "said"] if case == "resume" else ["said"])
 
 
 def scalars(folder: Path) -> list[tuple[str, int, float]]:
-    board = EventAccumulator(str(folder))
+    board, times = EventAccumulator(str(folder)), ("seconds", "samples_per_s")
     board.Reload()
-    names = [
-        name for name in board.Tags()["scalars"] if not name.endswith(("seconds", "samples_per_s"))
-    ]
+    names = [name for name in board.Tags()["scalars"] if not name.endswith(times)]
     return [(name, one.step, one.value) for name in names for one in board.Scalars(name)]
 
 
-@pytest.mark.parametrize("words_of", [pretraining, training])
 def test_two_runs_are_alike_in_every_byte_but_times_and_names_of_event_files(
-    study, tmp_path, monkeypatch, words_of
+    study, tmp_path, monkeypatch
 ):
     """Nothing of the environment, where tokens stand, is written either."""
     monkeypatch.setenv("SOME_TOKEN", "hunter2-hunter2")
-    contents = []
+    runs = []
     for number in range(2):
-        assert main(words_of(study, tmp_path / "run", "--deterministic")) == 0
-        files = {
-            path: path.read_bytes()
-            for path in sorted((tmp_path / "run").rglob("*"))
-            if path.is_file()
-        }
-        assert not any(b"hunter2" in blob for blob in files.values())
-        contents.append(
-            {p: TIMES.sub(b"", blob) for p, blob in files.items() if "tfevents" not in p.name}
-        )
-        contents[-1] |= {
-            path.parent: scalars(path.parent) for path in files if "tfevents" in path.name
-        }
+        run: dict[Path, object] = {}
+        assert main(training(study, tmp_path / "run", "--deterministic")) == 0
+        for path in filter(Path.is_file, (tmp_path / "run").rglob("*")):
+            assert b"hunter2" not in path.read_bytes()
+            is_event = "tfevents" in path.name
+            run[path.parent if is_event else path] = (
+                scalars(path.parent) if is_event else TIMES.sub(b"", path.read_bytes())
+            )
         (tmp_path / "run").rename(tmp_path / f"run-{number}")
-    assert contents[0].keys() == contents[1].keys()
-    assert [
-        str(path) for path, content in contents[0].items() if content != contents[1][path]
-    ] == []
+        runs.append(run)
+    assert runs[0].keys() == runs[1].keys()
+    assert [str(path) for path, content in runs[0].items() if content != runs[1][path]] == []
