@@ -34,21 +34,16 @@ def first_tensor(device: str, program: str = PROGRAM, seconds: float = SECONDS) 
     """Allocate and add a small tensor on `device` in a child process; return how it failed, or an
     empty text.
     """
+    command = [sys.executable, "-c", program.format(device)]
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", program.format(device)],
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
         return f"took longer than {seconds:g} s"
-    if done.returncode < 0:
-        return f"ended with {signal.Signals(-done.returncode).name}"
-    lines = done.stderr.strip().splitlines()
-    return (
-        (lines[-1] if lines else f"ended with status {done.returncode}") if done.returncode else ""
-    )
+    status = done.returncode
+    if status < 0:
+        return f"ended with {signal.Signals(-status).name}"
+    lines = done.stderr.strip().splitlines() or [f"ended with status {status}"]
+    return lines[-1] if status else ""
 
 
 def device_problem(kind: str, expected: int, built: str | None, count: int) -> str:
@@ -93,12 +88,12 @@ def main(words: Sequence[str] | None = None) -> int:
         return 1
     names = [f"cuda:{index}" for index in range(count)]
     with ThreadPoolExecutor() as pool:
-        results = dict(zip(names, pool.map(first_tensor, names), strict=True))
-    failures = {name: failure for name, failure in results.items() if failure}
+        results = [*pool.map(first_tensor, names)]
     hint = HIP_HINT if built == "hip" else CUDA_HINT
-    for name, failure in failures.items():
-        print(f"{name}: the first tensor {failure}; {hint}", file=sys.stderr)
-    return 1 if failures else 0
+    for name, failure in zip(names, results, strict=True):
+        if failure:
+            print(f"{name}: the first tensor {failure}; {hint}", file=sys.stderr)
+    return int(any(results))
 
 
 if __name__ == "__main__":

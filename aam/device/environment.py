@@ -92,12 +92,10 @@ def required_changes(
     ]
     if hip is not None:
         changes += _rocm_changes(environment, architectures, hip)
-    if job is not None:
-        changes += [
-            Change(name, str(job / folder), "caches lie on the job's own disk")
-            for name, folder in CACHES.items()
-            if name not in environment
-        ]
+    for name in CACHES if job is not None else ():
+        if name not in environment:
+            folder = str(Path(job or "", CACHES[name]))
+            changes.append(Change(name, folder, "caches lie on the job's own disk"))
     return changes
 
 

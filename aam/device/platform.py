@@ -107,25 +107,17 @@ def platform_of(facts: Facts) -> Platform:
     device, system, torch = facts["device"], facts["system"], facts["torch"]
     versions = {name: torch.get(name) for name in ("torch", "hip", "cuda", "triton", "aotriton")}
     if device is None or device["type"] == "mps":
-        apple = device is not None
-        vendor: Literal["Apple", "CPU"] = "Apple" if apple else "CPU"
-        share = UNIFIED_SHARE if apple else None
         machine, name, memory = system["machine"], system["name"], int(system["memory"])
-        return Platform(vendor, machine, name, memory, True, False, versions, share)
-    amd = torch.get("hip") is not None
+        if device is None:
+            return Platform("CPU", machine, name, memory, True, False, versions, None)
+        return Platform("Apple", machine, name, memory, True, False, versions, UNIFIED_SHARE)
+    is_amd, name, memory = torch.get("hip") is not None, device["name"], int(device["total_memory"])
     capability = f"sm_{device['major']}{device['minor']}"
-    architecture = device["gcnArchName"].split(":")[0] if amd else capability
-    unified = bool(device.get("is_integrated")) or "MI300A" in device["name"]
-    return Platform(
-        vendor="AMD" if amd else "NVIDIA",
-        architecture=architecture,
-        name=device["name"],
-        memory=int(device["total_memory"]),
-        unified=unified,
-        bf16=BF16.fullmatch(architecture) is not None,
-        versions=versions,
-        memory_share=_unified_share(device) if unified else None,
-    )
+    architecture = device["gcnArchName"].split(":")[0] if is_amd else capability
+    vendor: Literal["AMD", "NVIDIA"] = "AMD" if is_amd else "NVIDIA"
+    unified = bool(device.get("is_integrated")) or "MI300A" in name
+    share, bf16 = _unified_share(device) if unified else None, BF16.fullmatch(architecture)
+    return Platform(vendor, architecture, name, memory, unified, bf16 is not None, versions, share)
 
 
 # --- this machine ------------------------------------------------------------------------------

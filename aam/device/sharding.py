@@ -61,17 +61,17 @@ def no_sync(model: nn.Module) -> Iterator[None]:
     """Do not exchange gradients between ranks inside, as for all but the last batch of a step;
     afterwards do again.
     """
+    if isinstance(model, DistributedDataParallel):
+        with model.no_sync():
+            yield
+        return
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(False)
-        try:
-            yield
-        finally:
-            model.set_requires_gradient_sync(True)
-        return
-    with (
-        model.no_sync() if isinstance(model, DistributedDataParallel) else contextlib.nullcontext()
-    ):
+    try:
         yield
+    finally:
+        if isinstance(model, FSDPModule):
+            model.set_requires_gradient_sync(True)
 
 
 def full_tensor(value: Tensor) -> Tensor:
@@ -84,13 +84,9 @@ def shard_like(value: Tensor, like: Tensor) -> Tensor:
     value = value.to(like.device)
     if not isinstance(like, DTensor):
         return value
-    size = -(-len(value) // like.device_mesh.size())
-    shard = value[size * like.device_mesh.get_local_rank() :][:size].clone()
+    mesh, placements, stride = like.device_mesh, like.placements, value.stride()
+    size = -(-len(value) // mesh.size())
+    shard = value[size * mesh.get_local_rank() :][:size].clone()
     return DTensor.from_local(
-        shard,
-        like.device_mesh,
-        like.placements,
-        run_check=False,
-        shape=value.shape,
-        stride=value.stride(),
+        shard, mesh, placements, run_check=False, shape=value.shape, stride=stride
     )
