@@ -100,10 +100,8 @@ def test_a_back_end_chosen_inside_is_the_same_when_recomputed():
     x = torch.randn(2, 2, 16, 8, dtype=torch.float64, requires_grad=True)
     with sdpa_kernel(SDPBackend.MATH):
         outside = checkpoint(attended_sum, x, use_reentrant=False)
-    with pytest.raises(
-        CheckpointError,
-        match=r"[Rr]ecomputed values.*different metadata|[Dd]ifferent number of tensors",
-    ):
+    different = r"[Rr]ecomputed values.*different metadata|[Dd]ifferent number of tensors"
+    with pytest.raises(CheckpointError, match=different):
         outside.backward()
     use_backends({"float32, unmasked": "math"})
     checkpoint(attended_sum, x, use_reentrant=False).backward()
@@ -139,12 +137,8 @@ def break_flash(monkeypatch) -> None:
     real = F.scaled_dot_product_attention
 
     def faulty(query, key, value, attn_mask=None):
-        return real(
-            query,
-            key,
-            value,
-            attn_mask=None if torch.backends.cuda.flash_sdp_enabled() else attn_mask,
-        )
+        mask = None if torch.backends.cuda.flash_sdp_enabled() else attn_mask
+        return real(query, key, value, attn_mask=mask)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", faulty)
 
@@ -163,10 +157,10 @@ def test_a_back_end_that_ignores_the_mask_is_caught_named_and_avoided(monkeypatc
     use_backends(chosen)
     query = torch.randn(1, 1, 4, 8)
     keep = torch.tensor([True, True, False, False])[None, None, None]
-    torch.testing.assert_close(
-        scaled_dot_product_attention(query, query, query, keep),
-        scaled_dot_product_attention(query, query[:, :, :2], query[:, :, :2]),
-    )
+    seen = query[:, :, :2]
+    expected = scaled_dot_product_attention(query, seen, seen)
+    actual = scaled_dot_product_attention(query, query, query, keep)
+    torch.testing.assert_close(actual, expected)
 
 
 # --- the cache ---------------------------------------------------------------------------------
@@ -180,12 +174,8 @@ def test_verdicts_of_a_machine_are_remembered_and_damaged_ones_made_again(cache,
     assert check_backends(CPU, (torch.float32,), SHAPES) == checks
     monkeypatch.undo()
     monkeypatch.setenv("AAM_CACHE", str(cache))
-    for damage in (
-        "{",
-        "[]",
-        '{"question": 1}',
-        json.dumps({**json.loads(files[0].read_text()), "verdict": {"flash": 3}}),
-    ):
+    other = json.dumps({**json.loads(files[0].read_text()), "verdict": {"flash": 3}})
+    for damage in ("{", "[]", '{"question": 1}', other):
         files[0].write_text(damage)
         assert check_backends(CPU, (torch.float32,), SHAPES).keys() == checks.keys()
         assert json.loads(files[0].read_text())["verdict"].keys() == checks[MASKED].keys()
@@ -250,10 +240,8 @@ def test_a_decision_is_used_from_then_on():
     decision = decide_execution(RuntimeConfig(attn_implementation="math"), CPU, SHAPES)
     assert decision["attention"] == {MASKED: "math", UNMASKED: "math"}
     assert backends_in_use() == {MASKED: "math", UNMASKED: "math"}
-    assert decide_execution(RuntimeConfig(), CPU, SHAPES)["attention"] == {
-        MASKED: "sdpa",
-        UNMASKED: "sdpa",
-    }
+    usual = {MASKED: "sdpa", UNMASKED: "sdpa"}
+    assert decide_execution(RuntimeConfig(), CPU, SHAPES)["attention"] == usual
     assert backends_in_use() == {}
 
 
@@ -272,16 +260,11 @@ def test_a_run_on_a_gpu_leaves_the_cpu_its_own():
 
 def test_a_run_that_trains_in_bf16_has_back_ends_for_predictions_in_float32(monkeypatch):
     facts = json.loads((PLATFORMS / "sm_90-torch2.11-cuda13.0.json").read_text())
-    kinds = {
-        torch.float32: [MASKED, UNMASKED],
-        torch.bfloat16: ["bfloat16, masked", "bfloat16, unmasked"],
-    }
+    half = ["bfloat16, masked", "bfloat16, unmasked"]
+    kinds = {torch.float32: [MASKED, UNMASKED], torch.bfloat16: half}
+    precisions = {True: torch.bfloat16, False: torch.float32}
     monkeypatch.setattr(attention, "device_name", lambda device: facts["device"]["name"])
-    monkeypatch.setattr(
-        attention,
-        "resolve_precision",
-        lambda config, device, in_bf16: torch.bfloat16 if in_bf16 else torch.float32,
-    )
+    monkeypatch.setattr(attention, "resolve_precision", lambda c, d, in_bf16: precisions[in_bf16])
 
     def recorded(device, dtypes, shapes):
         return {kind: facts["gates"][kind] for dtype in dtypes for kind in kinds[dtype]}
@@ -289,12 +272,10 @@ def test_a_run_that_trains_in_bf16_has_back_ends_for_predictions_in_float32(monk
     monkeypatch.setattr(attention, "check_backends", recorded)
     config, device = RuntimeConfig(), torch.device("cuda")
     first = decide_execution(config, device, SHAPES)
-    assert first["attention"].keys() == {*kinds[torch.bfloat16], MASKED, UNMASKED}
+    assert first["attention"].keys() == {*half, MASKED, UNMASKED}
     assert decide_execution(config, device, SHAPES, first) == first
-    assert decide_execution(config, device, SHAPES, in_bf16=False)["attention"].keys() == {
-        MASKED,
-        UNMASKED,
-    }
+    predicting = decide_execution(config, device, SHAPES, in_bf16=False)
+    assert predicting["attention"].keys() == {MASKED, UNMASKED}
 
 
 def test_an_earlier_decision_is_taken_over_where_the_question_is_the_same():
@@ -302,9 +283,7 @@ def test_an_earlier_decision_is_taken_over_where_the_question_is_the_same():
     earlier = {**first, "attention": {MASKED: "math", UNMASKED: "sdpa"}}
     assert decide_execution(RuntimeConfig(), CPU, SHAPES, earlier) == earlier
     assert backends_in_use() == {MASKED: "math"}
-    assert (
-        decide_execution(RuntimeConfig(), CPU, SHAPES[:1], earlier)["attention"]
-        == first["attention"]
-    )
+    other = decide_execution(RuntimeConfig(), CPU, SHAPES[:1], earlier)
+    assert other["attention"] == first["attention"]
     damaged = {**first, "attention": {MASKED: "best"}}
     assert decide_execution(RuntimeConfig(), CPU, SHAPES, damaged) == first

@@ -1,17 +1,142 @@
-"""A world of one rank, and two ranks of one process group: collectives, gradients with and without
-exchange.
-"""
+"""Ranks that are started on this node, the group that they join, and what they exchange."""
 
 from __future__ import annotations
 
-import numpy as np
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
-from aam.device.distributed import SINGLE
+from aam.device import distributed as module
+from aam.device.distributed import SINGLE, end_rank, launch, process_count, process_group
+from aam.device.environment import MULTI_PROCESS_OPTIONS, RANK_VARIABLES, rank_of
+from aam.errors import CALL_AGAIN, FAILED, InputError, RunError
+from aam.sections import ProcessConfig
+from examples.runs import run_ranks
 
-pytestmark = pytest.mark.slow
 
+@pytest.fixture
+def program(tmp_path, monkeypatch) -> Path:
+    """A program that ranks run in place of aam: it writes its environment, then does what its words
+    say.
+    """
+    package = tmp_path / "aam"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    source = """
+import json, os, pathlib, signal, sys, time
+rank = int(os.environ["RANK"])
+pathlib.Path(f"rank{rank}.json").write_text(json.dumps(dict(os.environ)))
+word = sys.argv[1 + rank]
+if word == "kill":
+    os.kill(os.getpid(), signal.SIGKILL)
+print("rank", rank)
+if word == "hang":
+    time.sleep(600)
+sys.exit(int(word))
+"""
+    (package / "__main__.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return tmp_path
+
+
+def test_ranks_know_their_place_and_keep_quiet_about_ddp(program, monkeypatch):
+    monkeypatch.delenv("TORCH_CPP_LOG_LEVEL", raising=False)
+    assert launch(2, ["0", "0"]) == 0
+    first, second = (json.loads((program / f"rank{rank}.json").read_text()) for rank in range(2))
+    assert (first["RANK"], second["RANK"], first["WORLD_SIZE"]) == ("0", "1", "2")
+    assert first["LOCAL_RANK"] == "0"
+    assert all(first[name] == second[name] for name in ("MASTER_ADDR", "MASTER_PORT"))
+    assert first["TORCH_CPP_LOG_LEVEL"] == "ERROR"
+
+
+def test_what_ranks_print_is_returned_and_a_failure_is_named(program):
+    assert run_ranks(2, ["0", "0"], "aam") == ["rank 0\n", "rank 1\n"]
+    with pytest.raises(RunError, match="rank 1 ended with exit status 3"):
+        run_ranks(2, ["0", "3"], "aam")
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [(["0", "85"], CALL_AGAIN), (["85", "2"], 2), (["0", "kill"], FAILED), (["3", "1"], FAILED)],
+)
+def test_the_status_of_all_is_that_of_a_failure_first(program, words, status):
+    assert launch(2, words) == status
+
+
+def test_a_rank_that_hangs_after_a_failure_is_ended(program, monkeypatch, caplog):
+    monkeypatch.setattr(module, "FAILURE_SECONDS", 1.0)
+    assert launch(2, ["2", "hang"]) == FAILED
+    assert "the process of rank 1 did not end by itself" in caplog.text
+
+
+def test_the_number_of_processes_follows_cores_and_threads(monkeypatch):
+    monkeypatch.setattr(module, "available_cores", lambda: 8)
+    assert process_count(ProcessConfig(device="cpu", threads=3)) == 2
+    assert process_count(ProcessConfig(device="cpu", threads=16)) == 1
+    assert process_count(ProcessConfig(device="cpu")) == 1
+
+
+# --- the process group: who is asked for, who is there, and what is missing --------------------
+
+
+@pytest.fixture(autouse=True)
+def _no_ranks(monkeypatch):
+    for name in (*RANK_VARIABLES[0], *RANK_VARIABLES[1], "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_torchrun_and_slurm_launch_ranks():
+    assert rank_of({}) is None
+    assert rank_of({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}) == (0, 2, 0)
+    assert rank_of({"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}) == (3, 4, 1)
+    assert rank_of({"RANK": "0", "WORLD_SIZE": "2"}) is None
+    assert rank_of({"RANK": "x", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}) is None
+
+
+@pytest.mark.parametrize("name", MULTI_PROCESS_OPTIONS)
+def test_each_option_that_wants_processes_is_named_where_there_are_none(name):
+    config = ProcessConfig(**{name: True})
+    option = f"--{name.replace('_', '-')}: no rank is set in the environment"
+    with pytest.raises(InputError, match=option), process_group(config):
+        pass
+
+
+def test_a_run_of_one_process_needs_no_group(monkeypatch):
+    with process_group(ProcessConfig()) as world:
+        assert world == SINGLE
+    for name, value in zip(RANK_VARIABLES[1], ("0", "1", "0"), strict=True):
+        monkeypatch.setenv(name, value)
+    with process_group(ProcessConfig(distributed=True)) as world:
+        assert (world.rank, world.size) == (0, 1)
+
+    def end(status: int) -> None:
+        raise AssertionError(f"ended with {status}")
+
+    monkeypatch.setattr("os._exit", end)
+    end_rank(3)
+
+
+@pytest.mark.parametrize(
+    ("values", "missing"),
+    [
+        ((*zip(RANK_VARIABLES[0], "020", strict=True),), "MASTER_ADDR and MASTER_PORT not set"),
+        (
+            (*zip(RANK_VARIABLES[1], "121", strict=True), ("MASTER_ADDR", "x")),
+            "MASTER_PORT not set",
+        ),
+    ],
+)
+def test_the_meeting_point_is_asked_for(monkeypatch, values, missing):
+    for name, value in values:
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=missing), process_group(ProcessConfig(distributed=True)):
+        pass
+
+
+# --- what ranks exchange -------------------------------------------------------------------------
 
 RANKS = """
 import atexit, contextlib, os, sys
@@ -61,6 +186,7 @@ end_rank(3)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_two_ranks_with_replicated_or_sharded_weights(kind, run_ranks):
     # No teardown of the interpreter, which would abort, comes before the end with the status that
@@ -69,7 +195,7 @@ def test_two_ranks_with_replicated_or_sharded_weights(kind, run_ranks):
 
 
 def test_one_rank_exchanges_nothing():
-    rows, array = torch.ones(2, 3), np.ones(2)
+    rows, array = torch.ones(2, 3), object()
     assert SINGLE.is_main
     assert SINGLE.gather_rows(rows, (2,)) is rows
     assert SINGLE.all_reduce_sum(rows) is rows

@@ -12,59 +12,44 @@ from aam.device.environment import required_changes
 HIP = "6.3.42134"
 
 
+CUDA, ROCR, HIPS = (f"{name}_VISIBLE_DEVICES" for name in ("CUDA", "ROCR", "HIP"))
+SEGMENTS = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+BLAS, TUNABLE = "TORCH_BLAS_PREFER_HIPBLASLT", "PYTORCH_TUNABLEOP_ENABLED"
+TUNING = "PYTORCH_TUNABLEOP_TUNING"
+
+
 @pytest.mark.parametrize(
-    ("environment", "architectures", "hip", "expected"),
+    ("environment", "chip", "hip", "expected"),
     [
-        ({}, ["gfx942"], HIP, {}),
-        ({"ROCR_VISIBLE_DEVICES": "1"}, ["gfx942"], HIP, {}),
-        (
-            {"CUDA_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "1"},
-            ["gfx942"],
-            HIP,
-            {"HIP_VISIBLE_DEVICES": None, "CUDA_VISIBLE_DEVICES": None},
-        ),
-        (
-            {"CUDA_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "1"},
-            [],
-            None,
-            {"ROCR_VISIBLE_DEVICES": None},
-        ),
-        (
-            {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
-            ["gfx90a"],
-            HIP,
-            {"PYTORCH_CUDA_ALLOC_CONF": None},
-        ),
-        ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, ["gfx90a"], "7.0.1", {}),
-        ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, [], None, {}),
-        ({"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, ["gfx1031"], HIP, {}),
-        ({"TORCH_BLAS_PREFER_HIPBLASLT": "0"}, ["gfx1010"], HIP, {}),
-        (
-            {"TORCH_BLAS_PREFER_HIPBLASLT": "1"},
-            ["gfx1010"],
-            HIP,
-            {"TORCH_BLAS_PREFER_HIPBLASLT": "0"},
-        ),
-        ({"PYTORCH_TUNABLEOP_ENABLED": "1"}, ["gfx942"], HIP, {"PYTORCH_TUNABLEOP_TUNING": "0"}),
-        ({"PYTORCH_TUNABLEOP_ENABLED": "1", "PYTORCH_TUNABLEOP_TUNING": "0"}, ["gfx942"], HIP, {}),
-        ({"PYTORCH_TUNABLEOP_ENABLED": "0"}, ["gfx942"], HIP, {}),
-        ({"PYTORCH_TUNABLEOP_ENABLED": "1"}, [], None, {}),
-        ({"TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL": "1", "HSA_XNACK": "1"}, ["gfx942"], HIP, {}),
+        ({}, "gfx942", HIP, {}),
+        ({ROCR: "1"}, "gfx942", HIP, {}),
+        ({CUDA: "1", HIPS: "1", ROCR: "1"}, "gfx942", HIP, {HIPS: None, CUDA: None}),
+        ({CUDA: "1", ROCR: "1"}, "", None, {ROCR: None}),
+        (SEGMENTS, "gfx90a", HIP, {"PYTORCH_CUDA_ALLOC_CONF": None}),
+        (SEGMENTS, "gfx90a", "7.0.1", {}),
+        (SEGMENTS, "", None, {}),
+        ({"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, "gfx1031", HIP, {}),
+        ({BLAS: "0"}, "gfx1010", HIP, {}),
+        ({BLAS: "1"}, "gfx1010", HIP, {BLAS: "0"}),
+        ({TUNABLE: "1"}, "gfx942", HIP, {TUNING: "0"}),
+        ({TUNABLE: "1", TUNING: "0"}, "gfx942", HIP, {}),
+        ({TUNABLE: "0"}, "gfx942", HIP, {}),
+        ({TUNABLE: "1"}, "", None, {}),
+        ({"TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL": "1", "HSA_XNACK": "1"}, "gfx942", HIP, {}),
     ],
 )
-def test_required_changes(environment, architectures, hip, expected):
+def test_required_changes(environment, chip, hip, expected):
     before = dict(environment)
-    assert {
-        change.name: change.value for change in required_changes(environment, architectures, hip)
-    } == expected
+    changes = required_changes(environment, [chip], hip)
+    assert {change.name: change.value for change in changes} == expected
     assert environment == before
 
 
 def test_caches_of_a_job_lie_on_its_own_disk_unless_they_are_set():
-    changes = {
-        c.name: c.value
-        for c in required_changes({"TORCH_HOME": "/mine"}, [], None, Path("/nvme/aam-cache-1-7"))
-    }
+    folder = Path("/nvme/aam-cache-1-7")
+    changes = dict(
+        change[:2] for change in required_changes({"TORCH_HOME": "/m"}, [], None, folder)
+    )
     assert changes["TRITON_CACHE_DIR"] == "/nvme/aam-cache-1-7/triton"
     assert len(changes) == 5
     assert "TORCH_HOME" not in changes

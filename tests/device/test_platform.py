@@ -4,6 +4,7 @@ cache of verdicts.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -25,36 +26,33 @@ from aam.sections import RuntimeConfig
 from tests.refusals import refusal
 
 PLATFORMS = Path(__file__).parents[1] / "golden" / "platforms"
-# Vendor, architecture, unified, bf16, share of memory; attention in float32 and bf16,
-# masked and not.
+# Vendor, architecture, unified, bf16, share of memory; attention in float32 and bf16, masked and
+# not; changes of the environment.
+MEM, MATH = "mem_efficient", "math"
 DECISIONS = {
     "gfx942-torch2.5-rocm6.2": (
         ("AMD", "gfx942", True, True, 0.8),
-        ("math", "mem_efficient", "math", "flash"),
+        (MATH, MEM, MATH, "flash"),
         {"CUDA_VISIBLE_DEVICES": None, "HSA_OVERRIDE_GFX_VERSION": None}
         | {"PYTORCH_HIP_ALLOC_CONF": "max_split_size_mb:512"},
     ),
     "gfx942-torch2.7-rocm6.3": (
         ("AMD", "gfx942", True, True, 0.8),
-        ("mem_efficient", "mem_efficient", "mem_efficient", "flash"),
+        (MEM, MEM, MEM, "flash"),
         {"CUDA_VISIBLE_DEVICES": None},
     ),
-    "gfx1100-torch2.7-rocm6.3": (
-        ("AMD", "gfx1100", False, True, None),
-        ("math", "math", "math", "math"),
-        {},
-    ),
+    "gfx1100-torch2.7-rocm6.3": (("AMD", "gfx1100", False, True, None), (MATH,) * 4, {}),
     "gfx1010-torch2.7-rocm6.3": (
         ("AMD", "gfx1010", False, False, None),
-        ("math", "math", "math", "math"),
+        (MATH,) * 4,
         {"TORCH_BLAS_PREFER_HIPBLASLT": "0"},
     ),
-    "sm_90-torch2.11-cuda13.0": (
-        ("NVIDIA", "sm_90", False, True, None),
-        ("mem_efficient", "mem_efficient", "mem_efficient", "mem_efficient"),
-        {},
-    ),
+    "sm_90-torch2.11-cuda13.0": (("NVIDIA", "sm_90", False, True, None), (MEM,) * 4, {}),
 }
+
+
+def recorded(name: str) -> dict:
+    return json.loads((PLATFORMS / f"{name}.json").read_text())
 
 
 def test_every_recorded_machine_is_in_the_table_and_explained():
@@ -66,25 +64,15 @@ def test_every_recorded_machine_is_in_the_table_and_explained():
 
 @pytest.mark.parametrize("name", DECISIONS)
 def test_decisions_for_recorded_machines(name):
-    facts = json.loads((PLATFORMS / f"{name}.json").read_text())
-    expected, backends, changed = DECISIONS[name]
-    platform = platform_of(facts)
-    assert expected == (
-        platform.vendor,
-        platform.architecture,
-        platform.unified,
-        platform.bf16,
-        platform.memory_share,
-    )
-    assert platform.versions["torch"] == facts["torch"]["torch"]
+    facts, (expected, backends, changed) = recorded(name), DECISIONS[name]
+    found = platform_of(facts)
+    kind = found.vendor, found.architecture, found.unified, found.bf16, found.memory_share
+    assert kind == expected
+    assert found.versions["torch"] == facts["torch"]["torch"]
     chosen = choose_backends(facts["gates"], "auto", True)
-    kinds = [
-        f"{dtype}, {masked}"
-        for dtype in ("float32", "bfloat16")
-        for masked in ("masked", "unmasked")
-    ]
+    kinds = [f"{d}, {m}" for d in ("float32", "bfloat16") for m in ("masked", "unmasked")]
     assert tuple(chosen[kind] for kind in kinds) == backends
-    changes = required_changes(facts["environment"], [platform.architecture], facts["torch"]["hip"])
+    changes = required_changes(facts["environment"], [found.architecture], facts["torch"]["hip"])
     assert {change.name: change.value for change in changes} == changed
 
 
@@ -93,16 +81,11 @@ def test_processors_and_apple():
     facts = {"system": system, "torch": {"torch": "2.9"}, "device": None}
     assert platform_of(facts).vendor == "CPU"
     apple = platform_of({**facts, "device": {"type": "mps"}})
-    assert (apple.vendor, apple.unified, apple.bf16, apple.memory_share) == (
-        "Apple",
-        True,
-        False,
-        0.8,
-    )
+    assert (apple.vendor, apple.unified, apple.bf16) == ("Apple", True, False)
+    assert apple.memory_share == 0.8
     here = platform_of(read_facts(torch.device("cpu")))
-    assert here.vendor == "CPU"
+    assert (here.vendor, here.versions["torch"]) == ("CPU", torch.__version__)
     assert here.memory > 1e8
-    assert here.versions["torch"] == torch.__version__
 
 
 CHIPS = {"gfx90a": True, "gfx942": True, "gfx1201": True, "gfx1030": False, "gfx906": False}
@@ -112,8 +95,7 @@ CAPABILITIES = {(7, 0): False, (7, 5): False, (8, 0): True, (12, 0): True}
 @pytest.mark.parametrize("chip", [*CHIPS, *CAPABILITIES], ids=str)
 def test_bf16_in_hardware_by_chip_and_capability(chip):
     nvidia = chip in CAPABILITIES
-    name = "sm_90-torch2.11-cuda13.0" if nvidia else "gfx1100-torch2.7-rocm6.3"
-    facts = json.loads((PLATFORMS / f"{name}.json").read_text())
+    facts = recorded("sm_90-torch2.11-cuda13.0" if nvidia else "gfx1100-torch2.7-rocm6.3")
     facts["device"] |= {"major": chip[0], "minor": chip[1]} if nvidia else {"gcnArchName": chip}
     assert platform_of(facts).bf16 is (CAPABILITIES[chip] if nvidia else CHIPS[chip])
 
@@ -124,7 +106,7 @@ def test_bf16_in_hardware_by_chip_and_capability(chip):
 )
 def test_the_parts_of_an_apu_share_its_memory(units, memory, share):
     """Whether a driver reports the memory of the part or of the whole."""
-    facts = json.loads((PLATFORMS / "gfx942-torch2.7-rocm6.3.json").read_text())
+    facts = recorded("gfx942-torch2.7-rocm6.3")
     facts["device"] |= {"multi_processor_count": units, "total_memory": int(memory * 2**30)}
     assert platform_of(facts).memory_share == pytest.approx(share)
 
@@ -162,18 +144,14 @@ def _restored():
 
 
 @pytest.mark.usefixtures("_restored")
-def test_threads_and_products():
-    assert prepare_device(RuntimeConfig(device="cpu", threads=1)) == torch.device("cpu")
-    assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == (1, "highest")
-    prepare_device(RuntimeConfig(device="cpu", threads=2))
-    assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == (2, "highest")
-
-
-@pytest.mark.usefixtures("_restored")
-def test_all_cores_this_process_may_use(monkeypatch):
+def test_threads_and_products(monkeypatch):
+    for threads in (1, 2):
+        assert prepare_device(RuntimeConfig(device="cpu", threads=threads)) == torch.device("cpu")
+        assert torch.get_num_threads() == threads
+        assert torch.get_float32_matmul_precision() == "highest"
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 3, 4}, raising=False)
     prepare_device(RuntimeConfig(device="cpu"))
-    assert torch.get_num_threads() == 3
+    assert torch.get_num_threads() == 3, "all cores that this process may use"
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     prepare_device(RuntimeConfig(device="cpu"))
@@ -192,42 +170,23 @@ def test_deterministic_operations_are_asked_for_and_taken_back(monkeypatch):
 
 # --- the cache of verdicts on this machine -----------------------------------------------------
 
-QUESTION = {"device": "CPU", "width": 8}
-
-
-class Measurement:
-    """Counts how often it was taken."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self) -> dict[str, int]:
-        self.count += 1
-        return {"number": self.count}
-
 
 def is_valid(value: object) -> bool:
     return isinstance(value, dict) and isinstance(value.get("number"), int)
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setenv("AAM_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+def test_a_verdict_is_measured_once_for_each_question(tmp_path, monkeypatch, caplog):
+    cache, numbers = tmp_path / "cache", itertools.count(1)
+    monkeypatch.setenv("AAM_CACHE", str(cache))
 
+    def verdict(width: int = 8, refresh: bool = False) -> int:
+        question = {"device": "CPU", "width": width}
+        measure = lambda: {"number": next(numbers)}  # noqa: E731
+        return cached_verdict("test", question, measure, is_valid, refresh)["number"]
 
-def test_a_verdict_is_measured_once_for_each_question(cache):
-    measure = Measurement()
-    assert cached_verdict("test", QUESTION, measure, is_valid) == {"number": 1}
-    assert cached_verdict("test", QUESTION, measure, is_valid) == {"number": 1}
-    assert cached_verdict("test", {**QUESTION, "width": 9}, measure, is_valid) == {"number": 2}
-    assert cached_verdict("test", QUESTION, measure, is_valid, refresh=True) == {"number": 3}
-    assert cached_verdict("test", QUESTION, measure, is_valid) == {"number": 3}
+    assert [verdict(), verdict(), verdict(9), verdict(refresh=True), verdict()] == [1, 1, 2, 3, 3]
     assert len(list(cache.iterdir())) == 2
-
-
-def test_a_cache_that_cannot_be_written_is_logged(cache, caplog):
-    cache.write_text("a file")
+    monkeypatch.setenv("AAM_CACHE", str(next(cache.iterdir())))
     with caplog.at_level("INFO", "aam"):
-        assert cached_verdict("test", QUESTION, Measurement(), is_valid) == {"number": 1}
+        assert verdict() == 4
     assert "not kept" in caplog.text

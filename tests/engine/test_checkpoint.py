@@ -13,15 +13,13 @@ from aam.engine.checkpoint import CheckpointManager, State, load, load_latest, r
 from aam.engine.signals import Signals
 from aam.errors import InputError
 from aam.sections import RunConfig
+from tests.engine.conftest import same
 
 
 def state_of(step: int) -> State:
-    tensors = {
-        "model.a": torch.arange(4.0) + step,
-        "model.b.c": torch.tensor(True),
-        "best.a": torch.zeros(0),
-    }
-    return State(tensors, {"step": step}, {"metrics.jsonl": "é\n"})
+    tensors = {"model.a": torch.arange(4.0) + step, "model.b.c": torch.tensor(True)}
+    texts = {"metrics.jsonl": "é\n"}
+    return State({**tensors, "best.a": torch.zeros(0)}, {"step": step}, texts)
 
 
 def folders_in(folder: Path) -> list[str]:
@@ -36,11 +34,9 @@ def manager_of(
 
 def test_a_state_is_read_as_it_was_written(tmp_path):
     save(tmp_path / "step-1", state_of(1))
-    loaded = load(tmp_path / "step-1")
-    assert {name: value.tolist() for name, value in loaded.tensors.items()} == {
-        name: value.tolist() for name, value in state_of(1).tensors.items()
-    }
-    assert loaded.facts == {"format": 2, **state_of(1).facts}
+    loaded, expected = load(tmp_path / "step-1"), state_of(1)
+    assert same(loaded.tensors, expected.tensors)
+    assert loaded.facts == {"format": 2, **expected.facts}
     assert loaded.texts == {"metrics.jsonl": "é\n"}
     assert loaded.part("model").keys() == {"a", "b.c"}
 
@@ -73,20 +69,16 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path, caplog, name, d
         manager.maybe_save(step, lambda step=step: state_of(step))
     path = tmp_path / "step-2" / name
     blob = path.read_bytes()
-    path.write_bytes(
-        {"flip": bytes([blob[0] ^ 1]) + blob[1:], "cut": blob[: len(blob) // 2], "remove": b""}[
-            damage
-        ]
-    )
+    damaged = {"flip": bytes([blob[0] ^ 1]) + blob[1:], "cut": blob[: len(blob) // 2]}
+    path.write_bytes(damaged.get(damage, b""))
     if damage == "remove":
         path.unlink()
     assert load_latest(tmp_path).facts["step"] == 1
     assert name in caplog.text
     assert "the checkpoint before it is tried" in caplog.text
     manager.maybe_save(3, lambda: state_of(3))
-    assert folders_in(tmp_path) == ["damaged-step-2", "step-1", "step-3"], (
-        "the damaged one does not count"
-    )
+    # The damaged one does not count.
+    assert folders_in(tmp_path) == ["damaged-step-2", "step-1", "step-3"]
 
 
 def test_going_back_removes_what_came_later(tmp_path):

@@ -27,14 +27,14 @@ def step(number: int) -> dict:
 
 
 def epoch(number: int) -> dict:
-    return {
-        "event": "epoch",
-        "epoch": number,
-        "best": 1,
-        "train_loss": 2.0,
-        "val_loss": 1.5,
-        "samples_per_s": 3.0,
-    }
+    losses = {"train_loss": 2.0, "val_loss": 1.5}
+    return {"event": "epoch", "epoch": number, "best": 1, **losses, "samples_per_s": 3.0}
+
+
+def board_of(folder: Path) -> EventAccumulator:
+    board = EventAccumulator(str(folder / "tensorboard"))
+    board.Reload()
+    return board
 
 
 def test_records_are_lines_and_scalars(tmp_path, caplog):
@@ -42,16 +42,11 @@ def test_records_are_lines_and_scalars(tmp_path, caplog):
         logger.record({"event": "step", "step": 9, "lr": 0.1})
         logger.record(step(10))
         logger.record(epoch(1))
-    assert [(record["event"], record["step"]) for record in records(tmp_path)] == [
-        ("step", 10),
-        ("epoch", 10),
-    ]
-    board = EventAccumulator(str(tmp_path / "tensorboard"))
-    board.Reload()
-    assert [(event.step, event.value) for event in board.Scalars("step/train_loss")] == [
-        (10, pytest.approx(0.1))
-    ]
-    assert board.Scalars("epoch/val_loss")[0].value == 1.5
+    written = [(record["event"], record["step"]) for record in records(tmp_path)]
+    assert written == [("step", 10), ("epoch", 10)]
+    (loss,) = board_of(tmp_path).Scalars("step/train_loss")
+    assert (loss.step, loss.value) == (10, pytest.approx(0.1))
+    assert board_of(tmp_path).Scalars("epoch/val_loss")[0].value == 1.5
 
 
 def test_what_came_after_the_checkpoint_is_cut_off(tmp_path):
@@ -65,9 +60,7 @@ def test_what_came_after_the_checkpoint_is_cut_off(tmp_path):
     with RunLogger(tmp_path, "pretrain", 40, 4, state, text) as logger:
         logger.record(step(11))
     assert [record["step"] for record in records(tmp_path)] == [10, 11]
-    board = EventAccumulator(str(tmp_path / "tensorboard"))
-    board.Reload()
-    assert [event.step for event in board.Scalars("step/train_loss")] == [10, 11]
+    assert [loss.step for loss in board_of(tmp_path).Scalars("step/train_loss")] == [10, 11]
     assert records(tmp_path)[1]["seconds"] >= state["seconds"]
 
 
@@ -94,30 +87,10 @@ def test_lines_that_could_not_be_written_are_written_later(tmp_path, monkeypatch
 
 RECORDS = [
     {"event": "step", "step": 10, "epoch": 1, "train_loss": 0.5, "seconds": 0.25},
-    {
-        "event": "epoch",
-        "step": 12,
-        "epoch": 1,
-        "val_loss": 0.75,
-        "val_r2": math.nan,
-        "seconds": 0.5,
-        "note": "text",
-    },
-    {
-        "event": "epoch",
-        "step": 24,
-        "epoch": 2,
-        "val_loss": 0.625,
-        "val_r2": 0.125,
-        "seconds": 1.0,
-        "note": "",
-    },
+    {"event": "epoch", "step": 12, "epoch": 1, "val_loss": 0.75, "val_r2": math.nan, "note": "a"},
+    {"event": "epoch", "step": 24, "epoch": 2, "val_loss": 0.625, "val_r2": 0.125, "note": ""},
 ]
-EXPECTED = {
-    (name, record["step"]): value
-    for record in RECORDS
-    for name, value in metrics_of(record).items()
-}
+EXPECTED = {(n, r["step"]): value for r in RECORDS for n, value in metrics_of(r).items()}
 
 
 # Finds the metrics of the one offline run below the folder.
@@ -144,10 +117,10 @@ while place < len(data):
 """
 
 
-def needs(module: str, extra: str = ""):
+def needs(module: str):
     absent = importlib.util.find_spec(module) is None
-    remedy = f"pip install 'attention-all-microbes[{extra or module}]'"
-    return pytest.mark.skipif(absent, reason=f"{module} is not installed: {remedy}")
+    reason = f"{module} is not installed: pip install 'attention-all-microbes[{module}]'"
+    return pytest.mark.skipif(absent, reason=reason)
 
 
 def run_apart(
@@ -173,30 +146,18 @@ found = []
 {reader}
 print("READ" + json.dumps(found))
 """
-    source_later = (
-        f"import json\nfrom pathlib import Path\n{later}\nprint('READ' + json.dumps(found))"
-    )
+    first = "import json\nfrom pathlib import Path\n"
+    sources = [source, f"{first}{later}\nprint('READ' + json.dumps(found))"]
     (folder / "records.json").write_text(json.dumps(RECORDS))
-    done = subprocess.run(
-        [sys.executable, "-c", source], cwd=folder, capture_output=True, text=True, check=True
-    )
-    if later:
-        done = subprocess.run(
-            [sys.executable, "-c", source_later],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+    for code in sources if later else sources[:1]:
+        words = [sys.executable, "-c", code]
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
     return {(name, step): value for name, step, value in json.loads(done.stdout.split("READ")[1])}
 
 
-def check(records_by_key: dict[tuple[str, int], float]) -> None:
-    assert records_by_key.keys() == EXPECTED.keys()
-    assert all(
-        records_by_key[key] == value or (math.isnan(value) and math.isnan(records_by_key[key]))
-        for key, value in EXPECTED.items()
-    )
+def check(found: dict[tuple[str, int], float]) -> None:
+    assert found.keys() == EXPECTED.keys()
+    assert list(found.values()) == pytest.approx([EXPECTED[key] for key in found], nan_ok=True)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ elsewhere.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -19,10 +20,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 PATH = "/scratch/" + "a-folder-of-a-long-name/" * 6 + "report.html"
-MESSAGES = [
-    f"train epoch {each}/6: train_loss 0.{each}234, val_loss 0.5, {9 - each} s left"
-    for each in range(6)
-]
+LOSSES = "train epoch {}/6: train_loss 0.{}234, val_loss 0.5, {} s left"
+MESSAGES = [LOSSES.format(epoch, epoch, 9 - epoch) for epoch in range(6)]
 MESSAGES += [f"all tables: {PATH}"]
 
 SOURCE = f"""
@@ -35,16 +34,13 @@ with ProgressBar("train fold 3, epoch 1/6", 700) as bar:
     for step, message in enumerate({MESSAGES!r}):
         bar.update(100 * step, description=f"train fold 3, epoch {{step}}/6", rate="31 samples/s")
         log.info("%s", message)
-        time.sleep(0.15)
+        time.sleep(0.1)
 """
 
 
 def environment(**variables: str) -> dict[str, str]:
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("NO_COLOR", "COLUMNS", "FORCE_COLOR")
-    }
+    colours = ("NO_COLOR", "COLUMNS", "FORCE_COLOR")
+    kept = {name: value for name, value in os.environ.items() if name not in colours}
     return {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **variables}
 
 
@@ -52,20 +48,13 @@ def on_a_terminal(width: int, **variables: str) -> str:
     """What a process writes to standard error where that is a terminal of `width` columns."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-    process = subprocess.Popen(
-        [sys.executable, "-c", SOURCE], stderr=theirs, env=environment(**variables)
-    )
+    words = [sys.executable, "-c", SOURCE]
+    process, written = subprocess.Popen(words, stderr=theirs, env=environment(**variables)), b""
     os.close(theirs)
-    written = b""
-    while True:
-        try:
-            block = os.read(ours, 1 << 16)
-        except OSError:
-            # Linux reports the end of a terminal as an error.
-            break
-        if not block:
-            break
-        written += block
+    # Linux reports the end of a terminal as an error.
+    with contextlib.suppress(OSError):
+        while block := os.read(ours, 1 << 16):
+            written += block
     os.close(ours)
     assert process.wait() == 0, written.decode()
     return written.decode()
@@ -97,9 +86,8 @@ def test_lines_stand_whole_above_one_bar_that_goes(width):
     shown = screen(written)
     assert not any("━" in line for line in shown), "and none is left"
     assert all(len(line) <= width for line in shown if PATH not in line)
-    assert " ".join(" ".join(shown).split()) == " ".join(MESSAGES), (
-        "each message once, no word broken"
-    )
+    # Each message once, no word broken.
+    assert " ".join(" ".join(shown).split()) == " ".join(MESSAGES)
 
 
 def test_no_color_and_dumb_terminals_have_words_only():
@@ -111,12 +99,7 @@ def test_no_color_and_dumb_terminals_have_words_only():
 
 
 def test_a_pipe_has_one_plain_line_for_each_message():
-    done = subprocess.run(
-        [sys.executable, "-c", SOURCE],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=True,
-    )
+    words, plain = [sys.executable, "-c", SOURCE], environment()
+    done = subprocess.run(words, capture_output=True, text=True, env=plain, check=True)
     assert done.stderr.splitlines() == MESSAGES
     assert done.stdout == ""

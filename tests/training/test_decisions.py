@@ -23,7 +23,7 @@ from aam.training.decisions import (
     make_steps,
 )
 from tests.engine.conftest import same
-from tests.engine.test_finders import snapshot
+from tests.engine.test_step import snapshot
 
 CPU = torch.device("cpu")
 GOLDEN = Path(__file__).parents[1] / "golden"

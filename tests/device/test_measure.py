@@ -1,17 +1,30 @@
-"""Named stages: exclusive seconds, profiler regions, and no trace of them while nothing is
-measured.
-"""
+"""Named stages, their seconds and peaks of memory; operations, and memory of the process."""
 
 from __future__ import annotations
 
+import mmap
+import os
+import platform
 import time
 
 import pytest
 import torch
 
-from aam.device.measure import StageTimer, Trace, count_flops, seconds, stage
+from aam.device.measure import (
+    StageMemory,
+    StageTimer,
+    Trace,
+    count_flops,
+    memory_limit,
+    peak_memory,
+    reset_peak,
+    resident_memory,
+    seconds,
+    stage,
+)
 
 CPU = torch.device("cpu")
+MIB = 1 << 20
 
 
 @pytest.fixture
@@ -99,3 +112,63 @@ def test_operations_of_attention_are_counted():
     forward = 2 * 2 * 4 * 10 * 10 * (8 + 8)
     assert count_flops(lambda: attend(query, key, value)) == forward
     assert count_flops(lambda: attend(query, key, value).sum().backward()) == forward * 7 // 2
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+def take(size: int) -> mmap.mmap:
+    """Return `size` bytes of new pages, each written to: memory that the C library kept from
+    earlier is not used.
+    """
+    block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for start in range(0, size, mmap.PAGESIZE):
+        block[start] = 1
+    return block
+
+
+def test_the_peak_outlives_what_caused_it_until_it_is_reset():
+    reset_peak(CPU)
+    before = peak_memory(CPU)
+    take(200 * MIB).close()
+    assert peak_memory(CPU) - before > 150 * MIB
+    reset_peak(CPU)
+    assert peak_memory(CPU) - before < 100 * MIB
+
+
+def test_peaks_belong_to_the_stage_that_caused_them():
+    with StageMemory(CPU, ("large", "small", "never")) as peaks:
+        with stage("large"):
+            block = take(200 * MIB)
+            with stage("unlisted"):
+                block.close()
+        with stage("small"):
+            torch.ones(3).sum()
+    assert peaks.keys() == {"between", "large", "small"}
+    assert peaks["large"] - peaks["small"] > 150 * MIB
+    assert min(peaks.values()) > 0
+
+
+def test_the_limit_is_a_share_of_what_the_process_could_hold():
+    half, default = memory_limit(CPU, 0.5), memory_limit(CPU)
+    assert half > resident_memory() / 2
+    assert 1.2 < default / half < 2.0
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
+def test_freed_memory_is_kept_for_what_comes_next(plain_python, monkeypatch):
+    """Pages of freed memory stay with the process; a variable of the user's own wins."""
+    code = """if True:
+        import torch
+        from aam.device.measure import keep_freed_memory, resident_memory
+        keep_freed_memory()
+        block = torch.ones(25 << 20)
+        held = resident_memory()
+        del block
+        print(held - resident_memory())
+    """
+    for name in [name for name in os.environ if name.startswith("MALLOC_")]:
+        monkeypatch.delenv(name)
+    assert int(plain_python(code)) < 10 * MIB
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
+    assert int(plain_python(code)) > 90 * MIB
