@@ -187,7 +187,7 @@ def _exchangeable(truth: Array, fold: Array, group: Array) -> tuple[Array, Array
     return unit.ravel(), truth[first], units[:, 0]
 
 
-def permutation_p(predictions: TargetPredictions, seed: int, draws: int = PERMUTATIONS) -> float:
+def permutation_p(predictions: TargetPredictions, seed: int, repeats: int = PERMUTATIONS) -> float:
     """Return the one-sided p that positives rank no higher inside the folds than by chance.
 
     The statistic is the sum over folds of the ranks of the positives as shares of the fold, which
@@ -215,12 +215,12 @@ def permutation_p(predictions: TargetPredictions, seed: int, draws: int = PERMUT
     unit, label, block = _exchangeable(truth, fold, group)
     of_unit = np.bincount(unit, score)
     random, sums, at_once = generator(seed, "chance"), [], max(1, WEIGHTS_AT_ONCE // size)
-    for start in range(0, draws, at_once):
-        keys = block + random.random((min(at_once, draws - start), len(block)))
+    for start in range(0, repeats, at_once):
+        keys = block + random.random((min(at_once, repeats - start), len(block)))
         sums.append(label[np.argsort(keys, axis=1)] @ of_unit)
     drawn = np.concatenate(sums)
     seen = (float(label @ of_unit) - drawn.mean()) / inflation_of_difference(predictions)
-    return float((1 + np.sum(drawn - drawn.mean() >= seen - ROUNDING)) / (1 + draws))
+    return float((1 + np.sum(drawn - drawn.mean() >= seen - ROUNDING)) / (1 + repeats))
 
 
 # --- comparisons -------------------------------------------------------------------------------

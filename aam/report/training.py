@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from aam.config import PREDICTION_PASSES, FineTuneConfig, TargetConfig
+from aam.config import OF_NETWORK, PREDICTION_PASSES, FineTuneConfig, TargetConfig
 from aam.data.splits import Split, fold_column
 from aam.data.study import Study, lost_classes
 from aam.data.targets import fit_targets
@@ -92,7 +93,6 @@ class TrainingReport:
         task["targets"] = ", ".join(config.targets.metadata_column) or "none"
         if targets:
             task["models that predict together"] = in_words(config.targets.members)
-        options = {part: values for part, values in to_dict(config).items() if part != "runtime"}
         return ReportData(
             title=f"aam {self.command}",
             task=task,
@@ -109,7 +109,7 @@ class TrainingReport:
                 *_left_out(study, self.held_out[0] if self.held_out else None),
             ),
             explain_command=_explain_command(config) if targets else "",
-            configuration={**options, "seed": config.runtime.seed},
+            configuration=_with_effect(config),
         )
 
     def _audits(self, targets: Sequence[str]) -> dict[str, Audit]:
@@ -177,6 +177,18 @@ def learning_curves(
         task = make_task(study, folds.splits, spec, metadata, columns)
         curves[spec.name] = learning_curve(task, study.depth, study.seed, members)
     return curves
+
+
+def _with_effect(config: FineTuneConfig) -> dict[str, Any]:
+    """Return the options that may change the results of a run, whatever the machine: those of the
+    network only where one is trained.
+    """
+    unused = {} if NETWORK in config.targets.members else OF_NETWORK
+    parts: dict[str, Any] = {"seed": config.runtime.seed}
+    for part, values in to_dict(config).items():
+        kept = {name: value for name, value in values.items() if name not in unused.get(part, ())}
+        parts |= {part: kept} if kept and part != "runtime" else {}
+    return parts
 
 
 def judged_columns(config: FineTuneConfig) -> Columns:
