@@ -189,7 +189,7 @@ def make_split(
     return samples.split(samples.drawn(sizes[0], "--test-size", "test"), {}, sizes[1])
 
 
-def _whole(groups: Iterable[str | None], parts: Iterable[str], what: str) -> dict[str, str]:
+def _part_of_group(groups: Iterable[str | None], parts: Iterable[str], what: str) -> dict[str, str]:
     """Return the part of each group; refuse groups with samples in several parts."""
     parts_of: dict[str, set[str]] = {}
     for group, part in zip(groups, parts, strict=True):
@@ -224,7 +224,7 @@ def kfold(
 def check_groups(split: Split, groups: Mapping[str, str | None]) -> None:
     """Refuse a split with samples of a group in two subsets; `groups` maps sample id to group."""
     own = map(groups.get, split.sample_ids)
-    _whole(own, split.subsets, "subsets")
+    _part_of_group(own, split.subsets, "subsets")
 
 
 def restricted(split: Split, sample_ids: Sequence[str]) -> Split:
@@ -349,7 +349,7 @@ def _folds_of(metadata: Metadata, column: str, samples: _Samples) -> dict[str, s
         lacking = f"{len(missing)} of {len(values)} samples have no value in --cv or --split-column"
         remedy = "fill them in, leave these samples out, or name another column"
         raise InputError(f"{metadata.source}: {lacking} {column}: {shown(missing)}; {remedy}")
-    folds = _whole(samples.groups, map(str, values), "folds")
+    folds = _part_of_group(samples.groups, map(str, values), "folds")
     if len(present := set(folds.values())) < 2:
         remedy = "name another column by --cv or --split-column (unset, it is --study-column)"
         raise InputError(f"split: all samples are in fold {shown(present)}; {remedy}")
