@@ -145,7 +145,7 @@ def simulate(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tree.nwk").write_text(f"{text[-1]});\n", encoding="utf-8")
     metadata.to_csv(folder / "metadata.tsv", sep="\t", lineterminator="\n")
-    write_hdf5(folder / "table.biom", [counts], list(metadata.index), sequences)
+    write_hdf5(folder / "table.biom", counts, list(metadata.index), sequences)
 
 
 if __name__ == "__main__":

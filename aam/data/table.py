@@ -200,4 +200,4 @@ def write_biom(table: AmpliconTable, path: Path) -> None:
     """Write a BIOM 2.1 table (HDF5) whose feature ids are the sequences, or the ids where there are
     none.
     """
-    write_hdf5(path, [table.counts], table.sample_ids, table.names)
+    write_hdf5(path, table.counts, table.sample_ids, table.names)

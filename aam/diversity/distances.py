@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # Samples whose presence is held at a time for Faith PD.
 SAMPLES = 512
 
-DEFAULTS = UnifracOptions()
+DEFAULT = UnifracOptions()
 
 
 def samples_without_tips(tips: Ints, counts: Counts) -> Bools:
@@ -75,7 +75,7 @@ def batch_unifrac(
     phylogeny: Phylogeny,
     tips: Ints,
     counts: Counts,
-    options: UnifracOptions = DEFAULTS,
+    options: UnifracOptions = DEFAULT,
     rows: slice = slice(None),
 ) -> Matrix:
     """Return the distances between all samples of one batch, or of those at `rows` to all.
@@ -221,7 +221,7 @@ def unifrac_tiles(
     phylogeny: Phylogeny,
     tips: Ints,
     counts: Counts,
-    options: UnifracOptions = DEFAULTS,
+    options: UnifracOptions = DEFAULT,
     multiply: Multiply = inner,
     memory_limit: int = 1 << 29,
     threads: int = 1,
@@ -283,14 +283,10 @@ def unifrac_tiles(
 
 
 def unifrac_matrix(
-    phylogeny: Phylogeny,
-    tips: Ints,
-    counts: Counts,
-    options: UnifracOptions = DEFAULTS,
-    threads: int = 1,
+    tree: Phylogeny, tips: Ints, counts: Counts, options: UnifracOptions = DEFAULT, threads: int = 1
 ) -> Matrix:
     """Return all tiles of `unifrac_tiles` put together in memory: float32 or float64 [N, N]."""
     samples = counts.shape[0]
     result = np.zeros((samples, samples), np.float64 if options.double else np.float32)
-    fill_tiles(result, unifrac_tiles(phylogeny, tips, counts, options, threads=threads))
+    fill_tiles(result, unifrac_tiles(tree, tips, counts, options, threads=threads))
     return result

@@ -355,24 +355,21 @@ def make_metadata(
 
 
 def align(
-    metadata: Metadata,
-    sample_ids: Sequence[str],
-    columns: Sequence[str],
-    missing: Missing = "error",
+    metadata: Metadata, samples: Sequence[str], columns: Sequence[str], missing: Missing = "error"
 ) -> tuple[str, ...]:
-    """Samples of `sample_ids`, in their order, with a row and a value in each of `columns`.
+    """Those of `samples`, in their order, with a row and a value in each of `columns`.
 
     Others are refused, or with ``missing="drop"`` left out and logged as a warning. Raises
     `InputError`: columns that do not exist; samples that lack something, or all of them.
     """
     metadata.require(columns)
-    present = [sample for sample in sample_ids if sample in metadata]
-    absent = [sample for sample in sample_ids if sample not in metadata]
+    present = [sample for sample in samples if sample in metadata]
+    absent = [sample for sample in samples if sample not in metadata]
     gaps, reasons = set(absent), list[str]()
-    start = f"of {len(sample_ids)} samples"
+    start = f"of {len(samples)} samples"
     if absent:
         others = "" if present else f" (its own ids look like {shown(metadata.ids, 3)})"
-        reason = f"{shown(absent)}{difference(sample_ids, metadata.ids)}"
+        reason = f"{shown(absent)}{difference(samples, metadata.ids)}"
         reasons.append(f"{len(absent)} {start} of the table have no row{others}: {reason}")
     for name in dict.fromkeys(columns):
         cell_of = dict(zip(metadata.ids, metadata.columns[name], strict=True))
@@ -383,7 +380,7 @@ def align(
             reasons.append(f"{len(lacking)} {start} {gap}: {shown(lacking)}")
             gaps.update(lacking)
     reasons = [f"{metadata.source}: {reason}" for reason in reasons]
-    kept = tuple(sample for sample in sample_ids if sample not in gaps)
+    kept = tuple(sample for sample in samples if sample not in gaps)
     if not kept:
         none = f"{metadata.source}: no sample of the table has all that is needed"
         raise InputError(*reasons, none)

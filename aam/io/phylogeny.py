@@ -351,17 +351,14 @@ def rooted_tree(text: str, source: str, midpoint: bool = False) -> Phylogeny:
 
 
 def matched_tree(
-    tree: Phylogeny,
-    feature_ids: Sequence[str],
-    missing_tips: Missing,
-    sequences: Sequence[str] = (),
+    tree: Phylogeny, feature_ids: Sequence[str], missing: Missing, sequences: Sequence[str] = ()
 ) -> tuple[Phylogeny, Ints]:
     """Return a tree above some features, up to its root, and the tip of each feature (-1 without).
 
     Features are matched to tips by `feature_ids` or else by `sequences`, as `match_tips` does.
     """
-    tips = match_tips(tree, feature_ids, missing_tips, sequences)
+    tips = match_tips(tree, feature_ids, missing, sequences)
     present = np.unique(tips[tips >= 0])
-    if missing := int((tips < 0).sum()):
-        log.warning("%d of %d features have no tip and are left out of UniFrac", missing, len(tips))
+    if absent := int((tips < 0).sum()):
+        log.warning("%d of %d features have no tip and are left out of UniFrac", absent, len(tips))
     return prune(tree, present), np.where(tips >= 0, np.searchsorted(present, tips), -1)

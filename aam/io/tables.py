@@ -5,29 +5,22 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import h5py
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array, csr_array, csr_matrix, vstack
+from scipy.sparse import coo_array, csr_array, csr_matrix
 
 import aam
 from aam.errors import InputError, Problems, refuse, reworded, shown
 from aam.io.packed import create_hdf5, dataset, open_hdf5
-from aam.io.text import (
-    LINEAGE_HEADERS,
-    SAMPLE_HEADER,
-    decoded,
-    folded_header,
-    read_header,
-    until_full,
-)
+from aam.io.text import decoded, is_lineage_header, is_sample_header, read_header, until_full
 
 MAX_COUNT = 2**32 - 1
 
@@ -51,6 +44,7 @@ CREATED = datetime(1970, 1, 1)
 BAD_JSON = (OverflowError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 Integers = npt.NDArray[np.integer]
+Counts: TypeAlias = csr_array | csr_matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,9 +207,8 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
     Raises `InputError`: not UTF-8, no header, a row of another length, a cell that is no count.
     """
     header, body = read_header(text, where, EXPECTED)
-    names = header[1:-1] if folded_header(header[-1]) in LINEAGE_HEADERS else header[1:]
-    first = folded_header(header[0])
-    by_sample = SAMPLE_HEADER.fullmatch(first) and first not in ("id", "ids")
+    names = header[1:-1] if is_lineage_header(header[-1]) else header[1:]
+    by_sample = is_sample_header(header[0])
     kind = "feature" if by_sample else "sample"
     problems, row_names = Problems(), list[str]()
     rows, columns, values = array("i"), array("i"), array("d")
@@ -329,10 +322,7 @@ def read_json(blob: bytes, where: str) -> AmpliconTable:
 
 
 def write_hdf5(
-    path: Path,
-    parts: Iterable[csr_array | csr_matrix],
-    sample_ids: Sequence[str],
-    feature_ids: Sequence[str],
+    path: Path, counts: Counts, sample_ids: Sequence[str], feature_ids: Sequence[str]
 ) -> None:
     """Write reads as a BIOM 2.1 file by biom-format, whole or not at all; equal tables give equal
     bytes.
@@ -340,8 +330,7 @@ def write_hdf5(
     Parameters
     ----------
     path : Path
-    parts : iterable of sparse matrices [samples, features]
-        Some samples each, in order; how they are cut changes no byte.
+    counts : sparse matrix [samples, features]
     sample_ids, feature_ids : sequence of str
 
     Raises
@@ -352,11 +341,11 @@ def write_hdf5(
     from biom import Table
     from biom.exception import BiomException
 
-    counts = csr_matrix(vstack(list(parts), format="csr"))
-    counts.sum_duplicates()
+    whole = csr_matrix(counts, copy=True)
+    whole.sum_duplicates()
     # As objects; of text NumPy makes four bytes for each letter of the longest id.
     names = (np.array(ids, dtype=object) for ids in (feature_ids, sample_ids))
     with reworded((BiomException,), f"{path}: ids do not fit the table"):
-        table = Table(counts.T, *names, type="OTU table")
+        table = Table(whole.T, *names, type="OTU table")
     with create_hdf5(path) as file:
         table.to_hdf5(file, f"aam {aam.__version__}", creation_date=CREATED)

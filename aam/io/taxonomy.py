@@ -10,15 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aam.errors import InputError, Problems, shown
-from aam.io.text import (
-    LINEAGE_HEADERS,
-    difference,
-    folded_header,
-    md5,
-    read_header,
-    read_text,
-    until_full,
-)
+from aam.io.text import difference, is_lineage_header, md5, read_header, read_text, until_full
 
 EXPECTED = "'Feature ID' and 'Taxon' as the first two columns"
 
@@ -171,7 +163,7 @@ def read_taxonomy(path: Path) -> Taxonomy:
     problems, lineages = Problems(), dict[str, Lineage]()
     text = read_text(path, {"FeatureData[Taxonomy]": "taxonomy.tsv"})
     header, rows = read_header(text, path, f"a header that begins with {EXPECTED}")
-    if len(header) < 2 or folded_header(header[1]) not in LINEAGE_HEADERS:
+    if len(header) < 2 or not is_lineage_header(header[1]):
         raise InputError(f"{path}: the header is {shown(header, 5)}, expected {EXPECTED}")
     for number, row in until_full(rows, problems):
         feature, *cells = map(str.strip, row)

@@ -130,14 +130,6 @@ def until_full(rows: Iterator[Item], problems: Problems) -> Iterator[Item]:
             return
 
 
-def split_line(line: str, delimiter: str) -> list[str]:
-    """Return the cells of one line, whose quotes may not close; the line itself if it is no csv."""
-    try:
-        return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [""])]
-    except csv.Error:
-        return [line]
-
-
 def _delimiter(text: str, where: Path | str) -> str:
     """Find the separator of a table: the mark that gives its first rows the same number of cells,
     two or more.
@@ -146,13 +138,13 @@ def _delimiter(text: str, where: Path | str) -> str:
     where blanks separate the cells.
     """
     lines = [line for line in unix(text[:HEAD]).split("\n")[:HEADER_WITHIN] if line.strip()]
-    headers = [x for x in lines if any(is_id_header(split_line(x, mark)) for mark in DELIMITERS)]
+    headers = [x for x in lines if any(is_id_header(x.split(mark)) for mark in DELIMITERS)]
     header = [*headers, *(line for line in lines if not line.startswith("#")), *lines, ""][0]
     start = lines.index(header) if lines else 0
     rows = [line for line in lines[start : start + SNIFFED] if line == header or line[0] != "#"]
 
     def fit(mark: str) -> tuple[bool, float, int]:
-        widths = [len(split_line(line, mark)) for line in rows] or [1]
+        widths = [len(line.split(mark)) for line in rows] or [1]
         width = max(widths[0], 1)
         return width > 1, sum(found in (width, width + 1) for found in widths), width
 
@@ -220,7 +212,7 @@ FEATURE_HEADER = re.compile(
     "x?otuids?|z?otus?|zotuid|asvs?|asvids?|features?|featureids?|sequences?|seqs?|seq(uence)?id|"
     "hash|rownames?|unnamed0"
 )
-LINEAGE_HEADERS = ("taxon", "taxonomy", "lineage", "consensuslineage", "classification")
+LINEAGE_HEADER = re.compile("taxon|taxonomy|lineage|consensuslineage|classification")
 
 INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
 
@@ -251,17 +243,25 @@ def md5(sequence: str) -> str:
     return hashlib.md5(sequence.encode(), usedforsecurity=False).hexdigest()
 
 
-def folded_header(cell: str) -> str:
-    """Return the name of a column in lower case without marks: ``#OTU ID`` is ``otuid``."""
-    return re.sub(r"[\W_]+", "", cell.lower())
+def _has_name(cell: str, pattern: re.Pattern[str]) -> bool:
+    """Return whether a cell is such a header: ``#OTU ID`` and ``otu_id`` are ``otuid``."""
+    return bool(pattern.fullmatch(re.sub(r"[\W_]+", "", cell.lower())))
 
 
 def is_id_header(cells: list[str]) -> bool:
     """Return whether a row is a header whose first cell names the column of ids."""
-    if cells[0].startswith("# ") and len(cells) == 1:
-        return False
-    name = folded_header(cells[0])
-    return bool(SAMPLE_HEADER.fullmatch(name) or FEATURE_HEADER.fullmatch(name))
+    is_remark = cells[0].startswith("# ") and len(cells) == 1
+    return not is_remark and any(_has_name(cells[0], p) for p in (SAMPLE_HEADER, FEATURE_HEADER))
+
+
+def is_sample_header(cell: str) -> bool:
+    """Return whether a cell says that ids are those of samples."""
+    return _has_name(cell, SAMPLE_HEADER) and not _has_name(cell, re.compile("ids?"))
+
+
+def is_lineage_header(cell: str) -> bool:
+    """Return whether a cell names a column of taxonomy."""
+    return _has_name(cell, LINEAGE_HEADER)
 
 
 def _equal_without(words: Collection[str], *sides: list[str]) -> Pairs:

@@ -44,7 +44,7 @@ def main(source: Path, target: Path) -> None:
     kept = counts[:, features]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "feature-table.biom"
-        write_hdf5(path, [kept], [table.sample_ids[at] for at in samples], names)
+        write_hdf5(path, kept, [table.sample_ids[at] for at in samples], names)
         write_artifact(
             target / "table.qza",
             "FeatureTable[Frequency]",

@@ -118,7 +118,7 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
     counts = sparse.csr_matrix(rng.poisson(2, (7, 9)))
     features = ["".join(rng.choice(list("ACGT"), 40)) for _ in range(9)]
     samples = [f"s{row}" for row in range(7)]
-    write_hdf5(folder / "a.biom", [counts], samples, features)
+    write_hdf5(folder / "a.biom", counts, samples, features)
     table = Table(counts.T, features, samples)
     (folder / "a.json").write_text(table.to_json("aam"))
     (folder / "a.table.tsv").write_text(f"{table.to_tsv()}\n")

@@ -203,7 +203,7 @@ def write(path: Path, counts: sparse.csr_matrix) -> Path:
     samples, features = (
         [f"{kind}{i}" for i in range(counts.shape[k])] for k, kind in enumerate("sf")
     )
-    write_hdf5(path, [counts], samples, features)
+    write_hdf5(path, counts, samples, features)
     return path
 
 
@@ -235,4 +235,4 @@ def test_stored_zeros_and_duplicates_are_merged_without_changing_the_argument(tm
 
 def test_ids_occur_once(tmp_path):
     with pytest.raises(InputError, match=r"table.biom: ids do not fit the table .Duplicate"):
-        write_hdf5(tmp_path / "table.biom", [sparse.csr_matrix(np.eye(2))], ["s", "s"], ["a", "b"])
+        write_hdf5(tmp_path / "table.biom", sparse.csr_matrix(np.eye(2)), ["s", "s"], ["a", "b"])
