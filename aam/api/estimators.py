@@ -117,9 +117,8 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         where = type(self).__name__
         config = configured(FineTuneConfig(), self.get_params(deep=False), where)
         table = sample_table(X, config.data.sequences, merge=config.data.trim)
-        target = getattr(y, "name", None)
-        if not isinstance(target, str) or not target or target in RESERVED:
-            target = "y"
+        named = getattr(y, "name", None)
+        target = named if isinstance(named, str) and named not in ("", *RESERVED) else "y"
         self._check_target(aligned(y, table.sample_ids, "y"))
         metadata, columns = self._metadata(table.sample_ids, target, y, groups, covariates, studies)
         inputs = inputs_of(config.data, table, tree, metadata)

@@ -194,6 +194,14 @@ def _grouped_by(predictions: Path | None) -> str | None:
     return column if isinstance(column, str) else None
 
 
+def _columns(models: Sequence[SavedModel], group: str | None, batch: str | None) -> Columns:
+    """The columns of the report, with the covariates of the models."""
+    inputs = [saved.covariates for saved in models]
+    categorical = dict.fromkeys(name for covariates in inputs for name in covariates.categorical)
+    numeric = dict.fromkeys(name for covariates in inputs for name in covariates.numeric)
+    return Columns(group, batch, tuple(categorical), tuple(numeric))
+
+
 def evaluate_table(config: EvaluateConfig) -> None:
     """Compare predictions with metadata and write run.json, metrics.json, report.html and
     predictions.tsv.
@@ -223,10 +231,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
     warnings += about_samples
     if saw_unlabelled(models, table.sample_ids):
         warnings += TRANSDUCTIVE
-    inputs = [saved.covariates for saved in models]
-    categorical = dict.fromkeys(name for covariates in inputs for name in covariates.categorical)
-    numeric = dict.fromkeys(name for covariates in inputs for name in covariates.numeric)
-    columns = Columns(group, config.batch_column, tuple(categorical), tuple(numeric))
+    columns = _columns(models, group, config.batch_column)
     subset = _subset(table, split, bool(models))
     table, about_intervals = _without_fitted_limits(table)
     baselines: Mapping[str, Sequence[Baseline]] = _guesses(models, table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,6 +20,7 @@ from aam.options import (
     ShareBelowOne,
     option,
     section,
+    wrong_ending,
 )
 from aam.sections import ObservedConfig, RunConfig, TrainingOptions
 
@@ -184,13 +186,15 @@ class ChallengeConfig(ObservedConfig):
     predictions: Path | None = option(
         None, "predictions.tsv of `train`.", "FILE", required=True, reads=True
     )
-    output: Path | None = option(
-        None, "Challenge file to write (.csv).", writes=True, suffixes=(".csv",)
-    )
+    output: Path | None = option(None, "Challenge file to write (.csv).", writes=True)
     check: Path | None = option(
         None, "Challenge file to check against the subjects of the predictions.", reads=True
     )
     overwrite: bool = option(False, "Replace the output if it exists.")
+
+    def problems(self) -> Iterator[str]:
+        """Say that the output has the suffix of another format."""
+        yield from wrong_ending("--output", self.output, (".csv",))
 
 
 @dataclass(frozen=True, config=STRICT)
