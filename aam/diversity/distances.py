@@ -217,6 +217,20 @@ def tile_pairs(blocks: int) -> list[tuple[int, int]]:
     return list(combinations_with_replacement(range(blocks), 2))
 
 
+def _sizes(
+    branches: int, options: UnifracOptions, memory_limit: int, threads: int
+) -> tuple[int, int]:
+    """Samples of a block, and blocks kept, with which all threads stay within the limit."""
+    size = TILE
+    while (needed := CELL * branches * size * threads) > memory_limit and size > 1:
+        size //= 2
+    if needed > memory_limit:
+        expected = f"expected at least {needed}"
+        raise InputError(f"the memory limit is {memory_limit} bytes, {expected}")
+    stored = (1 if options.metric == "unifrac" else 8) * branches * size
+    return size, max(2 * threads, (memory_limit - needed) // stored)
+
+
 def unifrac_tiles(
     phylogeny: Phylogeny,
     tips: Ints,
@@ -250,14 +264,7 @@ def unifrac_tiles(
     branches, by_tip = on_tree(phylogeny, tips, counts, options.root_length)
     single = options.metric == "unifrac" and not options.double
     layout = make_layout(branches, common_branches(branches, by_tip), single)
-    number, size = max(len(layout.length), 1), TILE
-    while (needed := CELL * number * size) * threads > memory_limit and size > 1:
-        size //= 2
-    if needed * threads > memory_limit:
-        expected = f"expected at least {needed * threads}"
-        raise InputError(f"the memory limit is {memory_limit} bytes, {expected}")
-    stored = (1 if options.metric == "unifrac" else 8) * number * size
-    kept = max(2 * threads, (memory_limit - needed * threads) // stored)
+    size, kept = _sizes(max(len(layout.length), 1), options, memory_limit, threads)
     real = np.float64 if options.double else np.float32
     blocks = blocks_of(by_tip.shape[0], size)
 

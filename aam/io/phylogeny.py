@@ -232,6 +232,22 @@ def _blank(match: re.Match[str]) -> str:
     return match[0] if match[0].startswith("'") else " " * len(match[0])
 
 
+def _fault(text: str, place: int, end: str, broken: str) -> str:
+    """How a text breaks the grammar where its reading stopped, or nothing."""
+    rest = text[place:].lstrip()
+    at = f"at character {len(text) - len(rest) + 1}"
+    if broken:
+        return f"{broken}, at character {place}"
+    if end == ";":
+        return f"text after ';' {at}, expected a single tree" if rest else ""
+    if ";" not in rest:
+        return "no ';' at the end; expected one Newick tree. Is the file cut off?"
+    remedy = (
+        "a label that holds a blank, quote or bracket needs quotes around it, a comment its ']'"
+    )
+    return f"{rest[:20]!r} {at} cannot be read; {remedy}, and a ',' stands between two nodes"
+
+
 def parse_newick(text: str, source: str = "tree") -> Phylogeny:
     """Parse one Newick tree, without recursion and of any depth.
 
@@ -285,21 +301,11 @@ def parse_newick(text: str, source: str = "tree") -> Phylogeny:
         elif end == ")":
             children = opened.pop()
     repeated = [name for name, times in Counter(tips).items() if times > 1 and name]
-    rest = text[place:].lstrip()
-    at = f"at character {len(text) - len(rest) + 1}"
     rules = {f"{len(found)} {what}, the first {found[0]}": True for what, found in wrong.items()}
-    rules |= {
-        f"{len(repeated)} tips are repeated ({shown(repeated)}); keep one of each": bool(repeated),
-        f"{broken}, at character {place}": bool(broken),
-        f"text after ';' {at}, expected a single tree": not broken and end == ";" and rest != "",
-        "no ';' at the end; expected one Newick tree. Is the file cut off?": (
-            not broken and end != ";" and ";" not in rest
-        ),
-        f"{rest[:20]!r} {at} cannot be read; a label that holds a blank, quote or bracket needs "
-        "quotes around it, a comment its ']', and a ',' stands between two nodes": (
-            not broken and end != ";" and ";" in rest
-        ),
-    }
+    twice = f"{len(repeated)} tips are repeated ({shown(repeated)}); keep one of each"
+    rules |= {twice: bool(repeated)}
+    fault = _fault(text, place, end, broken)
+    rules[fault] = fault != ""
     refuse(source, rules)
     length[-1] = np.nan_to_num(length[-1])
     return make_phylogeny(np.array(parent, np.int64), np.array(length), tuple(tips))

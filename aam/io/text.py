@@ -264,12 +264,12 @@ def is_lineage_header(cell: str) -> bool:
     return _has_name(cell, LINEAGE_HEADER)
 
 
-def _equal_without(words: Collection[str], *sides: list[str]) -> Pairs:
-    """Return the ids of the second side that equal those of the first without these changes, where
-    only one does.
+def _equal_without(words: Collection[str], wanted: list[str], present: list[str]) -> Pairs:
+    """Return the id of `present` that equals each of `wanted` without these changes, where only
+    one does.
     """
     folded: tuple[dict[str, list[str]], ...] = ({}, {})
-    for names, by_key in zip(sides, folded, strict=True):
+    for names, by_key in zip((wanted, present), folded, strict=True):
         for name in names:
             key = name
             for change in CHANGES:
