@@ -1,15 +1,14 @@
-"""`aam export`: a trained model for programs without aam, as ONNX or as a program of
-torch.export.
+"""`aam export`: a trained network as one function of tensors, as ONNX or as a program of
+torch.export, compared with it on odd batches.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from aam.errors import InputError, RunError, import_extra, shown
 from aam.model.layers import OnShelves
 from aam.model.sample import Slots
 from aam.options import not_none
+from aam.predict.blend import specs_in_order
 from aam.predict.saved_model import SavedModel, load_models
 
 log = logging.getLogger("aam")
@@ -39,36 +39,36 @@ OPSET = 20
 # Largest difference from the network, as a share of the largest value of an output.
 TOLERANCE = 1e-5
 
-Run = Callable[[dict[str, Tensor]], list[Tensor]]
-
 # U distinct ASVs, B samples and S ASVs of a sample are free; L may be shorter than the longest ASV
 # of the model.
-AXES = {
-    "tokens": ("U", "L"),
-    "asv": ("B", "S"),
-    "counts": ("B", "S"),
-    "category": ("B",),
-    "covariate": ("B",),
+AXES = {"tokens": "UL", "asv": "BS", "counts": "BS", "category": "B", "covariate": "B"}
+
+# Meaning of the inputs, for other programs.
+INPUTS = {
+    "tokens": "uint8 [U, L]: the distinct ASVs of the batch, each padded at its end",
+    "asv": "int64 [B, S]: which of them each ASV of each sample is; 0 where counts is 0",
+    "counts": "float32 [B, S]: reads, rarefied to the depth; 0 in empty slots, which are the last",
+    "category": "int64 [B, C]: 1 + place of the category of each covariate, 0 where unknown",
+    "covariate": "float32 [B, N]: (value - center) / spread of each number, NaN where missing",
 }
 
 # Samples, ASVs of a sample, distinct ASVs, and how many bases shorter than the longest: one of
 # each, odd, larger.
 ODD_BATCHES = ((2, 3, 5, 0), (1, 1, 1, 0), (3, 7, 11, 3), (17, 33, 41, 1))
 
+Inputs = dict[str, Tensor]
+
 
 class ExportedNetwork(nn.Module):
-    """A network as a function of tensors: one output for each name of `output_names`.
+    """A network as a function of tensors: an output for each name of `output_names`.
 
-    It reads tokens uint8 ``[U, L]``, indices int64 ``[B, S]``, reads float32 ``[B, S]`` and, with
-    heads, covariates.
+    It reads `INPUTS`, covariates if it has heads.
     """
 
-    def __init__(self, saved: SavedModel, part: str) -> None:
+    def __init__(self, saved: SavedModel) -> None:
         super().__init__()
-        self.network = saved.required_network
+        self.network, self.targets = saved.required_network, saved.targets
         self.length = self.network.asv.position.shape[0] * self.network.asv.patch
-        self.specs = saved.targets.numeric
-        self.with_heads = part == "model"
 
     def forward(
         self,
@@ -81,59 +81,67 @@ class ExportedNetwork(nn.Module):
         """Vectors of samples ``[B, D]`` and ASVs ``[U, D]``, or numbers ``[B]`` in their own units
         and probabilities ``[B, K]``.
         """
-        network = self.network
+        network, (samples, size) = self.network, asv.shape
         # Padded to the length of the model, positions are the same number for every batch.
         full = F.pad(tokens, (0, self.length - tokens.shape[1]), value=PAD)
         _, asvs = network.asv(full, True)
-        samples, size = asv.shape
         row = torch.arange(samples, device=asv.device)[:, None].expand(samples, size).flatten()
         on = OnShelves(((samples, size),), counts.flatten() > 0)
         slots = Slots(asv.flatten(), row, counts.flatten(), on)
         read = network.sample(asvs, slots)[1] + network.sample.contents(asvs, slots)
-        if not self.with_heads:
+        if not self.targets.specs:
             return read, asvs
         if network.covariates is not None:
             batch = Batch(tokens, asv, counts, category=category, covariate=covariate)
             read = network.covariates(read, batch)
+        columns = [] if network.target is None else network.target(read).unbind(dim=1)
         outputs = []
-        if network.target is not None:
-            for spec, values in zip(self.specs, network.target(read).unbind(dim=1), strict=True):
-                scaled = values * spec.scale.spread + spec.scale.center
-                is_log = spec.transform.startswith("log-")
-                outputs.append(torch.expm1(scaled) if is_log else scaled)
+        for spec, values in zip(self.targets.numeric, columns, strict=True):
+            scaled = values * spec.scale.spread + spec.scale.center
+            outputs.append(torch.expm1(scaled) if spec.transform.startswith("log-") else scaled)
         return (*outputs, *(torch.softmax(head(read), dim=-1) for head in network.labels))
 
 
-def check_exportable(saved: SavedModel, part: str) -> None:
+def export_model(config: ExportConfig) -> None:
+    """Write the folder of an exported model, after it gave on odd batches what the model gives.
+
+    Raises
+    ------
+    InputError
+        Bad options, no model, what no graph of tensors can hold, or a library that is not
+        installed.
+    RunError
+        What was written differs from the model.
+    """
+    files = [FILES[config.format], "description.json"]
+    output = output_of("export", config, files, not_none(config.output))
+    (saved,) = load_models([not_none(config.model)], torch.device("cpu"))
+    check_exportable(saved)
+    with written(output, config) as folder:
+        difference = write_exported(saved, config.format, folder)
+    text = "%s: %s, within %.1g of the model on odd batches"
+    log.info(text, config.output, FILES[config.format], difference)
+
+
+def check_exportable(saved: SavedModel) -> None:
     """Raise `InputError` for what a graph of tensors cannot hold; say what is left out."""
     if saved.required_network.reference is not None:
         raise InputError("--model: it places ASVs on a reference, which cannot be exported")
-    if part == "model" and not saved.targets.specs:
-        raise InputError("--model: a pretrained encoder has no targets")
-    if part == "model" and saved.members:
-        log.warning(
-            "warning: only the network is exported; %s, which predict with it in aam, are left out",
-            shown(saved.members),
-        )
+    if saved.members:
+        left_out = f"only the network is exported; {shown(saved.members)}"
+        log.warning("warning: %s, which predict with it in aam, are left out", left_out)
 
 
-def output_names(saved: SavedModel, part: str) -> list[str]:
+def output_names(saved: SavedModel) -> list[str]:
     """Names of what is computed, in its order."""
-    if part == "encoder":
-        return ["samples", "asvs"]
-    return [spec.name for spec in (*saved.targets.numeric, *saved.targets.classes)]
+    return [spec.name for spec in specs_in_order(saved.targets)] or ["samples", "asvs"]
 
 
-def network_outputs(saved: SavedModel, part: str, inputs: dict[str, Tensor]) -> list[Tensor]:
+def network_outputs(saved: SavedModel, inputs: Inputs) -> list[Tensor]:
     """Outputs of the network itself, decoded like predictions."""
     sizes = tuple((inputs["counts"] > 0).sum(dim=1).tolist())
-    if part == "encoder" and saved.covariates.columns:
-        # They change what target heads read, and no vector; the network asks for them all the same.
-        category = torch.zeros(len(sizes), len(saved.covariates.categorical), dtype=torch.int64)
-        covariate = torch.full((len(sizes), len(saved.covariates.numeric)), torch.nan)
-        inputs = {**inputs, "category": category, "covariate": covariate}
     outputs = saved.required_network(Batch(**inputs, sizes=sizes, padded=True))  # type: ignore[arg-type]
-    if part == "encoder":
+    if not saved.targets.specs:
         return [outputs.samples, outputs.asvs]
     numbers: Any = ()
     if outputs.target is not None:
@@ -142,11 +150,8 @@ def network_outputs(saved: SavedModel, part: str, inputs: dict[str, Tensor]) -> 
     return [*map(torch.from_numpy, numbers), *probabilities]
 
 
-def example_inputs(
-    saved: SavedModel, part: str, shape: Sequence[int], seed: int
-) -> dict[str, Tensor]:
-    """Return random inputs for ``(B, S, U, shorter)``: samples, slots, ASVs, and bases below the
-    longest ASV.
+def example_inputs(saved: SavedModel, shape: Sequence[int], seed: int) -> Inputs:
+    """Random inputs of a shape of `ODD_BATCHES`.
 
     Each sample but the longest has empty slots; the second half of the ASVs is shorter than L.
     """
@@ -160,18 +165,16 @@ def example_inputs(
         counts[row, max(1, slots - row) :] = 0
     asv = torch.rand(samples, asvs, generator=random).argsort(dim=1)[:, :slots]
     inputs = {"tokens": tokens, "asv": asv.masked_fill(counts == 0, 0), "counts": counts}
-    if part == "model" and saved.covariates.columns:
-        levels = [1 + len(names) for names in saved.covariates.categorical.values()]
-        drawn = [torch.randint(0, size, (samples,), generator=random) for size in levels]
-        inputs["category"] = (
-            torch.stack(drawn, dim=1) if drawn else torch.zeros(samples, 0, dtype=torch.int64)
-        )
-        inputs["covariate"] = torch.randn(samples, len(saved.covariates.numeric), generator=random)
-        inputs["covariate"][0] = torch.nan
+    if saved.covariates.columns:
+        category = torch.rand(samples, len(saved.levels), generator=random)
+        inputs["category"] = (category * (1 + torch.tensor(saved.levels))).long()
+        numbers = torch.randn(samples, len(saved.covariates.numeric), generator=random)
+        numbers[0] = torch.nan
+        inputs["covariate"] = numbers
     return inputs
 
 
-def write_exported(saved: SavedModel, part: str, form: str, folder: Path) -> float:
+def write_exported(saved: SavedModel, form: str, folder: Path) -> float:
     """Write an exported model and its description; return its largest relative difference.
 
     Raises
@@ -184,70 +187,58 @@ def write_exported(saved: SavedModel, part: str, form: str, folder: Path) -> flo
     """
     # torch chooses the attention: the back ends of this machine are no part of a model.
     use_backends({})
-    names = output_names(saved, part)
-    inputs = [example_inputs(saved, part, shape, seed) for seed, shape in enumerate(ODD_BATCHES)]
-    with torch.no_grad(), _without_remarks():
-        program = _program(ExportedNetwork(saved, part).eval(), inputs[0])
-        write = _write_onnx if form == "onnx" else _write_torch
-        run = write(program, [*inputs[0]], names, folder / FILES[form])
-        differences = [
-            _difference(network_outputs(saved, part, values), run(values)) for values in inputs
-        ]
+    inputs = [example_inputs(saved, shape, seed) for seed, shape in enumerate(ODD_BATCHES)]
+    free, differences = dict.fromkeys("ULBS", torch.export.Dim.DYNAMIC), [0.0]
+    shapes = {name: {at: free[axis] for at, axis in enumerate(AXES[name])} for name in inputs[0]}
+    write = _write_onnx if form == "onnx" else _write_torch
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        network = ExportedNetwork(saved).eval()
+        program = torch.export.export(network, (), inputs[0], dynamic_shapes=shapes, strict=False)
+        run = write(program, [*inputs[0]], output_names(saved), folder / FILES[form])
+        for values in inputs:
+            for ours, found in zip(network_outputs(saved, values), run(values), strict=True):
+                scale = max(1.0, float(ours.abs().max()))
+                is_like = ours.shape == found.shape
+                differences.append(float((ours - found).abs().max()) / scale if is_like else 1.0)
     if not (difference := max(differences)) <= TOLERANCE:
         raise RunError(
             f"the exported model differs from the original by {difference:.2g} of its values; it "
             "was removed"
         )
-    text = json.dumps(_description(saved, part, form, difference), indent=1)
+    about = {"format": form, "file": FILES[form], "difference": difference}
+    about |= {"opset": OPSET} if form == "onnx" else {}
+    about |= _description(saved, inputs[0])
+    text = json.dumps(about, indent=1)
     (folder / "description.json").write_text(text + "\n", encoding="utf-8")
     return difference
 
 
-@contextlib.contextmanager
-def _without_remarks() -> Iterator[None]:
-    """Leave out what torch.export and its ONNX exporter say about themselves."""
-    exporter = logging.getLogger("torch.onnx")
-    level = exporter.level
-    exporter.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        exporter.setLevel(level)
-
-
-def _program(module: torch.nn.Module, inputs: dict[str, Tensor]) -> torch.export.ExportedProgram:
-    """The program of a module whose batch sizes are free."""
-    dimensions = dict.fromkeys("ULBS", torch.export.Dim.DYNAMIC)
-    shapes = {name: {at: dimensions[axis] for at, axis in enumerate(AXES[name])} for name in inputs}
-    return torch.export.export(module, (), kwargs=inputs, dynamic_shapes=shapes, strict=False)
-
-
-def _write_onnx(program: Any, inputs: list[str], names: list[str], path: Path) -> Run:
+def _write_onnx(
+    program: Any, inputs: list[str], names: list[str], path: Path
+) -> Callable[[Inputs], list[Tensor]]:
     import_extra("onnxscript", "onnx", "aam export --format onnx")
     runtime = import_extra("onnxruntime", "onnx", "aam export --format onnx")
-    torch.onnx.export(
-        program,
-        (),
-        str(path),
-        input_names=inputs,
-        output_names=names,
-        opset_version=OPSET,
-        external_data=False,
-        dynamo=True,
-        verbose=False,
-    )
+    how: dict[str, Any] = {
+        "external_data": False,
+        "dynamo": True,
+        "verbose": False,
+        "opset_version": OPSET,
+    }
+    torch.onnx.export(program, (), str(path), input_names=inputs, output_names=names, **how)
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
-    def run(values: dict[str, Tensor]) -> list[Tensor]:
+    def run(values: Inputs) -> list[Tensor]:
         arrays = {name: value.numpy() for name, value in values.items()}
         return [torch.from_numpy(value) for value in session.run(names, arrays)]
 
     return run
 
 
-def _write_torch(program: Any, inputs: list[str], names: list[str], path: Path) -> Run:
+def _write_torch(
+    program: Any, inputs: list[str], names: list[str], path: Path
+) -> Callable[[Inputs], list[Tensor]]:
     content = io.BytesIO()
     torch.export.save(program, content)
     # On a full disk torch's own writer ends the process.
@@ -256,81 +247,17 @@ def _write_torch(program: Any, inputs: list[str], names: list[str], path: Path) 
     return lambda values: list(loaded(**values))
 
 
-def _difference(expected: Sequence[Tensor], written: Sequence[Tensor]) -> float:
-    """The largest difference of outputs, as a share of the largest value of each."""
-    differences = []
-    for ours, value in zip(expected, written, strict=True):
-        if ours.shape != value.shape:
-            raise RunError(
-                f"an output has shape {tuple(value.shape)}, expected {tuple(ours.shape)}"
-            )
-        scale = max(1.0, float(ours.abs().max()))
-        differences.append(float((ours - value).abs().max()) / scale)
-    return max(differences)
-
-
-def _description(saved: SavedModel, part: str, form: str, difference: float) -> dict[str, Any]:
+def _description(saved: SavedModel, inputs: Inputs) -> dict[str, Any]:
     """Description of inputs and outputs for other programs."""
     letters = {"A": A, "C": C, "G": G, "T": T}
-    tokens = {"padding": PAD, **letters, "other nucleotides": N, "masked": MASK}
-    inputs = {
-        "tokens": "uint8 [U, L]: the distinct ASVs of the batch, each padded at its end",
-        "asv": "int64 [B, S]: which of them each ASV of each sample is; 0 where counts is 0",
-        "counts": (
-            "float32 [B, S]: reads, rarefied to the depth; 0 in empty slots, which follow "
-            "all others"
-        ),
-    }
-    about: dict[str, Any] = {
-        "format": form,
-        "file": FILES[form],
-        "part": part,
-        "inputs": inputs,
-        "outputs": output_names(saved, part),
-        "tokens": tokens,
+    return {
+        "inputs": {name: INPUTS[name] for name in inputs},
+        "outputs": output_names(saved),
+        "tokens": {"padding": PAD, **letters, "other nucleotides": N, "masked": MASK},
         "depth": saved.depth,
         "longest ASV": saved.model.positions,
         "token limit": saved.data.token_limit,
-        "difference": difference,
+        "classes": {spec.name: list(spec.labels) for spec in saved.targets.classes},
+        "covariates": saved.covariates.to_json(),
         "versions": {"aam": aam.__version__, "torch": torch.__version__},
     }
-    if form == "onnx":
-        about["opset"] = OPSET
-    if part == "model":
-        about["classes"] = {spec.name: list(spec.labels) for spec in saved.targets.classes}
-    if part == "model" and saved.covariates.columns:
-        inputs["category"] = (
-            "int64 [B, C]: of each categorical covariate 1 + place of its category, 0 where unknown"
-        )
-        inputs["covariate"] = (
-            "float32 [B, N]: of each numeric covariate (value - center) / spread, NaN where missing"
-        )
-        about["covariates"] = saved.covariates.to_json()
-    return about
-
-
-def export_model(config: ExportConfig) -> None:
-    """Write the folder of an exported model, after it gave on odd batches what the model gives.
-
-    Raises
-    ------
-    InputError
-        Bad options, no model or several, what no graph of tensors can hold, or a library that is
-        not installed.
-    RunError
-        What was written differs from the model.
-    """
-    files = [FILES[config.format], "description.json"]
-    output = output_of("export", config, files, not_none(config.output))
-    models = load_models([not_none(config.model)], torch.device("cpu"))
-    if len(models) > 1:
-        raise InputError(
-            f"--model: {len(models)} models, which are exported one by one; name one of them"
-        )
-    (saved,) = models
-    part = "model" if saved.targets.specs else "encoder"
-    check_exportable(saved, part)
-    with written(output, config) as folder:
-        difference = write_exported(saved, part, config.format, folder)
-    name, text = FILES[config.format], "%s: %s, within %.1g of the model on odd batches"
-    log.info(text, config.output, name, difference)

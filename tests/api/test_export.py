@@ -125,17 +125,15 @@ def saved_like(reference: object = None, **changes: object) -> SimpleNamespace:
 
 
 def test_what_cannot_be_exported_is_said(caplog):
-    check_exportable(saved_like(members=("presence", "forest")), "model")
+    check_exportable(saved_like(members=("presence", "forest")))
     assert "only the network is exported; 'presence', 'forest'" in caplog.text
-    with pytest.raises(InputError, match="a pretrained encoder has no targets"):
-        check_exportable(saved_like(targets=Targets(())), "model")
     with pytest.raises(InputError, match="it places ASVs on a reference, which cannot"):
-        check_exportable(saved_like(reference=object()), "encoder")
+        check_exportable(saved_like(reference=object()))
 
 
 def test_outputs_are_named_as_the_model_gives_them():
-    assert output_names(saved_like(), "model") == ["age", "site"]
-    assert output_names(saved_like(), "encoder") == ["samples", "asvs"]
+    assert output_names(saved_like()) == ["age", "site"]
+    assert output_names(saved_like(targets=Targets(()))) == ["samples", "asvs"]
 
 
 def test_a_missing_library_is_said_before_anything_is_written(model, tmp_path, capsys, monkeypatch):
