@@ -53,8 +53,10 @@ def test_only_wide_networks_of_a_single_rank_in_bf16_have_bf16_weights(
     assert task.has_bf16_weights == expected
 
 
-@pytest.mark.parametrize("heads", [PRETRAIN, CONDITIONED])
-@pytest.mark.parametrize("options", [{}, {"recompute": True, "gradient_accumulation_steps": 2}])
+@pytest.mark.parametrize(
+    ("heads", "options"),
+    [(PRETRAIN, {}), (CONDITIONED, {"recompute": True, "gradient_accumulation_steps": 2})],
+)
 def test_the_losses_are_those_of_autocast(study, model_of, monkeypatch, heads, options):
     read, losses = study if heads is PRETRAIN else conditioned(study), []
     for width in (512, 16):

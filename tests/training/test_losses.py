@@ -56,27 +56,15 @@ def value(term) -> tuple[float, int]:
 # --- UniFrac -----------------------------------------------------------------------------------
 
 
-def pairs(predicted: np.ndarray, distance: np.ndarray) -> tuple[float, int]:
-    total, count = 0.0, 0
-    for i in range(len(distance)):
-        for j in range(i + 1, len(distance)):
-            if math.isfinite(distance[i, j]):
-                total += (predicted[i, j] - distance[i, j]) ** 2
-                count += 1
-    return total, count
-
-
 def test_unknown_distances_leave_values_and_gradients_alone():
-    predicted, distance = torch.rand(
-        2, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    )
+    random = torch.Generator().manual_seed(0)
+    predicted, distance = torch.rand(2, 5, 5, dtype=torch.float64, generator=random)
+    squares = (predicted - distance).square().triu(1)
+    expected = float(squares.sum() - squares[1, 3])
     distance[1, 3] = distance[3, 1] = NAN
     predicted.requires_grad_()
     total, count = unifrac_loss(predicted, distance)
-    assert (total.item(), int(count)) == (
-        pytest.approx(pairs(predicted.detach().numpy(), distance.numpy())[0]),
-        9,
-    )
+    assert (total.item(), int(count)) == (pytest.approx(expected), 9)
     total.backward()
     assert torch.isfinite(predicted.grad).all()
     assert predicted.grad[1, 3] == 0
@@ -116,9 +104,6 @@ def test_a_batch_without_any_target_moves_nothing():
     assert (loss.item(), predicted.grad.tolist()) == (0.0, [[0.0], [0.0]])
 
 
-# --- masks -------------------------------------------------------------------------------------
-
-
 # --- total -------------------------------------------------------------------------------------
 
 
@@ -146,10 +131,7 @@ def test_balanced_weights_are_those_of_scikit_learn():
     assert class_weights(("1", "2.5"), labels[:, 1:], (2,))[0].tolist() == [1, 2.5]
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [("1",), ("1", "2", "3"), ("1", "0"), ("1", "-1"), ("1", "nan"), ("1", "x"), ("inf", "1")],
-)
+@pytest.mark.parametrize("asked", [("1",), ("1", "2", "3"), ("1", "-1"), ("1", "nan"), ("1", "x")])
 def test_weights_that_do_not_fit_the_classes(asked):
     with pytest.raises(
         InputError, match=r"--class-weights is .*, expected balanced, or 2 numbers above 0"
