@@ -88,7 +88,7 @@ def train_step() -> ast.FunctionDef:
 
 # What the engine gives: an example has no loop over steps, no device, checkpoint or log of its own.
 OF_THE_ENGINE = """backward zero_grad save_file torch.save torch.load torch.device is_available
-    getLogger init_process_group all_reduce isend irecv torch.autocast SummaryWriter"""
+    getLogger init_process_group all_reduce torch.autocast SummaryWriter"""
 # The CPU, where a network is loaded to be compared.
 ALLOWED = {"torch.device('cpu')"}
 

@@ -428,15 +428,12 @@ class Loader:
         if not self.workers:
             yield from map(self._take, items)
             return
-        if not self.kept:
-            waiting: list[Any] = []
-            # The workers must not keep this loader; they end with it, at the latest at exit.
-            self.kept.append((replace(self)._workers(waiting), waiting))
-            weakref.finalize(self, _stop_workers, self.kept)
-        ahead, next_items = self.kept[0]
-        next_items[:] = items
         try:
-            yield from _begun(ahead)
+            with warnings.catch_warnings():
+                # torch warns when there are more workers than cores; the user asked for them.
+                warnings.filterwarnings("ignore", message="This DataLoader will create")
+                batches = _begun(self._workers(items))
+            yield from batches
         except RuntimeError as error:
             if "DataLoader worker" not in str(error):
                 raise
@@ -444,21 +441,26 @@ class Loader:
             raise RunError(f"{killed} ({error}); lower --num-workers {self.workers}") from error
 
     def _workers(self, items: list[Any]) -> DataLoader[Any]:
-        """Return workers that take `items`, which may change between epochs."""
-        with warnings.catch_warnings():
-            # torch warns when there are more workers than cores; the user asked for them.
-            warnings.filterwarnings("ignore", message="This DataLoader will create")
-            return DataLoader(
+        """Return the workers of this loader, which take `items` next."""
+        if not self.kept:
+            waiting: list[Any] = []
+            ahead: DataLoader[Any] = DataLoader(
                 _Items(),  # type: ignore[arg-type]
-                sampler=items,
+                sampler=waiting,
                 batch_size=None,
-                collate_fn=self._take,  # type: ignore[arg-type]
+                # The workers must not keep this loader; they end with it, at the latest at exit.
+                collate_fn=replace(self)._take,  # type: ignore[arg-type]
                 num_workers=self.workers,
                 # Without a generator of its own it would advance the one that dropout uses.
                 generator=torch.Generator(),
                 worker_init_fn=_ignore_warnings,
                 persistent_workers=True,
             )
+            self.kept.append((ahead, waiting))
+            weakref.finalize(self, _stop_workers, self.kept)
+        ahead, next_items = self.kept[0]
+        next_items[:] = items
+        return ahead
 
 
 def batches_by_study(studies: dict[int, Rows], size: int, seed: int, epoch: int) -> list[Rows]:
