@@ -86,7 +86,8 @@ def train_step() -> ast.FunctionDef:
     return step
 
 
-# What the engine gives: an example has no loop over steps, no device, checkpoint or log of its own.
+# What the engine gives: an example has no loop over steps, no device, checkpoint or log of its own;
+# only HTFT's two stages send each other tensors.
 OF_THE_ENGINE = """backward zero_grad save_file torch.save torch.load torch.device is_available
     getLogger init_process_group all_reduce torch.autocast SummaryWriter"""
 # The CPU, where a network is loaded to be compared.
