@@ -26,7 +26,7 @@ from aam.sections import RunConfig, TrainingOptions
 from examples.runs import fit_and_save, plan_with_device
 from tests.engine.conftest import Doubling, same
 
-EPOCHS = 30
+EPOCHS = 8
 
 
 @dataclass(frozen=True)
@@ -84,52 +84,39 @@ def test_inputs_are_read_before_an_earlier_run_is_removed(tmp_path):
 
 def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_bits(tmp_path):
     assert run(tmp_path / "whole") == FINISHED
-    folder = str(tmp_path / "killed")
-    source = (
-        "from tests.engine.test_fit import run; from pathlib import Path; "
-        f"run(Path({folder!r}), 0.02)"
-    )
+    folder = tmp_path / "killed"
+    test = "from tests.engine.test_fit import run; from pathlib import Path"
     path = os.pathsep.join((str(Path(__file__).parents[2]), os.environ["PYTHONPATH"]))
-    process = subprocess.Popen(
-        [sys.executable, "-c", source], env={**os.environ, "PYTHONPATH": path}
-    )
-    while not find_checkpoints(tmp_path / "killed" / "checkpoints"):
+    words = [sys.executable, "-c", f"{test}; run(Path({str(folder)!r}), 0.05)"]
+    process = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": path})
+    while not find_checkpoints(folder / "checkpoints"):
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert not (tmp_path / "killed" / "model").exists()
-    assert run(tmp_path / "killed") == FINISHED
+    assert not (folder / "model").exists()
+    assert run(folder) == FINISHED
     for name in ("model", "last"):
-        whole, killed = (load(tmp_path / folder / name) for folder in ("whole", "killed"))
-        assert same(whole.tensors, killed.tensors)
-    results = json.loads((tmp_path / "killed" / "metrics.json").read_text())
+        assert same(load(tmp_path / "whole" / name).tensors, load(folder / name).tensors)
+    results = json.loads((folder / "metrics.json").read_text())
     assert results == json.loads((tmp_path / "whole" / "metrics.json").read_text())
     assert results["size"] == 3
-    assert not (tmp_path / "killed" / "checkpoints").exists()
-    before = (tmp_path / "killed" / "model" / "manifest.json").stat().st_mtime_ns
-    assert run(tmp_path / "killed") == FINISHED
-    assert (tmp_path / "killed" / "model" / "manifest.json").stat().st_mtime_ns == before
+    assert not (folder / "checkpoints").exists()
+    manifest = folder / "model" / "manifest.json"
+    before = manifest.stat().st_mtime_ns
+    assert run(folder) == FINISHED
+    assert manifest.stat().st_mtime_ns == before
 
 
 def test_it_is_said_when_no_epoch_was_better_than_the_start(tmp_path, monkeypatch):
     lines: list[str] = []
-    monkeypatch.setattr(
-        logging.getLogger("aam"), "info", lambda text, *values: lines.append(text % values)
-    )
-    for name, epochs, lr in (("learns", 3, 0.02), ("does-not", 3, 1e-30)):
+    say = lambda text, *values: lines.append(text % values)  # noqa: E731
+    monkeypatch.setattr(logging.getLogger("aam"), "info", say)
+    start = "0 of 3, the start: no epoch made the network better on the validation samples"
+    for name, lr, best in (("learns", 0.02, "3 of 3"), ("does-not", 1e-30, start)):
         lines.clear()
-        assert run(tmp_path / name, epochs=epochs, lr=lr) == FINISHED
+        assert run(tmp_path / name, epochs=3, lr=lr) == FINISHED
         said = [line.partition("best epoch ")[2] for line in lines if "best epoch" in line]
-        assert (
-            said
-            == {
-                "learns": ["3 of 3"],
-                "does-not": [
-                    "0 of 3, the start: no epoch made the network better on the validation samples"
-                ],
-            }[name]
-        ), lines
-        assert any(line.endswith("samples per step") for line in lines), (
-            "one device, and no accumulation"
-        )
+        assert said == [best], lines
+        # One device, and no accumulation.
+        assert any(line.endswith("samples per step") for line in lines)

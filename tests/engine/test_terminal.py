@@ -34,7 +34,7 @@ with ProgressBar("train fold 3, epoch 1/6", 700) as bar:
     for step, message in enumerate({MESSAGES!r}):
         bar.update(100 * step, description=f"train fold 3, epoch {{step}}/6", rate="31 samples/s")
         log.info("%s", message)
-        time.sleep(0.1)
+        time.sleep(0.05)
 """
 
 

@@ -113,20 +113,13 @@ def test_the_bases_and_their_places_are_an_input(model_of):
         model = model_of(patch_size=patch_size)
 
         def vector(letters: str, model=model) -> torch.Tensor:
-            tokens = torch.tensor(
-                [["?ACGTN".index(letter) for letter in letters]], dtype=torch.uint8
-            )
+            tokens = torch.tensor([["?ACGTN".index(base) for base in letters]]).to(torch.uint8)
             return model(Batch(tokens, *ids, sizes=(1,))).asvs[0]
 
         with torch.no_grad():
             plain = vector("ACGTACGTACG")
-            for other in (
-                "GCATGCATGCA",
-                "ACGTACGTACT",
-                "ACGTACGTACN",
-                "ACGTACGTAC",
-                "ACGTACGTACGT",
-            ):
+            others = "GCATGCATGCA ACGTACGTACT ACGTACGTACN ACGTACGTAC ACGTACGTACGT"
+            for other in others.split():
                 assert (vector(other) - plain).abs().max() > 1e-3, other
 
 
@@ -141,13 +134,8 @@ def test_bounding_memory_changes_no_result(batch, model_of, monkeypatch):
         model.bound_memory(chunk, recompute)
         torch.manual_seed(0)
         outputs = model(batch, masks)
-        parts = (
-            outputs.samples,
-            outputs.distance,
-            outputs.nucleotides,
-            outputs.target,
-            *outputs.labels,
-        )
+        parts = outputs.samples, outputs.distance, outputs.nucleotides, outputs.target
+        parts = (*parts, *outputs.labels)
         sum(part.square().mean() for part in parts).backward()
         return parts, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
@@ -157,9 +145,8 @@ def test_bounding_memory_changes_no_result(batch, model_of, monkeypatch):
         assert actual[1].keys() == expected[1].keys()
         for name, gradient in expected[1].items():
             scale = max(1.0, float(gradient.abs().max()))
-            torch.testing.assert_close(
-                actual[1][name] / scale, gradient / scale, rtol=0, atol=1e-12
-            )
+            relative = actual[1][name] / scale, gradient / scale
+            torch.testing.assert_close(*relative, rtol=0, atol=1e-12)
 
     plain = run(None, False)
     assert len(plain[1]) > 20
@@ -176,9 +163,8 @@ def test_distances_start_where_those_of_the_study_are(batch, model_of):
     network = model_of(dataclasses.replace(HEADS, scale=(0.7, 0.1))).eval()
     network.standardize(batch)
     distances = network(batch).distance
-    assert distances[~torch.eye(len(distances), dtype=torch.bool)].median().item() == pytest.approx(
-        0.7, abs=0.02
-    )
+    others = ~torch.eye(len(distances), dtype=torch.bool)
+    assert distances[others].median().item() == pytest.approx(0.7, abs=0.02)
 
 
 # --- masks -------------------------------------------------------------------------------------
@@ -201,9 +187,8 @@ def test_the_count_head_never_sees_the_count_that_it_predicts(batch, model_of):
         model = model_of(HEADS)
         expected = model(batch, masks)
         outputs = model(dataclasses.replace(batch, counts=other), masks)
-        hidden = masks.counts
-        actual = by_slot(batch, outputs.counts)[hidden]
-        close(actual, by_slot(batch, expected.counts)[hidden], 0)
+        actual, wanted = by_slot(batch, outputs.counts), by_slot(batch, expected.counts)
+        close(actual[masks.counts], wanted[masks.counts], 0)
         changed = model(dataclasses.replace(batch, counts=seen), masks)
         assert by_slot(batch, changed.counts - expected.counts)[masks.counts].abs().max() > 1e-3
 

@@ -80,21 +80,16 @@ def test_covariates_are_joined_and_every_value_shows(kind):
     samples = torch.randn(1, 8).expand(6, -1)
     category = torch.tensor([[1, 1], [2, 1], [1, 3], [1, 1], [1, 1], [0, 1]])
     covariate = torch.tensor([[0.0]] * 3 + [[2.0], [math.nan], [0.0]])
-    batch = Batch(
-        torch.zeros(1, 1, dtype=torch.uint8),
-        torch.zeros(6, 4, dtype=torch.long),
-        torch.ones(6, 4),
-        category=category,
-        covariate=covariate,
-    )
+    tokens, asv = torch.zeros(1, 1, dtype=torch.uint8), torch.zeros(6, 4, dtype=torch.long)
+    conditions = {"category": category, "covariate": covariate}
+    batch = Batch(tokens, asv, torch.ones(6, 4), **conditions)
     with torch.no_grad():
         vectors = fusion(samples, batch)
         pairs = torch.stack([covariate.nan_to_num()[:, 0], covariate.isnan()[:, 0].float()], 1)
         tables = [table.weight[category[:, at]] for at, table in enumerate(fusion.categories)]
         flat = torch.cat([*tables, fusion.numbers[0](pairs)], dim=1)
-        expected = (
-            samples + fusion.project(flat) if kind == "add" else torch.cat([samples, flat], 1)
-        )
+        joined = torch.cat([samples, flat], 1)
+        expected = samples + fusion.project(flat) if kind == "add" else joined
     torch.testing.assert_close(vectors, expected)
     assert all((vectors[0] - vectors[other]).abs().max() > 1e-4 for other in range(1, 6))
     assert fusion.width == vectors.shape[1]
