@@ -255,11 +255,8 @@ def parse_newick(text: str, source: str = "tree") -> Phylogeny:
     ``[comments]``, which may be nested, and labels of inner nodes are skipped. Whether lengths are
     missing or the root is a polytomy is left to `read_tree`.
 
-    Raises
-    ------
-    InputError
-        Broken grammar, repeated or empty tip names, lengths that are not finite and >= 0; the first
-        place of each (from character 1).
+    Raises `InputError` with the first place of each fault, from character 1: broken grammar,
+    repeated or empty tip names, lengths that are not finite and >= 0.
     """
     text = text.removeprefix("\ufeff")
     if text.lstrip()[:6].upper() == "#NEXUS":
