@@ -62,10 +62,8 @@ def explained(
     metadata, taxonomy, split = _read_inputs(config, inputs)
     models = models or prepare_models(config.model, config.runtime)
     if not models[0].targets.specs:
-        raise InputError(
-            "--model: a pretrained encoder predicts nothing to explain; fine-tune it with `aam "
-            "train`"
-        )
+        what = "a pretrained encoder predicts nothing to explain"
+        raise InputError(f"--model: {what}; fine-tune it with `aam train`")
     study, warnings = load_table(models, config, inputs)
     study, asvs = replace(study, metadata=metadata), _named_asvs(study.table, taxonomy)
     candidates = _candidates(study.table.sample_ids, metadata, split)

@@ -139,9 +139,8 @@ def phylogeny(source: Any, midpoint: bool = False) -> Phylogeny | None:
     if isinstance(source, (str, os.PathLike)):
         return read_tree(Path(source), midpoint)
     if not hasattr(source, "write"):
-        raise InputError(
-            f"tree is {type(source).__name__}, expected a skbio.TreeNode, or the path of a tree"
-        )
+        kind = type(source).__name__
+        raise InputError(f"tree is {kind}, expected a skbio.TreeNode, or the path of a tree")
     text = io.StringIO()
     source.write(text, format="newick")
     return rooted_tree(text.getvalue(), "tree", midpoint)

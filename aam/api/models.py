@@ -231,13 +231,10 @@ def inputs_of_model(config: ApplyConfig, table: Any, metadata: Any = None) -> In
 
 def _refuse_useless(default: Any, options: Mapping[str, Any]) -> None:
     """Raise `InputError` for options of a command that would do nothing in memory."""
-    of_command = {
-        option.field.name for option in options_of(default) if option.about.of == "command"
-    }
-    if useless := sorted(options.keys() & (OF_FILES | of_command)):
-        raise InputError(
-            f"{shown(useless)}: of the command, and without effect here; take what is returned"
-        )
+    taken = [option for option in options_of(default) if option.about.of == "command"]
+    if useless := sorted(options.keys() & (OF_FILES | {option.field.name for option in taken})):
+        what = "of the command, and without effect here; take what is returned"
+        raise InputError(f"{shown(useless)}: {what}")
 
 
 def load(path: Paths, **options: Any) -> Model:
@@ -257,10 +254,8 @@ def load(path: Paths, **options: Any) -> Model:
     """
     paths = (path,) if isinstance(path, (str, os.PathLike)) else tuple(path or ())
     if not paths:
-        raise InputError(
-            "aam.load: no path is given; give the folder of a run or model, or the name of an "
-            "encoder"
-        )
+        remedy = "give the folder of a run or model, or the name of an encoder"
+        raise InputError(f"aam.load: no path is given; {remedy}")
     folders = tuple(Path(name) for name in paths)
     config = configured(PredictConfig(), options, "aam.load")
     _refuse_useless(config, options)

@@ -91,10 +91,9 @@ def _check_sizes(study: Study, splits: Sequence[Split]) -> None:
     asvs = len(study.table.columns_of(study.rows(train)))
     for number, what in ((len(train), "samples"), (asvs, "ASVs")):
         if number < 2:
-            raise InputError(
-                f"--table: {number} of its {what} to train on, expected 2 or more; give a larger "
-                "table, or lower --test-size and --validation-size"
-            )
+            few = f"--table: {number} of its {what} to train on, expected 2 or more"
+            remedy = "give a larger table, or lower --test-size and --validation-size"
+            raise InputError(f"{few}; {remedy}")
 
 
 def fit_model(folds: Pretraining, split: Split, place: Place) -> SavedModel:
@@ -144,10 +143,8 @@ def _start_message(folds: Pretraining) -> list[str]:
     losses = losses_in_words(folds.study, folds.config.train)
     lines = [f"pretrain: {folds.inputs_in_words}; losses: {', '.join(losses)}"]
     if folds.study.metric is None:
-        lines.append(
-            "without --tree or --unifrac-matrix no UniFrac term is learned: the encoder learns "
-            f"from {' and '.join(losses)} only"
-        )
+        without = "without --tree or --unifrac-matrix no UniFrac term is learned"
+        lines.append(f"{without}: the encoder learns from {' and '.join(losses)} only")
     return lines
 
 
@@ -183,19 +180,15 @@ def pretrain(
     config = configured(PretrainConfig(), options, "aam.pretrain")
     data, runtime = config.data, replace(config.runtime, output_dir=Path(output_dir))
     if data.tables or data.trees:
-        raise InputError(
-            "aam.pretrain: takes one table and its tree; `aam pretrain` takes several, from files"
-        )
-    named = replace(
-        data, table=option_of(table), tree=option_of(tree), metadata=option_of(metadata)
-    )
+        takes = "takes one table and its tree; `aam pretrain` takes several, from files"
+        raise InputError(f"aam.pretrain: {takes}")
+    places = {"table": table, "tree": tree, "metadata": metadata}
+    named = replace(data, **{name: option_of(source) for name, source in places.items()})
     config = replace(config, data=named, runtime=runtime)
     check(config)
-    described = (
-        None
-        if metadata is None
-        else metadata_from(metadata, data.decimal, missing_values=data.missing_values)
-    )
+    described, missing = None, data.missing_values
+    if metadata is not None:
+        described = metadata_from(metadata, data.decimal, missing_values=missing)
     inputs = inputs_of(data, sample_table(table, data.sequences, merge=data.trim), tree, described)
     with interrupts_as_in_python():
         run(config, inputs=inputs)

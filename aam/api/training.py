@@ -184,11 +184,9 @@ def load_folds(
     config, study = study_for(config, config.data, inputs, columns, encoder)
     studies = set(study.column(config.data.study_column, study.table.sample_ids) or ())
     if len(studies) == 1:
-        raise InputError(
-            f"--study-column {config.data.study_column}: all samples are of {shown(studies)}, "
-            "expected two studies or more; leave it out, or pass --batch-column for runs and "
-            "plates of one study"
-        )
+        what = f"all samples are of {shown(studies)}, expected two studies or more"
+        remedy = "leave it out, or pass --batch-column for runs and plates of one study"
+        raise InputError(f"--study-column {config.data.study_column}: {what}; {remedy}")
     if is_deep:
         study.require_sequences()
     splits = make_splits(study, config.data, config.runtime.seed)

@@ -34,27 +34,6 @@ GPU_SAMPLES = 10_000
 MEMORY = 1 << 30
 
 
-def _rarefied(table: AmpliconTable, depth: int, seed: int) -> AmpliconTable:
-    """Return the samples that reach `depth`, rarefied to it."""
-    table, _ = deep_enough(table, depth)
-    rows = [rarefied_row(table, row, depth, seed, 0) for row in range(len(table.sample_ids))]
-    counts = sparse.csr_array(matrix_of(rows, table.counts.shape[1]))
-    return make_table(counts, table.sample_ids, table.feature_ids)
-
-
-def _warn_of_empty(table: AmpliconTable, tips: Ints) -> None:
-    """Warn of samples without reads on the tree."""
-    empty = samples_without_tips(tips, table.counts)
-    if names := [table.sample_ids[row] for row in np.flatnonzero(empty)]:
-        log.warning(
-            "%d of %d samples have no reads on the tree, so their distances mean nothing (0 to "
-            "each other): %s",
-            len(names),
-            len(empty),
-            shown(names),
-        )
-
-
 def _multiply(config: UnifracConfig, samples: int) -> Multiply:
     """Library of matrix products: NumPy, or torch on a GPU that is asked for or worth it."""
     worth_it = samples >= GPU_SAMPLES and config.unifrac_metric == "unifrac" and may_have_gpu()
@@ -81,10 +60,17 @@ def _on_tree(config: UnifracConfig, table: AmpliconTable, tree: Phylogeny) -> On
         No sample reaches the depth or has reads on the tree; features without a tip unless
         ``missing_tips`` is drop.
     """
-    if config.rarefy_depth is not None:
-        table = _rarefied(table, config.rarefy_depth, config.seed)
+    if (depth := config.rarefy_depth) is not None:
+        table, _ = deep_enough(table, depth)
+        places = range(len(table.sample_ids))
+        rows = [rarefied_row(table, row, depth, config.seed, 0) for row in places]
+        counts = sparse.csr_array(matrix_of(rows, table.counts.shape[1]))
+        table = make_table(counts, table.sample_ids, table.feature_ids)
     tree, tips = matched_tree(tree, table.feature_ids, config.missing_tips)
-    _warn_of_empty(table, tips)
+    empty = samples_without_tips(tips, table.counts)
+    if names := [table.sample_ids[row] for row in np.flatnonzero(empty)]:
+        what = "have no reads on the tree, so their distances mean nothing (0 to each other)"
+        log.warning("%d of %d samples %s: %s", len(names), len(empty), what, shown(names))
     return table, tree, tips
 
 
