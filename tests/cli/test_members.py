@@ -110,8 +110,8 @@ def test_by_default_folds_judge_learners_and_the_model_learns_from_all(
     assert main(f"explain {applied} {metadata} --prediction-passes 1".split()) == 0
     assert "left out" not in (run / "report.html").read_text()
     assert main([*words.split(), "--threads", "1", "--resume-from", "auto"]) == 0
-    assert "name an encoder such as 16s-v4" in refused(
+    assert "name an encoder with a network such as 16s-v4" in refused(
         main, f"embed {applied} --output-dir {tmp_path}/v".split()
     )
     assert main(f"export --model {run} --format torch --output {tmp_path}/encoder".split()) == 2
-    assert "name an encoder such as 16s-v4" in capsys.readouterr().err
+    assert "name an encoder with a network such as 16s-v4" in capsys.readouterr().err

@@ -212,5 +212,5 @@ def test_an_encoder_is_taken_over_with_a_report(study, tmp_path, capsys, refused
     predict = f"predict --model {old} --table {study}/table.biom --output {tmp_path}/p.tsv"
     for words in (f"{train} --pretrained-encoder {old}", predict):
         stderr = refused(main, words.split())
-        assert "retrain with `aam pretrain --table" in " ".join(stderr.split())
+        assert "retrain with `aam pretrain` and `aam train`" in " ".join(stderr.split())
     assert not (tmp_path / "no").exists()
