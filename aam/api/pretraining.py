@@ -182,8 +182,8 @@ def pretrain(
     if data.tables or data.trees:
         takes = "takes one table and its tree; `aam pretrain` takes several, from files"
         raise InputError(f"aam.pretrain: {takes}")
-    places = {"table": table, "tree": tree, "metadata": metadata}
-    named = replace(data, **{name: option_of(source) for name, source in places.items()})
+    places = option_of(table), option_of(tree), option_of(metadata)
+    named = replace(data, table=places[0], tree=places[1], metadata=places[2])
     config = replace(config, data=named, runtime=runtime)
     check(config)
     described, missing = None, data.missing_values
