@@ -133,18 +133,15 @@ def own_guess(predictions: TargetPredictions) -> list[Baseline]:
 def _spread_sentence(names: Names, new: InNewStudies | None, folds: Levels, key: str) -> list[str]:
     """Say how the metric differs between studies, or values of a column, held out whole."""
     if new is not None:
-        return [
-            f"In a new {names.batch} the {TITLES[key]} is {number(new.mean)} on average over "
-            f"{len(new.studies)} values of {names.batch} with equal weights ({new.spread})."
-        ]
+        text = f"In a new {names.batch} the {TITLES[key]} is {number(new.mean)} on average over "
+        over = f"{len(new.studies)} values of {names.batch} with equal weights"
+        return [f"{text}{over} ({new.spread})."]
     if not names.fold or len(folds) < 2:
         return []
     values = sorted(metrics[key].value for _, metrics in folds.values())
-    return [
-        f"Each of {len(values)} values of {names.fold} was held out whole: {TITLES[key]} "
-        f"{number(values[0])} to {number(values[-1])}. Expect a new one within this spread, not "
-        "within the interval."
-    ]
+    ends = f"{number(values[0])} to {number(values[-1])}"
+    text = f"Each of {len(values)} values of {names.fold} was held out whole: {TITLES[key]} {ends}."
+    return [f"{text} Expect a new one within this spread, not within the interval."]
 
 
 def evaluate_target(

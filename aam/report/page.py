@@ -274,11 +274,10 @@ def introduction(results: ReportData) -> str:
     if results.targets:
         return ""
     if results.tables:
-        return (
-            "The encoder learned without labels. This report compares it with rules that need no "
-            "model, on samples and ASVs that it has not seen. It predicts no metadata column: "
-            "fine-tune it with aam train."
+        text = (
+            "The encoder learned without labels. On samples and ASVs that it has not seen, it is "
         )
+        return f"{text}compared with rules that need no model. To predict a column, use aam train."
     return "No sample was held out, so nothing is judged: --test-size or --cv holds samples out."
 
 
