@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,30 +23,14 @@ from aam.data.rarefaction import rarefied_richness
 from aam.data.splits import Split
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
-from aam.evaluate.comparison import (
-    COVARIATES,
-    DEPTH,
-    DEPTH_AND_RICHNESS,
-    MAJORITY,
-    MEDIAN,
-    RICHNESS,
-    Baseline,
-)
+from aam.evaluate import comparison, predictions
+from aam.evaluate.comparison import Baseline
 from aam.evaluate.metrics import Array, auroc
-from aam.evaluate.predictions import (
-    Columns,
-    PredictionTable,
-    column_values,
-    group_values,
-    guess,
-    truth_of,
-)
+from aam.evaluate.predictions import Columns, PredictionTable
 from aam.io.metadata import Metadata
 from aam.options import not_none
 from aam.predict.blend import DESCRIPTIONS, MEMBERS
 from aam.predict.estimator import CountsEstimator, Floats, Samples
-from aam.predict.linear import LinearClassifier, LinearRegressor
-from aam.predict.trees import TreesClassifier, TreesRegressor
 
 log = logging.getLogger("aam")
 
@@ -150,7 +134,7 @@ def covariate_matrix(metadata: Metadata, columns: Columns, ids: Sequence[str]) -
 
 def _constant(task: Task, train: Array, test: Array) -> Array:
     """The median or the most frequent class of the training samples."""
-    return guess(task.truth[train], len(task.labels))
+    return predictions.guess(task.truth[train], len(task.labels))
 
 
 def _of_level(levels: Array, task: Task, train: Array, test: Array) -> Array:
@@ -195,15 +179,15 @@ def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
     alone; the median or class shares of the sample's own level of each column of `task.levels`. A
     value that is the same in all samples, and a level that training lacks, give no baseline.
     """
-    guessed, two = MAJORITY if task.labels else MEDIAN, len(task.labels) == 2
+    guessed, two = comparison.MAJORITY if task.labels else comparison.MEDIAN, len(task.labels) == 2
     predictors: dict[str, Predictor] = {guessed: _constant}
     if task.covariates is not None and task.covariates.shape[1]:
-        predictors[COVARIATES] = partial(_forest, task.covariates, 3, seed)
-    columns = {DEPTH: np.log1p(task.depth), RICHNESS: np.log1p(task.richness)}
+        predictors[comparison.COVARIATES] = partial(_forest, task.covariates, 3, seed)
+    columns = {comparison.DEPTH: np.log1p(task.depth), comparison.RICHNESS: np.log1p(task.richness)}
     columns = {name: values for name, values in columns.items() if np.ptp(values) > 0}
     if len(columns) == 2:
         both = np.stack([*columns.values()], axis=1)
-        predictors[DEPTH_AND_RICHNESS] = partial(_forest, both, 10, seed)
+        predictors[comparison.DEPTH_AND_RICHNESS] = partial(_forest, both, 10, seed)
     for name, values in columns.items():
         forest = partial(_forest, values[:, None], 10, seed)
         predictors[name] = partial(_ordered, values) if two else forest
@@ -223,8 +207,7 @@ def make_baselines(classes: bool, *parameters: int) -> dict[str, CountsEstimator
 
     `parameters` are depth, passes and seed.
     """
-    trees: Any = TreesClassifier if classes else TreesRegressor
-    linear: Any = LinearClassifier if classes else LinearRegressor
+    trees, linear = (MEMBERS[name][0 if classes else 1] for name in ("forest", "presence"))
     return {
         "random forest": trees(*parameters, "shares", "random"),
         BOOSTING: trees(*parameters, "shares", "boosting"),
@@ -312,16 +295,16 @@ def make_task(
     held_out = [(np.isin(ids, s.not_held_out), np.isin(ids, s.held_out)) for s in splits]
     levels = dict[str, Array]()
     for name in sorted(filter(None, {columns.group, columns.batch})):
-        levels[name] = not_none(column_values(metadata, name, ids))
+        levels[name] = not_none(predictions.column_values(metadata, name, ids))
     return Task(
-        truth_of(metadata, spec, ids),
+        predictions.truth_of(metadata, spec, ids),
         spec.labels,
         [Fold(*sides) for sides in held_out],
         study.table.depths[rows],
         rarefied_richness(study, rows),
         levels,
-        group_values(metadata, columns.group, ids),
-        column_values(metadata, columns.study, ids),
+        predictions.group_values(metadata, columns.group, ids),
+        predictions.column_values(metadata, columns.study, ids),
         covariates,
         replace(Samples.of_study(study, rows), covariates=covariates),
     )
@@ -363,9 +346,9 @@ def baselines_by_target(
     for spec in table.specs if metadata is not None else ():
         ids, fitted = baselines_of(study, splits, spec, not_none(metadata), columns, strong, known)
         found = [(baseline, ids) for baseline in fitted]
-        for name, predictions in known.items():
-            member = Baseline(name, predictions.predicted(spec.name), trivial=False)
-            found.append((member, predictions.sample_ids))
+        for name, alone in known.items():
+            member = Baseline(name, alone.predicted(spec.name), trivial=False)
+            found.append((member, alone.sample_ids))
         baselines = []
         for baseline, ids in found:
             # The last row stands for samples that the baseline lacks.

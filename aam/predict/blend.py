@@ -23,7 +23,7 @@ log = logging.getLogger("aam")
 NETWORK = "deep"
 
 # Members on counts: the estimators of classes and of numbers.
-MEMBERS: dict[str, tuple[type[CountsEstimator], type[CountsEstimator]]] = {
+MEMBERS: dict[str, tuple[Any, Any]] = {
     "presence": (LinearClassifier, LinearRegressor),
     "forest": (TreesClassifier, TreesRegressor),
 }

@@ -12,6 +12,7 @@ import sklearn.metrics
 from aam.data.loader import rarefied_batch
 from aam.data.rarefaction import EVALUATION, rarefied_richness, rarefied_table
 from aam.data.study import StudyPart
+from aam.evaluate import comparison
 from aam.evaluate.comparison import Baseline
 from aam.evaluate.predictions import Columns
 from aam.predict import baselines
@@ -56,9 +57,9 @@ def test_guesses_are_those_of_the_training_side():
     """The median or the most frequent class; the median or the class shares of a level."""
     for task in (flat(numeric_task()), class_task()):
         predictions = named(baselines.trivial_baselines(task))
-        guess, level = baselines.MEDIAN, "the site's median"
+        guess, level = comparison.MEDIAN, "the site's median"
         if task.labels:
-            guess, level = baselines.MAJORITY, "the site's classes"
+            guess, level = comparison.MAJORITY, "the site's classes"
         for fold in task.folds:
             truth, here = task.truth[fold.train], task.levels["site"] == "b"
             of_level = task.truth[fold.train & here]
@@ -104,7 +105,7 @@ def test_missing_truth_is_not_learned_from():
     holes = np.where(np.arange(60) % 2, task.truth, np.nan)
     predictions = named(baselines.trivial_baselines(replace(task, truth=holes)))
     fold = task.folds[0]
-    assert predictions[baselines.MEDIAN][fold.test][0] == np.nanmedian(holes[fold.train])
+    assert predictions[comparison.MEDIAN][fold.test][0] == np.nanmedian(holes[fold.train])
     holes = np.where(np.arange(60) % 2, classes.truth, -1)
     predictions = named(baselines.trivial_baselines(replace(classes, truth=holes)))
     assert all(np.isfinite(predicted).all() for predicted in predictions.values())
@@ -117,9 +118,9 @@ def test_depth_that_separates_two_classes_is_found(direction: int):
     depth = np.exp(8 + direction * task.truth + noise).astype(int)
     predictions = named(baselines.trivial_baselines(replace(task, depth=depth)))
     expected = sklearn.metrics.roc_auc_score(task.truth, direction * depth)
-    found = sklearn.metrics.roc_auc_score(task.truth, predictions[baselines.DEPTH][:, 1])
+    found = sklearn.metrics.roc_auc_score(task.truth, predictions[comparison.DEPTH][:, 1])
     assert found == pytest.approx(expected)
-    right = (predictions[baselines.DEPTH_AND_RICHNESS].argmax(axis=1) == task.truth).mean()
+    right = (predictions[comparison.DEPTH_AND_RICHNESS].argmax(axis=1) == task.truth).mean()
     assert right > 0.85
 
 
@@ -129,8 +130,8 @@ def test_point_2_covariates_alone_are_a_baseline():
     quintile = np.searchsorted(np.quantile(task.truth, [0.2, 0.4, 0.6, 0.8]), task.truth)
     block = (quintile[:, None] == np.arange(5)) / 2
     predictions = named(baselines.trivial_baselines(replace(task, covariates=block)))
-    assert sklearn.metrics.r2_score(task.truth, predictions[baselines.COVARIATES]) > 0.75
-    assert baselines.COVARIATES not in named(baselines.trivial_baselines(flat(numeric_task())))
+    assert sklearn.metrics.r2_score(task.truth, predictions[comparison.COVARIATES]) > 0.75
+    assert comparison.COVARIATES not in named(baselines.trivial_baselines(flat(numeric_task())))
 
 
 @pytest.fixture
