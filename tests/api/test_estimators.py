@@ -312,7 +312,7 @@ def test_tables_of_any_numbers_are_read_and_others_named(frame):
     ):
         aam.read_table(objects)
     nullable.iloc[2, 3] = pd.NA
-    with pytest.raises(InputError, match=r"sample 'sample-03', .* pass 0 for missing reads$"):
+    with pytest.raises(InputError, match=r"sample 'sample-03', .* expected whole reads"):
         aam.read_table(nullable)
     assert "the DataFrame holds complex128, expected whole reads" in refusal(
         aam.read_table, frame.astype(complex)
