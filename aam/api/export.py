@@ -191,7 +191,8 @@ def write_exported(saved: SavedModel, form: str, folder: Path) -> float:
     free, differences = dict.fromkeys("ULBS", torch.export.Dim.DYNAMIC), [0.0]
     shapes = {name: {at: free[axis] for at, axis in enumerate(AXES[name])} for name in inputs[0]}
     write = _write_onnx if form == "onnx" else _write_torch
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    for library in ("torch.onnx", "onnx_ir"):
+        logging.getLogger(library).setLevel(logging.ERROR)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         network = ExportedNetwork(saved).eval()

@@ -258,7 +258,7 @@ def read_split(path: Path) -> Split:
     """Read a split that `write_split` wrote.
 
     Raises `InputError`: another header, a row of another length, an unknown subset, empty or
-    duplicate ids, folds for some samples only, no training samples.
+    duplicate ids, no training samples.
     """
     problems, rows = Problems(), dict[str, tuple[Subset, str]]()
     subset_of = {str(subset): subset for subset in SUBSETS}
