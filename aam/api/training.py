@@ -44,12 +44,13 @@ log = logging.getLogger("aam")
 
 Training = Folds[FineTuneConfig]
 
-# Number of folds by default, and the largest study that is cross-validated (docs/prepare-data.md).
+# Number of folds by default, and the smallest and the largest study that is cross-validated
+# (docs/prepare-data.md).
 DEFAULT_FOLDS, LEAST_GROUPS_FOR_FOLDS = 5, 10
+MOST_ROWS, MOST_CELLS = 1_500, 20_000_000
 
 # Folds of a study of few groups leave a class of two groups only one to learn from.
 FEW_GROUPS, LEAST_GROUPS_OF_CLASS = 30, 3
-MOST_ROWS, MOST_CELLS = 1_500, 20_000_000
 
 # Samples up to which a report compares the model with strong baselines.
 MOST_BASELINE_ROWS = MOST_ROWS
@@ -92,7 +93,7 @@ def fit_model(folds: Training, split: Split, place: Place) -> SavedModel:
         study, targets, covariates = supervise(folds, ids)
         seen = ids
     truths = {spec: truth_of(not_none(study.metadata), spec, seen) for spec in targets.specs}
-    # The median, or the shares of the classes.
+    # The median, or the most frequent class.
     usual = {spec.name: guess(truth, len(spec.labels)) for spec, truth in truths.items()}
     notes = {"guesses": {name: values.tolist() for name, values in usual.items()}}
     saved = folds.model(place, seen, fitted, targets, covariates, notes)

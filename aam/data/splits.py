@@ -39,7 +39,7 @@ SUBSETS: tuple[Subset, ...] = ("train", "validation", "test")
 HEADER = ["sample-id", "side", "fold"]
 
 # Numeric strata are quintiles, or the values themselves if there are at most five. Columns of more
-# classes are not spread over the subsets.
+# than 100 classes are not spread over the subsets.
 QUANTILES, MOST_STRATA = 5, 100
 # Exchanges tried between parts of unequal groups. Five folds of the 248 fish of `mackerel-type`
 # hold a fifth of each type to within 0.008; the best of 100 random divisions holds it to within
@@ -104,9 +104,9 @@ class _Samples:
         """Deal the groups at `rows` into parts of `sizes` groups, evenly over the strata.
 
         Groups of the same (most frequent) stratum stand next to each other in random order and the
-        parts take turns, so that each stratum is divided to within one group. If groups are
-        unequal, two random groups then change places as long as that makes the parts' shares of all
-        strata more even.
+        parts take turns, so that each stratum is divided to within one group. With a group column,
+        two random groups then change places as long as that makes the parts' shares of all strata
+        more even.
         """
         own, strata = np.array(self.groups, dtype=object)[rows], self.strata[rows]
         groups, row = np.unique(own, return_inverse=True)

@@ -2,8 +2,8 @@
 two blocks of them.
 
 To add a metric, name it in `config.UnifracMetric`, write a class with the methods `read` and
-`compare` and return it in `metric_of`. Legend for shapes: I and J samples of two blocks, C common
-and R rare branches.
+`compare` and return it in `metric_of`; on a GPU `TreeOnDevice.distances` computes it anew. Legend
+for shapes: I and J samples of two blocks, C common and R rare branches.
 """
 
 from __future__ import annotations

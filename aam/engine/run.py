@@ -330,8 +330,8 @@ class RunDirectory:
 
     @property
     def finished(self) -> bool:
-        """Whether all files of a run exist and are undamaged, as the main rank sees it;
-        metrics.json comes last.
+        """Whether metrics.json, which comes last, exists and all models are undamaged, as the main
+        rank sees it.
         """
         return self.world.any(self.world.is_main and self._is_complete())
 
@@ -477,8 +477,8 @@ def train_once(
     folder : Path
         The run directory, or a fold below it.
     start : callable
-        Prepares, from a state if given, and returns the trainer, which saves ``model`` and
-        ``last``.
+        Prepares, from a state if given, and returns a function that trains, saves ``model`` and
+        ``last``, and returns the saved model.
     load_saved : callable
         Loads what was saved before.
     """

@@ -48,7 +48,7 @@ CAUTION: dict[Subset, str] = {
 }
 
 # A caution names the class if at least this share of at least this number of samples is predicted
-# as one class.
+# as one class, and that share exceeds the true one by the rest.
 ONE_CLASS, LEAST_SAMPLES = 0.95, 20
 
 # A trivial baseline with these metrics solves the task by itself. Where one class is frequent,

@@ -1,4 +1,6 @@
-"""The blend: members that learn apart and predict together, as an equal mean."""
+"""The blend: a linear model and trees learn apart and predict together, as an equal mean. A network
+joins in `SavedModel.predicted`.
+"""
 
 from __future__ import annotations
 

@@ -134,13 +134,14 @@ class Folds(Generic[Config]):
 
     def rank_problems(self) -> list[str]:
         """Subsets of fewer samples than there are ranks."""
-        ranks = self.world.size
-        sizes = {subset: len(split.ids(subset)) for split in self.splits for subset in SUBSETS[:2]}
-        return [
-            f"the {subset} subset has {size} samples for {ranks} devices; take fewer devices"
-            for subset, size in sizes.items()
-            if 0 < size < ranks
-        ]
+        ranks, problems = self.world.size, []
+        for split in self.splits:
+            where = f"fold {split.test_fold}: " if split.test_fold else ""
+            for subset in SUBSETS[:2]:
+                if 0 < (size := len(split.ids(subset))) < ranks:
+                    text = f"the {subset} subset has {size} samples for {ranks} devices"
+                    problems.append(f"{where}{text}; take fewer devices")
+        return problems
 
     @property
     def inputs_in_words(self) -> str:
@@ -196,7 +197,7 @@ class Folds(Generic[Config]):
     def fit_split(
         self, split: Split, run: RunDirectory, title: str, fit: Fit[Config]
     ) -> SavedModel | None:
-        """The model of a split, fitted unless it was before; None on ranks but the main one."""
+        """The model of a split, fitted unless it was before; the main rank alone loads that."""
         folder, is_main = self.folder(run.path, split), run.world.is_main
 
         def start(state: State | None) -> Callable[[], SavedModel]:

@@ -51,8 +51,9 @@ VALUE_WITH_LIMITS = re.compile(r"^(\S+) \((\S+ to \S+)\)$")
 # What `aam explain` replaces in the report of a run stands between these.
 IMPORTANCES = ("<!-- importances -->", "<!-- end of importances -->")
 
-# Words that not every reader knows, and their definitions.
 TEMPLATES = resources.files("aam.report") / "templates"
+
+# Words that not every reader knows, and their definitions.
 TERMS: dict[str, str] = json.loads((TEMPLATES / "words.json").read_text(encoding="utf-8"))["terms"]
 
 _WORDS = "|".join(sorted(map(re.escape, TERMS), key=len, reverse=True))
