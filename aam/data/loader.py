@@ -4,6 +4,7 @@ rarefaction, in an order that depends on the seed and the epoch alone.
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import math
 import signal
@@ -396,6 +397,10 @@ class Loader:
             loads[rank] += self.study.richness[row]
         return list(map(self._by_id, parts))
 
+    def close(self) -> None:
+        """Stop the workers; the next epoch starts new ones."""
+        _stop_workers(self.kept)
+
     def epoch(
         self, epoch: int, skip: int = 0, finish: Callable[[Batch, int], Any] = _as_it_is
     ) -> Iterator[Any]:
@@ -458,6 +463,8 @@ class Loader:
             )
             self.kept.append((ahead, waiting))
             weakref.finalize(self, _stop_workers, self.kept)
+            # At exit this must come before multiprocessing waits for the workers.
+            atexit.register(_stop_workers, self.kept)
         ahead, next_items = self.kept[0]
         next_items[:] = items
         return ahead

@@ -343,7 +343,7 @@ def end_rank(status: int) -> None:
     if sys.exc_info()[0] not in (None, SystemExit):
         traceback.print_exc()
     for child in multiprocessing.active_children():
-        child.terminate()
+        child.kill()
     logging.shutdown()
     try:
         sys.stdout.flush()

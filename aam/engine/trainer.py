@@ -305,12 +305,16 @@ def fit(
         logger = RunLogger(folder, title, *length, before, text, tracking)
         trainer.on_record = logger.record
 
-    def full_state() -> State:
+    # A closure over the trainer would keep its memory and its workers after a fold.
+    def full_state(trainer: Trainer) -> State:
         state, texts = trainer.state(), {METRICS: logger.text} if logger else {}
         facts = {**state.facts, "logger": logger.state() if logger else {}, "run": run.about}
         return State(state.tensors, facts, texts)
 
-    trainer.after_step = lambda trainer: manager.maybe_save(trainer.progress.step, full_state)
+    def after_step(trainer: Trainer) -> None:
+        manager.maybe_save(trainer.progress.step, lambda: full_state(trainer))
+
+    trainer.after_step = after_step
     if state is not None:
         trainer.restore(state)
         log.info("%s: continues after step %d", title, trainer.progress.step)

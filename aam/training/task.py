@@ -388,14 +388,17 @@ def train(
     model.bound_memory(machine.asv_chunk_size, machine.gradient_checkpointing)
     if place.device.type == "cpu":
         keep_freed_memory()
-    if run is None:
-        trainer = Trainer(task, config.train, machine)
-        trainer.fit()
-    else:
-        compiler = run.about["decisions"].get("compile", {}).get("backend", "eager")
-        if compiler != "eager":
-            task.compile_losses(compiler)
-        trainer = fit(task, config.train, run, place.folder, place.state, place.title)
+    try:
+        if run is None:
+            trainer = Trainer(task, config.train, machine)
+            trainer.fit()
+        else:
+            compiler = run.about["decisions"].get("compile", {}).get("backend", "eager")
+            if compiler != "eager":
+                task.compile_losses(compiler)
+            trainer = fit(task, config.train, run, place.folder, place.state, place.title)
+    finally:
+        task.train.close()
     # The trained network may be sharded.
     best = Aam(config.model, study.depth, heads, study.reference_width).to(place.device)
     best.load_state_dict(trainer.best_weights)

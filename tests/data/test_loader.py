@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -113,6 +115,24 @@ def test_workers_live_for_all_epochs(study):
     del loader, actual
     gc.collect()
     assert not multiprocessing.active_children()
+
+
+def test_workers_end_with_the_process_that_left_an_epoch_open(tmp_path):
+    """They ignore the signal by which multiprocessing ends and then waits for them; the folder
+    stands for an early hook at exit.
+    """
+    made = f"""
+import tempfile
+folder = tempfile.TemporaryDirectory(dir={str(tmp_path)!r})
+import numpy as np
+from aam.data.loader import Loader
+from tests.data.studies import make_study
+study = make_study(np.full((8, 3), 50), ["ACGTACGTAC", "ACGTACGTAA", "ACGTACGTTT"])
+loader = Loader(study, np.arange(8), 2, workers=1)
+epoch = loader.epoch(0)
+next(epoch)
+"""
+    subprocess.run([sys.executable, "-c", made], check=True, timeout=60)
 
 
 def test_an_epoch_goes_on_where_it_was_left(study):
