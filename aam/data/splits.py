@@ -373,7 +373,7 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     choices = [(selection.aligned or ids, size), (ids, size), (ids, 0.0)]
     if data.split is not None or fold_column(data) is not None:
         choices = choices[:1]
-    found, errors = tuple[Split, ...](), list[InputError]()
+    found, errors, chosen = tuple[Split, ...](), list[InputError](), choices[0]
     for samples, validation_size in choices:
         asked = replace(data, validation_size=validation_size)
         try:
@@ -382,11 +382,16 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
         except InputError as error:
             errors.append(error)
             continue
+        chosen = samples, validation_size
         if all(_can_be_learned(split, selection.classes, data.cv is not None) for split in found):
             break
     # A class that cannot be learned is refused when it is fitted.
     if not found:
         raise errors[0]
+    if chosen != choices[0]:
+        without = "" if chosen[1] or not size else ", without a validation subset"
+        says = "the split is drawn again for the %d samples that reach the depth%s"
+        log.info(says, len(ids), without)
     if data.split is not None:
         named = read_split(data.split).sample_ids
         if absent := sorted(set(named).difference(selection.of_file)):

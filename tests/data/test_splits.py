@@ -203,9 +203,10 @@ def test_a_sample_without_a_group_is_its_own(study):
     assert len(split.ids("test")) in (1, 4), "a group, or the sample without one"
 
 
-def test_the_depth_empties_no_subset_that_can_be_drawn_anew(study_of, tiny):
+def test_the_depth_empties_no_subset_that_can_be_drawn_anew(study_of, tiny, caplog):
     """Ten samples: the depth dropped the only validation sample of a fold in every draw."""
     ids = tuple(f"s{row}" for row in range(10))
+    caplog.set_level("INFO")
     for lost in range(10):
         kept = ids[:lost] + ids[lost + 1 :]
         selection = Selection(of_file=ids, aligned=ids, dropped={ids[lost]: 3})
@@ -213,6 +214,19 @@ def test_the_depth_empties_no_subset_that_can_be_drawn_anew(study_of, tiny):
         splits = make_splits(study, DataConfig(cv="5"), 0)
         assert sorted(name for split in splits for name in split.ids("test")) == sorted(kept)
         assert all(split.ids(subset) for split in splits for subset in SUBSETS)
+    assert "drawn again for the 9 samples that reach the depth\n" in caplog.text
+
+
+@pytest.mark.parametrize(("labels", "lost"), [("aaaabbbb", False), ("aabb", True), ("abc", True)])
+def test_a_validation_subset_that_is_given_up_is_said_to_be(study, caplog, labels, lost):
+    made = study(len(labels))
+    label_of = dict(zip(made.table.sample_ids, labels, strict=True))
+    with caplog.at_level("INFO"):
+        selection = Selection(classes={"y": label_of})
+        (split,) = make_splits(replace(made, selection=selection), DataConfig(test_size=0.0), 0)
+    assert bool(split.ids("validation")) != lost
+    says = f"again for the {len(labels)} samples that reach the depth, without a validation subset"
+    assert (says in caplog.text) == ("drawn again" in caplog.text) == lost
 
 
 def test_every_class_keeps_two_training_samples_where_it_can(study):
