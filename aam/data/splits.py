@@ -272,6 +272,9 @@ def read_split(path: Path) -> Split:
             problems.add(f"{path}: line {line} holds {cells}, expected {row}")
         else:
             rows[name] = subset_of[side], fold
+    if 0 < (folded := sum(fold != "" for _, fold in rows.values())) < len(rows):
+        found = f"{len(rows) - folded} samples have no fold and {folded} have one"
+        problems.add(f"{path}: {found}, expected a fold for all samples or for none")
     if not problems.messages and all(subset != "train" for subset, _ in rows.values()):
         problems.add(f"{path}: {len(rows)} samples and none with the side 'train'")
     problems.raise_if_any()

@@ -310,6 +310,7 @@ def test_split_files_are_read_as_written(tmp_path, rows, folded):
         (HEADER + "\ttrain\t\n", "line 2 holds ['', 'train', '']"),
         (HEADER + "a\ttest\t\n", "samples and none with the side 'train'"),
         (HEADER + '"a\ttest\t\n', "double quote"),
+        (HEADER + "a\ttrain\t0\nb\ttest\t\nc\ttest\t1\n", "1 samples have no fold and 2 have"),
         (HEADER + "a\tx\t\n" * 50, "line 11 holds"),
     ],
 )
