@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -47,8 +48,9 @@ QUANTILES, MOST_STRATA = 5, 100
 SWAPS = 2000
 # Share of the groups that is held out by default, and the minimum number of groups for it.
 DEFAULT_TEST_SHARE, LEAST_GROUPS_FOR_TEST = 0.2, 30
-# Folds that name a folder without a change.
+# Folds that name a folder without a change, if they have few bytes: file systems allow 255.
 FOLDER_NAME = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
+MOST_BYTES = 200
 
 # Two samples are nearly identical if this number of ASVs, and this share of the reads of the deeper
 # sample, are equal in both. Compared are samples with `SHARED` equal counts among their `LOOKED_AT`
@@ -286,7 +288,7 @@ def fold_folder(fold: str) -> str:
     """Return the name of the folder of a fold: ``fold-FOLD``, or a safe name with a hash if FOLD
     has characters that do not belong in a path.
     """
-    if FOLDER_NAME.fullmatch(fold):
+    if FOLDER_NAME.fullmatch(fold) and len(os.fsencode(fold)) <= MOST_BYTES:
         return f"fold-{fold}"
     plain = re.sub(r"[^\w.,+=-]+", "_", fold).strip("._")[:60]
     return f"fold-{plain}-{hashlib.sha256(fold.encode()).hexdigest()[:6]}"

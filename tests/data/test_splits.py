@@ -243,7 +243,9 @@ def test_every_class_keeps_two_training_samples_where_it_can(study):
 NAMES = ["Qin et al. (2014)", "2017/05/12", "UK: London", "Baxter & Co", "..a", "a/b", "a:b", "é ü"]
 
 
-@pytest.mark.parametrize("name", [*NAMES, "*a", "x" * 200, "CON?", "tab\there", "trailing. "])
+@pytest.mark.parametrize(
+    "name", [*NAMES, "*a", "x" * 200, "\u6d77" * 99, "CON?", "tab\there", "trailing. "]
+)
 def test_any_name_can_be_a_fold(tmp_path, name):
     folders = {fold_folder(fold) for fold in (name, name + "!", "plain")}
     assert len(folders) == 3
