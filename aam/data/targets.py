@@ -74,8 +74,8 @@ class TargetSpec:
         if unseen:
             few = f"{len(unseen)} samples ({shown(unseen)}) have labels that no training sample has"
             labels = f"{shown(sorted({*unseen.values()}))}; expected {shown(self.labels, 10)}"
-            remedy = "put each label in several groups or folds, or empty these cells and pass"
-            raise InputError(f"{where}: {few}: {labels}; {remedy} --missing drop")
+            remedy = "correct them, put each label in several groups or folds, or empty these cells"
+            raise InputError(f"{where}: {few}: {labels}; {remedy} and pass --missing drop")
         return _places(values, self.labels)
 
 

@@ -42,7 +42,10 @@ WORDS: dict[Outcome, tuple[str, Sign]] = {
 
 # What a reader must know of samples that were not held out.
 CAUTION: dict[Subset, str] = {
-    "validation": "Training made choices on these samples, so that new samples will do worse.",
+    "validation": (
+        "Training made choices on these samples, so that new samples will do worse; --test-size or "
+        "--cv holds samples out."
+    ),
     "training": "Training has seen these samples: the metrics say nothing about new ones.",
     "unknown": "If training has seen these samples, which is not known, the metrics are too good.",
 }

@@ -141,7 +141,7 @@ def test_other_samples_may_hold_values_that_training_did_not():
     targets = fit(metadata, ["c", "d"], ["s0", "s1", "s2", "s3"])
     message = refusal(targets.encode, metadata, metadata.ids)
     assert "1 samples ('s4') have labels that no training sample has: 'z'" in message
-    assert "put each label in several groups or folds" in message
+    assert "correct them, put each label in several groups or folds" in message
     numbers = fit(metadata, ["x"], ["s0", "s1"], "log-zscore")
     assert "-1 or less" in refusal(numbers.encode, metadata, ["s2"])
     assert "not finite numbers" in refusal(numbers.encode, metadata, ["s4"])

@@ -55,6 +55,12 @@ def test_a_baseline_that_is_beaten_or_comes_close():
     assert found.sentence.endswith("% of the model's gain over the training median.")
 
 
+def test_validation_samples_are_cautioned_of_with_the_options_that_hold_others_out():
+    given = numeric(0.5)
+    first, *_ = verdict(given, (), subset="validation").cautions
+    assert first.endswith("new samples will do worse; --test-size or --cv holds samples out.")
+
+
 def test_the_better_of_two_guesses_must_be_beaten():
     """A cohort whose values are offset: its own median errs less than that of training."""
     given = numeric(0.5)
