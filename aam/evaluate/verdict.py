@@ -143,15 +143,15 @@ def _compared(comparisons: Sequence[Comparison]) -> Verdict:
         text = f"The model is not shown to do better than {constant.name} ({p})."
         return Verdict("Chance not excluded", text, "open")
     sentence = _against_best(best, constant, tests_corrected_for(comparisons))
-    words, sign = WORDS[outcome(best, constant)]
-    if sign == "better" and all(comparison.constant for comparison in full):
-        words, sign = "Better than guessing", "open"
-    elif sign == "better" and all(comparison.trivial for comparison in full):
-        words = "Beats trivial baselines"
-    elif chance != "untested" and words == "Not shown better":
-        words = "Better than guessing"
-    if chance != "untested" and words != "Better than guessing" and best is not constant:
+    state, beats_chance = outcome(best, constant), chance == "better"
+    only_guesses = state == "better" and all(comparison.constant for comparison in full)
+    if only_guesses or (state == "not shown" and beats_chance):
+        return Verdict("Better than guessing", sentence, "open")
+    if beats_chance and best is not constant:
         sentence = f"Better than guessing ({constant.name}). {sentence}"
+    words, sign = WORDS[state]
+    if state == "better" and all(comparison.trivial for comparison in full):
+        words = "Beats trivial baselines"
     return Verdict(words, sentence, sign)
 
 

@@ -18,9 +18,10 @@ from aam.evaluate.comparison import (
     OWN_MAJORITY,
     OWN_MEDIAN,
     Baseline,
+    Comparison,
     compare_with_baselines,
 )
-from aam.evaluate.intervals import number
+from aam.evaluate.intervals import Interval, number
 from aam.evaluate.predictions import UNKNOWN_CLASS, TargetPredictions
 from aam.evaluate.verdict import Verdict, batch_sentences, verdict, within_batches
 from tests.evaluate.simulated import majority, median, numeric, predictions_of, scored, two_classes
@@ -41,6 +42,37 @@ def test_a_model_without_signal_is_not_shown_to_be_better_than_the_median():
     assert (found.words, found.sign) == ("Chance not excluded", "open")
     start = "The model is not shown to do better than the training median (p "
     assert found.sentence.startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("chance", "trivial", "error", "p", "words", "sign", "sentence"),
+    [
+        (0.001, True, 2.0, 0.01, "Beats trivial baselines", "better", "Better than guessing (t"),
+        (0.001, False, 2.0, 0.01, "Beats best baseline", "better", "Better than guessing (the"),
+        (0.001, True, 1.1, 0.01, "Close to baseline", "open", "Better than guessing (the"),
+        (0.001, True, 2.0, 0.3, "Better than guessing", "open", "Not shown to do better than"),
+        (0.001, False, 0.5, 0.01, "Worse than baseline", "worse", "Better than guessing (the"),
+        (0.001, True, 2.0, math.nan, "Cannot be tested", "none", "Better than guessing (the"),
+        (0.001, None, 0.0, 0.0, "Better than guessing", "open", "The MAE of the model minus"),
+        (math.nan, None, 0.0, 0.0, "Cannot be tested", "none", "The MAE of the model minus"),
+        (math.nan, True, 2.0, 0.3, "Not shown better", "open", "Not shown to do better than"),
+        (math.nan, True, 2.0, 0.01, "Beats trivial baselines", "better", "The MAE of the"),
+        (0.3, True, 2.0, 0.01, "Chance not excluded", "open", "The model is not shown"),
+    ],
+)
+def test_the_words_follow_the_outcomes(chance, trivial, error, p, words, sign, sentence):
+    """The model errs by 1 and the guess by 3; `trivial` is none where nothing else is compared."""
+
+    def rival(name, is_trivial, is_constant, error, p):
+        of = {"mae": Interval(error), "r2": Interval(0.0)}, {"mae": 1.0}
+        difference = Interval(1 - error, -error, 2 - error)
+        return Comparison(name, is_trivial, is_constant, 9, 9, "mae", *of, difference, p, p)
+
+    rivals = [rival(MEDIAN, True, True, 3.0, chance)]
+    rivals += [] if trivial is None else [rival(DEPTH, trivial, False, error, p)]
+    found = verdict(numeric(0.3), rivals)
+    assert (found.words, found.sign) == (words, sign)
+    assert found.sentence.startswith(sentence)
 
 
 def test_a_baseline_that_is_beaten_or_comes_close():
