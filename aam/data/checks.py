@@ -134,7 +134,11 @@ def warn_of_donors(table: AmpliconTable, metadata: Metadata, target: Ids, data: 
     ignored = {*target, folds, data.study_column, data.batch_column}
     columns = {}
     for name in sorted(metadata.columns.keys() - ignored):
-        values = pd.Series(metadata.values(name, ids), dtype=object)
+        try:
+            values = pd.Series(metadata.values(name, ids), dtype=object)
+        except InputError:
+            # Numbers with decimal commas name no donors.
+            continue
         is_real = any(is_number(value) and float(value) % 1 for value in values.dropna())
         divided = pd.DataFrame({"value": values, "place": places}).dropna(subset="value")
         if not is_real and LEAST_DONORS <= values.nunique() < len(divided.drop_duplicates()):

@@ -48,7 +48,7 @@ def warned(caplog, options=(), **columns) -> str:
 
 @pytest.mark.parametrize("name", ["studyid", "ScreenID", "PID", "subj", "pig", "cage_id", "Nr"])
 def test_donors_are_noticed_by_their_samples_whatever_the_column_is_called(caplog, name):
-    text = warned(caplog, **{name: DONOR, "visit": [*range(4)] * DONORS})
+    text = warned(caplog, **{name: DONOR, "visit": [*range(4)] * DONORS, "lat": ["51,5"] * 40})
     assert f"have 10 values in {name!r} and no --group-column is given" in text
     assert f"--group-column {name} keeps the samples of a donor together" in text
     assert f"--group-column {name}" in warned(caplog, **{name: [f"P{donor}" for donor in DONOR]})
