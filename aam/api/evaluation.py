@@ -50,9 +50,10 @@ def _with_truth(
     """
     targets = [spec.name for spec in table.specs]
     wanted = table.sample_ids if split is None else split.held_out
-    predicted = [name for name in table.sample_ids if name in set(wanted)]
+    kept = set(wanted)
+    predicted = [name for name in table.sample_ids if name in kept]
     ids = align(metadata, predicted, targets, "drop")
-    warnings, unpredicted = [], sorted({*wanted} - {*table.sample_ids})
+    warnings, unpredicted = [], sorted(kept - {*table.sample_ids})
     table = table.with_rows(ids, table.frame["note"])
     if not any(has_prediction(table.predicted(target)).any() for target in targets):
         raise InputError(
