@@ -87,8 +87,7 @@ def _check_groups(
     """Return a warning about groups in several folds, whose other samples the model of each fold
     has learned from.
 
-    Raises `InputError`: samples without a group, which would all count as one, or groups in two
-    subsets of the split.
+    Raises `InputError`: groups in two subsets of the split.
     """
     if split is not None:
         values = metadata.values(column, metadata.ids)
@@ -170,15 +169,19 @@ def _guesses(
 def _group_column(
     config: EvaluateConfig, models: Sequence[SavedModel], metadata: Metadata, ids: Sequence[str]
 ) -> str | None:
-    """Return the column of groups: what is asked for, else that of the training if all these
-    samples have a group.
+    """Return the column of groups: what is asked for, else that of the training. Warn of samples
+    without a group, each of which is its own.
     """
-    if config.group_column is not None:
-        return config.group_column
-    column = models[0].data.group_column if models else _grouped_by(config.predictions)
-    if column not in metadata.columns or None in metadata.values(str(column), ids):
-        return None
-    log.info("groups are those of %r, as in training; --group-column names another column", column)
+    column = config.group_column
+    if column is None:
+        column = models[0].data.group_column if models else _grouped_by(config.predictions)
+        if column is None or column not in metadata.columns:
+            return None
+        says = "groups are those of %r, as in training; --group-column names another column"
+        log.info(says, column)
+    if lacking := metadata.values(column, ids).count(None):
+        few = f"{lacking} of {len(ids)} samples have no value in --group-column {column}"
+        log.warning("warning: %s: %s; each counts as a group of its own", metadata.source, few)
     return column
 
 

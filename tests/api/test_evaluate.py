@@ -83,14 +83,21 @@ def test_point_11_intervals_are_not_scored_on_samples_that_fitted_them(simulated
     assert found["coverage"]["low"] == pytest.approx(ten_of_ten)
 
 
-def test_samples_without_a_group_are_groups_of_their_own(simulated, tmp_path):
+@pytest.mark.parametrize("given", [True, False], ids=["option", "training"])
+def test_samples_without_a_group_are_groups_of_their_own(simulated, tmp_path, capsys, given):
     rows = columns(simulated / "metadata.tsv", "sample-id", "ph", "subject")
     subjects = {subject for _, _, subject in rows[3:]}
     rows = [(name, ph, subject if at > 2 else "") for at, (name, ph, subject) in enumerate(rows)]
     metadata = write_rows(tmp_path / "m.tsv", "sample-id ph subject", rows)
     predictions = predictions_of(simulated, tmp_path / "p.tsv")
-    text = f"evaluate --predictions {predictions} --metadata {metadata} --group-column subject"
+    if not given:
+        record = {"inputs": {}, "config": {"group_column": "subject"}}
+        (tmp_path / "run.json").write_text(json.dumps(record))
+    text = f"evaluate --predictions {predictions} --metadata {metadata}"
+    text += " --group-column subject" * given
     assert main([*text.split(), "--output-dir", str(tmp_path / "e")]) == 0
+    warning = "3 of 40 samples have no value in --group-column subject; each counts as a group of"
+    assert capsys.readouterr().err.count(warning) == 1
     page = (tmp_path / "e" / "report.html").read_text()
     assert f"of {3 + len(subjects)} subject." in page
 
