@@ -130,6 +130,14 @@ def until_full(rows: Iterator[Item], problems: Problems) -> Iterator[Item]:
             return
 
 
+def _cells(line: str, mark: str) -> list[str]:
+    """Return the cells of one line, whose quotes may not close; the line itself if it is no csv."""
+    try:
+        return next(csv.reader([line], delimiter=mark), [""])
+    except csv.Error:
+        return [line]
+
+
 def _delimiter(text: str, where: Path | str) -> str:
     """Find the separator of a table: the mark that gives its first rows the same number of cells,
     two or more.
@@ -138,13 +146,13 @@ def _delimiter(text: str, where: Path | str) -> str:
     where blanks separate the cells.
     """
     lines = [line for line in unix(text[:HEAD]).split("\n")[:HEADER_WITHIN] if line.strip()]
-    headers = [x for x in lines if any(is_id_header(x.split(mark)) for mark in DELIMITERS)]
+    headers = [x for x in lines if any(is_id_header(_cells(x, mark)) for mark in DELIMITERS)]
     header = [*headers, *(line for line in lines if not line.startswith("#")), *lines, ""][0]
     start = lines.index(header) if lines else 0
     rows = [line for line in lines[start : start + SNIFFED] if line == header or line[0] != "#"]
 
     def fit(mark: str) -> tuple[bool, float, int]:
-        widths = [len(line.split(mark)) for line in rows] or [1]
+        widths = [len(_cells(line, mark)) for line in rows] or [1]
         width = max(widths[0], 1)
         return width > 1, sum(found in (width, width + 1) for found in widths), width
 

@@ -84,6 +84,8 @@ SPREADSHEETS = {
     "empty column of commas": "#OTU ID,s1,s2,\n{0},1,0,\n{1},2,3,\n,,,\n",
     "a semicolon in a name": '#OTU ID,"s1","s;2"\n{0},1,0\n{1},2,3\n',
     "a semicolon in a name without quotes": "#OTU ID,s1,s;2\n{0},1,0\n{1},2,3\n",
+    "both in quotes": '#OTU ID,s1,"s;2",taxonomy\n{0},1,0,"a, b, c; d"\n{1},2,3,"a, b, c; d"\n',
+    "semicolons in quotes": '#OTU ID;s1;"s, 2";taxonomy\n{0};1;0;"a;b;c, d"\n{1};2;3;"a;b;c, d"\n',
     "a comma in a name": "#OTU ID\ts1\ts,2\n{0}\t1\t0\n{1}\t2\t3\n",
     "blanks around ids": "#OTU ID\t s1\ts2 \n {0} \t1\t0\n{1}\t2\t3\n",
 }
