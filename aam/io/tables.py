@@ -24,6 +24,14 @@ from aam.io.text import decoded, is_lineage_header, is_sample_header, read_heade
 
 MAX_COUNT = 2**32 - 1
 
+# Kinds of values that are no reads, and what to pass for them.
+WRONG_READS = (
+    ("missing", "0 for missing reads"),
+    ("negative", "raw counts, not logarithms or differences"),
+    ("too large", "raw counts, not scaled ones"),
+    ("fractional", "raw counts, not normalised ones"),
+)
+
 EXPECTED = (
     "a table: BIOM, .qza, or text with tabs, commas or semicolons and a header line '#OTU ID', "
     "features in rows and samples in columns"
@@ -140,20 +148,26 @@ class AmpliconTable:
 def _whole_reads(
     values: csr_array, samples: Sequence[str], features: Sequence[str], where: str
 ) -> Any:
-    """Return the stored values as uint32; `InputError` where one is no whole number from 0 to
-    2^32 - 1.
+    """Return the stored values as uint32; `InputError` with each kind of those that are no whole
+    number from 0 to 2^32 - 1.
     """
     stored = values.data if values.dtype.kind in "iuf" else values.data.astype(np.float64)
     # What is negative, not finite, not whole or too large is changed by it.
     with np.errstate(invalid="ignore"):
         counts = stored.astype(np.uint32)
     wrong = np.flatnonzero(counts != stored)
-    if len(wrong):
-        row = int(np.searchsorted(values.indptr, wrong[0], side="right")) - 1
-        feature = features[values.indices[wrong[0]]]
-        found = f"{stored[wrong[0]]:g} at sample {samples[row]!r}, feature {feature!r}"
-        expected = f"expected whole reads from 0 to {MAX_COUNT} ({len(wrong)} such values)"
-        raise InputError(f"{where}: {found}, {expected}; pass raw counts, not normalised ones")
+    bad, problems = stored[wrong].astype(np.float64), Problems()
+    kinds = np.select([np.isnan(bad), bad < 0, bad > MAX_COUNT], [0, 1, 2], 3)
+    for kind, at, number in zip(
+        *np.unique(kinds, return_index=True, return_counts=True), strict=True
+    ):
+        row = int(np.searchsorted(values.indptr, wrong[at], side="right")) - 1
+        feature = features[values.indices[wrong[at]]]
+        found = f"{bad[at]:g} at sample {samples[row]!r}, feature {feature!r}"
+        name, remedy = WRONG_READS[kind]
+        expected = f"expected whole reads from 0 to {MAX_COUNT} ({number} {name} values)"
+        problems.add(f"{where}: {found}, {expected}; pass {remedy}")
+    problems.raise_if_any()
     return counts
 
 
