@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from aam.config import Missing
 from aam.errors import InputError, Problems, refuse, shown
-from aam.io.text import DIRECTIVE, Row, difference, read_header, read_text, until_full
+from aam.io.text import DIRECTIVE, Row, difference, read_header, read_text
 
 Kind = Literal["numeric", "categorical"]
 
@@ -51,6 +51,7 @@ ARTIFACTS = {
     "SampleData[AlphaDiversity]": "alpha-diversity.tsv",
 }
 EXPECTED = "a header that begins with the name of the id column, such as 'sample-id' or 'id'"
+MOST_LINES = 8
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?", re.ASCII)
@@ -253,8 +254,8 @@ def _body(
     faults of all rows.
     """
     samples, directives = list[list[str]](), dict[str, list[str]]()
-    same, fault = dict[str, str](), ""
-    for line, row in until_full(rows, problems):
+    same, fault, faults = dict[str, str](), "", dict[str, list[str]]()
+    for line, row in rows:
         # Equal cells share one string: real tables repeat few values very often.
         cells = [same.setdefault(cell, cell) for cell in map(str.strip, row)]
         first = cells[0]
@@ -272,12 +273,15 @@ def _body(
         else:
             fault = "" if first else "no sample id"
         if fault:
-            problems.add(f"{path}: line {line}: {fault}")
+            faults.setdefault(fault, []).append(str(line))
         cells = cells[:width] + [""] * (width - len(cells))
         if directive:
             directives[directive] = cells[1:]
         else:
             samples.append(cells)
+    for fault, lines in faults.items():
+        more = f" and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
+        problems.add(f"{path}: line {', '.join(lines[:MOST_LINES])}{more}: {fault}")
     if not samples and not problems.messages:
         problems.add(f"{path}: a header but no samples below it")
     return samples, directives

@@ -133,6 +133,8 @@ def test_the_missing_directive_makes_a_term_a_class(read):
         ("id\ta\t\tb\ns1\t1\t2\t3\n", "columns without a name or of the same name: ''"),
         ("id\ta\tb\ta\ns1\t1\t2\t3\n", "of the same name: 'a'; name each once"),
         ("id\ta\ns1\t1\nid\ta\ns2\t1\n", "line 3: repeats the header"),
+        ("id\ta\n" + "\t1\n" * 14, "line 2, 3, 4, 5, 6, 7, 8, 9 and 6 more: no sample id"),
+        ("id\ta\n" + "\t1\n" * 14 + "s1\t1\t2\n", "line 16: more cells than the 2"),
         ("id\ta\n#q2:kinds\tnumeric\ns1\t1\n", "line 2: unknown directive"),
         ("id\ta\n#q2:types\tnumber\ns1\t1\n", "'number', expected numeric or categorical"),
         ("id\ta\n#q2:types\tnumeric\ns1\tNA\ns2\told\n", "'s2' has 'old'"),
