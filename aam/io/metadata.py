@@ -301,10 +301,15 @@ def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str
     """
     header, rows = read_header(read_text(path, ARTIFACTS), path, EXPECTED)
     header, problems = [header[0] or "id", *header[1:]], Problems()
-    if bad := [name for name, times in Counter(header).items() if times > 1 or not name]:
-        found = f"columns without a name or of the same name: {shown(bad)}"
-        raise InputError(f"{path}: header: {found}; name each once, or delete it")
+    times = Counter(header)
+    bad = [(place, x) for place, x in enumerate(header, 1) if not x or times[x] > 1]
+    if bad:
+        listed = ", ".join(f"column {place} is {name!r}" for place, name in bad[:MOST_LINES])
+        found = f"{len(bad)} columns have no name of their own: {listed}"
+        problems.add(f"{path}: header: {found}; name each once, or delete it")
     samples, directives = _body(rows, len(header), path, problems)
+    if bad:
+        problems.raise_if_any()
     ids, *columns = zip(*samples, strict=True) if samples else [()] * len(header)
     if decimal == ",":
         columns = [tuple(map(_with_point, cells)) for cells in columns]
