@@ -355,6 +355,9 @@ def make_metadata(
         if scheme_of[name] not in SCHEMES:
             found = f"#q2:missing of {name!r} is {scheme_of[name]!r}"
             problems.add(f"{source}: {found}, expected {' or '.join(SCHEMES[1:])}")
+        if scheme_of[name] == "no-missing" and "" in cells:
+            found = f"is no-missing, but sample {ids[cells.index('')]!r} is empty"
+            problems.add(f"{source}: column {name!r} {found}; fill it, or write blank instead")
         if text and kind == "numeric":
             found = f"sample {ids[cells.index(text[0])]!r} has {text[0]!r}"
             remedy = "expected a finite number; correct it, or declare it categorical"

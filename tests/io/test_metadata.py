@@ -143,6 +143,7 @@ def test_the_missing_directive_makes_a_term_a_class(read):
         ("id\ta\n#q2:types\tnumber\ns1\t1\n", "'number', expected numeric or categorical"),
         ("id\ta\n#q2:types\tnumeric\ns1\tNA\ns2\told\n", "'s2' has 'old'"),
         ("id\ta\n#q2:missing\tempty\ns1\t1\n", "'empty', expected INSDC:missing"),
+        ("id\ta\n#q2:missing\tno-missing\ns1\t\n", "is no-missing, but sample 's1' is empty"),
         ("id\ta\ns1\t1\n#q2:types\tnumeric\n", "line 3: a directive that stands twice or below"),
         ('id\ta\ns1\t1\ns2\t"1\ns3\t2\n', "row that begins on line 3 cannot be read"),
         ('id\ta\ns1\t"1"2\n', "double quote"),
