@@ -90,9 +90,12 @@ def _listed(folder: Path) -> tuple[str, list[str]] | None:
     """
     with contextlib.suppress(InputError, LookupError, TypeError, AttributeError):
         record: Any = read_json(folder / RUN)
-        parts = {name: name.split("/") for name in [*record[LIST]]}
+        command, names = record["command"], record[LIST]
+        if not isinstance(command, str) or not isinstance(names, list):
+            return None
+        parts = {name: name.split("/") for name in names}
         safe = [n for n, p in parts.items() if FIRST_PART.fullmatch(p[0]) and ".." not in p]
-        return str(record["command"]), safe
+        return command, safe
     return None
 
 

@@ -59,7 +59,12 @@ def test_only_listed_files_go_and_the_folders_that_this_leaves_empty(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "record", ["", "[]", "{}", '{"command": "train"}', '{"command": "train", "outputs": [3]}']
+    "record",
+    [
+        *("", "[]", "{}", '{"command": "train"}', '{"command": "train", "outputs": [3]}'),
+        *('{"command": "train", "outputs": {"weights.bin": 1}}', '{"command": 3, "outputs": []}'),
+        '{"command": "train", "outputs": "abc"}',
+    ],
 )
 def test_a_folder_without_a_list_is_left_alone(tmp_path, record):
     write(tmp_path, "samples.tsv", "thesis.docx", "raw/reads.fastq", *([RUN] if record else []))
