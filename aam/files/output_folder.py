@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import logging
 import os
@@ -20,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from aam.errors import InputError, refuse, shown
 from aam.files.atomic import (
@@ -64,11 +65,16 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
+def _fail(error: OSError) -> NoReturn:
+    raise error
+
+
 def _entries(folder: Path) -> list[PurePath]:
     """Return the relative paths of files, links, which are not followed, and empty folders; the
-    lock is left out.
+    lock is left out. `OSError` where a folder cannot be read.
     """
-    below = sorted(folder.rglob("*"))
+    walk = os.walk(folder, onerror=_fail)
+    below = sorted(Path(place, name) for place, *names in walk for name in itertools.chain(*names))
     above = {path.parent for path in below}
     ends = (path for path in below if path not in above and path != folder / LOCK)
     return [path.relative_to(folder) for path in ends]

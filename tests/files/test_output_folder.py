@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -72,6 +73,21 @@ def test_a_folder_without_a_list_is_left_alone(tmp_path, record):
         (tmp_path / RUN).write_text(record)
     assert "left untouched. Choose another folder or clear it" in refusal(again(tmp_path).begin, {})
     assert "raw/reads.fastq" in files(tmp_path)
+
+
+def test_a_folder_that_cannot_be_read_is_not_taken_for_empty(tmp_path, monkeypatch):
+    def scandir(path: object) -> object:
+        if Path(os.fspath(path)).name == "mine":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return real(path)
+
+    listing(tmp_path)
+    write(tmp_path, "mine/thesis.docx")
+    real = os.scandir
+    # As a user sees it: permissions do not hold the administrator.
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(PermissionError):
+        again(tmp_path).check()
 
 
 IN_THE_WAY = {
