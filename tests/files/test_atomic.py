@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from aam.errors import InputError
+from aam.files import atomic
 from aam.files.atomic import (
     MANIFEST,
     DeferredErrorFile,
@@ -219,16 +220,19 @@ def test_json_that_cannot_be_read_is_bad_input(tmp_path, content, message):
 # --- manifests ---------------------------------------------------------------------------------
 
 
-def test_every_file_that_differs_is_named_and_none_outside_is_read(tmp_path):
+def test_every_file_that_differs_is_named_and_none_outside_is_read(tmp_path, monkeypatch):
     inside = tmp_path / "in"
     inside.mkdir()
-    for name in ("a", "b", "c"):
+    for name in ("a", "b", "c", "d", "pipe"):
         (inside / name).write_text(name)
     (tmp_path / "secret").write_text("2")
     write_manifest(inside)
     verify_manifest(inside)
     (inside / "a").write_text("x")
     (inside / "b").unlink()
+    (inside / "d").write_text("longer")
+    (inside / "pipe").unlink()
+    os.mkfifo(inside / "pipe")
     manifest = json.loads((inside / MANIFEST).read_text())
     outside = ("../secret", str(tmp_path / "secret"), "x" * 5000, "a\0b")
     digest = {"bytes": 1, "sha256": file_digest(tmp_path / "secret")}
@@ -238,13 +242,22 @@ def test_every_file_that_differs_is_named_and_none_outside_is_read(tmp_path):
         verify_manifest(inside)
     assert caught.value.problems == tuple(
         f"{inside}/{name}: missing or damaged (its checksum differs)"
-        for name in ("a", "b", *outside)
+        for name in ("a", "b", "d", "pipe", *outside)
     )
+    hashed = list[Path]()
+    monkeypatch.setattr(atomic, "file_digest", hashed.append)
+    refusal(verify_manifest, inside)
+    assert [path.name for path in hashed] == ["a", "c"]
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("[]", "damaged"), ('{"format": 1}', "damaged"), ('{"format": 9, "files": {}}', "format 9")],
+    [
+        ("[]", "damaged"),
+        ('{"format": 1}', "damaged"),
+        ('{"format": 1, "files": {"a": []}}', "damaged"),
+        ('{"format": 9, "files": {}}', "format 9"),
+    ],
 )
 def test_a_manifest_of_another_form_is_refused(tmp_path, content, message):
     (tmp_path / MANIFEST).write_text(content)
