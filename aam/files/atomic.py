@@ -286,7 +286,9 @@ def verify_manifest(folder: Path) -> None:
 
 
 class DeferredErrorFile(io.FileIO):
-    """A file to write for HDF5 and the like: an error of a write is raised by `close`."""
+    """A file to write for HDF5 and the like: after an error it writes nothing more, and `close`
+    raises the error.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "w+")
@@ -305,7 +307,7 @@ class DeferredErrorFile(io.FileIO):
         """
         view, done = memoryview(data).cast("B"), 0
         with self._kept():
-            while done < len(view):
+            while done < len(view) and self.error is None:
                 done += super().write(view[done:])
         return len(view)
 
@@ -313,7 +315,8 @@ class DeferredErrorFile(io.FileIO):
         """Change the size, or keep the error; the new size is returned in both cases."""
         size = self.tell() if size is None else size
         with self._kept():
-            super().truncate(size)
+            if self.error is None:
+                super().truncate(size)
         return size
 
     def close(self) -> None:

@@ -273,6 +273,9 @@ def test_the_first_error_is_raised_when_the_file_is_closed(tmp_path):
     os.close(file.fileno())
     os.open(os.devnull, os.O_RDONLY)
     assert file.write(b"abc") == 3
+    os.dup2(os.open(tmp_path / "bad", os.O_RDWR), file.fileno())
+    assert file.write(b"late") == 4
     assert file.truncate(9) == 9
+    assert (tmp_path / "bad").read_bytes() == b""
     with pytest.raises(OSError, match="Bad file descriptor"):
         file.close()
