@@ -135,8 +135,6 @@ def _read_text(path: Path) -> DistanceMatrix:
         raise InputError(f"{path}: {problem}; is it cut off?")
     values, number = np.empty((len(ids), len(ids))), 0
     for line, cells in rows:
-        if not any(map(str.strip, cells)):
-            continue
         expected = ids[number] if number < len(ids) else "no further line"
         if cells[0].strip() != expected or len(cells) != len(header):
             found = f"line {line} is {shown(cells[:1])} with {len(cells) - 1} distances"

@@ -262,7 +262,7 @@ def _body(
         directive = first[4:].split(" ")[0] if first.startswith(DIRECTIVE) else ""
         if RESERVED_ID.fullmatch(first):
             fault = "repeats the header; remove it"
-        elif not any(cells) or (first.startswith("#") and not directive):
+        elif first.startswith("#") and not directive:
             continue
         elif directive not in ("", "types", "missing"):
             fault = "unknown directive, expected #q2:types or #q2:missing"

@@ -227,11 +227,9 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
     problems, row_names = Problems(), list[str]()
     rows, columns, values = array("i"), array("i"), array("d")
     for line, cells in until_full(body, problems):
-        # Spreadsheets fill rows up with empty cells, and write empty rows.
+        # Spreadsheets fill rows up with empty cells.
         while len(cells) > len(header) and not cells[-1].strip():
             cells.pop()
-        if not any(map(str.strip, cells)):
-            continue
         if len(cells) != len(header):
             expected = f"expected {len(header)} as in the header"
             problems.add(f"{where}: line {line} has {len(cells)} columns, {expected}")

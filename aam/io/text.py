@@ -166,14 +166,14 @@ def _delimiter(text: str, where: Path | str) -> str:
 
 def _rows(text: str, where: Path | str, delimiter: str) -> Iterator[Row]:
     """Yield line number and cells of each row, quoted as csv has them; any line ends, no blank
-    lines.
+    lines or rows of empty cells, which spreadsheets write.
     """
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     line = 0
     try:
         for cells in reader:
             line = reader.line_num
-            if cells:
+            if any(map(str.strip, cells)):
                 yield line, cells
     except csv.Error as error:
         found = f"the row that begins on line {line + 1} cannot be read ({error})"

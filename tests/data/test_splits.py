@@ -298,6 +298,8 @@ def test_split_files_are_read_as_written(tmp_path, rows, folded):
     assert read_split(tmp_path / "split.tsv") == split
     write_split(tmp_path / "b.tsv", Split(("a", "b"), ("test", "train"), ("1", "0")))
     assert (tmp_path / "b.tsv").read_text() == HEADER + "a\ttest\t1\nb\ttrain\t0\n"
+    (tmp_path / "blank.tsv").write_text(HEADER + "\t\t\na\ttest\t1\nb\ttrain\t0\n\t\t\n")
+    assert read_split(tmp_path / "blank.tsv") == read_split(tmp_path / "b.tsv")
 
 
 @pytest.mark.parametrize(
@@ -308,7 +310,10 @@ def test_split_files_are_read_as_written(tmp_path, rows, folded):
         ("id\tside\tfold\na\ttrain\t\n", "the header is ['id', 'side', 'fold'], expected"),
         (HEADER + "a\ttrain\n", "line 2 holds ['a', 'train'], expected a new sample-id, a side"),
         (HEADER + "a\tTrain\t\n", "line 2 holds ['a', 'Train', ''], expected"),
-        (HEADER + "a\ttrain\t\n\na\ttest\t\n", "line 4 holds ['a', 'test', ''], expected a new"),
+        (
+            HEADER + "a\ttrain\t\n\t\t\na\ttest\t\n",
+            "line 4 holds ['a', 'test', ''], expected a new",
+        ),
         (HEADER + "\ttrain\t\n", "line 2 holds ['', 'train', '']"),
         (HEADER + "a\ttest\t\n", "samples and none with the side 'train'"),
         (HEADER + '"a\ttest\t\n', "double quote"),

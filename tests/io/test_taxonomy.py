@@ -22,7 +22,7 @@ def md5(sequence: str) -> str:
 
 @pytest.mark.parametrize("suffix", [".tsv", ".qza"])
 def test_lineages_are_read_and_matched(tmp_path: Path, suffix: str):
-    text = f"{TEXT}{md5('TTTT')}\tk__Archaea; p__X\t1\n"
+    text = f"{TEXT}\t\t\n{md5('TTTT')}\tk__Archaea; p__X\t1\n"
     path = tmp_path / f"taxonomy{suffix}"
     if suffix == ".qza":
         archive(path, "FeatureData[Taxonomy]", "taxonomy.tsv", text.encode())
