@@ -10,8 +10,10 @@ import math
 import signal
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -417,9 +419,21 @@ class Loader:
             return
         parts_by_batch = [self.parts(rows) for rows in order]
         own = [(parts[world.rank], epoch, finish, 0) for parts in parts_by_batch]
+        most = np.minimum(np.diff(self.study.table.counts.indptr), self.study.depth)
+        waiting: deque[Callable[[], Any]] = deque()
+
+        def share(parts: list[Rows], arrived: Callable[[], list[list[Row]]], place: int) -> Any:
+            batch = collate(self.study, parts, arrived(), epoch, self.how, world.rank)
+            return finish(batch, place)
+
         for at, parts, rarefied in zip(places, parts_by_batch, self._ahead(own), strict=True):
-            of_ranks = world.all_gather(rarefied)
-            yield finish(collate(self.study, parts, of_ranks, epoch, self.how, world.rank), at)
+            longest = max(int(most[part].sum()) for part in parts)
+            arrived = exchange_rows(rarefied, list(map(len, parts)), longest, world)
+            waiting.append(partial(share, parts, arrived, at))
+            # The rows of a batch arrive while the one before is computed.
+            if len(waiting) > 1:
+                yield waiting.popleft()()
+        yield from (take() for take in waiting)
 
     def _take(self, item: tuple[Rows, int, Callable[[Batch, int], Any], int]) -> Any:
         """Make a batch and finish it; of several ranks, only rarefy the rows of this one."""
@@ -468,6 +482,32 @@ class Loader:
         ahead, next_items = self.kept[0]
         next_items[:] = items
         return ahead
+
+
+def exchange_rows(
+    rarefied: Sequence[Row], sizes: Sequence[int], longest: int, world: World
+) -> Callable[[], list[list[Row]]]:
+    """Begin to exchange rarefied samples; what is returned waits for those of all ranks, `sizes` of
+    each.
+
+    They are sent as int32, in as much as `longest` ASVs take: no rank's samples have more in all.
+    """
+    lengths = [len(columns) for columns, _ in rarefied]
+    own = np.concatenate([lengths, *(row[0] for row in rarefied), *(row[1] for row in rarefied)])
+    message = np.zeros(max(sizes) + 2 * longest, np.int32)
+    message[: len(own)] = own
+    arrived = world.begin_gather(torch.from_numpy(message))
+
+    def rows() -> list[list[Row]]:
+        of_ranks = []
+        for message, size in zip(arrived(), sizes, strict=True):
+            lengths, values = np.split(message.numpy(), [size])
+            parts = np.split(values, np.cumsum(np.tile(lengths, 2)))
+            reads = [part.astype(np.int64) for part in parts[size : 2 * size]]
+            of_ranks.append(list(zip(parts[:size], reads, strict=True)))
+        return of_ranks
+
+    return rows
 
 
 def batches_by_study(studies: dict[int, Rows], size: int, seed: int, epoch: int) -> list[Rows]:

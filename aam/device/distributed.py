@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,17 @@ class World:
     def barrier(self) -> None:
         """Wait until all ranks are here."""
         self.any(False)
+
+    def begin_gather(self, values: Tensor) -> Callable[[], list[Tensor]]:
+        """Begin to gather tensors of one shape; what is returned waits for those of all ranks."""
+        parts = [torch.empty_like(values) for _ in range(self.size)]
+        work = dist.all_gather(parts, values, async_op=True)
+
+        def arrived() -> list[Tensor]:
+            work.wait()
+            return parts
+
+        return arrived
 
     def all_gather(self, value: Any) -> list[Any]:
         """Return the values of all ranks, in their order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import multiprocessing
 import subprocess
@@ -13,7 +14,9 @@ import torch
 from torch import Tensor
 
 from aam.data.batch import Batch
-from aam.data.loader import Collation, Loader
+from aam.data.loader import Collation, Loader, exchange_rows
+from aam.data.rarefaction import rarefied_rows
+from aam.device.distributed import World
 
 NAMES = ["s3", "07", "s10", "a", "s2", "7", "b", "s1", "s0"]
 
@@ -133,6 +136,30 @@ epoch = loader.epoch(0)
 next(epoch)
 """
     subprocess.run([sys.executable, "-c", made], check=True, timeout=60)
+
+
+@dataclasses.dataclass(frozen=True)
+class Echo(World):
+    """Two ranks, of which the other has what this one has."""
+
+    size: int = 2
+    begun: list[Tensor] = dataclasses.field(default_factory=list)
+
+    def begin_gather(self, values):
+        self.begun.append(values)
+        return lambda: [values, values]
+
+
+def test_ranks_exchange_rows_one_batch_ahead(study):
+    echo, rows = Echo(), rarefied_rows(study, np.arange(4), 0)
+    most = sum(len(columns) for columns, _ in rows)
+    for received in exchange_rows(rows, [4, 4], most, echo)():
+        for row, expected in zip(received, rows, strict=True):
+            assert all(np.array_equal(one, other) for one, other in zip(row, expected, strict=True))
+    assert echo.begun[0].dtype == torch.int32
+    echo.begun.clear()
+    epoch = Loader(study, np.arange(8), 2, world=echo).epoch(0)
+    assert [(len(batch.sample_ids), len(echo.begun)) for batch in epoch] == [(2, 2), (2, 2)]
 
 
 def test_an_epoch_goes_on_where_it_was_left(study):
