@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import datetime
+import json
 import logging
 import math
 import multiprocessing
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -57,6 +59,10 @@ class _GatherRows(torch.autograd.Function):
         summed = gradients[0].clone(memory_format=torch.contiguous_format)
         dist.all_reduce(summed)
         return summed[ctx.own], None, None
+
+
+def _as_tensor(data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
 @dataclass(frozen=True)
@@ -126,19 +132,29 @@ class World:
 
         return arrived
 
-    def all_gather(self, value: Any) -> list[Any]:
-        """Return the values of all ranks, in their order."""
-        values = [value] * self.size
-        if self.size > 1:
-            dist.all_gather_object(values, value)
-        return values
+    def all_gather(self, tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+        """Return the tensors of each rank, by name; the ranks may have other names and shapes."""
+        if self.size == 1:
+            return [tensors]
+        own = _as_tensor(safetensors.torch.save(tensors))
+        number = torch.zeros(self.size, dtype=torch.int64)
+        number[self.rank] = len(own)
+        sizes = tuple(self.all_reduce_sum(number).tolist())
+        parts = self.gather_rows(own, sizes).split(sizes)
+        return [safetensors.torch.load(part.numpy().tobytes()) for part in parts]
 
-    def broadcast(self, value: Any) -> Any:
-        """Return the value of rank 0 on every rank."""
-        values = [value]
-        if self.size > 1:
-            dist.broadcast_object_list(values, 0)
-        return values[0]
+    def broadcast_bytes(self, data: bytes) -> bytes:
+        """Return the `data` of rank 0 on every rank."""
+        if self.size == 1:
+            return data
+        size = self.all_reduce_max(len(data) if self.is_main else 0)
+        message = _as_tensor(data if self.is_main else bytes(size))
+        dist.broadcast(message, 0)
+        return message.numpy().tobytes()
+
+    def broadcast(self, facts: Any) -> Any:
+        """Return the facts of rank 0 on every rank, as JSON holds them."""
+        return json.loads(self.broadcast_bytes(json.dumps(facts).encode()))
 
 
 SINGLE = World()
@@ -404,10 +420,11 @@ def examine_ranks(world: World, device: torch.device, size: int = ALL_REDUCE_BYT
         taken.append(seconds(lambda: dist.all_reduce(values), device))
         values.fill_(1)
     mean = sum(taken[WARM_UP_CALLS:]) / REPEATS
-    slowest = max(world.all_gather(mean))
+    of_ranks = world.all_gather({socket.gethostname(): torch.tensor(mean)})
+    slowest = max(float(value) for part in of_ranks for value in part.values())
     return {
         "ranks": world.size,
-        "nodes": len(set(world.all_gather(socket.gethostname()))),
+        "nodes": len({host for part in of_ranks for host in part}),
         "backend": backend,
         "transport": transport_of(backend),
         "bytes": size,

@@ -93,6 +93,15 @@ def load(path: Path) -> State:
         raise InputError(f"{unreadable} ({error})") from error
 
 
+def broadcast_state(state: State | None, world: World) -> State | None:
+    """Return the state of the main rank on every rank; its texts stay on the main rank."""
+    facts = None if world.size == 1 else world.broadcast(state and state.facts)
+    if facts is None:
+        return state
+    data = world.broadcast_bytes(safetensors.torch.save(state.tensors) if state else b"")
+    return state or State(safetensors.torch.load(data), facts)
+
+
 def find_checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints below `folder`, oldest first."""
     steps = {path: path.name.removeprefix(STEP) for path in folder.glob(f"{STEP}*")}

@@ -23,7 +23,7 @@ import torch
 import aam
 from aam.device.distributed import SINGLE, World, launch, process_count, process_group
 from aam.device.environment import rank_of
-from aam.engine.checkpoint import FACTS, State, load, load_latest, remove_later
+from aam.engine.checkpoint import FACTS, State, broadcast_state, load, load_latest, remove_later
 from aam.engine.logger import METRICS, Record, flatten
 from aam.engine.signals import Signals
 from aam.errors import FINISHED, InputError
@@ -361,7 +361,7 @@ class RunDirectory:
                 state = load_latest(folder / CHECKPOINTS)
             else:
                 remove_later(Path(str(self.runtime.resume_from)))
-        return self.world.broadcast(state)  # type: ignore[no-any-return]
+        return broadcast_state(state, self.world)
 
     def is_trained(self, folder: Path) -> bool:
         """Return whether a fold was trained before the run was interrupted, on all ranks; its

@@ -102,7 +102,9 @@ class SupervisedTask(AmpliconTask):
         """Metrics of the predictions of all ranks, each the mean over the columns that have it."""
         study, scores = self.validation.study, dict[str, list[float]]()
         of_rank = (study.rows(predicted.sample_ids), predicted.target, *predicted.probabilities)
-        gathered = [np.concatenate(self.world.all_gather(values)) for values in of_rank]
+        own = {str(at): torch.tensor(values) for at, values in enumerate(of_rank)}
+        parts = self.world.all_gather(own)
+        gathered = (torch.cat([part[name] for part in parts]).numpy() for name in own)
         rows, target, *probabilities = gathered
         for truth, values in zip(study.labels.target[rows].T, target.T, strict=True):
             known = np.isfinite(truth)

@@ -149,10 +149,14 @@ from aam.device.distributed import end_rank, process_group
 config = ProcessConfig(device="cpu", distributed=True, fsdp=sys.argv[1] == "fsdp")
 with process_group(config) as world:
     rank = world.rank
-    assert world.broadcast(b"main" if world.is_main else b"other") == b"main"
+    assert world.broadcast({"a": [1, None]} if world.is_main else None) == {"a": [1, None]}
+    assert world.broadcast_bytes(b"main" if world.is_main else b"other") == b"main"
     assert world.all_reduce_max(rank) == 1 and world.any(rank == 1) and not world.any(False)
     assert world.all_reduce_sum(torch.tensor([rank, 1])).tolist() == [1, 2]
-    assert world.all_gather([rank] * (1 + rank)) == [[0], [1, 1]]
+    named = world.all_gather({str(rank): torch.full((1 + rank,), rank), "a": torch.zeros(0)})
+    assert [{name: part[name].tolist() for name in sorted(part)} for part in named] == [
+        {"0": [0], "a": []}, {"1": [1, 1], "a": []}
+    ]
     rows = torch.full((1 + rank, 2), float(rank), requires_grad=True)
     gathered = world.gather_rows(rows, (1, 2))
     assert gathered.tolist() == [[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
@@ -163,7 +167,7 @@ with process_group(config) as world:
     model = nn.Linear(3, 2)
     parallel = parallelize(model, config, world)
     weight = full_tensor(model.weight.detach()).clone()
-    assert all(torch.equal(weight, other) for other in world.all_gather(weight))
+    assert all(torch.equal(weight, other) for other in world.begin_gather(weight)())
 
     def backward(value):
         parallel(torch.full((1, 3), value)).sum().backward()
@@ -195,12 +199,12 @@ def test_two_ranks_with_replicated_or_sharded_weights(kind, run_ranks):
 
 
 def test_one_rank_exchanges_nothing():
-    rows, array = torch.ones(2, 3), object()
+    rows = torch.ones(2, 3)
     assert SINGLE.is_main
     assert SINGLE.gather_rows(rows, (2,)) is rows
     assert SINGLE.all_reduce_sum(rows) is rows
     assert SINGLE.all_reduce_max(7) == 7
     assert SINGLE.any(True)
     assert not SINGLE.any(False)
-    assert SINGLE.all_gather(array)[0] is array
-    assert SINGLE.broadcast(b"data") == b"data"
+    assert SINGLE.all_gather({"rows": rows})[0]["rows"] is rows
+    assert SINGLE.broadcast({"rows": 2}) == {"rows": 2}

@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 
 from aam.device.distributed import World, end_rank, process_group
-from aam.engine.checkpoint import load, save
+from aam.engine.checkpoint import broadcast_state, load, save
 from aam.engine.trainer import Trainer
 from aam.sections import RunConfig, TrainingOptions
 from examples.htft.commands import build
@@ -74,7 +74,7 @@ def main(kind: str, size: int, folder: Path, state: Path | None) -> None:
 
         trainer.after_step = after_step
         if state is not None:
-            loaded = world.broadcast(load(state) if world.is_main else None)
+            loaded = broadcast_state(load(state) if world.is_main else None, world)
             assert loaded is not None
             trainer.restore(loaded)
         trainer.fit()

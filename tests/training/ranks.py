@@ -21,7 +21,7 @@ from aam.config import CovariateConfig, FineTuneConfig, ModelConfig, TargetConfi
 from aam.data.loader import Collation, Loader
 from aam.data.study import Study
 from aam.device.distributed import World, end_rank, process_group
-from aam.engine.checkpoint import State, load, save
+from aam.engine.checkpoint import State, broadcast_state, load, save
 from aam.engine.trainer import Trainer
 from aam.files.tensors import write_tensors
 from aam.model.aam import Aam
@@ -137,7 +137,7 @@ def run_on(name: str, world: World, saved: Path, folder: Path) -> None:
     """
     trainer = trainer_of(name, world)
     if (saved / "manifest.json").exists():
-        state = world.broadcast(load(saved) if world.is_main else None)
+        state = broadcast_state(load(saved) if world.is_main else None, world)
         assert state is not None
         trainer.restore(state)
     else:
