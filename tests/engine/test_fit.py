@@ -47,10 +47,16 @@ class Slow(Doubling):
         return batch
 
 
-def run(folder: Path, pause: float = 0.0, epochs: int = EPOCHS, lr: float = 0.02) -> int:
+def run(
+    folder: Path,
+    pause: float = 0.0,
+    epochs: int = EPOCHS,
+    lr: float = 0.02,
+    resume_from: str = "auto",
+) -> int:
     train = TrainingOptions(epochs=epochs, lr=lr, patience=0)
     runtime = RunConfig(
-        output_dir=folder, device="cpu", threads=1, checkpoint_minutes=0.0, resume_from="auto"
+        output_dir=folder, device="cpu", threads=1, checkpoint_minutes=0.0, resume_from=resume_from
     )
 
     def work(run, device, inputs):
@@ -106,6 +112,8 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_bits(tmp_path):
     before = manifest.stat().st_mtime_ns
     assert run(folder) == FINISHED
     assert manifest.stat().st_mtime_ns == before
+    with pytest.raises(InputError, match="model is not a checkpoint of a run; expected auto, or"):
+        run(tmp_path / "new", resume_from=str(folder / "model"))
 
 
 def test_it_is_said_when_no_epoch_was_better_than_the_start(tmp_path, monkeypatch):

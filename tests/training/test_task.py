@@ -215,6 +215,12 @@ def test_a_run_stops_when_patience_ends(study, model_of):
     )
 
 
+def test_without_validation_the_last_weights_stay(study, model_of):
+    _, _, epochs = fit(model_of(PRETRAIN), study, config_of(4, patience=1), validation=())
+    assert [record["best"] for record in epochs] == [1, 1, 1, 1]
+    assert not any(name.startswith("val_") for name in epochs[0])
+
+
 # --- steps that are not finite -----------------------------------------------------------------
 
 
@@ -517,3 +523,17 @@ def test_a_gradient_that_overflows_changes_no_weight_and_halves_the_factor(
     assert trainer.progress.step == 2
     assert same_weights(before, trainer.last_weights)
     assert trainer.scaler.get_scale() == 1024 / 4
+
+
+def test_a_run_in_fp16_goes_on_with_its_factor(study, model_of, tmp_path):
+    whole = half_trainer_of(study, model_of, "fp16")
+    whole.scaler.load_state_dict({**whole.scaler.state_dict(), "growth_interval": 2})
+    whole.after_step = lambda one: save(tmp_path / str(one.progress.step), one.state())
+    whole.fit()
+    for step in (1, 4):
+        resumed = half_trainer_of(study, model_of, "fp16")
+        resumed.restore(load(tmp_path / str(step)))
+        resumed.fit()
+        assert same_weights(whole.last_weights, resumed.last_weights)
+        assert resumed.scaler.state_dict() == whole.scaler.state_dict()
+    assert whole.scaler.get_scale() != 1024
