@@ -26,6 +26,7 @@ from aam.errors import (
     CALL_AGAIN,
     FAILED,
     FINISHED,
+    KILLED,
     OUT_OF_MEMORY,
     CallAgain,
     InputError,
@@ -309,6 +310,8 @@ def _run(name: str, words: Sequence[str], program: Program) -> int:
         else:
             result = function(config)
     except (MemoryError, RuntimeError) as error:
+        if "DataLoader worker" in str(error):
+            raise RunError(f"{KILLED} ({error}); lower --num-workers") from error
         if machine.debug or not OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
             raise
         first, *_ = str(error).splitlines() or [type(error).__name__]

@@ -19,6 +19,8 @@ CALL_AGAIN = 85
 WARNINGS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)
 # How numpy, torch on a CPU and torch on a GPU report that memory is full.
 OUT_OF_MEMORY = re.compile(r"MemoryError|can't allocate memory|out of memory", re.IGNORECASE)
+# What it means when torch says, at any place, that a DataLoader worker has ended.
+KILLED = "a process that prepares batches was killed, perhaps because memory was full"
 
 
 class InputError(ValueError):

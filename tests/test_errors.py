@@ -62,3 +62,13 @@ def test_an_output_that_a_file_system_refuses_is_bad_input_and_a_broken_disk_a_f
     monkeypatch.setattr(aam.cli, "_run", run)
     assert aam.cli.main(["unifrac"]) == status
     assert f"{output}: {os.strerror(code)}" in capsys.readouterr().err
+
+
+def test_a_killed_worker_is_named_wherever_torch_says_so(monkeypatch, capsys):
+    def run(config: object) -> None:
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
+
+    monkeypatch.setattr(aam.cli.Command, "load", lambda command: run)
+    assert aam.cli.main(["doctor"]) == errors.FAILED
+    expected = f"aam doctor: {errors.KILLED} (DataLoader worker (pid 7) is killed by signal: Killed"
+    assert expected in capsys.readouterr().err

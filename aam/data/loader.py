@@ -32,7 +32,7 @@ from aam.device.rng import generator, next_generator
 from aam.diversity.device import TreeOnDevice
 from aam.diversity.distances import batch_unifrac
 from aam.diversity.unifrac import UnifracOptions
-from aam.errors import WARNINGS, RunError
+from aam.errors import KILLED, WARNINGS, RunError
 from aam.io.matrices import Matrix
 
 # --- batches of samples ---------------------------------------------------------------------------
@@ -456,8 +456,7 @@ class Loader:
         except RuntimeError as error:
             if "DataLoader worker" not in str(error):
                 raise
-            killed = "a process that prepares batches was killed, perhaps because memory was full"
-            raise RunError(f"{killed} ({error}); lower --num-workers {self.workers}") from error
+            raise RunError(f"{KILLED} ({error}); lower --num-workers {self.workers}") from error
 
     def _workers(self, items: list[Any]) -> DataLoader[Any]:
         """Return the workers of this loader, which take `items` next."""
