@@ -58,7 +58,7 @@ class Relocation:
         worst = self.losses[name].argmax()
         is_bad = self.losses[name][worst] > mean + DEVIATIONS * deviation
         message = torch.cat([is_bad[None].to(inputs), inputs[worst]])
-        message = self.world.broadcast(message.detach().cpu()).to(inputs)
+        message = inputs.new_tensor(self.world.broadcast(message.tolist()))
         if not bool(message[0]):
             return
         self.moved += 1
