@@ -122,7 +122,8 @@ def test_a_layer_is_mounted_over_its_base(enter, image):
 @pytest.mark.parametrize("engine_words", [[], ["--engine", "none"]])
 def test_exit_statuses_are_the_commands(script, image, engine_words):
     for status in (0, 85):
-        script("run", *engine_words, image, "sh", "-c", f"exit {status}", status=status)
+        done = script("run", *engine_words, image, "sh", "-c", f"exit {status}", status=status)
+        assert done.returncode == status
 
 
 def test_signals_reach_the_command(engine, image, tmp_path):
