@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import errno
 import importlib
 import logging
@@ -14,7 +13,7 @@ import os
 import re
 import runpy
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -157,13 +156,12 @@ def parse(
     parser = _parser(command, default)
     # --batch_size is --batch-size.
     words = [re.sub("^--[^=]+", lambda name: name[0].replace("_", "-"), word) for word in arguments]
-    found, unknown = parser.parse_known_args(words)
+    found, unexpected = parser.parse_known_args(words)
     values = vars(found)
     if (path := values.pop("config", None)) is not None:
         default = read_config(path, default)
     config, problems = overlaid(default, values, "")
-    problems += _unknown(unknown, [*parser._option_string_actions])
-    if problems := [*problems, *judge(config)]:
+    if problems := [*problems, *_unexpected(unexpected, default), *judge(config)]:
         raise InputError(*problems)
     return config
 
@@ -212,19 +210,15 @@ def _add(group: Any, option: Any) -> None:
     group.add_argument(option.name, nargs=nargs, metavar=name, **about)
 
 
-def _unknown(words: Sequence[str], known: Sequence[str]) -> list[str]:
-    """A problem for each word that looks like an option, else for each word."""
-    from aam.options import removed
+def _unexpected(words: Sequence[str], default: Any) -> Iterator[str]:
+    """Yield a problem for each word that looks like an option, else for each word."""
+    from aam.options import options_of, unknown
 
+    known = [option.name for option in options_of(default)]
     flags = [word.partition("=")[0] for word in words if word.startswith("--")]
-    problems = [] if flags else [f"{word}: unexpected; --help lists the options" for word in words]
-    for flag in flags:
-        sentence = removed("options", flag.replace("--no-", "--", 1))
-        near = difflib.get_close_matches(flag, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else "--help lists the options"
-        unknown = f"{flag}: unknown option; {hint}"
-        problems.append(f"{flag} was removed: {sentence}" if sentence else unknown)
-    return problems
+    yield from (unknown("option", flag, known) for flag in flags)
+    if not flags:
+        yield from (f"{word}: unexpected; --help lists the options" for word in words)
 
 
 # --- a run ---------------------------------------------------------------------------------------
@@ -252,7 +246,11 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
     if name in program.bundled:
         return _run_bundled(program.bundled[name], words)
     if name not in program.commands:
-        return _unknown_command(program, name)
+        from aam.options import unknown
+
+        known = [*program.commands, *program.bundled]
+        print(f"{program.name}: {unknown('command', name, known)}", file=sys.stderr)
+        return BAD_INPUT
     log = logging.getLogger("aam")
     # Standard error, above a progress bar.
     log.handlers[:], log.propagate = [TerminalHandler()], False
@@ -341,19 +339,6 @@ def _usage(program: Program) -> str:
     usage = "usage: {0} COMMAND [OPTIONS]    ({0} COMMAND --help lists the options)\n"
     lines = [f"  {name:<11} {command.help}" for name, command in commands.items()]
     return "\n".join([usage.format(program.name), *lines])
-
-
-def _unknown_command(program: Program, name: str) -> int:
-    """Report an unknown command, with a suggestion."""
-    from aam.options import removed
-
-    if sentence := removed("commands", name):
-        print(f"{program.name} {name} was removed: {sentence}", file=sys.stderr)
-        return BAD_INPUT
-    near = difflib.get_close_matches(name, [*program.commands, *program.bundled], n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    print(f"{program.name}: unknown command {name!r}{hint}\n\n{_usage(program)}", file=sys.stderr)
-    return BAD_INPUT
 
 
 def _exit_status(name: str, error: BaseException) -> int:

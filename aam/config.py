@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
@@ -17,13 +16,17 @@ from aam.errors import shown
 from aam.options import (
     IN_MEMORY,
     STRICT,
+    DeviceConfig,
     NonNegativeFloat,
+    ObservedConfig,
+    OutputConfig,
     PositiveInt,
+    RunConfig,
+    RuntimeConfig,
     Seed,
     Share,
     ShareBelowOne,
-    column,
-    columns,
+    TrainingOptions,
     names,
     option,
     path,
@@ -31,17 +34,6 @@ from aam.options import (
     spelled,
     wrong_ending,
 )
-from aam.sections import (
-    DeviceConfig,
-    ObservedConfig,
-    OutputConfig,
-    RunConfig,
-    RuntimeConfig,
-    TrainingOptions,
-)
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 UnifracMetric = Literal["unifrac", "weighted", "weighted-normalized", "generalized"]
 Metric = Literal[UnifracMetric, "faith_pd"]
@@ -51,24 +43,15 @@ Transform = Literal["none", "zscore", "log-zscore"]
 Loss = Literal["huber", "mse", "mae"]
 Member = Literal["deep", "presence", "forest"]
 BestMetric = Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"]
-Placed = Literal["unifrac", "weighted-normalized"]
-Fusion = Literal["concat", "add"]
 Profiled = Literal["step", "memory", "batch-size"]
 
 MATRIX_SUFFIXES = (".npy", ".h5", ".tsv", ".csv", ".qza")
-FAITH_PD_SUFFIXES = (".tsv", ".qza")
-# Endings of a file of predictions; its columns are separated by tabs.
-PREDICTIONS = (".tsv", ".txt")
 # Columns of predictions.tsv that are not a target.
 RESERVED = ("sample-id", "fold", "subset", "note")
 # In the place of a tree.
 NO_TREE = "none"
-# Nucleotides of the most common reads, 2 x 150 trimmed to their forward half.
-COMMON_LENGTH = 150
 # Rarefactions that a prediction averages.
 PREDICTION_PASSES = 4
-# Narrower networks train no faster in bf16 on a GPU.
-LEAST_BF16_WIDTH = 256
 
 # Help of options that several commands have.
 TABLE = "Feature table (.biom, .qza, .tsv)."
@@ -79,19 +62,10 @@ DEPTH_OF_MODEL = "Reads per sample; unset: the depth of the model."
 GROUPS = "Metadata column of groups; unset: that of the model."
 BATCHES = "Metadata column of batches, for metrics within each."
 PASSES = "Number of averaged rarefactions."
-SUBJECTS = "Metadata column of groups (subjects) that stay together."
-STUDIES = "Metadata column of studies, to predict in a new study."
-FOLDS = "Number of folds of a cross-validation, or a metadata column of folds."
-TEST_FOLD = "Value of --split-column of the test samples."
-TEST_SIZE = "Share of the groups in the test subset; unset: by the size of the study."
-LENGTH = "Maximum length of an ASV in nucleotides; unset: that of the table."
 ENCODER = "Run or model of `aam pretrain`, or an encoder by name."
 WEIGHTS = "Weights of the classes in the order of their names, or balanced."
 MEMBERS = "Members of the blend; unset: presence and forest, and deep with network options."
-CURVE = "Learning curve: the metric by the number of training groups."
 DISTANCES = "Matrix (.h5, .npy, .tsv, .csv, .qza) or Faith PD (.tsv, .qza)."
-NEW_STUDY = "Centring on the mean of the samples, which belong to one new study."
-PREDICTED = "Predictions, one row per sample (.tsv, .txt)."
 ON_TREE = "UniFrac between samples on the reference tree of 16s or 16s-v4."
 PROFILED = "Time by stage, memory by stage, or the largest batch."
 TRUTH = "Sample metadata with the true values."
@@ -105,7 +79,7 @@ class MetadataFormat:
     """Format of the metadata"""
 
     decimal: Literal[".", ","] = option(".", "Decimal mark of numbers in the metadata.")
-    missing_values: tuple[str, ...] = option((), "Further words for a missing value.", "TEXT ...")
+    missing_values: tuple[str, ...] = option((), "Further words for a missing value.")
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -132,13 +106,13 @@ class DataConfig(TreeConfig, MetadataFormat):
     rarefy_depth: PositiveInt | None = option(None, DEPTH)
     missing: Missing = option("error", "Samples without metadata or target: error or drop.")
     split: Path | None = path("split.tsv of an earlier run.", of="command")
-    split_column: str | None = column("Metadata column of folds.", of="command")
-    test_fold: str | None = column(TEST_FOLD, "FOLD", of="command")
-    cv: str | None = column(FOLDS, "TEXT", of="command")
-    group_column: str | None = column(SUBJECTS, of="command")
-    study_column: str | None = column(STUDIES, of="command")
-    batch_column: str | None = column(BATCHES, of="command")
-    test_size: ShareBelowOne | None = option(None, TEST_SIZE)
+    split_column: str | None = option(None, "Metadata column of folds.", of="command")
+    test_fold: str | None = option(None, "Value of --split-column to test on.", of="command")
+    cv: str | None = option(None, "Cross-validation: number or column of folds.", of="command")
+    group_column: str | None = option(None, "Groups (subjects) that stay together.", of="command")
+    study_column: str | None = option(None, "Studies, to predict in a new study.", of="command")
+    batch_column: str | None = option(None, BATCHES, of="command")
+    test_size: ShareBelowOne | None = option(None, "Share of groups to test; unset: by study size.")
     validation_size: Share = option(0.15, "Share of the training groups for early stopping.")
     tables: tuple[Path, ...] = path(TABLE, "TABLE ...", (), name="--table", of="studies")
     trees: tuple[str, ...] = option((), TREE, "TREE ...", name="--tree", of="studies")
@@ -170,7 +144,7 @@ class DataConfig(TreeConfig, MetadataFormat):
         """Whether a tree is named, of one table or of several."""
         return self.tree is not None or any(tree != NO_TREE for tree in self.trees)
 
-    def divided_by_study(self) -> Self:
+    def divided_by_study(self) -> DataConfig:
         """The options with groups, batches and folds by study, where no others are chosen."""
         study, chosen = self.study_column, (self.cv, self.split, self.split_column, self.test_size)
         if study is None:
@@ -189,17 +163,19 @@ class ModelConfig:
     attention_layers: PositiveInt = option(2, "Number of layers of each of the two encoders.")
     attention_heads: PositiveInt = option(4, "Number of attention heads per layer.")
     dropout: Share = option(0.0, "Dropout rate.")
-    max_bp: PositiveInt | None = option(None, LENGTH)
+    max_bp: PositiveInt | None = option(None, "Maximum length of an ASV; unset: that of the table.")
 
     @property
     def positions(self) -> int:
-        """Number of nucleotides that the ASV encoder has positions for."""
-        return COMMON_LENGTH if self.max_bp is None else self.max_bp
+        """Number of nucleotides that the ASV encoder has positions for; unset: those of the most
+        common reads, the forward half of 2 x 150.
+        """
+        return 150 if self.max_bp is None else self.max_bp
 
     @property
     def trains_in_bf16(self) -> bool:
-        """Whether the network is wide enough to train faster in bf16 on a GPU."""
-        return self.embedding_dim >= LEAST_BF16_WIDTH
+        """Whether the network is wide enough to train faster in bf16 on a GPU: 256, measured."""
+        return self.embedding_dim >= 256
 
     @property
     def attention_shapes(self) -> tuple[tuple[int, int, int, int], ...]:
@@ -242,7 +218,7 @@ class TrainConfig(TrainingOptions):
 class TargetConfig:
     """Targets"""
 
-    metadata_column: tuple[str, ...] = columns("Metadata columns to predict.")
+    metadata_column: tuple[str, ...] = option((), "Metadata columns to predict.", of="command")
     classifier: bool = option(False, "Classification of a numeric column.", of="command")
     class_weights: tuple[str, ...] = option((), WEIGHTS, "W ...")
     target_transform: Transform = option("zscore", "Scale on which numbers are learned.")
@@ -250,7 +226,7 @@ class TargetConfig:
     freeze_base: bool = option(False, "Training of the heads only.")
     members: tuple[Member, ...] = option((), MEMBERS)
     best_metric: BestMetric = option("val_loss", "Metric that selects the best epoch.")
-    learning_curve: bool = option(False, CURVE, of="command")
+    learning_curve: bool = option(False, "Metric by the number of training groups.", of="command")
 
     def problems(self) -> Iterator[str]:
         """Names of targets that are reserved, and options that exclude each other."""
@@ -273,10 +249,10 @@ class TargetConfig:
 class CovariateConfig:
     """Covariates"""
 
-    categorical_columns: tuple[str, ...] = columns("Metadata columns of categories as inputs.")
-    numeric_columns: tuple[str, ...] = columns("Metadata columns of numbers as inputs.")
+    categorical_columns: tuple[str, ...] = option((), "Categories as inputs.", of="command")
+    numeric_columns: tuple[str, ...] = option((), "Numbers as inputs.", of="command")
     categorical_embed_dim: PositiveInt = option(16, "Width of the vector of a covariate.")
-    categorical_fusion: Fusion = option("concat", "Fusion with the sample vector.")
+    categorical_fusion: Literal["concat", "add"] = option("concat", "Fusion with sample vectors.")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -345,7 +321,7 @@ class PretrainConfig:
         data, several = self.data, len(self.data.tables) > 1
         of_one = ("metadata", "sequences", "unifrac_matrix", "split", "split_column", "cv")
         unused = [spelled(name) for name in (*of_one, "group_column") if getattr(data, name)]
-        paths = Counter(path.resolve() for path in data.tables)
+        paths = [path.resolve() for path in data.tables]
         files = [Path(tree) for tree in data.trees if tree != NO_TREE]
         if missing := [tree for tree in files if tree != IN_MEMORY and not tree.is_file()]:
             remedy = f", or write {NO_TREE} for a study without a tree" * several
@@ -353,7 +329,7 @@ class PretrainConfig:
         if len(data.trees) not in (0, len(data.tables)):
             counts = f"{len(data.trees)} for {len(data.tables)} tables"
             yield f"--tree: {counts}; give one for each, or {NO_TREE} in its place"
-        if twice := [path for path, times in paths.items() if times > 1]:
+        if twice := {path for path in paths if paths.count(path) > 1}:
             yield f"--table: {shown(twice)} is given twice; name each table once"
         if several and unused:
             yield f"{shown(unused)}: for one table only; several tables share no metadata"
@@ -426,7 +402,7 @@ class UnifracConfig(TreeConfig, DeviceConfig, OutputConfig):
     def problems(self) -> Iterator[str]:
         """Say that the output has a suffix of another kind of result."""
         is_matrix = self.unifrac_metric != "faith_pd"
-        suffixes = MATRIX_SUFFIXES if is_matrix else FAITH_PD_SUFFIXES
+        suffixes = MATRIX_SUFFIXES if is_matrix else (".tsv", ".qza")
         yield from wrong_ending("--output", self.output, suffixes)
 
 
@@ -434,7 +410,7 @@ class UnifracConfig(TreeConfig, DeviceConfig, OutputConfig):
 class ApplyConfig:
     """Model and table"""
 
-    model: tuple[Path, ...] = path(MODELS, "PATH ...", (), required=True, named=why_no_encoder)
+    model: tuple[Path, ...] = path(MODELS, default=(), required=True, named=why_no_encoder)
     table: Path | None = path("Feature table.", required=True)
     sequences: Path | None = path(SEQUENCES)
     trim: bool = option(False, "Trimming of ASVs to --max-bp of the model.")
@@ -446,16 +422,16 @@ class ApplyConfig:
 class PredictConfig(ApplyConfig, MetadataFormat):
     """Predict samples of a new table in the units of the target."""
 
-    output: Path | None = option(None, PREDICTED, required=True, writes=True)
+    output: Path | None = option(None, "Predictions (.tsv, .txt).", required=True, writes=True)
     prediction_passes: PositiveInt = option(PREDICTION_PASSES, PASSES)
-    new_study: bool = option(False, NEW_STUDY)
+    new_study: bool = option(False, "Centring on the mean of the samples, all of one new study.")
     metadata: Path | None = path("Sample metadata, for covariates.")
     missing: Missing = option("error", "Samples without metadata: error, or drop (empty values).")
     runtime: RuntimeConfig = section(RuntimeConfig(), (), ("output_dir",))
 
     def problems(self) -> Iterator[str]:
         """Say that the output has the suffix of another format."""
-        yield from wrong_ending("--output", self.output, PREDICTIONS)
+        yield from wrong_ending("--output", self.output, (".tsv", ".txt"))
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -463,7 +439,7 @@ class EmbedConfig(ApplyConfig):
     """Write vectors of samples and ASVs, and UniFrac between samples without a tree of ASVs."""
 
     format: Literal["tsv", "npy", "qza"] = option("tsv", "Format of the output.")
-    distances: tuple[Placed, ...] = option((), ON_TREE)
+    distances: tuple[Literal["unifrac", "weighted-normalized"], ...] = option((), ON_TREE)
     rarefy_depth: PositiveInt | None = option(None, DEPTH_OF_MODEL)
 
 
@@ -471,11 +447,11 @@ class EmbedConfig(ApplyConfig):
 class ExplainConfig(ApplyConfig, MetadataFormat):
     """Show which ASVs and taxa drive the predictions of a model."""
 
-    model: tuple[Path, ...] = path("Run of `aam train`, or models.", "PATH ...", (), required=True)
+    model: tuple[Path, ...] = path("Run of `aam train`, or models.", default=(), required=True)
     metadata: Path | None = path(TRUTH)
     taxonomy: Path | None = path("Taxonomy of the features (.qza, .tsv).")
     split: Path | None = path("split.tsv of the run, to explain test samples.")
-    group_column: str | None = column(GROUPS)
+    group_column: str | None = option(None, GROUPS)
     prediction_passes: PositiveInt = option(2, PASSES)
     top: Annotated[int, Ge(1), Le(100)] = option(20, "Number of ASVs in figures.")
     runtime: RuntimeConfig = section(RuntimeConfig())
@@ -494,14 +470,14 @@ class ExportConfig(OutputConfig):
 class EvaluateConfig(ApplyConfig, MetadataFormat):
     """Compare predictions with the truth: metrics, intervals, baselines, report."""
 
-    model: tuple[Path, ...] = path(MODELS, "PATH ...", ())
+    model: tuple[Path, ...] = path(MODELS, default=())
     table: Path | None = path("Feature table, with --model.")
     prediction_passes: PositiveInt = option(PREDICTION_PASSES, PASSES)
     predictions: Path | None = path("Predictions, instead of --model.")
     metadata: Path | None = path(TRUTH, required=True)
     split: Path | None = path("split.tsv of the run, to evaluate test samples.")
-    group_column: str | None = column(GROUPS)
-    batch_column: str | None = column(BATCHES)
+    group_column: str | None = option(None, GROUPS)
+    batch_column: str | None = option(None, BATCHES)
 
     def problems(self) -> Iterator[str]:
         """Contradictions between what is to be evaluated."""
@@ -517,10 +493,10 @@ class AuditConfig(MetadataFormat, OutputConfig):
 
     table: Path | None = path(TABLE, "TABLE", positional=True, required=True)
     metadata: Path | None = path("Sample metadata.", "METADATA", positional=True, required=True)
-    metadata_column: str | None = column("Target.", required=True)
+    metadata_column: str | None = option(None, "Target.", required=True)
     classifier: bool = option(False, "Numbers of the target are codes of classes.")
-    group_column: str | None = column("Metadata column of groups (subjects).")
-    study_column: str | None = column("Metadata column of studies.")
+    group_column: str | None = option(None, "Metadata column of groups (subjects).")
+    study_column: str | None = option(None, "Metadata column of studies.")
     rarefy_depth: PositiveInt | None = option(None, DEPTH)
     seed: Seed = option(0, "Seed of the rarefaction.")
     output: Path | None = option(None, "Table of all columns (.tsv).", writes=True)

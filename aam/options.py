@@ -1,20 +1,23 @@
-"""Declaration, reading, saving and checking of options; it knows no option."""
+"""Options: declaration, the sections that every model has, reading, saving and checking."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
 import functools
+import importlib.util
 import json
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 from pydantic_core import to_jsonable_python
 
 from aam.errors import InputError, Problems, reworded
@@ -100,16 +103,6 @@ def path(help: str, metavar: str = "", default: Any = None, **about: Any) -> Any
     return option(default, help, metavar, reads=True, **about)
 
 
-def column(help: str, metavar: str = "COLUMN", **about: Any) -> Any:
-    """Declare an option that names a column of the metadata."""
-    return option(None, help, metavar, **about)
-
-
-def columns(help: str) -> Any:
-    """Declare an option of commands that names columns of the metadata."""
-    return option((), help, "COLUMN ...", of="command")
-
-
 def section(default: Any, required: tuple[str, ...] = (), omitted: tuple[str, ...] = ()) -> Any:
     """Declare a section of a command: its defaults, and the options that the command requires or
     omits.
@@ -121,6 +114,110 @@ def spelled(name: str) -> str:
     """Name of a field on the command line."""
     return "--" + name.replace("_", "-")
 
+
+# --- sections that every model has ---------------------------------------------------------------
+
+Attention = Literal["auto", "sdpa", "flash", "mem_efficient", "math"]
+
+# What another value changes in a run that is resumed.
+NOTHING: dict[str, Any] = {"changes": "nothing"}
+BITS: dict[str, Any] = {"changes": "last bits"}
+PROCESSES: dict[str, Any] = {**BITS, "of": "run"}
+RUN: dict[str, Any] = {**NOTHING, "of": "run"}
+COMMAND: dict[str, Any] = {**NOTHING, "of": "command"}
+
+# Help that is too long for the line of its option.
+PRECISION = "Precision; auto: bf16 from width 256 on, if the GPU has it, else float32."
+KERNEL = "Attention kernel; auto: the fastest correct one; sdpa: the choice of torch."
+CHUNK = "Number of ASVs encoded at a time; unset: all of the batch."
+RECOMPUTED = "Recomputation of activations: less memory, more time."
+ONE_PER_GPU = "One process per GPU of this node, or per --threads cores."
+RESUMED = "Checkpoint to resume from; auto: the newest, if there is one."
+BATCH = "Number of samples per batch and device; auto: the largest that fits."
+WARM_UP = "Number of warm-up steps; unset: a tenth of the run, at most 1,000."
+CORES = "Number of CPU threads; unset: all cores of this process."
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class ObservedConfig:
+    """Reports of every command"""
+
+    memory_profile: bool = option(False, "Maximum memory of each stage, as memory.json.", **COMMAND)
+    debug: bool = option(False, "Traceback of an error.", **COMMAND)
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class OutputConfig(ObservedConfig):
+    """Output of every command that writes"""
+
+    overwrite: bool = option(False, "Replacement of an existing output.", **NOTHING)
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class DeviceConfig:
+    """Device and threads"""
+
+    device: str = option("auto", "Device: auto, cpu, cuda[:N], hip[:N] or mps.", **BITS)
+    threads: PositiveInt | None = option(None, CORES, **BITS)
+
+
+@dataclass(frozen=True, config=STRICT)
+class RuntimeConfig(DeviceConfig, OutputConfig):
+    """Machine, precision and output"""
+
+    output_dir: Path | None = option(None, "New folder of the run.", **NOTHING)
+    seed: Seed = option(0, "Seed of all random draws.")
+    num_workers: NonNegativeInt = option(0, "Further processes that prepare batches.", **NOTHING)
+    mixed_precision: Literal["auto", "bf16", "fp16", "none"] = option("auto", PRECISION)
+    attn_implementation: Attention = option("auto", KERNEL, **BITS)
+    asv_chunk_size: PositiveInt | None = option(None, CHUNK, **BITS, memory="set or lower")
+    compile_model: bool = option(False, "torch.compile of the network, if it works here.", **BITS)
+    gradient_checkpointing: bool = option(False, RECOMPUTED, **BITS, memory="pass")
+    deterministic: bool = option(False, "Operations with the same bits on each call.", **BITS)
+
+
+@dataclass(frozen=True, config=STRICT)
+class RunConfig(RuntimeConfig):
+    """Machine, precision, output, processes and checkpoints"""
+
+    distributed: bool = option(False, "One process of several of srun or torchrun.", **PROCESSES)
+    data_parallel: bool = option(False, ONE_PER_GPU, **PROCESSES)
+    fsdp: bool = option(False, "Weights and optimizer in shards (FSDP2), not DDP.", **PROCESSES)
+    dry_run: bool = option(False, "Check of inputs and a summary, without output.", **COMMAND)
+    resume_from: str | None = option(None, RESUMED, **COMMAND)
+    checkpoint_minutes: NonNegativeFloat = option(10.0, "Minutes between checkpoints.", **RUN)
+    track: Literal["mlflow", "wandb"] | None = option(None, "Tracker of the metrics.", **RUN)
+
+    def problems(self) -> Iterator[str]:
+        """Name the library of ``--track`` if it is not installed."""
+        if self.track is not None and importlib.util.find_spec(self.track) is None:
+            remedy = f"pip install 'attention-all-microbes[{self.track}]'"
+            yield f"--track {self.track}: the library is not installed: {remedy}"
+
+
+@dataclass(frozen=True, config=STRICT)
+class TrainingOptions:
+    """Optimization"""
+
+    epochs: PositiveInt = option(40, "Number of passes over the training samples.")
+    batch_size: PositiveInt | Literal["auto"] = option(64, BATCH, memory="lower")
+    lr: PositiveFloat = option(5e-4, "Peak learning rate.")
+    weight_decay: NonNegativeFloat = option(0.01, "Weight decay per unit of learning rate.")
+    warmup_steps: NonNegativeInt | None = option(None, WARM_UP)
+    gradient_accumulation_steps: PositiveInt = option(1, "Number of batches per optimizer step.")
+    ema_decay: ShareBelowOne = option(0.0, "Decay of the average of the weights; 0: no average.")
+    max_grad_norm: PositiveFloat = option(1.0, "Maximum norm of the gradients.")
+    patience: NonNegativeInt = option(10, "Validations without improvement; 0: no early stopping.")
+
+    @property
+    def samples_per_batch(self) -> int:
+        """The batch size; `InputError` if it is still to be chosen."""
+        if self.batch_size == "auto":
+            raise InputError("--batch-size is auto, expected a number")
+        return self.batch_size
+
+
+# --- options of a configuration ------------------------------------------------------------------
 
 _hints: Callable[..., dict[str, Any]] = functools.cache(typing.get_type_hints)
 
@@ -179,7 +276,8 @@ class Option(NamedTuple):
     def metavar(self) -> str:
         """The placeholder of its value in the help; empty for a switch."""
         words = {Path: "PATH", int: "INT", float: "NUMBER", bool: ""}
-        word = words.get(self.item, "NAME" if self.choices else "TEXT")
+        is_column = self.field.name.endswith(("_column", "_columns"))
+        word = words.get(self.item, "NAME" if self.choices else "COLUMN" if is_column else "TEXT")
         return self.about.metavar or word + " ..." * self.several
 
     @property
@@ -264,8 +362,7 @@ def keyword_options(config: Any) -> dict[str, Any]:
 
 def to_dict(config: Any) -> dict[str, Any]:
     """The configuration as plain JSON data; paths become text."""
-    data: dict[str, Any] = _plain(config)
-    return data
+    return dict(_plain(config))
 
 
 def _plain(value: Any) -> Any:
@@ -290,26 +387,21 @@ def overlaid(default: Config, values: Mapping[str, Any], where: str) -> tuple[Co
     as on the command line if it is empty; only the command line spells numbers as text.
     """
     options = {entry.field.name: entry for entry in _all_options(default)}
-    changed: dict[str, dict[str, Any]] = {}
+    changed: dict[str, dict[str, Any]] = defaultdict(dict)
     problems = []
     for part, key, value in _entries(default, values):
         entry = options.get(key)
         place = f"{where}, [{part}]" if part else where
         # A run.json holds the options that its command does not take, too.
         if entry is None or not (part == entry.part or (part is None and entry.is_taken)):
-            near = difflib.get_close_matches(key, options, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            sentence = removed("options", spelled(key))
-            unknown = f"{key!r} was removed: {sentence}"
-            problems.append(f"{place}: {unknown if sentence else f'unknown option {key!r}{hint}'}")
+            problems.append(f"{place}: {unknown('option', key, options)}")
             continue
         try:
-            new = typed(value, entry.annotation, strict=where != "")
-            changed.setdefault(entry.part, {})[key] = new
+            changed[entry.part][key] = typed(value, entry.annotation, strict=where != "")
         except ValidationError as error:
             found = error.errors()
-            wrong = ": " + " or ".join(dict.fromkeys(entry["msg"] for entry in found))
-            if BOUNDS.issuperset(entry["type"] for entry in found):
+            wrong = ": " + " or ".join(dict.fromkeys(each["msg"] for each in found))
+            if BOUNDS.issuperset(each["type"] for each in found):
                 wrong = f", expected {entry.range}"
             name = f"{place}: {key!r} is {value!r}" if where else f"{entry.name} is {value}"
             problems.append(name + wrong)
@@ -334,28 +426,29 @@ def _removed() -> Any:
     return tomllib.loads(Path(__file__).with_name("removed.toml").read_text(encoding="utf-8"))
 
 
-def removed(kind: Literal["commands", "options"], name: str) -> str:
-    """Replacement of a removed command or option; empty if it was not removed."""
-    return str(_removed()[kind].get(name, ""))
+def unknown(kind: Literal["command", "option"], name: str, known: Collection[str]) -> str:
+    """Say what replaces a name that was removed; of another, which of the `known` names is near."""
+    old = name if kind == "command" else spelled(name.removeprefix("--").removeprefix("no-"))
+    if replacement := _removed()[f"{kind}s"].get(old):
+        return f"{name} was removed: {replacement}"
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"--help lists the {kind}s"
+    return f"unknown {kind} {name!r}; {hint}"
 
 
-def from_dict(default: Config, data: Mapping[str, Any], where: str) -> Config:
-    """Lay plain data over a configuration.
+def configured(default: Config, options: Mapping[str, Any], where: str) -> Config:
+    """Lay options, by name or by section and name, over a configuration.
 
     Raises
     ------
     InputError
-        Lists every unknown key (with the nearest known one) and every value that is not allowed.
+        Lists every unknown name (with the nearest known one) and every value that is not allowed.
     """
-    config, problems = overlaid(default, data, where)
+    plain = {name: _plain(value) for name, value in options.items()}
+    config, problems = overlaid(default, plain, where)
     if problems:
         raise InputError(*problems)
     return config
-
-
-def configured(default: Config, options: Mapping[str, Any], where: str) -> Config:
-    """The configuration `default` with options of Python by name; `InputError` as `from_dict`."""
-    return from_dict(default, {name: _plain(value) for name, value in options.items()}, where)
 
 
 def read_config(path: Path, default: Config) -> Config:

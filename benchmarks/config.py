@@ -7,8 +7,7 @@ from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from aam.options import STRICT, PositiveInt, option
-from aam.sections import DeviceConfig, ObservedConfig
+from aam.options import STRICT, DeviceConfig, ObservedConfig, PositiveInt, option
 
 Rival = Literal["dense", "dense-nucleotide", "unifrac", "processes", "unlabelled", "report"]
 

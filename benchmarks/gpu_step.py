@@ -24,7 +24,7 @@ from aam.device.distributed import SINGLE
 from aam.device.platform import device_name
 from aam.engine.capture import CapturedSteps
 from aam.engine.step import MicroBatch, Snapshot, StepOutcome, train_step
-from aam.sections import RunConfig
+from aam.options import RunConfig
 from aam.training.decisions import PretrainingSteps, make_steps
 
 NETWORKS = {

@@ -27,8 +27,7 @@ from aam.device.platform import device_name, prepare_device
 from aam.errors import InputError, Problems
 from aam.files.atomic import write_text
 from aam.files.output_folder import check_output_file
-from aam.options import files_read
-from aam.sections import RunConfig
+from aam.options import RunConfig, files_read
 from aam.training.decisions import make_steps
 from aam.training.task import AmpliconTask
 from benchmarks.config import RivalsConfig

@@ -15,8 +15,8 @@ from aam.device.platform import prepare_device
 from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
 from aam.evaluate.evaluation import Names, evaluate_target
 from aam.evaluate.predictions import TargetPredictions
+from aam.options import RuntimeConfig
 from aam.report.page import ReportData, write_results
-from aam.sections import RuntimeConfig
 
 Measurements = dict[str, Any]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aam.config import DataConfig, ModelConfig, PretrainConfig, TrainConfig
 from aam.errors import import_extra
-from aam.sections import RunConfig, RuntimeConfig
+from aam.options import RunConfig, RuntimeConfig
 from benchmarks.config import RivalsConfig
 from benchmarks.harness import Measurements, Work, run_cases, time_training
 from benchmarks.plain import PlainTask

@@ -24,7 +24,7 @@ from aam.device.platform import prepare_device
 from aam.diversity.distances import unifrac_matrix
 from aam.diversity.unifrac import UnifracOptions
 from aam.io.phylogeny import match_tips, read_tree
-from aam.sections import RuntimeConfig
+from aam.options import RuntimeConfig
 from benchmarks.processes import time_unifrac_processes
 
 SCIKIT_BIO_METRICS: dict[UnifracMetric, dict[str, Any]] = {

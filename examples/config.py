@@ -7,8 +7,7 @@ from typing import Annotated
 from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 
-from aam.options import STRICT, PositiveInt, option
-from aam.sections import ObservedConfig
+from aam.options import STRICT, ObservedConfig, PositiveInt, option
 
 
 @dataclass(frozen=True, config=STRICT)

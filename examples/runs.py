@@ -24,8 +24,7 @@ from aam.engine.run import LAST, MODEL, RunDirectory, RunPlan, train_once
 from aam.engine.task import Task
 from aam.engine.trainer import fit
 from aam.errors import RunError
-from aam.options import check, to_dict
-from aam.sections import RunConfig, TrainingOptions
+from aam.options import RunConfig, TrainingOptions, check, to_dict
 
 Inputs = TypeVar("Inputs")
 

@@ -173,7 +173,7 @@ def small_pretraining() -> Callable[..., Any]:
     and options given.
     """
     from aam.config import DataConfig, ModelConfig, PretrainConfig, TrainConfig
-    from aam.sections import RunConfig
+    from aam.options import RunConfig
 
     def make(study: Path, sizes: dict[str, Any], **train: Any) -> PretrainConfig:
         return PretrainConfig(

@@ -26,16 +26,16 @@ from aam.config import (
 )
 from aam.errors import InputError
 from aam.options import (
+    RunConfig,
     _removed,
     check,
-    from_dict,
+    configured,
     option_problems,
     options_of,
     read_config,
     spelled,
     to_dict,
 )
-from aam.sections import RunConfig
 from tests.refusals import refusal
 
 # A new option is a visible decision: it is added to this file too.
@@ -74,13 +74,13 @@ def test_a_removed_name_says_what_to_use_instead(kind, name, refused):
     sentence = _removed()[kind][name]
     assert sentence.endswith(".")
     if kind == "commands":
-        assert refused(main, [name, "--help"]) == f"aam {name} was removed: {sentence}\n"
+        assert refused(main, [name, "--help"]) == f"aam: {name} was removed: {sentence}\n"
         return
     taking = [command for command, default in DEFAULTS.items() if name in taken(default)]
     assert not taking, "an option that exists"
     assert f"{name} was removed: {sentence}" in refused(main, ["train", name, "1"])
-    assert f"'{name[2:].replace('-', '_')}' was removed: {sentence}" in refusal(
-        from_dict, FineTuneConfig(), {"train": {name[2:]: 1}}, "file"
+    assert f"{name[2:].replace('-', '_')} was removed: {sentence}" in refusal(
+        configured, FineTuneConfig(), {"train": {name[2:]: 1}}, "file"
     )
 
 
@@ -230,9 +230,12 @@ def test_bad_words(tmp_path):
         (["--batch-size", "0"], "--batch-size is 0: Input should be greater than or equal to 1"),
         (["--epochs"], "--epochs: expected one argument"),
         (["stray"], "stray: unexpected"),
-        (["--no-such-option", "3"], "--no-such-option: unknown option"),
-        (["--embeding-dim", "3"], "--embeding-dim: unknown option; did you mean --embedding-dim?"),
-        (["--alpha=1"], "--alpha: unknown option"),
+        (["--no-such-option", "3"], "unknown option '--no-such-option'; --help lists"),
+        (
+            ["--embeding-dim", "3"],
+            "unknown option '--embeding-dim'; did you mean '--embedding-dim'?",
+        ),
+        (["--alpha=1"], "unknown option '--alpha'"),
         (["--config"], "--config: expected one argument"),
         (["--config", str(tmp_path / "nowhere.toml")], "cannot be read"),
         (["--members", "--trim"], "--members: expected at least one argument"),

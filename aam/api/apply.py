@@ -29,10 +29,9 @@ from aam.evaluate.predictions import write_predictions
 from aam.files.atomic import atomic_file, write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.io.matrices import write_distances, write_lines
-from aam.options import files_read, not_none, to_dict
+from aam.options import RuntimeConfig, files_read, not_none, to_dict
 from aam.predict.prediction import predict_samples
 from aam.predict.saved_model import SavedModel, load_models, samples_with_labels
-from aam.sections import RuntimeConfig
 from aam.training.inference import SAMPLES_OF_PART, encode_table, run_model
 
 log = logging.getLogger("aam")

@@ -56,8 +56,7 @@ from aam.engine.run import describe
 from aam.errors import FAILED, FINISHED, InputError
 from aam.files.atomic import read_json, write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder, check_output_file
-from aam.options import files_read, not_none, to_dict
-from aam.sections import ProcessConfig, RunConfig, RuntimeConfig
+from aam.options import RunConfig, RuntimeConfig, files_read, not_none, to_dict
 from aam.training.decisions import (
     batch_of_most_asvs,
     compile_verdict,
@@ -215,7 +214,7 @@ def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
 
 def _examine_ranks(config: DoctorConfig) -> Facts | None:
     """Measure what joins the ranks; only the first of them has a report."""
-    runtime = ProcessConfig(device=config.device, threads=config.threads, distributed=True)
+    runtime = RunConfig(device=config.device, threads=config.threads, distributed=True)
     with tempfile.TemporaryDirectory(prefix="aam-ranks-") as folder:
         record_transport(Path(folder) / "nccl.log")
         with process_group(runtime) as world:

@@ -23,8 +23,7 @@ from aam.files.output_folder import check_output_file
 from aam.io.matrices import Tile, fill_tiles, ids_path, write_distances, write_faith_pd
 from aam.io.phylogeny import Floats, Ints, Phylogeny, matched_tree, read_tree
 from aam.io.tables import AmpliconTable
-from aam.options import configured, files_read, not_none, option_problems
-from aam.sections import RuntimeConfig
+from aam.options import RuntimeConfig, configured, files_read, not_none, option_problems
 
 log = logging.getLogger("aam")
 

@@ -21,7 +21,7 @@ from aam.device.measure import seconds
 from aam.device.platform import cached_verdict, device_name
 from aam.device.precision import resolve_precision
 from aam.errors import OUT_OF_MEMORY, Problems
-from aam.sections import RuntimeConfig
+from aam.options import RuntimeConfig
 
 log = logging.getLogger("aam")
 

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from aam.device.environment import available_cores, process_options, rank_of
 from aam.device.measure import seconds
 from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, WARNINGS, InputError, RunError
-from aam.sections import ProcessConfig
+from aam.options import RunConfig
 
 log = logging.getLogger("aam")
 
@@ -172,7 +172,7 @@ END_SECONDS = 5.0
 LAUNCHER = "AAM_LAUNCHER"
 
 
-def process_count(config: ProcessConfig) -> int:
+def process_count(config: RunConfig) -> int:
     """Number of processes that ``--data-parallel`` starts: one per visible GPU, or on CPU one per
     `threads` cores.
     """
@@ -268,7 +268,7 @@ PR_SET_PDEATHSIG = 1
 _groups: list[Any] = []
 
 
-def _check_world(config: ProcessConfig) -> World:
+def _check_world(config: RunConfig) -> World:
     """Return the place of this process among the ranks; `InputError` where options and environment
     disagree.
     """
@@ -287,7 +287,7 @@ def _check_world(config: ProcessConfig) -> World:
 
 
 @contextlib.contextmanager
-def process_group(config: ProcessConfig) -> Iterator[World]:
+def process_group(config: RunConfig) -> Iterator[World]:
     """Join the process group of this run while the context lasts.
 
     Where a rank fails, the exchange breaks for the others. The launcher, or srun, ends those that

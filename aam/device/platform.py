@@ -22,7 +22,7 @@ from aam.device import environment
 from aam.device.environment import available_cores, limit_threads
 from aam.errors import InputError
 from aam.files.atomic import read_json, write_text
-from aam.sections import RuntimeConfig
+from aam.options import RuntimeConfig
 
 log = logging.getLogger("aam")
 

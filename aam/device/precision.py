@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from aam.device.platform import platform_here
-from aam.sections import RuntimeConfig
+from aam.options import RuntimeConfig
 
 # torch starts at 65,536: each halving from there costs a step, and small studies have few.
 INITIAL_SCALE = 1024.0

@@ -12,11 +12,11 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from aam.device.distributed import World
-from aam.sections import ProcessConfig
+from aam.options import RunConfig
 
 
 def parallelize(
-    model: nn.Module, config: ProcessConfig, world: World, blocks: Sequence[nn.Module] = ()
+    model: nn.Module, config: RunConfig, world: World, blocks: Sequence[nn.Module] = ()
 ) -> nn.Module:
     """Return the module that trains `model` on all ranks: DDP around it, or with ``--fsdp`` itself,
     sharded (FSDP2).
@@ -27,7 +27,7 @@ def parallelize(
     Parameters
     ----------
     model : nn.Module
-    config : ProcessConfig
+    config : RunConfig
     world : World
     blocks : sequence of nn.Module
         Parts that FSDP2 gathers one at a time; all ranks must call each of them equally often in a

@@ -20,7 +20,7 @@ from aam.engine.signals import Signals
 from aam.errors import InputError
 from aam.files.atomic import atomic_folder, read_json, remove, verify_manifest, write_manifest
 from aam.files.tensors import write_tensors
-from aam.sections import RunConfig
+from aam.options import RunConfig
 
 log = logging.getLogger("aam")
 

@@ -45,8 +45,7 @@ from aam.files.output_folder import (
     claim,
     lock_folder,
 )
-from aam.options import IN_MEMORY, names, not_none, spelled
-from aam.sections import RunConfig
+from aam.options import IN_MEMORY, RunConfig, names, not_none, spelled
 
 log = logging.getLogger("aam")
 

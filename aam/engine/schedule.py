@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from aam.sections import TrainingOptions
+from aam.options import TrainingOptions
 
 
 def warmup_steps(config: TrainingOptions, total: int) -> int:

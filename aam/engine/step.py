@@ -21,7 +21,7 @@ from aam.device.precision import UNSCALED, Scaler
 from aam.device.rng import random_state, set_random_state
 from aam.device.sharding import averaged_ranks, full_tensor, no_sync, shard_like
 from aam.errors import RunError
-from aam.sections import TrainingOptions
+from aam.options import TrainingOptions
 
 if TYPE_CHECKING:
     from aam.engine.task import Task, Terms

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from aam.engine.schedule import learning_rate
 from aam.engine.step import make_optimizer
-from aam.sections import TrainingOptions
+from aam.options import TrainingOptions
 
 # Losses by name, each as a sum and what it counts.
 Terms = dict[str, tuple[Tensor, Tensor]]

@@ -37,7 +37,7 @@ from aam.engine.step import (
 )
 from aam.engine.task import Metrics, Task
 from aam.errors import RunError
-from aam.sections import RunConfig, TrainingOptions
+from aam.options import RunConfig, TrainingOptions
 
 log = logging.getLogger("aam")
 

@@ -24,11 +24,11 @@ from aam.device.precision import autocast
 from aam.device.rng import generator
 from aam.errors import InputError, shown
 from aam.model.aam import slots_of
+from aam.options import RuntimeConfig
 from aam.predict.blend import specs_in_order
 from aam.predict.estimator import Samples
 from aam.predict.prediction import with_inputs
 from aam.predict.saved_model import SavedModel
-from aam.sections import RuntimeConfig
 from aam.training.inference import AsvVectors, collect, encode_table, per_target
 
 log = logging.getLogger("aam")

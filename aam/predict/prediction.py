@@ -17,12 +17,11 @@ from aam.data.study import Study
 from aam.errors import InputError, shown
 from aam.evaluate.conformal import Conformal, Likeness, with_conformal_intervals
 from aam.evaluate.predictions import Columns, PredictionTable, combined, joined, make_predictions
-from aam.options import not_none
+from aam.options import RuntimeConfig, not_none
 from aam.predict.blend import specs_in_order
 from aam.predict.estimator import SAMPLES_AT_ONCE, Rows, Samples
 from aam.predict.linear import LEAST_TO_CENTRE
 from aam.predict.saved_model import SavedModel, samples_with_labels
-from aam.sections import RuntimeConfig
 from aam.training.inference import AsvVectors, encode_table, per_target, run_model
 
 log = logging.getLogger("aam")

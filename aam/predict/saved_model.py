@@ -31,7 +31,7 @@ from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest
 from aam.files.tensors import AllocationLimit, read_arrays, read_tensors, write_tensors
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
-from aam.options import from_dict, to_dict, typed
+from aam.options import configured, to_dict, typed
 from aam.predict.blend import MEMBERS, Blend, make_blend, specs_in_order
 from aam.predict.estimator import Floats, Samples
 from aam.predict.trees import Trees
@@ -312,8 +312,8 @@ def _read_model(path: Path, description: Any, device: torch.device) -> SavedMode
     depth, notes = description["depth"], description["notes"]
     if not isinstance(depth, int) or depth < 1 or not isinstance(notes["seen_samples"], list):
         raise ValueError(f"depth {depth}, expected an integer above 0, and a list of seen samples")
-    data = from_dict(DataConfig(), description["data"], str(path))
-    model = from_dict(FineTuneConfig().model, description["model"], str(path))
+    data = configured(DataConfig(), description["data"], str(path))
+    model = configured(FineTuneConfig().model, description["model"], str(path))
     targets, reference = Targets.from_json(description["targets"]), None
     if description.get("reference") is not None:
         arrays = read_arrays(path / REFERENCE)

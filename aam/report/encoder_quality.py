@@ -22,10 +22,10 @@ from aam.diversity.distances import jaccard
 from aam.evaluate.intervals import number
 from aam.evaluate.metrics import Array, mantel, neighbours_recovered, upper_triangle
 from aam.model.aam import Aam
+from aam.options import RuntimeConfig
 from aam.predict.saved_model import SavedModel
 from aam.report.charts import LIGHT, Figure, data, diagonal, sized, x_axis, y_axis
 from aam.report.tables import Table
-from aam.sections import RuntimeConfig
 from aam.training.inference import Predicted, run_model
 
 MAX_SAMPLES, MAX_ASVS, SEEN_ASVS_AT_ONCE = 1000, 2000, 256

@@ -38,8 +38,7 @@ from aam.engine.step import (
 from aam.errors import RunError
 from aam.model.aam import Aam, example_batch
 from aam.model.heads import HeadConfig
-from aam.options import from_dict, to_dict
-from aam.sections import RunConfig, RuntimeConfig
+from aam.options import RunConfig, RuntimeConfig, configured, to_dict
 from aam.training.pretrain import pretraining_loaders
 from aam.training.task import AmpliconTask, NetworkOptions
 
@@ -244,8 +243,8 @@ def try_compiler() -> None:
     execution.
     """
     request = json.load(sys.stdin)
-    model = from_dict(ModelConfig(), request["model"], "")
-    runtime = from_dict(RunConfig(), request["runtime"], "")
+    model = configured(ModelConfig(), request["model"], "")
+    runtime = configured(RunConfig(), request["runtime"], "")
     device = prepare_device(runtime)
     torch.manual_seed(0)
     network = Aam(model, 1000, HeadConfig("unifrac", counts=True)).to(device).train()

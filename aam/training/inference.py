@@ -22,7 +22,7 @@ from aam.device.measure import stage
 from aam.device.precision import autocast
 from aam.model.aam import Aam, Outputs
 from aam.model.heads import HeadConfig
-from aam.sections import RuntimeConfig
+from aam.options import RuntimeConfig
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]

@@ -14,15 +14,17 @@ from aam.options import (
     STRICT,
     NonNegativeFloat,
     NonNegativeInt,
+    ObservedConfig,
     PositiveFloat,
     PositiveInt,
+    RunConfig,
     Seed,
     ShareBelowOne,
+    TrainingOptions,
     option,
     section,
     wrong_ending,
 )
-from aam.sections import ObservedConfig, RunConfig, TrainingOptions
 
 # Options of a run that mean nothing here.
 OMITTED = ("asv_chunk_size", "compile_model", "gradient_checkpointing", "num_workers", "dry_run")

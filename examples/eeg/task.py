@@ -22,7 +22,7 @@ from aam.evaluate.metrics import (
     weighted_classification_metrics,
     weighted_regression_metrics,
 )
-from aam.sections import RunConfig, TrainingOptions
+from aam.options import RunConfig, TrainingOptions
 from examples.eeg.config import ModelOptions, PretrainConfig
 from examples.eeg.network import Predictor, Pretrainer, augment, contrast
 from examples.eeg.recordings import Recordings, Rows, Target

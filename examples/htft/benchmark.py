@@ -22,7 +22,7 @@ from aam.engine.trainer import LOG_STEPS, Trainer
 from aam.errors import InputError
 from aam.files.atomic import write_text
 from aam.files.output_folder import check_output_file
-from aam.sections import RunConfig
+from aam.options import RunConfig
 from examples.htft.commands import MODULE, build
 from examples.htft.config import BenchmarkConfig, StudentOptions, TrainConfig
 from examples.htft.task import Data, PipelinedTask, StudentTask

@@ -13,12 +13,14 @@ from aam.options import (
     STRICT,
     NonNegativeFloat,
     NonNegativeInt,
+    ObservedConfig,
     PositiveFloat,
     PositiveInt,
+    RunConfig,
+    TrainingOptions,
     option,
     section,
 )
-from aam.sections import ObservedConfig, RunConfig, TrainingOptions
 
 # Options of a run that mean nothing here.
 OMITTED = (

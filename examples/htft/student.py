@@ -15,7 +15,7 @@ from aam.device.distributed import SINGLE, World
 from aam.device.rng import GOLDEN, splitmix64
 from aam.engine.checkpoint import load
 from aam.errors import InputError
-from aam.options import from_dict, to_dict
+from aam.options import configured, to_dict
 from examples.htft.config import StudentOptions, field_config
 from examples.htft.field import HypertensorField
 from examples.htft.sketch import CountSketch, Srht
@@ -208,7 +208,7 @@ class Student(nn.Module):
     @classmethod
     def from_description(cls, description: dict[str, Any], seed: int) -> Student:
         """Return a student with new weights, as `description` says."""
-        options = from_dict(StudentOptions(), description["student"], "model")
+        options = configured(StudentOptions(), description["student"], "model")
         return cls(options, Shape(*description["shape"]), seed)
 
 

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from aam.device.distributed import SINGLE, World
 from aam.engine.step import make_optimizer, parameter_groups
 from aam.engine.task import Metrics, Terms
-from aam.sections import TrainingOptions
+from aam.options import TrainingOptions
 from examples.htft.ranks import Link, local_rows
 from examples.htft.relocation import Relocation
 from examples.htft.student import Student, evaluate

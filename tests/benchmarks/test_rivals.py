@@ -13,7 +13,7 @@ import pytest
 
 from aam.config import PretrainConfig
 from aam.errors import InputError
-from aam.sections import RuntimeConfig
+from aam.options import RuntimeConfig
 from aam.training.decisions import make_steps
 from benchmarks.config import RivalsConfig
 from benchmarks.plain import PlainTask, every_slot

@@ -29,7 +29,10 @@ SAID = {
     "--help": (0, "evaluate    judge"),
     "trian": (2, "did you mean 'train'?"),
     "train --help": (0, "--metadata-column"),
-    "train --embeding-dim 3": (2, "--embeding-dim: unknown option; did you mean --embedding-dim?"),
+    "train --embeding-dim 3": (
+        2,
+        "unknown option '--embeding-dim'; did you mean '--embedding-dim'?",
+    ),
     "pretrain": (2, "aam pretrain: 2 problems"),
     "train": (2, "aam train: 4 problems"),
     "unifrac": (2, "aam unifrac: 3 problems"),
@@ -89,7 +92,7 @@ def test_predict_offers_only_what_it_takes(capsys, refused):
     text = capsys.readouterr().out
     assert "--output PATH" in text
     assert "--output-dir" not in text
-    assert "--output-dir: unknown option; did you mean --output?" in refused(
+    assert "unknown option '--output-dir'; did you mean '--output'?" in refused(
         main, ["predict", "--output-dir", "o"]
     )
 

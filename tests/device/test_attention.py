@@ -26,7 +26,7 @@ from aam.device.attention import (
     use_backends,
 )
 from aam.errors import InputError
-from aam.sections import RuntimeConfig
+from aam.options import RuntimeConfig
 
 
 @pytest.fixture(autouse=True)

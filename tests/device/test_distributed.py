@@ -12,7 +12,7 @@ from aam.device import distributed as module
 from aam.device.distributed import SINGLE, end_rank, launch, process_count, process_group
 from aam.device.environment import MULTI_PROCESS_OPTIONS, RANK_VARIABLES, rank_of
 from aam.errors import CALL_AGAIN, FAILED, InputError, RunError
-from aam.sections import ProcessConfig
+from aam.options import RunConfig
 from examples.runs import run_ranks
 
 
@@ -74,9 +74,9 @@ def test_a_rank_that_hangs_after_a_failure_is_ended(program, monkeypatch, caplog
 
 def test_the_number_of_processes_follows_cores_and_threads(monkeypatch):
     monkeypatch.setattr(module, "available_cores", lambda: 8)
-    assert process_count(ProcessConfig(device="cpu", threads=3)) == 2
-    assert process_count(ProcessConfig(device="cpu", threads=16)) == 1
-    assert process_count(ProcessConfig(device="cpu")) == 1
+    assert process_count(RunConfig(device="cpu", threads=3)) == 2
+    assert process_count(RunConfig(device="cpu", threads=16)) == 1
+    assert process_count(RunConfig(device="cpu")) == 1
 
 
 # --- the process group: who is asked for, who is there, and what is missing --------------------
@@ -98,18 +98,18 @@ def test_torchrun_and_slurm_launch_ranks():
 
 @pytest.mark.parametrize("name", MULTI_PROCESS_OPTIONS)
 def test_each_option_that_wants_processes_is_named_where_there_are_none(name):
-    config = ProcessConfig(**{name: True})
+    config = RunConfig(**{name: True})
     option = f"--{name.replace('_', '-')}: no rank is set in the environment"
     with pytest.raises(InputError, match=option), process_group(config):
         pass
 
 
 def test_a_run_of_one_process_needs_no_group(monkeypatch):
-    with process_group(ProcessConfig()) as world:
+    with process_group(RunConfig()) as world:
         assert world == SINGLE
     for name, value in zip(RANK_VARIABLES[1], ("0", "1", "0"), strict=True):
         monkeypatch.setenv(name, value)
-    with process_group(ProcessConfig(distributed=True)) as world:
+    with process_group(RunConfig(distributed=True)) as world:
         assert (world.rank, world.size) == (0, 1)
 
     def end(status: int) -> None:
@@ -132,7 +132,7 @@ def test_a_run_of_one_process_needs_no_group(monkeypatch):
 def test_the_meeting_point_is_asked_for(monkeypatch, values, missing):
     for name, value in values:
         monkeypatch.setenv(name, value)
-    with pytest.raises(InputError, match=missing), process_group(ProcessConfig(distributed=True)):
+    with pytest.raises(InputError, match=missing), process_group(RunConfig(distributed=True)):
         pass
 
 
@@ -143,10 +143,10 @@ import atexit, contextlib, os, sys
 import torch
 from torch import nn
 from aam.device.sharding import full_tensor, no_sync, parallelize
-from aam.sections import ProcessConfig
+from aam.options import RunConfig
 from aam.device.distributed import end_rank, process_group
 
-config = ProcessConfig(device="cpu", distributed=True, fsdp=sys.argv[1] == "fsdp")
+config = RunConfig(device="cpu", distributed=True, fsdp=sys.argv[1] == "fsdp")
 with process_group(config) as world:
     rank = world.rank
     assert world.broadcast({"a": [1, None]} if world.is_main else None) == {"a": [1, None]}

@@ -108,7 +108,7 @@ def test_threads_limit_every_pool_of_this_process_and_of_those_that_it_starts(
             return [pool["num_threads"] for pool in threadpoolctl.threadpool_info()]
 
         print(set(pools()) != {1} or os.cpu_count() == 1)
-        from aam.sections import RuntimeConfig
+        from aam.options import RuntimeConfig
         from aam.device.platform import prepare_device
         prepare_device(RuntimeConfig(device="cpu", threads=1))
         import scipy.linalg, sklearn._loss, torch

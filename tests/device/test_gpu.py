@@ -17,7 +17,7 @@ from aam.device.distributed import SINGLE
 from aam.engine.capture import CapturedSteps
 from aam.engine.step import MicroBatch
 from aam.model.heads import HeadConfig
-from aam.sections import RunConfig
+from aam.options import RunConfig
 from aam.training.decisions import make_steps
 
 ROOT = Path(__file__).parents[2]

@@ -22,7 +22,7 @@ from aam.device.platform import (
     read_facts,
 )
 from aam.errors import InputError
-from aam.sections import RuntimeConfig
+from aam.options import RuntimeConfig
 from tests.refusals import refusal
 
 PLATFORMS = Path(__file__).parents[1] / "golden" / "platforms"

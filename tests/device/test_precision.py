@@ -12,7 +12,7 @@ import torch
 from aam.config import ModelConfig
 from aam.device import precision
 from aam.device.precision import UNSCALED, autocast, make_scaler, resolve_precision
-from aam.sections import RuntimeConfig
+from aam.options import RuntimeConfig
 
 CPU = torch.device("cpu")
 

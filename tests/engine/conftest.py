@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from aam.engine.task import Metrics, Task, Terms
-from aam.sections import TrainingOptions
+from aam.options import TrainingOptions
 
 
 class Doubling(Task):

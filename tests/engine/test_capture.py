@@ -10,7 +10,7 @@ from aam.device.precision import make_scaler
 from aam.engine.capture import CapturedSteps, StepOutcome, check_memory
 from aam.engine.step import MicroBatch
 from aam.errors import InputError
-from aam.sections import RuntimeConfig
+from aam.options import RuntimeConfig
 from tests.engine.conftest import Doubling, options
 
 

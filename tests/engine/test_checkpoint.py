@@ -12,7 +12,7 @@ import torch
 from aam.engine.checkpoint import CheckpointManager, State, load, load_latest, remove_later, save
 from aam.engine.signals import Signals
 from aam.errors import InputError
-from aam.sections import RunConfig
+from aam.options import RunConfig
 from tests.engine.conftest import same
 
 

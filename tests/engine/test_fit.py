@@ -21,8 +21,7 @@ import torch
 from aam.engine.checkpoint import find_checkpoints, load
 from aam.engine.run import run_command, training_outputs
 from aam.errors import FINISHED, InputError
-from aam.options import section
-from aam.sections import RunConfig, TrainingOptions
+from aam.options import RunConfig, TrainingOptions, section
 from examples.runs import fit_and_save, plan_with_device
 from tests.engine.conftest import Doubling, same
 

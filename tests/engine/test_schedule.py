@@ -7,7 +7,7 @@ import math
 import pytest
 
 from aam.engine.schedule import learning_rate, warmup_steps
-from aam.sections import TrainingOptions
+from aam.options import TrainingOptions
 
 
 @pytest.mark.parametrize("total", [1, 2, 5, 9, 10, 60, 5_000, 30_000])

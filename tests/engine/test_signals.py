@@ -16,7 +16,7 @@ from aam.device.distributed import SINGLE
 from aam.engine.checkpoint import CheckpointManager, State
 from aam.engine.signals import Signals
 from aam.errors import CallAgain
-from aam.sections import RunConfig
+from aam.options import RunConfig
 
 
 def make_state() -> State:

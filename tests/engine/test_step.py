@@ -20,7 +20,7 @@ from aam.engine.step import (
     make_optimizer,
     optimizer_state,
 )
-from aam.sections import TrainingOptions
+from aam.options import TrainingOptions
 from tests.engine.conftest import Doubling, options, same
 
 

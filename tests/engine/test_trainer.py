@@ -14,7 +14,7 @@ from torch import nn
 from aam.engine.checkpoint import load, save
 from aam.engine.step import clip_gradients
 from aam.engine.trainer import Trainer
-from aam.sections import RunConfig, TrainingOptions
+from aam.options import RunConfig, TrainingOptions
 from tests.engine.conftest import Doubling, options, same
 
 
@@ -49,7 +49,7 @@ from safetensors.torch import save_file
 sys.path.insert(0, sys.argv[1])
 from conftest import Doubling, options
 from aam.engine.checkpoint import load, save
-from aam.sections import RunConfig
+from aam.options import RunConfig
 from aam.engine.trainer import Trainer
 from aam.device.distributed import end_rank, process_group
 

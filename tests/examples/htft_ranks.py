@@ -17,7 +17,7 @@ import torch
 from aam.device.distributed import World, end_rank, process_group
 from aam.engine.checkpoint import broadcast_state, load, save
 from aam.engine.trainer import Trainer
-from aam.sections import RunConfig, TrainingOptions
+from aam.options import RunConfig, TrainingOptions
 from examples.htft.commands import build
 from examples.htft.config import StudentOptions, TrainConfig
 from examples.htft.task import Data, PipelinedTask, StudentTask

@@ -23,7 +23,7 @@ from aam.device.distributed import SINGLE
 from aam.engine.checkpoint import State, load, save
 from aam.engine.trainer import Trainer
 from aam.errors import InputError
-from aam.sections import RunConfig
+from aam.options import RunConfig
 from examples.htft.__main__ import PROGRAM
 from examples.htft.commands import build
 from examples.htft.config import FieldConfig, TrainConfig, published, train_problems

@@ -19,9 +19,9 @@ from aam.evaluate.metrics import auroc
 from aam.explain.effects import explain_samples
 from aam.explain.results import FALSE_DISCOVERIES, importance_of
 from aam.io.metadata import read_metadata
+from aam.options import RuntimeConfig
 from aam.predict.blend import DEFAULT, fit_blends
 from aam.predict.estimator import Samples
-from aam.sections import RuntimeConfig
 from tests.data.labels import labelled
 from tests.data.studies import load_study
 from tests.predict.samples import saved_model

@@ -15,10 +15,10 @@ from aam.data.targets import Scale, Targets, TargetSpec
 from aam.errors import InputError
 from aam.explain.effects import applied, explain_samples, make_variants
 from aam.model.heads import HeadConfig
+from aam.options import RuntimeConfig
 from aam.predict.blend import DEFAULT, fit_blends
 from aam.predict.estimator import Samples
 from aam.predict.prediction import predict_rows
-from aam.sections import RuntimeConfig
 from tests.data.labels import labelled
 from tests.predict.samples import saved_model
 

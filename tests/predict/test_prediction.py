@@ -13,9 +13,9 @@ from aam.data.rarefaction import EVALUATION
 from aam.data.targets import Targets, TargetSpec
 from aam.evaluate.predictions import TEXTS, combined, joined
 from aam.model.heads import HeadConfig
+from aam.options import RuntimeConfig
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel
-from aam.sections import RuntimeConfig
 from aam.training.inference import run_model
 from tests.evaluate.conftest import AGE, READS, SITE, assert_same, table
 from tests.predict.samples import saved_model

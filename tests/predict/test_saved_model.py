@@ -23,10 +23,10 @@ from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.errors import InputError
 from aam.files.atomic import MANIFEST, write_manifest
 from aam.model.heads import HeadConfig
+from aam.options import RuntimeConfig
 from aam.predict.blend import fit_blends
 from aam.predict.estimator import Samples
 from aam.predict.saved_model import SavedModel, load_model, load_models, save_model, save_notes
-from aam.sections import RuntimeConfig
 from aam.training.inference import run_model
 from tests.data.labels import labelled
 from tests.predict.samples import saved_model

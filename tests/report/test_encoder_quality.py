@@ -15,10 +15,10 @@ from aam.data.targets import Targets
 from aam.data.tokens import PAD, N
 from aam.evaluate.metrics import mantel
 from aam.model.heads import HeadConfig
+from aam.options import RuntimeConfig
 from aam.predict.saved_model import SavedModel
 from aam.report import encoder_quality
 from aam.report.encoder_quality import evaluate_encoder, masked_bases
-from aam.sections import RuntimeConfig
 from tests.evaluate.test_evaluation import CPU, split_of
 
 

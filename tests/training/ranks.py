@@ -26,7 +26,7 @@ from aam.engine.trainer import Trainer
 from aam.files.tensors import write_tensors
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
-from aam.sections import RunConfig
+from aam.options import RunConfig
 from aam.training.finetune import SupervisedTask
 from aam.training.task import AmpliconTask
 from tests.data.labels import labelled

@@ -13,7 +13,7 @@ from aam.config import FineTuneConfig, ModelConfig
 from aam.device.distributed import SINGLE, World
 from aam.device.precision import Bf16Copy
 from aam.engine.checkpoint import load, save
-from aam.sections import RunConfig
+from aam.options import RunConfig
 from aam.training import task as task_module
 from tests.engine.conftest import same as same_weights
 from tests.training.test_task import CONDITIONED, PRETRAIN, conditioned, config_of, trainer_of

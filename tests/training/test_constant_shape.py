@@ -15,7 +15,7 @@ from aam.device import attention
 from aam.device.measure import Trace
 from aam.engine.capture import GATE_TOLERANCE, difference_of_steps
 from aam.engine.step import total_loss
-from aam.sections import RunConfig
+from aam.options import RunConfig
 from aam.training.decisions import PretrainingSteps, step_numbers, steps_of
 from aam.training.task import Prepared, laid_out
 

@@ -14,7 +14,7 @@ from aam.config import DataConfig, PretrainConfig, TrainConfig
 from aam.device.measure import memory_limit, resident_memory
 from aam.engine import step as steps_module
 from aam.errors import RunError
-from aam.sections import RunConfig
+from aam.options import RunConfig
 from aam.training import decisions
 from aam.training.decisions import (
     PretrainingSteps,

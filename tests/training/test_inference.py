@@ -13,7 +13,7 @@ import torch
 
 from aam.data.loader import rarefied_batch
 from aam.model.heads import HeadConfig
-from aam.sections import RuntimeConfig
+from aam.options import RuntimeConfig
 from aam.training import inference
 from aam.training.inference import EncodedAsvs, Predicted, encode_table, run_model
 

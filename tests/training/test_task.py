@@ -29,7 +29,7 @@ from aam.engine.step import MicroBatch, StepOutcome, make_optimizer, total_loss,
 from aam.engine.trainer import Trainer
 from aam.errors import RunError
 from aam.model.heads import HeadConfig
-from aam.sections import RunConfig
+from aam.options import RunConfig
 from aam.training.finetune import SupervisedTask
 from aam.training.inference import encode_table, run_model
 from aam.training.losses import make_masks

@@ -15,8 +15,8 @@ from aam.cli import main
 from aam.config import DataConfig, FineTuneConfig, TargetConfig, TrainConfig
 from aam.data.loader import Collation, rarefied_batch
 from aam.errors import InputError
+from aam.options import RunConfig
 from aam.predict.saved_model import load_encoder, load_model
-from aam.sections import RunConfig
 from aam.training.finetune import fit_network
 from aam.training.task import Place
 from aam_16s.encoders import V4
