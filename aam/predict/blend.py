@@ -91,13 +91,6 @@ class Blend(CountsEstimator):
         """Whether a member reads samples relative to the mean of their study."""
         return any(hasattr(member, "centre_") for member in self.members_.values())
 
-    def check(self) -> None:
-        """Raise `ValueError` if a member that was read from a file does not fit together."""
-        for member in self.members_.values():
-            member.check()
-            if member.n_classes != self.n_classes:
-                raise ValueError(f"{member.n_classes} classes, expected {self.n_classes}")
-
 
 class BlendClassifier(estimator.Classifier, Blend):
     """A blend that predicts classes; parameters of `Blend`."""

@@ -22,7 +22,6 @@ from aam.errors import InputError, shown
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 Names = npt.NDArray[np.str_]
-Arrays = dict[str, npt.NDArray[Any]]
 Matrix: TypeAlias = sparse.csr_matrix
 
 # Estimators do not learn from features that fewer training samples have.
@@ -244,6 +243,7 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
     """
 
     classes_: npt.NDArray[Any]
+    names_: tuple[str, ...]
 
     def __init__(self, depth: int = 1000, passes: int = PASSES, seed: int = 0) -> None:
         self.depth = depth
@@ -302,34 +302,23 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
         """
         return self
 
-    def check(self) -> None:
-        """Raise `ValueError` if arrays that were read from a file do not belong together."""
-
     def changed(self, **learned: Any) -> Any:
         """A copy with other learned attributes."""
         copied = copy.copy(self)
         copied.__dict__.update(learned)
         return copied
 
-    def state(self, place: str, arrays: Arrays) -> dict[str, Any]:
-        """Put the arrays and names that were learned into `arrays`; return the learned numbers.
-
-        A forest is in neither.
-        """
+    def state(self) -> dict[str, Any]:
+        """The numbers and arrays that were learned, as `restore` takes them."""
+        kinds = (int, float, np.ndarray)
         learned = {name: value for name, value in vars(self).items() if name.endswith("_")}
-        learned["names_"] = np.array(list("\n".join(learned["names_"]).encode()), np.uint8)
-        for name, value in learned.items():
-            if isinstance(value, np.ndarray):
-                arrays[f"{place}/{name}"] = value
-        return {name: value for name, value in learned.items() if isinstance(value, (int, float))}
+        learned["names_"] = np.array(list("\n".join(self.names_).encode()), np.uint8)
+        return {name: value for name, value in learned.items() if isinstance(value, kinds)}
 
-    def restore(self, place: str, arrays: Mapping[str, Any], numbers: Mapping[str, Any]) -> None:
-        """Take what `state` gave."""
-        self.__dict__.update(numbers)
-        for name, array in arrays.items():
-            if name.startswith(f"{place}/"):
-                setattr(self, name.removeprefix(f"{place}/"), array)
-        text = vars(self)["names_"].tobytes().decode()
+    def restore(self, learned: Mapping[str, Any]) -> None:
+        """Take what `state` gave; `ValueError` if its parts do not belong together."""
+        self.__dict__.update(learned)
+        text = learned["names_"].tobytes().decode()
         self.names_ = tuple(text.split("\n")) if text else ()
 
 

@@ -364,6 +364,6 @@ def _outputs(data: DataConfig) -> list[str]:
     """Names of what a run may write, next to those of every run."""
     outputs = ["predictions.tsv", "report.html", *FIGURES]
     for folder in [""] if data.cv is None else ["", "fold-*/"]:
-        outputs += [f"{folder}split.tsv", f"{folder}model/*.skops"]
+        outputs.append(f"{folder}split.tsv")
         outputs += training_outputs(folder, ("model.json",))
     return outputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -246,8 +247,9 @@ class Linear(estimator.CountsEstimator):
         means = [self.indicators(rarefaction).mean(axis=0) for rarefaction in rarefactions]
         return self.changed(intercept_=self.intercept_ + self.centre_ - np.mean(means, axis=0))
 
-    def check(self) -> None:
-        """Raise `ValueError` if arrays that were read from a file do not belong together."""
+    def restore(self, learned: Mapping[str, Any]) -> None:
+        """Take what `state` gave; `ValueError` if its parts do not belong together."""
+        super().restore(learned)
         columns = self.n_classes or len(self.thresholds_)
         rows = max(len(self.coef_), len(self.names_))
         shapes = {"intercept_": (columns,), "centre_": (columns,), "coef_": (rows, columns)}

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
-import re
 import shutil
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import skops.io
 import torch
 from safetensors import SafetensorError
-from sklearn.ensemble._forest import BaseForest
 
 import aam
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
@@ -34,20 +29,15 @@ from aam.model.heads import HeadConfig
 from aam.options import configured, to_dict, typed
 from aam.predict.blend import MEMBERS, Blend, make_blend, specs_in_order
 from aam.predict.estimator import Floats, Samples
-from aam.predict.trees import Trees
 from aam.training.inference import Encoder
 
 # Encoders of earlier formats are read, models with targets are not.
-FORMAT, LAST_OTHER = 3, "aam v0.1.0-complete"
-
-# What skops calls the description in its archive, and addresses of objects in it.
-SCHEMA, ADDRESS = "schema.json", re.compile(r'(?<="__id__": )\d+|(?<="file": ")\d+')
-
-# The one type of a forest that skops does not trust by itself.
-TREE = "sklearn.tree._tree.Tree"
+FORMAT = 4
+# Formats of models that the last release reads.
+RELEASED, LAST_RELEASE = (1, 2), "aam v0.1.0-complete"
 
 DESCRIPTION, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
-REFERENCE, BLENDS, FOREST = "reference.safetensors", "members.safetensors", ".skops"
+REFERENCE, BLENDS = "reference.safetensors", "members.safetensors"
 
 # Numbers that a network may hold whatever its weights are: 4 MB.
 SMALL_NETWORK = 1_000_000
@@ -156,17 +146,20 @@ def samples_with_labels(saved: SavedModel) -> set[str]:
 
 def save_model(path: Path, saved: SavedModel) -> None:
     """Write `saved` to the folder `path`, all of it or nothing."""
-    of_blends, blends, forests = dict[str, Any](), [], dict[str, BaseForest]()
+    learned, blends = dict[str, Any](), []
     for place, blend in enumerate(saved.blends):
         members = {}
         for name, member in blend.members_.items():
             about = {"class": type(member).__name__, "parameters": member.get_params()}
-            members[name] = {**about, "fitted": member.state(f"{place}/{name}", of_blends)}
-            if isinstance(member, Trees):
-                forests[f"{place}-{name}{FOREST}"] = member.forest_
+            members[name] = {**about, "fitted": {}}
+            for key, value in member.state().items():
+                if isinstance(value, np.ndarray):
+                    learned[f"{place}/{name}/{key}"] = value
+                else:
+                    members[name]["fitted"][key] = value
         blends.append({"parameters": blend.get_params(), "members": members})
     network, reference = saved.network, saved.reference
-    arrays = {PROFILE: saved.profile.to_arrays(), BLENDS: of_blends}
+    arrays = {PROFILE: saved.profile.to_arrays(), BLENDS: learned}
     arrays[REFERENCE] = {} if reference is None else reference.to_arrays()
     description: dict[str, Any] = {"format": FORMAT, "version": aam.__version__}
     description |= {"torch": torch.__version__, "depth": saved.depth, "seed": saved.seed}
@@ -182,8 +175,6 @@ def save_model(path: Path, saved: SavedModel) -> None:
             values = {name: torch.from_numpy(np.asarray(of_file[name])) for name in of_file}
             if values:
                 write_tensors(values, folder / file)
-        for file, forest in forests.items():
-            _write_forest(forest, folder / file)
         _describe(folder, description)
 
 
@@ -203,41 +194,7 @@ def _describe(folder: Path, description: dict[str, Any]) -> None:
     write_manifest(folder)
 
 
-def _write_forest(forest: BaseForest, path: Path) -> None:
-    """Write a forest; equal forests give equal bytes.
-
-    skops names objects by their address in memory and dates its files: both become counters.
-    """
-    numbers: dict[str, str] = {}
-
-    def number(found: re.Match[str]) -> str:
-        return numbers.setdefault(found[0], str(len(numbers)))
-
-    blob, archive = io.BytesIO(skops.io.dumps(forest)), io.BytesIO()
-    with zipfile.ZipFile(blob) as dumped, zipfile.ZipFile(archive, "w") as written:
-        schema = ADDRESS.sub(number, dumped.read(SCHEMA).decode("utf-8"))
-        written.writestr(zipfile.ZipInfo(SCHEMA), schema)
-        for address, counter in numbers.items():
-            if f"{address}.npy" in dumped.NameToInfo:
-                written.writestr(zipfile.ZipInfo(f"{counter}.npy"), dumped.read(f"{address}.npy"))
-    path.write_bytes(archive.getbuffer())
-
-
 # --- reading ------------------------------------------------------------------------------------
-
-
-def _read_forest(path: Path) -> Any:
-    """A forest of scikit-learn, if the file holds no types but those of a forest."""
-    try:
-        types = set(skops.io.get_untrusted_types(file=path)) - {TREE}
-        forest = None if types else skops.io.load(path, trusted=[TREE])
-    # A wrong archive may raise anything.
-    except Exception as error:
-        raise ValueError(f"{path.name} is not a forest ({error})") from error
-    if not isinstance(forest, BaseForest):
-        found = shown(sorted(types)) if types else type(forest).__name__
-        raise ValueError(f"{path.name} holds {found}, expected a forest")
-    return forest
 
 
 def _read_blends(path: Path, description: Any, targets: Targets) -> tuple[Blend, ...]:
@@ -250,14 +207,15 @@ def _read_blends(path: Path, description: Any, targets: Targets) -> tuple[Blend,
         blend = make_blend(bool(spec.labels)).set_params(**entry["parameters"])
         blend.classes_, blend.members_ = np.arange(len(spec.labels)), {}
         for name, about in entry["members"].items():
-            member = kinds[about["class"]](**about["parameters"])
-            member.restore(f"{place}/{name}", arrays, about["fitted"])
-            if isinstance(member, Trees):
-                member.forest_ = _read_forest(path / f"{place}-{name}{FOREST}")
+            member, own = kinds[about["class"]](**about["parameters"]), f"{place}/{name}/"
+            learned = {key: value for key, value in arrays.items() if key.startswith(own)}
+            learned = {key.removeprefix(own): value for key, value in learned.items()}
+            member.restore({**about["fitted"], **learned})
+            if member.n_classes != blend.n_classes:
+                raise ValueError(f"{member.n_classes} classes, expected {blend.n_classes}")
             blend.members_[name] = member
         if not blend.members_:
             raise ValueError(f"no members predict {spec.name!r}")
-        blend.check()
         blends.append(blend)
     return tuple(blends)
 
@@ -284,10 +242,10 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
     try:
         description = read_json(path / DESCRIPTION)
         if description["format"] != FORMAT and description["targets"]:
-            raise InputError(
-                f"{path}: a model of format {description['format']}, expected {FORMAT}: "
-                f"{LAST_OTHER} reads it; install that version, or train again"
-            )
+            found = f"a model of format {description['format']}, expected {FORMAT}"
+            if description["format"] in RELEASED:
+                found += f": {LAST_RELEASE} reads it; install that version, or train again"
+            raise InputError(f"{path}: {found}")
         return _read_model(path, description, device)
     except DAMAGED as error:
         problems = [f"not a model this aam can read ({error})"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy import sparse
-from sklearn import ensemble
+from sklearn.tree._tree import NODE_DTYPE, Tree
 
 from aam.predict import estimator
 from aam.predict.estimator import Floats, Labelled, Samples
@@ -22,6 +24,12 @@ BOOSTED_FEATURES, BOOSTED_TREES = 500, 50
 
 # Samples whose leaves are computed at a time.
 ROWS_AT_ONCE = 1024
+
+# What predictions read of a node, as it is saved.
+NODE_FIELDS = {"left_child": "i4", "right_child": "i4", "feature": "i4", "threshold": "f8"}
+
+# The child of a leaf.
+NO_CHILD = -1
 
 
 class Trees(estimator.CountsEstimator):
@@ -72,6 +80,9 @@ class Trees(estimator.CountsEstimator):
         return joined
 
     def _fit(self, labelled: Labelled) -> None:
+        # The import takes 0.2 seconds, and predictions do without.
+        from sklearn import ensemble
+
         samples, values, classes = labelled.samples, labelled.values, self.n_classes
         weights = estimator.training_weights(labelled, classes)
         rarefactions = samples.rarefactions(self.depth, self.seed, self.passes, training=True)
@@ -84,7 +95,8 @@ class Trees(estimator.CountsEstimator):
             if not classes:
                 boosted = partial(ensemble.HistGradientBoostingRegressor, loss="absolute_error")
             model = boosted(max_iter=BOOSTED_TREES, random_state=self.seed)
-            self.forest_ = model.fit(self._values(rarefactions[0]), values, weights)
+            self.boosted_ = model.fit(self._values(rarefactions[0]), values, weights)
+            self.trees_ = []
             return
         name = "ExtraTrees" if self.kind == "extra" else "RandomForest"
         name += "Classifier" if classes else "Regressor"
@@ -96,37 +108,64 @@ class Trees(estimator.CountsEstimator):
             # scikit-learn warns that a warm start keeps the classes of the first fit.
             with warnings.catch_warnings(record=True):
                 forest.fit(self._values(rarefaction), values, weights if np.ptp(weights) else None)
-        self.forest_ = forest
+        self.trees_ = [grown.tree_ for grown in forest.estimators_]
 
     def outputs(self, rarefied: Samples) -> Floats:
         """Medians over the trees [n, 1] or mean probabilities [n, K] of rarefied samples."""
-        parts, values = [np.zeros((0, self.n_classes or 1))], self._values(rarefied)
-        for start in range(0, len(rarefied), ROWS_AT_ONCE):
-            part = values[start : start + ROWS_AT_ONCE]
-            if not hasattr(self.forest_, "estimators_"):
-                boosted = self.forest_.predict_proba if self.n_classes else self.forest_.predict
-                parts.append(boosted(part).reshape(part.shape[0], -1))
-                continue
-            drawn = [tree.tree_.predict(part) for tree in self.forest_.estimators_]
-            if self.n_classes:
-                parts.append(np.asarray(sum(drawn) / len(drawn)))
-            else:
-                parts.append(np.median(np.stack(drawn)[..., 0], axis=0)[:, None])
-        return np.concatenate(parts)
+        values, starts = self._values(rarefied), range(0, len(rarefied), ROWS_AT_ONCE)
+        parts = [self._predicted(values[start : start + ROWS_AT_ONCE]) for start in starts]
+        return np.concatenate([np.zeros((0, self.n_classes or 1)), *parts])
 
-    def check(self) -> None:
-        """Raise `ValueError` if a node of a tree that was read from a file is not part of it."""
-        width = len(self.names_) + self.covariates_
-        for tree in (grown.tree_ for grown in self.forest_.estimators_):
-            if (tree.n_features, tree.value.shape[1:]) != (width, (1, self.n_classes or 1)):
-                raise ValueError(f"a tree of other features or classes, expected {width} features")
-            inner = np.flatnonzero(tree.children_left != -1)
-            feature = tree.feature[inner]
-            children = np.stack([tree.children_left[inner], tree.children_right[inner]])
-            if (children <= inner).any() or (children >= tree.node_count).any():
-                raise ValueError("a node of a tree has a child that is not after it")
-            if (feature < 0).any() or (feature >= width).any():
-                raise ValueError(f"a node of a tree reads none of {width} features")
+    def _predicted(self, values: Any) -> Floats:
+        """Predictions [n, 1] or [n, K] from features [n, P]."""
+        if not self.trees_:
+            predict = self.boosted_.predict_proba if self.n_classes else self.boosted_.predict
+            return np.asarray(predict(values).reshape(values.shape[0], -1))
+        drawn = [tree.predict(values) for tree in self.trees_]
+        if self.n_classes:
+            return np.asarray(sum(drawn) / len(drawn))
+        return np.asarray(np.median(np.stack(drawn)[..., 0], axis=0)[:, None])
+
+    def state(self) -> dict[str, Any]:
+        """What was learned: the nodes of all trees, one tree after the other."""
+        states = [tree.__getstate__() for tree in self.trees_]
+        nodes = np.concatenate([state["nodes"] for state in states])
+        learned = {name: nodes[name].astype(kind) for name, kind in NODE_FIELDS.items()}
+        learned["value"] = np.concatenate([state["values"][:, 0] for state in states])
+        learned["node_count"] = np.array([state["node_count"] for state in states])
+        return {**super().state(), **learned}
+
+    def restore(self, learned: Mapping[str, Any]) -> None:
+        """Take what `state` gave; `ValueError` if a node is not part of its tree."""
+        super().restore({name: part for name, part in learned.items() if name.endswith("_")})
+        counts, width = learned["node_count"], len(self.names_) + self.covariates_
+        nodes = np.zeros(len(learned["threshold"]), NODE_DTYPE)
+        for name in NODE_FIELDS:
+            nodes[name] = learned[name]
+        _check_nodes(nodes, counts, width)
+        classes, ends = np.array([self.n_classes or 1]), np.cumsum(counts)[:-1]
+        parts = np.split(nodes, ends), np.split(learned["value"][:, None], ends)
+        self.trees_ = []
+        for part, values in zip(*parts, strict=True):
+            tree = Tree(width, classes, 1)
+            # Predictions do not read the depth.
+            state = {"max_depth": 0, "node_count": len(part), "nodes": part, "values": values}
+            tree.__setstate__(state)
+            self.trees_.append(tree)
+
+
+def _check_nodes(nodes: npt.NDArray[Any], counts: npt.NDArray[Any], width: int) -> None:
+    """Raise `ValueError` if a node is not part of its tree, or reads none of `width` features."""
+    if counts.min() < 1 or counts.max() > len(nodes) or counts.sum() != len(nodes):
+        raise ValueError(f"trees of {counts.sum()} nodes, expected {len(nodes)}")
+    place = np.arange(len(nodes)) - np.repeat(np.cumsum(counts) - counts, counts)
+    inner = nodes["left_child"] != NO_CHILD
+    place, end, nodes = place[inner], np.repeat(counts, counts)[inner], nodes[inner]
+    children = np.stack([nodes["left_child"], nodes["right_child"]])
+    if (children <= place).any() or (children >= end).any():
+        raise ValueError("a node of a tree has a child that is not after it")
+    if (nodes["feature"] < 0).any() or (nodes["feature"] >= width).any():
+        raise ValueError(f"a node of a tree reads none of {width} features")
 
 
 class TreesClassifier(estimator.Classifier, Trees):

@@ -35,7 +35,7 @@ class ModelFolderFormat(model.DirectoryFormat):  # type: ignore[misc]
     manifest of digests.
     """
 
-    files = model.FileCollection(r"[\w.-]+\.(json|safetensors|skops)", format=ModelFileFormat)
+    files = model.FileCollection(r"[\w.-]+\.(json|safetensors)", format=ModelFileFormat)
 
     @files.set_path_maker  # type: ignore[untyped-decorator]
     def files_path_maker(self, name: str) -> str:
