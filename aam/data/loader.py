@@ -29,8 +29,7 @@ from aam.data.tokens import asv_keys
 from aam.device.distributed import SINGLE, World
 from aam.device.measure import stage
 from aam.device.rng import generator, next_generator
-from aam.diversity.device import TreeOnDevice
-from aam.diversity.distances import batch_unifrac
+from aam.diversity.distances import TreeOnDevice, batch_unifrac
 from aam.diversity.unifrac import UnifracOptions
 from aam.errors import KILLED, WARNINGS, RunError
 from aam.io.matrices import Matrix

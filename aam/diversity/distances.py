@@ -1,7 +1,7 @@
 """Distances between samples, and their Faith PD: of one batch, and of whole tables in tiles;
 Bray-Curtis and Jaccard without a tree.
 
-Legend for shapes: B or N samples, F features, E branches.
+Legend for shapes: B or N samples, F features, T slots of features in all samples, E branches.
 """
 
 from __future__ import annotations
@@ -17,23 +17,28 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from aam.config import RootLength
-from aam.diversity.branches import (
-    Block,
+from aam.diversity.unifrac import (
     Counts,
+    Input,
+    Multiply,
     Reads,
+    UnifracOptions,
+    between,
+    branches_above,
     common_branches,
-    local_block,
-    make_block,
+    local_layout,
     make_layout,
+    metric_of,
     on_tree,
+    reads_below,
 )
-from aam.diversity.unifrac import Input, Multiply, UnifracOptions, between, metric_of
 from aam.errors import InputError
 from aam.io.matrices import Matrix, Tile, fill_tiles
 from aam.io.phylogeny import Bools, Floats, Ints, Phylogeny
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 
 # Samples whose presence is held at a time for Faith PD.
@@ -109,12 +114,10 @@ def batch_unifrac(
     import torch
 
     branches, counts_by_tip = on_tree(phylogeny, tips, counts, options.root_length)
-    layout, block = local_block(branches, counts_by_tip)
-    read = metric_of(options).read
-    right = read(layout, block, np.float64)
-    everything = len(range(*rows.indices(len(block.total)))) == len(block.total)
-    some = Block(block.common[:, rows], block.rare[rows], block.total[rows])
-    left = right if everything else read(layout, some, np.float64)
+    layout, counts_by_tip = local_layout(branches, counts_by_tip)
+    right = metric_of(options).read(layout, counts_by_tip, np.float64)
+    everything = len(right.total[rows]) == len(right.total)
+    left = right if everything else right.of(rows)
     result = between(layout, left, right, options, multiply_on(torch.device("cpu")))
     if everything:
         mirror(result)
@@ -137,10 +140,9 @@ def faith_pd(
     """
     branches, counts_by_tip = on_tree(phylogeny, tips, counts, root_length)
     result = np.zeros(counts_by_tip.shape[0])
-    for start in range(0, len(result), SAMPLES):
-        part = slice(start, start + SAMPLES)
-        layout, block = local_block(branches, counts_by_tip[part])
-        present = (block.common > 0).astype(np.float64)
+    for part in blocks_of(len(result), SAMPLES):
+        layout, counts_by_present = local_layout(branches, counts_by_tip[part])
+        present = (reads_below(layout, counts_by_present)[0] > 0).astype(np.float64)
         result[part] = np.einsum("e,eb->b", layout.length, present)
     return result
 
@@ -270,7 +272,7 @@ def unifrac_tiles(
 
     @functools.lru_cache(kept)
     def read(block: int) -> Input:
-        return metric_of(options).read(layout, make_block(layout, by_tip[blocks[block]]), real)
+        return metric_of(options).read(layout, by_tip[blocks[block]], real)
 
     def tile(pair: tuple[int, int]) -> Tile:
         i, j = pair
@@ -297,3 +299,103 @@ def unifrac_matrix(
     result = np.zeros((samples, samples), np.float64 if options.double else np.float32)
     fill_tiles(result, unifrac_tiles(tree, tips, counts, options, threads=threads))
     return result
+
+
+# --- a batch on a GPU, by operations of constant shape that wait for no host ----------------------
+
+# Most numbers that the branches above all features, and the reads of a batch below all branches,
+# may take: 0.5 GB. The loader computes the distances of larger trees.
+MOST_NUMBERS = 1 << 26
+
+
+class TreeOnDevice:
+    """The branches above each feature of a study, for distances between samples of its batches.
+
+    Distances are computed in float64: reads add up without rounding, in any order.
+
+    Parameters
+    ----------
+    phylogeny : Phylogeny
+    tips : int64 [F]
+        Tip of each feature; features at -1 are left out.
+    options : UnifracOptions
+    device : torch.device
+    """
+
+    def __init__(
+        self, phylogeny: Phylogeny, tips: Ints, options: UnifracOptions, device: torch.device
+    ) -> None:
+        import torch
+
+        self.options = options
+        on_tree = tips >= 0
+        present = np.unique(tips[on_tree])
+        branches = branches_above(phylogeny, present, options.root_length)
+        number = len(branches.length)
+        of_tip = make_layout(branches, np.zeros(number, bool)).rare.tocsr()
+        depth = np.diff(of_tip.indptr)
+        slot = np.arange(of_tip.nnz) - np.repeat(of_tip.indptr[:-1], depth)
+        # The branch `number` has no length and stands above nothing.
+        above_tip = np.full((len(present) + 1, int(depth.max(initial=1))), number)
+        above_tip[np.repeat(np.arange(len(present)), depth), slot] = of_tip.indices
+        above = above_tip[np.where(on_tree, np.searchsorted(present, tips), len(present))]
+        self.above = torch.from_numpy(above).to(device)
+        self.on_tree = torch.from_numpy(on_tree.astype(np.float64)).to(device)
+        self.length = torch.from_numpy(np.append(branches.length, 0.0)).to(device)
+
+    def fits(self, samples: int) -> bool:
+        """Whether batches of this number of samples need little memory."""
+        return max(self.above.numel(), samples * len(self.length)) <= MOST_NUMBERS
+
+    def distances(self, feature: Tensor, row: Tensor, counts: Tensor, samples: int) -> Tensor:
+        """Return the distances ``[B, B]`` between samples, as `batch_unifrac` does.
+
+        Parameters
+        ----------
+        feature, row : int64 [T]
+            The feature of each slot, and the sample that it belongs to.
+        counts : float [T]
+            Rarefied reads; 0 is padding.
+        samples : int
+            Number of samples B.
+        """
+        branches, reads = len(self.length), counts.to(self.length)
+        place = (row[:, None] * branches + self.above[feature]).flatten()
+        values = reads[:, None].expand(-1, self.above.shape[1]).flatten()
+        below = self.length.new_zeros(samples * branches).index_add(0, place, values)
+        below = below.view(samples, branches)
+        metric = self.options.metric
+        if metric == "unifrac":
+            apart, whole = self._unweighted((below > 0).to(below))
+        else:
+            total = self.length.new_zeros(samples)
+            total = total.index_add(0, row, reads * self.on_tree[feature])
+            shares = below / total.clamp_min(1)[:, None]
+            is_plain = metric != "generalized" or self.options.alpha == 1
+            apart, whole = self._weighted(shares) if is_plain else self._generalized(shares)
+        result = apart if metric == "weighted" else (apart / whole).where(whole > 0, 0.0)
+        return result.clamp_min(0)
+
+    def _unweighted(self, present: Tensor) -> tuple[Tensor, Tensor]:
+        height = present @ self.length
+        shared = (present * self.length) @ present.T
+        union = height[:, None] + height - shared
+        return union - shared, union
+
+    def _weighted(self, shares: Tensor) -> tuple[Tensor, Tensor]:
+        import torch
+
+        height = shares @ self.length
+        apart = torch.stack([(shares - mine).abs() @ self.length for mine in shares])
+        return apart, height[:, None] + height
+
+    def _generalized(self, shares: Tensor) -> tuple[Tensor, Tensor]:
+        import torch
+
+        apart, whole = [], []
+        for mine in shares:
+            both = shares + mine
+            weight = both.where(both > 0, 1.0).pow(self.options.alpha).where(both > 0, 0.0)
+            apart.append((weight * (shares - mine).abs() / both.clamp_min(1e-30)) @ self.length)
+            whole.append(weight @ self.length)
+        return torch.stack(apart), torch.stack(whole)

@@ -7,19 +7,15 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
-import io
 import json
 import os
 import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aam.errors import InputError, refuse, reworded
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 # Largest JSON file that is read, in bytes.
 MAX_JSON = 64 << 20
@@ -280,54 +276,3 @@ def verify_manifest(folder: Path) -> None:
             wrong.append(f"{folder}/{name}: missing or damaged (its checksum differs)")
     if wrong:
         raise InputError(*wrong)
-
-
-# --- libraries that a failing write would crash ------------------------------------------------
-
-
-class DeferredErrorFile(io.FileIO):
-    """A file to write for HDF5 and the like: after an error it writes nothing more, and `close`
-    raises the error.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "w+")
-        self.error: OSError | None = None
-
-    @contextlib.contextmanager
-    def _kept(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            self.error = self.error or error
-
-    def write(self, data: Buffer, /) -> int:
-        """Write all of `data`, or keep the error; the length of `data` is returned in both
-        cases.
-        """
-        view, done = memoryview(data).cast("B"), 0
-        with self._kept():
-            while done < len(view) and self.error is None:
-                done += super().write(view[done:])
-        return len(view)
-
-    def truncate(self, size: int | None = None, /) -> int:
-        """Change the size, or keep the error; the new size is returned in both cases."""
-        size = self.tell() if size is None else size
-        with self._kept():
-            if self.error is None:
-                super().truncate(size)
-        return size
-
-    def close(self) -> None:
-        """Close the file, then raise the first error of a write.
-
-        Raises
-        ------
-        OSError
-            A write failed.
-        """
-        super().close()
-        error, self.error = self.error, None
-        if error is not None:
-            raise error

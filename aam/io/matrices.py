@@ -20,7 +20,7 @@ import numpy.typing as npt
 from aam.config import MATRIX_SUFFIXES
 from aam.errors import InputError, refuse, reworded, shown
 from aam.files.atomic import atomic_file, write_text
-from aam.io.packed import create_hdf5, dataset, open_hdf5, write_artifact
+from aam.io.packed import dataset, open_hdf5, write_artifact
 from aam.io.text import difference, read_header, read_text, unix
 
 Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -184,35 +184,42 @@ def fill_tiles(target: Any, tiles: Iterable[Tile]) -> None:
             target[columns, rows] = tile.T
 
 
-def _reserve(file: IO[bytes]) -> None:
-    """Take the space of a mapped file: on a full disk its pages would kill the process when they
-    are written.
+def _npy_head(ids: Sequence[str]) -> bytes:
+    """Return what stands before the numbers of a .npy file."""
+    head, shape = io.BytesIO(), (len(ids), len(ids))
+    about = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(head, about)
+    return head.getvalue()
+
+
+def _h5_head(ids: Sequence[str]) -> bytes:
+    """Return what stands before the numbers of the matrix in an HDF5 file, which holds them last.
+
+    It has the layout of unifrac-binaries, which scikit-bio reads as ``binary_dm``.
     """
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
-
-
-def _write_npy(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
-    names = ids_path(path)
-    with atomic_file(path) as temporary:
-        shape = (len(ids), len(ids))
-        values = np.lib.format.open_memmap(temporary, "w+", np.dtype(np.float32), shape)
-        with temporary.open("r+b") as file:
-            _reserve(file)
-        fill_tiles(values, tiles)
-        values.flush()
-        # Between the two files there are no ids, and a matrix without ids is refused.
-        names.unlink(missing_ok=True)
-    write_text(names, "".join(f"{name}\n" for name in ids))
-
-
-def _write_h5(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
-    """Write the layout of unifrac-binaries, which scikit-bio reads as ``binary_dm``."""
-    with create_hdf5(path) as file:
+    image, plan = io.BytesIO(), h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    # The matrix gets its place in the file at once, and no numbers.
+    plan.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    plan.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    with h5py.File(image, "w") as file:
         file["format"] = np.array([b"BDSM"])
         file["version"] = np.array([b"2020.12"])
         file.create_dataset("order", data=list(ids), dtype=h5py.string_dtype())
-        fill_tiles(file.create_dataset("matrix", (len(ids), len(ids)), np.float32), tiles)
+        file.create_dataset("matrix", (len(ids), len(ids)), "<f4", dcpl=plan)
+    return image.getvalue()
+
+
+def _filled(file: IO[bytes], head: bytes, samples: int, tiles: Iterable[Tile]) -> Matrix:
+    """Write `head` and then the tiles to an empty file, and return these, mapped as float32."""
+    file.write(head)
+    file.flush()
+    if hasattr(os, "posix_fallocate"):
+        # On a full disk the pages of a mapped file would kill the process when they are written.
+        os.posix_fallocate(file.fileno(), 0, len(head) + 4 * samples**2)
+    values = np.memmap(file, "<f4", "r+", len(head), (samples, samples))
+    fill_tiles(values, tiles)
+    values.flush()
+    return values
 
 
 def write_lines(
@@ -231,24 +238,6 @@ def write_lines(
         file.write(form * (len(header) - 1) % tuple(row.tolist()) + "\n")
 
 
-def _write_rows(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
-    """Text needs whole rows, so the tiles are gathered in an unnamed file first."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=path.parent) as gathered:
-        values = np.memmap(gathered, np.float32, "w+", shape=(len(ids), len(ids)))
-        _reserve(gathered)
-        fill_tiles(values, tiles)
-        if path.suffix == ".qza":
-            text = io.StringIO()
-            write_lines(text, ["", *ids], ids, values, "\t%.9g")
-            data = {"distance-matrix.tsv": text.getvalue().encode()}
-            write_artifact(path, "DistanceMatrix", "DistanceMatrixDirectoryFormat", data)
-            return
-        with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-            form = ",%.9g" if path.suffix == ".csv" else "\t%.9g"
-            write_lines(file, ["", *ids], ids, values, form)
-
-
 def write_distances(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> None:
     """Write a matrix as float32, tile by tile, whole or not at all; it is never held in memory as a
     whole.
@@ -262,10 +251,30 @@ def write_distances(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> No
     tiles : iterable of (rows, columns, tile)
         Tiles on and above the diagonal, as `unifrac_tiles` yields them.
     """
-    suffix = _known_suffix(path, MATRIX_SUFFIXES)
+    suffix, names = _known_suffix(path, MATRIX_SUFFIXES), ids_path(path)
     _check_ids(ids, path)
-    writers = {".npy": _write_npy, ".h5": _write_h5}
-    writers.get(suffix, _write_rows)(path, ids, tiles)
+    if suffix in (".npy", ".h5"):
+        with atomic_file(path) as temporary, temporary.open("w+b") as file:
+            head = _npy_head(ids) if suffix == ".npy" else _h5_head(ids)
+            _filled(file, head, len(ids), tiles)
+            if suffix == ".npy":
+                # Between the two files there are no ids, and a matrix without ids is refused.
+                names.unlink(missing_ok=True)
+        if suffix == ".npy":
+            write_text(names, "".join(f"{name}\n" for name in ids))
+        return
+    # Text needs whole rows, so the tiles are gathered in an unnamed file first.
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=path.parent) as gathered:
+        values = _filled(gathered, b"", len(ids), tiles)
+        if suffix == ".qza":
+            text = io.StringIO()
+            write_lines(text, ["", *ids], ids, values, "\t%.9g")
+            data = {"distance-matrix.tsv": text.getvalue().encode()}
+            write_artifact(path, "DistanceMatrix", "DistanceMatrixDirectoryFormat", data)
+            return
+        with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as out:
+            write_lines(out, ["", *ids], ids, values, ",%.9g" if suffix == ".csv" else "\t%.9g")
 
 
 def write_faith_pd(path: Path, ids: Sequence[str], values: npt.NDArray[np.float64]) -> None:

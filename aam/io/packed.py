@@ -22,7 +22,7 @@ import h5py
 
 import aam
 from aam.errors import InputError, refuse, reworded, shown
-from aam.files.atomic import DeferredErrorFile, atomic_file
+from aam.files.atomic import atomic_file
 
 MAX_FILE = 4 << 30
 MAX_TOTAL = 8 << 30
@@ -197,14 +197,3 @@ def dataset(
     }
     refuse(where, rules)
     return found
-
-
-@contextlib.contextmanager
-def create_hdf5(path: Path) -> Iterator[h5py.File]:
-    """Open a file to write, which appears when all of it is written."""
-    with (
-        atomic_file(path) as temporary,
-        contextlib.closing(DeferredErrorFile(temporary)) as deferred,
-        h5py.File(deferred, "w") as file,
-    ):
-        yield file

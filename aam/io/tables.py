@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from array import array
 from collections import Counter
@@ -19,7 +20,8 @@ from scipy.sparse import coo_array, csr_array, csr_matrix
 
 import aam
 from aam.errors import InputError, Problems, refuse, reworded, shown
-from aam.io.packed import create_hdf5, dataset, open_hdf5
+from aam.files.atomic import atomic_file
+from aam.io.packed import dataset, open_hdf5
 from aam.io.text import decoded, is_lineage_header, is_sample_header, read_header, until_full
 
 MAX_COUNT = 2**32 - 1
@@ -359,5 +361,9 @@ def write_hdf5(
     names = (np.array(ids, dtype=object) for ids in (feature_ids, sample_ids))
     with reworded((BiomException,), f"{path}: ids do not fit the table"):
         table = Table(whole.T, *names, type="OTU table")
-    with create_hdf5(path) as file:
+    # In memory first: HDF5 may crash where a write to a full disk fails.
+    content = io.BytesIO()
+    with h5py.File(content, "w") as file:
         table.to_hdf5(file, f"aam {aam.__version__}", creation_date=CREATED)
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(content.getbuffer())

@@ -23,7 +23,7 @@ from aam.device.distributed import SINGLE, World
 from aam.device.measure import keep_freed_memory, stage
 from aam.device.platform import platform_here
 from aam.device.precision import Bf16Copy, autocast, resolve_precision
-from aam.diversity.device import TreeOnDevice
+from aam.diversity.distances import TreeOnDevice
 from aam.engine.checkpoint import State
 from aam.engine.run import RunDirectory
 from aam.engine.step import RunningMeans

@@ -16,8 +16,9 @@ from skbio.diversity import alpha_diversity, beta_diversity
 
 from aam.config import UnifracMetric
 from aam.data.table import read_table
-from aam.diversity import branches, distances, unifrac
+from aam.diversity import distances, unifrac
 from aam.diversity.distances import (
+    TreeOnDevice,
     batch_unifrac,
     bray_curtis,
     faith_pd,
@@ -83,8 +84,8 @@ def small_tiles(monkeypatch):
     monkeypatch.setattr(unifrac, "BRANCHES", 7)
     monkeypatch.setattr(unifrac, "ADDED", 3)
     monkeypatch.setattr(unifrac, "PAIRS", 10)
-    monkeypatch.setattr(branches, "RARE", 0.4)
-    monkeypatch.setattr(branches, "RARE_TIPS", 10)
+    monkeypatch.setattr(unifrac, "RARE", 0.4)
+    monkeypatch.setattr(unifrac, "RARE_TIPS", 10)
 
 
 # --- against formulas and scikit-bio -----------------------------------------------------------
@@ -242,6 +243,23 @@ def test_products_on_a_device_equal_those_of_numpy(device):
     multiply, options = multiply_on(torch.device(device)), double("unifrac")
     ((_, _, tile),) = unifrac_tiles(tree, tips, counts, options, multiply)
     np.testing.assert_allclose(tile, batch_unifrac(tree, tips, counts, options), atol=1e-13)
+
+
+@pytest.mark.parametrize("root_length", ["include", "exclude"])
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_batch_on_a_device_equals_that_of_the_host(study_of, tiny, metric, root_length):
+    study = study_of(**tiny())
+    tree, options = study.parts[0].tree, double(metric, root_length=root_length)
+    table = study.table.counts[:9].toarray()
+    tips = np.where(np.arange(table.shape[1]) % 7, tree.tips, -1)
+    # The first two samples have no read on the tree.
+    table[:2] = np.where(tips >= 0, 0, table[:2])
+    expected = batch_unifrac(tree.phylogeny, tips, table, options)
+    row, feature = (torch.from_numpy(places) for places in np.nonzero(table + 1))
+    reads = torch.from_numpy(table.flatten().astype(np.float32))
+    on_device = TreeOnDevice(tree.phylogeny, tips, options, torch.device("cpu"))
+    actual = on_device.distances(feature, row, reads, 9)
+    np.testing.assert_allclose(actual.numpy(), expected, rtol=0, atol=1e-12)
 
 
 # --- published matrices and real studies -------------------------------------------------------

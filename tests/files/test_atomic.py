@@ -1,10 +1,7 @@
-"""Files and folders that appear whole, limits of what is read, manifests, errors of a write that
-are raised late.
-"""
+"""Files and folders that appear whole, limits of what is read, manifests."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -19,7 +16,6 @@ from aam.errors import InputError
 from aam.files import atomic
 from aam.files.atomic import (
     MANIFEST,
-    DeferredErrorFile,
     atomic_file,
     atomic_folder,
     check_writable,
@@ -262,20 +258,3 @@ def test_every_file_that_differs_is_named_and_none_outside_is_read(tmp_path, mon
 def test_a_manifest_of_another_form_is_refused(tmp_path, content, message):
     (tmp_path / MANIFEST).write_text(content)
     assert message in refusal(verify_manifest, tmp_path)
-
-
-def test_the_first_error_is_raised_when_the_file_is_closed(tmp_path):
-    with contextlib.closing(DeferredErrorFile(tmp_path / "good")) as file:
-        assert file.write(b"abc") == 3
-        file.truncate(2)
-    assert (tmp_path / "good").read_bytes() == b"ab"
-    file = DeferredErrorFile(tmp_path / "bad")
-    os.close(file.fileno())
-    os.open(os.devnull, os.O_RDONLY)
-    assert file.write(b"abc") == 3
-    os.dup2(os.open(tmp_path / "bad", os.O_RDWR), file.fileno())
-    assert file.write(b"late") == 4
-    assert file.truncate(9) == 9
-    assert (tmp_path / "bad").read_bytes() == b""
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        file.close()

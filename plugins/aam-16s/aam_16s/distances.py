@@ -15,9 +15,8 @@ import numpy.typing as npt
 from scipy import sparse
 
 from aam.data.study import PlacedMetric
-from aam.diversity.branches import Layout
 from aam.diversity.distances import TILE, blocks_of, inner, mirror, tile_pairs
-from aam.diversity.unifrac import Input, UnifracOptions, between
+from aam.diversity.unifrac import Input, Layout, UnifracOptions, between
 from aam.io.matrices import Tile
 
 Floats: TypeAlias = npt.NDArray[np.float32]
