@@ -31,6 +31,8 @@ SNAPSHOT ?=
 ROUTE ?=
 ARGS ?=
 export TABLE TREE METADATA COLUMN MODEL OUT SITE NODES TIME ACCOUNT IMAGE ENGINE SUBMIT ARGS SEEDS CHAIN ALLOW_CPU
+# Tests start hundreds of processes, which would compile the package each.
+unexport PYTHONDONTWRITEBYTECODE
 
 ENV := .venv/bin/python
 AAM := $(ENV) -m aam
