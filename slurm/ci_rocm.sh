@@ -6,7 +6,7 @@
 # first       mkdir -p /cosmos/vast/scratch/researcher/ci/slurm  (--submit makes it; sbatch does not)
 # image       /cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
 # commit      0000000000000000000000000000000000000000
-# lib.sh      sha256 98ce630e62a457539a2112e4a3f6073f74ee8f087558e260921ef5478fbada7e
+# lib.sh      sha256 8b9cddc08596f523fd00c3907aa1832b33f92956dad559c328acee1daec84b97
 # exit        0 finished, 85 checkpointed: submit again, 2 bad input, 1 failed
 #SBATCH --job-name=ci_rocm
 #SBATCH --partition=cluster
@@ -37,7 +37,7 @@ OUT=/cosmos/vast/scratch/researcher/ci
 ENTER=(--engine singularity)
 SOURCES=()
 
-LIB_SHA256=98ce630e62a457539a2112e4a3f6073f74ee8f087558e260921ef5478fbada7e
+LIB_SHA256=8b9cddc08596f523fd00c3907aa1832b33f92956dad559c328acee1daec84b97
 for LIB in "$OUT/slurm/lib-${LIB_SHA256::12}.sh" "$AAM/slurm/lib.sh" ''; do
     [ "$(sha256sum 2>/dev/null <"$LIB")" != "$LIB_SHA256  -" ] || break
 done

@@ -8,7 +8,7 @@
 # first       mkdir -p /cosmos/vast/scratch/researcher/pre/slurm  (--submit makes it; sbatch does not)
 # image       /cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
 # commit      0000000000000000000000000000000000000000
-# lib.sh      sha256 98ce630e62a457539a2112e4a3f6073f74ee8f087558e260921ef5478fbada7e
+# lib.sh      sha256 8b9cddc08596f523fd00c3907aa1832b33f92956dad559c328acee1daec84b97
 # time        12:00:00; 300 s before its end: checkpoint, copy to shared storage, requeue
 #             (300 s: 240 s for SLURM's delay and a step, three times the 45.7 MB of a checkpoint
 #             at 200 MB/s, at most half of the time)
@@ -76,7 +76,7 @@ COPY_SECONDS=300  # between copies of new checkpoints
 MOST_REQUEUES=20
 CLEAN=
 
-LIB_SHA256=98ce630e62a457539a2112e4a3f6073f74ee8f087558e260921ef5478fbada7e
+LIB_SHA256=8b9cddc08596f523fd00c3907aa1832b33f92956dad559c328acee1daec84b97
 for LIB in "$OUT/slurm/lib-${LIB_SHA256::12}.sh" "$AAM/slurm/lib.sh" ''; do
     [ "$(sha256sum 2>/dev/null <"$LIB")" != "$LIB_SHA256  -" ] || break
 done

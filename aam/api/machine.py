@@ -21,26 +21,10 @@ import torch
 import aam
 from aam.config import DataConfig, DoctorConfig, ModelConfig, PretrainConfig, ProfileConfig
 from aam.data.simulate import simulate
-from aam.device.allocation import CUDA_HINT, HIP_HINT, first_tensor
+from aam.device import environment, measure
 from aam.device.attention import Checks, check_backends, choose_backends, is_wrong
 from aam.device.distributed import describe_ranks, examine_ranks, process_group, record_transport
-from aam.device.environment import (
-    CACHES,
-    container,
-    describe_change,
-    may_have_gpu,
-    numa_nodes,
-    required_changes,
-    watched_variables,
-)
-from aam.device.measure import (
-    count_flops,
-    memory_limit,
-    memory_profiled,
-    peak_memory,
-    product_rate,
-    reset_peak,
-)
+from aam.device.environment import CUDA_HINT, HIP_HINT, describe_change, first_tensor
 from aam.device.platform import (
     Facts,
     Platform,
@@ -62,7 +46,6 @@ from aam.training.decisions import (
     compile_verdict,
     largest_fitting_batch,
     make_steps,
-    step_numbers,
 )
 
 log = logging.getLogger("aam")
@@ -77,10 +60,8 @@ STEPS, LOSS_TOLERANCE = 10, 1e-3
 # The releases of PyTorch that the tests ran with: the oldest, and that of containers/lock/cpu.txt.
 TESTED = ("2.7.1", "2.13")
 
-NO_GPU = (
-    "check the driver, the devices bound into the container (/dev/kfd, /dev/dri; --nv) and torch's "
-    "build"
-)
+DEVICES = "the devices bound into the container (/dev/kfd, /dev/dri; --nv)"
+NO_GPU = f"check the driver, {DEVICES} and torch's build"
 
 
 class Finding(NamedTuple):
@@ -91,45 +72,25 @@ class Finding(NamedTuple):
     mend: str
 
 
-def collect_findings(platform: Platform, facts: Facts, report: Facts) -> list[Finding]:
-    """Findings: errors, repairs and notes.
+def collect_findings(platform: Platform, facts: Facts, report: Facts) -> Iterator[Finding]:
+    """Yield errors, repairs and notes about a machine.
 
     `facts` are those of `aam.device.platform.read_facts`; `report` was measured on the machine.
     """
-    return [*_known(platform, facts, report), *_measured(platform, report)]
-
-
-def _known(platform: Platform, facts: Facts, report: Facts) -> Iterator[Finding]:
-    """Known problems of this kind of machine: its environment, its torch, its devices."""
     release, hip = facts["torch"]["torch"], facts["torch"].get("hip")
-    changes = required_changes(facts["environment"], [platform.architecture], hip)
-    for change in [*changes, *(done for done in facts["mended"] if done.name not in CACHES)]:
+    needed = environment.required_changes(facts["environment"], [platform.architecture], hip)
+    made = (change for change in facts["mended"] if change.name not in environment.CACHES)
+    for change in (*needed, *made):
         mend = f"aam has it {describe_change(change)}; leave it out of your scripts"
         yield Finding("mended", f"{change.name}: {change.reason}", mend)
     now, newest = ([int(part) for part in text.split(".")[:2]] for text in (release, TESTED[1]))
     if now > newest:
         what = f"PyTorch {release} is newer than the tested releases, {' to '.join(TESTED)}"
         yield Finding("note", what, f"pip install torch=={TESTED[1]}.0 if something fails")
-    nodes = {device: node for device, node in enumerate(report["numa"]) if node not in (-1, device)}
-    if platform.unified and nodes:
-        what = ", ".join(f"device {device} lies at NUMA node {at}" for device, at in nodes.items())
-        mend = "let the CPU sets of the site profile (cpu_sets) follow the NUMA nodes"
-        yield Finding("note", what, mend)
-
-
-def _measured(platform: Platform, report: Facts) -> Iterator[Finding]:
-    """Problems that were measured on this machine."""
     if report["first_tensor"]:
         what = f"the first tensor on the GPU {report['first_tensor']}"
         yield Finding("wrong", what, HIP_HINT if platform.vendor == "AMD" else CUDA_HINT)
-    chosen = report["attention"]["chosen"]
-    for kind, results in report["attention"]["results"].items():
-        for name, result in results.items():
-            if result.get("wrong"):
-                error = max(result["forward"], result["backward"])
-                what = f"attention {name}, {kind}: off by {error:.3g} against float64"
-                mend = f"aam takes {chosen.get(kind, 'none')}; upgrade PyTorch"
-                yield Finding("wrong", what, mend)
+    yield from _wrong_attention(**report["attention"])
     if (difference := report["training"].get("difference", 0.0)) > LOSS_TOLERANCE:
         what = f"{STEPS} steps of training differ from the CPU's by {difference:.2g} of the loss"
         yield Finding("wrong", what, "train with --device cpu, and report the file of --output")
@@ -141,19 +102,28 @@ def _measured(platform: Platform, report: Facts) -> Iterator[Finding]:
         yield Finding("wrong", "a GPU is present or requested, and torch sees none", NO_GPU)
 
 
+def _wrong_attention(results: Checks, chosen: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a finding for each back end that is wrong."""
+    for kind, checks in results.items():
+        for name, check in checks.items():
+            if check["wrong"]:
+                error = max(check["forward"], check["backward"])
+                what = f"attention {name}, {kind}: off by {error:.3g} against float64"
+                mend = f"aam takes {chosen.get(kind, 'none')}; upgrade PyTorch"
+                yield Finding("wrong", what, mend)
+
+
 def judge_attention(results: Checks, timed: bool) -> Facts:
     """Return the checks of the back ends, which of them are wrong, and which are chosen."""
-    judged: dict[str, dict[str, Facts]] = {kind: {} for kind in results}
     for kind, checks in results.items():
-        for name, found in checks.items():
-            judged[kind][name] = {**found, "wrong": is_wrong(kind, found)}
+        for check in checks.values():
+            check["wrong"] = is_wrong(kind, check)
     try:
-        chosen = choose_backends(results, "auto", timed)
+        return {"results": results, "chosen": choose_backends(results, "auto", timed)}
     except InputError as error:
         # Nothing is right: the findings say it, one by one.
         log.warning("%s", error)
-        chosen = {}
-    return {"results": judged, "chosen": chosen}
+        return {"results": results, "chosen": {}}
 
 
 def short_training(device: str, threads: int | None) -> Facts:
@@ -165,20 +135,19 @@ def short_training(device: str, threads: int | None) -> Facts:
         simulate(study, samples=64, asvs=400, depth=1500)
         data = DataConfig(table=study / "table.biom", tree=study / "tree.nwk")
 
-        def losses_on(name: str) -> tuple[list[float], float]:
+        def train_on(name: str) -> Facts:
             runtime = RunConfig(device=name, threads=threads)
             steps = make_steps(PretrainConfig(data=data, runtime=runtime))
             seconds, batches = steps.take(STEPS, 0)
             speed = sum(len(batch.sample_ids) for batch in batches[2:]) / sum(seconds[2:])
-            return [float(loss) for loss in steps.losses], speed
+            return {"losses": [float(loss) for loss in steps.losses], "samples_per_s": speed}
 
-        losses, speed = losses_on(device)
+        measured = train_on(device)
         if choose_device(device).type == "cpu":
-            return {"losses": losses, "samples_per_s": speed}
-        exact, _ = losses_on("cpu")
-    difference = float(np.max(np.abs(np.array(losses) / exact - 1)))
-    of_cpu = {"cpu_losses": exact, "difference": difference}
-    return {"losses": losses, "samples_per_s": speed, **of_cpu}
+            return measured
+        exact = train_on("cpu")["losses"]
+    difference = float(np.max(np.abs(np.array(measured["losses"]) / exact - 1)))
+    return {**measured, "cpu_losses": exact, "difference": difference}
 
 
 def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
@@ -192,9 +161,8 @@ def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
     device = prepare_device(runtime)
     facts, model = read_facts(device), ModelConfig()
     dtypes = tuple(dict.fromkeys((torch.float32, resolve_precision(runtime, device))))
-    rates = {}
-    for dtype in dtypes:
-        rates[f"product, {dtype}".replace("torch.", "")] = product_rate(device, 3, dtype)
+    names = {dtype: str(dtype).replace("torch.", "product, ") for dtype in dtypes}
+    rates = {names[dtype]: measure.product_rate(device, 3, dtype) for dtype in dtypes}
     log.info("doctor: attention")
     checks = check_backends(device, dtypes, model.attention_shapes, refresh=True)
     log.info("doctor: compilation, up to four minutes for each compiler")
@@ -203,8 +171,7 @@ def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
     return facts, {
         "first_tensor": failure,
         "devices": torch.cuda.device_count(),
-        "unseen": config.device == "auto" and device.type == "cpu" and may_have_gpu(),
-        "numa": numa_nodes(),
+        "unseen": config.device == "auto" and device.type == "cpu" and environment.may_have_gpu(),
         "attention": judge_attention(checks, device.type == "cuda"),
         "rates": rates,
         "compile": compiled,
@@ -219,9 +186,8 @@ def _examine_ranks(config: DoctorConfig) -> Facts | None:
         record_transport(Path(folder) / "nccl.log")
         with process_group(runtime) as world:
             if world.size == 1:
-                raise InputError(
-                    "--ranks: there is a single rank; start several with srun or torchrun"
-                )
+                advice = "start several with srun or torchrun"
+                raise InputError(f"--ranks: there is a single rank; {advice}")
             measured = examine_ranks(world, prepare_device(runtime))
             if not world.is_main:
                 return None
@@ -233,7 +199,7 @@ def _examine_machine(config: DoctorConfig) -> Facts:
     """Examine this machine and print the report on one screen."""
     facts, measured = examine(config)
     platform = platform_of(facts)
-    findings = collect_findings(platform, facts, measured)
+    findings = [*collect_findings(platform, facts, measured)]
     wrong = any(finding.level == "wrong" for finding in findings)
     report = {
         "format": FORMAT,
@@ -241,8 +207,8 @@ def _examine_machine(config: DoctorConfig) -> Facts:
         "date": time.strftime("%Y-%m-%d"),
         "platform": dataclasses.asdict(platform),
         **measured,
-        "environment": watched_variables(facts["environment"]),
-        "container": container(),
+        "environment": facts["environment"],
+        "container": environment.container(),
         "findings": [finding._asdict() for finding in findings],
         "status": FAILED if wrong else FINISHED,
     }
@@ -264,7 +230,6 @@ def _described(report: Facts) -> Iterator[str]:
         "versions": "",
         **report["platform"]["versions"],
         "devices": report["devices"],
-        "NUMA nodes": report["numa"],
         **{name: f"{rate / 1e9:.3g} GFLOP/s" for name, rate in report["rates"].items()},
         **report["environment"],
         "container": report["container"]["path"],
@@ -326,16 +291,17 @@ def measure_steps(config: PretrainConfig, repeats: int) -> Facts:
     # On a CPU float32, as a product in fp16 takes minutes there.
     on_cpu = steps.device.type == "cpu"
     dtype = torch.float32 if on_cpu else resolve_precision(config.runtime, steps.device, wide)
-    reset_peak(steps.device)
+    measure.reset_peak(steps.device)
     steps.take(WARM_UP, 0)
     taken, batches = steps.take(repeats, 1)
     speeds = [len(batch.sample_ids) / took for batch, took in zip(batches, taken, strict=True)]
     losses = [float(loss) for loss in steps.losses]
     steps.step(batch_of_most_asvs(steps.loader))
-    peak, stages = peak_memory(steps.device), steps.stages(max(repeats // 2, 1), 2)
+    peak = measure.peak_memory(steps.device)
     middle = int(np.argsort(taken)[(repeats - 1) // 2])
-    flops = count_flops(lambda: steps.step(batches[middle]))
-    product, rate = product_rate(steps.device, dtype=dtype), flops / taken[middle]
+    stages = steps.stages(max(repeats // 2, 1), 2)
+    flops = measure.count_flops(lambda: steps.step(batches[middle]))
+    product, rate = measure.product_rate(steps.device, dtype=dtype), flops / taken[middle]
     half, most = np.percentile(taken, [50, 95]).tolist()
     return {
         "samples_per_s": float(np.median(speeds)),
@@ -343,7 +309,6 @@ def measure_steps(config: PretrainConfig, repeats: int) -> Facts:
         "steps": repeats,
         "batch_size": config.train.samples_per_batch,
         "rows": float(np.mean([len(batch.tokens) for batch in batches])),
-        **step_numbers(steps, batches),
         "flops": flops,
         "flops_per_s": rate,
         "product_flops_per_s": product,
@@ -359,15 +324,9 @@ def _print_steps(measured: Facts) -> None:
     for name, taken in measured["stages"].items():
         print(f"{name:<15} {1e3 * taken:8.1f} ms {taken / total:6.1%}")
     rate, product = measured["flops_per_s"] / 1e9, measured["product_flops_per_s"] / 1e9
-    print(
-        f"{measured['accounted']:.1%} of the wall time; {measured['samples_per_s']:.1f} samples/s; "
-        f"{rate:.0f} GFLOP/s, {measured['share']:.1%} of the product's {product:.0f}"
-    )
-    print(
-        f"{measured['operations_per_step']} operations and {measured['host_waits_per_step']} host "
-        f"waits per step; {measured['distinct_shapes']} shapes in {measured['steps']} steps; "
-        f"{measured['graphs']} graphs; {measured['peak_bytes'] / 1e9:.2f} GB at most"
-    )
+    speed, peak = measured["samples_per_s"], measured["peak_bytes"] / 1e9
+    print(f"{measured['accounted']:.1%} of the wall time; {speed:.1f} samples/s; {peak:.2f} GB")
+    print(f"{rate:.0f} GFLOP/s, {measured['share']:.1%} of the product's {product:.0f}")
 
 
 # Names of attention kernels: of AOTriton, of CK and CUTLASS, and of flash attention.
@@ -378,26 +337,19 @@ LISTED = 10
 
 
 def read_kernels(path: Path) -> dict[str, float]:
-    """Return the seconds of each kernel, longest first, from a file ``*_kernel_stats.csv`` or
-    ``*_kernel_trace.csv``, or from the folder that rocprofv3 wrote; `InputError` without kernels.
+    """Return the seconds of each kernel, longest first, from a file ``*_kernel_stats.csv``, or from
+    the folder that rocprofv3 wrote; `InputError` without kernels.
     """
     import pandas as pd
 
-    files = [path]
-    if path.is_dir():
-        files = sorted(path.rglob("*kernel_stats.csv")) or sorted(path.rglob("*kernel_trace.csv"))
+    files = sorted(path.rglob("*kernel_stats.csv")) if path.is_dir() else [path]
     try:
         rows = pd.concat(map(pd.read_csv, files))
-        if "TotalDurationNs" in rows:
-            names, spent = rows["Name"], rows["TotalDurationNs"]
-        else:
-            names, spent = rows["Kernel_Name"], rows["End_Timestamp"] - rows["Start_Timestamp"]
-        seconds = spent.groupby(names, sort=False).sum() / 1e9
+        seconds = rows.groupby("Name", sort=False)["TotalDurationNs"].sum() / 1e9
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"--rocprof: {path}: no kernels can be read ({error}); expected *kernel_stats.csv of "
-            "rocprofv3 --kernel-trace --stats --output-format csv"
-        ) from None
+        expected = "*kernel_stats.csv of rocprofv3 --kernel-trace --stats --output-format csv"
+        problem = f"--rocprof: {path}: no kernels can be read ({error})"
+        raise InputError(f"{problem}; expected {expected}") from None
     kernels: dict[str, float] = seconds.sort_values(ascending=False, kind="stable").to_dict()
     return kernels
 
@@ -429,15 +381,10 @@ def profile(config: ProfileConfig) -> None:
     runtime = RunConfig(**vars(config.runtime))
     training = PretrainConfig(config.data, config.model, config.train, runtime)
     if config.what == "memory":
-        memory_profiled(lambda _: make_steps(training).take(config.steps, 0), config)
+        measure.memory_profiled(lambda _: make_steps(training).take(config.steps, 0), config)
         return
-    report: Facts = {
-        "what": config.what,
-        "device": device_name(choose_device(config.runtime.device)),
-        "aam": aam.__version__,
-        "torch": torch.__version__,
-        "date": time.strftime("%Y-%m-%d"),
-    }
+    device = device_name(choose_device(config.runtime.device))
+    report: Facts = {"what": config.what, "device": device, "torch": torch.__version__}
     if config.what == "step":
         report |= measure_steps(training, config.steps)
         _print_steps(report)
@@ -446,7 +393,7 @@ def profile(config: ProfileConfig) -> None:
             print("\n".join(kernel_table(kernels)))
     else:
         steps = make_steps(training)
-        limit = memory_limit(steps.device)
+        limit = measure.memory_limit(steps.device)
         fits = largest_fitting_batch(steps, limit)
         largest = max(fits)
         used = f"{fits[largest] / 1e9:.2f} of {limit / 1e9:.2f} GB"

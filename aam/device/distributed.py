@@ -240,13 +240,15 @@ def launch(size: int, words: Sequence[str], program: str = "aam") -> int:
 
 
 def _combined_status(statuses: Sequence[int | None]) -> int:
-    """Return the exit status of all ranks: that of a failure before that of a rank that wants to be
-    called again.
+    """Return the exit status of all ranks: that of bad input, which ends the other ranks too, then
+    that of a failure, then that of a rank that wants to be called again.
     """
     for rank, status in enumerate(statuses):
         if status is None or status < 0:
             killer = f"was ended by {signal.Signals(-status).name}" if status else ""
             log.error("aam: the process of rank %d %s", rank, killer or "did not end by itself")
+    if BAD_INPUT in statuses:
+        return BAD_INPUT
     failed = (FAILED if status is None or status < 0 else status for status in statuses)
     return min((status for status in failed if status != FINISHED), default=FINISHED)
 

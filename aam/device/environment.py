@@ -1,15 +1,19 @@
 """Machine, job and ranks of a process, read without torch, and variables to set before torch is
-imported.
+imported; `python -m aam.device.environment` tries the GPUs of a node before a job starts.
 """
 
 from __future__ import annotations
 
-import contextlib
+import argparse
 import importlib.util
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,9 +41,7 @@ TUNABLE, TUNING = "PYTORCH_TUNABLEOP_ENABLED", "PYTORCH_TUNABLEOP_TUNING"
 
 # The pools of OpenMP (torch, scikit-learn) and of the libraries of linear algebra below NumPy and
 # SciPy.
-THREADS: tuple[str, ...] = tuple(
-    f"{pool}_NUM_THREADS" for pool in ("OMP", "OPENBLAS", "MKL", "BLIS")
-)
+THREADS = tuple(f"{pool}_NUM_THREADS" for pool in ("OMP", "OPENBLAS", "MKL", "BLIS"))
 THREADS += ("VECLIB_MAXIMUM_THREADS",)
 
 # Caches of compiled kernels, and the folder of each below that of a job.
@@ -73,8 +75,8 @@ def required_changes(
     architectures: Sequence[str],
     hip: str | None,
     job: Path | None = None,
-) -> list[Change]:
-    """Changes of `environment` to make before torch is imported.
+) -> Iterator[Change]:
+    """Yield the changes of `environment` to make before torch is imported.
 
     Parameters
     ----------
@@ -86,43 +88,33 @@ def required_changes(
     job : Path, optional
         Folder of the job on a local disk; caches that are set nowhere go there.
     """
-    names = [name for name in VISIBLE["NVIDIA" if hip is None else "AMD"] if name in environment]
-    changes = [
-        Change(name, None, f"composes with {names[0]} to no device at all") for name in names[1:]
-    ]
-    if hip is not None:
-        changes += _rocm_changes(environment, architectures, hip)
-    for name in CACHES if job is not None else ():
+    first, *later = [n for n in VISIBLE["AMD" if hip else "NVIDIA"] if n in environment] or [""]
+    for name in later:
+        yield Change(name, None, f"composes with {first} to no device at all")
+    if hip:
+        yield from _rocm_changes(environment, architectures, hip)
+    for name, folder in CACHES.items() if job is not None else ():
         if name not in environment:
-            folder = str(Path(job or "", CACHES[name]))
-            changes.append(Change(name, folder, "caches lie on the job's own disk"))
-    return changes
+            yield Change(name, f"{job}/{folder}", "caches lie on the job's own disk")
 
 
 def _rocm_changes(
     environment: Mapping[str, str], architectures: Sequence[str], hip: str
-) -> list[Change]:
-    changes = []
+) -> Iterator[Change]:
     for name in ALLOCATOR if int(hip.split(".")[0]) < 7 else ():
-        setting = environment.get(name, "")
-        words = setting.split(",")
-        kept = ",".join(word for word in words if not word.startswith("expandable_segments"))
-        if kept != setting:
+        words = environment.get(name, "").split(",")
+        kept = [word for word in words if not word.startswith("expandable_segments")]
+        if kept != words:
             reason = f"expandable_segments hangs on ROCm below 7 (this is {hip})"
-            changes.append(Change(name, kept or None, reason))
+            yield Change(name, ",".join(kept) or None, reason)
     if OVERRIDE in environment and "gfx942" in architectures:
         reason = "gfx942 has kernels of its own, those of another chip compute wrong"
-        changes.append(Change(OVERRIDE, None, reason))
+        yield Change(OVERRIDE, None, reason)
     if environment.get(TUNABLE) == "1" and environment.get(TUNING) != "0":
-        reason = (
-            "a search in a run has crashed on ROCm (pytorch #159070, #139116); results of a file "
-            "are still used"
-        )
-        changes.append(Change(TUNING, "0", reason))
+        crashes = "a search in a run has crashed on ROCm (pytorch #159070, #139116)"
+        yield Change(TUNING, "0", f"{crashes}; results of a file are still used")
     if set(NO_HIPBLASLT) & set(architectures) and environment.get(HIPBLASLT) != "0":
-        reason = f"hipBLASLt has no kernels for {', '.join(architectures)}"
-        changes.append(Change(HIPBLASLT, "0", reason))
-    return changes
+        yield Change(HIPBLASLT, "0", f"hipBLASLt has no kernels for {', '.join(architectures)}")
 
 
 def _architectures() -> list[str]:
@@ -149,10 +141,8 @@ def hip_version() -> str | None:
 
 
 def _job_folder() -> Path | None:
-    number = os.environ.get("SLURM_JOB_ID", "")
-    disk = Path(
-        os.environ.get("AAM_LOCAL") or f"/scratch/{os.environ.get('USER', '')}/job_{number}"
-    )
+    number, user = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("USER", "")
+    disk = Path(os.environ.get("AAM_LOCAL") or f"/scratch/{user}/job_{number}")
     return disk / f"aam-cache-{os.getuid()}-{number}" if number and disk.is_dir() else None
 
 
@@ -177,7 +167,7 @@ def prepare_environment(threads: int | None = None) -> None:
     if os.getloadavg()[0] > (os.cpu_count() or 1):
         os.environ.setdefault(*WAITING)
     hip = hip_version()
-    for change in required_changes(os.environ, _architectures(), hip, _job_folder()):
+    for change in [*required_changes(os.environ, _architectures(), hip, _job_folder())]:
         if change.value is None:
             del os.environ[change.name]
         else:
@@ -192,9 +182,9 @@ def describe_change(change: Change) -> str:
     return "unset" if change.value is None else f"set to {change.value}"
 
 
-def watched_variables(environment: Mapping[str, str]) -> dict[str, str]:
+def watched_variables() -> dict[str, str]:
     """Return the variables that change what a device computes, or how fast."""
-    return {name: environment[name] for name in WATCHED if name in environment}
+    return {name: os.environ[name] for name in WATCHED if name in os.environ}
 
 
 def container() -> dict[str, str | None]:
@@ -207,9 +197,8 @@ def cache_folder() -> Path:
     """Return the cache of verdicts: ``AAM_CACHE``, or ``aam`` below ``XDG_CACHE_HOME`` or
     ~/.cache.
     """
-    if folder := os.environ.get("AAM_CACHE"):
-        return Path(folder)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aam"
+    shared = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("AAM_CACHE") or shared / "aam")
 
 
 # --- processors and ranks ----------------------------------------------------------------------
@@ -229,17 +218,6 @@ def may_have_gpu() -> bool:
     use.
     """
     return Path("/dev/kfd").exists() or any(Path("/dev").glob("nvidia[0-9]*"))
-
-
-def numa_nodes(cards: Path = Path("/sys/class/drm")) -> list[int]:
-    """Return the NUMA node of each GPU in the order of PCI addresses; -1 where the system does not
-    say.
-    """
-    nodes: dict[str, int] = {}
-    for path in cards.glob("renderD*/device/numa_node"):
-        with contextlib.suppress(OSError, ValueError):
-            nodes[path.parent.resolve().name] = int(path.read_text())
-    return [nodes[address] for address in sorted(nodes)]
 
 
 # Options that ask for several processes.
@@ -290,3 +268,90 @@ def process_options(runtime: Any) -> list[str]:
     """Return the options given that ask for several processes."""
     names = [name for name in MULTI_PROCESS_OPTIONS if getattr(runtime, name, False)]
     return [f"--{name.replace('_', '-')}" for name in names]
+
+
+# --- the first tensor on each GPU of a node, before a job starts ---------------------------------
+
+# Some installations of torch list a GPU and die at its first tensor, so each tensor is made in a
+# process of its own.
+PROGRAM = "import torch; x = torch.ones(1024, device={!r}); assert float((x + x).sum()) == 2048"
+# A cold read of torch from a busy shared disk takes a minute or two.
+SECONDS = 600
+OWN_ROCM = "without --rocm the image's own ROCm is used"
+HIP_HINT = f"{OWN_ROCM}; see Known failures in docs/rocm.md (apptainer #3261)"
+OWN_CUDA = "aam doctor which one this torch was built for"
+CUDA_HINT = f"nvidia-smi says which CUDA the driver knows, {OWN_CUDA}"
+# The likely reasons on the first day of a site.
+NO_DEVICE = {
+    "hip": "are /dev/kfd and /dev/dri there, and are you in their group (ls -l /dev/kfd)",
+    "cuda": "does the job ask for GPUs (gres), and does the image get the driver (--nv)",
+}
+
+
+def first_tensor(device: str, program: str = PROGRAM, seconds: float = SECONDS) -> str:
+    """Allocate and add a small tensor on `device` in a child process; return how it failed, or an
+    empty text.
+    """
+    command = [sys.executable, "-c", program.format(device)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return f"took longer than {seconds:g} s"
+    status = done.returncode
+    if status < 0:
+        return f"ended with {signal.Signals(-status).name}"
+    lines = done.stderr.strip().splitlines() or [f"ended with status {status}"]
+    return lines[-1] if status else ""
+
+
+def device_problem(kind: str, expected: int, built: str | None, count: int) -> str:
+    """Describe how the devices of a node differ from those of the job's site; empty if they do not.
+
+    Parameters
+    ----------
+    kind
+        ``hip`` or ``cuda``.
+    expected
+        The number of devices of a node.
+    built
+        What torch is built for.
+    count
+        The number of devices that torch sees.
+    """
+    if built != kind:
+        return f"torch is built for {built or 'the CPU'}, the site has {kind} devices: IMAGE=PATH"
+    if count == 0:
+        return f"torch sees no GPU on this node: {NO_DEVICE[kind]}? ALLOW_CPU=1 computes on the CPU"
+    if count != expected:
+        counts = f"torch sees {count} devices on this node, the site has {expected}"
+        return f"{counts}: AAM_SITE_DEVICES_PER_NODE names their number"
+    return ""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Check every GPU of this node, all at the same time; return 1 when one is missing or fails."""
+    import torch
+
+    program = "python -m aam.device.environment"
+    parser = argparse.ArgumentParser(prog=program, description=main.__doc__)
+    parser.add_argument("--device", choices=tuple(NO_DEVICE), required=True)
+    parser.add_argument("--devices", type=int, required=True, help="number that a node has")
+    options = parser.parse_args(words)
+    built = "hip" if torch.version.hip else "cuda" if torch.version.cuda else None
+    count = torch.cuda.device_count()
+    problem = device_problem(options.device, options.devices, built, count)
+    if problem:
+        print(problem, file=sys.stderr)
+        return 1
+    names = [f"cuda:{index}" for index in range(count)]
+    with ThreadPoolExecutor() as pool:
+        results = [*pool.map(first_tensor, names)]
+    hint = HIP_HINT if built == "hip" else CUDA_HINT
+    for name, failure in zip(names, results, strict=True):
+        if failure:
+            print(f"{name}: the first tensor {failure}; {hint}", file=sys.stderr)
+    return int(any(results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

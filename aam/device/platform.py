@@ -160,7 +160,7 @@ def read_facts(device: torch.device) -> Facts:
         "system": {"machine": platform.machine(), "name": name, "memory": memory},
         "torch": {"torch": torch.__version__, "hip": torch.version.hip, "cuda": torch.version.cuda},
         "device": None,
-        "environment": environment.watched_variables(os.environ),
+        "environment": environment.watched_variables(),
         "mended": environment.APPLIED,
     }
     for name in ("triton", "pytorch-triton-rocm"):

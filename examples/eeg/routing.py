@@ -8,7 +8,7 @@ import os
 import torch
 from torch import Tensor
 
-from aam.device.allocation import first_tensor
+from aam.device.environment import first_tensor
 from aam.device.platform import cached_verdict, device_name, platform_here
 from aam.errors import InputError
 

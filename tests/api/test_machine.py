@@ -24,7 +24,6 @@ from aam.api.machine import (
 from aam.cli import main
 from aam.config import PretrainConfig
 from aam.device import distributed, measure
-from aam.device.environment import numa_nodes
 from aam.device.platform import Platform, platform_of, read_facts
 from aam.training.decisions import STAGES, make_steps
 from examples.runs import run_ranks
@@ -43,25 +42,22 @@ def platform(facts) -> Platform:
 
 def report(**changes: Any) -> dict[str, Any]:
     healthy = {"attention": {"results": {}, "chosen": {}}, "compile": {}, "training": {}}
-    healthy |= {"numa": []}
     return {**healthy, "unseen": False, "first_tensor": "", **changes}
 
 
 def test_a_healthy_machine_has_no_findings(platform, facts):
-    assert collect_findings(platform, facts, report()) == []
+    assert [*collect_findings(platform, facts, report())] == []
 
 
 def test_attention_compilers_and_devices_that_fail_are_findings(platform, facts):
-    results = {
-        "float32, masked": {
-            "flash": {"wrong": True, "forward": 2.0, "backward": 1.0, "seconds": 1.0}
-        }
+    flash = {"wrong": True, "forward": 2.0, "backward": 1.0, "seconds": 1.0}
+    attention = {
+        "results": {"float32, masked": {"flash": flash}},
+        "chosen": {"float32, masked": "math"},
     }
-    attention = {"results": results, "chosen": {"float32, masked": "math"}}
     compiled = {"backend": "eager", "tried": {"inductor": "no compiler"}}
-    findings = collect_findings(
-        platform, facts, report(attention=attention, compile=compiled, unseen=True)
-    )
+    measured = report(attention=attention, compile=compiled, unseen=True)
+    findings = [*collect_findings(platform, facts, measured)]
     assert [finding.level for finding in findings] == ["wrong", "note", "wrong"]
     assert findings[0].what == "attention flash, float32, masked: off by 2 against float64"
     assert "aam takes math" in findings[0].mend
@@ -83,7 +79,7 @@ def test_a_torch_newer_than_the_tests_saw_is_worth_a_note(platform, facts):
     assert finding.level == "note"
     assert "PyTorch 2.15.0+cu130 is newer than the tested releases, 2.7.1 to 2.13" in finding.what
     older = {**facts, "torch": {**facts["torch"], "torch": "2.7.1+rocm6.3"}}
-    assert collect_findings(platform, older, report()) == []
+    assert [*collect_findings(platform, older, report())] == []
 
 
 def test_the_newest_tested_torch_is_that_of_the_lock():
@@ -146,26 +142,8 @@ def test_a_first_tensor_that_crashes_is_wrong(apu):
     assert "without --rocm" in finding.mend
 
 
-def test_devices_beside_other_cpu_sets_are_noted(apu, tmp_path):
-    """Four APUs, of which the kernel lists two the other way round; PCI addresses give the order."""
-    addresses = ("0000:02:00.0", "0000:01:00.0", "0001:01:00.0", "0002:01:00.0")
-    for number, (address, node) in enumerate(zip(addresses, (1, 0, 3, 2), strict=True)):
-        (tmp_path / "pci" / address).mkdir(parents=True)
-        (tmp_path / "pci" / address / "numa_node").write_text(f"{node}\n")
-        (tmp_path / "drm" / f"renderD{128 + number}").mkdir(parents=True)
-        link = tmp_path / "drm" / f"renderD{128 + number}" / "device"
-        link.symlink_to(tmp_path / "pci" / address)
-    nodes = numa_nodes(tmp_path / "drm")
-    assert nodes == [0, 1, 3, 2]
-    (finding,) = collect_findings(platform_of(apu), apu, report(numa=nodes))
-    assert finding.what == "device 2 lies at NUMA node 3, device 3 lies at NUMA node 2"
-    assert collect_findings(platform_of(apu), apu, report(numa=[0, 1, 2, 3])) == []
-    assert collect_findings(platform_of(apu), apu, report(numa=[-1])) == []
-    assert numa_nodes(tmp_path / "absent") == []
-
-
 def test_losses_that_differ_from_the_cpu_are_wrong(platform, facts):
-    assert collect_findings(platform, facts, report(training={"difference": 1e-4})) == []
+    assert [*collect_findings(platform, facts, report(training={"difference": 1e-4}))] == []
     (finding,) = collect_findings(platform, facts, report(training={"difference": 0.2}))
     assert finding.level == "wrong"
     assert "differ from the CPU's by 0.2 of the loss" in finding.what
@@ -243,9 +221,6 @@ def test_the_numbers_of_a_step_belong_together(study, small_pretraining):
     )
     assert len(measured["losses"]) == 4, "two warm-up steps and two that are timed"
     assert measured["peak_bytes"] > 1e8
-    assert 50 < measured["operations_per_step"] < 5000
-    assert 1 <= measured["distinct_shapes"] <= 2
-    assert measured["graphs"] == 0
 
 
 @pytest.mark.parametrize("what", ["step", "batch-size", "memory"])
@@ -296,9 +271,7 @@ def test_the_ten_kernels_that_cost_most_are_listed_attention_apart():
     assert "fill_kernel" not in lines[-1]
 
 
-def test_a_trace_or_a_folder_is_read_too(tmp_path):
-    trace = read_kernels(ROCPROF / "kernel_trace.csv")
-    assert trace == pytest.approx({"attn_fwd": 2 * 75330e-9, "gelu_kernel": 1e-5})
+def test_a_folder_is_read_too(tmp_path):
     folder = tmp_path / "node-1"
     folder.mkdir()
     shutil.copy(ROCPROF / "kernel_stats.csv", folder / "17_kernel_stats.csv")

@@ -104,6 +104,15 @@ def test_a_warning_saves_on_all_ranks_and_the_run_goes_on(study, whole, tmp_path
     assert same(whole, tmp_path / "run")
 
 
+def test_bad_input_that_only_rank_0_finds_has_the_status_of_bad_input(study, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    status, stderr = ended(begun(pretraining(study, tmp_path / "run", "--data-parallel")))
+    assert status == 2, stderr
+    assert "is not empty and was not created by this version of aam" in stderr
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
+
+
 def test_a_rank_that_is_killed_ends_the_others(study, whole, tmp_path):
     words = pretraining(study, tmp_path / "run", "--data-parallel --checkpoint-minutes 0")
     process = begun(words)

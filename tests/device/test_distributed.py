@@ -11,7 +11,7 @@ import torch
 from aam.device import distributed as module
 from aam.device.distributed import SINGLE, end_rank, launch, process_count, process_group
 from aam.device.environment import MULTI_PROCESS_OPTIONS, RANK_VARIABLES, rank_of
-from aam.errors import CALL_AGAIN, FAILED, InputError, RunError
+from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, InputError, RunError
 from aam.options import RunConfig
 from examples.runs import run_ranks
 
@@ -60,15 +60,20 @@ def test_what_ranks_print_is_returned_and_a_failure_is_named(program):
 
 @pytest.mark.parametrize(
     ("words", "status"),
-    [(["0", "85"], CALL_AGAIN), (["85", "2"], 2), (["0", "kill"], FAILED), (["3", "1"], FAILED)],
+    [
+        (["0", "85"], CALL_AGAIN),
+        (["85", "1"], FAILED),
+        (["0", "kill"], FAILED),
+        (["2", "1"], BAD_INPUT),
+    ],
 )
-def test_the_status_of_all_is_that_of_a_failure_first(program, words, status):
+def test_the_status_of_all_is_that_of_bad_input_or_a_failure_first(program, words, status):
     assert launch(2, words) == status
 
 
 def test_a_rank_that_hangs_after_a_failure_is_ended(program, monkeypatch, caplog):
     monkeypatch.setattr(module, "FAILURE_SECONDS", 1.0)
-    assert launch(2, ["2", "hang"]) == FAILED
+    assert launch(2, ["3", "hang"]) == FAILED
     assert "the process of rank 1 did not end by itself" in caplog.text
 
 

@@ -197,7 +197,7 @@ def test_the_first_step_of_a_job_checks_the_devices_of_a_site_with_gpus(bash, tm
     assert bash(f"DEVICE=cpu {settings}; first_tensor").returncode == 0
     assert not called.exists()
     assert bash(f"DEVICE=hip {settings}; first_tensor").returncode == 7
-    expected = "--nv image python -m aam.device.allocation --device hip --devices 4\n"
+    expected = "--nv image python -m aam.device.environment --device hip --devices 4\n"
     assert called.read_text() == expected
 
 
