@@ -15,7 +15,7 @@ from aam.errors import InputError
 from aam.files.atomic import write_text
 from aam.options import configured, not_none
 from aam.report.audit import Audit, make_audit
-from aam.report.tables import plain_lines
+from aam.report.charts import plain_lines
 from aam.report.training import learning_curves
 
 

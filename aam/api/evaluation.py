@@ -31,7 +31,7 @@ from aam.files.output_folder import FIGURES, RUN
 from aam.io.metadata import Metadata, align, read_metadata
 from aam.options import not_none
 from aam.predict.baselines import baselines_by_target
-from aam.predict.prediction import predict_samples, unlike_training, without_limits
+from aam.predict.prediction import predict_samples, without_limits
 from aam.predict.saved_model import SavedModel
 from aam.report.figures import surroundings
 from aam.report.page import ReportData, write_results
@@ -126,28 +126,12 @@ def _without_fitted_limits(table: PredictionTable) -> tuple[PredictionTable, lis
     Intervals of samples whose ``subset`` is test were fitted on other folds.
     """
     seen = table.frame["subset"].isin(["calibration", "train", "validation"])
-    if not seen.any() or not _has_limits(table):
+    has_limits = any(table.limits(spec.name) is not None for spec in table.specs)
+    if not seen.any() or not has_limits:
         return table, []
     what = f"no interval is scored on {seen.sum()} of {len(seen)} samples"
     warning = f"{what}, which fitted the intervals or trained the model"
     return without_limits(table, set(seen.index[seen])), [warning]
-
-
-def _has_limits(table: PredictionTable) -> bool:
-    return any(table.limits(spec.name) is not None for spec in table.specs)
-
-
-def _with_reasons(table: PredictionTable, unlike: Mapping[str, str]) -> PredictionTable:
-    """The table without the intervals of samples that are `unlike` training, and with the reason
-    in their notes.
-    """
-    if not _has_limits(table):
-        return table
-    notes = []
-    for name, note in zip(table.sample_ids, table.texts("note"), strict=True):
-        reason = f"no interval: {unlike[name]}" if name in unlike else ""
-        notes.append("; ".join(filter(None, (note, reason))))
-    return without_limits(table, unlike).with_columns({"note": notes})
 
 
 def _guesses(
@@ -219,13 +203,11 @@ def evaluate_table(config: EvaluateConfig) -> None:
     study: Study | None = None
     models: list[SavedModel] = []
     warnings: list[str] = []
-    unlike: Mapping[str, str] = {}
     if config.predictions is not None:
         table = read_predictions(config.predictions)
     else:
         models, study, warnings = load_models_and_table(config)
-        unlike = unlike_training(models[0], study) if "likeness" in models[0].notes else {}
-        table = predict_samples(models, study, config.prediction_passes, config.runtime, unlike={})
+        table = predict_samples(models, study, config.prediction_passes, config.runtime)
         study = replace(study, metadata=metadata)
     table, about_samples = _with_truth(table, metadata, split)
     group = _group_column(config, models, metadata, table.sample_ids)
@@ -241,17 +223,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
     baselines: Mapping[str, Sequence[Baseline]] = _guesses(models, table)
     if split is not None and study is not None:
         baselines = baselines_by_target(table, study, [split], columns)
-    dropped = {} if study is None else dropped_by_class(table, study)
-    targets = evaluate(
-        table,
-        metadata,
-        columns,
-        baselines,
-        subset=subset,
-        dropped=dropped,
-        unlike=unlike,
-        new_cohort=True,
-    )
+    targets = evaluate(table, metadata, columns, baselines, subset=subset, new_cohort=True)
     of_targets = [target.predictions for target in targets]
     results = ReportData(
         title="aam evaluate",
@@ -260,9 +232,10 @@ def evaluate_table(config: EvaluateConfig) -> None:
         split={"split": config.split or "none", "samples": subset},
         targets=targets,
         around=None if study is None else surroundings(study.table, of_targets),
+        dropped={} if study is None else dropped_by_class(study, targets),
         warnings=(*warnings, *about_intervals),
     )
     with written(output, config) as new:
-        write_predictions(new / "predictions.tsv", _with_reasons(table, unlike))
+        write_predictions(new / "predictions.tsv", table)
         write_results(new, results)
     log.info("report: %s", output.folder / "report.html")

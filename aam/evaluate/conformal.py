@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +16,7 @@ from scipy import sparse
 from aam.data.splits import kfold
 from aam.data.targets import TargetSpec
 from aam.evaluate import intervals, metrics
-from aam.evaluate.intervals import FEW_GROUPS, Metrics, number, too_few, with_limits
+from aam.evaluate.intervals import FEW_GROUPS, Metrics, too_few
 from aam.evaluate.metrics import Array
 from aam.evaluate.predictions import Columns, PredictionTable, TargetPredictions, target_predictions
 from aam.io.metadata import Metadata
@@ -80,25 +79,18 @@ HELD_OUT, LEAST_UNSEEN = 0.99, 0.01
 @dataclass(frozen=True)
 class Conformal:
     """An interval's half width: `quantile` times a scale that goes through `scales` at the
-    predictions `knots`.
-
-    It was fitted on `samples` samples of `groups` groups. Each of these groups, left out of the
-    fit, had a share `held` of its samples inside on average. Limits are cut at the `bounds`.
+    predictions `knots`. Limits are cut at the `bounds`.
     """
 
     knots: Sequence[float]
     scales: Sequence[float]
-    quantile: float
-    samples: int
-    groups: int
-    held: float = math.nan
+    quantile: float = 1.0
     bounds: Bounds | None = None
 
     @classmethod
     def fit(
         cls,
         predictions: TargetPredictions,
-        scales: int = SCALES,
         least: int = CONFORMAL_GROUPS,
         bounds: Bounds | None = None,
     ) -> Conformal | None:
@@ -118,17 +110,13 @@ class Conformal:
             return None
         predicted, residual = predictions.predicted, predictions.errors
         weight = (1 / np.bincount(group))[group] / len(units)
-        for knots in dict.fromkeys((scales, 1)):
-            share, held = _share_needed(predicted, residual, group, weight, knots)
-            fitted = _with_scales(predicted, residual, weight, knots)
-            score = residual / fitted.half_width(predicted)
-            order = np.argsort(score, kind="stable")
-            place = int(np.searchsorted(np.cumsum(weight[order]), share - ROUNDING))
-            # Few groups may need more than the largest residual; one scale for all needs less.
-            if place < len(order):
-                quantile = float(score[order[place]])
-                fitted = replace(fitted, quantile=quantile, groups=len(units))
-                return replace(fitted, held=held, bounds=bounds)
+        # Few groups may need more than the largest residual; one scale for all needs less.
+        for count in (SCALES, 1):
+            share = _share_needed(predicted, residual, group, weight, count)
+            fitted = _with_scales(predicted, residual, weight, count)
+            quantile = _smallest(residual / fitted.half_width(predicted), weight, share)
+            if math.isfinite(quantile):
+                return replace(fitted, quantile=quantile, bounds=bounds)
         return None
 
     def half_width(self, predicted: Array) -> Array:
@@ -146,6 +134,15 @@ class Conformal:
         return np.where(cut[:, :1] < cut[:, 1:], cut, limits)
 
 
+def _smallest(values: Array, weight: Array, share: float) -> float:
+    """Return the smallest of the values [N] that holds a share of the weights; infinity where none
+    does.
+    """
+    order = np.argsort(values, kind="stable")
+    place = np.searchsorted(np.cumsum(weight[order]), share - ROUNDING)
+    return float(np.append(values[order], math.inf)[place])
+
+
 def _with_scales(predicted: Array, residual: Array, weight: Array, count: int) -> Conformal:
     """Return the scales of residuals in `count` weighted quantiles of the prediction, and 1 for the
     quantile.
@@ -153,23 +150,21 @@ def _with_scales(predicted: Array, residual: Array, weight: Array, count: int) -
     order = np.argsort(predicted, kind="stable")
     running = np.cumsum(weight[order]) / weight.sum()
     part = np.minimum((count * (running - ROUNDING)).astype(np.int64), count - 1)
-    number, place = np.unique(part, return_inverse=True)
+    place = np.unique(part, return_inverse=True)[1]
     total = np.bincount(place, weights=weight[order])
     knots = np.bincount(place, weights=(weight * predicted)[order]) / total
     means = np.bincount(place, weights=(weight * residual)[order]) / total
     least = SMALLEST_SCALE * float(np.average(residual, weights=weight)) or 1.0
-    scales = np.maximum(means, least)
-    return Conformal(tuple(knots.tolist()), tuple(scales.tolist()), 1.0, len(residual), len(number))
+    return Conformal(tuple(knots.tolist()), tuple(np.maximum(means, least).tolist()))
 
 
 def _share_needed(
     predicted: Array, residual: Array, group: Array, weight: Array, count: int
-) -> tuple[float, float]:
-    """Share of the residuals that the quantile must hold, and the share of the left-out groups that
-    it held.
+) -> float:
+    """Share of the residuals that the quantile must hold.
 
-    The share is that among the other groups which holds `CONFORMAL_LEVEL` of each group, left out,
-    on average. Of more than `LEFT_OUT_PARTS` groups every `LEFT_OUT_PARTS`-th is left out together.
+    It is that among the other groups which holds `CONFORMAL_LEVEL` of each group, left out, on
+    average. Of more than `LEFT_OUT_PARTS` groups every `LEFT_OUT_PARTS`-th is left out together.
     """
     needed, part = np.empty(len(residual)), group % LEFT_OUT_PARTS
     for left_out in np.unique(part):
@@ -181,10 +176,7 @@ def _share_needed(
         running = np.cumsum(weight[others][order]) / weight[others].sum()
         place = np.searchsorted(score[others][order], score[inside])
         needed[inside] = np.append(running, math.inf)[place]
-    order = np.argsort(needed, kind="stable")
-    held = np.cumsum(weight[order])
-    share = float(needed[order[np.searchsorted(held, CONFORMAL_LEVEL - ROUNDING)]])
-    return share, float(weight[needed <= share].sum())
+    return _smallest(needed, weight, CONFORMAL_LEVEL)
 
 
 def conformal_coverage(predictions: TargetPredictions, seed: int, repeats: int = 1000) -> Metrics:
@@ -202,34 +194,6 @@ def conformal_coverage(predictions: TargetPredictions, seed: int, repeats: int =
         "coverage": intervals.share_interval(held, units, units, len(known.truth)),
         "width": intervals.interval(drawn["width"], known.group_count),
     }
-
-
-def conformal_sentences(
-    predictions: TargetPredictions, coverage: Metrics, unlike: Mapping[str, str]
-) -> list[str]:
-    """Say where intervals are withheld or hold too few of the true values.
-
-    Samples `unlike` training, by their reason, have an interval here only to see what it holds.
-    """
-    if not coverage:
-        return []
-    known, level = predictions.with_limits(), f"{100 * CONFORMAL_LEVEL:.0f} %"
-    reasons = Counter(unlike[name] for name in known.sample_ids if name in unlike)
-    if not reasons:
-        held = coverage["coverage"]
-        few = f"The {level} intervals of predictions hold only {with_limits(held)} of the true "
-        return [f"{few}values."] if held.high < CONFORMAL_LEVEL else []
-    withheld = np.array([name in unlike for name in known.sample_ids])
-    low, high = np.asarray(known.limits).T
-    inside = (known.truth >= low) & (known.truth <= high)
-    text = (
-        f"{withheld.sum()} of {len(withheld)} samples get no interval, for example because "
-        f"{reasons.most_common(1)[0][0]}. The {level} intervals of these samples would have held "
-        f"{number(inside[withheld].mean())} of their true values"
-    )
-    if not withheld.all():
-        text += f", and those of the others hold {number(inside[~withheld].mean())}"
-    return [f"{text}."]
 
 
 def with_conformal_intervals(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -240,10 +240,14 @@ def metrics_by_level(
     true class.
 
     There are no limits where the groups of a level say less than `LEAST_GROUPS` of one size would.
+    A batch that is one group and was held out whole has limits over its samples.
     """
-    result = {}
+    result, is_batch = {}, levels is predictions.batch
+    whole = is_batch and predictions.complete().batches_held_out_whole
     for level in sorted_levels(levels):
         part = predictions.at(levels == level).complete()
+        if whole and part.group_count == 1:
+            part = replace(part, groups=None)
         few = effective_groups(part.resampling_units) < LEAST_GROUPS
         found = metrics_with_intervals(part, seed, 0 if few else repeats)
         result[str(level)] = len(part.truth), found

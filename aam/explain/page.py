@@ -13,9 +13,8 @@ import pandas as pd
 
 from aam.evaluate.intervals import Interval, number, with_limits
 from aam.explain.results import HIGHER, LOWER, Explanation
-from aam.report.charts import Figure, IntervalRow, interval_chart, listed
+from aam.report.charts import Figure, IntervalRow, Table, interval_chart
 from aam.report.page import templates
-from aam.report.tables import Table
 
 # Taxa of a table, and rows of the figure that stands at the start of a report.
 TAXA_SHOWN, FIRST_SHOWN = 10, 8
@@ -64,7 +63,7 @@ def _figure(
         bars = f"Bars are corrected for the {tests} tested {what}; a bar that includes 0 does not "
         bars += "stand out."
     chart = interval_chart(rows, axis, 0.0, [*enumerate(meanings.values())])
-    return Figure(name, title, f"{title}: {listed(rows)}.", chart, f"{caption} {bars}")
+    return Figure(name, title, chart, f"{caption} {bars}")
 
 
 @lru_cache(maxsize=4)

@@ -22,7 +22,7 @@ from aam.evaluate.intervals import FEW_GROUPS, LEAST_GROUPS, interval, too_few
 from aam.explain.effects import Floats, Ints, Matrix, TargetEffects, losses
 from aam.files.atomic import write_text
 from aam.io.taxonomy import Lineage, display_name, plain_name, rank_name, short_ids, taxon_name
-from aam.report.tables import shortened
+from aam.report.charts import shortened
 
 # The share of false discoveries among what is said to stand out.
 FALSE_DISCOVERIES = 0.05

@@ -28,7 +28,7 @@ from aam.options import not_none
 from aam.predict.estimator import MIN_SAMPLES
 from aam.predict.linear import PENALTY
 from aam.predict.prediction import presence_of
-from aam.report.tables import Table, shortened
+from aam.report.charts import Table, shortened
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -1,5 +1,5 @@
-"""Figures: Altair charts with their words, as SVG inside a page and as SVG and PNG files for a
-paper.
+"""Tables and charts: what pages, files and terminals show; charts are SVG in a page, SVG and PNG
+for a paper.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import vl_convert
 
-from aam.evaluate.intervals import Interval, number, with_limits
+from aam.evaluate.intervals import Interval, with_limits
 from aam.files.atomic import atomic_file, write_text
-from aam.report.tables import middle_cut, printable
+
+# What a cell of a column of numbers begins with, if it is not empty or a dash.
+NUMERIC = re.compile(r"^$|^-$|^[-<]?\.?\d")
 
 # The theme of all figures.
 LOOK = json.loads((Path(__file__).parent / "templates" / "look.json").read_text(encoding="utf-8"))
@@ -55,6 +57,50 @@ Rows = Iterable[Mapping[str, object]]
 
 # Colours by number, and what each means.
 Legend = Sequence[tuple[int, str]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under a title; the first column names the row. `name` is that of its kind."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    name: str = ""
+
+    @property
+    def words(self) -> frozenset[int]:
+        """The columns that hold text; others hold numbers."""
+        columns = enumerate(zip(*self.rows, strict=True))
+        return frozenset(at for at, cells in columns if not all(map(NUMERIC.match, cells)))
+
+
+def printable(text: str) -> str:
+    """Return the text without what a terminal would obey."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def plain_lines(table: Table) -> list[str]:
+    """A table for a terminal: the first column on the left, others on the right."""
+    cells = np.array([[printable(cell) for cell in row] for row in (table.header, *table.rows)])
+    columns = [np.char.rjust(column, np.char.str_len(column).max()) for column in cells.T]
+    columns[0] = np.char.ljust(cells[:, 0], np.char.str_len(cells[:, 0]).max())
+    return [printable(table.title), *map("  ".join, zip(*columns, strict=True))]
+
+
+def shortened(text: str, most: int) -> str:
+    """Cut a text to at most `most` characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def middle_cut(text: str, most: int) -> str:
+    """Cut a text to at most `most` characters in its middle, because the last ones often
+    distinguish names.
+    """
+    return text if len(text) <= most else f"{text[: most - 11]}…{text[-10:]}"
+
+
+# --- figures ------------------------------------------------------------------------------------
 
 
 def _drawable(part: Any) -> Any:
@@ -98,8 +144,6 @@ class Figure:
         Name of its files, without suffix.
     title : str
         What it shows.
-    description : str
-        What is seen, in words, for a reader who does not see it.
     chart : altair.Chart or altair.LayerChart
         A mark with ``aria=True`` and a `Description` shows it to a pointer.
     caption : str
@@ -108,16 +152,15 @@ class Figure:
 
     name: str
     title: str
-    description: str
     chart: Chart
     caption: str = ""
 
     @cached_property
     def svg(self) -> str:
-        """The figure as an SVG file: on white, with title and description."""
+        """The figure as an SVG file: on white, with title and caption."""
         chart = _drawable({**self.chart.to_dict(validate=False), "config": LOOK})
-        title, described = escape(self.title), escape(self.description)
-        words = printable(f"<title>{title}</title><desc>{described}</desc>")
+        title, caption = escape(self.title), escape(self.caption)
+        words = printable(f"<title>{title}</title><desc>{caption}</desc>")
         return _compact(vl_convert.vegalite_to_svg(chart)).replace(">", f">{words}", 1) + "\n"
 
     @property
@@ -125,8 +168,8 @@ class Figure:
         """The figure as an element of a page."""
         start, body = self.svg.rstrip("\n").split("</desc>", 1)
         box = re.findall('viewBox="[^"]*"', start)[0]
-        words = escape(printable(self.description))
-        return f'<svg class="fig" role="img" aria-label="{words}" {box}>{body}'
+        title = escape(printable(self.title))
+        return f'<svg class="fig" role="img" aria-label="{title}" {box}>{body}'
 
     def write(self, folder: Path) -> None:
         """Write NAME.svg and NAME.png to a folder."""
@@ -248,8 +291,3 @@ def interval_chart(
         rule.encode(alt.X("low:Q"), alt.X2("high:Q"), color=marks["color"]),
         point.encode(x=axis, **marks),
     ).properties(width=WIDTH, height=alt.Step(ROW_HEIGHT))
-
-
-def listed(rows: Sequence[IntervalRow]) -> str:
-    """Return names and values in words."""
-    return "; ".join(f"{row.name} {number(row.value.value)}" for row in rows)

@@ -24,8 +24,7 @@ from aam.evaluate.metrics import Array, mantel, neighbours_recovered, upper_tria
 from aam.model.aam import Aam
 from aam.options import RuntimeConfig
 from aam.predict.saved_model import SavedModel
-from aam.report.charts import LIGHT, Figure, data, diagonal, sized, x_axis, y_axis
-from aam.report.tables import Table
+from aam.report.charts import LIGHT, Figure, Table, data, diagonal, sized, x_axis, y_axis
 from aam.training.inference import Predicted, run_model
 
 MAX_SAMPLES, MAX_ASVS, SEEN_ASVS_AT_ONCE = 1000, 2000, 256
@@ -55,7 +54,6 @@ def distances_figure(truth: Array, predicted: Array, metric: str) -> Figure:
     return Figure(
         "distances",
         f"Predicted against true {metric}",
-        f"Shades of {len(x)} pairs of samples. {correlation}",
         sized(drawn, diagonal(float(x.min()), float(x.max()))),
         "Pairs of held-out samples; a stronger colour means more pairs. Points on the dashed line "
         f"are exact. {correlation}",

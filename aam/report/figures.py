@@ -6,13 +6,12 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import altair as alt
 import numpy as np
+import pandas as pd
 from scipy import sparse
 
 from aam.diversity.distances import bray_curtis
@@ -40,13 +39,12 @@ from aam.report.charts import (
     interval_chart,
     levels,
     lines,
-    listed,
+    middle_cut,
     points,
     sized,
     x_axis,
     y_axis,
 )
-from aam.report.tables import middle_cut, worst_rows
 
 # Points of a curve: more are not seen.
 MOST_STEPS = 200
@@ -68,6 +66,9 @@ SHOWN: dict[Outcome, tuple[str, int]] = {
 
 SHARE = {"domain": [0, 1]}
 
+# Number of samples that are listed as the worst.
+WORST_SAMPLES = 15
+
 # Maximum number of samples that are compared, the number with many ASVs, and the maximum of samples
 # times ASVs; fewer samples are no picture.
 MOST_SAMPLES, LEAST_SAMPLES, MOST_ENTRIES, FEWEST = 500, 200, 6_000_000, 10
@@ -84,9 +85,10 @@ def _colours_of(values: Array | None) -> dict[str, int]:
     return {kind: at for at, kind in enumerate(kinds)} if 1 < len(kinds) <= len(LIGHT) else {}
 
 
-def scatter_figure(complete: TargetPredictions, result: Evaluation) -> Figure:
+def scatter_figure(result: Evaluation) -> Figure:
     """Predicted against true values, coloured by batch, with conformal intervals."""
-    names, part = result.names, complete.at(drawn_rows(len(complete.truth)))
+    names, complete = result.names, result.complete
+    part = complete.at(drawn_rows(len(complete.truth)))
     colours, rows = _colours_of(complete.batch), list[dict[str, Any]]()
     for at, sample in enumerate(part.sample_ids):
         truth, predicted = float(part.truth[at]), float(part.predicted[at])
@@ -108,8 +110,6 @@ def scatter_figure(complete: TargetPredictions, result: Evaluation) -> Figure:
     return Figure(
         "predicted",
         f"Predicted against true {names.target}",
-        f"Scatter of {len(rows)} samples. Predictions differ from the truth by "
-        f"{number(float(complete.errors.mean()))} on average.",
         sized(exact, bars(rows, color=SOFT, opacity=0.28), marks),
         caption,
     )
@@ -146,8 +146,7 @@ def roc_figures(complete: TargetPredictions) -> list[Figure]:
         y=y_axis("true positive rate", **SHARE),
         color=levels("series", colours)["color"].title(title),
     )
-    words = f"True positive rate against false positive rate. {title} of {'; '.join(colours)}."
-    return [Figure("roc", "ROC curve", words, sized(diagonal(0, 1), drawn), caption)]
+    return [Figure("roc", "ROC curve", sized(diagonal(0, 1), drawn), caption)]
 
 
 def reliability_figure(complete: TargetPredictions) -> Figure:
@@ -163,7 +162,6 @@ def reliability_figure(complete: TargetPredictions) -> Figure:
     return Figure(
         "reliability",
         "Reliability of the probabilities",
-        f"Accuracy by predicted probability. {'; '.join(row['tip'] for row in rows)}.",
         sized(diagonal(0, 1), bars(rows, color=LIGHT[0], strokeWidth=1.5), marks),
         "Each point is a tenth of the range of probabilities; bars are 95 % intervals for "
         "independent samples. Below the dashed line the model is too confident.",
@@ -201,11 +199,9 @@ def confusion_figure(complete: TargetPredictions) -> Figure:
         layers.append(chart.mark_text(yOffset=-8 * with_counts).encode(alt.Text("percent:N")))
     if with_counts:
         layers.append(chart.mark_text(yOffset=9).encode(alt.Text("count:N")))
-    right = ", ".join(f"{label} {100 * shares[k, k]:.0f} %" for k, label in enumerate(labels))
     return Figure(
         "confusion",
         "True and predicted class",
-        f"Share of each class that is right: {right}.",
         sized(*layers),
         "Each row is a true class, with the percentage of its samples by predicted class.",
     )
@@ -227,7 +223,6 @@ def differences_figure(result: Evaluation) -> list[Figure]:
         Figure(
             "differences",
             f"Differences of {title} from baselines",
-            f"Model minus baseline: {listed(rows)}.",
             interval_chart(rows, axis, 0.0, list(legend.items())),
             f"{side} of the line the model is better; if a bar includes it, no difference is "
             "shown. Bars have the level of the test.",
@@ -235,18 +230,14 @@ def differences_figure(result: Evaluation) -> list[Figure]:
     ]
 
 
-@lru_cache(maxsize=32)
 def target_figures(result: Evaluation) -> list[Figure]:
-    """Figures of a target, the most important first; none if no sample has truth and prediction.
-
-    They are drawn once for the page and for the files.
-    """
-    complete = result.predictions.complete()
+    """Figures of a target, the most important first; none if no sample has truth and prediction."""
+    complete = result.complete
     if not len(complete.truth):
         return []
     compared = differences_figure(result)
     if not complete.labels:
-        return [scatter_figure(complete, result), *compared]
+        return [scatter_figure(result), *compared]
     matrix = [confusion_figure(complete)] if len(complete.labels) <= MOST_CLASSES else []
     return [*roc_figures(complete), *matrix, *compared, reliability_figure(complete)]
 
@@ -271,34 +262,12 @@ def learning_curve_figure(curve: LearningCurve, name: str) -> Figure:
     return Figure(
         "learning-curve",
         f"{title} by the number of training groups",
-        f"{title}: {'; '.join(row['tip'] for row in rows)}.",
         sized(*layers, points(rows, axes, {}, color=LIGHT[0], opacity=1)),
         " ".join([about, *curve.sentences(name)]),
     )
 
 
 # --- samples -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Surroundings:
-    """N samples of a table, and how they lie to each other.
-
-    Attributes
-    ----------
-    sample_ids : tuple of str [N]
-    points : float64 [N, 2]
-        Principal coordinates of Bray-Curtis distances.
-    shares : float64 [2]
-        The share of the variation that each axis holds.
-    total : int
-        All samples; these may be a part of them.
-    """
-
-    sample_ids: tuple[str, ...]
-    points: Array
-    shares: Array
-    total: int
 
 
 def pcoa(distances: Array) -> tuple[Array, Array]:
@@ -313,10 +282,16 @@ def pcoa(distances: Array) -> tuple[Array, Array]:
     return np.asarray(vectors[:, [-1, -2]] * np.sqrt(largest)), largest / (total or 1.0)
 
 
+def worst_rows(complete: TargetPredictions) -> Array:
+    """Rows of the samples that are predicted worst, the worst first."""
+    return np.argsort(-complete.errors, kind="stable")[:WORST_SAMPLES]
+
+
 def surroundings(
     table: AmpliconTable, predictions: Sequence[TargetPredictions]
-) -> Surroundings | None:
-    """Ordinate the predicted samples of a table: all, or a random part and the worst.
+) -> pd.DataFrame | None:
+    """Principal coordinates [n, 2] of Bray-Curtis distances by sample id, in columns that name the
+    share of the variation: of all predicted samples, or of a random part and the worst.
 
     None for fewer than `FEWEST` samples. The choice of samples is the same every time.
     """
@@ -333,7 +308,8 @@ def surroundings(
         others = np.random.default_rng(0).permutation(np.setdiff1d(rows, first))
         rows = np.sort(np.r_[first, others[: most - len(first)]])
     places, shares = pcoa(bray_curtis(sparse.csr_matrix(table.counts[rows])))
-    return Surroundings(tuple(table.sample_ids[row] for row in rows), places, shares, len(known))
+    names = [f"axis {at} ({100 * share:.0f} %)" for at, share in enumerate(shares.tolist(), 1)]
+    return pd.DataFrame(places, [table.sample_ids[row] for row in rows], names)
 
 
 def _fifths(values: Array) -> tuple[list[str], dict[str, int]]:
@@ -367,30 +343,23 @@ def _colourings(
             return
 
 
-@lru_cache(maxsize=4)
-def sample_figures(result: Evaluation, around: Surroundings | None) -> list[Figure]:
-    """Ordination of the samples in the colours of their truth, and batch or group, made once."""
-    if around is None:
+def sample_figures(result: Evaluation, around: pd.DataFrame | None) -> list[Figure]:
+    """Ordination of the samples in the colours of their truth, and batch or group."""
+    row_of = {name: row for row, name in enumerate(result.complete.sample_ids)}
+    if around is None or len(around := around[around.index.isin(list(row_of))]) < FEWEST:
         return []
-    complete = result.predictions.complete()
-    row_of = {name: row for row, name in enumerate(complete.sample_ids)}
-    place = {name: at for at, name in enumerate(around.sample_ids) if name in row_of}
-    if len(place) < FEWEST:
-        return []
-    part, where = complete.at(np.array([row_of[name] for name in place])), list(place.values())
+    part = result.complete.at(np.array([row_of[name] for name in around.index]))
     caption = "Nearby samples share ASVs (principal coordinates of Bray-Curtis distances)."
-    if len(around.sample_ids) < around.total:
-        caption += f" {len(place)} of {around.total} samples are drawn: those predicted worst and "
+    if len(around) < len(row_of):
+        caption += f" {len(around)} of {len(row_of)} samples are drawn: those predicted worst and "
         caption += "a random part of the others."
-    names = [f"axis {at + 1} ({100 * share:.0f} %)" for at, share in enumerate(around.shares)]
-    figures, axes = [], (x_axis(names[0]), y_axis(names[1]))
+    figures, axes = [], (x_axis(around.columns[0]), y_axis(around.columns[1]))
     for file, name, kinds, colours in _colourings(result, part):
-        drawn = zip(around.points[where].tolist(), kinds, part.sample_ids, strict=True)
+        drawn = zip(around.to_numpy().tolist(), kinds, part.sample_ids, strict=True)
         rows = [{"x": x, "y": y, "kind": k, "tip": f"{id_}: {k}"} for (x, y), k, id_ in drawn]
         title = f"The samples, coloured by {name}"
-        words = f"{title}: {len(rows)} samples on {' and '.join(names)}."
         chart = sized(points(rows, axes, levels("kind", colours)))
-        figures.append(Figure(f"samples-by-{file}", title, words, chart, caption))
+        figures.append(Figure(f"samples-by-{file}", title, chart, caption))
     return figures
 
 
@@ -421,20 +390,20 @@ def loss_figures(runs: Mapping[str, Sequence[Record]]) -> list[Figure]:
 
     `runs` has the records of epochs of metrics.jsonl by the name of the run or fold.
     """
-    rows, ends = list[dict[str, object]](), list[str]()
+    rows = list[dict[str, object]]()
     runs = {name: epochs for name, epochs in runs.items() if len(epochs) > 1}
     for name, epochs in runs.items():
         best = max((record["epoch"] for record in epochs if record.get("best")), default=None)
         for kind in ("train", "val"):
-            known = [record for record in epochs if record.get(f"{kind}_loss") is not None]
-            for record in known:
+            for record in epochs:
+                if record.get(f"{kind}_loss") is None:
+                    continue
                 at, is_kept = record["epoch"], kind == "val" and record["epoch"] == best
                 tip = f"{name} best epoch {best}".strip() if is_kept else ""
                 drawn = {"x": int(at), "y": float(record[f"{kind}_loss"]), "tip": tip}
                 called = "training" if kind == "train" else "validation"
                 rows.append({**drawn, "kind": called, "run": f"{name} {kind}"})
-            ends += [number(float(known[-1]["val_loss"]))] if known and kind == "val" else []
-    if not ends:
+    if not any(row["kind"] == "validation" for row in rows):
         return []
     chart = alt.Chart(data(rows))
     axes = {"x": x_axis("epoch", nice=False), "y": y_axis("loss")}
@@ -449,7 +418,6 @@ def loss_figures(runs: Mapping[str, Sequence[Record]]) -> list[Figure]:
         Figure(
             "loss",
             "Loss",
-            f"Loss by epoch; on the validation samples it ends at {', '.join(ends)}.",
             sized(
                 curves.encode(alt.Detail("run:N"), color=colour, **axes),
                 kept.encode(alt.Description("tip:N"), **axes),

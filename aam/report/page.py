@@ -1,5 +1,5 @@
-"""The report of a run: its tiles, its HTML page, its metrics.json and figures, and what a terminal
-shows of it.
+"""The report of a run: its tiles, its tables, its HTML page, its metrics.json and figures, and what
+a terminal shows of it.
 """
 
 from __future__ import annotations
@@ -15,22 +15,25 @@ import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 
 import jinja2
+import numpy as np
+import pandas as pd
 
 import aam
-from aam.evaluate.comparison import full_baselines, headline
+from aam.evaluate.comparison import full_baselines, tests_corrected_for
 from aam.evaluate.evaluation import Evaluation
-from aam.evaluate.intervals import Metrics, limits_text, number, with_limits
-from aam.evaluate.metrics import TITLES
+from aam.evaluate.intervals import LEAST_GROUPS, Metrics, limits_text, number, too_few, with_limits
+from aam.evaluate.metrics import TITLES, per_class
+from aam.evaluate.predictions import Subset
 from aam.files.atomic import write_text
 from aam.predict.learning_curve import LearningCurve
 from aam.report.audit import Audit
-from aam.report.charts import Figure
-from aam.report.figures import Surroundings, learning_curve_figure, sample_figures, target_figures
-from aam.report.tables import SUBSETS, Table, plain_lines, printable, result_tables, worst_table
+from aam.report.charts import Figure, Table, plain_lines, printable
+from aam.report.figures import learning_curve_figure, sample_figures, target_figures, worst_rows
 
 log = logging.getLogger("aam")
 
@@ -51,6 +54,14 @@ VALUE_WITH_LIMITS = re.compile(r"^(\S+) \((\S+ to \S+)\)$")
 # What `aam explain` replaces in the report of a run stands between these.
 IMPORTANCES = ("<!-- importances -->", "<!-- end of importances -->")
 
+# How a report calls the metrics of samples, and the samples in a sentence.
+SUBSETS: dict[Subset, tuple[str, str]] = {
+    "held-out": ("Held-out metrics", "held-out samples"),
+    "validation": ("Validation metrics (not held out)", "validation samples (not held out)"),
+    "training": ("Metrics of samples seen in training", "samples seen in training"),
+    "unknown": ("Metrics (held out or not is unknown)", "samples (held out or not is unknown)"),
+}
+
 TEMPLATES = resources.files("aam.report") / "templates"
 
 # Words that not every reader knows, and their definitions.
@@ -66,9 +77,9 @@ class ReportData:
 
     `task`, `data` and `split` say what was done, with what, and how samples were split; `tables`
     and `encoder_figures` are those of pretraining, `curves` those of training, `around` is how the
-    samples lie to each other; `audits` and `learning_curves` are by target; `warnings` are about
-    the data; `explain_command` adds importances to the report, which has no place for them without
-    it.
+    samples lie to each other; `audits` and `learning_curves` are by target, and so is `dropped`:
+    the number of samples of each class, and of those that reach the depth. `warnings` are about the
+    data; `explain_command` adds importances to the report, which has no place for them without it.
     """
 
     title: str
@@ -79,12 +90,25 @@ class ReportData:
     tables: tuple[Table, ...] = ()
     encoder_figures: tuple[Figure, ...] = ()
     curves: tuple[Figure, ...] = ()
-    around: Surroundings | None = None
+    around: pd.DataFrame | None = None
     audits: Mapping[str, Audit] = field(default_factory=dict)
     learning_curves: Mapping[str, LearningCurve] = field(default_factory=dict)
+    dropped: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     explain_command: str = ""
     configuration: Mapping[str, object] = field(default_factory=dict)
+
+    @cached_property
+    def figures(self) -> dict[str, list[Figure]]:
+        """All figures of each target, drawn once for the page and for the files."""
+        drawn = {}
+        for result in self.targets:
+            name, curve = result.names.target, self.learning_curves.get(result.names.target)
+            drawn[name] = target_figures(result)
+            if curve is not None:
+                drawn[name].append(learning_curve_figure(curve, result.names.group))
+            drawn[name] += sample_figures(result, self.around)
+        return drawn
 
 
 # --- tiles -------------------------------------------------------------------------------------
@@ -111,14 +135,14 @@ def unit_of(column: str) -> str:
     return f" {time}s" if time in TIMES else f" {word}" if word in UNITS else ""
 
 
-def _metric_tile(result: Evaluation, key: str) -> Tile:
-    value, target, new = result.metrics[key], result.names.target, result.new_studies
+def _metric_tile(result: Evaluation) -> Tile:
+    key, target, new = result.key, result.names.target, result.in_new_batches
+    value, name = result.metrics[key], result.names.batch
     share = 100 * value.value
-    if new is not None:
-        name = result.names.batch
-        text = f"Mean over {len(new.studies)} values of {name}, each held out whole, with equal "
-        text += f"weights ({new.spread}). Over all samples: {with_limits(value)}."
-        return Tile(f"{TITLES[key]} in a new {name}", number(new.mean), text)
+    if new:
+        text = f"Mean over {len(new)} values of {name}, each held out whole, with equal weights ("
+        text += f"{number(new[0])} to {number(new[-1])}). Over all samples: {with_limits(value)}."
+        return Tile(f"{TITLES[key]} in a new {name}", number(float(np.mean(new))), text)
     if key == "mae":
         title, r2 = "Mean absolute error (MAE)", number(result.metrics["r2"].value)
         off = f"{number(value.value)}{unit_of(target)}"
@@ -132,7 +156,7 @@ def _metric_tile(result: Evaluation, key: str) -> Tile:
     return Tile(title, number(value.value), text, limits_text(value))
 
 
-def _baseline_tile(result: Evaluation, key: str) -> Tile:
+def _baseline_tile(result: Evaluation) -> Tile:
     full = full_baselines(result.comparisons)
     if not full:
         return Tile("Best baseline", "none", "Without a baseline this number cannot be judged.")
@@ -140,22 +164,22 @@ def _baseline_tile(result: Evaluation, key: str) -> Tile:
     which = " (guessing), the only one of all samples"
     if others:
         which = f", the best of {others} baseline{'s' if others > 1 else ''} and guessing"
-    name, value = f"{full[0].name[0].upper()}{full[0].name[1:]}", full[0].metrics[key]
+    name, value = f"{full[0].name[0].upper()}{full[0].name[1:]}", full[0].metrics[result.key]
     return Tile("Best baseline", number(value.value), f"{name}{which}.", limits_text(value))
 
 
 def tiles(result: Evaluation) -> list[Tile]:
     """The metric that decides, the best baseline, and the verdict; none without a metric."""
-    key, found = headline(result.predictions.labels), result.verdict
-    if math.isnan(result.metrics[key].value):
+    if math.isnan(result.metrics[result.key].value):
         return []
+    found = result.verdict
     verdict = Tile("Verdict", found.words, found.sentence, sign=found.sign)
-    return [_metric_tile(result, key), _baseline_tile(result, key), verdict]
+    return [_metric_tile(result), _baseline_tile(result), verdict]
 
 
 def judged_samples(result: Evaluation) -> str:
     """The target and the judged samples in words."""
-    complete, names = result.predictions.complete(), result.names
+    complete, names = result.complete, result.names
     size = len(complete.truth)
     if not size:
         return f"No sample has both a value of {names.target} and a prediction."
@@ -172,6 +196,97 @@ def all_warnings(results: ReportData) -> list[str]:
         "Of many targets without signal, some look predictable by chance."
     ]
     return [*results.warnings, *(several if tested > 1 else [])]
+
+
+# --- tables of a target ------------------------------------------------------------------------
+
+
+def _metrics_table(result: Evaluation) -> Table:
+    """Metrics of all samples, by fold and by batch."""
+    names, complete = result.names, result.complete
+    title, samples = SUBSETS[result.subset]
+    shown = {**result.metrics, **result.coverage}
+    parts = [(f"all {samples}", len(complete.truth), shown)]
+    for kind, levels in (("fold", result.folds), (names.batch, result.batches)):
+        parts += [(f"{kind} {level}", count, values) for level, (count, values) in levels.items()]
+    unit, of = ("sample", "") if complete.groups is None else ("value", f" of {names.group}")
+    over = f"with 95 % intervals over {complete.group_count} {unit}s{of}"
+    if complete.group_count < LEAST_GROUPS:
+        over = f"without intervals, {too_few(complete.group_count, unit, of)}"
+    if result.in_new_batches:
+        over += f"; of a {names.batch} over its own groups or samples"
+    rows = []
+    for part, count, values in parts:
+        cells = [with_limits(values[name]) if name in values else "-" for name in shown]
+        rows.append((part, str(count), *cells))
+    header = ("", "samples", *(TITLES[name] for name in shown))
+    return Table(f"{title}, {over}", header, tuple(rows), "metrics")
+
+
+def _baselines_table(result: Evaluation) -> list[Table]:
+    """The headline metric, the difference and its p, and all other metrics."""
+    if not result.comparisons:
+        return []
+    key = result.key
+    others = [name for name in result.metrics if name != key]
+
+    def row(name: str, samples: int, values: Metrics, *tested: str) -> tuple[str, ...]:
+        cells = (number(values[other].value) if other in values else "-" for other in others)
+        return (name, str(samples), with_limits(values[key]), *tested, *cells)
+
+    rows = [row("the model", len(result.complete.truth), result.metrics, "", "")]
+    for rival in result.comparisons:
+        tested = with_limits(rival.tested_difference), number(rival.corrected_p)
+        rows.append(row(rival.name, rival.samples, rival.metrics, *tested))
+    tests = tests_corrected_for(result.comparisons)
+    corrected = f" (p corrected for {tests} baselines; of guessing one-sided)" if tests > 1 else ""
+    titles = (f"{TITLES[key]}, model minus it", "p", *(TITLES[name] for name in others))
+    header = ("", "samples", TITLES[key], *titles)
+    return [Table(f"The model and baselines{corrected}", header, tuple(rows), "baselines")]
+
+
+def _class_table(result: Evaluation) -> list[Table]:
+    """Metrics of each class against all others."""
+    complete = result.complete
+    if not complete.labels:
+        return []
+    folds = complete.cross_validated
+    by_class = per_class(complete.truth, complete.predicted, complete.labels, folds)
+    rows = [
+        (str(label), str(int(samples)), *map(number, values))
+        for label, samples, *values in by_class.itertuples()
+    ]
+    header = ("class", "samples", *(TITLES[name] for name in by_class.columns[1:]))
+    return [Table("Each class against all others", header, tuple(rows), "levels")]
+
+
+def _dropped_table(dropped: Mapping[str, tuple[int, int]]) -> list[Table]:
+    """The number of samples of each class, of those that are kept, and of those that are lost."""
+    if all(count == kept for count, kept in dropped.values()):
+        return []
+    rows = [(name, str(n), str(kept), str(n - kept)) for name, (n, kept) in dropped.items()]
+    header = ("class", "samples", "kept", "dropped")
+    return [Table("Samples dropped below the depth", header, tuple(rows), "dropped")]
+
+
+def worst_table(result: Evaluation) -> list[Table]:
+    """The samples with the largest errors."""
+    complete, names, labels = result.complete, result.names, result.complete.labels
+    known = {names.group: complete.groups, names.batch: complete.batch, "fold": complete.fold}
+    columns = {name: values for name, values in known.items() if values is not None}
+    rows = []
+    for at in worst_rows(complete).tolist():
+        true, predicted = complete.truth[at], complete.predicted[at]
+        if labels:
+            cells = labels[true], labels[int(predicted.argmax())], number(float(predicted[true]))
+        else:
+            cells = number(true), number(predicted), number(float(complete.errors[at]))
+        where = (str(values[at]) for values in columns.values())
+        rows.append((complete.sample_ids[at], *cells, *where))
+    third = "probability of the true class" if labels else "absolute error"
+    header = ("sample-id", f"true {names.target}", f"predicted {names.target}", third, *columns)
+    title = f"The {len(rows)} samples predicted worst"
+    return [Table(title, header, tuple(rows), "worst")] if rows else []
 
 
 # --- the page ----------------------------------------------------------------------------------
@@ -231,21 +346,15 @@ def templates() -> jinja2.Environment:
     return made
 
 
-def figures_of(results: ReportData, result: Evaluation) -> list[Figure]:
-    """All figures of a target of a report."""
-    curve = results.learning_curves.get(result.names.target)
-    drawn = [] if curve is None else [learning_curve_figure(curve, result.names.group)]
-    return [*target_figures(result), *drawn, *sample_figures(result, results.around)]
-
-
 def _target(results: ReportData, result: Evaluation) -> dict[str, object]:
     """Contents of one target for the template: the answer, its first figures, and all others.
 
     If importances may be added, one of the three first places is theirs.
     """
-    figures, first = figures_of(results, result), 2 if results.explain_command else 3
-    name = result.names.target
-    audited = [results.audits[name].table()] if name in results.audits else []
+    name, first = result.names.target, 2 if results.explain_command else 3
+    figures, tables = results.figures[name], [_metrics_table(result), *_baselines_table(result)]
+    tables += [*_class_table(result), *_dropped_table(results.dropped.get(name, {}))]
+    tables += [results.audits[name].table()] if name in results.audits else []
     return {
         "name": name,
         "samples": judged_samples(result),
@@ -253,7 +362,7 @@ def _target(results: ReportData, result: Evaluation) -> dict[str, object]:
         "cautions": result.verdict.cautions,
         "hero": figures[:first],
         "place": place_of_features(name),
-        "tables": [*result_tables(result), *audited, *worst_table(result)],
+        "tables": [*tables, *worst_table(result)],
         "figures": figures[first:],
     }
 
@@ -353,7 +462,7 @@ def write_figures(folder: Path, results: ReportData) -> None:
     for at, result in enumerate(results.targets, 1):
         name = re.sub(r"[^\w.-]+", "-", result.names.target).strip(".-")
         place = folder / f"{at}-{name}" if len(results.targets) > 1 else folder
-        placed[place] = [*placed.get(place, []), *figures_of(results, result)]
+        placed[place] = [*placed.get(place, []), *results.figures[result.names.target]]
     for place, figures in placed.items():
         for figure in figures:
             place.mkdir(parents=True, exist_ok=True)
@@ -362,7 +471,7 @@ def write_figures(folder: Path, results: ReportData) -> None:
 
 def _target_lines(result: Evaluation) -> list[str]:
     """Lines about one target: metric, best baseline, verdict."""
-    key, target = headline(result.predictions.labels), result.names.target
+    key, target = result.key, result.names.target
     unit, value = unit_of(target) if key == "mae" else "", with_limits(result.metrics[key])
     lines = [f"{target}: {TITLES[key]} {value}{unit}; {judged_samples(result)}"]
     if full := full_baselines(result.comparisons):

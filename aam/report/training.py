@@ -19,7 +19,7 @@ from aam.errors import shown
 from aam.evaluate.evaluation import Evaluation, evaluate
 from aam.evaluate.predictions import Columns, PredictionTable, Subset, joined, write_predictions
 from aam.files.atomic import seen_from_here
-from aam.options import to_dict
+from aam.options import not_none, to_dict
 from aam.predict.baselines import IN_BLEND, baselines_by_target, make_task
 from aam.predict.blend import DEFAULT, NETWORK, in_words
 from aam.predict.folds import Folds
@@ -103,10 +103,11 @@ class TrainingReport:
             around=surroundings(study.table, [result.predictions for result in targets]),
             audits=self._audits(named),
             learning_curves=self._learning_curves(named if config.targets.learning_curve else []),
+            dropped=dropped_by_class(study, targets),
             warnings=(
                 *(TRANSDUCTIVE if self.transductive else ()),
                 *self.warnings,
-                *_left_out(study, self.held_out[0] if self.held_out else None),
+                *_left_out(study, targets),
             ),
             explain_command=_explain_command(config) if targets else "",
             configuration=_with_effect(config),
@@ -159,8 +160,7 @@ class TrainingReport:
         in_blend = {name: joined(tables) for name, tables in self.in_blend.items()}
         strong = prepared.strong_baselines
         baselines = baselines_by_target(table, study, splits, columns, strong, in_blend)
-        dropped = dropped_by_class(table, study)
-        return evaluate(table, study.metadata, columns, baselines, subset=subset, dropped=dropped)
+        return evaluate(table, study.metadata, columns, baselines, subset=subset)
 
 
 def learning_curves(
@@ -204,21 +204,21 @@ def judged_columns(config: FineTuneConfig) -> Columns:
     )
 
 
-def dropped_by_class(table: PredictionTable, study: Study) -> dict[str, dict[str, tuple[int, int]]]:
+def dropped_by_class(
+    study: Study, targets: Sequence[Evaluation]
+) -> dict[str, dict[str, tuple[int, int]]]:
     """Samples of each class in the metadata, and those that reach the depth, by target."""
-    metadata, result = study.metadata, dict[str, dict[str, tuple[int, int]]]()
-    if metadata is None:
-        return result
+    metadata, dropped = study.metadata, dict[str, dict[str, tuple[int, int]]]()
     both = (study.table.sample_ids, study.selection.dropped)
-    known = [[name for name in names if name in metadata] for names in both]
-    for spec in table.specs:
-        kept, lost = (Counter(metadata.values(spec.name, names)) for names in known)
-        every = kept + lost
-        result[spec.name] = {label: (every[label], kept[label]) for label in spec.labels}
-    return result
+    for result in targets if metadata is not None else ():
+        known = ([name for name in names if name in not_none(metadata)] for names in both)
+        target, labels = result.names.target, result.predictions.labels
+        kept, lost = (Counter(not_none(metadata).values(target, names)) for names in known)
+        dropped[target] = {label: (kept[label] + lost[label], kept[label]) for label in labels}
+    return dropped
 
 
-def _left_out(study: Study, table: PredictionTable | None) -> list[str]:
+def _left_out(study: Study, targets: Sequence[Evaluation]) -> list[str]:
     """Say how many samples have too few reads or no metadata, and which classes of the predicted
     targets are lost with them.
     """
@@ -229,9 +229,10 @@ def _left_out(study: Study, table: PredictionTable | None) -> list[str]:
     if study.metadata is not None and len(kept) < len(every):
         text = f"{len(every) - len(kept)} of {len(every)} samples of the table lack needed metadata"
         text += " and are left out"
-        for spec in table.specs if table is not None else ():
-            lost = lost_classes(study.metadata, spec.name, every, kept) if spec.labels else ()
-            text += f", among them all of {spec.name} {shown(lost)}" if lost else ""
+        for result in targets:
+            name, labels = result.names.target, result.predictions.labels
+            lost = lost_classes(study.metadata, name, every, kept) if labels else ()
+            text += f", among them all of {name} {shown(lost)}" if lost else ""
         texts.append(text)
     return texts
 

@@ -19,13 +19,12 @@ from aam.data.study import MetadataColumns, Selection
 from aam.data.targets import TargetSpec, fit_targets
 from aam.evaluate.comparison import MAJORITY, MEDIAN
 from aam.evaluate.conformal import with_conformal_intervals
-from aam.evaluate.evaluation import Names, evaluate, evaluate_target, in_new_studies
+from aam.evaluate.evaluation import Evaluation, Names, evaluate, evaluate_target
 from aam.evaluate.intervals import number
 from aam.evaluate.predictions import Columns, PredictionTable, TargetPredictions, make_predictions
 from aam.io.metadata import Metadata
 from aam.predict.baselines import baselines_by_target, baselines_of
-from aam.report.page import ReportData, tiles, write_results
-from aam.report.tables import result_tables
+from aam.report.page import ReportData, report_html, tiles, write_results
 from aam.report.training import dropped_by_class
 from tests.data.studies import load_study
 from tests.evaluate.simulated import scored
@@ -81,8 +80,7 @@ def test_targets_are_compared_with_their_metadata(study_of, tiny):
     study = dataclasses.replace(study, metadata=metadata)
     members = {"linear model of presence": alone}
     baselines = baselines_by_target(predictions(), study, SPLITS, columns, in_blend=members)
-    dropped = dropped_by_class(predictions(), study)
-    age, diet = evaluate(predictions(), metadata, columns, baselines, dropped=dropped)
+    age, diet = evaluate(predictions(), metadata, columns, baselines)
     assert age.metrics["mae"].value == pytest.approx(1 / 8)
     for target in (age, diet):
         (baseline,) = (one for one in target.comparisons if one.name == "linear model of presence")
@@ -91,8 +89,8 @@ def test_targets_are_compared_with_their_metadata(study_of, tiny):
         assert found == pytest.approx({name: expected[name] for name in found}, nan_ok=True)
     assert {fold: count for fold, (count, _) in age.folds.items()} == {"0": 3, "1": 5}
     assert {batch: count for batch, (count, _) in age.batches.items()} == {"x": 2, "y": 3, "z": 3}
-    assert age.dropped == {}
-    assert diet.dropped == {"food": (4, 4), "milk": (5, 4)}
+    of_diet = {"food": (4, 4), "milk": (5, 4)}
+    assert dropped_by_class(study, (age, diet)) == {"age": {}, "diet": of_diet}
     truth = np.array([value == "milk" for value in DIETS])[[4, 6, 7, 8, 0, 1, 2, 3]]
     score = [0.9, 0.2, 0.4, 0.1, 0.8, 0.7, 0.3, 0.6]
     assert diet.metrics["auroc_pooled"].value == pytest.approx(
@@ -130,9 +128,7 @@ def test_samples_below_the_depth_and_without_metadata_stand_in_no_baseline(study
 
 
 def test_what_is_written_is_json_and_the_log_is_short(tmp_path, caplog):
-    results = ReportData(
-        "aam evaluate", {}, {}, {}, evaluate(predictions(), METADATA, Columns(), {})
-    )
+    results = page_of(*evaluate(predictions(), METADATA, Columns(), {}))
     with caplog.at_level(logging.INFO, "aam"):
         write_results(tmp_path, results)
     written = json.loads(
@@ -207,17 +203,15 @@ def test_intervals_for_new_batches_are_of_whole_batches(caplog):
     for seed in range(15):
         table, metadata, _ = of_batches(25, seed)
         table, fitted = with_conformal_intervals(table, metadata, Columns("subject", "study"), 0)
-        assert fitted["age"].groups == 25
         limits, (_, _, of_new) = table.limits("age"), of_batches(25, seed + 1000)
         held += [(limits[:, 0] <= of_new) & (of_new <= limits[:, 1])]
     assert np.mean(held) == pytest.approx(0.9, abs=0.03)
     table, metadata, _ = of_batches(12, 0)
     assert with_conformal_intervals(table, metadata, Columns("subject", "study"), 0)[1] == {}
     assert "age: no 90 % intervals, 12 values of study are too few: 20 are needed" in caplog.text
-    assert (
-        with_conformal_intervals(table, metadata, Columns("subject", None), 0)[1]["age"].groups
-        == 60
-    )
+    assert with_conformal_intervals(table, metadata, Columns("subject", None), 0)[1].keys() == {
+        "age"
+    }
 
 
 def test_limits_are_not_below_zero_where_no_value_is(caplog):
@@ -281,38 +275,47 @@ def studies(sizes=(40, 30, 50, 8), by_study: bool = True) -> TargetPredictions:
     return scored(truth, second, ("control", "case"), fold=fold, groups=batch, batch=batch)
 
 
-def test_each_study_has_its_own_interval_and_weighs_alike_in_the_mean():
-    result = in_new_studies(studies())
-    assert list(result.studies) == ["study 0", "study 1", "study 2"], "one class has no AUROC"
-    assert all(0 < one.low < one.value < one.high <= 1 for _, one in result.studies.values())
-    assert result.mean == pytest.approx(np.mean([one.value for _, one in result.studies.values()]))
-    assert in_new_studies(studies(by_study=False)) is None
-    assert in_new_studies(dataclasses.replace(studies(), batch=None)) is None
-    assert in_new_studies(studies(sizes=(60, 10))) is None, "the only other study is of one class"
+def page_of(*targets: Evaluation) -> ReportData:
+    return ReportData("aam evaluate", {}, {}, {}, targets)
 
 
-def test_numbers_have_their_error_in_each_study():
-    classes = studies()
-    numbers = dataclasses.replace(
-        classes, truth=classes.predicted[:, 1] * 3, predicted=classes.predicted[:, 0], labels=()
-    )
-    result = in_new_studies(numbers)
-    assert result.metric == "mae"
-    assert len(result.studies) == 4
+def judged(given: TargetPredictions) -> Evaluation:
+    return evaluate_target(Names("status", "study", "study"), given, repeats=50)
+
+
+def test_each_study_has_an_interval_of_its_own_samples():
+    result = judged(studies())
+    found = [values["auroc"] for _, values in result.batches.values()]
+    assert math.isnan(found.pop().value), "one class has no AUROC"
+    assert all(0 < one.low < one.value < one.high <= 1 for one in found)
+    assert result.in_new_batches == sorted(one.value for one in found)
+    numbers = {"truth": studies().predicted[:, 1] * 3, "predicted": studies().predicted[:, 0]}
+    assert len(judged(dataclasses.replace(studies(), **numbers, labels=())).in_new_batches) == 4
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        studies(by_study=False),
+        dataclasses.replace(studies(), batch=None),
+        # The only other study is of one class.
+        studies(sizes=(60, 10)),
+    ],
+)
+def test_without_several_studies_held_out_whole_there_is_no_mean_over_them(given):
+    result = judged(given)
+    assert result.in_new_batches == []
+    assert tiles(result)[0].question == "AUROC"
+    assert "held out whole" not in " ".join(result.verdict.cautions)
 
 
 def test_a_report_leads_with_studies_never_seen():
-    result = evaluate_target(Names("status", "study", "study"), studies(), repeats=50)
-    assert "In a new study the AUROC is " in " ".join(result.verdict.cautions)
-    table = result_tables(result)[0]
-    assert table.title == "Each study was held out whole"
-    assert [row[0] for row in table.rows][:3] == ["study 0", "study 1", "study 2"]
-    assert table.rows[3][:2] == ("mean over values of study", "120")
+    result = judged(studies())
+    mean = number(np.mean(result.in_new_batches))
+    text = f"Each of 3 values of study was held out whole: AUROC {mean} on average, "
+    assert text in " ".join(result.verdict.cautions)
     tile = tiles(result)[0]
-    assert (tile.question, tile.answer) == ("AUROC in a new study", number(result.new_studies.mean))
-    assert tile.sentence.startswith(
-        "Mean over 3 values of study, each held out whole, with equal weights ("
-    )
-    mixed = evaluate_target(Names("status", "study", "study"), studies(by_study=False), repeats=50)
-    assert mixed.new_studies is None
-    assert "held out whole" not in result_tables(mixed)[0].title
+    assert (tile.question, tile.answer) == ("AUROC in a new study", mean)
+    start = "Mean over 3 values of study, each held out whole, with equal weights ("
+    assert tile.sentence.startswith(start)
+    assert "; of a study over its own groups or samples" in report_html(page_of(result))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from dataclasses import replace
@@ -19,16 +18,22 @@ from aam.evaluate.comparison import (
     OWN_MEDIAN,
     Baseline,
     Comparison,
-    compare_with_baselines,
+)
+from aam.evaluate.evaluation import (
+    Names,
+    Verdict,
+    batch_sentences,
+    compared,
+    evaluate_target,
+    within_batches,
 )
 from aam.evaluate.intervals import Interval, number
 from aam.evaluate.predictions import UNKNOWN_CLASS, TargetPredictions
-from aam.evaluate.verdict import Verdict, batch_sentences, verdict, within_batches
 from tests.evaluate.simulated import majority, median, numeric, predictions_of, scored, two_classes
 
 
 def judged(given: TargetPredictions, *baselines: Baseline, batch: str = "batch") -> Verdict:
-    return verdict(given, compare_with_baselines(given, baselines, seed=0, repeats=200), batch)
+    return evaluate_target(Names("age", batch), given, baselines, repeats=200).verdict
 
 
 def said(given: TargetPredictions, *baselines: Baseline, batch: str = "batch") -> tuple[str, ...]:
@@ -70,7 +75,7 @@ def test_the_words_follow_the_outcomes(chance, trivial, error, p, words, sign, s
 
     rivals = [rival(MEDIAN, True, True, 3.0, chance)]
     rivals += [] if trivial is None else [rival(DEPTH, trivial, False, error, p)]
-    found = verdict(numeric(0.3), rivals)
+    found = compared(rivals)
     assert (found.words, found.sign) == (words, sign)
     assert found.sentence.startswith(sentence)
 
@@ -88,8 +93,7 @@ def test_a_baseline_that_is_beaten_or_comes_close():
 
 
 def test_validation_samples_are_cautioned_of_with_the_options_that_hold_others_out():
-    given = numeric(0.5)
-    first, *_ = verdict(given, (), subset="validation").cautions
+    first, *_ = evaluate_target(Names("age"), numeric(0.5), subset="validation").verdict.cautions
     assert first.endswith("new samples will do worse; --test-size or --cv holds samples out.")
 
 
@@ -137,11 +141,11 @@ def test_the_median_of_the_study_that_ties_is_named():
     rivals = median(given), Baseline("the study's median", medians)
     text = "\n".join(said(given, *rivals, batch="study"))
     assert 'The baseline "the study\'s median" explains most of the target (R2 0.9' in text
-    assert "Within a study, against each study's own mean, R2 is" in text
+    assert "Within a study, the R2 against each study's own mean is" in text
     assert "Inside a study the model is not clearly better than that study's mean." in text
     assert "Samples of one study are in several folds" in text
     whole = "\n".join(said(replace(given, fold=study), median(given), batch="study"))
-    assert "Every study was held out whole: the metrics are those for a study never seen." in whole
+    assert "Each of 4 values of study was held out whole: MAE " in whole
 
 
 def test_depth_that_separates_the_classes_is_named():
@@ -230,7 +234,7 @@ def test_a_prediction_of_the_batch_alone_is_worth_nothing_within_it():
     assert sklearn.metrics.r2_score(truth, means) > 0.99
 
     def r2(predicted: np.ndarray) -> float:
-        return within_batches(predictions_of(truth, predicted, batch=batch))["r2"]
+        return within_batches(predictions_of(truth, predicted, batch=batch))
 
     assert r2(means) == pytest.approx(0, abs=1e-12)
     assert r2(means + (truth - means) / 2) == pytest.approx(0.75)
@@ -253,19 +257,17 @@ def test_a_class_that_has_a_batch_of_its_own_counts_on_neither_side():
 
 
 @pytest.mark.parametrize("number", [2, 3])
-def test_auroc_within_batches_counts_pairs_of_one_batch(number: int):
+def test_auroc_within_batches_is_the_mean_of_those_that_have_one(number: int):
     draw = np.random.default_rng(0)
     truth, weight = draw.integers(number, size=60), draw.integers(1, 6, size=(60, number))
-    shares, batch, expected = weight / weight.sum(axis=1, keepdims=True), np.arange(60) % 4, []
-    for k in [1] if number == 2 else range(number):
-        pairs = [
-            (shares[i, k] > shares[j, k]) + 0.5 * (shares[i, k] == shares[j, k])
-            for i, j in itertools.product(range(60), range(60))
-            if truth[i] == k != truth[j] and batch[i] == batch[j]
-        ]
-        expected.append(np.mean(pairs))
+    shares, batch = weight / weight.sum(axis=1, keepdims=True), np.array([0, 1, 1, 2] * 15)
+    truth[batch == 2] = 0
     given = predictions_of(truth, shares, tuple("abc"[:number]), batch=batch)
-    assert within_batches(given)["auroc"] == pytest.approx(np.mean(expected))
+    areas = []
+    for part in (given.at(batch == level) for level in (0, 1)):
+        score = part.predicted[:, 1] if number == 2 else part.predicted
+        areas.append(sklearn.metrics.roc_auc_score(part.truth, score, multi_class="ovr"))
+    assert within_batches(given) == pytest.approx(np.average(areas, weights=[1, 2]))
 
 
 def test_scores_of_different_folds_are_not_ordered_within_a_batch():
@@ -275,11 +277,9 @@ def test_scores_of_different_folds_are_not_ordered_within_a_batch():
     place = np.arange(40)
     truth, fold, batch = place % 2, place // 20, place // 4 % 2
     given = scored(truth, 0.1 + 0.6 * fold + 0.1 * truth, fold=fold, batch=batch)
-    assert within_batches(given)["auroc"] == 1
-    assert batch_sentences(given, "run")[0] == (
-        "Within a run, of pairs of samples of one run and of different classes, the AUROC is "
-        "1.00; over all of these samples it is 1.00."
-    )
+    assert within_batches(given) == 1
+    text = "Within a run, the AUROC is 1.00; over all of these samples it is 1.00."
+    assert batch_sentences(given, "run")[0] == text
     parted = batch_sentences(replace(given, fold=truth), "run")[0]
     assert parted.startswith("No run holds samples of two classes in one fold:")
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from aam.explain.page import explanation_html, features_html, importances_html
+from aam.report.charts import Table
 from aam.report.encoder_quality import distances_figure
 from aam.report.page import ReportData, report_html, with_importances
-from aam.report.tables import Table
 from tests.explain.test_page import explained
 from tests.report.test_figures import classes, distances, regression
 

@@ -24,7 +24,15 @@ from aam.evaluate.intervals import Interval, number
 from aam.evaluate.predictions import TargetPredictions
 from aam.io.tables import AmpliconTable
 from aam.report import figures
-from aam.report.charts import MOST_POINTS, Figure, IntervalRow, interval_chart
+from aam.report.charts import (
+    MOST_POINTS,
+    Figure,
+    IntervalRow,
+    Table,
+    interval_chart,
+    middle_cut,
+    plain_lines,
+)
 from aam.report.encoder_quality import distances_figure
 from aam.report.figures import (
     confusion_figure,
@@ -37,9 +45,9 @@ from aam.report.figures import (
     scatter_figure,
     surroundings,
     target_figures,
+    worst_rows,
 )
-from aam.report.page import ReportData, write_figures
-from aam.report.tables import Table, middle_cut, plain_lines, worst_rows, worst_table
+from aam.report.page import ReportData, worst_table, write_figures
 from tests.evaluate.simulated import majority, median, predictions_of
 from tests.predict.test_learning_curve import curve
 
@@ -61,10 +69,8 @@ def regression(samples: int = 60) -> Evaluation:
 def classes(labels: tuple[str, ...] = ("no", "yes")) -> Evaluation:
     draw, truth = np.random.default_rng(1), np.arange(60) % len(labels)
     shares = draw.dirichlet(np.ones(len(labels)), 60) + 0.6 * np.eye(len(labels))[truth]
-    given, dropped = predictions_of(truth, shares / 1.6, labels), {labels[0]: (12, 10)}
-    dropped[labels[1]] = (10, 10)
-    rival = majority(given, len(labels))
-    return evaluate_target(Names("case"), given, (rival,), dropped=dropped, repeats=20)
+    given = predictions_of(truth, shares / 1.6, labels)
+    return evaluate_target(Names("case"), given, (majority(given, len(labels)),), repeats=20)
 
 
 def parsed(figure: Figure) -> ElementTree.Element:
@@ -100,7 +106,7 @@ def test_figures_are_well_formed_and_described():
         figure.chart.to_dict(validate=True)
         root = parsed(figure)
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
-        assert len(figure.description) > 20, figure.name
+        assert len(figure.caption) > 20, figure.name
         assert not re.search(
             r"nan\b|undefined|url\(|href|<script|<image", figure.svg, re.IGNORECASE
         ), figure.name
@@ -132,7 +138,7 @@ def test_a_scatter_of_many_samples_draws_some_and_says_so():
     truth = np.random.default_rng(0).normal(size=5000)
     given = predictions_of(truth, truth)
     result = evaluate_target(Names("ph"), given, repeats=2)
-    figure = scatter_figure(given, result)
+    figure = scatter_figure(result)
     assert figure.svg.count("data-tip=") == MOST_POINTS
     assert f"A random {MOST_POINTS} of 5000 samples are drawn." in figure.caption
     assert len(figure.svg) < 600_000
@@ -140,7 +146,7 @@ def test_a_scatter_of_many_samples_draws_some_and_says_so():
 
 def test_intervals_are_drawn_where_there_are_some():
     result = regression()
-    figure = scatter_figure(result.predictions, result)
+    figure = scatter_figure(result)
     assert figure.svg.count('opacity="0.28"') == 60
     assert "90 % conformal intervals" in figure.caption
 
@@ -171,7 +177,7 @@ def test_classes_whose_names_differ_in_the_middle_have_curves_of_their_own():
 def test_reliability_and_confusion_name_their_numbers():
     complete = classes().predictions.complete()
     chosen = complete.predicted.argmax(axis=1)
-    pairs = re.findall(r": ([\d.]+) of (\d+)", reliability_figure(complete).description)
+    pairs = re.findall(r": ([\d.]+) of (\d+)", reliability_figure(complete).svg)
     shares, sizes = np.array(pairs, float).T
     assert sizes.sum() == 60
     assert shares @ sizes == pytest.approx((chosen == complete.truth).sum(), abs=0.1)
@@ -205,7 +211,7 @@ def test_the_forest_plot_shows_every_baseline_with_its_paired_interval():
 
 
 def interval_svg(*rows: IntervalRow) -> str:
-    return Figure("f", "t", "d", interval_chart(rows, "MAE")).svg
+    return Figure("f", "t", interval_chart(rows, "MAE")).svg
 
 
 def test_a_row_without_interval_has_a_point_only():
@@ -268,7 +274,6 @@ def test_loss_curves_are_those_of_the_records(tmp_path: Path):
     assert read_epochs(tmp_path / "none") == []
     (drawn,) = loss_figures({"fold 0": records, "fold 1": records[:2]})
     assert drawn.svg.count('data-tip="fold 0 best epoch 2"') == 1
-    assert "ends at 3.00, 4.00" in drawn.description
     assert loss_figures({"": records[:1]}) == []
 
 
@@ -314,7 +319,8 @@ def study() -> tuple[AmpliconTable, Evaluation]:
 def test_samples_of_one_site_lie_together():
     table, result = study()
     around = surroundings(table, [result.predictions])
-    distances = np.linalg.norm(around.points[:, None] - around.points[None], axis=2)
+    points = around.to_numpy()
+    distances = np.linalg.norm(points[:, None] - points[None], axis=2)
     site = np.arange(SAMPLES) % 3
     same = (site[:, None] == site)[2:, 2:]
     assert distances[2:, 2:][same].max() < distances[2:, 2:][~same].min()
@@ -354,9 +360,8 @@ def test_the_ordination_is_bounded_and_keeps_the_worst(monkeypatch):
     table, result = study()
     monkeypatch.setattr(figures, "MOST_SAMPLES", 30)
     around = surroundings(table, [result.predictions])
-    assert len(around.sample_ids) == 30
-    assert around.total == SAMPLES
-    assert {row[0] for row in worst_table(result)[0].rows} <= set(around.sample_ids)
+    assert len(around) == 30
+    assert {row[0] for row in worst_table(result)[0].rows} <= set(around.index)
     why = "30 of 90 samples are drawn: those predicted worst and a random part of the others."
     assert why in sample_figures(result, around)[0].caption
     assert surroundings(table, [result.predictions.at(np.arange(5))]) is None

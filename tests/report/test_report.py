@@ -18,7 +18,7 @@ from aam.evaluate.comparison import MEDIAN, Baseline
 from aam.evaluate.evaluation import Evaluation, Names, evaluate_target
 from aam.evaluate.intervals import limits_text, number, with_limits
 from aam.evaluate.predictions import TargetPredictions
-from aam.evaluate.verdict import Verdict
+from aam.report.charts import Table
 from aam.report.figures import target_figures
 from aam.report.page import (
     TERMS,
@@ -31,7 +31,6 @@ from aam.report.page import (
     unit_of,
     with_terms,
 )
-from aam.report.tables import Table
 from tests.evaluate import simulated
 from tests.evaluate.simulated import majority, median, predictions_of, two_classes
 from tests.report.test_figures import classes
@@ -153,6 +152,7 @@ def data(*targets: Evaluation) -> ReportData:
         targets=targets or (numeric(), classes(SITES)),
         tables=(Table("UniFrac", ("", "Mantel"), (("model", "0.95"), ("8-mer Jaccard", "0.958"))),),
         warnings=("a third of the ASVs were not seen in training",),
+        dropped={"case": {"skin": (12, 10), "gut": (10, 10)}},
         configuration={"lr": 0.001, "table": Path("table.biom")},
     )
 
@@ -237,12 +237,13 @@ def test_coverage_is_shown_and_said_where_it_is_too_low():
     assert "intervals of predictions hold only 0.0" in few
 
 
-def test_intervals_of_samples_unlike_training_are_scored_and_said_to_be_withheld():
+def test_samples_without_an_interval_are_counted():
     given = bounded()
-    unlike = dict.fromkeys(given.sample_ids[40:], "the table is unlike the training table")
-    text = " ".join(judge(given, unlike=unlike).verdict.cautions)
-    assert "40 of 80 samples get no interval, for example because the table is unlike" in text
-    assert "would have held 0.950 of their true values, and those of the others hold 1.00." in text
+    limits = np.where(np.arange(80)[:, None] < 40, given.limits, math.nan)
+    result = judge(replace(given, limits=limits))
+    assert result.coverage["coverage"].value == 1
+    text = " ".join(result.verdict.cautions)
+    assert "40 of 80 samples get no interval; predictions.tsv says why." in text
 
 
 @pytest.mark.parametrize("subset", ["validation", "training", "unknown"])
@@ -286,7 +287,7 @@ def test_the_lead_of_a_report_without_targets():
 
 def hostile() -> ReportData:
     results, found = data(classes((HOSTILE, *SITES[1:])), numeric(HOSTILE)), (HOSTILE,)
-    about = {"names": Names(*found * 3), "verdict": Verdict(HOSTILE, HOSTILE, cautions=found)}
+    about = {"names": Names(*found * 4)}
     return replace(
         results,
         title=HOSTILE,
