@@ -202,7 +202,7 @@ def test_intervals_for_new_batches_are_of_whole_batches(caplog):
     held = []
     for seed in range(15):
         table, metadata, _ = of_batches(25, seed)
-        table, fitted = with_conformal_intervals(table, metadata, Columns("subject", "study"), 0)
+        table, _ = with_conformal_intervals(table, metadata, Columns("subject", "study"), 0)
         limits, (_, _, of_new) = table.limits("age"), of_batches(25, seed + 1000)
         held += [(limits[:, 0] <= of_new) & (of_new <= limits[:, 1])]
     assert np.mean(held) == pytest.approx(0.9, abs=0.03)
