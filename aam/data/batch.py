@@ -2,16 +2,16 @@
 a network reads.
 
 Legend for shapes everywhere: B samples, S ASVs per sample, U unique ASVs, L nucleotides, D width,
-T numeric targets, K class targets, C categorical columns, N numeric covariates. With several ranks,
-all_B and all_U are the samples and unique ASVs of all of them. On shelves there are T slots of ASVs
-in all samples and M masked copies of ASVs.
+K class targets, C categorical columns, N numeric covariates. With several ranks, all_B and all_U
+are the samples and unique ASVs of all of them. On shelves there are T slots of ASVs in all samples
+and M masked copies of ASVs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,11 @@ from torch import Tensor
 
 from aam.device.measure import stage
 from aam.device.shapes import Bool, Float, Int64, UInt8
+
+# Bytes at which a tensor starts in the buffer of a batch.
+ALIGNMENT = 16
+
+Laid = TypeVar("Laid", bound="AnyBatch")
 
 
 @dataclass(frozen=True)
@@ -57,8 +62,85 @@ def _stretch(sizes: tuple[int, ...], rank: int) -> slice:
     return slice(sum(sizes[:rank]), sum(sizes[: rank + 1])) if sizes else slice(None)
 
 
+def _up(number: Any, step: int) -> int:
+    """Return the next multiple of `step`."""
+    return int(-(-number // step)) * step
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyBatch:
+    """What a batch holds in both layouts, and how it comes to a device.
+
+    Attributes
+    ----------
+    distance : float32 or float64 [B, all_B], optional
+        UniFrac between the samples, from the rarefied counts of this very batch; with several ranks
+        between the samples of this rank and those of all.
+    target : float32 [B, targets], optional
+        Transformed numeric columns, NaN where missing.
+    label : int64 [B, K], optional
+        Class columns, -1 where missing.
+    category, covariate, weight : int64 [B, C], float32 [B, N], float32 [B], optional
+        Conditioning and loss weights; category 0 is unknown, a covariate NaN where missing.
+    reference : float32 [B, E], optional
+        Numbers of each sample on the reference of a plugin (`aam.data.study`).
+    column : int64 [all_U], optional
+        Column of each distinct ASV in the table, for vectors that were computed beforehand.
+    padded : bool
+        Whether a row of `tokens` may be shorter than L.
+    sample_ids : tuple of str
+    ranks : Ranks
+        How samples and ASVs are divided among several ranks.
+    """
+
+    distance: Float[Tensor, "B all_B"] | None = None
+    target: Float[Tensor, "B targets"] | None = None
+    label: Int64[Tensor, "B K"] | None = None
+    category: Int64[Tensor, "B C"] | None = None
+    covariate: Float[Tensor, "B N"] | None = None
+    weight: Float[Tensor, " B"] | None = None
+    reference: Float[Tensor, "B E"] | None = None
+    column: Int64[Tensor, " all_U"] | None = None
+    padded: bool = False
+    sample_ids: tuple[str, ...] = ()
+    ranks: Ranks = field(default_factory=Ranks)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all tensors by name."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+    def buffer(self, pinned: bool = False) -> UInt8[Tensor, " bytes"]:
+        """Return all tensors in one buffer, which one copy brings to a device."""
+        size = sum(_up(value.nbytes, ALIGNMENT) for value in self.tensors().values())
+        buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+        for name, view in self._views(buffer).items():
+            view.copy_(self.tensors()[name])
+        return buffer
+
+    def on(self: Laid, buffer: UInt8[Tensor, " bytes"]) -> Laid:
+        """Return the batch with its tensors in `buffer`, which has the layout of `buffer`."""
+        return replace(self, **self._views(buffer))
+
+    @stage("transfer")
+    def to(self: Laid, device: torch.device) -> Laid:
+        """Return the batch on `device`."""
+        if device.type == "cpu":
+            return self
+        buffer = self.buffer(pinned=device.type == "cuda")
+        return self.on(buffer.to(device, non_blocking=True))
+
+    def _views(self, buffer: Tensor) -> dict[str, Any]:
+        """Return the tensors as views of a buffer."""
+        views, at = {}, 0
+        for name, value in self.tensors().items():
+            views[name] = buffer[at : at + value.nbytes].view(value.dtype).view(value.shape)
+            at += _up(value.nbytes, ALIGNMENT)
+        return views
+
+
 @dataclass(frozen=True)
-class Batch:
+class Batch(AnyBatch):
     """Samples that are trained or predicted together, each distinct ASV held once.
 
     Attributes
@@ -70,57 +152,17 @@ class Batch:
         Which of the distinct ASVs each ASV of each sample is; 0 where `counts` is 0.
     counts : float32 [B, S]
         Rarefied reads; 0 is padding.
-    distance : float32 or float64 [B, all_B], optional
-        UniFrac between the samples, from the rarefied counts of this very batch; with several ranks
-        between the samples of this rank and those of all.
-    target : float32 [B, T], optional
-        Transformed numeric columns, NaN where missing.
-    label : int64 [B, K], optional
-        Class columns, -1 where missing.
-    category, covariate, weight : int64 [B, C], float32 [B, N], float32 [B], optional
-        Conditioning and loss weights; category 0 is unknown, a covariate NaN where missing.
-    column, key : int64 [all_U], optional
-        Column of each distinct ASV in the table, for vectors that were computed beforehand, and its
-        `asv_keys`.
-    reference : float32 [B, E], optional
-        Numbers of each sample on the reference of a plugin (`aam.data.study`).
+    key : int64 [all_U], optional
+        The `asv_keys` of the distinct ASVs.
     sizes : tuple of int
         ASVs of each sample, on the host; samples stand in descending order of it.
-    padded : bool
-        Whether a row of `tokens` is shorter than L.
-    sample_ids : tuple of str
-    ranks : Ranks
-        How samples and ASVs are divided among several ranks.
     """
 
     tokens: UInt8[Tensor, "U L"]
     asv: Int64[Tensor, "B S"]
     counts: Float[Tensor, "B S"]
-    distance: Float[Tensor, "B all_B"] | None = None
-    target: Float[Tensor, "B T"] | None = None
-    label: Int64[Tensor, "B K"] | None = None
-    category: Int64[Tensor, "B C"] | None = None
-    covariate: Float[Tensor, "B N"] | None = None
-    weight: Float[Tensor, " B"] | None = None
-    column: Int64[Tensor, " all_U"] | None = None
     key: Int64[Tensor, " all_U"] | None = None
-    reference: Float[Tensor, "B E"] | None = None
     sizes: tuple[int, ...] = ()
-    padded: bool = False
-    sample_ids: tuple[str, ...] = ()
-    ranks: Ranks = field(default_factory=Ranks)
-
-    def _tensors(self) -> dict[str, Tensor]:
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
-
-    @stage("transfer")
-    def to(self, device: torch.device) -> Batch:
-        """Return a copy on `device`."""
-        moved = {
-            name: value.to(device, non_blocking=True) for name, value in self._tensors().items()
-        }
-        return replace(self, **moved)  # type: ignore[arg-type]
 
 
 # --- the layout on shelves ------------------------------------------------------------------------
@@ -136,8 +178,6 @@ ENDS = (1 / 16, 1 / 4, 1 / 2, 1.0)
 FITTING, BATCHES = 0.995, 64
 # Capacities are multiples of these; buckets of distinct ASVs are a share of the mean apart.
 SLOT_STEP, ASV_STEP, BUCKET = 8, 32, 1 / 8
-# Bytes at which a tensor starts in the buffer of a batch.
-ALIGNMENT = 16
 # A position that no loss reads.
 IGNORED = -100
 # What dummy samples have.
@@ -193,11 +233,12 @@ class Capacities(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shelved:
+class Shelved(AnyBatch):
     """A batch as a network reads it: shelf after shelf, the slots of its samples one after another.
 
     Dummies fill constant capacities: slots without reads, samples of one read whose distances and
-    targets are missing, ASVs that no sample has, masked copies without predictions.
+    targets are missing, ASVs that no sample has, masked copies without predictions. They have no
+    `sample_ids`.
 
     Attributes
     ----------
@@ -211,14 +252,7 @@ class Shelved:
         Slots whose count is withheld.
     bases : int64 [M, L], optional
         The masked bases, 0 to 3, and `IGNORED` elsewhere.
-    distance, target, label, category, covariate, weight, reference, column
-        As in `Batch`.
     shelves : tuple of (samples, slots)
-    padded : bool
-        Whether a row of `tokens` may be shorter than L.
-    ranks : Ranks
-    sample_ids : tuple of str
-        Without dummies.
     """
 
     tokens: UInt8[Tensor, "rows L"]
@@ -227,66 +261,17 @@ class Shelved:
     counts: Float[Tensor, " T"]
     hidden: Bool[Tensor, " T"] | None = None
     bases: Int64[Tensor, "M L"] | None = None
-    distance: Float[Tensor, "B all_B"] | None = None
-    target: Float[Tensor, "B targets"] | None = None
-    label: Int64[Tensor, "B K"] | None = None
-    category: Int64[Tensor, "B C"] | None = None
-    covariate: Float[Tensor, "B N"] | None = None
-    weight: Float[Tensor, " B"] | None = None
-    reference: Float[Tensor, "B E"] | None = None
-    column: Int64[Tensor, " all_U"] | None = None
     shelves: Shelves = ()
-    padded: bool = False
-    ranks: Ranks = field(default_factory=Ranks)
-    sample_ids: tuple[str, ...] = ()
 
     @property
     def masked(self) -> int:
         """The number of masked copies."""
         return 0 if self.bases is None else self.bases.shape[0]
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return all tensors by name."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
-
     def shape(self) -> tuple[object, ...]:
         """Key shared by batches of one shape."""
         sizes = tuple((name, tuple(value.shape)) for name, value in self.tensors().items())
         return (*sizes, self.shelves, self.padded)
-
-    def buffer(self, pinned: bool = False) -> UInt8[Tensor, " bytes"]:
-        """Return all tensors in one buffer, which one copy brings to a device."""
-        size = sum(_aligned(value.nbytes) for value in self.tensors().values())
-        buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
-        for name, view in _views(buffer, self).items():
-            view.copy_(self.tensors()[name])
-        return buffer
-
-    def on(self, buffer: UInt8[Tensor, " bytes"]) -> Shelved:
-        """Return the batch with its tensors in `buffer`, which has the layout of `buffer`."""
-        return replace(self, **_views(buffer, self))  # type: ignore[arg-type]
-
-    @stage("transfer")
-    def to(self, device: torch.device) -> Shelved:
-        """Return the batch on `device`."""
-        if device.type == "cpu":
-            return self
-        buffer = self.buffer(pinned=device.type == "cuda")
-        return self.on(buffer.to(device, non_blocking=True))
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-def _views(buffer: Tensor, shelved: Shelved) -> dict[str, Tensor]:
-    """Return the tensors of a batch as views of a buffer."""
-    views, at = {}, 0
-    for name, value in shelved.tensors().items():
-        views[name] = buffer[at : at + value.nbytes].view(value.dtype).view(value.shape)
-        at += _aligned(value.nbytes)
-    return views
 
 
 def exact_shelves(sizes: Sequence[int]) -> Shelves:
@@ -327,20 +312,16 @@ def fit_capacities(
     return Capacities(tuple(shelves), tuple(pairs), length)
 
 
-def _up(number: Any, step: int) -> int:
-    """Return the next multiple of `step`."""
-    return int(-(-number // step)) * step
-
-
 def on_shelves(
     batch: Batch, masks: Masks | None = None, capacities: Capacities | None = None
 ) -> Shelved:
     """Lay out a batch: in constant capacities where they are given and it fits, else exactly."""
-    masked = 0 if masks is None or not masks.tokens.shape[1] else len(masks.rows)
-    shelves, bucket, length = exact_shelves(batch.sizes), None, batch.tokens.shape[1]
+    masked, bucket = 0 if masks is None else len(masks.rows), None
     if capacities is not None:
         bucket = capacities.bucket(batch.sizes, len(batch.tokens), masked)
-    if capacities is not None and bucket is not None:
+    if capacities is None or bucket is None:
+        shelves, length = exact_shelves(batch.sizes), batch.tokens.shape[1]
+    else:
         shelves, length = capacities.shelves, capacities.length
     slots = np.concatenate([np.full(samples, number) for samples, number in shelves])
     starts, (real, width) = np.cumsum(slots) - slots, batch.counts.shape

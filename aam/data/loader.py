@@ -17,13 +17,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy import sparse
 from torch.utils.data import DataLoader
 
 from aam.data.batch import BATCHES, Batch, Capacities, Ranks, fit_capacities
-from aam.data.rarefaction import EVALUATION, Row, matrix_of, rarefied_rows
+from aam.data.rarefaction import Row, matrix_of, rarefied_rows
 from aam.data.study import Rows, Study
 from aam.data.tokens import asv_keys
 from aam.device.distributed import SINGLE, World
@@ -32,7 +31,7 @@ from aam.device.rng import generator, next_generator
 from aam.diversity.distances import TreeOnDevice, batch_unifrac
 from aam.diversity.unifrac import UnifracOptions
 from aam.errors import KILLED, WARNINGS, RunError
-from aam.io.matrices import Matrix
+from aam.io.tables import Integers
 
 # --- batches of samples ---------------------------------------------------------------------------
 
@@ -63,12 +62,12 @@ class Collation:
 EVERYTHING = Collation()
 
 
-def rows_read(study: Study, rows: Rows, epoch: int) -> list[Row]:
+def rows_read(study: Study, rows: Rows, epoch: int, shallow: float = 0.0) -> list[Row]:
     """Return columns and reads of the samples at `rows` as a network reads them: rarefied, at most
-    `token_limit`.
+    `token_limit`; `shallow` as in `Collation`.
     """
     limit = study.config.token_limit
-    return [limited(row, limit) for row in rarefied_rows(study, rows, epoch)]
+    return [limited(row, limit) for row in rarefied_rows(study, rows, epoch, shallow)]
 
 
 def limited(row: Row, limit: int) -> Row:
@@ -94,21 +93,6 @@ def rarefied_batch(study: Study, rows: Rows, epoch: int, how: Collation = EVERYT
     return collate(study, [rows], [rarefied_rows(study, rows, epoch, how.shallow)], epoch, how)
 
 
-def batch_of_reads(study: Study, rows: Rows, reads: Sequence[Row]) -> Batch:
-    """Return samples whose rarefied reads are known, largest first, without tokens or distances.
-
-    Parameters
-    ----------
-    study : Study
-    rows : int64 [B]
-        Row of the table of each sample, for its covariates; a row may occur several times.
-    reads : sequence of (columns, reads)
-        ASVs of each sample and their reads, all above 0, with no fewer ASVs than the next.
-    """
-    how = Collation(tokens=False, distances=False)
-    return collate(study, [rows], [reads], EVALUATION, how)
-
-
 def collate(
     study: Study,
     parts: Sequence[Rows],
@@ -123,9 +107,9 @@ def collate(
     ----------
     study : Study
     parts : sequence of int64 [B]
-        The rows of the table that each rank holds.
+        The rows of the table that each rank holds; a row may occur several times.
     rarefied : sequence of sequences of (columns, reads)
-        Their rarefied reads, from `rarefied_rows`.
+        Their rarefied reads, all above 0.
     epoch, how
         As for `rarefied_batch`.
     rank : int
@@ -155,14 +139,12 @@ def collate(
         counts=counts,
         column=column,
         key=asv_keys(study.tokens[column]) if how.tokens else None,
-        reference=study.reference_numbers([columns for columns, _ in read[own]]),
+        reference=study.sample_input and study.sample_input([columns for columns, _ in read[own]]),
         sizes=tuple(len(columns) for columns, _ in read[own]),
         padded=bool(how.tokens and (study.lengths[encoded] < longest).any()),
-        target=_columns(study.labels.target, rows[own]),
-        label=_columns(study.labels.label, rows[own]),
         sample_ids=tuple(names[row] for row in rows[own]),
         ranks=ranks,
-        **_conditions(study, rows[own], epoch, how.covariate_dropout),
+        **_labels(study, rows[own], epoch, how.covariate_dropout),
         distance=distance,
     )
 
@@ -183,9 +165,7 @@ def _largest_first(
     return np.concatenate(rows), read, full
 
 
-def _laid_out(
-    columns: npt.NDArray[np.integer[Any]], rows: Sequence[Row]
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _laid_out(columns: Integers, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return `Batch.asv` and `Batch.counts` of samples, largest first; `columns` are the distinct
     ASVs.
     """
@@ -198,38 +178,45 @@ def _laid_out(
     return torch.from_numpy(asv), torch.from_numpy(counts)
 
 
-def _columns(values: npt.NDArray[Any], rows: Rows) -> torch.Tensor | None:
-    """Return the values of some samples, none where there are no columns."""
-    return torch.from_numpy(values[rows]) if values.shape[1] else None
-
-
-def _conditions(study: Study, rows: Rows, epoch: int, dropout: float) -> dict[str, Any]:
-    """Return weights and covariates of the samples, a share `dropout` of these unknown."""
-    weight = {"weight": torch.ones(len(rows))}
-    category, covariate = study.labels.category[rows], study.labels.covariate[rows]
+def _labels(study: Study, rows: Rows, epoch: int, dropout: float) -> dict[str, Any]:
+    """Return weights, labels and covariates of the samples, a share `dropout` of the covariates
+    unknown; nothing for what has no columns.
+    """
+    labels = {name: values[rows] for name, values in vars(study.labels).items()}
+    category, covariate = labels["category"], labels["covariate"]
     if not (number := category.shape[1] + covariate.shape[1]):
-        return weight
-    for at, row in enumerate(rows.tolist() if dropout else ()):
+        del labels["category"], labels["covariate"]
+    for at, row in enumerate(rows.tolist() if dropout and number else ()):
         rng = next_generator(study.seed, "covariates", epoch, study.table.sample_ids[row])
         is_hidden = rng.random(number) < dropout
         category[at, is_hidden[: category.shape[1]]] = 0
         covariate[at, is_hidden[category.shape[1] :]] = np.nan
-    values = {"category": category, "covariate": covariate}
-    return weight | {name: torch.from_numpy(value) for name, value in values.items()}
+    kept = {name: torch.from_numpy(values) for name, values in labels.items()}
+    return {"weight": torch.ones(len(rows)), **kept}
 
 
 def distances_of(
     study: Study, counts: sparse.csr_matrix, rows: Rows, selected: slice = slice(None)
 ) -> torch.Tensor | None:
-    """Return UniFrac of the samples at `selected` to all at `rows`, from rarefied reads [B, F]."""
-    real = np.float64 if torch.get_default_dtype() == torch.float64 else np.float32
+    """Return UniFrac of the samples at `selected` to all at `rows`, from rarefied reads [B, F]; NaN
+    across studies and within one without a tree.
+    """
+    options, origin = _options(study), study.origin[rows]
+    real = np.float64 if options.double else np.float32
     if study.matrix is not None:
         return torch.from_numpy(study.matrix.values[np.ix_(rows[selected], rows)].astype(real))
     if not study.has_tree:
         return None
+    distance, ends = np.full((len(rows), len(rows)), np.nan, real), selected.indices(len(rows))[:2]
     with stage("UniFrac"):
-        distance = _unifrac(study, counts, study.origin[rows], selected)
-    return torch.from_numpy(distance.astype(real, copy=False))
+        for number in np.unique(origin[selected]).tolist():
+            part, inside = study.parts[number], np.flatnonzero(origin == number)
+            if part.tree is not None:
+                own = slice(*np.searchsorted(inside, ends).tolist())
+                distance[np.ix_(inside[own], inside)] = batch_unifrac(
+                    part.tree, part.tips, counts[inside], options, own
+                )
+    return torch.from_numpy(distance[selected])
 
 
 def tree_on_device(study: Study, device: torch.device, samples: int) -> TreeOnDevice | None:
@@ -238,37 +225,18 @@ def tree_on_device(study: Study, device: torch.device, samples: int) -> TreeOnDe
     None where that is not all that the target needs: a matrix is given, several studies are
     joined, a sample has more ASVs than the token limit, or the tree is too large.
     """
-    tree = study.parts[0].tree
+    part = study.parts[0]
     richest = min(int(np.diff(study.table.counts.indptr).max(initial=0)), study.depth)
     is_whole = len(study.parts) == 1 and richest <= study.config.token_limit
-    if study.matrix is not None or tree is None or not is_whole:
+    if study.matrix is not None or part.tree is None or not is_whole:
         return None
-    on_device = TreeOnDevice(tree.phylogeny, tree.tips, _options(study), device)
+    on_device = TreeOnDevice(part.tree, part.tips, _options(study), device)
     return on_device if on_device.fits(samples) else None
 
 
 def _options(study: Study) -> UnifracOptions:
     config, double = study.config, torch.get_default_dtype() == torch.float64
     return UnifracOptions(config.unifrac_metric, config.alpha, config.root_length, double=double)
-
-
-def _unifrac(study: Study, counts: sparse.csr_matrix, origin: Rows, selected: slice) -> Matrix:
-    """Return UniFrac of the samples at `selected` to all; NaN across studies, `origin` [B], and
-    without a tree.
-    """
-    options = _options(study)
-    distance = np.full((len(origin), len(origin)), np.nan)
-    for number in np.unique(origin):
-        tree, rows = study.parts[number].tree, np.flatnonzero(origin == number)
-        if tree is None:
-            continue
-        if len(rows) == len(origin):
-            asked = slice(None) if len(origin[selected]) == len(origin) else selected
-            return batch_unifrac(tree.phylogeny, tree.tips, counts, options, asked)
-        distance[np.ix_(rows, rows)] = batch_unifrac(
-            tree.phylogeny, tree.tips, counts[rows], options
-        )
-    return distance[selected]
 
 
 # --- the batches of an epoch ----------------------------------------------------------------------
@@ -372,12 +340,10 @@ class Loader:
 
         `masked` is the share of the distinct ASVs that have a masked copy.
         """
-        study, sizes, asvs = self.study, list[list[int]](), list[int]()
-        limit, epoch = study.config.token_limit, 0
+        study, sizes, asvs, epoch = self.study, list[list[int]](), list[int](), 0
         while len(sizes) < BATCHES:
             for rows in self.order(epoch)[: BATCHES - len(sizes)]:
-                rarefied = rarefied_rows(study, rows, epoch, self.how.shallow)
-                read = [limited(row, limit)[0] for row in rarefied]
+                read = [row[0] for row in rows_read(study, rows, epoch, self.how.shallow)]
                 sizes.append(sorted(map(len, read), reverse=True))
                 asvs.append(len(np.unique(np.concatenate(read))))
             epoch += 1

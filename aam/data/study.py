@@ -133,19 +133,14 @@ class MetadataColumns:
 
 
 @dataclass(frozen=True, eq=False)
-class MatchedTree:
-    """A tree above the ASVs of a table, and the tip of each ASV, int64 [F] (-1 without)."""
-
-    phylogeny: Phylogeny
-    tips: Ints
-
-
-@dataclass(frozen=True, eq=False)
 class StudyPart:
-    """One of the studies that were joined: its name and, where it has one, its tree."""
+    """One of the studies that were joined: its name, its tree if it has one, and the tip of each
+    ASV of the (joined) table, int64 [F], -1 without.
+    """
 
     name: str = ""
-    tree: MatchedTree | None = None
+    tree: Phylogeny | None = None
+    tips: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -250,12 +245,6 @@ class Study:
     def reference_width(self) -> int:
         """Numbers of each sample on the reference; 0 without one."""
         return 0 if self.reference is None else self.reference.width
-
-    def reference_numbers(
-        self, asvs: Sequence[npt.NDArray[np.integer[Any]]]
-    ) -> torch.Tensor | None:
-        """Numbers [B, E] of samples on the reference, from their ASVs; None without a reference."""
-        return None if self.sample_input is None else self.sample_input(asvs)
 
     def column(self, name: str | None, ids: Sequence[str]) -> list[str] | None:
         """Values of a metadata column as text, '' where missing; None without a name or metadata.
@@ -423,22 +412,18 @@ def _with_metadata(
 def _parts(
     table: AmpliconTable, origin: Rows, inputs: Inputs, config: DataConfig
 ) -> tuple[StudyPart, ...]:
-    """Return each study's name and, where it has one, its tree above its ASVs in the (joined)
-    table.
-    """
+    """Return each study with its tree, if any, matched to its ASVs in the (joined) table."""
     parts = []
     for number, (name, tree) in enumerate(zip(inputs.names, inputs.trees, strict=True)):
-        if tree is None:
-            parts.append(StudyPart(name))
-            continue
         columns, tips = np.arange(table.shape[1]), np.full(table.shape[1], -1, np.int64)
         if len(inputs.names) > 1:
             columns = table.columns_of(np.flatnonzero(origin == number))
-        ids = [table.feature_ids[column] for column in columns.tolist()]
-        # If ids are hashes, the tips may be called by sequences.
-        sequences = [table.names[column] for column in columns.tolist()] if table.sequences else []
-        phylogeny, tips[columns] = matched_tree(tree, ids, config.missing_tips, sequences)
-        parts.append(StudyPart(name, MatchedTree(phylogeny, tips)))
+        if tree is not None:
+            ids = [table.feature_ids[column] for column in columns.tolist()]
+            # If ids are hashes, the tips may be called by sequences.
+            sequences = [table.names[x] for x in columns.tolist()] if table.sequences else []
+            tree, tips[columns] = matched_tree(tree, ids, config.missing_tips, sequences)
+        parts.append(StudyPart(name, tree, tips))
     return tuple(parts)
 
 

@@ -16,7 +16,7 @@ import torch
 from scipy import sparse
 
 from aam.data.batch import Batch, on_shelves
-from aam.data.loader import batch_of_reads, rows_read
+from aam.data.loader import collate, rows_read
 from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_rows
 from aam.data.study import Rows, Study
 from aam.data.targets import TargetSpec
@@ -29,7 +29,7 @@ from aam.predict.blend import specs_in_order
 from aam.predict.estimator import Samples
 from aam.predict.prediction import with_inputs
 from aam.predict.saved_model import SavedModel
-from aam.training.inference import AsvVectors, collect, encode_table, per_target
+from aam.training.inference import WITHOUT_TOKENS, AsvVectors, collect, encode_table, per_target
 
 log = logging.getLogger("aam")
 
@@ -172,7 +172,8 @@ class Predictor:
             for start in range(0, len(order), SAMPLES_AT_ONCE):
                 places = order[start : start + SAMPLES_AT_ONCE]
                 of_batch = [(reads[0][place], reads[1][place]) for place in places]
-                batch = batch_of_reads(self.study, rows[places], of_batch).to(device)
+                parts = [rows[places]], [of_batch]
+                batch = collate(self.study, *parts, EVALUATION, WITHOUT_TOKENS).to(device)
                 yield places, batch, self.asvs.select(batch)
 
 

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from aam.config import DataConfig
 from aam.data import study as studies
-from aam.data.study import MatchedTree, MetadataColumns, Study, StudyPart, read_inputs
+from aam.data.study import MetadataColumns, Study, StudyPart, read_inputs
 from aam.data.table import make_table
 from aam.data.targets import Labels
 from aam.io.phylogeny import match_tips, parse_newick
@@ -20,18 +20,17 @@ def make_study(counts, sequences, *, names=None, depth=40, seed=0, newick=None, 
     """The study of dense counts [N, F], whose rows are called s0, s1, ... unless named."""
     names = [f"s{row}" for row in range(len(counts))] if names is None else names
     table = make_table(csr_array(np.asarray(counts, np.uint32)), names, sequences, sequences)
-    tree = None if newick is None else parse_newick(newick)
+    part = StudyPart()
+    if newick is not None:
+        tree = parse_newick(newick)
+        part = StudyPart("", tree, match_tips(tree, table.feature_ids))
     return Study(
         table=table,
         depth=depth,
         seed=seed,
         config=DataConfig(**config),
         labels=Labels.none(len(names)),
-        parts=(
-            StudyPart(
-                "", None if tree is None else MatchedTree(tree, match_tips(tree, table.feature_ids))
-            ),
-        ),
+        parts=(part,),
         origin=np.zeros(len(names), np.int64),
     )
 

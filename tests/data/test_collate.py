@@ -137,12 +137,12 @@ def test_shallow_rarefactions_have_fewer_reads_and_their_own_distances(study_of,
         for draw in range(20)
     ]
     assert 0.3 < float((torch.cat(some) < study.depth).float().mean()) < 0.6
-    table, tree = np.zeros((9, len(study.table.feature_ids))), study.parts[0].tree
+    table, part = np.zeros((9, len(study.table.feature_ids))), study.parts[0]
     np.add.at(
         table, (np.arange(9)[:, None], shallow.column[shallow.asv].numpy()), shallow.counts.numpy()
     )
     np.testing.assert_allclose(
-        shallow.distance, batch_unifrac(tree.phylogeny, tree.tips, table), atol=1e-6
+        shallow.distance, batch_unifrac(part.tree, part.tips, table), atol=1e-6
     )
 
 

@@ -171,8 +171,8 @@ def test_tips_that_are_the_sequences_are_matched_where_ids_are_hashes(files, tmp
     table = write_table(tmp_path / "hashed.biom", hashed)
     by_hash = {"table": table, "sequences": write_fasta(tmp_path / "rep-seqs.fasta", hashed)}
     study, named = load({**files, **by_hash}), load(files)
-    assert study.parts[0].tree.phylogeny.tips == named.parts[0].tree.phylogeny.tips
-    assert study.parts[0].tree.tips.tolist() == named.parts[0].tree.tips.tolist()
+    assert study.parts[0].tree.tips == named.parts[0].tree.tips
+    assert study.parts[0].tips.tolist() == named.parts[0].tips.tolist()
     assert torch.equal(distances(study), distances(named))
     files["tree"].write_text("((x:1,y:2):0.5,z:1);")
     missing = "4 of 4 features of the table have no tip in the tree by id, sequence or MD5"
@@ -194,13 +194,13 @@ def test_samples_are_aligned_with_their_metadata(files, caplog):
 
 def test_tree_and_table_are_matched_and_pruned(files):
     study = load(files)
-    assert study.parts[0].tree.phylogeny.tips == tuple(SEQUENCES)
-    assert study.parts[0].tree.tips.tolist() == [0, 1, 2, 3]
+    assert study.parts[0].tree.tips == tuple(SEQUENCES)
+    assert study.parts[0].tips.tolist() == [0, 1, 2, 3]
     newick = NEWICK.format(*SEQUENCES)
     files["tree"].write_text(newick.replace(f"{SEQUENCES[2]}:1,", ""))
     assert "--missing-tips drop" in refusal(load, files)
     partly = load(files, missing_tips="drop")
-    assert partly.parts[0].tree.tips.tolist() == [0, 1, -1, 2]
+    assert partly.parts[0].tips.tolist() == [0, 1, -1, 2]
     batch = rarefied_batch(partly, np.arange(5), 0)
     assert 2 in batch.column.tolist(), "a feature without a tip remains an input"
     assert not torch.equal(batch.distance, distances(study))
@@ -330,7 +330,7 @@ def test_features_without_sequences_are_a_study_that_no_network_reads(tmp_path, 
     files = {"table": table, "tree": tmp_path / "tree.nwk"}
     study = load(files)
     assert study.table.names == tuple(sorted(names))
-    assert study.parts[0].tree.tips.tolist() != [-1] * 4
+    assert study.parts[0].tips.tolist() != [-1] * 4
     for needs_dna in ("tokens", "lengths"):
         message = refusal(getattr, study, needs_dna)
         assert "have no sequences, which a network reads; pass --seq" in message

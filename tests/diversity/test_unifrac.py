@@ -249,15 +249,15 @@ def test_products_on_a_device_equal_those_of_numpy(device):
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_batch_on_a_device_equals_that_of_the_host(study_of, tiny, metric, root_length):
     study = study_of(**tiny())
-    tree, options = study.parts[0].tree, double(metric, root_length=root_length)
+    part, options = study.parts[0], double(metric, root_length=root_length)
     table = study.table.counts[:9].toarray()
-    tips = np.where(np.arange(table.shape[1]) % 7, tree.tips, -1)
+    tips = np.where(np.arange(table.shape[1]) % 7, part.tips, -1)
     # The first two samples have no read on the tree.
     table[:2] = np.where(tips >= 0, 0, table[:2])
-    expected = batch_unifrac(tree.phylogeny, tips, table, options)
+    expected = batch_unifrac(part.tree, tips, table, options)
     row, feature = (torch.from_numpy(places) for places in np.nonzero(table + 1))
     reads = torch.from_numpy(table.flatten().astype(np.float32))
-    on_device = TreeOnDevice(tree.phylogeny, tips, options, torch.device("cpu"))
+    on_device = TreeOnDevice(part.tree, tips, options, torch.device("cpu"))
     actual = on_device.distances(feature, row, reads, 9)
     np.testing.assert_allclose(actual.numpy(), expected, rtol=0, atol=1e-12)
 

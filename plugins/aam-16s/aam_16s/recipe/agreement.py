@@ -78,8 +78,8 @@ def agreement(model: aam.Model, name: str, files: list[str]) -> str:
     study = read_study(files, DEPTH)
     rows = np.sort(np.random.default_rng(0).permutation(len(study.table.sample_ids))[:SAMPLES])
     counts = rarefied_table(study)[rows]
-    tree = study.parts[0].tree
-    if tree is None:
+    part = study.parts[0]
+    if part.tree is None:
         raise ValueError(f"{name} has no tree")
     words = kmer_counts(study.tokens.numpy())
     with tempfile.TemporaryDirectory() as folder:
@@ -88,7 +88,7 @@ def agreement(model: aam.Model, name: str, files: list[str]) -> str:
         write_biom(make_table(sparse.csr_array(counts), ids, study.table.sequences), path)
         cells = [name, str(len(rows))]
         for metric in ("unifrac", "weighted-normalized"):
-            exact = unifrac_matrix(tree.phylogeny, tree.tips, counts, UnifracOptions(metric))
+            exact = unifrac_matrix(part.tree, part.tips, counts, UnifracOptions(metric))
             predicted = model.distances(path, metric)
             if metric == "unifrac":
                 without = [jaccard(counts, features=words)]
