@@ -184,14 +184,15 @@ def _labels(study: Study, rows: Rows, epoch: int, dropout: float) -> dict[str, A
     """
     labels = {name: values[rows] for name, values in vars(study.labels).items()}
     category, covariate = labels["category"], labels["covariate"]
-    if not (number := category.shape[1] + covariate.shape[1]):
-        del labels["category"], labels["covariate"]
+    number = category.shape[1] + covariate.shape[1]
     for at, row in enumerate(rows.tolist() if dropout and number else ()):
         rng = next_generator(study.seed, "covariates", epoch, study.table.sample_ids[row])
         is_hidden = rng.random(number) < dropout
         category[at, is_hidden[: category.shape[1]]] = 0
         covariate[at, is_hidden[category.shape[1] :]] = np.nan
-    kept = {name: torch.from_numpy(values) for name, values in labels.items()}
+    width = {name: values.shape[1] for name, values in labels.items()}
+    width |= {"category": number, "covariate": number}
+    kept = {name: torch.from_numpy(labels[name]) for name in labels if width[name]}
     return {"weight": torch.ones(len(rows)), **kept}
 
 

@@ -31,8 +31,8 @@ def make_table(
     of one sequence (clean DNA) become one, under the smallest of their ids; otherwise they are
     refused. `InputError` where the sum of reads exceeds 2^32 - 1.
     """
-    names = sequences or feature_ids
-    keys, ids = sorted(set(names)), dict[str, str]()
+    names, ids = sequences or feature_ids, dict[str, str]()
+    keys, column_of = np.unique(np.array(names, dtype=object), return_inverse=True)
     for name, feature in zip(names, feature_ids, strict=True):
         ids[name] = min(feature, ids.get(name, feature))
     merged = len(names) - len(keys)
@@ -44,11 +44,9 @@ def make_table(
         raise InputError(f"{problem}, such as {shown(pair)}; {remedy}")
     if merged:
         log.info("merged %d ASVs of the same sequence as another", merged)
-    place = {name: column for column, name in enumerate(keys)}
-    column_of = np.array([place[name] for name in names], np.int32)
     data = counts.data.astype(np.uint64 if merged else counts.dtype)
     # SciPy widens the columns where the ends are wide, and a table has less than 2^31 entries.
-    ends, columns = counts.indptr.astype(np.int32), column_of[counts.indices]
+    ends, columns = (x.astype(np.int32) for x in (counts.indptr, column_of[counts.indices]))
     whole = csr_array((data, columns, ends), shape=(counts.shape[0], len(keys)))
     whole.sum_duplicates()
     if (largest := int(whole.data.max(initial=0))) > MAX_COUNT:
@@ -160,15 +158,9 @@ def fit_length(
 
 
 def select_samples(table: AmpliconTable, ids: Collection[str]) -> AmpliconTable:
-    """Return the samples `ids` in that order, with all columns; `InputError` names those the table
-    does not have.
-    """
-    rows = table.row_of
-    if missing := [name for name in ids if name not in rows]:
-        few = f"{len(missing)} samples are not in the table: {shown(missing)}"
-        raise InputError(f"{few}{text.difference(missing, rows)}")
-    chosen = np.array([rows[name] for name in ids], dtype=np.int64)
-    return table if np.array_equal(chosen, np.arange(len(rows))) else table[chosen]
+    """Return the samples `ids` of the table in that order, with all columns."""
+    rows = np.array([table.row_of[name] for name in ids], dtype=np.int64)
+    return table if np.array_equal(rows, np.arange(len(table))) else table[rows]
 
 
 def deep_enough(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,26 +18,15 @@ N_TOKENS = 7
 PAD, A, C, G, T, N, MASK = range(N_TOKENS)
 
 Tokens = npt.NDArray[np.uint8]
-Some = TypeVar("Some", Tokens, Sequence[str])
 
 # Bases of the words by which sequences are compared.
 K = 8
 
 
-def _code() -> Tokens:
-    code = np.zeros(256, dtype=np.uint8)
-    for letters, token in (
-        ("Aa", A),
-        ("Cc", C),
-        ("Gg", G),
-        ("TtUu", T),
-        ("NRYSWKMBDHVnryswkmbdhv", N),
-    ):
-        code[np.frombuffer(letters.encode("ascii"), dtype=np.uint8)] = token
-    return code
-
-
-CODE = _code()
+# The token of each byte; 0 is no letter of a nucleotide.
+LETTERS = {A: b"Aa", C: b"Cc", G: b"Gg", T: b"TtUu", N: b"NRYSWKMBDHVnryswkmbdhv"}
+TOKEN_OF = {letter: token for token, letters in LETTERS.items() for letter in letters}
+CODE = np.array([TOKEN_OF.get(byte, PAD) for byte in range(256)], np.uint8)
 
 COMPLEMENT = np.array([PAD, T, G, C, A, N, MASK], dtype=np.uint8)
 
@@ -61,13 +49,6 @@ def encode(sequences: Sequence[str]) -> Tokens:
     tokens = np.zeros((len(sequences), int(lengths.max(initial=0))), dtype=np.uint8)
     tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = flat
     return tokens
-
-
-def in_parts(items: Some, size: int) -> list[Some]:
-    """Return `size` of the items each, one part at least: memory for a part does not grow with a
-    table.
-    """
-    return [items[start : start + size] for start in range(0, max(len(items), 1), size)]
 
 
 def reverse_complement(tokens: Tokens) -> Tokens:

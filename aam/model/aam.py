@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from torch.utils._pytree import register_pytree_node
 from torch.utils.checkpoint import checkpoint
 
 from aam.config import ModelConfig
-from aam.data.batch import Batch, Masks, Shelved, on_shelves
+from aam.data.batch import AnyBatch, Batch, Masks, Shelved, on_shelves
 from aam.device.shapes import Float, UInt8
 from aam.model.asv import AsvEncoder
 from aam.model.heads import CovariateFusion, DistanceHead, Gather, HeadConfig, Readout
@@ -29,17 +28,6 @@ def _of_this_rank(rows: Tensor, sizes: tuple[int, ...]) -> Tensor:
     return rows
 
 
-def _seen_into(kind: type[Any]) -> type[Any]:
-    """FSDP2 looks for gradients in what is returned; torch 2.7 sees into no dataclass that it does
-    not know.
-    """
-    register_pytree_node(
-        kind, lambda made: ([*vars(made).values()], None), lambda values, _: kind(*values)
-    )
-    return kind
-
-
-@_seen_into
 @dataclass(frozen=True)
 class Outputs:
     """Vectors and predictions of one batch; a head that the model lacks leaves None.
@@ -73,6 +61,11 @@ class Outputs:
         return replace(self, **in_full)  # type: ignore[arg-type]
 
 
+# FSDP2 looks for gradients in what is returned; torch 2.7 sees into no dataclass that it does not
+# know.
+register_pytree_node(
+    Outputs, lambda made: ([*vars(made).values()], None), lambda values, _: Outputs(*values)
+)
 # Compilers of torch before 2.13 cannot read the fields of a frozen dataclass.
 _TENSORS = tuple(field.name for field in fields(Outputs))
 
@@ -192,18 +185,18 @@ class Aam(nn.Module):
         rows, length = batch.tokens.shape
         at_once = self._asvs_at_once(rows, length, batch.tokens.device)
         self.asv.standardize(batch.tokens.split(at_once), batch.padded)
-        asvs, laid_out = self.encode_asvs(batch.tokens, batch.padded)[1], on_shelves(batch)
-        self.sample.standardize(asvs, slots_of(laid_out))
+        asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
+        self.sample.standardize(asvs, slots_of(on_shelves(batch)))
         self.standardize_reference(batch)
-        if self.distance is not None:
-            _, samples = self.encode_samples(asvs, laid_out)
-            self.distance.standardize(self.distance.vectors(samples), self.scale[0])
+        self.standardize_distance(batch, asvs)
 
     @torch.no_grad()
-    def standardize_distance(self, batch: Batch) -> None:
-        """Centre and scale a distance head that is new, on a first batch."""
+    def standardize_distance(self, batch: Batch, asvs: Float[Tensor, "U D"] | None = None) -> None:
+        """Centre and scale a distance head that is new, on a first batch and, where they are known,
+        the vectors of its ASVs.
+        """
         if self.distance is not None:
-            asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
+            asvs = self.encode_asvs(batch.tokens, batch.padded)[1] if asvs is None else asvs
             _, samples = self.encode_samples(asvs, on_shelves(batch))
             self.distance.standardize(self.distance.vectors(samples), self.scale[0])
 
@@ -284,7 +277,7 @@ def slots_of(batch: Shelved) -> Slots:
     return Slots(batch.asv, batch.row, batch.counts, on)
 
 
-def _on_reference(batch: Batch | Shelved) -> Float[Tensor, "B E"]:
+def _on_reference(batch: AnyBatch) -> Float[Tensor, "B E"]:
     if batch.reference is None:
         raise ValueError("the samples of the batch are not placed on the reference of the model")
     return batch.reference

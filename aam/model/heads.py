@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aam.config import CovariateConfig
-from aam.data.batch import Batch, Shelved
+from aam.data.batch import AnyBatch
 from aam.device.shapes import Float
 
 # Puts the rows of the other ranks next to those of this rank.
@@ -123,9 +123,7 @@ class CovariateFusion(nn.Module):
         self.width = width if added else width + flat
         self.project = nn.Linear(flat, width) if added else None
 
-    def forward(
-        self, samples: Float[Tensor, "B D"], batch: Batch | Shelved
-    ) -> Float[Tensor, "B W"]:
+    def forward(self, samples: Float[Tensor, "B D"], batch: AnyBatch) -> Float[Tensor, "B W"]:
         """Return the vectors ``[B, W]`` that target heads read."""
         if batch.category is None or batch.covariate is None:
             raise ValueError("the model reads covariates, and the batch has none")

@@ -180,6 +180,7 @@ def test_covariates_follow_their_samples_and_are_hidden_by_name(study):
     assert (study.labels.category > 0).all()
     assert np.isfinite(study.labels.covariate).all()
     bare = rarefied_batch(labelled(study, category=None, covariate=None), np.arange(3), 0)
+    assert (bare.target, bare.label) == (None, None)
     assert (bare.category, bare.covariate, bare.weight.tolist()) == (None, None, [1.0] * 3)
 
 

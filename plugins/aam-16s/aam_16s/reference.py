@@ -20,17 +20,7 @@ import torch
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from aam.data.tokens import (
-    PAD,
-    K,
-    N,
-    Tokens,
-    encode,
-    in_parts,
-    kmer_counts,
-    kmer_words,
-    reverse_complement,
-)
+from aam.data.tokens import PAD, K, N, Tokens, encode, kmer_counts, kmer_words, reverse_complement
 from aam.errors import InputError
 from aam.files.tensors import read_arrays
 from aam.io.phylogeny import Phylogeny, read_tree
@@ -63,6 +53,14 @@ TURNED = 0.5
 ASVS_OF_REGIONS, LEAST_SHARE = 300, 0.05
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")
+
+
+def in_parts(tokens: Tokens) -> list[Tokens]:
+    """Return the ASVs `ASVS_AT_ONCE` at a time, one part at least: memory for a part does not grow
+    with a table.
+    """
+    starts = range(0, max(len(tokens), 1), ASVS_AT_ONCE)
+    return [tokens[start : start + ASVS_AT_ONCE] for start in starts]
 
 
 def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
@@ -172,7 +170,7 @@ class ReferenceTree:
         """
         tips, words_of_tips = self._tip_words, self._tip_words.getnnz(axis=0)
         parts = []
-        for some in in_parts(tokens, ASVS_AT_ONCE):
+        for some in in_parts(tokens):
             words, present = kmer_words(torch.from_numpy(some), K).numpy(), kmer_counts(some).sign()
             shared = (present @ tips).toarray()
             either = np.diff(present.indptr)[:, None] + words_of_tips - shared
@@ -190,7 +188,7 @@ class ReferenceTree:
     def _tip_words(self) -> sparse.csr_matrix:
         """Return which words tips hold, [4^8, T]."""
         return sparse.vstack(
-            in_threads(lambda some: kmer_counts(some).sign(), in_parts(self.tokens, ASVS_AT_ONCE))
+            in_threads(lambda some: kmer_counts(some).sign(), in_parts(self.tokens))
         ).T.tocsr()
 
     def _nearest(self, tokens: Tokens) -> tuple[Ints, Floats]:
@@ -211,7 +209,7 @@ class ReferenceTree:
                 np.float32
             )
 
-        tips, similarity = zip(*in_threads(nearest, in_parts(tokens, ASVS_AT_ONCE)), strict=True)
+        tips, similarity = zip(*in_threads(nearest, in_parts(tokens)), strict=True)
         return np.concatenate(tips), np.concatenate(similarity)
 
     def place_softly(self, tokens: Tokens) -> SoftPlacement:
