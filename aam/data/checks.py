@@ -132,7 +132,7 @@ def warn_of_donors(table: AmpliconTable, metadata: Metadata, target: Ids, data: 
     ids, folds = [table.sample_ids[row] for row in rows.tolist()], fold_column(data)
     places = ids if folds is None else metadata.values(folds, ids)
     ignored = {*target, folds, data.study_column, data.batch_column}
-    columns = {}
+    nearest, lifts = _nearest(table, rows), {}
     for name in sorted(metadata.columns.keys() - ignored):
         try:
             values = pd.Series(metadata.values(name, ids), dtype=object)
@@ -141,10 +141,8 @@ def warn_of_donors(table: AmpliconTable, metadata: Metadata, target: Ids, data: 
             continue
         is_real = any(is_number(value) and float(value) % 1 for value in values.dropna())
         divided = pd.DataFrame({"value": values, "place": places}).dropna(subset="value")
-        if not is_real and LEAST_DONORS <= values.nunique() < len(divided.drop_duplicates()):
-            columns[name] = values
-    nearest, lifts = _nearest(table, rows) if columns else rows, {}
-    for name, values in columns.items():
+        if is_real or not LEAST_DONORS <= values.nunique() < len(divided.drop_duplicates()):
+            continue
         # Samples whose nearest sample has the same value, compared with chance.
         sizes = values.map(values.value_counts())
         same = (values == values.to_numpy()[nearest])[sizes > 1].mean()

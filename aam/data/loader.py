@@ -59,9 +59,6 @@ class Collation:
     covariate_dropout: float = 0.0
 
 
-EVERYTHING = Collation()
-
-
 def rows_read(study: Study, rows: Rows, epoch: int, shallow: float = 0.0) -> list[Row]:
     """Return columns and reads of the samples at `rows` as a network reads them: rarefied, at most
     `token_limit`; `shallow` as in `Collation`.
@@ -79,7 +76,7 @@ def limited(row: Row, limit: int) -> Row:
     return columns, reads
 
 
-def rarefied_batch(study: Study, rows: Rows, epoch: int, how: Collation = EVERYTHING) -> Batch:
+def rarefied_batch(study: Study, rows: Rows, epoch: int, how: Collation = Collation()) -> Batch:
     """Rarefy the samples at `rows` and put them into one batch, largest first.
 
     Parameters
@@ -98,7 +95,7 @@ def collate(
     parts: Sequence[Rows],
     rarefied: Sequence[Sequence[Row]],
     epoch: int,
-    how: Collation = EVERYTHING,
+    how: Collation = Collation(),
     rank: int = 0,
 ) -> Batch:
     """Return one rank's share of a batch.
@@ -300,7 +297,7 @@ class Loader:
     batch_size: int
     shuffle: bool = False
     workers: int = 0
-    how: Collation = EVERYTHING
+    how: Collation = Collation()
     world: World = SINGLE
     # The workers, and the list that says what they do in the next epoch.
     kept: list[tuple[DataLoader[Any], list[Any]]] = field(default_factory=list, init=False)
@@ -313,10 +310,6 @@ class Loader:
     def _by_id(self, rows: Iterable[int]) -> Rows:
         """Return rows in the order of their sample ids."""
         return np.array(sorted(rows, key=self.study.table.sample_ids.__getitem__), np.int64)
-
-    def batch(self, rows: Rows, epoch: int) -> Batch:
-        """Return the samples at `rows` as one batch."""
-        return rarefied_batch(self.study, rows, epoch, self.how)
 
     def order(self, epoch: int) -> list[Rows]:
         """Return the rows of each batch of an epoch, all of one study; the order of the table
@@ -406,7 +399,7 @@ class Loader:
         rows, epoch, finish, place = item
         if self.world.size > 1:
             return rarefied_rows(self.study, rows, epoch, self.how.shallow)
-        return finish(self.batch(rows, epoch), place)
+        return finish(rarefied_batch(self.study, rows, epoch, self.how), place)
 
     def _ahead(self, items: list[Any]) -> Iterator[Any]:
         """Yield what `_take` makes of each item, in order, in `workers` where there are any."""

@@ -19,7 +19,7 @@ import torch
 
 from aam.config import FineTuneConfig, ModelConfig, PretrainConfig
 from aam.data.batch import Batch, Shelved
-from aam.data.loader import Loader
+from aam.data.loader import Loader, rarefied_batch
 from aam.data.study import MetadataColumns, Study, make_study, read_inputs
 from aam.device.attention import decide_execution
 from aam.device.distributed import World
@@ -134,7 +134,8 @@ def batch_of_most_asvs(loader: Loader) -> Batch:
     Samples differ far more than rarefactions do; to draw all batches of a large study takes longer
     than steps.
     """
-    return loader.batch(max(loader.order(0), key=lambda rows: loader.study.richness[rows].sum()), 0)
+    rows = max(loader.order(0), key=lambda rows: loader.study.richness[rows].sum())
+    return rarefied_batch(loader.study, rows, 0, loader.how)
 
 
 def _epoch_peak(steps: PretrainingSteps, size: int) -> int:

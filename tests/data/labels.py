@@ -21,11 +21,9 @@ def labelled(study: Study, **values: Any) -> Study:
     """The study with other `Labels`: target, label, category, covariate; None for
     nothing.
     """
-    nothing = Labels.none(len(study.table.sample_ids))
-    values = {
-        name: getattr(nothing, name) if value is None else value for name, value in values.items()
-    }
-    return replace(study, labels=replace(study.labels, **values))
+    nothing = vars(Labels.none(len(study.table)))
+    new = {name: nothing[name] if value is None else value for name, value in values.items()}
+    return replace(study, labels=replace(study.labels, **new))
 
 
 def counts_read(study: Study, batch: Batch) -> np.ndarray:

@@ -48,8 +48,5 @@ def read_or_refused(path: Path, blob: bytes, need_sequences: bool) -> str:
         table = read_table(path, need_sequences=need_sequences)
     except InputError as error:
         return "refused" if str(path) in str(error) else f"refused without its name: {error}"
-    sound = (
-        table.counts.shape == (len(table.sample_ids), len(table.feature_ids))
-        and table.counts.nnz > 0
-    )
+    sound = table.counts.shape == table.shape and table.counts.nnz > 0
     return "read" if sound else f"read as {table}"

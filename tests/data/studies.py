@@ -24,15 +24,8 @@ def make_study(counts, sequences, *, names=None, depth=40, seed=0, newick=None, 
     if newick is not None:
         tree = parse_newick(newick)
         part = StudyPart("", tree, match_tips(tree, table.feature_ids))
-    return Study(
-        table=table,
-        depth=depth,
-        seed=seed,
-        config=DataConfig(**config),
-        labels=Labels.none(len(names)),
-        parts=(part,),
-        origin=np.zeros(len(names), np.int64),
-    )
+    labels, origin = Labels.none(len(names)), np.zeros(len(names), np.int64)
+    return Study(table, depth, seed, DataConfig(**config), labels, (part,), origin)
 
 
 def load_study(config: DataConfig, max_bp: int | None = None, columns=None, **more) -> Study:
@@ -46,23 +39,18 @@ def random_counts(samples=9, asvs=24, lengths=(20,), seed=1, tree=True) -> dict[
     tree.
     """
     rng = np.random.default_rng(seed)
-    sequences = [
-        "".join(rng.choice(list("ACGT"), lengths[each % len(lengths)])) for each in range(asvs)
-    ]
+    sizes = [lengths[asv % len(lengths)] for asv in range(asvs)]
+    sequences = ["".join(rng.choice(list("ACGT"), size)) for size in sizes]
     counts = rng.poisson(30, (samples, asvs)) * (rng.random((samples, asvs)) < 0.4)
     counts[:, 0] += 50
-    return {
-        "counts": counts,
-        "sequences": sequences,
-        "newick": random_tree(rng, sequences) if tree else None,
-    }
+    newick = random_tree(rng, sequences) if tree else None
+    return {"counts": counts, "sequences": sequences, "newick": newick}
 
 
 def random_tree(rng: np.random.Generator, names: Sequence[str]) -> str:
     """A tree of these tips, in which every node has two children, as Newick text."""
-    nodes = [
-        f"{name}:{length:.3f}" for name, length in zip(names, rng.random(len(names)), strict=True)
-    ]
+    lengths = rng.random(len(names))
+    nodes = [f"{name}:{length:.3f}" for name, length in zip(names, lengths, strict=True)]
     while len(nodes) > 2:
         left, right = (nodes.pop(rng.integers(len(nodes))) for _ in range(2))
         nodes.append(f"({left},{right}):{rng.random():.3f}")

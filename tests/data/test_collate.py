@@ -11,7 +11,7 @@ from skbio import TreeNode
 from skbio.diversity import beta_diversity
 
 from aam.data.loader import Collation, rarefied_batch
-from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_rows
+from aam.data.rarefaction import EVALUATION, rarefied_table
 from aam.data.study import Study
 from aam.diversity.distances import batch_unifrac
 from tests.data.labels import counts_read, labelled
@@ -19,18 +19,9 @@ from tests.data.labels import counts_read, labelled
 DEPTH = 40
 
 
-SKBIO = {
-    "unifrac": "unweighted_unifrac",
-    "weighted": "weighted_unifrac",
-    "weighted-normalized": "weighted_unifrac",
-}
-
-
-def rarefied(study: Study, names: list[str], draw: int) -> np.ndarray:
+def rarefied(study: Study, names: tuple[str, ...], draw: int) -> np.ndarray:
     """Dense rarefied counts of the samples named, [B, F]."""
-    return matrix_of(
-        rarefied_rows(study, study.rows(names), draw), len(study.table.feature_ids)
-    ).toarray()
+    return rarefied_table(study, draw)[study.rows(names)].toarray()
 
 
 @pytest.fixture
@@ -42,9 +33,7 @@ def test_a_batch_holds_the_rarefied_counts_of_its_samples(study):
     batch = rarefied_batch(study, np.array([5, 2, 8, 0]), 3)
     assert sorted(batch.sample_ids) == ["s0", "s2", "s5", "s8"]
     assert (batch.counts.sum(dim=1) == DEPTH).all()
-    np.testing.assert_array_equal(
-        counts_read(study, batch), rarefied(study, list(batch.sample_ids), 3)
-    )
+    np.testing.assert_array_equal(counts_read(study, batch), rarefied(study, batch.sample_ids, 3))
     assert batch.sizes == tuple((batch.counts > 0).sum(1).tolist())
     assert list(batch.sizes) == sorted(batch.sizes, reverse=True)
     assert batch.counts.shape == (4, max(batch.sizes))
@@ -69,17 +58,20 @@ def test_epochs_are_shallow_differently_and_reproducibly(study, study_of, tiny):
     np.testing.assert_array_equal(counts_read(study, both)[both.sample_ids.index("s4")], alone[0])
 
 
-@pytest.mark.parametrize("metric", [*SKBIO])
-def test_distances_are_those_of_the_rarefied_counts(study_of, tiny, metric):
+@pytest.mark.parametrize(
+    ("metric", "in_skbio", "how"),
+    [
+        ("unifrac", "unweighted_unifrac", {}),
+        ("weighted", "weighted_unifrac", {"normalized": False}),
+        ("weighted-normalized", "weighted_unifrac", {"normalized": True}),
+    ],
+)
+def test_distances_are_those_of_the_rarefied_counts(study_of, tiny, metric, in_skbio, how):
     made = tiny()
     study = study_of(**made, depth=DEPTH, unifrac_metric=metric)
     batch = rarefied_batch(study, np.array([3, 1, 7, 0, 5]), 2)
-    counts = rarefied(study, list(batch.sample_ids), 2)
-    tree = TreeNode.read([made["newick"]])
-    names = {"tree": tree, "taxa": list(study.table.feature_ids)}
-    if metric != "unifrac":
-        names["normalized"] = metric == "weighted-normalized"
-    expected = beta_diversity(SKBIO[metric], counts, list(batch.sample_ids), **names).data
+    counts, how["tree"] = rarefied(study, batch.sample_ids, 2), TreeNode.read([made["newick"]])
+    expected = beta_diversity(in_skbio, counts, taxa=study.table.feature_ids, **how).data
     assert expected[0, 1] > 0.05
     np.testing.assert_allclose(batch.distance.numpy(), expected, atol=1e-6)
 
@@ -126,51 +118,33 @@ def test_shallow_rarefactions_have_fewer_reads_and_their_own_distances(study_of,
     assert reads.min() >= study.depth / 4
     assert reads.max() <= study.depth
     assert len(set(reads.tolist())) > 4
-    again, later = (
-        rarefied_batch(study, rows, 3, Collation(shallow=1.0)),
-        rarefied_batch(study, rows, 4, Collation(shallow=1.0)),
-    )
+    again, later = (rarefied_batch(study, rows, at, Collation(shallow=1.0)) for at in (3, 4))
     assert torch.equal(again.counts, shallow.counts)
     assert set(later.counts.sum(dim=1).tolist()) != set(reads.tolist())
-    some = [
-        rarefied_batch(study, rows, draw, Collation(shallow=0.5)).counts.sum(dim=1)
-        for draw in range(20)
-    ]
-    assert 0.3 < float((torch.cat(some) < study.depth).float().mean()) < 0.6
-    table, part = np.zeros((9, len(study.table.feature_ids))), study.parts[0]
-    np.add.at(
-        table, (np.arange(9)[:, None], shallow.column[shallow.asv].numpy()), shallow.counts.numpy()
-    )
-    np.testing.assert_allclose(
-        shallow.distance, batch_unifrac(part.tree, part.tips, table), atol=1e-6
-    )
-
-
-def conditioned(study):
-    rng = np.random.default_rng(0)
-    return labelled(
-        study,
-        category=rng.integers(1, 5, (9, 2)),
-        covariate=rng.normal(size=(9, 1)).astype(np.float32),
-    )
+    half = (rarefied_batch(study, rows, at, Collation(shallow=0.5)) for at in range(20))
+    some = torch.cat([batch.counts.sum(dim=1) for batch in half])
+    assert 0.3 < float((some < study.depth).float().mean()) < 0.6
+    part = study.parts[0]
+    expected = batch_unifrac(part.tree, part.tips, counts_read(study, shallow))
+    np.testing.assert_allclose(shallow.distance, expected, atol=1e-6)
 
 
 def test_covariates_follow_their_samples_and_are_hidden_by_name(study):
     """What is hidden depends on seed, epoch and sample alone, and the study keeps its values."""
-    study = conditioned(study)
+    rng, bare = np.random.default_rng(0), rarefied_batch(study, np.arange(3), 0)
+    assert (bare.target, bare.label, bare.category, bare.covariate) == (None,) * 4
+    assert bare.weight.tolist() == [1.0] * 3
+    covariate = rng.normal(size=(9, 1)).astype(np.float32)
+    study = labelled(study, category=rng.integers(1, 5, (9, 2)), covariate=covariate)
     batch = rarefied_batch(study, np.array([6, 2, 7]), 0)
-    for at, name in enumerate(batch.sample_ids):
-        row = int(name[1:])
-        assert batch.category[at].tolist() == study.labels.category[row].tolist()
-        assert batch.covariate[at].tolist() == study.labels.covariate[row].tolist()
+    rows = study.rows(batch.sample_ids)
+    assert batch.category.tolist() == study.labels.category[rows].tolist()
+    assert batch.covariate.tolist() == covariate[rows].tolist()
 
     def hidden(rows, draw):
-        hidden_batch = rarefied_batch(study, np.array(rows), draw, Collation(covariate_dropout=0.4))
-        together = torch.cat([hidden_batch.category == 0, hidden_batch.covariate.isnan()], dim=1)
-        return {
-            name: tuple(one.tolist())
-            for name, one in zip(hidden_batch.sample_ids, together, strict=True)
-        }
+        batch = rarefied_batch(study, np.array(rows), draw, Collation(covariate_dropout=0.4))
+        together = torch.cat([batch.category == 0, batch.covariate.isnan()], dim=1)
+        return dict(zip(batch.sample_ids, map(tuple, together.tolist()), strict=True))
 
     one, other = hidden(range(9), 3), hidden([8, 4], 3)
     assert other.items() <= one.items()
@@ -179,9 +153,6 @@ def test_covariates_follow_their_samples_and_are_hidden_by_name(study):
     assert share == pytest.approx(0.4, abs=0.1)
     assert (study.labels.category > 0).all()
     assert np.isfinite(study.labels.covariate).all()
-    bare = rarefied_batch(labelled(study, category=None, covariate=None), np.arange(3), 0)
-    assert (bare.target, bare.label) == (None, None)
-    assert (bare.category, bare.covariate, bare.weight.tolist()) == (None, None, [1.0] * 3)
 
 
 def test_targets_follow_their_samples(study):

@@ -18,16 +18,13 @@ from aam.data.loader import Collation, Loader, exchange_rows
 from aam.data.rarefaction import rarefied_rows
 from aam.device.distributed import World
 
+ALL = np.arange(9)
 NAMES = ["s3", "07", "s10", "a", "s2", "7", "b", "s1", "s0"]
-
-
-def tensors(batch: Batch) -> dict[str, Tensor]:
-    return {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
 
 
 def different(actual: Batch, expected: Batch) -> list[str]:
     """Names of the fields in which two batches differ by a bit."""
-    one, other = tensors(actual), tensors(expected)
+    one, other = actual.tensors(), expected.tensors()
     names = [name for name in one.keys() | other.keys() if name not in one or name not in other]
     names += [name for name in one.keys() & other.keys() if not torch.equal(one[name], other[name])]
     plain = ("sizes", "padded", "sample_ids")
@@ -40,53 +37,39 @@ def study(study_of, tiny):
 
 
 def test_each_sample_once_an_epoch_in_batches_of_nearly_one_size(study):
-    loader = Loader(study, np.arange(9), 4, shuffle=True)
+    loader = Loader(study, ALL, 4, shuffle=True)
     batches = list(loader.epoch(0))
     assert len(loader) == len(batches) == 3
     assert sorted(len(batch.sample_ids) for batch in batches) == [3, 3, 3]
     assert sorted(name for batch in batches for name in batch.sample_ids) == sorted(NAMES)
-    assert [len(rows) for rows in Loader(study, np.arange(9), 9).order(0)] == [9]
-    assert [len(rows) for rows in Loader(study, np.arange(9), 5).order(0)] == [5, 4]
-    assert [len(rows) for rows in Loader(study, np.arange(3), 64).order(0)] == [3]
-
-
-def test_no_samples_no_batches(study):
-    loader = Loader(study, np.zeros(0, np.int64), 4)
-    assert len(loader) == 0
-    assert list(loader.epoch(0)) == []
+    for samples, size, sizes in ((9, 9, [9]), (9, 5, [5, 4]), (3, 64, [3]), (0, 4, [])):
+        loader = Loader(study, np.arange(samples), size)
+        assert [len(batch.sample_ids) for batch in loader.epoch(0)] == sizes
+        assert len(loader) == len(sizes)
 
 
 def test_order_depends_on_seed_and_epoch_alone(study, study_of, tiny):
-    def order(loader: Loader, epoch: int) -> list[list[str]]:
-        return [
-            [loader.study.table.sample_ids[row] for row in rows] for rows in loader.order(epoch)
-        ]
+    def order(epoch: int, study=study, rows=ALL, shuffle=True) -> list[list[str]]:
+        batches = Loader(study, rows, 4, shuffle).order(epoch)
+        return [[study.table.sample_ids[row] for row in rows] for rows in batches]
 
-    loader = Loader(study, np.arange(9), 4, shuffle=True)
-    assert order(loader, 0) == order(loader, 0)
-    assert order(loader, 0) != order(loader, 1)
-    other_seed = Loader(study_of(**tiny(), names=NAMES, seed=1), np.arange(9), 4, shuffle=True)
-    assert order(loader, 0) != order(other_seed, 0)
-    shuffled_rows = Loader(study, np.random.default_rng(0).permutation(9), 4, shuffle=True)
-    assert order(loader, 0) == order(shuffled_rows, 0)
-    still = Loader(study, np.arange(9), 4)
-    assert order(still, 0) == order(still, 5)
-    assert [name for batch in order(still, 0) for name in batch] == sorted(NAMES)
+    assert order(0) == order(0) == order(0, rows=np.random.default_rng(0).permutation(9))
+    assert order(0) != order(1)
+    assert order(0) != order(0, study_of(**tiny(), names=NAMES, seed=1))
+    still = order(0, shuffle=False)
+    assert still == order(5, shuffle=False)
+    assert [name for batch in still for name in batch] == sorted(NAMES)
 
 
 def test_the_order_of_the_table_changes_no_bit(study, study_of, tiny):
     """Rows, columns and names are shuffled together: every draw, mask of padding and distance
     stays.
     """
-    made = tiny()
-    rng = np.random.default_rng(7)
+    made, rng = tiny(), np.random.default_rng(7)
     rows, columns = rng.permutation(9), rng.permutation(24)
-    shuffled = study_of(
-        made["counts"][rows][:, columns],
-        [made["sequences"][column] for column in columns],
-        names=[NAMES[row] for row in rows],
-        newick=made["newick"],
-    )
+    made["counts"] = made["counts"][rows][:, columns]
+    made["sequences"] = [made["sequences"][column] for column in columns]
+    shuffled = study_of(**made, names=[NAMES[row] for row in rows])
     for shuffle in (True, False):
         loaders = [Loader(one, np.arange(9), 4, shuffle) for one in (shuffled, study)]
         for actual, expected in zip(*(loader.epoch(3) for loader in loaders), strict=True):
@@ -95,7 +78,7 @@ def test_the_order_of_the_table_changes_no_bit(study, study_of, tiny):
 
 def test_one_more_worker_changes_no_bit(study):
     state = torch.random.get_rng_state()
-    epochs = [list(Loader(study, np.arange(9), 2, True, workers).epoch(1)) for workers in (0, 1, 2)]
+    epochs = [list(Loader(study, ALL, 2, True, workers).epoch(1)) for workers in (0, 1, 2)]
     for batches in epochs[1:]:
         for actual, expected in zip(batches, epochs[0], strict=True):
             assert not different(actual, expected)
@@ -105,14 +88,13 @@ def test_one_more_worker_changes_no_bit(study):
 
 
 def test_workers_live_for_all_epochs(study):
-    loader = Loader(study, np.arange(9), 2, True, workers=2)
+    loader = Loader(study, ALL, 2, True, workers=2)
     list(loader.epoch(0))
     children = {child.pid for child in multiprocessing.active_children()}
     assert len(children) == 2
     next(loader.epoch(0))
-    for actual, expected in zip(
-        loader.epoch(1, skip=1), Loader(study, np.arange(9), 2, True).epoch(1, skip=1), strict=True
-    ):
+    alone = Loader(study, ALL, 2, True).epoch(1, skip=1)
+    for actual, expected in zip(loader.epoch(1, skip=1), alone, strict=True):
         assert not different(actual, expected)
     assert {child.pid for child in multiprocessing.active_children()} == children
     del loader, actual
@@ -163,7 +145,7 @@ def test_ranks_exchange_rows_one_batch_ahead(study):
 
 
 def test_an_epoch_goes_on_where_it_was_left(study):
-    loader = Loader(study, np.arange(9), 2, True)
+    loader = Loader(study, ALL, 2, True)
     whole = list(loader.epoch(2))
     for actual, expected in zip(loader.epoch(2, skip=3), whole[3:], strict=True):
         assert not different(actual, expected)
@@ -171,10 +153,8 @@ def test_an_epoch_goes_on_where_it_was_left(study):
 
 
 def test_what_a_batch_carries(study):
-    with_all = next(Loader(study, np.arange(9), 4).epoch(0))
-    bare = next(
-        Loader(study, np.arange(9), 4, how=Collation(tokens=False, distances=False)).epoch(0)
-    )
+    hows = Collation(), Collation(tokens=False, distances=False)
+    with_all, bare = (next(Loader(study, ALL, 4, how=how).epoch(0)) for how in hows)
     assert bare.distance is None
     assert bare.tokens.shape == (len(with_all.tokens), 0)
     assert torch.equal(bare.column, with_all.column)

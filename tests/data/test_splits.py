@@ -28,7 +28,6 @@ from aam.data.splits import (
     write_split,
 )
 from aam.data.study import Selection
-from aam.errors import InputError
 from aam.io.metadata import Metadata, read_metadata
 from tests.refusals import refusal
 
@@ -91,7 +90,7 @@ def test_shares_are_of_groups_and_no_group_is_in_two_subsets(groups, options, ex
     assert other.ids("test") == split.ids("test"), "whatever the size of validation"
 
 
-def test_seeds_differ_and_every_sample_is_sometimes_held_out():
+def test_every_sample_is_sometimes_held_out():
     splits = [split_of(groups=GROUPS, test=0.2, seed=seed) for seed in range(20)]
     times = Counter(sample for split in splits for sample in split.ids("test"))
     assert set(times) == set(IDS)
@@ -119,10 +118,8 @@ def test_strata_are_divided_to_within_one_sample():
 def test_the_row_order_changes_nothing(strata):
     order = np.random.default_rng(1).permutation(100)
     ids, groups = [IDS[row] for row in order], [GROUPS[row] for row in order]
-    moved = np.array(strata)[order]
-    moved = moved if isinstance(strata, np.ndarray) else moved.tolist()
-    first = split_of(IDS, GROUPS, strata, 0.3, seed=5)
-    assert split_of(ids, groups, moved, 0.3, seed=5) == first
+    moved = strata[order] if isinstance(strata, np.ndarray) else [strata[row] for row in order]
+    assert split_of(ids, groups, moved, 0.3, seed=5) == split_of(IDS, GROUPS, strata, 0.3, seed=5)
     assert kfold(ids, 4, groups, moved, seed=5) == kfold(IDS, 4, GROUPS, strata, seed=5)
 
 
@@ -149,10 +146,8 @@ def test_folds_hold_out_every_sample_once():
 def test_a_column_holds_out_each_of_its_folds_or_one():
     folds = [str(k % 5) for k in range(100)]
     splits = by_column(IDS, folds, GROUPS, 0.25)
-    assert [split.test_fold for split in splits] == [*"01234"]
-    assert [split.ids("test") for split in splits] == [
-        tuple(sorted(IDS[fold::5])) for fold in range(5)
-    ]
+    for fold, split in enumerate(splits):
+        assert (split.test_fold, split.ids("test")) == (str(fold), tuple(sorted(IDS[fold::5])))
     assert all(shares(split, GROUPS) == (12, 4, 4) for split in splits)
     assert by_column(IDS, folds, GROUPS, 0.25, test_fold="3") == [splits[3]]
     order = np.random.default_rng(1).permutation(100)
@@ -166,7 +161,6 @@ def test_what_cannot_be_divided():
     assert "--test-size is 1.0" in refusal(split_of, test=1.0)
     assert "--validation-size is -0.1" in refusal(split_of, validation=-0.1)
     assert "--validation-size is nan" in refusal(split_of, validation=float("nan"))
-    assert "takes 1 of 1 groups" in refusal(split_of, groups=["g"] * 100)
     two = refusal(split_of, ["a", "b"], ["1", "2"], test=0.99)
     assert "--test-size 0.99 takes 2 of 2 groups and leaves none to train on" in two
     many = refusal(kfold, IDS, 21, GROUPS, seed=0)
@@ -181,9 +175,6 @@ def test_folds_that_cannot_be_used():
     assert expected in refusal(by_column, IDS, folds, test_fold="5")
     one = refusal(by_column, IDS, ["0"] * 100)
     assert "all samples are in fold '0'; name another column" in one
-    (apart, _) = by_column(IDS, ["a", *["b"] * 99], size=0.0)
-    with pytest.raises(InputError, match="in the subset 'test' of fold 'a'; lower"):
-        restricted(apart, IDS[1:])
     crossing = refusal(by_column, IDS, folds, [f"g{k // 7}" for k in range(100)])
     assert "15 of 15 groups are in several folds" in crossing
     assert "'g0' in '0', '1', '2', '3', '4'" in crossing
@@ -192,9 +183,8 @@ def test_folds_that_cannot_be_used():
     message = refusal(check_groups, split_of(test=0.2), groups)
     assert "16 of 20 groups are in several subsets: 'g10'" in message
     check_groups(split_of(test=0.2), dict.fromkeys(IDS, None))
-    assert "1 of 100 samples have no value in --cv or --split-column fold: 's2'" in refusal(
-        by_column, IDS, ["0", "1", "", *folds[3:]]
-    )
+    lacking = refusal(by_column, IDS, ["0", "1", "", *folds[3:]])
+    assert "1 of 100 samples have no value in --cv or --split-column fold: 's2'" in lacking
 
 
 def test_a_sample_without_a_group_is_its_own(study):
@@ -260,10 +250,10 @@ def test_restricted_to_the_samples_of_a_table():
     kept = restricted(split, IDS[10:])
     assert kept.sample_ids == tuple(sorted(IDS[10:]))
     assert set(kept.ids("test")) == set(split.ids("test")) & set(IDS[10:])
-    with pytest.raises(InputError, match=r"1 of 101 samples are not in it: 'new'"):
-        restricted(split, [*IDS, "new"])
-    with pytest.raises(InputError, match=r"subset 'validation', 'test'"):
-        restricted(split, split.ids("train"))
+    assert "1 of 101 samples are not in it: 'new'" in refusal(restricted, split, [*IDS, "new"])
+    assert "subset 'validation', 'test'" in refusal(restricted, split, split.ids("train"))
+    (apart, _) = by_column(IDS, ["a", *["b"] * 99], size=0.0)
+    assert "in the subset 'test' of fold 'a'; lower" in refusal(restricted, apart, IDS[1:])
 
 
 def test_grouped_folds_are_as_even_as_those_of_scikit_learn(bench_data):
@@ -285,9 +275,7 @@ def test_grouped_folds_are_as_even_as_those_of_scikit_learn(bench_data):
 WORD = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=6)
 
 
-@settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=50, deadline=None, suppress_health_check=[*HealthCheck])
 @given(st.dictionaries(WORD, st.tuples(st.sampled_from(SUBSETS), WORD), min_size=1), st.booleans())
 def test_split_files_are_read_as_written(tmp_path, rows, folded):
     rows["#train, \"'"] = ("train", "x")
@@ -310,10 +298,7 @@ def test_split_files_are_read_as_written(tmp_path, rows, folded):
         ("id\tside\tfold\na\ttrain\t\n", "the header is ['id', 'side', 'fold'], expected"),
         (HEADER + "a\ttrain\n", "line 2 holds ['a', 'train'], expected a new sample-id, a side"),
         (HEADER + "a\tTrain\t\n", "line 2 holds ['a', 'Train', ''], expected"),
-        (
-            HEADER + "a\ttrain\t\n\t\t\na\ttest\t\n",
-            "line 4 holds ['a', 'test', ''], expected a new",
-        ),
+        (HEADER + "a\ttrain\t\n\t\t\na\ttest\t\n", "line 4 holds ['a', 'test', ''], expected"),
         (HEADER + "\ttrain\t\n", "line 2 holds ['', 'train', '']"),
         (HEADER + "a\ttest\t\n", "samples and none with the side 'train'"),
         (HEADER + '"a\ttest\t\n', "double quote"),

@@ -153,10 +153,9 @@ def test_some_ids_that_are_not_dna_say_how_to_pass_sequences(tmp_path):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_line_ends_and_a_byte_order_mark_do_not_matter(tmp_path, end, mark):
-    (tmp_path / "t").write_bytes(
-        mark + b"#OTU ID\tx\ty\nf1\t1\t0\nf2\t0\t7\n".replace(b"\n", end.encode())
-    )
-    (tmp_path / "f").write_bytes(mark + b">f1\nAC\nGT\n>f2 x\nTT\n".replace(b"\n", end.encode()))
+    texts = {"t": b"#OTU ID\tx\ty\nf1\t1\t0\nf2\t0\t7\n", "f": b">f1\nAC\nGT\n>f2 x\nTT\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_bytes(mark + text.replace(b"\n", end.encode()))
     table = read_table(tmp_path / "t", tmp_path / "f")
     assert table.sample_ids == ("x", "y")
     assert table.sequences == ("ACGT", "TT")
