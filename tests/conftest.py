@@ -138,8 +138,7 @@ def model_of() -> Callable[..., Any]:
     import torch
 
     from aam.config import ModelConfig
-    from aam.model.aam import Aam
-    from aam.model.heads import HeadConfig
+    from aam.model.aam import Aam, HeadConfig
 
     def make(heads=None, *, depth=40, seed=0, noise=0.2, reference_width=0, **sizes) -> Aam:
         sizes = {"embedding_dim": 16, "attention_heads": 2, "max_bp": 30, **sizes}

@@ -17,7 +17,7 @@ from aam.data.checks import RegionProfile
 from aam.data.loader import rarefied_batch
 from aam.data.table import write_biom
 from aam.errors import InputError
-from aam.model.heads import HeadConfig
+from aam.model.aam import HeadConfig
 from aam.predict.saved_model import SavedModel, load_model, load_models, save_model
 from tests.predict.samples import saved_model
 

@@ -35,7 +35,7 @@ from aam.engine.run import (
 )
 from aam.errors import InputError, shown
 from aam.files.output_folder import FIGURES, claim
-from aam.model.heads import HeadConfig
+from aam.model.aam import HeadConfig
 from aam.options import IN_MEMORY, check, to_dict
 from aam.predict.saved_model import SavedModel, encoder_folder, load_encoder, load_model, save_model
 from aam.training.inference import EncodedAsvs

@@ -24,8 +24,7 @@ from aam.encoders import find_encoder, model_folder
 from aam.errors import InputError, shown
 from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest, write_manifest
 from aam.files.tensors import AllocationLimit, read_arrays, read_tensors, write_tensors
-from aam.model.aam import Aam
-from aam.model.heads import HeadConfig
+from aam.model.aam import Aam, HeadConfig
 from aam.options import configured, to_dict, typed
 from aam.predict.blend import MEMBERS, Blend, make_blend, specs_in_order
 from aam.predict.estimator import Floats, Samples

@@ -29,8 +29,7 @@ from aam.device.precision import autocast, make_scaler, resolve_precision
 from aam.engine.run import earlier_decisions
 from aam.engine.step import StepRunner, batch_and_accumulation, largest_batch
 from aam.errors import RunError
-from aam.model.aam import Aam, example_batch
-from aam.model.heads import HeadConfig
+from aam.model.aam import Aam, HeadConfig, example_batch
 from aam.options import RunConfig, RuntimeConfig, configured, to_dict
 from aam.training.pretrain import pretraining_loaders
 from aam.training.task import AmpliconTask, NetworkOptions

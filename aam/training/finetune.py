@@ -24,8 +24,7 @@ from aam.device.rng import subsample
 from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Terms
 from aam.evaluate.metrics import classification_metrics, regression_metrics
-from aam.model.aam import Aam, Outputs
-from aam.model.heads import HeadConfig, Readout
+from aam.model.aam import Aam, HeadConfig, Outputs, Readout
 from aam.training.inference import (
     Array,
     AsvVectors,

@@ -20,8 +20,7 @@ from aam.data.study import Study
 from aam.data.targets import Covariates, Targets
 from aam.device.measure import stage
 from aam.device.precision import autocast
-from aam.model.aam import Aam, Outputs
-from aam.model.heads import HeadConfig
+from aam.model.aam import Aam, HeadConfig, Outputs
 from aam.options import RuntimeConfig
 
 Array = npt.NDArray[np.float64]

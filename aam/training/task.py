@@ -30,8 +30,7 @@ from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Task, Terms
 from aam.engine.trainer import Trainer, fit
 from aam.errors import InputError
-from aam.model.aam import Aam, Outputs
-from aam.model.heads import HeadConfig
+from aam.model.aam import Aam, HeadConfig, Outputs
 from aam.training.inference import AsvVectors, EncodedAsvs, Encoder, Rows
 from aam.training.losses import MASKED_ASVS, loss_counts, loss_terms, make_masks, penalties
 

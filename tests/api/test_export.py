@@ -20,7 +20,7 @@ from aam.config import CovariateConfig, ModelConfig
 from aam.data.checks import RegionProfile
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.errors import InputError
-from aam.model.heads import HeadConfig
+from aam.model.aam import HeadConfig
 from aam.predict.saved_model import save_model
 from tests.predict.samples import saved_model
 

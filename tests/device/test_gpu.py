@@ -16,7 +16,7 @@ from aam.data.loader import rarefied_batch
 from aam.device.distributed import SINGLE
 from aam.engine.capture import CapturedSteps
 from aam.engine.step import MicroBatch
-from aam.model.heads import HeadConfig
+from aam.model.aam import HeadConfig
 from aam.options import RunConfig
 from aam.training.decisions import make_steps
 

@@ -14,7 +14,7 @@ from aam.data.rarefaction import rarefied_rows
 from aam.data.targets import Scale, Targets, TargetSpec
 from aam.errors import InputError
 from aam.explain.effects import applied, explain_samples, make_variants
-from aam.model.heads import HeadConfig
+from aam.model.aam import HeadConfig
 from aam.options import RuntimeConfig
 from aam.predict.blend import DEFAULT, fit_blends
 from aam.predict.estimator import Samples

@@ -47,8 +47,7 @@ from aam.io.packed import write_artifact
 from aam.io.phylogeny import read_tree
 from aam.io.tables import write_hdf5
 from aam.io.text import read_fasta
-from aam.model.aam import Aam
-from aam.model.heads import HeadConfig
+from aam.model.aam import Aam, HeadConfig
 from aam.options import read_config
 from aam.predict.blend import BlendClassifier, BlendRegressor
 from aam.predict.saved_model import SavedModel, load_model, save_model

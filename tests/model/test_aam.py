@@ -10,8 +10,7 @@ import torch
 
 from aam.data.batch import Batch, Masks
 from aam.data.loader import rarefied_batch
-from aam.model.aam import Outputs
-from aam.model.heads import HeadConfig
+from aam.model.aam import HeadConfig, Outputs
 from tests.data.labels import by_slot
 
 HEADS = HeadConfig("unifrac", (0.5, 0.2), counts=True, n_targets=2, n_classes=(3, 2))

@@ -9,7 +9,7 @@ import torch
 
 from aam.config import CovariateConfig
 from aam.data.batch import Batch
-from aam.model.heads import CovariateFusion, DistanceHead, HeadConfig
+from aam.model.aam import CovariateFusion, DistanceHead, HeadConfig
 
 
 def head_of(bounded: bool, scale: float = 2.0, power: float = 1.5) -> DistanceHead:

@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import TypeCheckError
 
 from aam.config import ModelConfig
-from aam.model.aam import Outputs
+from aam.model.aam import DistanceHead, Outputs
 from aam.model.asv import AsvEncoder
-from aam.model.heads import DistanceHead
 from aam.model.layers import OnShelves
 from aam.model.sample import CompositionAndPresence, SampleEncoder, Slots
 from aam.training.losses import unifrac_loss
@@ -101,7 +100,7 @@ sys.meta_path.insert(0, Absent())
 import torch
 from aam.config import ModelConfig
 from aam.model.aam import Aam, example_batch
-from aam.model.heads import HeadConfig
+from aam.model.aam import HeadConfig
 outputs = Aam(ModelConfig(), 1000, HeadConfig("unifrac"))(example_batch(100))
 print(tuple(outputs.distance.shape), "jaxtyping" in sys.modules)
 """

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from aam.config import DataConfig, ModelConfig
 from aam.data.targets import Targets
-from aam.model.heads import HeadConfig
+from aam.model.aam import HeadConfig
 from aam.predict.estimator import Samples
 from aam.predict.saved_model import SavedModel
 

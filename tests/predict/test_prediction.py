@@ -12,7 +12,7 @@ from aam.data.checks import RegionProfile
 from aam.data.rarefaction import EVALUATION
 from aam.data.targets import Targets, TargetSpec
 from aam.evaluate.predictions import TEXTS, combined, joined
-from aam.model.heads import HeadConfig
+from aam.model.aam import HeadConfig
 from aam.options import RuntimeConfig
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel

@@ -20,7 +20,7 @@ from aam.data.study import Study
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.errors import InputError
 from aam.files.atomic import MANIFEST, write_manifest
-from aam.model.heads import HeadConfig
+from aam.model.aam import HeadConfig
 from aam.options import RuntimeConfig
 from aam.predict.blend import fit_blends
 from aam.predict.estimator import Samples

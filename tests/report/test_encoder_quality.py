@@ -14,7 +14,7 @@ from aam.data.rarefaction import EVALUATION
 from aam.data.targets import Targets
 from aam.data.tokens import PAD, N
 from aam.evaluate.metrics import mantel
-from aam.model.heads import HeadConfig
+from aam.model.aam import HeadConfig
 from aam.options import RuntimeConfig
 from aam.predict.saved_model import SavedModel
 from aam.report import encoder_quality

@@ -24,8 +24,7 @@ from aam.device.distributed import World, end_rank, process_group
 from aam.engine.checkpoint import State, broadcast_state, load, save
 from aam.engine.trainer import Trainer
 from aam.files.tensors import write_tensors
-from aam.model.aam import Aam
-from aam.model.heads import HeadConfig
+from aam.model.aam import Aam, HeadConfig
 from aam.options import RunConfig
 from aam.training.finetune import SupervisedTask
 from aam.training.task import AmpliconTask

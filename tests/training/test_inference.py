@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from aam.data.loader import rarefied_batch
-from aam.model.heads import HeadConfig
+from aam.model.aam import HeadConfig
 from aam.options import RuntimeConfig
 from aam.training import inference
 from aam.training.inference import EncodedAsvs, Predicted, encode_table, run_model

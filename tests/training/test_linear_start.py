@@ -9,7 +9,7 @@ import torch
 from aam.config import FineTuneConfig, TargetConfig
 from aam.data.rarefaction import EVALUATION
 from aam.device.rng import subsample
-from aam.model.heads import HeadConfig
+from aam.model.aam import HeadConfig
 from aam.options import RuntimeConfig
 from aam.training.finetune import fit_heads
 from aam.training.inference import encode_table, run_model

@@ -28,7 +28,7 @@ from aam.engine.schedule import learning_rate
 from aam.engine.step import MicroBatch, StepOutcome, make_optimizer, total_loss, train_step
 from aam.engine.trainer import Trainer
 from aam.errors import RunError
-from aam.model.heads import HeadConfig
+from aam.model.aam import HeadConfig
 from aam.options import RunConfig
 from aam.training.finetune import SupervisedTask
 from aam.training.inference import encode_table, run_model

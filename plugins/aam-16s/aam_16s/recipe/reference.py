@@ -20,7 +20,7 @@ from aam.data.targets import Targets
 from aam.data.tokens import encode
 from aam.errors import FINISHED
 from aam.io.phylogeny import Phylogeny, parse_newick, prune
-from aam.model.heads import HeadConfig
+from aam.model.aam import HeadConfig
 from aam.predict.saved_model import SavedModel
 from aam_16s.encoders import MODELS
 from aam_16s.recipe.ship import ship_model
