@@ -159,3 +159,5 @@ def test_what_a_batch_carries(study):
     assert bare.tokens.shape == (len(with_all.tokens), 0)
     assert torch.equal(bare.column, with_all.column)
     assert torch.equal(study.tokens[with_all.column], with_all.tokens)
+    for batch in (with_all, bare):
+        assert not different(batch.on(batch.buffer()), batch), "in one buffer, empty tensors too"

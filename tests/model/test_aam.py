@@ -46,15 +46,9 @@ def dense(model, batch: Batch) -> Outputs:
         for slot in range(slots):
             if batch.counts[sample, slot] > 0:
                 vectors[sample, slot] = on_its_own(model, batch.tokens[batch.asv[sample, slot]])
-    every_slot = dataclasses.replace(
-        batch,
-        tokens=batch.tokens[batch.asv.flatten()],
-        asv=torch.arange(n * slots).view(n, slots),
-        sizes=(slots,) * n,
-        column=None,
-        padded=True,
-    )
-    return model(every_slot, asvs=vectors.flatten(0, 1))
+    whole = {"tokens": batch.tokens[batch.asv.flatten()], "sizes": (slots,) * n, "padded": True}
+    whole |= {"asv": torch.arange(n * slots).view(n, slots), "column": None}
+    return model(dataclasses.replace(batch, **whole), asvs=vectors.flatten(0, 1))
 
 
 @pytest.fixture
