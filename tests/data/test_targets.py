@@ -86,7 +86,7 @@ def test_numbers_are_classes_where_the_classifier_or_the_file_says_so():
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ("1 month|2 months|10 months", "numbers with units: '1 month', '10 months' and 1 more"),
+        ("1 month|2 months|3 months|10 months|12 months", "numbers with units: '1 month', '10"),
         ("5%|6%|>7%|8 %|<9.5%", "numbers only, in one unit"),
         ("2019-05-01|2019-05-02|2019-05-03|2019-06-01|2020-01-01", "days since one date"),
         ("1/5/2019|2/5/2019|3/5/2019|4/5/2019|5/5/2019", "dates or times"),
