@@ -19,19 +19,21 @@ from aam.engine.run import read_record
 from aam.errors import InputError, shown
 from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
 from aam.evaluate.evaluation import evaluate
+from aam.evaluate.intervals import number
 from aam.evaluate.metrics import has_prediction
 from aam.evaluate.predictions import (
     Columns,
     PredictionTable,
     Subset,
     read_predictions,
+    truth_of,
     write_predictions,
 )
 from aam.files.output_folder import FIGURES, RUN
 from aam.io.metadata import Metadata, align, read_metadata
 from aam.options import not_none
 from aam.predict.baselines import baselines_by_target
-from aam.predict.prediction import predict_samples, without_limits
+from aam.predict.prediction import predict_samples, unlike_training, without_limits
 from aam.predict.saved_model import SavedModel
 from aam.report.figures import surroundings
 from aam.report.page import ReportData, write_results
@@ -134,6 +136,33 @@ def _without_fitted_limits(table: PredictionTable) -> tuple[PredictionTable, lis
     return without_limits(table, set(seen.index[seen])), [warning]
 
 
+def _without_unlike(
+    table: PredictionTable, metadata: Metadata, unlike: Mapping[str, str]
+) -> tuple[PredictionTable, list[str]]:
+    """The table without the intervals of samples that are `unlike` training, whose notes say why,
+    and what share of the true values these intervals would have held.
+    """
+    ids, warnings = table.sample_ids, []
+    for spec in table.specs:
+        limits = table.limits(spec.name)
+        withheld = np.array([name in unlike for name in ids])
+        if limits is None or not (withheld := withheld & np.isfinite(limits[:, 0])).any():
+            continue
+        truth, (low, high) = truth_of(metadata, spec, ids), limits.T
+        held = ((low <= truth) & (truth <= high))[withheld].mean()
+        reason = unlike[ids[np.flatnonzero(withheld)[0]]]
+        warnings.append(
+            f"{spec.name}: {withheld.sum()} of {len(ids)} samples get no interval, for example "
+            f"because {reason}; their intervals would have held {number(held)} of the true values"
+        )
+    if not warnings:
+        return table, []
+    reasons = [f"no interval: {unlike[name]}" if name in unlike else "" for name in ids]
+    pairs = zip(table.texts("note"), reasons, strict=True)
+    notes = ["; ".join(filter(None, pair)) for pair in pairs]
+    return without_limits(table, unlike).with_columns({"note": notes}), warnings
+
+
 def _guesses(
     models: Sequence[SavedModel], table: PredictionTable
 ) -> dict[str, tuple[Baseline, ...]]:
@@ -203,11 +232,13 @@ def evaluate_table(config: EvaluateConfig) -> None:
     study: Study | None = None
     models: list[SavedModel] = []
     warnings: list[str] = []
+    unlike: Mapping[str, str] = {}
     if config.predictions is not None:
         table = read_predictions(config.predictions)
     else:
         models, study, warnings = load_models_and_table(config)
-        table = predict_samples(models, study, config.prediction_passes, config.runtime)
+        unlike = unlike_training(models[0], study)
+        table = predict_samples(models, study, config.prediction_passes, config.runtime, unlike={})
         study = replace(study, metadata=metadata)
     table, about_samples = _with_truth(table, metadata, split)
     group = _group_column(config, models, metadata, table.sample_ids)
@@ -220,6 +251,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
     columns = _columns(models, group, config.batch_column)
     subset = _subset(table, split, bool(models))
     table, about_intervals = _without_fitted_limits(table)
+    table, about_unlike = _without_unlike(table, metadata, unlike)
     baselines: Mapping[str, Sequence[Baseline]] = _guesses(models, table)
     if split is not None and study is not None:
         baselines = baselines_by_target(table, study, [split], columns)
@@ -233,7 +265,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
         targets=targets,
         around=None if study is None else surroundings(study.table, of_targets),
         dropped={} if study is None else dropped_by_class(study, targets),
-        warnings=(*warnings, *about_intervals),
+        warnings=(*warnings, *about_intervals, *about_unlike),
     )
     with written(output, config) as new:
         write_predictions(new / "predictions.tsv", table)

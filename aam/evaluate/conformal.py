@@ -183,12 +183,13 @@ def conformal_coverage(predictions: TargetPredictions, seed: int, repeats: int =
     """Coverage and width of the conformal intervals, with limits over groups; nothing without
     intervals.
     """
-    known = predictions.with_limits()
-    if known.limits is None or not len(known.truth):
+    if predictions.limits is None:
         return {}
-    groups, measure = known.resampling_units, metrics.weighted_interval_metrics
-    limits = known.truth, known.limits
-    drawn = intervals.resample_metrics(measure, *limits, groups, seed, repeats)
+    known = predictions.at(predictions.has_both & np.isfinite(predictions.limits).all(axis=1))
+    if not len(known.truth):
+        return {}
+    groups, of = known.resampling_units, (metrics.weighted_interval_metrics, known.truth)
+    drawn = intervals.resample_metrics(*of, np.asarray(known.limits), groups, seed, repeats)
     units, held = intervals.effective_groups(groups), drawn["coverage"]
     return {
         "coverage": intervals.share_interval(held, units, units, len(known.truth)),

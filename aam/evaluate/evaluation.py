@@ -315,9 +315,6 @@ def _cautions(result: Evaluation) -> list[str]:
         cautions.append(f"{few}; {LEAST_GROUPS} are needed, so nothing is tested.")
     elif rests_on := rough(known):
         cautions.append(f"Intervals and tests rest on {rests_on}: read them as rough.")
-    if known.limits is not None and (without := int(np.isnan(known.limits[:, 0]).sum())):
-        some = f"{without} of {len(known.truth)} samples get no interval"
-        cautions.append(f"{some}; predictions.tsv says why.")
     if held is not None and held.high < CONFORMAL_LEVEL:
         few = f"The {100 * CONFORMAL_LEVEL:.0f} % intervals of predictions hold only "
         cautions.append(f"{few}{with_limits(held)} of the true values.")

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import re
@@ -31,6 +30,7 @@ from aam.evaluate.metrics import (
 )
 from aam.files.atomic import write_text
 from aam.io.metadata import Metadata
+from aam.io.text import read_header, read_text, until_full
 
 # Suffixes of columns TARGET.SUFFIX: standard deviation over rarefactions and over models, limits
 # of the conformal interval.
@@ -44,12 +44,11 @@ TEXTS = ("fold", "subset", "note")
 # the largest. Squares of numbers above the largest overflow.
 ROUNDING, LARGEST = 0.02, 1e38
 
-# What a file of predictions must have, for messages, and how many lines a message names.
+# What a file of predictions must have, for messages.
 COLUMNS = (
-    "tab-separated columns: sample-id first, and one for each target, called as in the metadata; "
-    "for a target with classes also TARGET=CLASS, a probability for each"
+    "the columns sample-id and one for each target, called as in the metadata; for a target with "
+    "classes also TARGET=CLASS, a probability for each"
 )
-MOST_LINES = 8
 # A whole number as spreadsheets write it.
 WHOLE = re.compile(r"-?\d+\.0")
 
@@ -157,11 +156,9 @@ def _with_same_labels(tables: Sequence[PredictionTable]) -> list[PredictionTable
 
 
 def joined(tables: Sequence[PredictionTable]) -> PredictionTable:
-    """Put tables one below the other, without limits and deviations between models."""
+    """Put tables one below the other."""
     tables = _with_same_labels(tables)
-    frame = pd.concat([table.frame for table in tables])
-    removed = [f"{spec.name}.{suffix}" for spec in tables[0].specs for suffix in SUFFIXES[1:]]
-    return replace(tables[0], frame=frame.drop(columns=removed, errors="ignore"))
+    return replace(tables[0], frame=pd.concat([table.frame for table in tables]))
 
 
 def combined(tables: Sequence[PredictionTable]) -> PredictionTable:
@@ -200,12 +197,7 @@ def name_problems(specs: Iterable[TargetSpec]) -> list[str]:
 
 
 def file_frame(table: PredictionTable) -> pd.DataFrame:
-    """Columns of the file by sample id: TARGET, TARGET.SUFFIX, TARGET=LABEL; fold, subset, note.
-
-    Raises `InputError` if two columns would have the same name.
-    """
-    if problems := name_problems(table.specs):
-        raise InputError(*problems)
+    """Columns of the file by sample id: TARGET, TARGET.SUFFIX, TARGET=LABEL; fold, subset, note."""
     columns: dict[str, object] = {}
     for spec in table.specs:
         if spec.kind == "class":
@@ -218,7 +210,7 @@ def file_frame(table: PredictionTable) -> pd.DataFrame:
 
 
 def write_predictions(path: Path, table: PredictionTable) -> None:
-    """Write the `file_frame` of a table, numbers with seven digits; `InputError` as it raises."""
+    """Write the `file_frame` of a table, numbers with seven digits."""
     text = io.StringIO(newline="")
     file_frame(table).to_csv(text, sep="\t", float_format="%.7g", lineterminator="\n")
     write_text(path, text.getvalue())
@@ -226,30 +218,27 @@ def write_predictions(path: Path, table: PredictionTable) -> None:
 
 def _cells(path: Path) -> pd.DataFrame:
     """The cells of a file as text, by sample id."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.reader(file, dialect="excel-tab"))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read as predictions ({error})") from None
-    if not rows or rows[0][:1] != ["sample-id"]:
-        start = f"the first line is {shown(rows[0], 3)}" if rows else "the file is empty"
-        raise InputError(f"{path}: no predictions, {start}; expected {COLUMNS}")
-    header, body = rows[0], rows[1:]
-    problems = [
-        f"line {line} has {len(row)} cells, expected {len(header)} as in the header"
-        for line, row in enumerate(body, 2)
-        if len(row) != len(header)
-    ][:MOST_LINES]
-    for what, names in {"columns": header, "samples": [row[0] for row in body if row]}.items():
-        if twice := [f"{name} ({n} times)" for name, n in Counter(names).items() if n > 1]:
-            problems.append(f"{what} occur more than once: {shown(twice)}; leave each in once")
-    if unnamed := [line for line, row in enumerate(body, 2) if row and not row[0].strip()]:
-        problems.append(f"line {unnamed[0]} has no sample id; name its sample, or leave it out")
+    problems, body = Problems(), dict[str, list[str]]()
+    header, rows = read_header(read_text(path), path, COLUMNS)
+    for name, count in Counter(header).items():
+        if count > 1:
+            problems.add(f"{path}: column {name!r} occurs {count} times; leave it in once")
+    for line, (name, *cells) in until_full(rows, problems):
+        fault = ""
+        if len(cells) != len(header) - 1:
+            fault = f"has {1 + len(cells)} cells, expected {len(header)} as in the header"
+        elif not name.strip():
+            fault = "has no sample id; name its sample, or leave it out"
+        elif name in body:
+            fault = f"repeats sample {name!r}; leave it in once"
+        if fault:
+            problems.add(f"{path}: line {line} {fault}")
+        body[name] = cells
     if not body:
-        problems.append(f"no sample below the header; expected {COLUMNS}")
-    if problems:
-        raise InputError(*(f"{path}: {problem}" for problem in problems))
-    return pd.DataFrame(body, columns=header, dtype=object).set_index("sample-id")
+        problems.add(f"{path}: no sample below the header; expected {COLUMNS}")
+    problems.raise_if_any()
+    ids = pd.Index(body, name="sample-id", dtype=object)
+    return pd.DataFrame([*body.values()], ids, header[1:], dtype=object)
 
 
 def _specs(path: Path, header: Sequence[str]) -> tuple[TargetSpec, ...]:
@@ -415,12 +404,6 @@ class TargetPredictions:
     def complete(self) -> TargetPredictions:
         """Return the samples that have both a truth and a prediction."""
         return self.at(self.has_both)
-
-    def with_limits(self) -> TargetPredictions:
-        """Return the samples that have a truth, a prediction and a conformal interval."""
-        if self.limits is None:
-            return self.at(np.zeros(len(self.truth), bool))
-        return self.at(self.has_both & np.isfinite(self.limits).all(axis=1))
 
 
 @dataclass(frozen=True)

@@ -35,12 +35,13 @@ def predict_samples(
     passes: int,
     runtime: RuntimeConfig,
     new_study: bool = False,
+    unlike: Mapping[str, str] | None = None,
 ) -> PredictionTable:
     """Return one row per sample of the file, the mean of all models; one below the depth is empty
     and says why.
 
-    With `new_study` the samples are read relative to their own mean. Samples unlike training get no
-    interval.
+    With `new_study` the samples are read relative to their own mean. Samples `unlike` training,
+    which are computed where they are not given, get no interval.
     """
     if not models[0].targets.specs:
         raise InputError(
@@ -57,7 +58,7 @@ def predict_samples(
     notes = dict.fromkeys(study.selection.of_file, "no metadata, which the model reads")
     notes |= dict(zip(ids, models[0].profile.compare_samples(study.table), strict=True))
     if any(table.limits(spec.name) is not None for spec in table.specs):
-        unlike = unlike_training(models[0], study)
+        unlike = unlike_training(models[0], study) if unlike is None else unlike
         table = without_limits(table, unlike)
         for name, reason in unlike.items():
             notes[name] = "; ".join(filter(None, (notes.get(name), f"no interval: {reason}")))

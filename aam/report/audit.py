@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,8 @@ import pandas as pd
 from scipy import sparse
 from scipy.stats import norm
 from sklearn.kernel_ridge import KernelRidge
+from sklearn.model_selection import PredefinedSplit, cross_val_predict
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import KernelCenterer
 from sklearn.tree import DecisionTreeRegressor
 
@@ -49,6 +52,10 @@ MOST_PER_SUBJECT, LEAST_SUBJECTS = 30, 6
 # Classes of fewer samples are not scored, and leaves of trees are not smaller. Microbes
 # predict columns of at most `MOST_LEVELS`. The kernel of `MOST_SAMPLES` takes a second.
 LEAST_OF_LEVEL, MOST_LEVELS, MOST_SAMPLES = 5, 50, 1500
+
+# Columns of the frame of an audit: values of the scores, then gains.
+SCORES = ("random", "split", "random_gain", "split_gain", "microbes_gain")
+COLUMNS = ("column", "kind", "levels", *SCORES, "danger", "advice")
 
 # Trees read float32.
 LARGEST = 1e30
@@ -115,27 +122,29 @@ def make_column(metadata: Metadata, name: str, ids: Sequence[str]) -> Column:
 # --- predictions and their scores --------------------------------------------------------------
 
 
-def _by_level(column: Column, target: Floats, train: Ints, test: Ints) -> Floats:
-    """Shrunken training mean of the target [n, K] in the level of each test sample.
+def _by_level(codes: Ints, target: Floats, fold: Ints) -> Floats:
+    """Target [N, K] of each fold: the mean of the same code in the other folds, shrunken to their
+    mean.
 
-    Missing values are a level: an empty cell may tell the target.
+    Missing values, -1, are a level: an empty cell may tell the target.
     """
-    codes = column.codes % (column.levels + 1)
-    sums = np.zeros((column.levels + 1, target.shape[1]))
-    np.add.at(sums, codes[train], target[train])
-    sizes = np.bincount(codes[train], minlength=column.levels + 1)
-    means = (sums + target[train].mean(axis=0)) / (sizes + 1)[:, None]
-    return np.asarray(means[codes[test]])
+    shape = fold.max() + 1, codes.max() + 2
+    sums, sizes = np.zeros((*shape, target.shape[1])), np.zeros((*shape, 1))
+    np.add.at(sums, (fold, codes), target)
+    np.add.at(sizes, (fold, codes), 1)
+    sums, sizes = sums.sum(axis=0) - sums, sizes.sum(axis=0) - sizes
+    mean = sums.sum(axis=1, keepdims=True) / sizes.sum(axis=1, keepdims=True)
+    return np.asarray(((sums + mean) / (sizes + 1))[fold, codes])
 
 
-def _by_tree(column: Column, target: Floats, train: Ints, test: Ints) -> Floats:
-    """Predictions [n, K] of a tree of depth 3 on the numbers of a column."""
-    numbers = np.clip(column.numbers, -LARGEST, LARGEST)
+def _by_tree(numbers: Floats, target: Floats, fold: Ints) -> Floats:
+    """Target [N, K] of each fold, predicted by a tree of depth 3 on numbers of the other folds."""
+    numbers = np.clip(numbers, -LARGEST, LARGEST)
     filled = np.nan_to_num(numbers, nan=np.nanmin(numbers) - 1)[:, None]
-    leaf = max(LEAST_OF_LEVEL, len(train) // 50)
+    leaf = max(LEAST_OF_LEVEL, len(numbers) // 60)
     tree = DecisionTreeRegressor(max_depth=3, min_samples_leaf=leaf, random_state=0)
-    predicted = tree.fit(filled[train], target[train]).predict(filled[test])
-    return np.asarray(predicted.reshape(len(test), -1))
+    predicted = cross_val_predict(tree, filled, target, cv=PredefinedSplit(fold))
+    return np.asarray(predicted.reshape(target.shape))
 
 
 def predicted_by(column: Column, target: Floats, fold: Ints) -> Floats:
@@ -144,13 +153,10 @@ def predicted_by(column: Column, target: Floats, fold: Ints) -> Floats:
     Whole numbers are read as levels too, and the better of both is taken.
     """
     has_numbers = bool(np.isfinite(column.numbers).any())
-    ways = [_by_level] * (column.has_levels or not has_numbers) + [_by_tree] * has_numbers
-    results = np.zeros((len(ways), *target.shape))
-    for number in np.unique(fold):
-        train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        for result, way in zip(results, ways, strict=True):
-            result[test] = way(column, target, train, test)
-    return np.asarray(results[((target - results) ** 2).sum(axis=(1, 2)).argmin()])
+    found = [_by_tree(column.numbers, target, fold)] if has_numbers else []
+    if column.has_levels or not has_numbers:
+        found.insert(0, _by_level(column.codes, target, fold))
+    return min(found, key=lambda predicted: float(((target - predicted) ** 2).sum()))
 
 
 def predicted_by_microbes(presence: sparse.csr_matrix, targets: Floats, fold: Ints) -> Floats:
@@ -159,29 +165,34 @@ def predicted_by_microbes(presence: sparse.csr_matrix, targets: Floats, fold: In
     kernel = np.asarray((common @ common.T).todense(), np.float64)
     variance = float(np.trace(KernelCenterer().fit_transform(kernel))) / len(kernel)
     kernel /= variance if variance > 1e-9 * np.diag(kernel).mean() else 1.0
-    result, model = np.zeros_like(targets), KernelRidge(alpha=PENALTY, kernel="precomputed")
-    for number in np.unique(fold):
-        train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        inner, mean = kernel[np.ix_(train, train)], targets[train].mean(axis=0)
-        centre = KernelCenterer().fit(inner).transform
-        model.fit(centre(inner), targets[train] - mean)
-        result[test] = model.predict(centre(kernel[np.ix_(test, train)])) + mean
-    return result
+    ridge = KernelRidge(alpha=PENALTY, kernel="precomputed")
+    model = make_pipeline(KernelCenterer(), ridge)
+    # A centred kernel predicts differences from the mean of the other folds.
+    around = cross_val_predict(model, kernel, targets, cv=PredefinedSplit(fold))
+    return np.asarray(around + _by_level(np.zeros_like(fold), targets, fold))
 
 
 class Score(NamedTuple):
-    """AUROC of classes, or mean absolute error of numbers, with the share of the error of guessing
-    that is removed, and its simultaneous lower limit.
+    """AUROC of `classes`, or mean absolute error of numbers, with the share of the error of
+    guessing that is removed, and its simultaneous lower limit.
     """
 
     value: float = np.nan
     gain: float = 0.0
     low: float = -np.inf
+    classes: bool = True
 
     @property
     def alarms(self) -> bool:
         """Whether the target is predicted better than by chance, and by enough."""
         return self.low > 0 and self.gain >= LEAST_GAIN
+
+    @property
+    def words(self) -> str:
+        """The score in a sentence."""
+        if self.classes:
+            return f"AUROC {self.value:.2f}"
+        return f"a mean error of {self.value:.3g} ({100 * self.gain:.0f} % less than guessing)"
 
 
 def score(truth: Floats, predicted: Floats, units: Ints, tests: int) -> Score:
@@ -199,7 +210,8 @@ def score(truth: Floats, predicted: Floats, units: Ints, tests: int) -> Score:
         of_units = np.bincount(units, saved) / np.bincount(units)
         spread = of_units.std(ddof=1) if len(of_units) > 1 else np.inf
         gain = float(saved.mean()) / guess
-        return Score(guess * (1 - gain), gain, gain - z * spread / len(of_units) ** 0.5 / guess)
+        low = gain - z * spread / len(of_units) ** 0.5 / guess
+        return Score(guess * (1 - gain), gain, low, classes=False)
     areas = []
     for positive, values in zip(truth.T > 0, predicted.T, strict=True):
         if min(positive.sum(), (~positive).sum()) >= LEAST_OF_LEVEL:
@@ -217,25 +229,6 @@ def score(truth: Floats, predicted: Floats, units: Ints, tests: int) -> Score:
 # --- the audit ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Goal:
-    """The target: indicators or numbers [N, K], units that count, folds of the two splits [N]."""
-
-    column: Column
-    truth: Floats
-    classes: bool
-    grouped: bool
-    units: Ints
-    random: Ints
-    fold: Ints
-
-    def words(self, found: Score) -> str:
-        """A score in a sentence."""
-        if self.classes:
-            return f"AUROC {found.value:.2f}"
-        return f"a mean error of {found.value:.3g} ({100 * found.gain:.0f} % less than guessing)"
-
-
 def _folds(ids: Sequence[str], target: Column, classes: bool, groups: Sequence[str] | None) -> Ints:
     """Number of the fold of each sample, [N]; whole groups stay together."""
     number = min(FOLDS, len(set(ids if groups is None else groups)))
@@ -244,7 +237,9 @@ def _folds(ids: Sequence[str], target: Column, classes: bool, groups: Sequence[s
     return np.asarray(pd.Series(split.folds, split.sample_ids).loc[list(ids)], np.int64)
 
 
-def _advice(column: Column, goal: Goal, random: Score, fold: Score) -> tuple[str, str]:
+def _advice(
+    column: Column, target: str, grouped: bool, random: Score, split: Score
+) -> tuple[str, str]:
     """Return the danger of a column, a key of `ADVICE`, and a sentence with the option that
     helps.
     """
@@ -253,16 +248,15 @@ def _advice(column: Column, goal: Goal, random: Score, fold: Score) -> tuple[str
         return "", f"{name} is {'constant' if column.levels else 'empty'}."
     if column.is_id:
         return "", f"{name} has a different value for every sample: an id, no leak."
-    if fold.alarms and (goal.grouped or not column.is_subject):
-        danger, found = "same" if fold.gain >= SAME else "split", fold
+    if split.alarms and (grouped or not column.is_subject):
+        danger, found = "same" if split.gain >= SAME else "split", split
     elif random.alarms:
-        danger = "prevented" if goal.grouped else "random split"
+        danger = "prevented" if grouped else "random split"
     if not danger:
         return "", ""
     is_batch = danger == "split" and column.has_levels and column.levels <= MOST_LEVELS
     advice = READS_ADVICE.get(name, LEVELS_ADVICE if is_batch else ADVICE[danger])
-    words = f"{name} predicts {goal.column.name} with {goal.words(found)}"
-    return danger, words + advice.format(name)
+    return danger, f"{name} predicts {target} with {found.words}" + advice.format(name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,54 +332,52 @@ def make_audit(
     ids = [study.table.sample_ids[row] for row in rows.tolist()]
     presence = presence_of(study, rows)
     classes = classifier or metadata.kinds[target] != "numeric"
-    column, whole = make_column(metadata, target, ids), fold_column or group_column
+    goal, whole = make_column(metadata, target, ids), fold_column or group_column
     groups = ids if group_column is None else metadata.groups(group_column, ids)
     units = np.unique(groups, return_inverse=True)[1]
-    random = fold = _folds(ids, column, classes, None)
+    random = split = _folds(ids, goal, classes, None)
     if whole is not None:
-        fold = _folds(ids, column, classes, metadata.groups(whole, ids))
-    truth = column.indicators(classes)
-    goal = Goal(column, truth, classes, whole is not None, units, random, fold)
+        split = _folds(ids, goal, classes, metadata.groups(whole, ids))
     columns = [make_column(metadata, name, ids) for name in metadata.columns if name != target]
     for name, reads in ((DEPTH, study.table.depths[rows]), (RICHNESS, np.diff(presence.indptr))):
         columns.append(Column(name, "reads", pd.Series(reads), reads.astype(np.float64)))
-    frame, own = _judged(columns, goal, presence)
+    asked = [column for column in columns if column.varies and not column.is_id]
+    truth, judge = goal.indicators(classes), partial(score, units=units, tests=len(asked))
+    own, seen = _scores_of_microbes(presence, truth, asked, random, judge)
+    found = []
+    for column in columns:
+        of_random = of_split = Score()
+        if column in asked:
+            predicted = (predicted_by(column, truth, fold) for fold in (random, split))
+            of_random, of_split = (judge(truth, values) for values in predicted)
+        about = column.name, column.kind, column.levels, of_random.value, of_split.value
+        gains = of_random.gain, of_split.gain, seen.get(column.name, np.nan)
+        advice = _advice(column, target, whole is not None, of_random, of_split)
+        found.append((*about, *gains, *advice))
+    frame = pd.DataFrame(found, columns=COLUMNS)
+    order = np.lexsort((-frame["random_gain"], frame["danger"].map([*ADVICE].index)))
     notes = [f"Nothing is judged: no class of {target} has {LEAST_OF_LEVEL} samples."]
     if not np.isnan(own.value):
         notes = [] if frame["danger"].any() else ["No column gives the target away."]
-        notes.append(f"A linear model of presence has {goal.words(own)} on a random split.")
+        notes.append(f"A linear model of presence has {own.words} on a random split.")
     if pairs := nearly_identical(select_samples(study.table, ids)):
         notes.append(f"{len(pairs)} pairs of samples are nearly identical, such as {pairs[0]}.")
-    return Audit(target, classes, frame, notes)
+    return Audit(target, classes, frame.iloc[order].reset_index(drop=True), notes)
 
 
-def _judged(
-    columns: Sequence[Column], goal: Goal, presence: sparse.csr_matrix
-) -> tuple[pd.DataFrame, Score]:
-    """The rows of the columns, the most dangerous first, and the microbes' score of the target."""
-    asked = [column for column in columns if column.varies and not column.is_id]
-    few = [c for c in asked if c.kind != "category" or 2 <= c.levels <= MOST_LEVELS]
-    blocks = [goal.truth, *(column.indicators() for column in few)]
+def _scores_of_microbes(
+    presence: sparse.csr_matrix,
+    truth: Floats,
+    columns: Sequence[Column],
+    fold: Ints,
+    judge: Callable[[Floats, Floats], Score],
+) -> tuple[Score, dict[str, float]]:
+    """The microbes' score of the target, and the gain by which they predict each column of not too
+    many levels.
+    """
+    few = [c for c in columns if c.kind != "category" or 2 <= c.levels <= MOST_LEVELS]
+    blocks = [truth, *(column.indicators() for column in few)]
     ends = np.cumsum([block.shape[1] for block in blocks])[:-1]
-    of_microbes = predicted_by_microbes(presence, np.hstack(blocks), goal.random)
-    parts = np.split(of_microbes, ends, axis=1)
-    own, *others = (
-        score(block, part, goal.units, len(asked))
-        for block, part in zip(blocks, parts, strict=True)
-    )
-    seen = {column.name: found.gain for column, found in zip(few, others, strict=True)}
-    rows = []
-    for column in columns:
-        random = fold = Score()
-        if column in asked:
-            predicted = (predicted_by(column, goal.truth, by) for by in (goal.random, goal.fold))
-            random, fold = (score(goal.truth, p, goal.units, len(asked)) for p in predicted)
-        row = {"column": column.name, "kind": column.kind, "levels": column.levels}
-        row |= {"random": random.value, "split": fold.value}
-        row |= {"random_gain": random.gain, "split_gain": fold.gain}
-        row["microbes_gain"] = seen.get(column.name, np.nan)
-        row["danger"], row["advice"] = _advice(column, goal, random, fold)
-        rows.append(row)
-    frame = pd.DataFrame(rows)
-    order = np.lexsort((-frame["random_gain"], frame["danger"].map([*ADVICE].index)))
-    return frame.iloc[order].reset_index(drop=True), own
+    parts = np.split(predicted_by_microbes(presence, np.hstack(blocks), fold), ends, axis=1)
+    own, *scores = map(judge, blocks, parts)
+    return own, {column.name: of.gain for column, of in zip(few, scores, strict=True)}

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from aam.data.targets import TargetSpec
-from aam.errors import InputError
 from aam.evaluate.predictions import (
     make_predictions,
     name_problems,
@@ -78,13 +77,13 @@ CLASSES = "sample-id\tsite\tsite=a\tsite=b\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no predictions, the file is empty; expected tab-separated columns: sample-id first"),
-        ("sampleid\tage\na\t1\n", "the first line is 'sampleid', 'age'; expected tab-separated"),
+        ("", "empty or nothing but comments, expected the columns sample-id and one for each"),
+        ("height\tage\na\t1\n", "line 1 begins with 'height' (cells separated by tabs), expected"),
         ("sample-id\tage\na\t1\t2\n", "line 2 has 3 cells, expected 2"),
-        ("sample-id\tage\na\n\n", "line 3 has 0 cells"),
+        ("sample-id\tage\n\t1\n", "line 2 has no sample id"),
         ("sample-id\tage\n", "no sample below the header"),
-        ("sample-id\tage\na\t1\na\t2\na\t3\n", "samples occur more than once: 'a (3 times)'"),
-        ("sample-id\tage\tage\na\t1\t2\n", "columns occur more than once: 'age (2 times)'"),
+        ("sample-id\tage\na\t1\na\t2\n", "line 3 repeats sample 'a'; leave it in once"),
+        ("sample-id\tage\tage\na\t1\t2\n", "column 'age' occurs 2 times; leave it in once"),
         ("sample-id\tnote\na\tx\n", "no target column"),
         ("sample-id\tage\na\told\n", "'age' holds text where numbers belong"),
         ("sample-id\tsite\tsite=gut\na\tgut\tmuch\n", "'site=gut' holds text"),
@@ -111,8 +110,13 @@ def test_bad_files(tmp_path, text: str, message: str):
 def test_unreadable_files(tmp_path):
     (tmp_path / "latin.tsv").write_bytes("sample-id\tage\nü\t1\n".encode("latin-1"))
     for path in (tmp_path / "latin.tsv", tmp_path / "nowhere.tsv", tmp_path):
-        with pytest.raises(InputError, match="cannot be read as predictions"):
-            read_predictions(path)
+        assert str(path) in refusal(read_predictions, path)
+
+
+def test_a_file_that_a_spreadsheet_saved_is_read(tmp_path):
+    (tmp_path / "p.csv").write_bytes('\ufeffid,age,note\r\na,1.5,"x, y"\r\n,,\r\n'.encode())
+    read = read_predictions(tmp_path / "p.csv")
+    assert (read.sample_ids, read.texts("note"), *read.predicted("age")) == (("a",), ("x, y",), 1.5)
 
 
 def test_missing_values_and_few_digits_are_accepted(tmp_path):

@@ -237,15 +237,6 @@ def test_coverage_is_shown_and_said_where_it_is_too_low():
     assert "intervals of predictions hold only 0.0" in few
 
 
-def test_samples_without_an_interval_are_counted():
-    given = bounded()
-    limits = np.where(np.arange(80)[:, None] < 40, given.limits, math.nan)
-    result = judge(replace(given, limits=limits))
-    assert result.coverage["coverage"].value == 1
-    text = " ".join(result.verdict.cautions)
-    assert "40 of 80 samples get no interval; predictions.tsv says why." in text
-
-
 @pytest.mark.parametrize("subset", ["validation", "training", "unknown"])
 def test_only_held_out_samples_are_called_so(subset: str):
     given = replace(numeric().predictions, predicted=numeric().predictions.truth + 0.1)
