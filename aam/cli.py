@@ -352,10 +352,11 @@ def _exit_status(name: str, error: BaseException) -> int:
         if os.environ.get("RANK", "0") == "0":
             write_line(f"{name}: {error}; the same command with --resume-from auto continues")
         return CALL_AGAIN
-    if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+    if isinstance(error, BrokenPipeError):
+        return FAILED
+    if isinstance(error, OSError):
         return _refused(name, error)
-    if not isinstance(error, BrokenPipeError):
-        write_line(f"{name}: {'interrupted' if isinstance(error, KeyboardInterrupt) else error}")
+    write_line(f"{name}: {'interrupted' if isinstance(error, KeyboardInterrupt) else error}")
     return FAILED
 
 

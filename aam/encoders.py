@@ -21,22 +21,18 @@ PACKAGES = {"16s": "aam-16s", "16s-v4": "aam-16s"}
 INSTALL = "pip install aam-16s (in a clone of aam: pip install --no-deps ./plugins/aam-16s)"
 
 
-def _entries() -> dict[str, EntryPoint]:
+def installed() -> dict[str, EntryPoint]:
+    """The installed encoders by name, sorted."""
     return {entry.name: entry for entry in sorted(entry_points(group=GROUP))}
-
-
-def encoder_names() -> list[str]:
-    """Names of the installed encoders, sorted."""
-    return list(_entries())
 
 
 def why_no_encoder(name: str) -> str:
     """Explain why `name`, which is no file, names no installed encoder; '' if it does."""
-    if name in _entries():
+    if name in installed():
         return ""
     if name in PACKAGES:
         return f"the encoder {name} is part of {PACKAGES[name]}, which is not installed: {INSTALL}"
-    names = shown(encoder_names()) or f"none; {INSTALL}"
+    names = shown(installed()) or f"none; {INSTALL}"
     return f"no such file or folder, and no installed encoder (installed: {names})"
 
 
@@ -48,7 +44,7 @@ def find_encoder(name: str) -> Any:
     InputError
         No installed package provides the encoder, or its package cannot be imported.
     """
-    entry = _entries().get(name)
+    entry = installed().get(name)
     if entry is None:
         raise InputError(f"{name}: {why_no_encoder(name)}")
     try:
@@ -61,7 +57,7 @@ def find_encoder(name: str) -> Any:
 def model_folder(path: Path) -> Path:
     """Folder of the installed encoder that `path` names; `path` itself if it holds a model."""
     # A folder with this name that holds no model is the output of a run, perhaps of this one.
-    if str(path) not in _entries() or any(path.glob(f"**/{MANIFEST}")):
+    if str(path) not in installed() or any(path.glob(f"**/{MANIFEST}")):
         return path
     folder: Path = find_encoder(str(path)).folder
     return folder

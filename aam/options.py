@@ -442,32 +442,25 @@ def configured(default: Config, options: Mapping[str, Any], where: str) -> Confi
     Raises
     ------
     InputError
-        Lists every unknown name (with the nearest known one) and every value that is not allowed.
+        Lists every unknown name (with the nearest known one), every value that is not allowed, and
+        options that the command does not take.
     """
     plain = {name: _plain(value) for name, value in options.items()}
     config, problems = overlaid(default, plain, where)
+    for before, entry in zip(_all_options(default), _all_options(config), strict=True):
+        if not entry.is_taken and entry.value != before.value:
+            found = f"{where}: [{entry.part}] {entry.field.name} is {_plain(entry.value)}"
+            problems.append(f"{found}, and this command has no such option; leave it out")
     if problems:
         raise InputError(*problems)
     return config
 
 
 def read_config(path: Path, default: Config) -> Config:
-    """Lay a TOML file, or the ``config`` of a run.json, over a configuration.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, or holds unknown keys, wrong values, or options that the command
-        does not take.
+    """Lay a TOML file, or the ``config`` of a run.json, over a configuration; `InputError` as
+    `configured`, and for a file that cannot be read.
     """
-    config, problems = overlaid(default, _read_toml(path), str(path))
-    for before, entry in zip(_all_options(default), _all_options(config), strict=True):
-        if not entry.is_taken and entry.value != before.value:
-            where = f"{path}: [{entry.part}] {entry.field.name} is {_plain(entry.value)}"
-            problems.append(f"{where}, and this command has no such option; leave it out")
-    if problems:
-        raise InputError(*problems)
-    return config
+    return configured(default, _read_toml(path), str(path))
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

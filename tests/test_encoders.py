@@ -79,7 +79,7 @@ def toy(tmp_path, study, model_of, installed, monkeypatch) -> SavedModel:
 
 def test_an_installed_encoder_is_read_by_name_with_its_reference(toy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "..")
-    assert encoders.encoder_names() == ["toy"]
+    assert list(encoders.installed()) == ["toy"]
     (loaded,) = load_models([Path("toy")], CPU)
     assert loaded.reference.scale == 0.5
     for name, value in toy.network.state_dict().items():

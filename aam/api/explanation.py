@@ -19,20 +19,17 @@ from aam.engine.run import EXPLANATION
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.predictions import truth_of
 from aam.explain.effects import Floats, explain_samples
-from aam.explain.page import (
-    explanation_html,
-    features_html,
-    importances_html,
-    opening,
-    write_figures,
-)
 from aam.explain.results import (
     HELD_OUT,
     TRAINING,
     Asvs,
     Explanation,
+    explanation_html,
     explanation_of,
+    features_html,
     folder_names,
+    importances_html,
+    opening,
     write_explanation,
 )
 from aam.files.atomic import write_text
@@ -218,8 +215,7 @@ def write_explained(
     output = explanation_folder(folder, config, names)
     with written(output, config, {"samples": samples, "notes": [*notes]}, in_memory) as new:
         for name, explanation in zip(names, explanations, strict=True):
-            write_explanation(new / name, explanation)
-            write_figures(new / name / "figures", explanation, config.top)
+            write_explanation(new / name, explanation, config.top)
             log.info("%s", opening(explanation))
         write_text(new / "explain.html", explanation_html(explanations, notes, config.top))
     log.info("%s: %d samples explained", folder, samples)

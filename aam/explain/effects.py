@@ -1,11 +1,13 @@
-"""Effects of the absence, and of a permutation, of each ASV on predictions and their loss."""
+"""Effects of the absence, and of a permutation, of each ASV on predictions and their loss, and the
+importance over groups that follows.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from operator import add
 from typing import TypeAlias
 
@@ -14,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 from scipy import sparse
+from scipy.special import stdtr, stdtrit
 
 from aam.data.batch import Batch, on_shelves
 from aam.data.loader import collate, rows_read
@@ -23,6 +26,7 @@ from aam.data.targets import TargetSpec
 from aam.device.precision import autocast
 from aam.device.rng import generator
 from aam.errors import InputError, shown
+from aam.evaluate.intervals import LEAST_GROUPS, interval
 from aam.model.aam import slots_of
 from aam.options import RuntimeConfig
 from aam.predict.blend import specs_in_order
@@ -144,19 +148,23 @@ class Predictor:
         samples = Samples.of_study(self.study, rows, self.saved.levels, reads)
         return self.saved.predicted(samples, of_network)
 
-    def attention(self, rows: Rows, limited: Matrix) -> Floats:
-        """Return the weight in the attention pool of each ASV that the network reads, in the order
-        of `limited`; its sum is 1 per sample.
+    def attention(self, rows: Rows, limited: Matrix) -> Matrix:
+        """Return the weight in the attention pool of each ASV that the network reads, ``[n, F]``;
+        its sum is 1 per sample, and 0 without a network.
 
         It says what the network looks at, not what changes its prediction.
         """
+        if self.asvs is None:
+            return sparse.csr_matrix(limited.shape)
         network, by_place = self.saved.required_network, dict[int, Floats]()
         for places, batch, vectors in self._batches(rows, limited):
             by_shelf = network.sample.attention(vectors, slots_of(on_shelves(batch)))
             weights = [row for shelf in by_shelf for row in shelf.double().cpu().numpy()]
             sized = zip(places.tolist(), weights, batch.sizes, strict=True)
             by_place |= {at: row[:size] for at, row, size in sized}
-        return np.concatenate([by_place[place] for place in range(len(rows))])
+        paid = limited.astype(np.float64)
+        paid.data = np.concatenate([by_place[place] for place in range(len(rows))])
+        return paid
 
     def _batches(self, rows: Rows, limited: Matrix) -> Iterator[tuple[Rows, Batch, torch.Tensor]]:
         """Yield places among the samples, a batch of them and the vectors of its ASVs, within a
@@ -227,8 +235,8 @@ class TargetEffects:
         By how much a permutation of the ASV is expected to raise the loss of each sample.
     effects : tuple of sparse [N, F]
         For each output the prediction minus that of the sample without the ASV.
-    attention : sparse [N, F], optional
-        Weights of the network's attention, of sum 1 by sample; no effect.
+    attention : sparse [N, F]
+        Weights of the network's attention, of sum 1 by sample, 0 without a network; no effect.
     """
 
     spec: TargetSpec
@@ -238,7 +246,7 @@ class TargetEffects:
     carriers: Matrix
     losses: Matrix
     effects: tuple[Matrix, ...]
-    attention: Matrix | None
+    attention: Matrix
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -248,15 +256,9 @@ class TargetEffects:
 
     def __add__(self, other: TargetEffects) -> TargetEffects:
         """The sums over other rarefactions or models of the same samples."""
-        attention = [part.attention for part in (self, other) if part.attention is not None]
-        return replace(
-            self,
-            prediction=self.prediction + other.prediction,
-            carriers=self.carriers + other.carriers,
-            losses=self.losses + other.losses,
-            effects=tuple(map(add, self.effects, other.effects)),
-            attention=sum(attention[1:], attention[0]) if attention else None,
-        )
+        names = ("prediction", "carriers", "losses", "attention")
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return replace(self, **sums, effects=tuple(map(add, self.effects, other.effects)))
 
     def summed(self, sets: Matrix) -> TargetEffects:
         """Return the effects of sets of ASVs, ``[F, sets]``: the sums of those of their ASVs in
@@ -265,18 +267,16 @@ class TargetEffects:
         A sample carries a set where it carries one of its ASVs.
         """
         carriers, losses = (self.carriers @ sets).minimum(1.0), self.losses @ sets
-        effects = tuple(matrix @ sets for matrix in self.effects)
-        return replace(self, carriers=carriers, losses=losses, effects=effects, attention=None)
+        effects, attention = tuple(part @ sets for part in self.effects), self.attention @ sets
+        return replace(self, carriers=carriers, losses=losses, effects=effects, attention=attention)
 
 
 def _check_classes(models: Sequence[SavedModel]) -> None:
     for specs in zip(*(saved.targets.specs for saved in models), strict=True):
         if len({spec.labels for spec in specs}) > 1:
             labels = " and ".join(sorted({shown(spec.labels, 10) for spec in specs}))
-            raise InputError(
-                f"--model: the models know different classes of {specs[0].name!r} ({labels}); "
-                "explain each separately"
-            )
+            what = f"the models know different classes of {specs[0].name!r} ({labels})"
+            raise InputError(f"--model: {what}; explain each separately")
 
 
 def _effects_of(
@@ -290,12 +290,8 @@ def _effects_of(
     study, asvs = predictor.study, len(predictor.study.table.feature_ids)
     reads = matrix_of(rarefied_rows(study, rows, number), asvs)
     limited = matrix_of(rows_read(study, rows, number), asvs)
-    has_network, attention = predictor.asvs is not None, None
-    if has_network:
-        weights = limited.astype(np.float64)
-        weights.data = predictor.attention(rows, limited)
-        attention = place @ weights
-    variants = make_variants(reads, has_network, (predictor.saved.seed, number))
+    attention = place @ predictor.attention(rows, limited)
+    variants = make_variants(reads, predictor.asvs is not None, (predictor.saved.seed, number))
     of_samples = predictor.predict(rows, reads, limited)
     parts = [[values[:0] for values in of_samples]]
     for start in range(0, len(variants), VARIANTS_AT_ONCE):
@@ -317,9 +313,8 @@ def _effects_of(
         loss = losses(spec, known, base)[sample]
         rise = of_all(weight * np.nan_to_num(losses(spec, known[sample], changed) - loss))
         effects = tuple(of_all(change[:, k], removed) for k in output_columns(spec))
-        found.append(
-            TargetEffects(spec, (), known, place @ base, carriers, rise, effects, attention)
-        )
+        means = (place @ base, carriers, rise, effects, attention)
+        found.append(TargetEffects(spec, (), known, *means))
     return found
 
 
@@ -371,9 +366,8 @@ def explain_samples(
             vectors = encode_table(network, read, saved.device, config, rows)
         predictor = Predictor(saved, read, config, vectors)
         places = np.array([place[name] for name in names])
-        spread = sparse.csr_matrix(
-            (share[places], (places, np.arange(len(names)))), (len(sample_ids), len(names))
-        )
+        cells = (share[places], (places, np.arange(len(names))))
+        spread = sparse.csr_matrix(cells, (len(sample_ids), len(names)))
         known = {spec: values[places] for spec, values in zip(specs, truth, strict=True)}
         for passed in range(passes):
             found = _effects_of(predictor, rows, EVALUATION - 1 - passed, known, spread)
@@ -381,3 +375,154 @@ def explain_samples(
         log.info("model %d of %d: %d samples explained", number, len(models), len(names))
     ids = tuple(sample_ids)
     return [replace(of, sample_ids=ids, truth=t) for of, t in zip(total, truth, strict=True)]
+
+
+# --- importance ---------------------------------------------------------------------------------
+
+# The share of false discoveries among what is said to stand out.
+FALSE_DISCOVERIES = 0.05
+
+# Resamplings of groups for an interval, and columns resampled at a time.
+REPEATS, COLUMNS_AT_ONCE = 1000, 512
+
+
+def one_sided_test(sums: Floats, sizes: Floats) -> tuple[Floats, Floats]:
+    """Return the p [F] of a mean of at most 0 over samples in groups, and the standard error [F] of
+    the mean.
+
+    It is a t-test on the sums of groups: `sums` ``[G, F]``, and `sizes` ``[G]``, the samples of
+    each.
+    """
+    groups, total = len(sizes), sizes.sum()
+    around = sums - sizes[:, None] * sums.sum(axis=0) / total
+    error = np.sqrt(groups / max(groups - 1, 1) * (around**2).sum(axis=0)) / total
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(error > 0, sums.sum(axis=0) / total / error, 0.0)
+    return np.asarray(stdtr(groups - 1, -t)), np.asarray(error)
+
+
+def _tests(raised: Matrix, sizes: Floats, tested: Ints, kinds: Sequence[str]) -> dict[str, Floats]:
+    """Return p, q and corrected limits of the `tested` columns of the sums of groups ``[G, F]``,
+    NaN of others.
+
+    p is corrected by Benjamini and Hochberg (1995) within each of the `kinds`. The limits have the
+    rate of false coverage `FALSE_DISCOVERIES` among what is said to stand out (Benjamini and
+    Yekutieli 2005), each end at the level of the test: they hold 0 wherever the test shows nothing.
+    """
+    # The import takes a second.
+    from scipy.stats import false_discovery_control
+
+    p, q, reach = np.full((3, raised.shape[1]), np.nan)
+    if len(tested):
+        p[tested], reach[tested] = one_sided_test(raised[:, tested].toarray(), sizes)
+    kind_of = np.array(kinds or [""] * len(p), object)
+    for kind in set(kind_of):
+        chosen = (kind_of == kind) & ~np.isnan(p)
+        q[chosen] = false_discovery_control(p[chosen])
+        found = max((q[chosen] <= FALSE_DISCOVERIES).sum(), 1) / max(chosen.sum(), 1)
+        reach[chosen] *= stdtrit(len(sizes) - 1, 1 - FALSE_DISCOVERIES * found)
+    reach[reach == 0] = np.nan
+    mean = _sum(raised) / sizes.sum()
+    return {"p": p, "q": q, "corrected.low": mean - reach, "corrected.high": mean + reach}
+
+
+def _sum(matrix: Matrix) -> Floats:
+    return np.asarray(matrix.sum(axis=0)).ravel()
+
+
+def _ratios(top: Matrix, bottom: Matrix, seed: int) -> Floats:
+    """Return top / bottom of each column and its limits over groups, [3, F]; `bottom` is ``[G, F]``
+    or, for all columns, ``[G, 1]``.
+    """
+    groups, found = top.shape[0], [np.zeros((0, 3))]
+    repeats = REPEATS if groups >= LEAST_GROUPS else 0
+    drawn = generator(seed, "bootstrap").integers(groups, size=(repeats, groups))
+    # How often each group counts: once, and then as drawn with replacement.
+    weights = np.stack([np.ones(groups), *(np.bincount(row, minlength=groups) for row in drawn)])
+    for start in range(0, top.shape[1], COLUMNS_AT_ONCE):
+        columns = slice(start, start + COLUMNS_AT_ONCE)
+        above = weights @ top[:, columns].toarray()
+        below = weights @ bottom[:, columns if bottom.shape[1] > 1 else slice(1)].toarray()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(below > 0, above / below, np.nan)
+        found.append(np.array([astuple(interval(values, groups)) for values in ratio.T]))
+    return np.concatenate(found).T
+
+
+def _limits(name: str, found: Floats) -> dict[str, Floats]:
+    """Columns of values with limits, [3, F]."""
+    return dict(zip((name, f"{name}.low", f"{name}.high"), found, strict=True))
+
+
+def _of_effects(effects: TargetEffects, by_group: Matrix, seed: int) -> dict[str, object]:
+    """Return the columns of the effects, from what the presence of an ASV raises to effects on each
+    output.
+    """
+    spec, outputs, carriers = effects.spec, effects.outputs, by_group @ effects.carriers
+    found = np.array([_ratios(by_group @ matrix, carriers, seed) for matrix in effects.effects])
+    sizes = np.array([_sum(abs(matrix)) for matrix in effects.effects]) / len(effects.sample_ids)
+    means, places = found[:, 0], np.arange(found.shape[2])
+    highest = np.argmax(means, axis=0)
+    largest = means[highest, places]
+    low, high = ("lower", "higher") if spec.kind == "numeric" else spec.labels[:2]
+    several = np.array(outputs, object)[highest]
+    signed = several if len(outputs) > 1 else np.where(largest > 0, high, low)
+    columns = {
+        "raises": np.where(np.isnan(largest) | (largest == 0), "", signed),
+        **_limits("effect", found[highest, :, places].T),
+        "mean-absolute-effect": sizes[highest, places],
+    }
+    named = zip(outputs, means, strict=True) if len(outputs) > 1 else ()
+    return columns | {f"effect={label}": values for label, values in named}
+
+
+def importance_of(
+    effects: TargetEffects,
+    groups: npt.NDArray[np.object_] | None,
+    seed: int = 0,
+    kinds: Sequence[str] = (),
+    tested: npt.NDArray[np.bool_] | bool = True,
+) -> pd.DataFrame:
+    """Return the importance of every ASV, or set of ASVs, that a sample has, the most important one
+    first.
+
+    Only groups with a sample whose truth is known count in tests and intervals of importances.
+
+    Parameters
+    ----------
+    effects : TargetEffects
+    groups : array [N], optional
+        Groups that are resampled whole; single samples without.
+    seed : int
+        Of the resampling.
+    kinds : sequence of str [F], optional
+        Kinds of sets; each kind has a correction of its own.
+    tested : bool or bool [F]
+        Which importances have a p. A model that has learned from the samples uses their noise too.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The columns of features.tsv (docs/reference/files.md) by column of the ASVs, or place among
+        the sets. p is one-sided, of an importance of 0, and NaN for an ASV of fewer than
+        `LEAST_GROUPS` groups.
+    """
+    every = np.arange(len(effects.sample_ids))
+    _, group = np.unique(every if groups is None else groups.astype(str), return_inverse=True)
+    by_group = sparse.csr_matrix((np.ones(len(group)), (group, every)))
+    sizes = by_group @ np.isfinite(effects.truth).astype(np.float64)
+    judged = np.flatnonzero(sizes)
+    carriers, raised = by_group @ effects.carriers, (by_group @ effects.losses)[judged]
+    columns = {
+        "samples": _sum(effects.carriers > 0),
+        "groups": _sum(carriers > 0),
+        **_limits("importance", _ratios(raised, sparse.csr_matrix(sizes[judged][:, None]), seed)),
+        **dict.fromkeys(("p", "q", "corrected.low", "corrected.high"), np.nan),
+    }
+    if len(judged):
+        enough = (_sum(carriers[judged] > 0) >= LEAST_GROUPS) & tested
+        columns |= _tests(raised, sizes[judged], np.flatnonzero(enough), kinds)
+    table = pd.DataFrame({**columns, **_of_effects(effects, by_group, seed)})
+    size = np.max([_sum(abs(matrix)) for matrix in effects.effects], axis=0)
+    ordered = table.iloc[np.lexsort((-size, -table["importance"].fillna(0.0)))]
+    return ordered[ordered["samples"] > 0]

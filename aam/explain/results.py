@@ -1,36 +1,26 @@
-"""The explanation of one target: importance of ASVs and taxa over groups, its words, and its
-files.
-"""
+"""The explanation of one target: names of ASVs and taxa, words, figures, tables, page and files."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy import sparse
-from scipy.special import stdtr, stdtrit
 
-from aam.device.rng import generator
-from aam.evaluate.intervals import FEW_GROUPS, LEAST_GROUPS, interval, too_few
-from aam.explain.effects import Floats, Ints, Matrix, TargetEffects, losses
+from aam.evaluate.intervals import FEW_GROUPS, LEAST_GROUPS, Interval, number, too_few, with_limits
+from aam.explain.effects import FALSE_DISCOVERIES, Matrix, TargetEffects, importance_of, losses
 from aam.files.atomic import write_text
 from aam.io.taxonomy import Lineage, display_name, plain_name, rank_name, short_ids, taxon_name
-from aam.report.charts import shortened
-
-# The share of false discoveries among what is said to stand out.
-FALSE_DISCOVERIES = 0.05
-
-# Resamplings of groups for an interval, and columns resampled at a time.
-REPEATS, COLUMNS_AT_ONCE = 1000, 512
-
-HIGHER, LOWER = "higher", "lower"
+from aam.report.charts import Figure, IntervalRow, Table, interval_chart, shortened
+from aam.report.page import templates
 
 # What the samples of an explanation were to its models.
 HELD_OUT, TRAINING = "held-out", "training"
@@ -38,150 +28,11 @@ HELD_OUT, TRAINING = "held-out", "training"
 # Taxa that a sentence names.
 NAMED = 8
 
-# --- importance ---------------------------------------------------------------------------------
+# Taxa of a table, and rows of the figure that stands at the start of a report.
+TAXA_SHOWN, FIRST_SHOWN = 10, 8
 
-
-def one_sided_test(sums: Floats, sizes: Floats) -> tuple[Floats, Floats]:
-    """Return the p [F] of a mean of at most 0 over samples in groups, and the standard error [F] of
-    the mean.
-
-    It is a t-test on the sums of groups: `sums` ``[G, F]``, and `sizes` ``[G]``, the samples of
-    each.
-    """
-    groups, total = len(sizes), sizes.sum()
-    around = sums - sizes[:, None] * sums.sum(axis=0) / total
-    error = np.sqrt(groups / max(groups - 1, 1) * (around**2).sum(axis=0)) / total
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(error > 0, sums.sum(axis=0) / total / error, 0.0)
-    return np.asarray(stdtr(groups - 1, -t)), np.asarray(error)
-
-
-def _tests(raised: Matrix, sizes: Floats, tested: Ints, kinds: Sequence[str]) -> dict[str, Floats]:
-    """Return p, q and corrected limits of the `tested` columns of the sums of groups ``[G, F]``,
-    NaN of others.
-
-    p is corrected by Benjamini and Hochberg (1995) within each of the `kinds`. The limits have the
-    rate of false coverage `FALSE_DISCOVERIES` among what is said to stand out (Benjamini and
-    Yekutieli 2005), each end at the level of the test: they hold 0 wherever the test shows nothing.
-    """
-    # The import takes a second.
-    from scipy.stats import false_discovery_control
-
-    p, q, reach = np.full((3, raised.shape[1]), np.nan)
-    if len(tested):
-        p[tested], reach[tested] = one_sided_test(raised[:, tested].toarray(), sizes)
-    kind_of = np.array(kinds or [""] * len(p), object)
-    for kind in set(kind_of):
-        chosen = (kind_of == kind) & ~np.isnan(p)
-        q[chosen] = false_discovery_control(p[chosen])
-        found = max((q[chosen] <= FALSE_DISCOVERIES).sum(), 1) / max(chosen.sum(), 1)
-        reach[chosen] *= stdtrit(len(sizes) - 1, 1 - FALSE_DISCOVERIES * found)
-    reach[reach == 0] = np.nan
-    mean = _sum(raised) / sizes.sum()
-    return {"p": p, "q": q, "corrected.low": mean - reach, "corrected.high": mean + reach}
-
-
-def _sum(matrix: Matrix) -> Floats:
-    return np.asarray(matrix.sum(axis=0)).ravel()
-
-
-def _ratios(top: Matrix, bottom: Matrix, seed: int) -> Floats:
-    """Return top / bottom of each column and its limits over groups, [3, F]; `bottom` is ``[G, F]``
-    or, for all columns, ``[G, 1]``.
-    """
-    groups, found = top.shape[0], [np.zeros((0, 3))]
-    repeats = REPEATS if groups >= LEAST_GROUPS else 0
-    drawn = generator(seed, "bootstrap").integers(groups, size=(repeats, groups))
-    # How often each group counts: once, and then as drawn with replacement.
-    weights = np.stack([np.ones(groups), *(np.bincount(row, minlength=groups) for row in drawn)])
-    for start in range(0, top.shape[1], COLUMNS_AT_ONCE):
-        columns = slice(start, start + COLUMNS_AT_ONCE)
-        above = weights @ top[:, columns].toarray()
-        below = weights @ bottom[:, columns if bottom.shape[1] > 1 else slice(1)].toarray()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(below > 0, above / below, np.nan)
-        found.append(np.array([astuple(interval(values, groups)) for values in ratio.T]))
-    return np.concatenate(found).T
-
-
-def _limits(name: str, found: Floats) -> dict[str, Floats]:
-    """Columns of values with limits, [3, F]."""
-    return dict(zip((name, f"{name}.low", f"{name}.high"), found, strict=True))
-
-
-def _of_effects(effects: TargetEffects, by_group: Matrix, seed: int) -> dict[str, object]:
-    """Return the columns of the effects, from what the presence of an ASV raises to effects on each
-    output.
-    """
-    spec, outputs, carriers = effects.spec, effects.outputs, by_group @ effects.carriers
-    found = np.array([_ratios(by_group @ matrix, carriers, seed) for matrix in effects.effects])
-    sizes = np.array([_sum(abs(matrix)) for matrix in effects.effects]) / len(effects.sample_ids)
-    means, places = found[:, 0], np.arange(found.shape[2])
-    highest = np.argmax(means, axis=0)
-    largest = means[highest, places]
-    low, high = (LOWER, HIGHER) if spec.kind == "numeric" else spec.labels[:2]
-    several = np.array(outputs, object)[highest]
-    signed = several if len(outputs) > 1 else np.where(largest > 0, high, low)
-    columns = {
-        "raises": np.where(np.isnan(largest) | (largest == 0), "", signed),
-        **_limits("effect", found[highest, :, places].T),
-        "mean-absolute-effect": sizes[highest, places],
-    }
-    named = zip(outputs, means, strict=True) if len(outputs) > 1 else ()
-    return columns | {f"effect={label}": values for label, values in named}
-
-
-def importance_of(
-    effects: TargetEffects,
-    groups: npt.NDArray[np.object_] | None,
-    seed: int = 0,
-    kinds: Sequence[str] = (),
-    tested: npt.NDArray[np.bool_] | bool = True,
-) -> pd.DataFrame:
-    """Return the importance of every ASV, or set of ASVs, that a sample has, the most important one
-    first.
-
-    Only groups with a sample whose truth is known count in tests and intervals of importances.
-
-    Parameters
-    ----------
-    effects : TargetEffects
-    groups : array [N], optional
-        Groups that are resampled whole; single samples without.
-    seed : int
-        Of the resampling.
-    kinds : sequence of str [F], optional
-        Kinds of sets; each kind has a correction of its own.
-    tested : bool or bool [F]
-        Which importances have a p. A model that has learned from the samples uses their noise too.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The columns of features.tsv (docs/reference/files.md) by column of the ASVs, or place among
-        the sets. p is one-sided, of an importance of 0, and NaN for an ASV of fewer than
-        `LEAST_GROUPS` groups.
-    """
-    every = np.arange(len(effects.sample_ids))
-    _, group = np.unique(every if groups is None else groups.astype(str), return_inverse=True)
-    by_group = sparse.csr_matrix((np.ones(len(group)), (group, every)))
-    sizes = by_group @ np.isfinite(effects.truth).astype(np.float64)
-    judged = np.flatnonzero(sizes)
-    carriers, raised = by_group @ effects.carriers, (by_group @ effects.losses)[judged]
-    columns = {
-        "samples": _sum(effects.carriers > 0),
-        "groups": _sum(carriers > 0),
-        **_limits("importance", _ratios(raised, sparse.csr_matrix(sizes[judged][:, None]), seed)),
-        **dict.fromkeys(("p", "q", "corrected.low", "corrected.high"), np.nan),
-    }
-    if len(judged):
-        enough = (_sum(carriers[judged] > 0) >= LEAST_GROUPS) & tested
-        columns |= _tests(raised, sizes[judged], np.flatnonzero(enough), kinds)
-    table = pd.DataFrame({**columns, **_of_effects(effects, by_group, seed)})
-    size = np.max([_sum(abs(matrix)) for matrix in effects.effects], axis=0)
-    ordered = table.iloc[np.lexsort((-size, -table["importance"].fillna(0.0)))]
-    return ordered[ordered["samples"] > 0]
-
+# Number of the colour of further classes; the first ones have the numbers before it.
+OTHER = 8
 
 # --- names --------------------------------------------------------------------------------------
 
@@ -202,10 +53,7 @@ class Asvs:
     @property
     def unnamed(self) -> str:
         """Explanation of the ids, if no ASV has a name; else empty."""
-        text = (
-            "Ids are the beginning of the MD5 of the sequence (features.tsv has it); "
-            "--taxonomy gives names."
-        )
+        text = "Ids are the beginning of the MD5 of the sequence; --taxonomy gives names."
         return "" if self.lineages or not self.sequences else text
 
     def label(self, column: int, longest: int = 80) -> str:
@@ -222,20 +70,19 @@ class Asvs:
         """A table of importances, by column of the ASVs, with what they are called."""
         columns = importance.index.tolist()
         lineages = self.lineages or ((),) * len(self.feature_ids)
-        names = {
-            "rank": range(1, len(columns) + 1),
-            "label": [self.label(column) for column in columns],
-            "short-id": [self.short_ids[column] for column in columns],
-            "feature-id": [self.feature_ids[column] for column in columns],
-            "taxon": ["; ".join(lineages[column]) for column in columns],
-        }
-        table = pd.DataFrame(names, index=columns).join(importance)
+        names = [
+            (self.label(at), self.short_ids[at], self.feature_ids[at], "; ".join(lineages[at]))
+            for at in columns
+        ]
+        table = pd.DataFrame(names, columns, ["label", "short-id", "feature-id", "taxon"])
+        table.insert(0, "rank", range(1, len(columns) + 1))
+        table = table.join(importance)
         if self.sequences and self.feature_ids != self.sequences:
             table["sequence"] = [self.sequences[column] for column in columns]
         return table
 
 
-def taxa(lineages: Sequence[Lineage], columns: Ints) -> pd.DataFrame:
+def taxa(lineages: Sequence[Lineage], columns: npt.NDArray[np.int64]) -> pd.DataFrame:
     """Return the taxa of the ASVs at `columns` at each rank, with the columns of their ASVs.
 
     ASVs without a name at a rank are one set for each taxon above. `tested` are sets that may stand
@@ -286,16 +133,10 @@ class Explanation:
     subset: str
     taxa: pd.DataFrame | None
 
-    @cached_property
+    @property
     def has_truth(self) -> bool:
         """Whether the truth of any sample is known, without which there is no importance."""
         return bool(np.isfinite(self.effects.truth).any())
-
-    @property
-    def loss(self) -> float:
-        """The mean loss of the samples whose truth is known, which importances are rises of."""
-        of = self.effects
-        return float(np.nanmean(losses(of.spec, of.truth, of.prediction)))
 
     @property
     def stands_out(self) -> pd.Series[bool]:
@@ -316,7 +157,7 @@ class Explanation:
         if table is None or not (tested := table["p"].notna().sum()):
             return ""
         found = table["label"][table["q"] <= FALSE_DISCOVERIES].tolist()
-        names = "; ".join([*found[:NAMED], *["..."][: len(found) // (NAMED + 1)]])
+        names = "; ".join(found[:NAMED]) + "; ..." * (len(found) > NAMED)
         what = f"{len(found)} of {tested} tested taxa ({table['rank'].iloc[0]})"
         return f"{what}, sums over ASVs, stand out{names and ': '}{names}"
 
@@ -365,23 +206,183 @@ def explanation_of(
     """
     size, is_tested, of_taxa = effects.carriers.shape[1], subset != TRAINING, None
     features = importance_of(effects, groups, seed, tested=is_tested)
-    if effects.attention is not None:
+    if effects.attention.nnz:
         features["attention"] = np.asarray(effects.attention.mean(axis=0)).ravel()[features.index]
     sets = taxa(asvs.lineages, np.sort(features.index.to_numpy()))
     if len(sets):
         summed, tested = effects.summed(membership(sets, size)), sets.pop("tested") & is_tested
         found = importance_of(summed, groups, seed, sets["rank"].tolist(), tested.to_numpy())
-        place = {column: at for at, column in enumerate(features.index)}
-        first = [min(members, key=place.__getitem__) for members in sets.pop("columns")]
+        first = [min(members, key=features.index.get_loc) for members in sets.pop("columns")]
         sets["first"] = [asvs.short_ids[column] for column in first]
         order = {rank: at for at, rank in enumerate(sets["rank"].unique())}
         of_taxa = sets.loc[found.index].join(found)
         of_taxa = of_taxa.sort_values("rank", key=lambda ranks: ranks.map(order), kind="stable")
     has_truth = np.isfinite(effects.truth)
     counted = has_truth if has_truth.any() else ~has_truth
-    number = int(counted.sum()) if groups is None else len(set(groups[counted].tolist()))
+    count = int(counted.sum()) if groups is None else len(set(groups[counted].tolist()))
     table = asvs.table(features)
-    return Explanation(effects, table, asvs, number, group_column, subset, of_taxa)
+    return Explanation(effects, table, asvs, count, group_column, subset, of_taxa)
+
+
+# --- figures ------------------------------------------------------------------------------------
+
+
+def _interval_in(row: pd.Series[float], name: str) -> Interval:
+    """Return a value with its limits from a row of a table of an explanation."""
+    return Interval(*row[[name, f"{name}.low", f"{name}.high"]].astype(float))
+
+
+def _direction(row: pd.Series[float]) -> str:
+    """Direction of an ASV or taxon; with a question mark if the interval includes 0."""
+    effect = _interval_in(row, "effect")
+    return f"{row['raises'] or '-'}{'?' if effect.low <= 0 <= effect.high else ''}"
+
+
+def _figure(
+    explanation: Explanation, table: pd.DataFrame, top: int, words: Sequence[str]
+) -> Figure:
+    """Return the first rows of a table in the colours of what each raises: mean effects without a
+    truth, else importances, with the limits of their tests where there are tests.
+
+    `words` are the name, the title, the title of the axis, what the rows are, and a caption.
+    """
+    name, title, axis, what, caption = words
+    spec, column = explanation.effects.spec, "importance" if explanation.has_truth else "effect"
+    meanings = {label: f"raises the probability of {label}" for label in spec.labels[:OTHER]}
+    meanings = meanings or {"lower": f"lowers {spec.name}", "higher": f"raises {spec.name}"}
+    tests, rows, colours = int(table["q"].notna().sum()), [], [*meanings]
+    for _, row in table.head(top).iterrows():
+        value, text, raised = _interval_in(row, column), None, row["raises"]
+        if tests:
+            q = "not tested" if np.isnan(row["q"]) else f"q {number(row['q'])}"
+            value = Interval(value.value, row["corrected.low"], row["corrected.high"])
+            text = f"{number(value.value)}, {q}"
+        colour = colours.index(raised) if raised in meanings else OTHER
+        rows.append(IntervalRow(row["label"], value, colour, text))
+    bars = "95 % intervals"
+    if tests:
+        bars = f"corrected for the {tests} tested {what}; a bar that includes 0 does not stand out"
+    chart = interval_chart(rows, axis, 0.0, [*enumerate(meanings.values())])
+    return Figure(name, title, chart, f"{caption} Bars are {bars}.")
+
+
+@lru_cache(maxsize=4)
+def explanation_figures(explanation: Explanation, top: int) -> list[Figure]:
+    """Return the figures of one target, of its `top` most important ASVs and taxa, made once for
+    the page and for the files. Without a truth they show mean effects of ASVs.
+    """
+    of, table = explanation.effects, explanation.main_taxa
+    spec, features = of.spec, explanation.features
+    if not explanation.has_truth:
+        unit = "probability" if spec.labels else spec.name
+        title = f"Mean effect of the ASV, where it is present, on {unit}"
+        caption = "The prediction minus that of the same sample without the ASV."
+        words = ("effects", title, f"effect on {unit}", "ASVs", caption)
+        return [_figure(explanation, features, top, words)]
+    loss = "half Brier score" if spec.labels else "mean absolute error"
+    title, axis = f"Increase of the {loss} when the ASV is permuted", f"rise of the {loss}"
+    mean = float(np.nanmean(losses(spec, of.truth, of.prediction)))
+    caption = f"The {loss} of these samples is {number(mean)}. {explanation.asvs.unnamed}".strip()
+    words = ("importance", title, axis, "ASVs", caption)
+    figures = [_figure(explanation, features, top, words)]
+    if table is not None:
+        rank, axis = table["rank"].iloc[0], f"sum of rises of the {loss}"
+        caption = "The sum of the importances of the ASVs of each taxon, or of all without a known "
+        words = ("taxa", f"Importance by {rank}: sums over ASVs", axis, "taxa", f"{caption}{rank}.")
+        figures.append(_figure(explanation, table, top, words))
+    return figures
+
+
+# --- tables and page ---------------------------------------------------------------------------
+
+
+def opening(explanation: Explanation) -> str:
+    """Return in plain words what was explained and what stands out."""
+    out, name = explanation.stands_out, explanation.effects.spec.name
+    sentences = [f"What drives the predictions of {name}: {explanation.verdict()}."]
+    if out.any():
+        leaders = ", ".join(explanation.features["label"][out].head())
+        sentences.append(f"Of those that stand out, the most important are {leaders}.")
+    if of_taxa := explanation.taxa_verdict():
+        sentences.append(f"{of_taxa}.")
+    return " ".join(sentences)
+
+
+def _table(title: str, name: str, table: pd.DataFrame, columns: Mapping[str, str]) -> Table:
+    """Return the `columns` of a table of an explanation under their titles, values with their
+    limits.
+    """
+
+    def cell(row: pd.Series[float], column: str) -> str:
+        value: object = row[column]
+        if f"{column}.low" in table:
+            return with_limits(_interval_in(row, column))
+        if isinstance(value, float):
+            return f"{value:.0f}" if column == "samples" else number(value)
+        return _direction(row) if column == "raises" else str(value) or "-"
+
+    rows = (tuple(cell(row, column) for column in columns) for _, row in table.iterrows())
+    return Table(title, tuple(columns.values()), tuple(rows), name)
+
+
+TESTED = {"importance": "importance, 95 % interval", "q": "q", "raises": "direction"}
+
+
+def asv_table(explanation: Explanation, top: int) -> Table:
+    """The most important ASVs."""
+    columns = {"label": "ASV", "samples": "samples", **TESTED, "effect": "mean effect"}
+    if "attention" in explanation.features:
+        columns["attention"] = "attention, mean share"
+    table = explanation.features.head(top)
+    return _table("The most important ASVs", "importance", table, columns)
+
+
+def taxa_tables(explanation: Explanation) -> list[Table]:
+    """The most important taxa of each rank."""
+    if explanation.taxa is None:
+        return []
+    columns, tables = {"ASVs": "ASVs", **TESTED, "first": "most important ASV"}, []
+    for rank, table in explanation.taxa.groupby("rank", sort=False):
+        title = f"The most important taxa ({rank}): sums over ASVs"
+        shown = {"taxon": str(rank), **columns}
+        tables.append(_table(title, "taxa", table.head(TAXA_SHOWN), shown))
+    return tables
+
+
+def features_html(explanation: Explanation, top: int) -> str:
+    """Figure of the most important taxa, or ASVs without a taxonomy, for a report's start."""
+    figure = explanation_figures(explanation, min(top, FIRST_SHOWN))[-1]
+    title = "What drives the predictions: " + figure.title
+    parts: Any = templates().get_template("parts.html.j2").module
+    return str(parts.picture(replace(figure, title=title))).strip()
+
+
+def _parts(explanation: Explanation, top: int) -> dict[str, Any]:
+    """The parts of a page on one target."""
+    figures, tables = explanation_figures(explanation, top), [asv_table(explanation, top)]
+    name = explanation.effects.spec.name
+    return {"name": name, "opening": opening(explanation), "figures": figures, "tables": tables}
+
+
+def importances_html(explanations: Sequence[Explanation], notes: Sequence[str], top: int) -> str:
+    """The part of a run's report on what drives its predictions, without what stands at its start
+    and without taxa of all ranks.
+    """
+    targets = [_parts(explanation, top) for explanation in explanations]
+    for target in targets:
+        target["figures"] = target["figures"][:-1]
+    template = templates().get_template("importances.html.j2")
+    return template.render(notes=notes, targets=targets)
+
+
+def explanation_html(explanations: Sequence[Explanation], notes: Sequence[str], top: int) -> str:
+    """Page of the targets, which needs no other file."""
+    targets = [_parts(explanation, top) for explanation in explanations]
+    for target, explanation in zip(targets, explanations, strict=True):
+        target["tables"] += taxa_tables(explanation)
+    page = templates().get_template("explain.html.j2")
+    words = {"title": "aam explain", "notes": notes, "targets": targets}
+    return page.render(**words) + "\n"
 
 
 # --- files -------------------------------------------------------------------------------------
@@ -394,11 +395,9 @@ def folder_names(targets: Sequence[str]) -> list[str]:
     names: list[str] = []
     for target in targets:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "_", target).lstrip(".") or "target"
-        name, number = plain, 1
-        while name.lower() in {other.lower() for other in names}:
-            number += 1
-            name = f"{plain}-{number}"
-        names.append(name)
+        numbered = (plain, *(f"{plain}-{number}" for number in range(2, len(targets) + 1)))
+        taken = {name.lower() for name in names}
+        names.append(next(name for name in numbered if name.lower() not in taken))
     return names
 
 
@@ -420,7 +419,7 @@ def _effect_table(effects: TargetEffects, asvs: Asvs) -> pd.DataFrame:
     """Return a row for each ASV of each sample: its effects, and the attention paid to it."""
     names = [f"effect={label}".rstrip("=") for label in effects.outputs]
     parts = dict(zip(names, effects.effects, strict=True))
-    if effects.attention is not None:
+    if effects.attention.nnz:
         parts["attention-not-importance"] = effects.attention
     row, column = effects.carriers.sorted_indices().nonzero()
     ids = {"sample-id": (effects.sample_ids, row), "short-id": (asvs.short_ids, column)}
@@ -429,18 +428,17 @@ def _effect_table(effects: TargetEffects, asvs: Asvs) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def write_explanation(folder: Path, explanation: Explanation) -> None:
-    """Write features.tsv, taxa.tsv, samples.tsv and effects.tsv to a folder; numbers have six
-    digits.
+def write_explanation(folder: Path, explanation: Explanation, top: int) -> None:
+    """Write features.tsv, taxa.tsv, samples.tsv and effects.tsv to a folder, with six digits, and
+    the figures of the `top` ASVs and taxa.
     """
-    folder.mkdir()
-    tables = {
-        "features": explanation.features,
-        "taxa": explanation.taxa,
-        "samples": _sample_table(explanation.effects, explanation.subset),
-        "effects": _effect_table(explanation.effects, explanation.asvs),
-    }
+    (folder / "figures").mkdir(parents=True)
+    effects = explanation.effects
+    tables = {"features": explanation.features, "effects": _effect_table(effects, explanation.asvs)}
+    tables["samples"] = _sample_table(effects, explanation.subset)
+    tables |= {} if explanation.taxa is None else {"taxa": explanation.taxa}
     for name, table in tables.items():
-        if table is not None:
-            text = table.to_csv(sep="\t", index=False, float_format="%.6g", lineterminator="\n")
-            write_text(folder / f"{name}.tsv", str(text))
+        text = table.to_csv(sep="\t", index=False, float_format="%.6g", lineterminator="\n")
+        write_text(folder / f"{name}.tsv", str(text))
+    for figure in explanation_figures(explanation, top):
+        figure.write(folder / "figures")

@@ -16,8 +16,7 @@ from aam.data.simulate import simulate
 from aam.data.splits import kfold
 from aam.data.targets import Targets, TargetSpec
 from aam.evaluate.metrics import auroc
-from aam.explain.effects import explain_samples
-from aam.explain.results import FALSE_DISCOVERIES, importance_of
+from aam.explain.effects import FALSE_DISCOVERIES, explain_samples, importance_of
 from aam.io.metadata import read_metadata
 from aam.options import RuntimeConfig
 from aam.predict.blend import DEFAULT, fit_blends

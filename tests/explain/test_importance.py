@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
+from aam.explain.effects import FALSE_DISCOVERIES, importance_of, one_sided_test
 from aam.explain.results import (
-    FALSE_DISCOVERIES,
     Asvs,
     explanation_of,
     folder_names,
-    importance_of,
     membership,
-    one_sided_test,
     taxa,
     write_explanation,
 )
@@ -166,7 +164,7 @@ def test_files_hold_every_asv_once(tmp_path, outputs):
     effects = make_effects(outputs)
     asvs = make_asvs()
     explanation = explanation_of(effects, asvs, GROUPS, "child", "held-out")
-    write_explanation(tmp_path / "out", explanation)
+    write_explanation(tmp_path / "out", explanation, ASVS)
     with (tmp_path / "out" / "features.tsv").open() as file:
         rows = list(csv.DictReader(file, dialect="excel-tab"))
     assert sorted(row["feature-id"] for row in rows) == sorted(asvs.feature_ids)

@@ -11,16 +11,18 @@ import numpy as np
 import pytest
 
 from aam.evaluate.intervals import number
-from aam.explain.page import (
+from aam.explain.results import (
+    Asvs,
+    Explanation,
     asv_table,
     explanation_figures,
     explanation_html,
+    explanation_of,
     features_html,
     importances_html,
     taxa_tables,
-    write_figures,
+    write_explanation,
 )
-from aam.explain.results import Asvs, Explanation, explanation_of
 from aam.report.charts import Figure
 from aam.report.page import ReportData, report_html, with_importances
 from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, make_asvs, make_effects
@@ -57,7 +59,7 @@ def test_figures_are_well_formed_and_described(tmp_path, outputs, truth):
         for figure in explanation_figures(explanation, 4)
     }
     assert figures.keys() == names
-    write_figures(tmp_path / "figures", explanation, 4)
+    write_explanation(tmp_path, explanation, 4)
     assert len(list((tmp_path / "figures").glob("*.png"))) == len(names)
     for path in (tmp_path / "figures").glob("*.svg"):
         root = ElementTree.parse(path).getroot()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from aam.explain.page import explanation_html, features_html, importances_html
+from aam.explain.results import explanation_html, features_html, importances_html
 from aam.report.charts import Table
 from aam.report.encoder_quality import distances_figure
 from aam.report.page import ReportData, report_html, with_importances

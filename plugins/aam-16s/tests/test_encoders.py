@@ -14,7 +14,7 @@ import aam
 from aam.cli import main
 from aam.data.checks import LETTERS, PRIMERS, find_primers
 from aam.data.tokens import reverse_complement
-from aam.encoders import encoder_names
+from aam.encoders import installed
 from aam.errors import InputError
 from aam.io.matrices import read_distances
 from aam.predict.saved_model import load_model
@@ -29,7 +29,7 @@ V1, V4_READS = slice(20, 250), slice(500, 650)
 @pytest.mark.parametrize("encoder", [ANY_REGION, V4], ids=["16s", "16s-v4"])
 def test_encoders_are_whole_and_small(encoder, capsys):
     name = encoder.folder.name
-    assert name in encoder_names()
+    assert name in installed()
     saved = load_model(encoder.folder, torch.device("cpu"))
     assert saved.reference is not None
     if saved.network is not None:
