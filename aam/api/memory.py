@@ -225,11 +225,8 @@ def _metadata(
             f"{shown(unreadable)}; QIIME 2 takes what begins with # for a comment and drops white "
             "space around ids; rename these samples"
         )
-    cells, types, schemes = {}, [], []
-    for name, (values, kind, scheme) in columns.items():
-        cells[name] = tuple(map(_text, values))
-        types.append(kind)
-        schemes.append(scheme)
+    cells = {name: tuple(map(_text, values)) for name, (values, *_) in columns.items()}
+    types, schemes = ({name: of[place] for name, of in columns.items()} for place in (1, 2))
     return make_metadata(sample_ids, cells, types, schemes, source, **more)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from aam.errors import InputError, Problems, shown
+from aam.files.atomic import read_bytes
 from aam.io import text
 from aam.io.tables import MAX_COUNT, AmpliconTable, read_hdf5, read_json, read_tsv, write_hdf5
 
@@ -101,7 +102,7 @@ def read_table(
     empty or repeated, or only some features have a sequence.
     """
     where = str(path)
-    blob = text.read_bytes(path, len(text.HDF5_MAGIC))
+    blob = read_bytes(path, head=len(text.HDF5_MAGIC))
     if blob != text.HDF5_MAGIC:
         reason = "rarefaction needs counts of reads, pass the table before it was normalised"
         blob = text.read_content(path, {"FeatureTable[Frequency]": "feature-table.biom"}, reason)

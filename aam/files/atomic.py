@@ -11,14 +11,15 @@ import json
 import os
 import shutil
 import socket
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from aam.errors import InputError, refuse, reworded
 
-# Largest JSON file that is read, in bytes.
-MAX_JSON = 64 << 20
+# Largest text and JSON that are read, in bytes.
+MAX_BYTES, MAX_JSON = 2 << 30, 64 << 20
 BLOCK = 1 << 20
 # A temporary name says who writes it, or for what it stands in: PREFIX~host~process~name.
 PARTIAL = ".partial"
@@ -105,20 +106,15 @@ def check_writable(path: Path, overwrite: bool = False) -> None:
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); choose another") from None
     # The folder in which the user works has no name of its own.
-    named, limits = path if path.name else path.resolve(), os.statvfs(parent)
+    named, longest = path if path.name else path.resolve(), os.statvfs(parent).f_namemax
     length = len(os.fsencode(_temporary(named).name)) if named.name else 0
-    # The administrator may write everywhere, but not into a virtual file system such as /proc.
-    of_system = not limits.f_blocks and not parent.stat().st_mode & 0o222
     rules = {
         "exists already; choose another output or pass --overwrite": exists and not overwrite,
         f"{link} is a link that leads nowhere; remove it": link.is_symlink() and not link.exists(),
         f"{parent} is a file, expected a folder": not parent.is_dir(),
         f"no permission to write in {parent}": not os.access(parent, os.W_OK),
-        f"{parent} is of the system and takes no files; choose another output": (
-            of_system and not exists
-        ),
         "is the root of all folders; choose another output": not named.name,
-        "the name is too long for a file; choose a shorter one": length > limits.f_namemax,
+        "the name is too long for a file; choose a shorter one": length > longest,
     }
     refuse(path, rules)
 
@@ -202,6 +198,27 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def read_bytes(path: Path, limit: int = MAX_BYTES, head: int = -1) -> bytes:
+    """Return the content of a file of at most `limit` bytes, or its first `head`; `InputError` if
+    unreadable.
+    """
+    try:
+        about = path.stat()
+        # To open a pipe waits for who writes to it, and a device may never end.
+        if not stat.S_ISREG(about.st_mode) and not stat.S_ISDIR(about.st_mode):
+            remedy = "write its content to a file and pass that"
+            raise InputError(f"{path}: a pipe or device, expected a file; {remedy}")
+        if head < 0 and about.st_size > limit:
+            remedy = "a table of this size can be BIOM HDF5"
+            raise InputError(f"{path}: {about.st_size} bytes, at most {limit} are read; {remedy}")
+        with path.open("rb") as file:
+            return file.read(head)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+
+
 def read_json(path: Path, limit: int = MAX_JSON) -> object:
     """Return the content of a JSON file of at most `limit` bytes (`MAX_JSON`).
 
@@ -210,13 +227,7 @@ def read_json(path: Path, limit: int = MAX_JSON) -> object:
     InputError
         The file cannot be read, is too large, or is not JSON.
     """
-    try:
-        size = path.stat().st_size
-        content = path.read_bytes() if size <= limit else b""
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    if size > limit:
-        raise InputError(f"{path}: larger than {limit >> 20} MiB")
+    content = read_bytes(path, limit)
     with reworded((ValueError, RecursionError), f"{path}: not valid JSON"):
         return json.loads(content.decode("utf-8"))
 

@@ -6,7 +6,6 @@ import csv
 import io
 import os
 import tempfile
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from aam.config import MATRIX_SUFFIXES
 from aam.errors import InputError, refuse, reworded, shown
 from aam.files.atomic import atomic_file, write_text
 from aam.io.packed import dataset, open_hdf5, write_artifact
-from aam.io.text import difference, read_header, read_text, unix
+from aam.io.text import difference, read_header, read_text, repeated, unix
 
 Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 # Two slices of samples, and the distances between them.
@@ -79,11 +78,10 @@ def _checked(ids: Sequence[str], source: Any, path: Path) -> DistanceMatrix:
     is_finite = all(np.isfinite(values[part]).all() for part in parts)
     negative = sum(int((values[part] < 0).sum()) for part in parts)
     uneven = max(np.abs(values[p] - values[:, p].T).max() for p in parts) if is_finite else 0.0
-    diagonal = np.diagonal(values)
+    diagonal, twice = np.diagonal(values), repeated(ids)
     place = int(np.argmax(diagonal != 0))
-    repeated = [name for name, times in Counter(ids).items() if times > 1]
     rules = {
-        f"sample ids occur more than once: {shown(repeated)}; keep one of each": bool(repeated),
+        f"sample ids occur more than once: {shown(twice)}; keep one of each": twice != [],
         "a sample id is empty; expected a name for each row": "" in ids,
         "holds values that are not finite, expected distances of 0 or more": not is_finite,
         f"{negative} distances are negative, expected 0 or more": negative > 0,

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from aam.config import Missing
 from aam.errors import InputError, Problems, refuse, shown
-from aam.io.text import DIRECTIVE, Row, difference, read_header, read_text
+from aam.io.text import DIRECTIVE, Row, difference, read_header, read_text, repeated
 
 Kind = Literal["numeric", "categorical"]
 
@@ -313,16 +313,16 @@ def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str
     ids, *columns = zip(*samples, strict=True) if samples else [()] * len(header)
     if decimal == ",":
         columns = [tuple(map(_with_point, cells)) for cells in columns]
-    types, schemes = (directives.get(name, [""] * len(columns)) for name in ("types", "missing"))
-    named = dict(zip(header[1:], columns, strict=True))
+    named, rows_of = dict(zip(header[1:], columns, strict=True)), ("types", "missing")
+    types, schemes = (dict(zip(named, directives.get(x, ()), strict=False)) for x in rows_of)
     return make_metadata(ids, named, types, schemes, str(path), problems, missing_values)
 
 
 def make_metadata(
     ids: Sequence[str],
     columns: Mapping[str, tuple[str, ...]],
-    types: Sequence[str],
-    schemes: Sequence[str],
+    types: Mapping[str, str],
+    schemes: Mapping[str, str],
     source: str,
     problems: Problems | None = None,
     missing_values: Collection[str] = (),
@@ -335,27 +335,26 @@ def make_metadata(
     """
     problems = Problems() if problems is None else problems
     words = frozenset(map(str.lower, missing_values))
-    stated = {name: kind for name, kind in zip(columns, types, strict=True) if kind}
-    scheme_of = dict(zip(columns, schemes, strict=True))
-    blank = frozenset(name for name in columns if scheme_of[name] in ("blank", "no-missing"))
-    declared, cells_of = frozenset(stated), dict(columns)
-    metadata = Metadata(tuple(ids), cells_of, {}, declared, blank, source, words)
-    if repeated := [name for name, times in Counter(ids).items() if times > 1 and name]:
-        rows = f"{len(repeated)} sample ids stand on several rows"
-        problems.add(f"{source}: {rows}: {shown(repeated)}; keep one")
+    declared = frozenset(name for name in columns if types.get(name))
+    blank = frozenset(name for name in columns if schemes.get(name) in ("blank", "no-missing"))
+    metadata = Metadata(tuple(ids), dict(columns), {}, declared, blank, source, words)
+    if twice := repeated(ids):
+        rows = f"{len(twice)} sample ids stand on several rows"
+        problems.add(f"{source}: {rows}: {shown(twice)}; keep one")
     for name, cells in columns.items():
-        kind, present = stated.get(name, "").lower(), metadata.present(name)
+        stated, scheme, present = types.get(name, ""), schemes.get(name, ""), metadata.present(name)
+        kind = stated.lower()
         text = [cell for cell in present if not is_number(cell)]
         # Text in half of the cells or fewer is rather a mistake than a class.
         numeric = 2 * len(text) <= len(present) and kind != "categorical"
         metadata.kinds[name] = "numeric" if numeric else "categorical"
         if kind not in ("", "numeric", "categorical"):
-            found = f"#q2:types of {name!r} is {stated[name]!r}"
+            found = f"#q2:types of {name!r} is {stated!r}"
             problems.add(f"{source}: {found}, expected numeric or categorical")
-        if scheme_of[name] not in SCHEMES:
-            found = f"#q2:missing of {name!r} is {scheme_of[name]!r}"
+        if scheme not in SCHEMES:
+            found = f"#q2:missing of {name!r} is {scheme!r}"
             problems.add(f"{source}: {found}, expected {' or '.join(SCHEMES[1:])}")
-        if scheme_of[name] == "no-missing" and "" in cells:
+        if scheme == "no-missing" and "" in cells:
             found = f"is no-missing, but sample {ids[cells.index('')]!r} is empty"
             problems.add(f"{source}: column {name!r} {found}; fill it, or write blank instead")
         if text and kind == "numeric":

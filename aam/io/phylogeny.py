@@ -8,7 +8,7 @@ import logging
 import math
 import re
 from array import array
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +21,7 @@ from scipy import sparse
 from aam.config import Missing
 from aam.errors import InputError, refuse, shown
 from aam.io.metadata import is_number
-from aam.io.text import difference, md5, read_text
+from aam.io.text import difference, known_of, read_text, repeated
 
 log = logging.getLogger("aam")
 
@@ -98,20 +98,18 @@ def match_tips(
         Features without a tip, or no feature with one.
     """
     tip_of = {name: tip for tip, name in enumerate(phylogeny.tips)}
-    tips = np.array([tip_of.get(feature, -1) for feature in feature_ids], np.int64)
-    for place in np.flatnonzero(tips < 0).tolist() if sequences else ():
-        sequence = sequences[place]
-        tips[place] = tip_of.get(sequence, tip_of.get(md5(sequence), -1))
+    found = known_of(tip_of, feature_ids, sequences)
+    tips = np.array([-1 if tip is None else tip for tip in found], np.int64)
     missing = np.flatnonzero(tips < 0)
     is_matched = len(missing) < len(tips)
     if len(missing) and (missing_tips == "error" or not is_matched):
-        names = "id, sequence or MD5 of the sequence" if sequences else "id"
         without = shown(feature_ids[index] for index in missing[:3])
         remedy = " or pass --missing-tips drop to leave these features out of UniFrac"
-        found = f"{len(missing)} of {len(tips)} features of the table have no tip in the tree"
+        few = f"{len(missing)} of {len(tips)} features of the table have no tip in the tree"
         look = f"{shown(phylogeny.tips[:1])}{difference(feature_ids, phylogeny.tips)}"
         own = f"Give the tree that was built for this table{remedy if is_matched else ''}"
-        raise InputError(f"{found} by {names}, e.g. {without}; its tips are like {look}. {own}")
+        names = "id, sequence or MD5 of the sequence"
+        raise InputError(f"{few} by {names}, e.g. {without}; its tips are like {look}. {own}")
     return tips
 
 
@@ -297,13 +295,10 @@ def parse_newick(text: str, source: str = "tree") -> Phylogeny:
             broken = f"a {end!r} outside all parentheses"
         elif end == ")":
             children = opened.pop()
-    repeated = [name for name, times in Counter(tips).items() if times > 1 and name]
     rules = {f"{len(found)} {what}, the first {found[0]}": True for what, found in wrong.items()}
-    twice = f"{len(repeated)} tips are repeated ({shown(repeated)}); keep one of each"
-    rules |= {twice: bool(repeated)}
-    fault = _fault(text, place, end, broken)
-    rules[fault] = fault != ""
-    refuse(source, rules)
+    twice, fault = repeated(tips), _fault(text, place, end, broken)
+    rules[f"{len(twice)} tips are repeated ({shown(twice)}); keep one of each"] = twice != []
+    refuse(source, rules | {fault: fault != ""})
     length[-1] = np.nan_to_num(length[-1])
     return make_phylogeny(np.array(parent, np.int64), np.array(length), tuple(tips))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from array import array
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -22,17 +21,16 @@ import aam
 from aam.errors import InputError, Problems, refuse, reworded, shown
 from aam.files.atomic import atomic_file
 from aam.io.packed import dataset, open_hdf5
-from aam.io.text import decoded, is_lineage_header, is_sample_header, read_header, until_full
+from aam.io.text import (
+    decoded,
+    is_lineage_header,
+    is_sample_header,
+    read_header,
+    repeated,
+    until_full,
+)
 
 MAX_COUNT = 2**32 - 1
-
-# Kinds of values that are no reads, and what to pass for them.
-WRONG_READS = (
-    ("missing", "0 for missing reads"),
-    ("negative", "raw counts, not logarithms or differences"),
-    ("too large", "raw counts, not scaled ones"),
-    ("fractional", "raw counts, not normalised ones"),
-)
 
 EXPECTED = (
     "a table: BIOM, .qza, or text with tabs, commas or semicolons and a header line '#OTU ID', "
@@ -148,29 +146,24 @@ class AmpliconTable:
 
 
 def _whole_reads(
-    values: csr_array, samples: Sequence[str], features: Sequence[str], where: str
-) -> Any:
-    """Return the stored values as uint32; `InputError` with each kind of those that are no whole
-    number from 0 to 2^32 - 1.
+    values: csr_array, samples: Sequence[str], features: Sequence[str]
+) -> tuple[npt.NDArray[np.uint32], str]:
+    """Return the stored values as uint32, and what is wrong with those that are no whole number
+    from 0 to 2^32 - 1, or nothing.
     """
     stored = values.data if values.dtype.kind in "iuf" else values.data.astype(np.float64)
     # What is negative, not finite, not whole or too large is changed by it.
     with np.errstate(invalid="ignore"):
-        counts = stored.astype(np.uint32)
-    wrong = np.flatnonzero(counts != stored)
-    bad, problems = stored[wrong].astype(np.float64), Problems()
-    kinds = np.select([np.isnan(bad), bad < 0, bad > MAX_COUNT], [0, 1, 2], 3)
-    for kind, at, number in zip(
-        *np.unique(kinds, return_index=True, return_counts=True), strict=True
-    ):
-        row = int(np.searchsorted(values.indptr, wrong[at], side="right")) - 1
-        feature = features[values.indices[wrong[at]]]
-        found = f"{bad[at]:g} at sample {samples[row]!r}, feature {feature!r}"
-        name, remedy = WRONG_READS[kind]
-        expected = f"expected whole reads from 0 to {MAX_COUNT} ({number} {name} values)"
-        problems.add(f"{where}: {found}, {expected}; pass {remedy}")
-    problems.raise_if_any()
-    return counts
+        reads = stored.astype(np.uint32)
+    wrong = np.flatnonzero(reads != stored)
+    if not len(wrong):
+        return reads, ""
+    first = wrong[0]
+    row = np.searchsorted(values.indptr, first, side="right") - 1
+    place = f"sample {samples[row]!r}, feature {features[values.indices[first]]!r}"
+    found = f"{float(stored[first]):g} at {place}, expected whole reads from 0 to {MAX_COUNT}"
+    remedy = "pass raw counts, not normalised, scaled or logarithmic ones, and 0 for missing reads"
+    return reads, f"{found} ({len(wrong)} values are no reads); {remedy}"
 
 
 def checked_table(
@@ -182,25 +175,21 @@ def checked_table(
     Raises `InputError`: numbers that are no reads; no samples, features or reads; ids that are
     empty, cannot be printed or occur twice; two counts of one feature in a sample.
     """
-    problems, counts, rules = Problems(), values, dict[str, bool]()
     samples, features = (tuple(map(str.strip, ids)) for ids in (sample_ids, feature_ids))
+    reads, wrong = _whole_reads(values, samples, features)
+    rules = dict[str, bool]()
     for kind, ids in (("sample", samples), ("feature", features)):
         empty = [number for number, name in enumerate(ids, start=1) if not name]
-        odd = [ascii(name) for name in ids if not name.isprintable()]
-        repeated = [name for name, times in Counter(ids).items() if times > 1]
+        odd, twice = [ascii(name) for name in ids if not name.isprintable()], repeated(ids)
         place = f"the first is {kind} {[*empty, 0][0]}"
         rules |= {
             f"the table is empty, it has no {kind}s": not ids,
-            f"{len(empty)} {kind} ids are empty, {place}": bool(empty),
-            f"{kind} ids hold characters that cannot be printed: {shown(odd)}": bool(odd),
-            f"{len(repeated)} {kind} ids occur more than once: {shown(repeated)}": bool(repeated),
+            f"{len(empty)} {kind} ids are empty, {place}": empty != [],
+            f"{kind} ids hold characters that cannot be printed: {shown(odd)}": odd != [],
+            f"{len(twice)} {kind} ids occur more than once: {shown(twice)}": twice != [],
         }
-    with problems.collected():
-        refuse(where, rules)
-    with problems.collected():
-        whole = _whole_reads(values, samples, features, where)
-        counts = csr_array((whole, values.indices, values.indptr), shape=values.shape)
-    problems.raise_if_any()
+    refuse(where, rules | {wrong: wrong != ""})
+    counts = csr_array((reads, values.indices, values.indptr), shape=values.shape)
     counts.sort_indices()
     if not counts.has_canonical_format:
         rows, columns = counts.tocoo().coords

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aam.errors import InputError, Problems, shown
-from aam.io.text import difference, is_lineage_header, md5, read_header, read_text, until_full
+from aam.io.text import (
+    difference,
+    is_lineage_header,
+    known_of,
+    md5,
+    read_header,
+    read_text,
+    until_full,
+)
 
 EXPECTED = "'Feature ID' and 'Taxon' as the first two columns"
 
@@ -130,16 +138,14 @@ class Taxonomy:
         InputError
             No ASV of the table has a taxon in the file.
         """
-        names = zip(feature_ids, sequences or feature_ids, strict=True)
-        keys = [(name, sequence, md5(sequence)) for name, sequence in names]
-        found = [[self.lineages[key] for key in of if key in self.lineages] for of in keys]
-        lineages = tuple(of[0] if of else () for of in found)
+        found = [*known_of(self.lineages, feature_ids, sequences)]
+        lineages = tuple(lineage or () for lineage in found)
         if any(lineages) or not feature_ids:
             return lineages
         asvs = f"the {len(feature_ids)} ASVs"
         if not self.lineages:
             reason = "names no feature; pass one with a line for each ASV"
-        elif any(found):
+        elif any(lineage is not None for lineage in found):
             reason = f"gives no taxon to any of {asvs} (all are empty or unassigned)"
         else:
             look = (

@@ -8,17 +8,16 @@ import hashlib
 import io
 import itertools
 import re
-import stat
 import unicodedata
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from aam.errors import InputError, Problems, reworded
+from aam.files.atomic import MAX_BYTES, read_bytes
 from aam.io.packed import EXEMPT, MAX_RATIO, ZIP_MAGIC, read_artifact
-
-MAX_TEXT = 2 << 30
 
 MAX_PROBLEMS = 10
 
@@ -48,27 +47,6 @@ Item = TypeVar("Item")
 # --- content -----------------------------------------------------------------------------------
 
 
-def read_bytes(path: Path, head: int = -1) -> bytes:
-    """Return the content of a file of at most `MAX_TEXT` bytes, or its first `head`; `InputError`
-    if unreadable.
-    """
-    try:
-        about = path.stat()
-        # To open a pipe waits for who writes to it, and a device may never end.
-        if not stat.S_ISREG(about.st_mode) and not stat.S_ISDIR(about.st_mode):
-            remedy = "write its content to a file and pass that"
-            raise InputError(f"{path}: a pipe or device, expected a file; {remedy}")
-        if head < 0 and about.st_size > MAX_TEXT:
-            limit = f"at most {MAX_TEXT} are read; a table may be BIOM HDF5"
-            raise InputError(f"{path}: {about.st_size} bytes, {limit}")
-        with path.open("rb") as file:
-            return file.read(head)
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-
-
 def read_content(path: Path, inside: Mapping[str, str], reason: str = "") -> bytes:
     """Return the content of a file, unpacked where gzip packed it, or of a file in a QIIME 2
     archive.
@@ -76,12 +54,12 @@ def read_content(path: Path, inside: Mapping[str, str], reason: str = "") -> byt
     `inside` and `reason` are those of `read_artifact`. Raises `InputError`: it cannot be read, or
     is too large.
     """
-    if read_bytes(path, len(ZIP_MAGIC)) == ZIP_MAGIC:
+    if read_bytes(path, head=len(ZIP_MAGIC)) == ZIP_MAGIC:
         return read_artifact(path, inside, reason)
     blob = read_bytes(path)
     if not blob.startswith(GZIP_MAGIC):
         return blob
-    limit = min(MAX_TEXT, EXEMPT + MAX_RATIO * len(blob))
+    limit = min(MAX_BYTES, EXEMPT + MAX_RATIO * len(blob))
     with reworded((OSError, EOFError, zlib.error), f"{path}: damaged gzip file"):
         content = gzip.GzipFile(fileobj=io.BytesIO(blob)).read(limit + 1)
     if len(content) > limit:
@@ -246,9 +224,23 @@ MOST_WANTED, MOST_PRESENT = 1_000, 100_000
 Pairs = dict[str, str]
 
 
+def repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once; empty ones are no names."""
+    return [name for name, times in Counter(names).items() if times > 1 and name]
+
+
 def md5(sequence: str) -> str:
     """Return the feature id that QIIME 2 gives to a sequence."""
     return hashlib.md5(sequence.encode(), usedforsecurity=False).hexdigest()
+
+
+def known_of(
+    of_name: Mapping[str, Item], feature_ids: Sequence[str], sequences: Sequence[str] = ()
+) -> Iterator[Item | None]:
+    """Yield what is known of each feature by its id, or else by its sequence or the MD5 of that."""
+    for feature, sequence in zip(feature_ids, sequences or feature_ids, strict=True):
+        keys = (feature, sequence, md5(sequence))
+        yield next((of_name[key] for key in keys if key in of_name), None)
 
 
 def _has_name(cell: str, pattern: re.Pattern[str]) -> bool:
@@ -317,13 +309,8 @@ def difference(wanted: Iterable[str], present: Iterable[str]) -> str:
     """
     here, there = set(wanted), set(present)
     missing, others = sorted(here - there)[:MOST_WANTED], sorted(there - here)[:MOST_PRESENT]
-    reasons = {words: _equal_without({words}, missing, others) for words in CHANGES}
-    together, needed = _equal_without(CHANGES, missing, others), list(CHANGES)
-    for words in CHANGES:
-        fewer = [change for change in needed if change != words]
-        if len(_equal_without(fewer, missing, others)) == len(together):
-            needed = fewer
-    reasons.setdefault(" and ".join(needed[:4]), together)
+    tried = [words for size in (1, 2) for words in itertools.combinations(CHANGES, size)]
+    reasons = {" and ".join(words): _equal_without(words, missing, others) for words in tried}
     for words, suffix in (("a suffix", True), ("a prefix", False)):
         longer = _with_more(missing, others, suffix)
         shorter = {part: name for name, part in _with_more(others, missing, suffix).items()}

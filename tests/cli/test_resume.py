@@ -159,7 +159,7 @@ def test_a_checkpoint_can_be_named(study, whole, tmp_path, monkeypatch, capsys, 
         "expected auto with --cv": training(
             study, tmp_path / "new", f"--resume-from {checkpoints}"
         ),
-        "--resume-from: nowhere/manifest.json: cannot be read": pretraining(
+        "--resume-from: nowhere/manifest.json: no such file": pretraining(
             study, tmp_path / "new", "--resume-from nowhere"
         ),
     }

@@ -29,8 +29,7 @@ def table_of(counts) -> AmpliconTable:
 
 def metadata_of(**columns):
     cells = {name: tuple(map(str, values)) for name, values in columns.items()}
-    blank = [""] * len(cells)
-    return make_metadata(IDS[: len(next(iter(cells.values())))], cells, blank, blank, "metadata")
+    return make_metadata(IDS[: len(next(iter(cells.values())))], cells, {}, {}, "metadata")
 
 
 def warned(caplog, options=(), **columns) -> str:

@@ -19,8 +19,7 @@ def table(**columns: list[str]) -> Metadata:
     """A table of samples s0, s1, ... with kinds as the reader infers them."""
     n = len(next(iter(columns.values())))
     cells = {name: tuple(cells) for name, cells in columns.items()}
-    none = [""] * len(cells)
-    return make_metadata([f"s{row}" for row in range(n)], cells, none, none, "metadata")
+    return make_metadata([f"s{row}" for row in range(n)], cells, {}, {}, "metadata")
 
 
 def fit(metadata, columns, ids=None, transform="zscore", **options) -> Targets:

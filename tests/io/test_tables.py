@@ -34,8 +34,7 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         (
             TSV.format("0.5") + "TT\t-1\tnan\nA\t-2\t1e11\n",
             [
-                "-1 at sample 's1', feature 'TT', expected whole reads from 0 to 4294967295 (2 neg",
-                *("(1 missing values); pass 0 for missing reads", "(1 too large", "(1 fractional"),
+                "-1 at sample 's1', feature 'TT', expected whole reads from 0 to 4294967295 (5 values"
             ],
         ),
         (TSV.format("0.5"), ["0.5 at sample 's2', feature 'GG', expected whole", "normalised"]),
