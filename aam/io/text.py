@@ -309,8 +309,13 @@ def difference(wanted: Iterable[str], present: Iterable[str]) -> str:
     """
     here, there = set(wanted), set(present)
     missing, others = sorted(here - there)[:MOST_WANTED], sorted(there - here)[:MOST_PRESENT]
-    tried = [words for size in (1, 2) for words in itertools.combinations(CHANGES, size)]
-    reasons = {" and ".join(words): _equal_without(words, missing, others) for words in tried}
+    reasons = {words: _equal_without({words}, missing, others) for words in CHANGES}
+    together, needed = _equal_without(CHANGES, missing, others), list(CHANGES)
+    for words in CHANGES:
+        fewer = [change for change in needed if change != words]
+        if len(_equal_without(fewer, missing, others)) == len(together):
+            needed = fewer
+    reasons.setdefault(" and ".join(needed[:4]), together)
     for words, suffix in (("a suffix", True), ("a prefix", False)):
         longer = _with_more(missing, others, suffix)
         shorter = {part: name for name, part in _with_more(others, missing, suffix).items()}

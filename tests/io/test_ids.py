@@ -32,6 +32,7 @@ CASES = [
     ("a b", "a.fastq.gz b.fastq.gz", "a suffix"),
     ("otu1 otu2", "otu1;size=9; otu2;size=4;", "a suffix"),
     ("A-1 B-1", "a.1 b.1", "case and - . _ and blanks"),
+    ("A-01 B-01", "a.1 b.1", "case and zeros before numbers and - . _ and blanks"),
     ("a b", "x y", ""),
     ("a A", "\u0101 b", ""),
 ]
