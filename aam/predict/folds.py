@@ -35,7 +35,6 @@ from aam.engine.run import (
 )
 from aam.errors import InputError, shown
 from aam.files.output_folder import FIGURES, claim
-from aam.model.aam import HeadConfig
 from aam.options import IN_MEMORY, check, to_dict
 from aam.predict.saved_model import SavedModel, encoder_folder, load_encoder, load_model, save_model
 from aam.training.inference import EncodedAsvs
@@ -101,28 +100,36 @@ class Folds(Generic[Config]):
         """Numbers of samples and groups that are learned from, validated on and predicted."""
         column, parts = self.data.group_column, list[str]()
         verbs = ("learns from", "is validated on", "predicts")
-        for does, subset in zip(verbs, SUBSETS, strict=True):
-            ids = split.ids(subset)
-            # Only the first part names the units.
-            samples, unit = ("", "") if parts else (" samples", f" {column}")
-            text = f"{does} {len(ids)}{samples}"
-            if (groups := self.study.column(column, ids)) is not None:
-                text += f" ({len(set(groups))}{unit})"
-            parts += [text] if ids else []
+        # Only the first part names the units.
+        unit, groups_unit = " samples", f" {column}"
+        for verb, subset in zip(verbs, SUBSETS, strict=True):
+            if ids := split.ids(subset):
+                groups = self.study.column(column, ids)
+                of_groups = "" if groups is None else f" ({len(set(groups))}{groups_unit})"
+                parts.append(f"{verb} {len(ids)}{unit}{of_groups}")
+                unit = groups_unit = ""
         return ", ".join(parts)
+
+    @property
+    def sizes_by_name(self) -> dict[str, str]:
+        """`sizes` of each split by `name`."""
+        return {self.name(split): self.sizes(split) for split in self.splits}
 
     def describe(self) -> list[str]:
         """The sizes of each split and the most steps that a network trains, for ``--dry-run``."""
         self.warn_of_leaks()
-        lines, train = [], self.config.train
-        for split in self.splits:
-            lines.append(f"{self.name(split)}: {self.sizes(split)}")
-            if self.epochs:
-                rows, samples = self.study.rows(split.ids("train")), train.samples_per_batch
-                loader = Loader(self.study, rows, samples, shuffle=True, world=self.world)
-                steps = math.ceil(len(loader) / train.gradient_accumulation_steps)
-                plural = "s" if steps > 1 else ""
-                lines[-1] += f"; at most {self.epochs} epochs of {steps} step{plural}"
+        lines, train = (
+            [f"{name}: {sizes}" for name, sizes in self.sizes_by_name.items()],
+            self.config.train,
+        )
+        for place, split in enumerate(self.splits if self.epochs else ()):
+            rows = self.study.rows(split.ids("train"))
+            loader = Loader(
+                self.study, rows, train.samples_per_batch, shuffle=True, world=self.world
+            )
+            steps = math.ceil(len(loader) / train.gradient_accumulation_steps)
+            plural = "s" if steps > 1 else ""
+            lines[place] += f"; at most {self.epochs} epochs of {steps} step{plural}"
         return lines
 
     def warn_of_leaks(self) -> list[str]:
@@ -146,24 +153,22 @@ class Folds(Generic[Config]):
     @property
     def inputs_in_words(self) -> str:
         """Device, samples, features and depth."""
-        study, ranks = self.study, f" x {self.world.size}" if self.world.size > 1 else ""
-        samples, asvs = study.table.shape
+        (samples, asvs), depth = self.study.table.shape, self.study.depth
+        ranks = f" x {self.world.size}" if self.world.size > 1 else ""
         machine = f"{device_name(self.device)}{ranks}"
-        return f"{machine}; {samples} samples, {asvs} ASVs, rarefied to {study.depth} reads"
+        return f"{machine}; {samples} samples, {asvs} ASVs, rarefied to {depth} reads"
 
     @property
     def inputs_by_name(self) -> dict[str, Any]:
         """Table, samples, features and depth, as a report shows them."""
-        data, study = self.config.data, self.study
-        samples, asvs = study.table.shape
-        sizes = {"table": data.table or shown(data.tables, 20), "samples": samples, "ASVs": asvs}
-        below = len(study.selection.dropped)
-        return {**sizes, "rarefaction depth": study.depth, "samples below the depth": below}
-
-    @property
-    def sizes_by_name(self) -> dict[str, str]:
-        """`sizes` of each split by `name`."""
-        return {self.name(split): self.sizes(split) for split in self.splits}
+        data, (samples, asvs) = self.config.data, self.study.table.shape
+        return {
+            "table": data.table or shown(data.tables, 20),
+            "samples": samples,
+            "ASVs": asvs,
+            "rarefaction depth": self.study.depth,
+            "samples below the depth": len(self.study.selection.dropped),
+        }
 
     def folders(self, path: Path) -> dict[str, Path]:
         """The folder of each split in the run directory `path`, by fold."""
@@ -185,10 +190,16 @@ class Folds(Generic[Config]):
             seen, labelled = seen | encoder.seen, labelled | encoder.labelled
         told = {**(notes or {}), "seen_samples": sorted(seen), "labelled_samples": sorted(labelled)}
         columns = study.table.columns_of(study.rows(ids))
-        profile = RegionProfile.fit([study.table.names[column] for column in columns])
-        model, heads, depth = self.config.model, HeadConfig(), study.depth
-        learned = (targets, profile, told, covariates)
-        saved = SavedModel(None, self.data, model, heads, depth, study.seed, *learned)
+        saved = SavedModel(
+            data=self.data,
+            model=self.config.model,
+            depth=study.depth,
+            seed=study.seed,
+            profile=RegionProfile.fit([study.table.names[column] for column in columns]),
+            notes=told,
+            targets=targets,
+            covariates=covariates,
+        )
         if fitted is None:
             return saved
         told["best_epoch"] = fitted.best_epoch

@@ -50,7 +50,7 @@ RETRAIN = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SavedModel:
     """A blend of estimators for each target, and what `aam predict` needs: options of its input,
     and its ASVs.
@@ -60,18 +60,18 @@ class SavedModel:
     `model` has the longest sequence of all. `blends` predict a target each, numbers first.
     """
 
-    network: Aam | None
     data: DataConfig
     model: ModelConfig
-    heads: HeadConfig
     depth: int
     seed: int
-    targets: Targets
     profile: RegionProfile
     notes: dict[str, Any]
+    targets: Targets = Targets(())
     covariates: Covariates = field(default_factory=Covariates)
-    blends: tuple[Blend, ...] = ()
+    network: Aam | None = None
+    heads: HeadConfig = HeadConfig()
     reference: Reference | None = None
+    blends: tuple[Blend, ...] = ()
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -160,13 +160,21 @@ def save_model(path: Path, saved: SavedModel) -> None:
     network, reference = saved.network, saved.reference
     arrays = {PROFILE: saved.profile.to_arrays(), BLENDS: learned}
     arrays[REFERENCE] = {} if reference is None else reference.to_arrays()
-    description: dict[str, Any] = {"format": FORMAT, "version": aam.__version__}
-    description |= {"torch": torch.__version__, "depth": saved.depth, "seed": saved.seed}
-    description |= {"data": to_dict(saved.data), "model": to_dict(saved.model)}
-    description |= {"targets": saved.targets.to_json(), "covariates": saved.covariates.to_json()}
-    description["heads"] = None if network is None else to_dict(saved.heads)
-    description["reference"] = None if reference is None else reference.encoder
-    description |= {"notes": saved.notes, "blends": blends}
+    description: dict[str, Any] = {
+        "format": FORMAT,
+        "version": aam.__version__,
+        "torch": torch.__version__,
+        "depth": saved.depth,
+        "seed": saved.seed,
+        "data": to_dict(saved.data),
+        "model": to_dict(saved.model),
+        "targets": saved.targets.to_json(),
+        "covariates": saved.covariates.to_json(),
+        "heads": None if network is None else to_dict(saved.heads),
+        "reference": None if reference is None else reference.encoder,
+        "notes": saved.notes,
+        "blends": blends,
+    }
     with atomic_folder(path) as folder:
         if network is not None:
             write_tensors(network.state_dict(), folder / WEIGHTS)
@@ -269,30 +277,33 @@ def _read_model(path: Path, description: Any, device: torch.device) -> SavedMode
     depth, notes = description["depth"], description["notes"]
     if not isinstance(depth, int) or depth < 1 or not isinstance(notes["seen_samples"], list):
         raise ValueError(f"depth {depth}, expected an integer above 0, and a list of seen samples")
-    data = configured(DataConfig(), description["data"], str(path))
-    model = configured(FineTuneConfig().model, description["model"], str(path))
     targets, reference = Targets.from_json(description["targets"]), None
-    if description.get("reference") is not None:
-        arrays = read_arrays(path / REFERENCE)
-        reference = find_encoder(description["reference"]).read_reference(arrays)
-    heads, network = HeadConfig(), None
-    if description["heads"] is not None:
-        heads = typed(description["heads"], HeadConfig)
-        width = 0 if reference is None else reference.width
-        weights = read_tensors(path / WEIGHTS)
-        limit = 2 * sum(tensor.numel() for tensor in weights.values()) + SMALL_NETWORK
-        with stage("model creation"), AllocationLimit(limit):
-            network = Aam(model, depth, heads, width)
-        network.load_state_dict(weights)
-        network.eval().to(device)
-        classes = tuple(len(spec.labels) for spec in targets.classes)
-        if targets.specs and (heads.n_targets, heads.n_classes) != (len(targets.numeric), classes):
-            raise ValueError("the heads of the network are not those of its targets")
-    parts = (network, data, model, heads, depth, description["seed"], targets)
-    profile = RegionProfile.from_arrays(read_arrays(path / PROFILE))
-    covariates = Covariates.from_json(description.get("covariates", {}))
-    blends = _read_blends(path, description.get("blends", []), targets)
-    return SavedModel(*parts, profile, notes, covariates, blends, reference)
+    if (name := description.get("reference")) is not None:
+        reference = find_encoder(name).read_reference(read_arrays(path / REFERENCE))
+    saved = SavedModel(
+        data=configured(DataConfig(), description["data"], str(path)),
+        model=configured(FineTuneConfig().model, description["model"], str(path)),
+        depth=depth,
+        seed=description["seed"],
+        profile=RegionProfile.from_arrays(read_arrays(path / PROFILE)),
+        notes=notes,
+        targets=targets,
+        covariates=Covariates.from_json(description.get("covariates", {})),
+        reference=reference,
+        blends=_read_blends(path, description.get("blends", []), targets),
+    )
+    if description["heads"] is None:
+        return saved
+    heads = typed(description["heads"], HeadConfig)
+    classes = tuple(len(spec.labels) for spec in targets.classes)
+    if targets.specs and (heads.n_targets, heads.n_classes) != (len(targets.numeric), classes):
+        raise ValueError("the heads of the network are not those of its targets")
+    weights, width = read_tensors(path / WEIGHTS), 0 if reference is None else reference.width
+    limit = 2 * sum(tensor.numel() for tensor in weights.values()) + SMALL_NETWORK
+    with stage("model creation"), AllocationLimit(limit):
+        network = Aam(saved.model, depth, heads, width)
+    network.load_state_dict(weights)
+    return replace(saved, network=network.eval().to(device), heads=heads)
 
 
 def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]:

@@ -155,9 +155,10 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
     sizes = ModelConfig(embedding_dim=8, attention_heads=2, attention_layers=1)
     heads = HeadConfig(n_targets=1)
     targets = Targets((TargetSpec("age", "numeric", bounds=(0.0, 1.0)),))
-    network, profile = Aam(sizes, 40, heads), RegionProfile.fit(features)
-    facts = {"seen_samples": []}
-    saved = SavedModel(network, DataConfig(), sizes, heads, 40, 0, targets, profile, facts)
+    parts = {"network": Aam(sizes, 40, heads), "heads": heads, "targets": targets}
+    parts["profile"] = RegionProfile.fit(features)
+    sizes_of = {"data": DataConfig(), "model": sizes, "depth": 40, "seed": 0}
+    saved = SavedModel(**parts, **sizes_of, notes={"seen_samples": []})
     save_model(folder / "a.model", saved)
     save_model(folder / "a.members", _model_of_members())
     return {kind: [folder / f"a.{kind}"] for kind in READERS}

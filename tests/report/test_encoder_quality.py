@@ -45,15 +45,14 @@ def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_o
     network, heads = model_of(HeadConfig("unifrac")), HeadConfig("unifrac")
     profile = RegionProfile.fit(study.table.sequences)
     saved = SavedModel(
-        network,
-        study.config,
-        ModelConfig(),
-        heads,
-        study.depth,
-        study.seed,
-        Targets(()),
-        profile,
-        {},
+        network=network,
+        data=study.config,
+        model=ModelConfig(),
+        heads=heads,
+        depth=study.depth,
+        seed=study.seed,
+        profile=profile,
+        notes={},
     )
     split = split_of([5, 6, 7, 8], [3, 4], fold="2")
     (distances, bases), (figure,), (warning,) = evaluate_encoder(
