@@ -29,7 +29,7 @@ from aam.files.atomic import write_text
 from aam.files.output_folder import check_output_file
 from aam.options import RunConfig, files_read
 from aam.training.decisions import make_steps
-from aam.training.task import AmpliconTask
+from aam.training.pretrain import AmpliconTask
 from benchmarks.config import RivalsConfig
 
 Measurements = dict[str, Any]

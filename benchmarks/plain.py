@@ -10,7 +10,7 @@ import torch
 from aam.config import TrainConfig
 from aam.data.batch import Batch, Capacities, Masks, Shelved, on_shelves
 from aam.training.losses import make_masks
-from aam.training.task import AmpliconTask
+from aam.training.pretrain import AmpliconTask
 
 
 def every_slot(batch: Batch) -> Batch:

@@ -36,7 +36,7 @@ from aam.options import IN_MEMORY, configured, keyword_options, option_problems
 from aam.predict.prediction import fit_intervals, predict_rows
 from aam.predict.saved_model import load_encoder, save_model
 from aam.report.training import judged_columns
-from aam.training.task import Place
+from aam.training.pretrain import Place
 
 Floats = npt.NDArray[np.float64]
 

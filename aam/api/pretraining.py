@@ -33,8 +33,7 @@ from aam.report.encoder_quality import evaluate_encoder
 from aam.report.figures import loss_figures, read_epochs
 from aam.report.page import ReportData, write_results
 from aam.training.decisions import decide
-from aam.training.pretrain import fit_encoder
-from aam.training.task import Place
+from aam.training.pretrain import Place, fit_encoder
 
 if TYPE_CHECKING:
     from aam.api.models import Model

@@ -38,7 +38,7 @@ from aam.report.training import TrainingReport
 from aam.training.decisions import decide
 from aam.training.finetune import fit_network
 from aam.training.losses import class_weights
-from aam.training.task import Place
+from aam.training.pretrain import Place
 
 log = logging.getLogger("aam")
 

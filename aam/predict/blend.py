@@ -16,8 +16,7 @@ from aam.data.study import Study
 from aam.data.targets import Targets, TargetSpec
 from aam.predict import estimator
 from aam.predict.estimator import PASSES, CountsEstimator, Floats, Labelled, Samples
-from aam.predict.linear import LinearClassifier, LinearRegressor
-from aam.predict.trees import TreesClassifier, TreesRegressor
+from aam.predict.members import LinearClassifier, LinearRegressor, TreesClassifier, TreesRegressor
 
 log = logging.getLogger("aam")
 

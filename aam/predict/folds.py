@@ -38,7 +38,7 @@ from aam.files.output_folder import FIGURES, claim
 from aam.options import IN_MEMORY, check, to_dict
 from aam.predict.saved_model import SavedModel, encoder_folder, load_encoder, load_model, save_model
 from aam.training.inference import EncodedAsvs
-from aam.training.task import FittedNetwork, Place
+from aam.training.pretrain import FittedNetwork, Place
 
 log = logging.getLogger("aam")
 

@@ -66,10 +66,10 @@ class SavedModel:
     seed: int
     profile: RegionProfile
     notes: dict[str, Any]
-    targets: Targets = Targets(())
+    targets: Targets
     covariates: Covariates = field(default_factory=Covariates)
     network: Aam | None = None
-    heads: HeadConfig = HeadConfig()
+    heads: HeadConfig = field(default_factory=HeadConfig)
     reference: Reference | None = None
     blends: tuple[Blend, ...] = ()
 

@@ -29,7 +29,7 @@ from aam.evaluate.metrics import auroc
 from aam.io.metadata import Metadata, is_number
 from aam.options import not_none
 from aam.predict.estimator import MIN_SAMPLES
-from aam.predict.linear import PENALTY
+from aam.predict.members import PENALTY
 from aam.predict.prediction import presence_of
 from aam.report.charts import Table, shortened
 

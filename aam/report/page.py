@@ -30,7 +30,7 @@ from aam.evaluate.intervals import LEAST_GROUPS, Metrics, limits_text, number, t
 from aam.evaluate.metrics import TITLES, per_class
 from aam.evaluate.predictions import Subset
 from aam.files.atomic import write_text
-from aam.predict.learning_curve import LearningCurve
+from aam.predict.baselines import LearningCurve
 from aam.report.audit import Audit
 from aam.report.charts import Figure, Table, plain_lines, printable
 from aam.report.figures import learning_curve_figure, sample_figures, target_figures, worst_rows

@@ -31,8 +31,7 @@ from aam.engine.step import StepRunner, batch_and_accumulation, largest_batch
 from aam.errors import RunError
 from aam.model.aam import Aam, HeadConfig, example_batch
 from aam.options import RunConfig, RuntimeConfig, configured, to_dict
-from aam.training.pretrain import pretraining_loaders
-from aam.training.task import AmpliconTask, NetworkOptions
+from aam.training.pretrain import AmpliconTask, NetworkOptions, pretraining_loaders
 
 log = logging.getLogger("aam")
 

@@ -35,7 +35,7 @@ from aam.training.inference import (
     run_model,
 )
 from aam.training.losses import class_weights, loss_counts, target_terms
-from aam.training.task import (
+from aam.training.pretrain import (
     AmpliconTask,
     FittedNetwork,
     Place,

@@ -1,25 +1,469 @@
-"""Pretraining: an encoder learns UniFrac, masked bases and masked counts, without labels."""
+"""Pretraining: an encoder learns UniFrac, masked bases and masked counts, without labels; and what
+all trainings of a network share.
+"""
 
 from __future__ import annotations
 
-from aam.config import PretrainConfig
-from aam.data.loader import Collation, Loader
+import logging
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from aam.config import FineTuneConfig, PretrainConfig, TrainConfig
+from aam.data.batch import Batch, Capacities, Shelved, on_shelves
+from aam.data.loader import Collation, Loader, rarefied_batch, tree_on_device
+from aam.data.rarefaction import EVALUATION
 from aam.data.study import Study
 from aam.device.distributed import SINGLE, World
-from aam.training.inference import Rows
-from aam.training.task import (
-    AmpliconTask,
-    FittedNetwork,
-    NetworkOptions,
-    Place,
-    create_network,
-    encoder_heads,
-    make_loaders,
-    train,
-)
+from aam.device.measure import keep_freed_memory, stage
+from aam.device.platform import platform_here
+from aam.device.precision import Bf16Copy, autocast, resolve_precision
+from aam.diversity.distances import TreeOnDevice
+from aam.engine.checkpoint import State
+from aam.engine.run import RunDirectory
+from aam.engine.step import RunningMeans
+from aam.engine.task import Metrics, Task, Terms
+from aam.engine.trainer import Trainer, fit
+from aam.errors import InputError
+from aam.model.aam import Aam, HeadConfig, Outputs
+from aam.training.inference import AsvVectors, EncodedAsvs, Encoder, Rows
+from aam.training.losses import MASKED_ASVS, loss_counts, loss_terms, make_masks, penalties
+
+log = logging.getLogger("aam")
+
+# Processes that prepare batches for a GPU where nothing else is asked for.
+GPU_WORKERS = 4
+# Width from which a network in bf16 has bf16 weights with float32 masters; autocast below.
+LEAST_COPIED_WIDTH = 512
+# The map of predicted distances: two numbers whose rounding would show in every distance.
+IN_FLOAT32 = ("distance.log_scale", "distance.log_power")
 
 # Share of the training draws of fewer reads than the depth, down to a quarter: more variety.
 SHALLOW_DRAWS = 0.5
+
+# The options of any training of a network.
+NetworkOptions = PretrainConfig | FineTuneConfig
+
+
+class Prepared(NamedTuple):
+    """A batch on the device, and ASV vectors ``[U, D]`` computed beforehand."""
+
+    batch: Shelved
+    asvs: Tensor | None = None
+
+
+def laid_out(
+    train: TrainConfig,
+    seed: int,
+    capacities: Capacities | None,
+    first: int,
+    batch: Batch,
+    place: int,
+) -> Shelved:
+    """Return a batch with its masks, laid out; `first + place` is its number in the run."""
+    return on_shelves(batch, make_masks(batch, train, seed, first + place), capacities)
+
+
+class AmpliconTask(Task):
+    """Training of `model` to predict UniFrac, masked bases and masked counts.
+
+    Parameters
+    ----------
+    model : Aam
+    config : NetworkOptions
+    train, validation : Loader
+    device : torch.device
+    asvs : AsvVectors, optional
+        Vectors of every ASV of the table, where the encoder is frozen.
+    world : World
+    """
+
+    lay_out = staticmethod(laid_out)
+
+    def __init__(
+        self,
+        model: Aam,
+        config: NetworkOptions,
+        train: Loader,
+        validation: Loader,
+        device: torch.device,
+        asvs: AsvVectors | None = None,
+        world: World = SINGLE,
+    ) -> None:
+        self.model: Aam = model
+        self.config, self.device, self.world = config, device, world
+        if device.type == "cuda" and not train.workers:
+            train = replace(train, workers=GPU_WORKERS)
+        self.train, self.validation, self.asvs = train, validation, asvs
+        self.capacities: Capacities | None = None
+        self.tree: TreeOnDevice | None = None
+        self.compiled: Callable[[nn.Module, Shelved], Terms] | None = None
+        self.copied: Bf16Copy | None = None
+        self.compiles_blocks = False
+        if device.type == "cuda" and world.size == 1 and asvs is None and len(train.rows):
+            self.use_constant_shapes()
+        model.gather = world.gather_rows
+        self.loss_weights = penalties(config.train, len(model.labels))
+        self.loss_names = tuple(self.loss_weights)
+        # What starts from an encoder ends no worse than that on the validation samples.
+        self.validates_first = config.train.pretrained_encoder is not None
+
+    def use_constant_shapes(self) -> None:
+        """Give all batches a few shapes, so that a step can be captured and compiled, and compute
+        distances on the device.
+        """
+        train = self.train
+        masked = MASKED_ASVS if self.config.train.nuc_penalty > 0 else 0.0
+        self.capacities = train.capacities(masked)
+        if train.how.distances:
+            self.tree = tree_on_device(train.study, self.device, train.batch_size)
+        if self.tree is not None:
+            self.train = replace(train, how=replace(train.how, distances=False))
+            how = replace(self.validation.how, distances=False)
+            self.validation = replace(self.validation, how=how)
+
+    def with_distances(self, batch: Shelved) -> Shelved:
+        """Return a batch with its distances, where the device computes them; NaN for dummies."""
+        if self.tree is None or batch.column is None or batch.weight is None:
+            return batch
+        feature, is_real = batch.column[batch.asv], batch.weight > 0
+        with stage("UniFrac"):
+            distance = self.tree.distances(feature, batch.row, batch.counts, len(is_real))
+            distance = distance.masked_fill(~(is_real[:, None] & is_real), torch.nan)
+        return replace(batch, distance=distance)
+
+    @property
+    def batches_per_epoch(self) -> int:  # type: ignore[override]
+        """The number of batches of an epoch, on all ranks together."""
+        return len(self.train)
+
+    def batches(self, epoch: int, skip: int) -> Iterator[Shelved]:
+        """Yield the batches of an epoch as a network reads them, made by the loader's workers."""
+        steps = -(-len(self.train) // self.config.train.gradient_accumulation_steps)
+        first = epoch * steps * self.config.train.gradient_accumulation_steps
+        how = (self.config.train, self.config.runtime.seed, self.capacities, first)
+        return self.train.epoch(epoch, skip, partial(self.lay_out, *how))
+
+    def prepare(self, batch: Batch | Shelved, number: int) -> Prepared:
+        """Return a batch on the device and, where the encoder is frozen, its ASV vectors."""
+        if isinstance(batch, Batch):
+            train, seed = self.config.train, self.config.runtime.seed
+            batch = self.lay_out(train, seed, self.capacities, number, batch, 0)
+        moved = batch.to(self.device)
+        return Prepared(moved, None if self.asvs is None else self.asvs.select(moved))
+
+    def outputs(self, network: nn.Module, prepared: Prepared) -> Outputs:
+        """Outputs of the network for a batch."""
+        with self._precision(network):
+            return network(prepared.batch, asvs=prepared.asvs).full()  # type: ignore[no-any-return]
+
+    def _precision(self, network: nn.Module) -> AbstractContextManager[object]:
+        if self.copied is not None and network is self.copied.network:
+            return nullcontext()
+        return autocast(self.config.runtime, self.device, self.config.model.trains_in_bf16)
+
+    @property
+    def has_bf16_weights(self) -> bool:
+        """Whether a step runs a bf16 copy of the network (`Bf16Copy`); autocast otherwise.
+
+        Several ranks, frozen ASV encoders and blocks compiled one by one keep autocast.
+        """
+        model, runtime, device = self.config.model, self.config.runtime, self.device
+        if model.embedding_dim < LEAST_COPIED_WIDTH or self.world.size > 1:
+            return False
+        if self.asvs is not None or self.compiles_blocks:
+            return False
+        has_bf16 = device.type == "cpu" or platform_here(device).bf16
+        return (
+            has_bf16 and resolve_precision(runtime, device, model.trains_in_bf16) == torch.bfloat16
+        )
+
+    def bf16_network(self) -> nn.Module:
+        """Return the bf16 copy of the network with its present weights."""
+        if self.copied is None:
+            in_float32 = IN_FLOAT32 if self.model.distance is not None else ()
+            self.copied = Bf16Copy(self.model, in_float32)
+        return self.copied.refreshed()
+
+    def terms(self, outputs: Outputs, batch: Shelved) -> Terms:
+        """Return every loss of the outputs as ``name -> (sum, count)``."""
+        return loss_terms(outputs, batch, self.train.study.depth)
+
+    def losses(self, network: nn.Module, prepared: Prepared) -> Terms:
+        """Return every loss of a batch as ``name -> (sum, count)``."""
+        batch = self.with_distances(prepared.batch)
+        if network.training and self.has_bf16_weights:
+            network = self.bf16_network()
+        if self.compiled is None or self.shape(prepared) is None or not network.training:
+            return self.terms(self.outputs(network, prepared), batch)
+        with self._precision(network):
+            # What the graph does not read must not differ between batches.
+            return self.compiled(network, replace(batch, sample_ids=()))
+
+    def compile_losses(self, backend: str) -> None:
+        """Let a compiler of torch make one graph of forward pass and losses for each constant
+        shape; without constant shapes only the blocks of the encoders are compiled.
+        """
+        if self.capacities is None:
+            self.compiles_blocks = True
+            self.model.compile_encoders(backend)
+            return
+
+        def losses(network: nn.Module, batch: Shelved) -> Terms:
+            return self.terms(network(batch).full(), batch)
+
+        # The import takes a second. Each bucket of ASVs is compiled once.
+        from torch._dynamo import config
+
+        config.recompile_limit = max(config.recompile_limit, len(self.capacities.asvs) + 1)
+        self.compiled = torch.compile(losses, fullgraph=True, dynamic=False, backend=backend)
+
+    @stage("losses")
+    def loss_counts(self, prepared: Prepared) -> dict[str, Tensor]:
+        """Number of terms of each loss of a batch."""
+        return loss_counts(self.with_distances(prepared.batch))
+
+    def shape(self, prepared: Prepared) -> Hashable | None:
+        """Return the shape of a batch of constant capacities; None for others."""
+        whole = self.capacities is not None and prepared.batch.shelves == self.capacities.shelves
+        return prepared.batch.shape() if whole else None
+
+    def tensors(self, prepared: Prepared) -> dict[str, Tensor]:
+        """Return the tensors of a batch."""
+        return prepared.batch.tensors()
+
+    def with_tensors(self, prepared: Prepared, tensors: dict[str, Tensor]) -> Prepared:
+        """Return a batch with other tensors."""
+        return prepared._replace(batch=replace(prepared.batch, **tensors))  # type: ignore[arg-type]
+
+    def share_of_largest(self, prepared: Prepared) -> float:
+        """Return the rows that the ASV encoder reads, as a share of those of the largest bucket."""
+        largest = 0 if self.capacities is None else sum(self.capacities.asvs[-1])
+        return min(len(prepared.batch.tokens) / max(largest, 1), 1.0)
+
+    def blocks(self) -> Sequence[nn.Module]:
+        """Return the blocks of both encoders; ranks call each of them equally often."""
+        return [*self.model.asv.stack.blocks, *self.model.sample.stack.blocks]
+
+    def samples(self, prepared: Prepared) -> int:
+        """Return the samples of a batch on all ranks."""
+        return sum(prepared.batch.ranks.samples) or len(prepared.batch.sample_ids)
+
+    def validate(self, network: nn.Module) -> Metrics:
+        """Return losses of the validation samples, in one fixed rarefaction with fixed masks."""
+        if not len(self.validation):
+            return {}
+        means = RunningMeans(self.loss_names)
+        for batch in self.validation.epoch(EVALUATION):
+            means.add(self.losses(network, self.prepare(batch, EVALUATION)))
+        return self._reduced(means)
+
+    def _reduced(self, means: RunningMeans) -> Metrics:
+        """Return the mean losses of all ranks."""
+        reduced = means.all_reduce(self.world)
+        return {f"val_{name}": value for name, value in reduced.read(self.loss_weights).items()}
+
+
+# --- start and end of a network -------------------------------------------------------------------
+
+# Samples that vectors and losses are scaled by.
+SCALE_SAMPLES = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Place where a network trains: device, run and folder.
+
+    Attributes
+    ----------
+    device : torch.device
+    run : RunDirectory, optional
+        Its metrics, checkpoints and signals; without a run the network trains in memory.
+    folder : Path
+        The run directory, or a fold below it.
+    title : str
+        Name of the training in the log.
+    state : State, optional
+        The checkpoint from which the training goes on.
+    encoder : Encoder, optional
+        The pretrained network that it starts from.
+    encoded : EncodedAsvs
+        Vectors of ASVs that folds with the same frozen encoder share.
+    """
+
+    device: torch.device
+    run: RunDirectory | None = None
+    folder: Path = Path()
+    title: str = "network"
+    state: State | None = None
+    encoder: Encoder | None = None
+    encoded: EncodedAsvs = field(default_factory=EncodedAsvs)
+
+    @property
+    def world(self) -> World:
+        """The ranks that train together."""
+        return SINGLE if self.run is None else self.run.world
+
+
+@dataclass(frozen=True, eq=False)
+class FittedNetwork:
+    """A network that has been trained.
+
+    Attributes
+    ----------
+    network : Aam
+        With its best weights, in evaluation mode.
+    heads : HeadConfig
+    last_weights : dict of str to tensor
+        The weights of the last step.
+    best_epoch : int
+    """
+
+    network: Aam
+    heads: HeadConfig
+    last_weights: Mapping[str, Tensor]
+    best_epoch: int
+
+
+def create_network(
+    study: Study,
+    heads: HeadConfig,
+    config: NetworkOptions,
+    place: Place,
+    train_rows: Rows,
+    new_parts: tuple[str, ...] = (),
+    reads_anew: bool = False,
+) -> Aam:
+    """A network on its device, with the weights of its checkpoint or those of an encoder.
+
+    `new_parts` do not take those of the encoder. What is new is scaled on a first batch of the
+    training samples; with `reads_anew` the numbers on a reference are too.
+    """
+    encoder = place.encoder
+    torch.manual_seed(config.runtime.seed)
+    with stage("model creation"):
+        network = Aam(config.model, study.depth, heads, study.reference_width)
+    if encoder is not None:
+        load_matching_weights(network, encoder, new_parts)
+    if place.state is not None:
+        network.load_state_dict(place.state.part("model"))
+        return network.to(place.device)
+    batch = scale_batch(study, train_rows, Collation(distances=False))
+    if encoder is None or not encoder.network.reads_samples:
+        # An encoder of masked bases has learned nothing of samples.
+        network.standardize(batch)
+        return network.to(place.device)
+    if reads_anew:
+        network.standardize_reference(batch)
+    if encoder.network.distance is None:
+        network.standardize_distance(batch)
+    return network.to(place.device)
+
+
+def make_loaders(
+    study: Study,
+    rows: tuple[Rows, Rows],
+    config: NetworkOptions,
+    how: Collation,
+    world: World = SINGLE,
+    **of_training: float,
+) -> tuple[Loader, Loader]:
+    """The loaders of the training and of the validation samples; the former draws otherwise too."""
+    size, workers = config.train.samples_per_batch, config.runtime.num_workers
+    other = replace(how, **of_training)  # type: ignore[arg-type]
+    return (
+        Loader(study, rows[0], size, shuffle=True, workers=workers, how=other, world=world),
+        Loader(study, rows[1], size, shuffle=False, workers=workers, how=how, world=world),
+    )
+
+
+def train(
+    task: AmpliconTask, config: NetworkOptions, study: Study, heads: HeadConfig, place: Place
+) -> FittedNetwork:
+    """Train the network of a task to its end, from the checkpoint of `place` if there is one."""
+    model, machine, run = task.model, config.runtime, place.run
+    model.bound_memory(machine.asv_chunk_size, machine.gradient_checkpointing)
+    if place.device.type == "cpu":
+        keep_freed_memory()
+    try:
+        if run is None:
+            trainer = Trainer(task, config.train, machine)
+            trainer.fit()
+        else:
+            compiler = run.about["decisions"].get("compile", {}).get("backend", "eager")
+            if compiler != "eager":
+                task.compile_losses(compiler)
+            trainer = fit(task, config.train, run, place.folder, place.state, place.title)
+    finally:
+        task.train.close()
+    # The trained network may be sharded.
+    best = Aam(config.model, study.depth, heads, study.reference_width).to(place.device)
+    best.load_state_dict(trainer.best_weights)
+    return FittedNetwork(best.eval(), heads, trainer.last_weights, trainer.progress.best_epoch)
+
+
+def scale_batch(study: Study, train_rows: Rows, how: Collation) -> Batch:
+    """The batch that vectors and losses are scaled by: of the first samples, or from each study."""
+    rows = train_rows[:SCALE_SAMPLES]
+    if len(study.parts) > 1:
+        ordered = sorted(train_rows.tolist(), key=study.origin.__getitem__)
+        rows = np.array(ordered[:: max(1, len(ordered) // SCALE_SAMPLES)], np.int64)
+    return rarefied_batch(study, rows, 0, how)
+
+
+def _scale(distance: Tensor | None) -> tuple[float, float]:
+    """Mean and standard deviation of distances [B, B], each pair once, without NaN."""
+    if distance is None:
+        return 0.0, 1.0
+    rows, columns = torch.triu_indices(len(distance), len(distance), 1)
+    values = distance[rows, columns]
+    values = values[torch.isfinite(values)].double()
+    if len(values) < 2 or not values.std() > 0:
+        return 0.0, 1.0
+    return float(values.mean()), float(values.std())
+
+
+def encoder_heads(study: Study, options: TrainConfig, train_rows: Rows) -> HeadConfig:
+    """The heads of an encoder, scaled by the distances of the training samples."""
+    counts = options.count_penalty > 0
+    if study.metric is None or options.penalty <= 0:
+        return HeadConfig(counts=counts)
+    batch = scale_batch(study, train_rows, Collation(tokens=False))
+    return HeadConfig(metric=study.metric, scale=_scale(batch.distance), counts=counts)
+
+
+def load_matching_weights(network: Aam, encoder: Encoder, new_parts: tuple[str, ...] = ()) -> None:
+    """Copy the weights of an encoder that match in name and shape, except for `new_parts`.
+
+    Raises
+    ------
+    InputError
+        No weight matches.
+    """
+    known, weights = encoder.network.state_dict(), network.state_dict()
+    shapes = {name: value.shape for name, value in weights.items()}
+    taken = {n: v for n, v in known.items() if shapes.get(n) == v.shape}
+    taken = {n: v for n, v in taken.items() if not n.startswith(new_parts)}
+    if not taken:
+        raise InputError(
+            f"{encoder.source}: no weight of it fits this model; pretrain again with the same sizes"
+        )
+    network.load_state_dict({**weights, **taken})
+    new, ignored = weights.keys() - taken, known.keys() - taken
+    for title, names in (("loaded", taken.keys()), ("new", new), ("ignored", ignored)):
+        heads = sorted({name.split(".")[0] for name in names})
+        named = f" ({', '.join(heads)})" if heads else ""
+        log.info("%s: %d tensors %s%s", encoder.source, len(names), title, named)
+
+
+# --- pretraining ----------------------------------------------------------------------------------
 
 
 def pretraining_loaders(

@@ -50,8 +50,8 @@ from aam.io.text import read_fasta
 from aam.model.aam import Aam, HeadConfig
 from aam.options import read_config
 from aam.predict.blend import BlendClassifier, BlendRegressor
+from aam.predict.members import TreesClassifier, TreesRegressor
 from aam.predict.saved_model import SavedModel, load_model, save_model
-from aam.predict.trees import TreesClassifier, TreesRegressor
 from tests.predict.samples import samples_of, saved_model
 
 SECONDS, MEMORY = 5, 1 << 30

@@ -16,11 +16,17 @@ from sklearn.pipeline import make_pipeline
 from aam.data.rarefaction import rarefied_row
 from aam.errors import InputError
 from aam.evaluate.metrics import auroc
-from aam.predict import estimator, linear
+from aam.predict import estimator, members
 from aam.predict.blend import BlendClassifier, BlendRegressor
 from aam.predict.estimator import Samples, common_names, feature_values
-from aam.predict.linear import LinearClassifier, LinearRegressor, medians, ridge_duals
-from aam.predict.trees import TreesClassifier, TreesRegressor
+from aam.predict.members import (
+    LinearClassifier,
+    LinearRegressor,
+    TreesClassifier,
+    TreesRegressor,
+    medians,
+    ridge_duals,
+)
 from tests.predict.samples import samples_of
 
 SAMPLES, AGE = samples_of()
@@ -132,7 +138,7 @@ def test_a_fold_chooses_its_penalty_without_held_out_groups():
 
 def test_a_large_study_is_learned_from_in_parts(monkeypatch):
     whole = LinearRegressor(**SMALL).fit(SAMPLES[TRAIN], AGE[TRAIN])
-    monkeypatch.setattr(linear, "MAX_SAMPLES", 60)
+    monkeypatch.setattr(members, "MAX_SAMPLES", 60)
     parts = LinearRegressor(**SMALL).fit(SAMPLES[TRAIN], AGE[TRAIN])
     predicted = [model.predict(SAMPLES[TEST]) for model in (whole, parts)]
     assert np.abs(np.subtract(*predicted)).max() > 0

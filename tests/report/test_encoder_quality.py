@@ -53,6 +53,7 @@ def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_o
         seed=study.seed,
         profile=profile,
         notes={},
+        targets=Targets(()),
     )
     split = split_of([5, 6, 7, 8], [3, 4], fold="2")
     (distances, bases), (figure,), (warning,) = evaluate_encoder(

@@ -27,7 +27,7 @@ from aam.files.tensors import write_tensors
 from aam.model.aam import Aam, HeadConfig
 from aam.options import RunConfig
 from aam.training.finetune import SupervisedTask
-from aam.training.task import AmpliconTask
+from aam.training.pretrain import AmpliconTask
 from tests.data.labels import labelled
 from tests.data.studies import make_study, random_tree
 

@@ -14,7 +14,7 @@ from aam.device.distributed import SINGLE, World
 from aam.device.precision import Bf16Copy
 from aam.engine.checkpoint import load, save
 from aam.options import RunConfig
-from aam.training import task as task_module
+from aam.training import pretrain
 from tests.engine.conftest import same as same_weights
 from tests.training.test_task import CONDITIONED, PRETRAIN, conditioned, config_of, trainer_of
 
@@ -30,7 +30,7 @@ def bf16_trainer(model, study, precision="bf16", recompute=False, **train):
 @pytest.fixture
 def wide(monkeypatch):
     """The networks of these tests are wide enough."""
-    monkeypatch.setattr(task_module, "LEAST_COPIED_WIDTH", 16)
+    monkeypatch.setattr(pretrain, "LEAST_COPIED_WIDTH", 16)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_only_wide_networks_of_a_single_rank_in_bf16_have_bf16_weights(
 def test_the_losses_are_those_of_autocast(study, model_of, monkeypatch, heads, options):
     read, losses = study if heads is PRETRAIN else conditioned(study), []
     for width in (512, 16):
-        monkeypatch.setattr(task_module, "LEAST_COPIED_WIDTH", width)
+        monkeypatch.setattr(pretrain, "LEAST_COPIED_WIDTH", width)
         trainer = bf16_trainer(model_of(heads, noise=0.0), read, **options)
         records = []
         trainer.on_record = records.append

@@ -17,7 +17,7 @@ from aam.engine.capture import GATE_TOLERANCE, difference_of_steps
 from aam.engine.step import MicroBatch, total_loss, train_step
 from aam.options import RunConfig
 from aam.training.decisions import PretrainingSteps, steps_of
-from aam.training.task import Prepared, laid_out
+from aam.training.pretrain import Prepared, laid_out
 from tests.training.operations import Trace
 
 CPU = torch.device("cpu")

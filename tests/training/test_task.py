@@ -33,7 +33,7 @@ from aam.options import RunConfig
 from aam.training.finetune import SupervisedTask
 from aam.training.inference import encode_table, run_model
 from aam.training.losses import make_masks
-from aam.training.task import AmpliconTask, Prepared
+from aam.training.pretrain import AmpliconTask, Prepared
 from tests.data.labels import by_slot, labelled
 from tests.engine.conftest import same as same_weights
 

@@ -18,7 +18,7 @@ from aam.errors import InputError
 from aam.options import RunConfig
 from aam.predict.saved_model import load_encoder, load_model
 from aam.training.finetune import fit_network
-from aam.training.task import Place
+from aam.training.pretrain import Place
 from aam_16s.encoders import V4
 
 GOLDEN = Path(__file__).parent / "golden" / "16s-v4.npz"
