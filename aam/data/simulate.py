@@ -93,7 +93,7 @@ def random_counts(
     prevalence = 2.5 * rng.standard_normal(len(traits))
     abundance = rng.standard_normal(len(traits)) + 0.3 * prevalence
     counts = sparse.lil_matrix((len(metadata), len(traits)), dtype=np.int64)
-    row = 0
+    rows = iter(range(len(metadata)))
     for _, samples in metadata.groupby("subject", sort=False):
         allowed = (home < 0) | (home == samples["fold"].iloc[0])
         key = np.where(allowed, prevalence + rng.gumbel(size=len(home)), -np.inf)
@@ -107,10 +107,9 @@ def random_counts(
             share = np.exp(share + 0.8 * rng.standard_normal(len(pool)))
             share[(rng.random(len(pool)) > 0.6) & (share < share.max())] = 0
             share = rng.gamma(CONCENTRATION * share / share.sum())
-            reads = depth * 3 ** (0.5 - (sample["depth_confounded"] == "case"))
-            reads = max(1, round(reads * rng.lognormal(0, 0.4)))
-            counts[row, pool] = rng.multinomial(reads, share / share.sum())
-            row += 1
+            usual_reads = depth * 3 ** (0.5 - (sample["depth_confounded"] == "case"))
+            reads = max(1, round(usual_reads * rng.lognormal(0, 0.4)))
+            counts[next(rows), pool] = rng.multinomial(reads, share / share.sum())
     # Each ASV visits one sample, so that none is absent and many are seen once.
     for asv, fold in enumerate(home):
         counts[rng.choice(np.flatnonzero((fold < 0) | (metadata["fold"] == fold))), asv] += 1

@@ -13,6 +13,7 @@ from aam.data import study as studies
 from aam.data.study import MetadataColumns, Study, StudyPart, read_inputs
 from aam.data.table import make_table
 from aam.data.targets import Labels
+from aam.io.metadata import Metadata, make_metadata
 from aam.io.phylogeny import match_tips, parse_newick
 
 
@@ -26,6 +27,13 @@ def make_study(counts, sequences, *, names=None, depth=40, seed=0, newick=None, 
         part = StudyPart("", tree, match_tips(tree, table.feature_ids))
     labels, origin = Labels.none(len(names)), np.zeros(len(names), np.int64)
     return Study(table, depth, seed, DataConfig(**config), labels, (part,), origin)
+
+
+def metadata_of(**columns: Sequence[object]) -> Metadata:
+    """Metadata of samples s0, s1, ... with kinds as the reader infers them."""
+    cells = {name: tuple(map(str, values)) for name, values in columns.items()}
+    ids = [f"s{row}" for row in range(len(next(iter(cells.values()))))]
+    return make_metadata(ids, cells, {}, {}, "metadata")
 
 
 def load_study(config: DataConfig, max_bp: int | None = None, columns=None, **more) -> Study:

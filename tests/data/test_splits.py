@@ -29,6 +29,7 @@ from aam.data.splits import (
 )
 from aam.data.study import Selection
 from aam.io.metadata import Metadata, read_metadata
+from tests.data.studies import metadata_of
 from tests.refusals import refusal
 
 IDS = [f"s{k}" for k in range(100)]
@@ -49,25 +50,23 @@ def split_of(ids=IDS, groups=None, strata=None, test=0.0, validation=0.15, seed=
     return make_split(ids, (test, validation), seed, groups, strata)
 
 
-def by_column(ids, folds, groups=None, size=0.15, seed=0, **options) -> list[Split]:
+def by_column(ids, folds, groups=None, size=0.15, **options) -> list[Split]:
     """Splits by a metadata column of folds: one for each, or that of `test_fold`."""
     columns = {"fold": tuple(folds), "group": tuple(groups or ids)}
     metadata = Metadata(tuple(ids), columns, dict.fromkeys(columns, "categorical"))
-    options = {"split_column": "fold", **options} if "test_fold" in options else {"cv": "fold"}
+    options = {"split_column": "fold", **options} if options else {"cv": "fold"}
     data = DataConfig(group_column=groups and "group", validation_size=size, **options)
-    return list(split_samples(metadata, data, ids, seed, Selection()))
+    return list(split_samples(metadata, data, ids, 0, Selection()))
 
 
 @pytest.fixture
 def study(study_of, tiny):
-    """A study of n samples s0, s1, ... with these metadata columns and selection."""
+    """A study of n samples s0, s1, ... with these metadata columns, all of them selected."""
 
-    def make(samples, kinds="categorical", selection=None, **columns):
-        ids = tuple(f"s{row}" for row in range(samples))
-        kinds = dict.fromkeys(columns, kinds)
-        metadata = Metadata(ids, {name: tuple(cells) for name, cells in columns.items()}, kinds)
-        made = study_of(**tiny(samples=samples), names=ids)
-        return replace(made, metadata=metadata, selection=selection or Selection(ids, ids))
+    def make(samples, selection=None, **columns):
+        made, metadata = study_of(**tiny(samples=samples)), metadata_of(id=IDS[:samples], **columns)
+        whole = Selection(*[made.table.sample_ids] * 2)
+        return replace(made, metadata=metadata, selection=selection or whole)
 
     return make
 
@@ -195,37 +194,34 @@ def test_a_sample_without_a_group_is_its_own(study):
 
 def test_the_depth_empties_no_subset_that_can_be_drawn_anew(study_of, tiny, caplog):
     """Ten samples: the depth dropped the only validation sample of a fold in every draw."""
-    ids = tuple(f"s{row}" for row in range(10))
+    ids = (*IDS[:10],)
     caplog.set_level("INFO")
-    for lost in range(10):
-        kept = ids[:lost] + ids[lost + 1 :]
-        selection = Selection(of_file=ids, aligned=ids, dropped={ids[lost]: 3})
+    for lost in ids:
+        kept, selection = [name for name in ids if name != lost], Selection(ids, ids, {lost: 3})
         study = replace(study_of(**tiny(samples=9), names=kept), selection=selection)
         splits = make_splits(study, DataConfig(cv="5"), 0)
-        assert sorted(name for split in splits for name in split.ids("test")) == sorted(kept)
+        assert sorted(name for split in splits for name in split.ids("test")) == kept
         assert all(split.ids(subset) for split in splits for subset in SUBSETS)
     assert "drawn again for the 9 samples that reach the depth\n" in caplog.text
 
 
 @pytest.mark.parametrize(("labels", "lost"), [("aaaabbbb", False), ("aabb", True), ("abc", True)])
 def test_a_validation_subset_that_is_given_up_is_said_to_be(study, caplog, labels, lost):
-    made = study(len(labels))
-    label_of = dict(zip(made.table.sample_ids, labels, strict=True))
+    label_of = dict(zip(IDS, labels, strict=False))
     with caplog.at_level("INFO"):
-        selection = Selection(classes={"y": label_of})
-        (split,) = make_splits(replace(made, selection=selection), DataConfig(test_size=0.0), 0)
+        made = study(len(labels), Selection(classes={"y": label_of}))
+        (split,) = make_splits(made, DataConfig(test_size=0.0), 0)
     assert bool(split.ids("validation")) != lost
     says = f"again for the {len(labels)} samples that reach the depth, without a validation subset"
     assert (says in caplog.text) == ("drawn again" in caplog.text) == lost
 
 
 def test_every_class_keeps_two_training_samples_where_it_can(study):
-    made = study(9)
-    label_of = dict(zip(made.table.sample_ids, "aaaabbbbb", strict=True))
-    for lost in range(9):
-        class_of, aligned = {"y": label_of | {"lost": "a"}}, (*label_of, "lost")
-        selection = Selection(aligned=aligned, dropped={"lost": 3}, classes=class_of)
-        for split in make_splits(replace(made, selection=selection), DataConfig(cv="5"), lost):
+    label_of = dict(zip(IDS, "aaaabbbbb", strict=False))
+    class_of, aligned = {"y": label_of | {"lost": "a"}}, (*label_of, "lost")
+    made = study(9, Selection(aligned=aligned, dropped={"lost": 3}, classes=class_of))
+    for seed in range(9):
+        for split in make_splits(made, DataConfig(cv="5"), seed):
             trained = [label_of[name] for name in split.ids("train")]
             assert min(trained.count("a"), trained.count("b")) >= 2
 
@@ -259,17 +255,15 @@ def test_restricted_to_the_samples_of_a_table():
 def test_grouped_folds_are_as_even_as_those_of_scikit_learn(bench_data):
     metadata = read_metadata(bench_data / "mackerel-type" / "metadata.tsv")
     ids = metadata.ids
-    fish, kinds = metadata.values("fish", ids), metadata.values("sample_type", ids)
-    of, total = dict(zip(ids, kinds, strict=True)), Counter(kinds)
+    fish, kinds = metadata.values("fish", ids), np.array(metadata.values("sample_type", ids))
 
     def unevenness(folds):
-        counts = [Counter(of[sample] for sample in fold) for fold in folds]
-        return max(abs(count[kind] / total[kind] - 0.2) for count in counts for kind in total)
+        shares = [np.mean(np.isin(ids, fold)[kinds == x]) for fold in folds for x in {*kinds}]
+        return max(np.abs(np.array(shares) - 0.2))
 
     theirs = StratifiedGroupKFold(5, shuffle=True, random_state=0).split(ids, kinds, fish)
-    theirs = [[ids[row] for row in rows] for _, rows in theirs]
-    ours = [split.ids("test") for split in kfold(ids, 5, fish, kinds, seed=0)]
-    assert unevenness(ours) <= unevenness(theirs) + 0.005
+    ours = [split.ids("test") for split in kfold(ids, 5, fish, kinds.tolist(), seed=0)]
+    assert unevenness(ours) <= unevenness([np.array(ids)[rows] for _, rows in theirs]) + 0.005
 
 
 WORD = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=6)
@@ -319,11 +313,10 @@ def test_damaged_split_files(tmp_path, text, expected):
 )
 def test_rare_values_that_are_numbers_are_spread_too(codes, is_class):
     """Codes of classes, and the values of a number of which there are few, are no quintiles."""
-    ids = [f"s{row:03}" for row in range(105)]
     rare = [codes[1 + row % (len(codes) - 1)] if row < 18 else codes[0] for row in range(105)]
-    metadata = Metadata(tuple(ids), {"code": tuple(rare)}, {"code": "numeric"})
+    metadata = metadata_of(code=rare)
     selection = Selection(target="code", classes={"code": {}} if is_class else {})
-    splits = split_samples(metadata, DataConfig(cv="3"), ids, 1, selection)
+    splits = split_samples(metadata, DataConfig(cv="3"), metadata.ids, 1, selection)
     of_folds = [Counter(metadata.values("code", one.ids("test"))) for one in splits]
     assert of_folds[0] == of_folds[1] == of_folds[2]
 
@@ -353,8 +346,8 @@ def test_a_sample_under_two_ids_in_two_subsets_is_named(study_of, tiny, changed)
     table = study_of(**{**given, "counts": counts}).table
 
     def warned(*held_out: str) -> list[str]:
-        subsets = tuple("test" if name in held_out else "train" for name in table.sample_ids)
-        return duplicates_across_subsets(table, [Split(table.sample_ids, subsets, ("2",) * 9)])
+        subsets = tuple("test" if name in held_out else "train" for name in IDS[:9])
+        return duplicates_across_subsets(table, [Split((*IDS[:9],), subsets, ("2",) * 9)])
 
     (message,) = warned("s4", "s5")
     assert "1 held-out samples of fold 2 have nearly the same reads as others" in message

@@ -13,7 +13,8 @@ import torch
 from scipy.sparse import csr_array
 
 from aam.config import DataConfig
-from aam.data.loader import Loader, rarefied_batch
+from aam.data.loader import Loader, distances_of, rarefied_batch
+from aam.data.rarefaction import rarefied_table
 from aam.data.splits import Split, make_splits, write_split
 from aam.data.study import MetadataColumns, Study, _joined, study_names
 from aam.data.table import make_table, write_biom
@@ -280,6 +281,9 @@ def test_distances_are_those_of_each_study(joined, folder):
         torch.testing.assert_close(batch.distance[at][:, at], expected.distance, rtol=0, atol=1e-6)
         assert batch.distance[at][:, torch.from_numpy(origin != number)].isnan().all()
     assert batch.distance[torch.from_numpy(origin == 2)].isnan().all()
+    counts, rows = rarefied_table(joined, 3), np.arange(len(joined.origin))
+    whole, some = (distances_of(joined, counts, rows, part) for part in (slice(24), slice(14, 20)))
+    torch.testing.assert_close(some, whole[14:20], equal_nan=True)
 
 
 def test_a_batch_is_of_one_study_and_small_studies_come_more_often(joined):

@@ -11,15 +11,9 @@ import pytest
 
 from aam.config import CovariateConfig, TargetConfig
 from aam.data.targets import Covariates, Targets, fit_covariates, fit_labels, fit_targets
-from aam.io.metadata import Metadata, make_metadata
+from aam.io.metadata import Metadata
+from tests.data.studies import metadata_of
 from tests.refusals import refusal
-
-
-def table(**columns: list[str]) -> Metadata:
-    """A table of samples s0, s1, ... with kinds as the reader infers them."""
-    n = len(next(iter(columns.values())))
-    cells = {name: tuple(cells) for name, cells in columns.items()}
-    return make_metadata([f"s{row}" for row in range(n)], cells, {}, {}, "metadata")
 
 
 def fit(metadata, columns, ids=None, transform="zscore", **options) -> Targets:
@@ -27,11 +21,11 @@ def fit(metadata, columns, ids=None, transform="zscore", **options) -> Targets:
     return fit_targets(metadata, config, ids or metadata.ids)
 
 
-MIXED = table(
+MIXED = metadata_of(
     age=["0", "2", "4", "NA", "10", "1000"],
     site=["oral", "gut", "oral", "gut", "", "oral"],
-    study=["A", "A", "A", "B", "B", "C"],
-    plate=["10", "9", "10", "9", "10", "9"],
+    study="AAABBC",
+    plate=["10", "9"] * 3,
 )
 FIRST_FIVE = ["s0", "s1", "s2", "s3", "s4"]
 LOGS = np.log1p([0, 2, 4, 10])
@@ -69,7 +63,7 @@ def test_several_columns_of_both_kinds():
 
 def test_the_order_of_the_samples_changes_nothing():
     values = np.random.default_rng(0).lognormal(size=500)
-    metadata = table(x=[repr(value) for value in values.tolist()])
+    metadata = metadata_of(x=[repr(value) for value in values.tolist()])
     assert fit(metadata, ["x"]) == fit(metadata, ["x"], metadata.ids[::-1])
 
 
@@ -92,7 +86,7 @@ def test_numbers_are_classes_where_the_classifier_or_the_file_says_so():
     ],
 )
 def test_numbers_with_units_and_dates_are_named(values, says):
-    metadata = table(when=values.split("|"))
+    metadata = metadata_of(when=values.split("|"))
     assert re.search(f"column 'when' holds .*{re.escape(says)}", refused(metadata, ["when"]))
     declared = Metadata(metadata.ids, metadata.columns, metadata.kinds, frozenset(["when"]))
     assert "classes of one training sample" in refused(declared, ["when"])
@@ -121,11 +115,11 @@ def refused(metadata, columns, **options):
     ],
 )
 def test_columns_that_cannot_be_learned(cells, options, expected):
-    assert expected in refused(table(x=cells.split()), ["x"], **options)
+    assert expected in refused(metadata_of(x=cells.split()), ["x"], **options)
 
 
 def test_the_problems_of_all_columns_come_together():
-    metadata = table(a=["1", "1"], b=["", ""], c=["x", "x"])
+    metadata = metadata_of(a="11", b=["", ""], c="xx")
     assert len(refused(metadata, ["a", "b", "c"]).splitlines()) == 3
     assert "--metadata-column" in refused(MIXED, [])
     assert "no column 'agee'" in refused(MIXED, ["agee"])
@@ -133,7 +127,7 @@ def test_the_problems_of_all_columns_come_together():
 
 
 def test_other_samples_may_hold_values_that_training_did_not():
-    metadata = table(x=["1", "2", "-1", "1e300", "old"], c=[*"ababz"], d=[*"ababa"])
+    metadata = metadata_of(x=["1", "2", "-1", "1e300", "old"], c=[*"ababz"], d=[*"ababa"])
     targets = fit(metadata, ["c", "d"], ["s0", "s1", "s2", "s3"])
     message = refusal(targets.encode, metadata, metadata.ids)
     assert "1 samples ('s4') have labels that no training sample has: 'z'" in message
@@ -143,7 +137,7 @@ def test_other_samples_may_hold_values_that_training_did_not():
     assert "not finite numbers" in refusal(numbers.encode, metadata, ["s4"])
     large = fit(metadata, ["x"], ["s0", "s1"], "none")
     assert "1e300 (sample 's3'), too large" in refusal(large.encode, metadata, ["s3"])
-    metadata = table(x=["0", "1e-9", "1e308"])
+    metadata = metadata_of(x=["0", "1e-9", "1e308"])
     assert "too large" in refusal(fit(metadata, ["x"], ["s0", "s1"]).encode, metadata, ["s2"])
 
 
@@ -254,19 +248,11 @@ def test_values_outside_the_training_range_are_named():
     assert "2 of 2 samples have no value; read as unknown" in warned("", "")[0]
 
 
-@pytest.mark.parametrize(
-    ("columns", "metric", "fits"),
-    [
-        (("age",), "auroc", False),
-        (("site",), "mae", False),
-        (("age", "site"), "auroc", True),
-        (("age", "site"), "mae", True),
-    ],
-)
-def test_the_metric_that_chooses_is_one_of_the_columns(columns, metric, fits):
-    config = TargetConfig(metadata_column=columns, best_metric=metric)
-    arguments = METADATA, IDS, TRAIN, config, CovariateConfig()
-    if fits:
-        assert len(fit_labels(*arguments)[1].specs) == 2
-    else:
-        assert f"--best-metric {metric} is not a metric of" in refusal(fit_labels, *arguments)
+@pytest.mark.parametrize(("column", "metric"), [("age", "auroc"), ("site", "mae")])
+def test_the_metric_that_chooses_is_one_of_the_columns(column, metric):
+    def fitted(*columns):
+        config = TargetConfig(metadata_column=columns, best_metric=metric)
+        return fit_labels(METADATA, IDS, TRAIN, config, CovariateConfig())
+
+    assert f"--best-metric {metric} is not a metric of" in refusal(fitted, column)
+    assert len(fitted("age", "site")[1].specs) == 2
