@@ -88,12 +88,14 @@ def rarefied_rows(
     return drawn
 
 
-def rarefied_table(study: Study, epoch: int = EVALUATION) -> sparse.csr_matrix:
-    """Return the reads [N, F] of every sample in one rarefaction; that of evaluation unless
-    given.
+def rarefied_table(
+    study: Study, epoch: int = EVALUATION, rows: npt.NDArray[np.int64] | None = None
+) -> sparse.csr_matrix:
+    """Return the reads [n, F] of every sample, or of those at `rows`, in one rarefaction; that of
+    evaluation unless given.
     """
-    rows = rarefied_rows(study, np.arange(len(study.table.sample_ids)), epoch)
-    return matrix_of(rows, len(study.table.feature_ids))
+    rows = np.arange(len(study.table)) if rows is None else rows
+    return matrix_of(rarefied_rows(study, rows, epoch), study.table.shape[1])
 
 
 def rarefied_richness(study: Study, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

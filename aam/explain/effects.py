@@ -20,7 +20,7 @@ from scipy.special import stdtr, stdtrit
 
 from aam.data.batch import Batch, on_shelves
 from aam.data.loader import collate, rows_read
-from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_rows
+from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_table
 from aam.data.study import Rows, Study
 from aam.data.targets import TargetSpec
 from aam.device.precision import autocast
@@ -287,9 +287,8 @@ def _effects_of(
     `place` ``[N, n]`` puts the samples among all N, times the share that the rarefaction has in
     their mean.
     """
-    study, asvs = predictor.study, len(predictor.study.table.feature_ids)
-    reads = matrix_of(rarefied_rows(study, rows, number), asvs)
-    limited = matrix_of(rows_read(study, rows, number), asvs)
+    study, reads = predictor.study, rarefied_table(predictor.study, number, rows)
+    limited = matrix_of(rows_read(study, rows, number), study.table.shape[1])
     attention = place @ predictor.attention(rows, limited)
     variants = make_variants(reads, predictor.asvs is not None, (predictor.saved.seed, number))
     of_samples = predictor.predict(rows, reads, limited)

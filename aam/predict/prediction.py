@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_rows
+from aam.data.rarefaction import EVALUATION, rarefied_table
 from aam.data.splits import Split
 from aam.data.study import Study
 from aam.errors import InputError, shown
@@ -75,8 +75,7 @@ def predict_samples(
 
 def presence_of(study: Study, rows: Rows) -> sparse.csr_matrix:
     """Presence of the ASVs of a table in its samples at `rows`, after one rarefaction, [n, A]."""
-    drawn = rarefied_rows(study, rows, EVALUATION - 1)
-    return matrix_of(drawn, len(study.table.feature_ids)).sign()
+    return rarefied_table(study, EVALUATION - 1, rows).sign()
 
 
 def unlike_training(saved: SavedModel, study: Study) -> dict[str, str]:
