@@ -46,6 +46,7 @@ from aam.training.decisions import (
     compile_verdict,
     largest_fitting_batch,
     make_steps,
+    step_numbers,
 )
 
 log = logging.getLogger("aam")
@@ -87,6 +88,12 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> Iterato
     if now > newest:
         what = f"PyTorch {release} is newer than the tested releases, {' to '.join(TESTED)}"
         yield Finding("note", what, f"pip install torch=={TESTED[1]}.0 if something fails")
+    # CPU sets are in the order of the NUMA nodes, and devices in that of their PCI addresses.
+    pairs = enumerate(zip(report["numa"], sorted(report["numa"]), strict=True))
+    moved = [f"device {device} lies at NUMA node {at}" for device, (at, due) in pairs if at != due]
+    if platform.unified and moved:
+        mend = "let the CPU sets of the site profile (cpu_sets) follow the NUMA nodes"
+        yield Finding("note", ", ".join(moved), mend)
     if report["first_tensor"]:
         what = f"the first tensor on the GPU {report['first_tensor']}"
         yield Finding("wrong", what, HIP_HINT if platform.vendor == "AMD" else CUDA_HINT)
@@ -170,6 +177,7 @@ def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
     log.info("doctor: a few training steps on a simulated study")
     return facts, {
         "first_tensor": failure,
+        "numa": environment.numa_nodes(),
         "devices": torch.cuda.device_count(),
         "unseen": config.device == "auto" and device.type == "cpu" and environment.may_have_gpu(),
         "attention": judge_attention(checks, device.type == "cuda"),
@@ -230,6 +238,7 @@ def _described(report: Facts) -> Iterator[str]:
         "versions": "",
         **report["platform"]["versions"],
         "devices": report["devices"],
+        "NUMA nodes": report["numa"],
         **{name: f"{rate / 1e9:.3g} GFLOP/s" for name, rate in report["rates"].items()},
         **report["environment"],
         "container": report["container"]["path"],
@@ -309,6 +318,7 @@ def measure_steps(config: PretrainConfig, repeats: int) -> Facts:
         "steps": repeats,
         "batch_size": config.train.samples_per_batch,
         "rows": float(np.mean([len(batch.tokens) for batch in batches])),
+        **step_numbers(steps, batches),
         "flops": flops,
         "flops_per_s": rate,
         "product_flops_per_s": product,
@@ -327,6 +337,9 @@ def _print_steps(measured: Facts) -> None:
     speed, peak = measured["samples_per_s"], measured["peak_bytes"] / 1e9
     print(f"{measured['accounted']:.1%} of the wall time; {speed:.1f} samples/s; {peak:.2f} GB")
     print(f"{rate:.0f} GFLOP/s, {measured['share']:.1%} of the product's {product:.0f}")
+    operations, waits = measured["operations_per_step"], measured["host_waits_per_step"]
+    shapes = f"{measured['distinct_shapes']} shapes in {measured['steps']} steps"
+    print(f"{operations} operations, {waits} host waits; {shapes}, {measured['graphs']} graphs")
 
 
 # Names of attention kernels: of AOTriton, of CK and CUTLASS, and of flash attention.

@@ -196,6 +196,12 @@ def _is_valid(checks: Any) -> bool:
     return all("refused" in check or measured <= check.keys() for check in checks.values())
 
 
+def _machine(device: torch.device, shapes: Sequence[Shape]) -> dict[str, Any]:
+    """Return what decides how calls of these shapes are computed on a device."""
+    versions = {"device": device_name(device), "torch": torch.__version__}
+    return {**versions, "shapes": [list(shape) for shape in shapes]}
+
+
 def check_backends(
     device: torch.device,
     dtypes: Sequence[torch.dtype],
@@ -208,14 +214,9 @@ def check_backends(
     checks = {}
     for dtype, masked in itertools.product(dtypes, (True, False)):
         kind = call_kind(dtype, masked)
-        question = {
-            "format": FORMAT,
-            "device": device_name(device),
-            "torch": torch.__version__,
-            "call": kind,
-            "shapes": [list(shape) for shape in shapes],
-            "deterministic": torch.are_deterministic_algorithms_enabled(),
-        }
+        is_exact = torch.are_deterministic_algorithms_enabled()
+        about = {"format": FORMAT, "call": kind, "deterministic": is_exact}
+        question = {**about, **_machine(device, shapes)}
         measure = partial(check_call_kind, device, dtype, masked, shapes)
         checks[kind] = cached_verdict("attention", question, measure, _is_valid, refresh)
     return checks
@@ -304,13 +305,8 @@ def decide_execution(
     """
     precisions = (resolve_precision(config, device, wide) for wide in (in_bf16, False))
     dtypes = tuple(dict.fromkeys(precisions))
-    question = {
-        "asked": config.attn_implementation,
-        "on": device_name(device),
-        "torch": torch.__version__,
-        "precision": str(dtypes[0]),
-        "shapes": [list(shape) for shape in shapes],
-    }
+    question = {"asked": config.attn_implementation, "precision": str(dtypes[0])}
+    question |= _machine(device, shapes)
     kinds = {call_kind(*kind) for kind in itertools.product(dtypes, (True, False))}
     earlier = earlier or {}
     backends = earlier.get("attention") if earlier.get("question") == question else {}

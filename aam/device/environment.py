@@ -5,6 +5,7 @@ imported; `python -m aam.device.environment` tries the GPUs of a node before a j
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import logging
 import os
@@ -218,6 +219,17 @@ def may_have_gpu() -> bool:
     use.
     """
     return Path("/dev/kfd").exists() or any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def numa_nodes(cards: Path = Path("/sys/class/drm")) -> list[int]:
+    """Return the NUMA node of each GPU in the order of PCI addresses; -1 where the system does not
+    say.
+    """
+    nodes: dict[str, int] = {}
+    for path in cards.glob("renderD*/device/numa_node"):
+        with contextlib.suppress(OSError, ValueError):
+            nodes[path.parent.resolve().name] = int(path.read_text())
+    return [nodes[address] for address in sorted(nodes)]
 
 
 # Options that ask for several processes.

@@ -1,4 +1,6 @@
-"""Measurements of a computation: seconds, named stages, rates, memory; ``--memory-profile``."""
+"""Measurements of a computation: seconds, named stages, rates, operations, memory;
+``--memory-profile``.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,8 @@ from statistics import median
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from aam.device.platform import choose_device
@@ -59,10 +63,10 @@ class StageRecorder:
     """
 
     def __init__(self, device: torch.device, names: Collection[str]) -> None:
-        self.device = device
-        self.names = names
+        self.device, self.names = device, names
         self.measured: dict[str, Any] = {}
-        self._open: list[str] = []
+        # The innermost stage is the last; None is what runs in no stage.
+        self.entered: list[str | None] = [None]
 
     def __enter__(self) -> dict[str, Any]:
         self._token = _recorders.set((*_recorders.get(), self))
@@ -71,17 +75,6 @@ class StageRecorder:
     def __exit__(self, *_: object) -> None:
         self.measure(None)
         _recorders.reset(self._token)
-
-    def open(self, name: str) -> None:
-        """Begin a stage."""
-        if name in self.names:
-            self.measure(self._open[-1] if self._open else None)
-            self._open.append(name)
-
-    def close(self, name: str) -> None:
-        """End a stage."""
-        if name in self.names:
-            self.measure(self._open.pop())
 
     def measure(self, name: str | None) -> None:
         """Attribute what happened since the last call to the stage `name`, or to none."""
@@ -99,16 +92,17 @@ def stage(name: str) -> Iterator[None]:
 
     Also a decorator. Other threads and processes are not recorded.
     """
-    recorders = _recorders.get()
+    recorders = [recorder for recorder in _recorders.get() if name in recorder.names]
     profiling = torch.autograd.profiler._is_profiler_enabled
     with torch.profiler.record_function(name) if profiling else contextlib.nullcontext():
         for recorder in recorders:
-            recorder.open(name)
+            recorder.measure(recorder.entered[-1])
+            recorder.entered.append(name)
         try:
             yield
         finally:
             for recorder in recorders:
-                recorder.close(name)
+                recorder.measure(recorder.entered.pop())
 
 
 class StageTimer(StageRecorder):
@@ -149,13 +143,63 @@ def count_flops(work: Callable[[], object]) -> int:
     """
     # torch's own counter lacks the CPU kernels.
     aten, name = torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu"
-    formulas = {
-        getattr(aten, name): lambda *shapes, **_: sdpa_flop_count(*shapes[:3]),
-        getattr(aten, f"{name}_backward"): lambda *s, **_: sdpa_backward_flop_count(*s[:4]),
-    }
-    with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
+    forward = {getattr(aten, name): lambda *s, **_: sdpa_flop_count(*s[:3])}
+    backward = {getattr(aten, f"{name}_backward"): lambda *s, **_: sdpa_backward_flop_count(*s[:4])}
+    with FlopCounterMode(display=False, custom_mapping=forward | backward) as counter:
         work()
     return int(counter.get_total_flops())
+
+
+# --- operations ----------------------------------------------------------------------------------
+
+# Operations that start no kernel: views, memory that is not filled, and numbers of the host.
+VIEWS = frozenset(
+    """
+    view _unsafe_view t transpose permute unsqueeze squeeze expand slice select split unbind detach
+    alias as_strided split_with_sizes _reshape_alias empty empty_like new_empty unflatten lift_fresh
+    empty_strided new_empty_strided diagonal scalar_tensor promote_types _record_function_enter_new
+    _record_function_exit
+    """.split()  # noqa: SIM905
+)
+# Operations whose result the host needs before it goes on, and tensors made of the host's numbers,
+# whose copy to a device cannot be captured.
+WAITS = frozenset(
+    ("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select", "lift_fresh")
+)
+
+Operation = tuple[str, tuple[tuple[int, ...], ...]]
+
+
+class Trace(TorchDispatchMode):
+    """Collect the operations inside a ``with`` block, of autograd too.
+
+    Attributes
+    ----------
+    operations : list of (name, shapes of the results)
+        Without those that start no kernel.
+    waits : int
+        How often the host waited.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations: list[Operation] = []
+        self.waits = 0
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Run an operation and note it."""
+        result = func(*args, **(kwargs or {}))
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        shapes = tuple(tuple(value.shape) for value in results if isinstance(value, Tensor))
+        name = func._schema.name.split("::")[1]  # type: ignore[attr-defined]
+        if name not in VIEWS:
+            self.operations.append((name, shapes))
+        indices = args[1] if name.startswith("index") and isinstance(args[1], (list, tuple)) else ()
+        by_mask = any(index is not None and index.dtype == torch.bool for index in indices)
+        self.waits += by_mask or name in WAITS
+        return result
 
 
 # --- memory of this process: what it holds now, held at most, and may hold ------------------------

@@ -32,15 +32,8 @@ log = logging.getLogger("aam")
 Facts = dict[str, Any]
 
 # Properties of a GPU, as torch names them.
-PROPERTIES: tuple[str, ...] = (
-    "name",
-    "gcnArchName",
-    "major",
-    "minor",
-    "total_memory",
-    "is_integrated",
-)
-PROPERTIES += ("multi_processor_count",)
+PROPERTIES: tuple[str, ...] = ("name", "gcnArchName", "major", "minor", "total_memory")
+PROPERTIES += ("is_integrated", "multi_processor_count")
 
 # Chips with bf16 in hardware.
 BF16 = re.compile(r"gfx(90a|908|94\w|95\w|11\w\w|12\w\w)|sm_([89]\d|1\d\d)")
@@ -89,8 +82,7 @@ def _unified_share(device: Facts) -> float:
     A driver may report the memory of the whole for each part of an APU. The parts together must
     stay below the limit.
     """
-    units, memory = WHOLE_APU
-    count = device.get("multi_processor_count")
+    (units, memory), count = WHOLE_APU, device.get("multi_processor_count")
     if "MI300A" not in device["name"] or not count:
         return UNIFIED_SHARE
     part = memory / max(round(units / count), 1)

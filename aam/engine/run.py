@@ -336,10 +336,10 @@ class RunDirectory:
 
     def _is_complete(self) -> bool:
         folders = {path.parent for name in ("split.tsv", LAST) for path in self.path.rglob(name)}
-        trained = bool(folders) and all(self._has_models(folder) for folder in folders)
+        trained = bool(folders) and all(self.has_models(folder) for folder in folders)
         return self.resumed and (self.path / RESULTS).is_file() and trained
 
-    def _has_models(self, folder: Path) -> bool:
+    def has_models(self, folder: Path) -> bool:
         """Return whether the models of a fold exist and are undamaged; what took no steps has no
         last weights.
         """
@@ -361,15 +361,6 @@ class RunDirectory:
             else:
                 remove_later(Path(str(self.runtime.resume_from)))
         return broadcast_state(state, self.world)
-
-    def is_trained(self, folder: Path) -> bool:
-        """Return whether a fold was trained before the run was interrupted, on all ranks; its
-        checkpoints are then removed.
-        """
-        trained = self.world.is_main and self.resumed and self._has_models(folder)
-        if trained:
-            remove(folder / CHECKPOINTS)
-        return self.world.any(trained)
 
 
 # --- a command that trains -----------------------------------------------------------------------
@@ -481,12 +472,12 @@ def train_once(
     load_saved : callable
         Loads what was saved before.
     """
-    if run.is_trained(folder):
-        return load_saved()
-    train = start(run.state(folder))
+    world = run.world
+    is_trained = world.any(world.is_main and run.resumed and run.has_models(folder))
+    finish = load_saved if is_trained else start(run.state(folder))
     with run.signals:
-        saved = train()
-        if run.world.is_main:
+        saved = finish()
+        if world.is_main:
             remove(folder / CHECKPOINTS)
-    run.signals.raise_if_requested(run.world)
+    run.signals.raise_if_requested(world)
     return saved

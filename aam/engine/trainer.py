@@ -298,9 +298,7 @@ def fit(
     if world.is_main:
         before = None if state is None else state.facts["logger"]
         text = "" if state is None else state.texts.get(METRICS, "")
-        config, tracking = run.about["config"], None
-        if name is not None:
-            tracking = Tracking(name, folder, title, config, text)
+        tracking = Tracking(name, folder, title, run.about["config"], text) if name else None
         length = trainer.total_steps, options.epochs
         logger = RunLogger(folder, title, *length, before, text, tracking)
         trainer.on_record = logger.record

@@ -10,6 +10,7 @@ import logging
 import math
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -22,12 +23,18 @@ from aam.data.batch import Batch, Shelved
 from aam.data.loader import Loader, rarefied_batch
 from aam.data.study import MetadataColumns, Study, make_study, read_inputs
 from aam.device.attention import decide_execution
-from aam.device.distributed import World
-from aam.device.measure import StageTimer, memory_limit, seconds, stage
+from aam.device.distributed import SINGLE, World
+from aam.device.measure import StageTimer, Trace, memory_limit, seconds, stage
 from aam.device.platform import Facts, cached_verdict, device_name, prepare_device
 from aam.device.precision import autocast, make_scaler, resolve_precision
 from aam.engine.run import earlier_decisions
-from aam.engine.step import StepRunner, batch_and_accumulation, largest_batch
+from aam.engine.step import (
+    MicroBatch,
+    StepRunner,
+    batch_and_accumulation,
+    largest_batch,
+    train_step,
+)
 from aam.errors import RunError
 from aam.model.aam import Aam, HeadConfig, example_batch
 from aam.options import RunConfig, RuntimeConfig, configured, to_dict
@@ -118,6 +125,26 @@ def steps_of(
     task = task_class(model, config, *pretraining_loaders(study, (rows, rows[:0]), config), device)
     optimizer, scaler = task.configure_optimizer(config.train), make_scaler(config.runtime, device)
     return PretrainingSteps(task, optimizer, scaler, config.train.max_grad_norm)
+
+
+def step_numbers(steps: PretrainingSteps, batches: Sequence[Shelved]) -> dict[str, int]:
+    """Cost of a step for the host, and the number of shapes of some batches.
+
+    Returns
+    -------
+    dict
+        ``operations_per_step`` that start a kernel, ``host_waits_per_step``, ``distinct_shapes`` of
+        the batches, ``graphs`` (shapes that can be captured).
+    """
+    task = steps.task
+    prepared = [task.prepare(batch, number) for number, batch in enumerate(batches)]
+    with steps.restored(), Trace() as trace:
+        arguments = (task, steps.optimizer, steps.scaler, SINGLE, steps.max_grad_norm)
+        train_step(task.network, [MicroBatch(prepared[0], 0)], *arguments)
+    shapes = {batch.batch.shape() for batch in prepared}
+    graphs = {task.shape(batch) for batch in prepared} - {None}
+    host = {"operations_per_step": len(trace.operations), "host_waits_per_step": trace.waits}
+    return {**host, "distinct_shapes": len(shapes), "graphs": len(graphs)}
 
 
 # --- the largest batch, and the memory of a step -----------------------------------------------

@@ -24,6 +24,7 @@ from aam.api.machine import (
 from aam.cli import main
 from aam.config import PretrainConfig
 from aam.device import distributed, measure
+from aam.device.environment import numa_nodes
 from aam.device.platform import Platform, platform_of, read_facts
 from aam.training.decisions import STAGES, make_steps
 from examples.runs import run_ranks
@@ -42,7 +43,7 @@ def platform(facts) -> Platform:
 
 def report(**changes: Any) -> dict[str, Any]:
     healthy = {"attention": {"results": {}, "chosen": {}}, "compile": {}, "training": {}}
-    return {**healthy, "unseen": False, "first_tensor": "", **changes}
+    return {**healthy, "numa": [], "unseen": False, "first_tensor": "", **changes}
 
 
 def test_a_healthy_machine_has_no_findings(platform, facts):
@@ -142,6 +143,25 @@ def test_a_first_tensor_that_crashes_is_wrong(apu):
     assert "without --rocm" in finding.mend
 
 
+def test_devices_beside_other_cpu_sets_are_noted(apu, tmp_path):
+    """Four APUs, of which the kernel lists two the other way round; PCI addresses give the order."""
+    addresses = ("0000:02:00.0", "0000:01:00.0", "0001:01:00.0", "0002:01:00.0")
+    for number, (address, node) in enumerate(zip(addresses, (1, 0, 3, 2), strict=True)):
+        (tmp_path / "pci" / address).mkdir(parents=True)
+        (tmp_path / "pci" / address / "numa_node").write_text(f"{node}\n")
+        (tmp_path / "drm" / f"renderD{128 + number}").mkdir(parents=True)
+        link = tmp_path / "drm" / f"renderD{128 + number}" / "device"
+        link.symlink_to(tmp_path / "pci" / address)
+    nodes = numa_nodes(tmp_path / "drm")
+    assert nodes == [0, 1, 3, 2]
+    (finding,) = collect_findings(platform_of(apu), apu, report(numa=nodes))
+    assert finding.what == "device 2 lies at NUMA node 3, device 3 lies at NUMA node 2"
+    # Four APUs, APUs divided into three devices each, and a system that does not say.
+    for nodes in ([0, 1, 2, 3], [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3], [-1]):
+        assert [*collect_findings(platform_of(apu), apu, report(numa=nodes))] == []
+    assert numa_nodes(tmp_path / "absent") == []
+
+
 def test_losses_that_differ_from_the_cpu_are_wrong(platform, facts):
     assert [*collect_findings(platform, facts, report(training={"difference": 1e-4}))] == []
     (finding,) = collect_findings(platform, facts, report(training={"difference": 0.2}))
@@ -221,6 +241,9 @@ def test_the_numbers_of_a_step_belong_together(study, small_pretraining):
     )
     assert len(measured["losses"]) == 4, "two warm-up steps and two that are timed"
     assert measured["peak_bytes"] > 1e8
+    assert 50 < measured["operations_per_step"] < 5000
+    assert 1 <= measured["distinct_shapes"] <= 2
+    assert measured["graphs"] == 0
 
 
 @pytest.mark.parametrize("what", ["step", "batch-size", "memory"])

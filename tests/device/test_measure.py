@@ -13,6 +13,7 @@ import torch
 from aam.device.measure import (
     StageMemory,
     StageTimer,
+    Trace,
     count_flops,
     memory_limit,
     peak_memory,
@@ -84,6 +85,18 @@ def test_the_profiler_of_torch_shows_stages():
     ):
         torch.ones(3).sum()
     assert "ASV encoder" in {event.key for event in profiler.key_averages()}
+
+
+def test_operations_and_host_waits_are_counted():
+    x = torch.randn(4, 4, requires_grad=True)
+    with Trace() as trace:
+        (x.view(16) + 1).sum().backward()
+    assert (len(trace.operations), trace.waits) == (4, 0), "add, sum, ones, clone; no views"
+    with Trace() as trace:
+        x.detach()[x.detach() > 0].sum().item()
+        x.detach().nonzero()
+        x.detach().new_tensor(1.0)
+    assert trace.waits == 4
 
 
 def test_seconds_and_operations_of_a_product():
