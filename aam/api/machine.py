@@ -23,7 +23,7 @@ from aam.config import DataConfig, DoctorConfig, ModelConfig, PretrainConfig, Pr
 from aam.data.simulate import simulate
 from aam.device import environment, measure
 from aam.device.attention import Checks, check_backends, choose_backends, is_wrong
-from aam.device.distributed import describe_ranks, examine_ranks, process_group, record_transport
+from aam.device.distributed import examine_ranks, process_group, record_transport
 from aam.device.environment import CUDA_HINT, HIP_HINT, describe_change, first_tensor
 from aam.device.platform import (
     Facts,
@@ -199,7 +199,11 @@ def _examine_ranks(config: DoctorConfig) -> Facts | None:
             measured = examine_ranks(world, prepare_device(runtime))
             if not world.is_main:
                 return None
-            print("\n".join(describe_ranks(measured)), flush=True)
+            ranks = f"{measured['ranks']} ranks on {measured['nodes']} nodes, {measured['backend']}"
+            rate = f"{measured['bytes'] / 1e6:.0f} MB: {measured['all_reduce'] / 1e9:.3g} GB/s"
+            print(
+                f"{ranks}, between nodes {measured['transport']}\nall-reduce of {rate}", flush=True
+            )
             return {"format": FORMAT, **measured}
 
 
@@ -235,8 +239,6 @@ def _described(report: Facts) -> Iterator[str]:
     facts = {
         **report["platform"],
         "memory": f"{report['platform']['memory'] / 1e9:.1f} GB",
-        "versions": "",
-        **report["platform"]["versions"],
         "devices": report["devices"],
         "NUMA nodes": report["numa"],
         **{name: f"{rate / 1e9:.3g} GFLOP/s" for name, rate in report["rates"].items()},
@@ -245,16 +247,17 @@ def _described(report: Facts) -> Iterator[str]:
         "compile": report["compile"]["backend"],
         "training": f"{speed:.3g} samples/s, a short run",
     }
-    known = {name: value for name, value in facts.items() if value not in (None, [], "")}
-    yield from (f"{name:<26} {value}" for name, value in known.items())
+    for name, value in flatten(facts).items():
+        if value not in (None, []):
+            yield f"{name:<26} {value}"
     for kind, results in report["attention"]["results"].items():
         for name, result in results.items():
             words = "refused"
             if "refused" not in result:
                 taken = "taken" if name == report["attention"]["chosen"].get(kind) else ""
                 errors = f"error {result['forward']:.2g}, backward {result['backward']:.2g}"
-                speed = f"{1e3 * result['seconds']:.3g} ms"
-                words = f"{errors}, {speed} {'wrong' if result['wrong'] else taken}"
+                judged = "wrong" if result["wrong"] else taken
+                words = f"{errors}, {1e3 * result['seconds']:.3g} ms {judged}"
             yield f"attention {kind:<18} {name:<14} {words}"
 
 

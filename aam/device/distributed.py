@@ -432,10 +432,3 @@ def examine_ranks(world: World, device: torch.device, size: int = ALL_REDUCE_BYT
         "bytes": size,
         "all_reduce": 2 * (world.size - 1) / world.size * size / slowest,
     }
-
-
-def describe_ranks(report: Facts) -> list[str]:
-    """Return the lines that `aam doctor --ranks` prints."""
-    ranks = f"{report['ranks']} ranks on {report['nodes']} nodes, {report['backend']}"
-    rate = f"{report['bytes'] / 1e6:.0f} MB: {report['all_reduce'] / 1e9:.3g} GB/s"
-    return [f"{ranks}, between nodes {report['transport']}", f"all-reduce of {rate}"]

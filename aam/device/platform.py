@@ -130,14 +130,14 @@ def choose_device(name: str) -> torch.device:
     present["cpu"] = True
     if name == "auto":
         return torch.device(next(kind for kind in present if present[kind]))
-    is_known = kind in present and (index == "" or index.isdigit())
-    is_beyond = is_known and kind == "cuda" and index != "" and int(index) >= count
-    problems = {
-        "is unknown, expected auto, cpu, cuda[:N], hip[:N] or mps": not is_known,
-        "is not available here; pass --device auto": not present.get(kind, True),
-        f"does not exist, {count} device(s) are visible": is_beyond,
-    }
-    for problem in (problem for problem, holds in problems.items() if holds):
+    problem = ""
+    if kind not in present or (index and not index.isdigit()):
+        problem = "is unknown, expected auto, cpu, cuda[:N], hip[:N] or mps"
+    elif not present[kind]:
+        problem = "is not available here; pass --device auto"
+    elif kind == "cuda" and index and int(index) >= count:
+        problem = f"does not exist, {count} device(s) are visible"
+    if problem:
         raise InputError(f"--device: {name!r} {problem}")
     return torch.device(f"{kind}:{index}" if index else kind)
 

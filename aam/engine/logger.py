@@ -26,6 +26,8 @@ from aam.files.atomic import write_text
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from aam.engine.checkpoint import State
+
 log = logging.getLogger("aam")
 
 Record = dict[str, Any]
@@ -215,9 +217,8 @@ class MlflowTracker:
         experiment = self.client.get_experiment_by_name(name)
         number = experiment.experiment_id if experiment else self.client.create_experiment(name)
         self.run = self.client.create_run(number, run_name=title).info.run_id
-        rows = [
-            self.entities.Param(name, str(value)[:MLFLOW_LENGTH]) for name, value in options.items()
-        ]
+        kind, length = mlflow.entities.Param, MLFLOW_LENGTH
+        rows = [kind(name, str(value)[:length]) for name, value in options.items()]
         for start in range(0, len(rows), MLFLOW_BATCH):
             self.client.log_batch(self.run, params=rows[start : start + MLFLOW_BATCH])
 
@@ -311,12 +312,12 @@ class RunLogger:
         What is trained, for the progress line.
     steps, epochs : int
         Length of the run.
-    before : Record
-        What `state` returned when the run was interrupted; nothing for a new run.
-    text : str
-        The records until then.
-    tracking : Tracking, optional
-        What gets the records too; it is closed with the logger.
+    state : State, optional
+        State of the run when it was interrupted, with the clock and the records until then.
+    track : str, optional
+        Name of the tracker that gets the records too.
+    options : Record, optional
+        Options of the run, for the tracker.
     """
 
     def __init__(
@@ -325,14 +326,15 @@ class RunLogger:
         title: str,
         steps: int,
         epochs: int,
-        before: Record | None = None,
-        text: str = "",
-        tracking: Tracking | None = None,
+        state: State | None = None,
+        track: str | None = None,
+        options: Record | None = None,
     ) -> None:
-        before = before or {"seconds": 0.0, "step": 0}
+        before: Record = {"seconds": 0.0, "step": 0} if state is None else state.facts["logger"]
+        text = "" if state is None else state.texts.get(METRICS, "")
         folder.mkdir(parents=True, exist_ok=True)
         self.path, self.title, self.epochs = folder / METRICS, title, epochs
-        self.tracking = tracking
+        self.tracking = Tracking(track, folder, title, options or {}, text) if track else None
         self.steps, self.started = before["step"], time.perf_counter() - before["seconds"]
         self.lines, self.failed = text.splitlines(keepends=True), False
         self._write("", rewrite=True)

@@ -295,7 +295,7 @@ class RunDirectory:
         """
         check_unlocked(self.path)
         if self.resumed:
-            return f"the run there {'is finished' if self._is_complete() else 'would continue'}"
+            return f"the run there {'is finished' if self.is_complete() else 'would continue'}"
         files = len(self.output.check())
         replaced = f"the earlier run there ({files} files) would be replaced"
         state = f"{replaced}, all else there would stay" if files else "free"
@@ -306,7 +306,7 @@ class RunDirectory:
         """Add this call to the run.json of the earlier run."""
         before = read_record(self.path / RUN)
         remove_partial(self.path)
-        if self._is_complete():
+        if self.is_complete():
             return
         earlier = before["resumed"] if isinstance(before.get("resumed"), list) else []
         call = {name: self.about[name] for name in ("started", "versions", "commit")}
@@ -327,14 +327,8 @@ class RunDirectory:
         check_same(state.facts["run"], self.about)
         return state
 
-    @property
-    def finished(self) -> bool:
-        """Whether metrics.json, which comes last, exists and all models are undamaged, as the main
-        rank sees it.
-        """
-        return self.world.any(self.world.is_main and self._is_complete())
-
-    def _is_complete(self) -> bool:
+    def is_complete(self) -> bool:
+        """Whether metrics.json, which comes last, exists and all models are undamaged."""
         folders = {path.parent for name in ("split.tsv", LAST) for path in self.path.rglob(name)}
         trained = bool(folders) and all(self.has_models(folder) for folder in folders)
         return self.resumed and (self.path / RESULTS).is_file() and trained
@@ -442,7 +436,7 @@ def run_command(
             return FINISHED
         world.barrier()
         with RunDirectory.open(about, runtime, signals, world) as run:
-            if run.finished:
+            if world.any(world.is_main and run.is_complete()):
                 log.info("%s: finished already", run.path)
                 return FINISHED
             results = plan.work(run)

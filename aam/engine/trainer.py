@@ -25,7 +25,7 @@ from aam.device.rng import random_state, set_random_state
 from aam.device.sharding import full_tensor, is_sharded, parallelize, shard_like
 from aam.engine.capture import CapturedSteps
 from aam.engine.checkpoint import CheckpointManager, State
-from aam.engine.logger import METRICS, Record, RunLogger, Tracking
+from aam.engine.logger import METRICS, Record, RunLogger
 from aam.engine.run import CHECKPOINTS, RunDirectory
 from aam.engine.step import (
     MicroBatch,
@@ -296,11 +296,8 @@ def fit(
     trainer = Trainer(task, options, run.runtime, world)
     logger = None
     if world.is_main:
-        before = None if state is None else state.facts["logger"]
-        text = "" if state is None else state.texts.get(METRICS, "")
-        tracking = Tracking(name, folder, title, run.about["config"], text) if name else None
-        length = trainer.total_steps, options.epochs
-        logger = RunLogger(folder, title, *length, before, text, tracking)
+        length, tracking = (trainer.total_steps, options.epochs), (name, run.about["config"])
+        logger = RunLogger(folder, title, *length, state, *tracking)
         trainer.on_record = logger.record
 
     # A closure over the trainer would keep its memory and its workers after a fold.

@@ -14,6 +14,7 @@ import torch
 
 from aam.api.machine import (
     TESTED,
+    Finding,
     collect_findings,
     compare_reports,
     judge_attention,
@@ -25,20 +26,15 @@ from aam.cli import main
 from aam.config import PretrainConfig
 from aam.device import distributed, measure
 from aam.device.environment import numa_nodes
-from aam.device.platform import Platform, platform_of, read_facts
+from aam.device.platform import platform_of, read_facts
 from aam.training.decisions import STAGES, make_steps
 from examples.runs import run_ranks
 
-
-@pytest.fixture
-def facts() -> dict[str, Any]:
-    facts = read_facts(torch.device("cpu"))
-    return {**facts, "environment": {}, "mended": []}
+PLATFORMS = Path(__file__).parents[1] / "golden" / "platforms"
 
 
-@pytest.fixture
-def platform(facts) -> Platform:
-    return platform_of(facts)
+def machine(name: str) -> dict[str, Any]:
+    return {"mended": [], **json.loads((PLATFORMS / f"{name}.json").read_text())}
 
 
 def report(**changes: Any) -> dict[str, Any]:
@@ -46,41 +42,72 @@ def report(**changes: Any) -> dict[str, Any]:
     return {**healthy, "numa": [], "unseen": False, "first_tensor": "", **changes}
 
 
-def test_a_healthy_machine_has_no_findings(platform, facts):
-    assert [*collect_findings(platform, facts, report())] == []
+def findings(facts: dict[str, Any], **measured: Any) -> list[Finding]:
+    return [*collect_findings(platform_of(facts), facts, report(**measured))]
 
 
-def test_attention_compilers_and_devices_that_fail_are_findings(platform, facts):
-    flash = {"wrong": True, "forward": 2.0, "backward": 1.0, "seconds": 1.0}
-    attention = {
-        "results": {"float32, masked": {"flash": flash}},
-        "chosen": {"float32, masked": "math"},
-    }
-    compiled = {"backend": "eager", "tried": {"inductor": "no compiler"}}
-    measured = report(attention=attention, compile=compiled, unseen=True)
-    findings = [*collect_findings(platform, facts, measured)]
-    assert [finding.level for finding in findings] == ["wrong", "note", "wrong"]
-    assert findings[0].what == "attention flash, float32, masked: off by 2 against float64"
-    assert "aam takes math" in findings[0].mend
-    assert "torch.compile with inductor: no compiler" in findings[1].what
-    assert "torch sees none" in findings[2].what
+@pytest.fixture
+def apu() -> dict[str, Any]:
+    return {**machine("gfx942-torch2.7-rocm6.3"), "environment": {}}
 
 
-def test_a_change_of_the_environment_is_a_finding(platform, facts):
-    facts["environment"] = {"CUDA_VISIBLE_DEVICES": "0", "ROCR_VISIBLE_DEVICES": "0"}
-    (finding,) = collect_findings(platform, facts, report())
-    assert finding.level == "mended"
-    assert "to no device at all" in finding.what
-    assert "leave it out of your scripts" in finding.mend
+def test_a_healthy_machine_has_no_findings(apu):
+    assert findings(apu) == findings(apu, training={"difference": 1e-4}) == []
+    here = {**read_facts(torch.device("cpu")), "environment": {}, "mended": []}
+    assert findings(here) == []
 
 
-def test_a_torch_newer_than_the_tests_saw_is_worth_a_note(platform, facts):
-    newer = {**facts, "torch": {**facts["torch"], "torch": "2.15.0+cu130"}}
-    (finding,) = collect_findings(platform, newer, report())
-    assert finding.level == "note"
-    assert "PyTorch 2.15.0+cu130 is newer than the tested releases, 2.7.1 to 2.13" in finding.what
-    older = {**facts, "torch": {**facts["torch"], "torch": "2.7.1+rocm6.3"}}
-    assert [*collect_findings(platform, older, report())] == []
+NEWER = {"torch": "2.15.0+rocm7.0", "hip": "7.0"}
+FLASH = {"wrong": True, "forward": 2.0, "backward": 1.0, "seconds": 1.0}
+ATTENTION = {
+    "results": {"float32, masked": {"flash": FLASH}},
+    "chosen": {"float32, masked": "math"},
+}
+COMPILED = {"backend": "eager", "tried": {"inductor": "no compiler"}}
+
+
+@pytest.mark.parametrize(
+    ("facts", "measured", "level", "what", "mend"),
+    [
+        (
+            {"environment": {"CUDA_VISIBLE_DEVICES": "0", "ROCR_VISIBLE_DEVICES": "0"}},
+            {},
+            "mended",
+            "to no device at all",
+            "leave it out of your scripts",
+        ),
+        (
+            {"torch": NEWER},
+            {},
+            "note",
+            "PyTorch 2.15.0+rocm7.0 is newer than the tested releases, 2.7.1 to 2.13",
+            "pip install torch==2.13.0",
+        ),
+        (
+            {},
+            {"attention": ATTENTION},
+            "wrong",
+            "attention flash, float32, masked: off by 2 ",
+            "math",
+        ),
+        ({}, {"compile": COMPILED}, "note", "torch.compile with inductor: no compiler", "eager"),
+        ({}, {"unseen": True}, "wrong", "torch sees none", "check the driver"),
+        ({}, {"first_tensor": "ended with 9"}, "wrong", "GPU ended with 9", "without --rocm"),
+        ({}, {"training": {"difference": 0.2}}, "wrong", "the CPU's by 0.2 of the loss", "report"),
+        (
+            {},
+            {"numa": [0, 2, 1]},
+            "note",
+            "device 1 lies at NUMA node 2, device 2 lies",
+            "cpu_sets",
+        ),
+    ],
+)
+def test_each_fault_of_a_machine_is_one_finding(apu, facts, measured, level, what, mend):
+    (finding,) = findings({**apu, **facts}, **measured)
+    assert finding.level == level
+    assert what in finding.what
+    assert mend in finding.mend
 
 
 def test_the_newest_tested_torch_is_that_of_the_lock():
@@ -90,7 +117,6 @@ def test_the_newest_tested_torch_is_that_of_the_lock():
 
 # --- recorded and simulated machines -----------------------------------------------------------
 
-PLATFORMS = Path(__file__).parents[1] / "golden" / "platforms"
 FINDINGS = {
     "gfx942-torch2.5-rocm6.2": [
         "mended CUDA_VISIBLE_DEVICES: composes with ROCR_VISIBLE_DEVICES",
@@ -106,16 +132,11 @@ FINDINGS = {
 }
 
 
-def machine(name: str) -> dict[str, Any]:
-    return {"mended": [], **json.loads((PLATFORMS / f"{name}.json").read_text())}
-
-
 @pytest.mark.parametrize("name", FINDINGS)
 def test_findings_about_recorded_machines(name):
     facts = machine(name)
     attention = judge_attention(facts["gates"], timed=True)
-    measured = report(attention=attention, compile=facts.get("compile", {}))
-    found = collect_findings(platform_of(facts), facts, measured)
+    found = findings(facts, attention=attention, compile=facts.get("compile", {}))
     lines = [f"{finding.level} {finding.what}" for finding in found]
     for expected in FINDINGS[name]:
         assert any(line.startswith(expected) for line in lines), (expected, lines)
@@ -131,42 +152,19 @@ def test_a_machine_on_which_no_attention_is_right_is_judged_all_the_same(caplog)
     assert "no back end is correct here" in caplog.text
 
 
-@pytest.fixture
-def apu() -> dict[str, Any]:
-    return {**machine("gfx942-torch2.7-rocm6.3"), "environment": {}}
-
-
-def test_a_first_tensor_that_crashes_is_wrong(apu):
-    (finding,) = collect_findings(platform_of(apu), apu, report(first_tensor="ended with SIGSEGV"))
-    assert finding.level == "wrong"
-    assert finding.what == "the first tensor on the GPU ended with SIGSEGV"
-    assert "without --rocm" in finding.mend
-
-
-def test_devices_beside_other_cpu_sets_are_noted(apu, tmp_path):
-    """Four APUs, of which the kernel lists two the other way round; PCI addresses give the order."""
+def test_numa_nodes_are_in_the_order_of_pci_addresses(apu, tmp_path):
     addresses = ("0000:02:00.0", "0000:01:00.0", "0001:01:00.0", "0002:01:00.0")
     for number, (address, node) in enumerate(zip(addresses, (1, 0, 3, 2), strict=True)):
-        (tmp_path / "pci" / address).mkdir(parents=True)
-        (tmp_path / "pci" / address / "numa_node").write_text(f"{node}\n")
-        (tmp_path / "drm" / f"renderD{128 + number}").mkdir(parents=True)
-        link = tmp_path / "drm" / f"renderD{128 + number}" / "device"
-        link.symlink_to(tmp_path / "pci" / address)
-    nodes = numa_nodes(tmp_path / "drm")
-    assert nodes == [0, 1, 3, 2]
-    (finding,) = collect_findings(platform_of(apu), apu, report(numa=nodes))
-    assert finding.what == "device 2 lies at NUMA node 3, device 3 lies at NUMA node 2"
+        device, card = tmp_path / "pci" / address, tmp_path / "drm" / f"renderD{128 + number}"
+        device.mkdir(parents=True)
+        (device / "numa_node").write_text(f"{node}\n")
+        card.mkdir(parents=True)
+        (card / "device").symlink_to(device)
+    assert numa_nodes(tmp_path / "drm") == [0, 1, 3, 2]
+    assert numa_nodes(tmp_path / "absent") == []
     # Four APUs, APUs divided into three devices each, and a system that does not say.
     for nodes in ([0, 1, 2, 3], [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3], [-1]):
-        assert [*collect_findings(platform_of(apu), apu, report(numa=nodes))] == []
-    assert numa_nodes(tmp_path / "absent") == []
-
-
-def test_losses_that_differ_from_the_cpu_are_wrong(platform, facts):
-    assert [*collect_findings(platform, facts, report(training={"difference": 1e-4}))] == []
-    (finding,) = collect_findings(platform, facts, report(training={"difference": 0.2}))
-    assert finding.level == "wrong"
-    assert "differ from the CPU's by 0.2 of the loss" in finding.what
+        assert findings(apu, numa=nodes) == []
 
 
 # --- what joins the ranks, on a simulated node and between two processes -----------------------

@@ -15,6 +15,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from aam.engine import logger
+from aam.engine.checkpoint import State
 from aam.engine.logger import RunLogger, Tracking, metrics_of
 
 
@@ -52,16 +53,17 @@ def test_records_are_lines_and_scalars(tmp_path, caplog):
 def test_what_came_after_the_checkpoint_is_cut_off(tmp_path):
     with RunLogger(tmp_path, "pretrain", 40, 4) as logger:
         logger.record(step(10))
-        state, text = json.loads(json.dumps(logger.state())), logger.text
+        facts = {"logger": json.loads(json.dumps(logger.state()))}
+        state = State({}, facts, {"metrics.jsonl": logger.text})
         logger.record(step(20))
         logger.record(epoch(1))
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"event": "st')
-    with RunLogger(tmp_path, "pretrain", 40, 4, state, text) as logger:
+    with RunLogger(tmp_path, "pretrain", 40, 4, state) as logger:
         logger.record(step(11))
     assert [record["step"] for record in records(tmp_path)] == [10, 11]
     assert [loss.step for loss in board_of(tmp_path).Scalars("step/train_loss")] == [10, 11]
-    assert records(tmp_path)[1]["seconds"] >= state["seconds"]
+    assert records(tmp_path)[1]["seconds"] >= facts["logger"]["seconds"]
 
 
 def test_lines_that_could_not_be_written_are_written_later(tmp_path, monkeypatch, caplog):
